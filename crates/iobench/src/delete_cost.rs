@@ -22,6 +22,9 @@ use tokio::runtime::Runtime;
 /// Stored by groups, each message a transaction of its own, the next group when all of one are durable: so many
 /// sessions at once. Settled in two ways: each group's outcomes beside the next group, as in a relay that keeps up; and
 /// all of them behind the last message, as when a queue is emptied.
+///
+/// Each round measures all cases twice, in one order and then in the opposite one, so that storing alone is first as often
+/// as last. Costs are those until everything is durable; what closing the spool takes stands beside them.
 #[derive(Debug, Args)]
 pub struct DeleteCostArgs {
     /// The backend; several are measured in turn
@@ -59,11 +62,22 @@ enum Settle {
     Behind,
 }
 
+/// The cases; storing alone is what the others are compared with.
+const CASES: [Settle; 3] = [Settle::Never, Settle::Beside, Settle::Behind];
+
 /// Seconds on the clock, and of the processor.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     wall: f64,
     cpu: f64,
+}
+
+/// The figures of a run, until everything is durable, and of the close behind it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    cost: Cost,
+    close_seconds: f64,
+    commits: f64,
 }
 
 /// A spool, and somebody to wait for it.
@@ -78,46 +92,79 @@ pub fn run(args: &DeleteCostArgs) -> Result<(), String> {
     let scratch = Scratch::new(&args.directory)?;
     println!("{}", Device::below(&args.directory)?.text());
     println!(
-        "{:<11} {:<24} {:>26} {:>26} {:>26} {:>26} {:>7}",
-        "backend", "", "wall µs a message", "of storing, %", "CPU µs a message", "of storing, %", "commits"
+        "{:<11} {:<24} {:>26} {:>26} {:>26} {:>26} {:>9} {:>7}",
+        "backend",
+        "",
+        "wall µs a message",
+        "of storing, %",
+        "CPU µs a message",
+        "of storing, %",
+        "close ms",
+        "commits"
     );
     let progress =
         Progress::new("store and settle", args.backend.len() as u64 * u64::from(args.rounds.count));
     for backend in &args.backend {
-        let mut rows = [(); 3].map(|()| Row::default());
+        let mut rows = [(); CASES.len()].map(|()| Row::default());
         for _ in 0..args.rounds.count {
-            if scratch.is_stopped() {
-                return Ok(());
-            }
-            // In turn, so that noise meets all of them.
-            let path = scratch.path().join("spool");
-            let (stored, commits) = once(args, *backend, Settle::Never, &path)?;
-            rows[0].add(args, stored, stored, commits);
-            for (settle, row) in [Settle::Beside, Settle::Behind].into_iter().zip(&mut rows[1..]) {
-                let (all, commits) = once(args, *backend, settle, &path)?;
-                let more = Cost { wall: all.wall - stored.wall, cpu: all.cpu - stored.cpu };
-                row.add(args, more, stored, commits);
+            let Some(runs) = both_ways(args, *backend, &scratch)? else { return Ok(()) };
+            let stored = runs[0].cost;
+            rows[0].add(args, stored, stored, &runs[0]);
+            for (row, run) in rows.iter_mut().zip(&runs).skip(1) {
+                let more = Cost { wall: run.cost.wall - stored.wall, cpu: run.cost.cpu - stored.cpu };
+                row.add(args, more, stored, run);
             }
             progress.step();
         }
-        let names = ["stored", "and settled beside", "and settled behind"];
-        let name = if *backend == Backend::Log { "log" } else { "queue-dirs" };
-        for (what, row) in names.iter().zip(&rows) {
-            println!(
-                "{name:<11} {what:<24} {:>26} {:>26} {:>26} {:>26} {:>7.0}",
-                row.wall_us,
-                row.wall_percent,
-                row.cpu_us,
-                row.cpu_percent,
-                row.commits.median().unwrap_or_default()
-            );
-        }
+        print_rows(*backend, &rows);
     }
     println!(
-        "{} messages of {} octets, {} at once, each durable before the next group; until the spool is closed. Of what is settled: how much more than storing.",
+        "{} messages of {} octets, {} at once, each durable before the next group. Of what is settled: how much more than \
+         storing. Each round is the mean of two runs, in both orders.",
         args.messages, args.length, args.sessions
     );
     Ok(())
+}
+
+/// Returns the means of each case in one order and in the opposite one; nothing after Ctrl-C.
+fn both_ways(
+    args: &DeleteCostArgs,
+    backend: Backend,
+    scratch: &Scratch,
+) -> Result<Option<[Run; CASES.len()]>, String> {
+    let mut sums = [Run::default(); CASES.len()];
+    let path = scratch.path().join("spool");
+    for case in (0..CASES.len()).chain((0..CASES.len()).rev()) {
+        if scratch.is_stopped() {
+            return Ok(None);
+        }
+        sums[case].add_half(once(args, backend, CASES[case], &path)?);
+    }
+    Ok(Some(sums))
+}
+
+impl Run {
+    fn add_half(&mut self, run: Self) {
+        self.cost.wall += run.cost.wall / 2.0;
+        self.cost.cpu += run.cost.cpu / 2.0;
+        self.close_seconds += run.close_seconds / 2.0;
+        self.commits += run.commits / 2.0;
+    }
+}
+
+fn print_rows(backend: Backend, rows: &[Row]) {
+    let name = if backend == Backend::Log { "log" } else { "queue-dirs" };
+    for (what, row) in ["stored", "and settled beside", "and settled behind"].iter().zip(rows) {
+        println!(
+            "{name:<11} {what:<24} {:>26} {:>26} {:>26} {:>26} {:>9.1} {:>7.0}",
+            row.wall_us,
+            row.wall_percent,
+            row.cpu_us,
+            row.cpu_percent,
+            row.close_ms.median().unwrap_or_default(),
+            row.commits.median().unwrap_or_default()
+        );
+    }
 }
 
 #[derive(Debug, Default)]
@@ -126,22 +173,24 @@ struct Row {
     cpu_us: Figure,
     wall_percent: Figure,
     cpu_percent: Figure,
+    close_ms: Figure,
     commits: Figure,
 }
 
 impl Row {
-    fn add(&mut self, args: &DeleteCostArgs, cost: Cost, storing: Cost, commits: u64) {
+    fn add(&mut self, args: &DeleteCostArgs, cost: Cost, storing: Cost, run: &Run) {
         let each = 1e6 / f64::from(args.messages);
         self.wall_us.push(cost.wall * each);
         self.cpu_us.push(cost.cpu * each);
         self.wall_percent.push(cost.wall / storing.wall * 100.0);
         self.cpu_percent.push(cost.cpu / storing.cpu * 100.0);
-        self.commits.push(commits as f64);
+        self.close_ms.push(run.close_seconds * 1e3);
+        self.commits.push(run.commits);
     }
 }
 
-/// Returns the cost of a run until the spool is closed, and the number of its commits.
-fn once(args: &DeleteCostArgs, backend: Backend, settle: Settle, path: &Path) -> Result<(Cost, u64), String> {
+/// Runs a case on a new spool.
+fn once(args: &DeleteCostArgs, backend: Backend, settle: Settle, path: &Path) -> Result<Run, String> {
     let mut store = Store::open(backend, path)?;
     let (mint, content) = (MessageFactory::new()?, Content::from_bytes(vec![b'x'; args.length as usize]));
     let mut before: Vec<QueueId> = Vec::new();
@@ -168,10 +217,10 @@ fn once(args: &DeleteCostArgs, backend: Backend, settle: Settle, path: &Path) ->
     before.append(&mut all);
     before.drain(..).try_for_each(|id| store.submit(&[delivered(id)], true))?;
     store.wait()?;
-    let pressure = store.spool.pressure();
+    let (cost, pressure, closing) = (clock.read(), store.spool.pressure(), Instant::now());
     store.spool.close();
     drop(store);
-    let (cost, commits, live) = (clock.read(), pressure.commit_count, pressure.message_count);
+    let (close_seconds, live) = (closing.elapsed().as_secs_f64(), pressure.message_count);
     let wanted = if settle == Settle::Never { u64::from(args.messages) } else { 0 };
     if live != wanted {
         return Err(format!("settle messages: {live} are in the spool, not {wanted}"));
@@ -180,7 +229,7 @@ fn once(args: &DeleteCostArgs, backend: Backend, settle: Settle, path: &Path) ->
     std::fs::File::open(path.parent().unwrap_or(path))
         .and_then(|place| Ok(rustix::fs::syncfs(&place)?))
         .map_err(|e| format!("sync: {e}"))?;
-    Ok((cost, commits))
+    Ok(Run { cost, close_seconds, commits: pressure.commit_count as f64 })
 }
 
 struct Clock(Instant, std::time::Duration);

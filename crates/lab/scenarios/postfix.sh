@@ -1,5 +1,5 @@
 #!/bin/sh
-# Debian's Postfix as a loopback relay for a scenario, beside a Postfix that may run already: `postfix.sh start|stop`.
+# Debian's Postfix as a loopback relay for a scenario, beside a Postfix that may run already: `postfix.sh start|stop|describe`.
 # Needs root. Environment: SINK_PORT; LAB_DATA (default /tmp/postlab-mta); LAB_PORT (default 2529); EXTRA (more
 # lines for main.cf).
 set -eu
@@ -16,16 +16,8 @@ stop() {
 	rmdir "$group" 2>/dev/null || true
 }
 
-start() {
-	command -v postfix >/dev/null || { echo "postfix.sh: Postfix is not installed: apt-get install postfix" >&2; exit 1; }
-	[ "$(id -u)" = 0 ] || { echo "postfix.sh: only root can start Postfix" >&2; exit 1; }
-	stop
-	rm -rf "$data"
-	mkdir -p "$data/etc" "$data/queue" "$data/data"
-	# Its servers run as postfix and have to get there.
-	chmod 755 "$data" "$data/etc" "$data/queue"
-	chown postfix "$data/data"
-	cat >"$data/etc/main.cf" <<END
+configuration() {
+	cat <<END
 compatibility_level = 3.6
 queue_directory = $data/queue
 data_directory = $data/data
@@ -46,6 +38,26 @@ default_process_limit = 200
 default_destination_concurrency_limit = 50
 ${EXTRA:-}
 END
+}
+
+# The ports and places differ from run to run, and are no part of what is compared.
+describe() {
+	command -v postfix >/dev/null || { echo "postfix.sh: Postfix is not installed: apt-get install postfix" >&2; exit 1; }
+	echo Postfix
+	postconf -h mail_version
+	(data=DATA SINK_PORT=PORT && configuration) | sha256sum | cut -c -16
+}
+
+start() {
+	command -v postfix >/dev/null || { echo "postfix.sh: Postfix is not installed: apt-get install postfix" >&2; exit 1; }
+	[ "$(id -u)" = 0 ] || { echo "postfix.sh: only root can start Postfix" >&2; exit 1; }
+	stop
+	rm -rf "$data"
+	mkdir -p "$data/etc" "$data/queue" "$data/data"
+	# Its servers run as postfix and have to get there.
+	chmod 755 "$data" "$data/etc" "$data/queue"
+	chown postfix "$data/data"
+	configuration >"$data/etc/main.cf"
 	sed "s/^smtp      *inet .*/127.0.0.1:$port inet n - n - - smtpd/; s/^\([a-z]*  *unix  *[^ ]*  *[^ ]*  *\)y /\1n /" \
 		/usr/share/postfix/master.cf.dist >"$data/etc/master.cf"
 	mkdir -p "$group" 2>/dev/null || true
@@ -58,5 +70,6 @@ END
 case ${1:-} in
 start) start ;;
 stop) stop ;;
-*) echo "usage: $0 start|stop" >&2; exit 64 ;;
+describe) describe ;;
+*) echo "usage: $0 start|stop|describe" >&2; exit 64 ;;
 esac

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Postrider as a loopback relay for a scenario: `postrider.sh start|stop`.
+# Postrider as a loopback relay for a scenario: `postrider.sh start|stop|describe`.
 # Environment: SINK_PORT; LAB_DATA (its files; default /tmp/postlab-mta); LAB_PORT (default 2529);
 # POSTRIDER (the binary); EXTRA (more configuration); LOG (instead of a log in a file); RUNNER (a script beside this one that runs it).
 set -eu
@@ -19,12 +19,9 @@ stop() {
 	rmdir "$group" 2>/dev/null || true
 }
 
-start() {
-	stop
-	mkdir -p "$data"
+configuration() {
 	log=$(printf '[log]\nfile = "%s/mail.log"' "$data")
-	rm -rf "$data/data" "$data/mail.log"
-	cat >"$data/postrider.toml" <<END
+	cat <<END
 hostname = "postrider.test"
 data_dir = "$data/data"
 
@@ -45,6 +42,21 @@ connections_per_destination = 50
 ${LOG:-$log}
 ${EXTRA:-}
 END
+}
+
+# The ports and places differ from run to run, and are no part of what is compared.
+describe() {
+	version=$("$binary" --version | head -n 1)
+	echo Postrider
+	echo "${version#postrider }"
+	(data=DATA port=PORT SINK_PORT=PORT && configuration) | sha256sum | cut -c -16
+}
+
+start() {
+	stop
+	mkdir -p "$data"
+	rm -rf "$data/data" "$data/mail.log"
+	configuration >"$data/postrider.toml"
 	# Without the rights for a control group its processor time stays unknown, and the rest is measured.
 	mkdir -p "$group" 2>/dev/null || true
 	(
@@ -60,5 +72,6 @@ END
 case ${1:-} in
 start) start ;;
 stop) stop ;;
-*) echo "usage: $0 start|stop" >&2; exit 64 ;;
+describe) describe ;;
+*) echo "usage: $0 start|stop|describe" >&2; exit 64 ;;
 esac

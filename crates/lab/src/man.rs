@@ -127,14 +127,22 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("postlab reproduce all --quick", "Repeat the experiments of all papers, with few messages."),
             ("postlab reproduce S4", "Repeat the experiments of one paper in full."),
+            ("postlab reproduce S1 --again", "Measure one paper again; the page keeps the others."),
+            ("postlab reproduce --page", "Write the page from the rounds that are kept."),
         ],
     ),
     (
         "postlab-compare",
-        &[(
-            "postlab compare results/A results/B",
-            "Print the differences between two runs that are statistically proven.",
-        )],
+        &[
+            (
+                "postlab compare results/A results/B",
+                "Print the differences between two runs that are statistically proven.",
+            ),
+            (
+                "postlab compare --gate --max-slower 5% results/A results/B",
+                "Exit with 1 unless it is proven that no case became slower by more than 5 %.",
+            ),
+        ],
     ),
     (
         "postlab-report",

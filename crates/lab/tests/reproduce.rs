@@ -1,53 +1,149 @@
-//! `postlab reproduce`: figures beside the seed's; and what was done is not done twice.
+//! `postlab reproduce`: findings beside the texts', with verdicts; what was done is not done twice, and nothing is lost.
 
 mod common;
 
 use common::run;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The rounds of the step `queuerun`, each with these sums for priority, filename and host.
+fn record(disk: &str, sums: &[[u32; 3]], busy: f64) -> Value {
+    let row = |name: &str, sum: u32| format!("{name} 1 (1–1, N=1) 1 (1–1, N=1) {sum} (1–1, N=1)\n");
+    let round = |[priority, filename, host]: &[u32; 3]| {
+        let rows =
+            [("priority", *priority), ("filename", *filename), ("host", *host)].map(|(n, s)| row(n, s));
+        let output = format!("5000 messages; milliseconds\n{}", rows.concat());
+        json!({ "begin": "2026-01-01 00:00:00 +0000", "load_average": "0.10 0.1", "busy_share": busy, "busy_writes": 0.0,
+            "runs": [{ "seconds": 1.0, "output": output }] })
+    };
+    json!({ "step": "queuerun", "quick": true, "commands": [format!("postlab queuerun -m 5000 --rounds 1 {disk}")],
+        "machine": { "build": "release", "commit": "0123456789ab", "cpu": "Testium" },
+        "rounds": sums.iter().map(round).collect::<Vec<_>>() })
+}
+
+fn keep(results: &Path, record: &Value) {
+    let steps = results.join("steps");
+    std::fs::create_dir_all(&steps).unwrap();
+    let name = record["step"].as_str().unwrap();
+    std::fs::write(steps.join(format!("{name}.json")), record.to_string()).unwrap();
+}
+
+/// The page in both forms, from what is kept.
+fn page(results: &Path) -> (String, String) {
+    let output = run(&["reproduce", "--page", "--results", results.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (
+        String::from_utf8(output.stdout).unwrap(),
+        std::fs::read_to_string(results.join("reproduce.html")).unwrap(),
+    )
+}
+
+fn line<'t>(text: &'t str, what: &str) -> &'t str {
+    text.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}\n{text}"))
+}
 
 #[test]
-fn what_was_measured_is_kept_and_stands_beside_the_seed() {
+fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path();
+    let calm = [[400, 100, 390], [410, 110, 430], [405, 90, 405]];
+    keep(results, &record("/d", &calm, 0.0));
+    let (text, html) = page(results);
+    let filename = line(&text, "queue files: filename to priority");
+    assert!(
+        filename.starts_with("| S1 |") && filename.contains("| 0.36× | 0.25× (0.22–0.27) | agrees |"),
+        "{filename}"
+    );
+    // From 0.98 to 1.05 times, where 1.03 is the least: neither.
+    assert!(
+        line(&text, "queue files: host to priority")
+            .contains("| cannot tell | Open: the interval reaches over the edge")
+    );
+    assert!(
+        line(&text, "queue files: time to priority")
+            .contains("| cannot tell | Open: no figure in what was measured. |")
+    );
+    assert!(
+        line(&text, "queue files, priority: time for each message")
+            .contains("| 15.4 µs | 81.0 µs (80.0–82.0) |")
+    );
+    let step = line(&text, "| queuerun |");
+    for part in
+        ["3 rounds of 5,000 messages", "range of 3 rounds", "2026-01-01 00:00:00", "| 0.10 |", "0123456789ab"]
+    {
+        assert!(step.contains(part), "{part}: {step}");
+    }
+    assert!(!text.contains("30,000") && html.contains("3 rounds of 5,000 messages"), "{text}");
+    assert!(
+        text.contains("Testium") && html.contains("Sorting by filename takes 0.25 of the time"),
+        "{text}"
+    );
+    // The cause of a figure of the other sign is nowhere.
+    assert!(!html.contains("Sorting by filename takes only"), "{html}");
+
+    keep(results, &record("/d", &calm[..1], 0.0));
+    assert!(
+        line(&page(results).0, "queue files: filename")
+            .contains("| cannot tell | Open: one round: at least 3 are needed. |")
+    );
+    keep(results, &record("/d", &calm, 0.9));
+    assert!(
+        line(&page(results).0, "queue files: filename")
+            .contains("Open: busy machine: others used 90 % of the processors.")
+    );
+    keep(results, &record("/d", &[[100, 400, 1], [100, 410, 1], [100, 390, 1]], 0.0));
+    let slower = page(results).0;
+    assert!(
+        line(&slower, "queue files: filename").contains(
+            "| differs | Sorting by filename takes 4.00 times as long as by priority (0.36 then). |"
+        )
+    );
+}
+
+#[test]
+fn one_text_is_renewed_and_the_others_stay() {
     let directory = tempfile::tempdir().unwrap();
     let results = directory.path().join("results");
     std::fs::create_dir(&results).unwrap();
-    let row = |name: &str, sum: u32| format!("{name} 1 (1–1, N=1) 1 (1–1, N=1) {sum} (1–1, N=1)\n");
-    let kept: String = [("priority", 400), ("filename", 100), ("host", 800), ("random", 120)]
-        .map(|(n, s)| row(n, s))
-        .concat();
-    let disk = directory.path().canonicalize().unwrap().display().to_string();
-    let queuerun = format!("$ postlab queuerun -m 10000 --rounds 5 {disk}\n{kept}");
-    std::fs::write(results.join("queuerun.txt"), queuerun).unwrap();
-    let kept = "priority warm - 9 (9–9, N=1) 1 (1–1, N=1) 10 (9–9, N=1)\nfilename warm - 4 (9–9, N=1) 1 (1–1, N=1) 5 (9–9, N=1)\n";
-    let asked = "queuerun --mta postrider --backend log -m 3000 --rounds 3 --results runs";
-    let through = results.join("queuerun-postrider.txt");
-    std::fs::write(&through, format!("$ postlab {asked} {disk}\n{kept}")).unwrap();
-    let output = run(&["reproduce", "S1", "--quick", "--results", results.to_str().unwrap(), "-d", &disk]);
+    let disk = directory.path().canonicalize().unwrap();
+    let kept = record("/another/disk", &[[400, 100, 390]; 3], 0.0);
+    keep(&results, &kept);
+    let arguments =
+        ["reproduce", "S4", "--step", "log-format", "--quick", "-d", disk.to_str().unwrap(), "--results"];
+    let output = run(&[&arguments[..], &[results.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("step 1 of 1: log-format"));
     let text = String::from_utf8(output.stdout).unwrap();
-    for line in [
-        "| S1 | filename, to priority | 0.36× | 0.25× | agrees | queuerun.txt |",
-        "| S1 | host, to priority | 1.06× | 2.00× | differs: ",
-        "| S1 | time, to priority | 1.00× | - | no figure in what was measured |",
-        "| S1 | Postrider's log: filename, to priority | 0.36× | 0.50× | agrees | queuerun-postrider.txt |",
-        "| S1 | priority, ms for 30,000 | 461 | 400 | another machine, another age |",
-    ] {
-        assert!(text.contains(line), "{line}\n{text}");
-    }
-    assert!(text.starts_with(&std::fs::read_to_string(results.join("reproduce.md")).unwrap()));
-    let page = std::fs::read_to_string(results.join("reproduce.html")).unwrap();
-    assert!(
-        page.contains("theirs 0.36×, here 0.25×") && page.contains("<summary>queuerun</summary>"),
-        "{page}"
-    );
+    assert!(line(&text, "queue files: filename").contains("| agrees |"), "{text}");
+    assert!(line(&text, "| log-format |").contains("3 rounds"), "{text}");
+    // What is done is not done again, but where it is asked for.
+    let steps = results.join("steps/log-format.json");
+    let first = std::fs::read(&steps).unwrap();
+    run(&[&arguments[..], &[results.to_str().unwrap()]].concat());
+    assert_eq!(std::fs::read(&steps).unwrap(), first);
+    run(&[&arguments[..], &[results.to_str().unwrap(), "--again"]].concat());
+    assert_ne!(std::fs::read(&steps).unwrap(), first);
     assert!(results.join("scenarios/models.toml").exists());
-    // A step that has said something, and then could not go on, is not done.
-    std::fs::remove_file(&through).unwrap();
+}
+
+#[test]
+fn a_step_that_cannot_run_says_why_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_postlab"));
-    command.args(["reproduce", "S1", "--quick", "--results"]).arg(&results).args(["-d", &disk]);
-    let output = command.env("POSTRIDER", "/no/postrider").output().unwrap();
+    command.args(["reproduce", "--quick", "--step", "queuerun-postrider", "--results"]).arg(&results);
+    let output = command.arg("-d").arg(directory.path()).env("POSTRIDER", "/no/postrider").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("| not run: find /no/postrider: No such file"), "{text}");
-    assert!(!through.exists());
+    let open = line(&text, "Postrider's log: filename");
+    assert!(
+        open.contains("| cannot tell | Open: not measured: ") && open.contains("/no/postrider"),
+        "{open}"
+    );
     let output = run(&["reproduce", "S9"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("[possible values: S0, S1, S2, S3, S4, all]"));
+    let output = run(&["reproduce", "--step", "nosuch", "--results", results.to_str().unwrap()]);
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("there is no step nosuch: write one of queuedirs, ")
+    );
 }

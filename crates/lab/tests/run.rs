@@ -3,6 +3,7 @@
 mod common;
 
 use common::run;
+use serde_json::json;
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
@@ -127,7 +128,7 @@ fn a_report_is_one_page_that_needs_nothing_else() {
     assert!(output.status.success(), "{output:?}");
     let html = std::fs::read_to_string(page).unwrap();
     assert!(html.contains("<h2>A &lt;b&gt; &amp; C</h2>"));
-    assert_eq!(html.matches("<circle").count(), 4, "a dot for each run");
+    assert_eq!(html.matches("class=\"round\"").count(), 4, "a dot for each run");
     for foreign in ["http://", "https://", "<script", "src=", "@import"] {
         assert!(!html.contains(foreign), "{foreign}");
     }
@@ -185,6 +186,74 @@ fn two_results_are_compared_case_by_case() {
     assert!(String::from_utf8_lossy(&output.stderr).ends_with("runs.jsonl is cut off\n"), "{output:?}");
     let output = run(&["compare", &results[0], "/no/dir"]);
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("postlab: read /no/dir/scenario.toml"));
+}
+
+#[test]
+fn a_result_names_the_server_with_version_and_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = common::Sink::start(&["-c"]);
+    let relay = wire(sink.address.clone());
+    let scenario = write(
+        directory.path(),
+        &format!(
+            "title = \"wire\"\nexperiment = \"relay\"\nrepeats = 1\n[load]\nmessages = 10\nsessions = [1]\n[mta]\nname = \"MTA\"\n\
+             endpoint = \"{relay}\"\nidle_timeout_seconds = 1\ndescribe = \"echo Wire; echo 1.0; echo $EXTRA\"\n\
+             [[variant]]\nname = \"thin\"\nenv = {{ EXTRA = \"abcd\" }}\n"
+        ),
+    );
+    let results = directory.path().join("results");
+    // Its mail goes to the other sink: the run is incomplete, and named all the same.
+    let output = run(&["run", "--results", results.to_str().unwrap(), &scenario]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("MTA: thin: Wire 1.0 (configuration abcd)"), "{output:?}");
+    let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+    let page = directory.path().join("page.html");
+    assert!(run(&["report", result.to_str().unwrap(), "-o", page.to_str().unwrap()]).status.success());
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<h2>wire: Wire 1.0</h2>") && page.contains("configuration abcd"), "{page}");
+}
+
+#[test]
+fn a_gate_fails_where_repeats_are_too_few_to_compare() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = write(
+        directory.path(),
+        "title = \"relay\"\nexperiment = \"relay\"\n[load]\nmessages = 10\nsessions = [1]\n[mta]\nname = \"x\"\nendpoint = \"127.0.0.1:1\"\n",
+    );
+    let run_with = |rate: f64| {
+        json!({ "kind": "relay", "round": 1, "sessions": 1, "received": 10, "drained_seconds": 1.0, "drained_rate": rate,
+            "backlog_peak": 0, "complete": true, "mta_cpu_us_per_message": null, "moments": [],
+            "source": source() })
+    };
+    let keep = |name: &str, rate: f64| {
+        let result = directory.path().join(name);
+        std::fs::create_dir(&result).unwrap();
+        std::fs::copy(&scenario, result.join("scenario.toml")).unwrap();
+        std::fs::write(result.join("machine.json"), "{}").unwrap();
+        std::fs::write(result.join("runs.jsonl"), format!("{}\n", run_with(rate))).unwrap();
+        result.display().to_string()
+    };
+    let (old, new) = (keep("a", 2602.0), keep("b", 319.0));
+    let output = run(&["compare", &old, &new]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("not compared: 1 and 1 runs"), "{output:?}");
+    let output = run(&["compare", "--gate", "--max-slower", "5%", &old, &new]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("--gate: it cannot be told of 1 case whether it became slower"), "{text}");
+    assert_eq!(run(&["compare", "--max-slower", "x", &old, &new]).status.code(), Some(64));
+}
+
+/// A source's report, as a ceiling run keeps it.
+fn source() -> serde_json::Value {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = write(
+        directory.path(),
+        "title = \"ceiling\"\nexperiment = \"ceiling\"\nrepeats = 1\n[load]\nmessages = 10\nsessions = [1]\n",
+    );
+    let results = directory.path().join("results");
+    assert!(run(&["run", "--results", results.to_str().unwrap(), &scenario]).status.success());
+    runs(&results)[0]["source"].clone()
 }
 
 #[test]

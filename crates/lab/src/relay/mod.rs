@@ -459,6 +459,7 @@ impl RelayArgs {
                 endpoint: address.unwrap_or_else(|| "127.0.0.1:25".into()),
                 start: None,
                 stop: None,
+                describe: None,
                 cgroup: None,
                 durability: String::new(),
                 queue: self.queue.clone(),

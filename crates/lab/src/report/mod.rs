@@ -1,6 +1,7 @@
 //! `postlab report`: result directories on one HTML page that needs nothing else, not even a network.
 
 mod svg;
+pub(crate) mod tracks;
 
 use crate::{
     run::{
@@ -9,7 +10,8 @@ use crate::{
         read,
         runner::{Kind, Run},
         scenario::Scenario,
-        table::{COLUMNS, cases, column, durability, label},
+        server::{Server, servers},
+        table::{COLUMNS, Column, Name, cases, column, durability, label},
     },
     stat::spread::{Spread, shown},
 };
@@ -19,7 +21,8 @@ use std::{
     path::{Path, PathBuf},
 };
 pub(crate) use svg::escape;
-use svg::{Group, dots, lines};
+use svg::lines;
+use tracks::{Track, picture};
 
 /// Make one HTML page of result directories
 #[derive(Debug, Args)]
@@ -57,14 +60,23 @@ pub(crate) fn section(directory: &Path) -> Result<String, String> {
     if runs.is_empty() {
         return Err(format!("{} has no runs yet", directory.display()));
     }
-    let mut out = format!("<section>\n<h2>{}</h2>\n", escape(&scenario.title));
+    let servers = servers(directory);
+    // Two results of one scenario differ in their server.
+    let title =
+        servers.first().map_or(scenario.title.clone(), |s| format!("{}: {}", scenario.title, s.title()));
+    let mut out = format!("<section>\n<h2>{}</h2>\n", escape(&title));
     // Writing to a string cannot fail.
     if !scenario.hypothesis.is_empty() {
         let _ = writeln!(out, "<p class=\"hypothesis\">{}</p>", escape(scenario.hypothesis.trim()));
     }
-    out.push_str(&pictures(&scenario, &runs));
+    let server = servers.first().map(Server::title);
+    let server = server.or_else(|| scenario.mta.as_ref().map(|mta| mta.name.clone())).unwrap_or_default();
+    out.push_str(&pictures(&scenario, &runs, &server));
     out.push_str(&table(&scenario, &runs));
     out.push_str(&phases(&scenario, &runs));
+    for server in &servers {
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&server.text()));
+    }
     out.push_str(&card(&machine));
     let toml = std::fs::read_to_string(directory.join("scenario.toml")).unwrap_or_default();
     let _ = writeln!(
@@ -75,38 +87,32 @@ pub(crate) fn section(directory: &Path) -> Result<String, String> {
     Ok(out)
 }
 
-fn name(scenario: &Scenario, kind: Kind) -> String {
-    match (kind, &scenario.mta) {
-        (Kind::Relay, Some(mta)) => mta.name.clone(),
-        _ => "ceiling".to_owned(),
-    }
+/// `1 session`, `10 sessions`
+fn sessions_text(count: u32) -> String {
+    if count == 1 { "1 session".to_owned() } else { format!("{count} sessions") }
 }
 
-fn pictures(scenario: &Scenario, runs: &[Run]) -> String {
-    let mut out = String::new();
-    let relays = runs.iter().any(|run| run.kind == Kind::Relay);
-    // A ceiling ten times as high would press the relay's dots together: each has its picture.
-    for kind in [Kind::Relay, Kind::Ceiling] {
-        let variants = scenario.variants();
-        let groups: Vec<Group> = cases(scenario, runs)
-            .into_iter()
-            .filter(|(name, _)| name.2 == kind)
-            .map(|((sessions, variant, _), runs)| {
-                let variant = variants.get(variant).map(|v| v.name.as_str()).unwrap_or_default();
-                let values: Vec<f64> = runs.iter().map(|run| run.drained_rate).collect();
-                let median = Spread::of(values.iter().copied()).map_or(0.0, |s| s.median);
-                let series = usize::from(kind == Kind::Ceiling);
-                Group { label: format!("{sessions} {variant}").trim().to_owned(), series, values, median }
-            })
-            .collect();
-        if groups.is_empty() {
-            continue;
+fn pictures(scenario: &Scenario, runs: &[Run], server: &str) -> String {
+    let variants = scenario.variants();
+    let track = |((sessions, variant, kind), runs): (Name, Vec<&Run>)| {
+        let values: Vec<f64> = runs.iter().map(|run| run.drained_rate).collect();
+        let spread = Spread::of(values.iter().copied());
+        let variant = variants.get(variant).map(|v| v.name.as_str()).unwrap_or_default();
+        let what = if kind == Kind::Ceiling { "ceiling" } else { server };
+        let comma = if variant.is_empty() { "" } else { ", " };
+        Track {
+            label: format!("{what}{comma}{variant}, {}", sessions_text(sessions)),
+            numbers: spread.map(|s| format!("{} a second, N={}", s.text(), values.len())).unwrap_or_default(),
+            median: spread.map(|s| s.median),
+            dots: values,
+            class: if kind == Kind::Ceiling { "ceiling" } else { "accepted" },
+            ..Track::default()
         }
-        let title =
-            format!("{}: messages a second until the sink had all, by sessions", name(scenario, kind));
-        figure(&mut out, &title, &dots(&title, &groups));
-    }
-    if let Some(run) = runs.iter().rev().find(|run| run.kind == Kind::Relay).filter(|_| relays) {
+    };
+    let tracks: Vec<Track> = cases(scenario, runs).into_iter().map(track).collect();
+    let caption = "Messages a second until the sink had all, relay and ceiling on one logarithmic scale: each run a dot, the median a line.";
+    let mut out = picture(&tracks, "/s", false, caption);
+    if let Some(run) = runs.iter().rev().find(|run| run.kind == Kind::Relay) {
         let settled = run.moments.iter().map(|m| (m.seconds, m.settled as f64)).collect();
         let received = run.moments.iter().map(|m| (m.seconds, m.received as f64)).collect();
         let title = format!(
@@ -122,28 +128,33 @@ fn figure(out: &mut String, title: &str, svg: &str) {
     let _ = writeln!(out, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(title));
 }
 
+/// Durability and remarks stand in a row of their own below the figures, where no narrow page can cut them off.
 fn table(scenario: &Scenario, runs: &[Run]) -> String {
     let shown: Vec<_> =
         COLUMNS.iter().filter(|(_, value)| runs.iter().any(|run| value(run).is_some())).collect();
     let heads: String = shown.iter().map(|(name, _)| format!("<th>{name}")).collect();
-    let mut out = format!(
-        "<div class=\"wide\"><table>\n<tr><th>sessions<th><th>runs{heads}<th>durability<th>remarks</tr>\n"
-    );
+    let mut out =
+        format!("<table class=\"runs\">\n<thead><tr><th>sessions<th><th>runs{heads}</tr></thead>\n<tbody>\n");
     for (name, runs) in cases(scenario, runs) {
-        let cell =
-            |value: &dyn Fn(&Run) -> Option<f64>| column(&runs, value).map(|s| s.text()).unwrap_or_default();
-        let cells: String = shown.iter().map(|(_, value)| format!("<td>{}", cell(value))).collect();
+        let cell = |(head, value): &&Column| {
+            let text = column(&runs, value).map(|s| s.text()).unwrap_or_default();
+            format!("<td data-head=\"{head}\">{text}")
+        };
+        let cells: String = shown.iter().map(cell).collect();
+        let remarks: String =
+            remarks(&runs).iter().map(|remark| format!(" <strong>{}</strong>", escape(remark))).collect();
         let _ = writeln!(
             out,
-            "<tr><td>{}<td>{}<td>{}{cells}<td>{}<td>{}</tr>",
+            "<tr><td data-head=\"sessions\">{}<td>{}<td data-head=\"runs\">{}{cells}</tr>\n\
+             <tr class=\"notes\"><td colspan=\"{}\">survives: {}.{remarks}</tr>",
             name.0,
             escape(&label(scenario, name)),
             runs.len(),
+            shown.len() + 3,
             escape(&durability(scenario, name)),
-            escape(&remarks(&runs).join("; "))
         );
     }
-    out + "</table></div>\n<p class=\"note\">Median of the runs (smallest–largest). Lab CPU is source and sink together.</p>\n"
+    out + "</tbody></table>\n<p class=\"note\">Median of the runs (smallest–largest). Lab CPU is source and sink together.</p>\n"
 }
 
 /// Returns the times of a message by phase, for the last run of each case.
@@ -156,7 +167,9 @@ fn phases(scenario: &Scenario, runs: &[Run]) -> String {
         let Some(run) = runs.last() else { continue };
         let (sessions, kind) = (name.0, escape(&label(scenario, name)));
         for (phase, t) in &run.source.times {
-            let [p50, p90, p99, max] = [t.p50_us, t.p90_us, t.p99_us, t.max_us].map(shown);
+            // A histogram's percentile is the upper edge of a bucket, and may lie above the largest time.
+            let [p50, p90, p99, max] =
+                [t.p50_us, t.p90_us, t.p99_us, t.max_us].map(|us| shown(us.min(t.max_us)));
             let _ = writeln!(
                 out,
                 "<tr><td>{sessions}<td>{kind}<td>{phase}<td>{}<td>{p50}<td>{p90}<td>{p99}<td>{max}</tr>",

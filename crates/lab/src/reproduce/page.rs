@@ -1,147 +1,224 @@
-//! The page that `reproduce` leaves: the 2002–2005 papers' ratios beside ours as a picture, the table, what each step printed,
-//! and the scenarios' own sections.
+//! The page that `reproduce` leaves: a table of conclusions, the ratios as a picture, each question with its findings and the
+//! circumstances of its step, and what each step printed.
 
-use super::{Row, Table};
-use crate::report::{document, escape, section};
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
+use super::{
+    Kept, Seed, count,
+    finding::{Finding, measured},
+    machines, ordered,
+    relays::relays,
+    seeds::Seeds,
+    verdict::Verdict,
 };
+use crate::report::{
+    document, escape,
+    tracks::{Track, picture},
+};
+use std::fmt::Write as _;
 
-/// The picture goes from 1/100 to 1000.
-const DECADES: (f64, f64) = (-2.0, 3.0);
+const TITLE: &str = "The 2002–2005 papers' experiments again";
 
 /// All of it.
-pub(super) fn page(table: &Table, results: &Path) -> String {
+pub(super) fn page(kept: &[Kept], seeds: &Seeds) -> String {
+    let mut out = String::new();
+    out.push_str(&head(kept));
+    out.push_str(&conclusions(kept));
+    out.push_str(&ratios(kept));
+    out.push_str(&relays(kept));
+    for seed in Seed::TEXTS {
+        out.push_str(&section(seed, kept, seeds));
+    }
+    out.push_str("<h2>Machines</h2>\n<ul>\n");
+    for (machine, steps) in machines(kept) {
+        let _ = writeln!(out, "<li>{} <small>({})</small>", escape(&machine), escape(&steps.join(", ")));
+    }
+    out.push_str("</ul>\n");
+    document(TITLE, &out)
+}
+
+fn head(kept: &[Kept]) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    for warning in &table.warnings {
-        let _ = writeln!(out, "<p class=\"warning\">{}</p>", escape(warning));
-    }
-    let agreed = table.rows.iter().filter(|row| row.verdict == "agrees").count();
-    let judged = table.rows.iter().filter(|row| row.ratio.is_some()).count();
     let _ = writeln!(
         out,
-        "<p>Five texts on mail queues, from 2002 to 2005, measured again on one machine. Of {judged} findings that are \
-         ratios, {agreed} are found again.</p>"
+        "<p>Five texts on mail queues, measured again. {} A finding agrees or differs if the whole interval of what is measured \
+         here lies inside or outside its prediction; otherwise, with fewer than three rounds, or with a remark such as a busy \
+         machine, it cannot be told.</p>",
+        count(kept)
     );
-    out.push_str(&ratios(&table.rows));
-    out.push_str(&figures(&table.rows));
-    for directory in scenarios(results) {
-        // One that was cut short has no runs, and no section.
-        out.push_str(&section(&directory).unwrap_or_default());
-    }
-    out.push_str(&outputs(&table.rows, results));
-    out.push_str("<h2>Machine</h2>\n<dl>\n");
-    for (name, value) in &table.machine {
-        let _ = writeln!(out, "<dt>{}<dd>{}", escape(name), escape(value));
-    }
-    out.push_str("</dl>\n");
-    document("The 2002–2005 papers' experiments again", &out)
-}
-
-/// A line for each ratio: the seed's as a bar or a ring, ours as a dot.
-fn ratios(rows: &[Row]) -> String {
-    let mut out = "<figure class=\"ratios\">\n".to_owned();
-    for row in rows {
-        let (Some(here), Some((low, high))) = (row.ratio, range(&row.theirs)) else { continue };
-        let class = if row.verdict == "agrees" { "agrees" } else { "differs" };
+    let quick = kept.iter().filter(|kept| kept.record.as_ref().is_some_and(|record| record.quick)).count();
+    if quick > 0 {
         let _ = writeln!(
             out,
-            "<div class=\"ratio\"><span>{:?} {}</span><span class=\"numbers\">theirs {}, here {}</span>\
-             <div class=\"track\" role=\"img\" aria-label=\"theirs {}, here {}\">\
-             <i style=\"left:{:.1}%;width:{:.1}%\"></i><b class=\"{class}\" style=\"left:{:.1}%\"></b></div></div>",
-            row.seed,
-            escape(&row.what),
-            escape(&row.theirs),
-            escape(&row.here),
-            escape(&row.theirs),
-            escape(&row.here),
-            place(low),
-            place(high) - place(low),
-            place(here)
+            "<p class=\"warning\">{quick} steps are quick ones: little was measured, and intervals are wide.</p>"
         );
     }
-    let marks: String = (DECADES.0 as i32..=DECADES.1 as i32)
-        .map(|power| {
-            let value = 10f64.powi(power);
-            format!("<span style=\"left:{:.1}%\">{value}×</span>", place(value))
-        })
-        .collect();
-    let _ = writeln!(
-        out,
-        "<div class=\"scale\">{marks}</div>\n<figcaption>Ratios on a logarithmic scale: the seed's as a bar, ours as a dot, \
-         filled where both find the same.</figcaption></figure>"
-    );
+    let mut remarks: Vec<(String, usize)> = Vec::new();
+    for remark in kept.iter().filter_map(|kept| kept.record.as_ref()).flat_map(super::record::Record::remarks)
+    {
+        let kind = remark.split(':').next().unwrap_or_default().to_owned();
+        match remarks.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += 1,
+            None => remarks.push((kind, 1)),
+        }
+    }
+    for (remark, count) in remarks {
+        let steps = if count == 1 { "step" } else { "steps" };
+        let _ = writeln!(
+            out,
+            "<p class=\"warning\">{} in {count} {steps}: nothing is concluded from them.</p>",
+            escape(&remark)
+        );
+    }
     out
 }
 
-/// In hundredths of the width.
-fn place(ratio: f64) -> f64 {
-    let (low, high) = DECADES;
-    ((ratio.max(1e-9).log10() - low) / (high - low) * 100.0).clamp(0.0, 100.0)
-}
-
-/// `38 to 103×`
-fn range(theirs: &str) -> Option<(f64, f64)> {
-    let numbers = theirs.trim_end_matches('×');
-    let (low, high) = numbers.split_once(" to ").unwrap_or((numbers, numbers));
-    Some((low.parse().ok()?, high.parse().ok()?))
-}
-
-fn figures(rows: &[Row]) -> String {
-    let mut out = "<h2>Every figure</h2>\n<div class=\"wide\"><table class=\"wraps\">\n\
-                   <tr><th>seed<th>what<th>theirs<th>here<th></tr>\n"
+/// A row for each finding, open questions first: what a slide needs.
+fn conclusions(kept: &[Kept]) -> String {
+    let mut out = "<h2>Conclusions</h2>\n<table class=\"cards\">\n\
+                   <thead><tr><th>text<th>finding<th>theirs<th>here<th>verdict<th>conclusions</tr></thead>\n<tbody>\n"
         .to_owned();
-    for row in rows {
+    let shown = |finding: &&Finding| finding.judged.is_some() && finding.is_measured();
+    for finding in ordered(kept).into_iter().filter(shown) {
         let _ = writeln!(
             out,
-            "<tr><td>{:?}<td>{}<td class=\"figure\">{}<td class=\"figure\">{}<td>{}</tr>",
-            row.seed,
-            escape(&row.what),
-            escape(&row.theirs),
-            escape(&row.here),
-            escape(&row.verdict)
+            "<tr class=\"{}\"><td>{:?}<td><a href=\"#{}\">{}</a><td class=\"figure\" data-head=\"theirs\">{}<td class=\"figure\" data-head=\"here\">{}\
+             <td class=\"verdict\">{}<td>{}</tr>",
+            class(finding),
+            finding.seed,
+            finding.step,
+            escape(&finding.what),
+            escape(&finding.theirs_text()),
+            escape(&finding.here_text()),
+            finding.word(),
+            escape(&finding.sentence)
         );
     }
-    out + "</table></div>\n<p class=\"note\">Medians, or ratios of medians; their spread, N and durability stand in what each step printed, below.</p>\n"
+    out.push_str("</tbody></table>\n");
+    let missing: Vec<&str> =
+        ordered(kept).into_iter().filter(|finding| !finding.is_measured()).map(|f| f.what.as_str()).collect();
+    if !missing.is_empty() {
+        let _ = writeln!(out, "<p class=\"note\">Not measured: {}.</p>", escape(&missing.join("; ")));
+    }
+    out + "<p class=\"note\">Theirs: from the smallest to the largest machine of the text. Here: median of the rounds and its interval.</p>\n"
 }
 
-/// Returns the output of each step.
-fn outputs(rows: &[Row], results: &Path) -> String {
-    let mut out = "<h2>What each step printed</h2>\n".to_owned();
-    let mut steps: Vec<&str> = rows.iter().map(|row| row.step).collect();
-    steps.dedup();
-    for step in steps {
-        let Ok(text) = fs::read_to_string(results.join(format!("{step}.txt"))) else { continue };
-        let _ = writeln!(
-            out,
-            "<details><summary>{step}</summary><pre>{}</pre></details>",
-            escape(text.trim_end())
-        );
+fn class(finding: &Finding) -> &'static str {
+    match finding.judged.as_ref().map(|(_, verdict)| verdict) {
+        Some(Verdict::Agrees) => "agrees",
+        Some(Verdict::Above | Verdict::Below) => "differs",
+        Some(Verdict::CannotTell(_)) => "open",
+        None => "plain",
+    }
+}
+
+/// Findings that are ratios, by text; those that lie furthest from the text first.
+fn ratios(kept: &[Kept]) -> String {
+    let mut out = "<h2>Ratios</h2>\n".to_owned();
+    for seed in Seed::TEXTS {
+        let all = kept.iter().flat_map(|kept| &kept.findings);
+        let mut found: Vec<&Finding> = all
+            .filter(|f| f.seed == seed && f.unit == "×" && f.judged.is_some() && f.here.is_some())
+            .collect();
+        found.sort_by(|a, b| distance(b).total_cmp(&distance(a)));
+        if found.is_empty() {
+            continue;
+        }
+        let tracks: Vec<Track> = found.into_iter().map(track).collect();
+        let caption = "Bar: theirs, over all machines. Shaded: what the prediction allows. Line and dot: here, interval and median. The strong line is 1×: no difference.";
+        let _ = writeln!(out, "<h3>{seed:?}</h3>\n{}", picture(&tracks, "×", true, caption));
     }
     out
 }
 
-/// Result directories of `postlab run`, the oldest first.
-fn scenarios(results: &Path) -> Vec<PathBuf> {
-    let entries =
-        fs::read_dir(results.join("runs")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut found: Vec<PathBuf> = entries.filter(|path| path.join("scenario.toml").exists()).collect();
-    found.sort();
-    found
+/// The factor between the middle of theirs and ours, either way.
+fn distance(finding: &Finding) -> f64 {
+    let (low, high) = finding.theirs.range();
+    let here = finding.here.map_or(1.0, |here| here.median.max(1e-9));
+    (here / (low * high).sqrt().max(1e-9)).ln().abs()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ratio_of_the_papers_is_a_number_or_a_range() {
-        assert_eq!(range("4.8×"), Some((4.8, 4.8)));
-        assert_eq!(range("38 to 103×"), Some((38.0, 103.0)));
-        assert_eq!(range(""), None);
-        assert_eq!((place(0.01), place(1000.0), place(1e9), place(0.0)), (0.0, 100.0, 100.0, 0.0));
+fn track(finding: &Finding) -> Track {
+    let window = finding.judged.as_ref().map(|(window, _)| (window.low.max(1e-12), window.high.min(1e12)));
+    Track {
+        label: finding.what.clone(),
+        numbers: format!("theirs {}, here {}", finding.theirs_text(), finding.here_text()),
+        theirs: Some(finding.theirs.range()),
+        window,
+        interval: finding.here.map(|here| (here.low, here.high)),
+        median: finding.here.map(|here| here.median),
+        dots: Vec::new(),
+        class: class(finding),
     }
+}
+
+/// The questions of a text.
+fn section(seed: Seed, kept: &[Kept], seeds: &Seeds) -> String {
+    let title = seeds.text(&format!("{seed:?}")).map(|text| text.title.clone()).unwrap_or_default();
+    let mut out = format!("<section>\n<h2>{seed:?}: {}</h2>\n", escape(&title));
+    let mut steps: Vec<&Kept> = kept.iter().filter(|kept| kept.step.seed == seed).collect();
+    steps.sort_by_key(|kept| kept.findings.iter().map(|finding| finding.order().0).min());
+    steps.into_iter().for_each(|kept| out.push_str(&question(kept)));
+    out + "</section>\n"
+}
+
+fn question(kept: &Kept) -> String {
+    let Kept { step, record, findings } = kept;
+    let mut out = format!("<article id=\"{}\">\n<h3>{}</h3>\n", step.name, escape(&step.question));
+    for finding in findings {
+        let method =
+            finding.here.map(|here| format!(" <small>({})</small>", here.method)).unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "<dl class=\"finding {}\"><dt class=\"name\">{} <span class=\"verdict\">{}</span>",
+            class(finding),
+            escape(&finding.what),
+            finding.word()
+        );
+        let place = escape(&finding.theirs.place);
+        let _ = writeln!(
+            out,
+            "<dt>they found<dd>{} <span class=\"figure\">{}{}</span> <small>({place})</small>",
+            escape(&finding.finding),
+            escape(&finding.theirs.named()),
+            escape(&finding.unit)
+        );
+        if finding.judged.is_some() {
+            let _ = writeln!(out, "<dt>prediction<dd><code>{}</code>", escape(&finding.expression));
+        }
+        let _ = writeln!(
+            out,
+            "<dt>here<dd><span class=\"figure\">{}</span>{method}",
+            escape(&finding.here_text())
+        );
+        if !finding.sentence.is_empty() {
+            let _ = writeln!(out, "<dt>conclusions<dd>{}", escape(&finding.sentence));
+        }
+        out.push_str("</dl>\n");
+    }
+    let Some(record) = record.as_ref().filter(|record| !record.rounds.is_empty()) else {
+        return out + "</article>\n";
+    };
+    let begin = record.rounds.first().map(|round| round.begin.as_str()).unwrap_or_default();
+    let mut facts = vec![
+        measured(step, record),
+        format!("begun {begin}"),
+        format!("load {}", record.load()),
+        format!("built from {}", record.machine.commit),
+    ];
+    facts.extend(record.servers());
+    facts.extend(record.failed.iter().map(|why| format!("cut short: {why}")));
+    facts.extend(record.remarks());
+    let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&facts.join(" · ")));
+    let commands = record.commands.iter().map(|line| format!("$ {line}\n")).collect::<String>();
+    let last = record
+        .rounds
+        .last()
+        .map(|round| round.runs.iter().map(|run| run.output.as_str()).collect::<String>());
+    let _ = writeln!(
+        out,
+        "<details><summary>Commands, and what the last round printed</summary><pre>{}\n{}</pre></details>\n</article>",
+        escape(&commands),
+        escape(last.unwrap_or_default().trim_end())
+    );
+    out
 }

@@ -1,37 +1,114 @@
 //! Figures out of what postlab's tools print.
 
-/// Medians of a row: each number with its spread in brackets behind it. The row is the first that begins with
-/// these words.
-pub(super) fn medians(text: &str, words: &[&str]) -> Vec<f64> {
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A figure in the output of a command: a row of a table and a column, a line of CSV, the number before some words, or a case
+/// of JSON.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Series {
+    /// The command of the step, from 0.
+    pub(super) command: usize,
+    /// The row that begins with these words.
+    row: Option<String>,
+    /// Of the row, or of the CSV line: medians are counted, or fields.
+    column: usize,
+    /// A word of the row, instead of a median; without a row, of the whole output.
+    word: Option<usize>,
+    /// The CSV line that begins so.
+    csv: Option<String>,
+    /// The words behind the number.
+    before: Option<String>,
+    /// The server of `postlab relay --json`; its figure and its sessions.
+    server: Option<String>,
+    /// None: whatever the command has.
+    sessions: Option<u64>,
+    figure: String,
+}
+
+impl Series {
+    /// The figure, if the output has it.
+    pub(super) fn read(&self, text: &str) -> Option<f64> {
+        if let Some(server) = &self.server {
+            let case = self.case(text, server)?;
+            return match self.figure.as_str() {
+                "count" => case.pointer("/phases_us/message/count")?.as_f64(),
+                figure => case.pointer(&format!("/figures/{figure}/median"))?.as_f64(),
+            };
+        }
+        if let Some(begin) = &self.csv {
+            return csv(text, begin, self.column);
+        }
+        if let Some(words) = &self.before {
+            return before(text, words);
+        }
+        let words: Vec<&str> = self.row.iter().flat_map(|row| row.split_whitespace()).collect();
+        match self.word {
+            Some(word) => row(text, &words)?.split_whitespace().nth(word)?.parse().ok(),
+            None => medians(row(text, &words)?).get(self.column).copied(),
+        }
+    }
+
+    /// Remarks that came with the figure: artefacts which the tool itself named.
+    pub(super) fn remarks(&self, text: &str) -> Vec<String> {
+        if let Some(server) = &self.server {
+            let case = self.case(text, server);
+            let remarks = case.as_ref().and_then(|case| case.get("remarks")?.as_array());
+            let text = |remark: &Value| remark.as_str().map(str::to_owned);
+            return remarks.into_iter().flatten().filter_map(text).collect();
+        }
+        let is_remark = |line: &&str| MARKS.iter().any(|mark| line.contains(mark));
+        text.lines().filter(is_remark).map(|line| line.trim().to_owned()).collect()
+    }
+
+    fn case(&self, text: &str, server: &str) -> Option<Value> {
+        let all: Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
+        let is_it = |case: &&Value| {
+            case["server"] == server && self.sessions.is_none_or(|sessions| case["sessions"] == sessions)
+        };
+        all["cases"].as_array()?.iter().find(is_it).cloned()
+    }
+}
+
+/// Words of the tools that take trust from a figure.
+const MARKS: [&str; 9] = [
+    "too short",
+    "TOO SMALL",
+    "CACHED",
+    "CLIENT-BOUND",
+    "SINK-BOUND",
+    "DELAYED ACK",
+    "CLOCK-LIMITED",
+    "INCOMPLETE",
+    "messages failed",
+];
+
+/// The first line that begins with these words; all lines begin with none.
+fn row<'t>(text: &'t str, words: &[&str]) -> Option<&'t str> {
     let begins = |line: &&str| {
         let mut row = line.split_whitespace();
         words.iter().all(|word| row.next() == Some(word))
     };
-    let Some(line) = text.lines().find(begins) else { return Vec::new() };
+    text.lines().find(begins)
+}
+
+/// Medians of a row: each number with its spread in brackets behind it.
+fn medians(line: &str) -> Vec<f64> {
     let tokens: Vec<&str> = line.split_whitespace().collect();
     let figure = |pair: &[&str]| if pair[1].starts_with('(') { pair[0].parse().ok() } else { None };
     tokens.windows(2).filter_map(figure).collect()
 }
 
-/// One of them.
-pub(super) fn median(text: &str, words: &[&str], column: usize) -> Option<f64> {
-    medians(text, words).get(column).copied()
-}
-
-/// One row's median by another's.
-pub(super) fn ratio(text: &str, above: &[&str], below: &[&str], column: usize) -> Option<f64> {
-    let below = median(text, below, column).filter(|n| *n > 0.0)?;
-    Some(median(text, above, column)? / below)
-}
-
 /// A column of the CSV line that begins so.
-pub(super) fn csv(text: &str, begin: &str, column: usize) -> Option<f64> {
-    let line = text.lines().find(|line| line.starts_with(begin))?;
-    line.split(',').nth(column)?.parse().ok()
+fn csv(text: &str, begin: &str, column: usize) -> Option<f64> {
+    // A head has words in its columns.
+    let mut lines = text.lines().filter(|line| line.starts_with(begin));
+    lines.find_map(|line| line.split(',').nth(column)?.parse().ok())
 }
 
 /// The number that stands before these words.
-pub(super) fn before(text: &str, words: &str) -> Option<f64> {
+fn before(text: &str, words: &str) -> Option<f64> {
     let (left, _) = text.split_once(words)?;
     left.split_whitespace().last()?.trim_start_matches('(').parse().ok()
 }
@@ -40,13 +117,36 @@ pub(super) fn before(text: &str, words: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
+    fn read(spec: &str, text: &str) -> Option<f64> {
+        toml::from_str::<Series>(spec).unwrap().read(text)
+    }
+
     #[test]
     fn figures_are_found_where_the_tools_put_them() {
-        let text = "senders dirs\n      1     1   300   80.0 (61.2–98.9, N=2)  12 (1–2, N=2)\n     10     1   300   8.0 (6–9, N=2)  24 (1–2, N=2)\n";
-        assert_eq!(medians(text, &["1", "1"]), [80.0, 12.0]);
-        assert_eq!(ratio(text, &["10", "1"], &["1", "1"], 1), Some(2.0));
-        assert_eq!(median(text, &["9"], 0), None);
-        assert_eq!(csv("a,b\ncommand,fsync,3,9,3.5,0\n", "command,fsync,", 4), Some(3.5));
-        assert_eq!(before("24 octets: C=100 is 48.8 times C=1\n", " times C=1"), Some(48.8));
+        let text = "senders dirs\n      1     1   300   80.0 (61.2–98.9, N=2)  12 (1–2, N=2)\n";
+        assert_eq!(read("row = \"1 1\"\ncolumn = 1", text), Some(12.0));
+        assert_eq!(read("row = \"1 1\"\nword = 2", text), Some(300.0));
+        assert_eq!(read("row = \"9\"", text), None);
+        assert_eq!(read("csv = \"command,fsync,\"\ncolumn = 4", "a,b\ncommand,fsync,3,9,3.5,0\n"), Some(3.5));
+        assert_eq!(read("csv = \"\"\ncolumn = 1", "time,messages\n13:28,4826,0\n"), Some(4826.0));
+        assert_eq!(read("before = \" times C=1\"", "24 octets: C=100 is 48.8 times C=1\n"), Some(48.8));
+        assert_eq!(read("word = 2", "1 2 3380.5 7\n"), Some(3380.5));
+    }
+
+    #[test]
+    fn a_case_of_json_has_its_figures_and_remarks() {
+        let text = "4 runs\n{\"cases\": [{\"server\": \"ceiling\", \"sessions\": 10, \"figures\": {\"drained\": {\"median\": 7.5}},\
+                    \"phases_us\": {\"message\": {\"count\": 9}}, \"remarks\": [\"too short to trust\"]}]}";
+        let spec = |figure: &str| format!("server = \"ceiling\"\nsessions = 10\nfigure = \"{figure}\"");
+        assert_eq!(read(&spec("drained"), text), Some(7.5));
+        assert_eq!(read(&spec("count"), text), Some(9.0));
+        let series: Series = toml::from_str(&spec("drained")).unwrap();
+        assert_eq!(series.remarks(text), ["too short to trust"]);
+    }
+
+    #[test]
+    fn remarks_of_text_are_found_by_their_words() {
+        let series = Series::default();
+        assert_eq!(series.remarks("a\n TOO SMALL, CACHED: x\nb\n"), ["TOO SMALL, CACHED: x"]);
     }
 }

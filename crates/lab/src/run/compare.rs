@@ -17,7 +17,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 /// Compare two result directories: before and after, or one MTA and another
 ///
-/// The exit code is 1 if a case became slower.
+/// The exit code is 1 if a case became slower: by any proven difference, or with --max-slower if all of the interval lies beyond
+/// the limit. With --gate it is 1 too if it cannot be told of a case, that is if it was not compared, or if its interval reaches
+/// over the limit.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The reference
@@ -27,6 +29,20 @@ pub(crate) struct CompareArgs {
     /// Confidence that a difference needs, in percent: 80, 90, 95, 98, 99 or 99.5
     #[arg(short = 'c', value_name = "PERCENT", default_value = "95", value_parser = Confidence::parse)]
     confidence: Confidence,
+    /// Fail if it cannot be told whether a case became slower, too
+    #[arg(long)]
+    gate: bool,
+    /// Allow a case to become so much slower
+    #[arg(long, value_name = "PERCENT", value_parser = percent_of)]
+    max_slower: Option<f64>,
+}
+
+/// Reads `5` or `5%`.
+fn percent_of(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').trim().parse::<f64>().ok();
+    percent
+        .filter(|percent| (0.0..100.0).contains(percent))
+        .ok_or(format!("`{text}` is no percentage from 0 to 100: write 5%"))
 }
 
 /// One side.
@@ -36,12 +52,21 @@ struct Side {
     runs: Vec<Run>,
 }
 
+/// The change of a rate in hundredths of the reference, with its interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Change {
+    percent: f64,
+    low: f64,
+    high: f64,
+}
+
 /// The result of comparing a case.
 #[derive(Debug, PartialEq)]
 enum Outcome {
-    /// In hundredths of the reference, if the difference is proven.
-    Differs(f64),
-    Same,
+    /// A difference that is proven.
+    Differs(Change),
+    /// None is.
+    Same(Change),
     /// The reason why nothing can be said.
     Undecided(String),
 }
@@ -62,7 +87,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
         return Err("the two have no case in common".into());
     }
     println!("{:>8}  {:<28} {:>34} {:>34}  messages a second until drained", "sessions", "", "A", "B");
-    let mut good = true;
+    let (mut good, mut open) = (true, 0);
     for (name, theirs) in shared {
         let (old, new) = (rates(&a, name), rates(&b, theirs));
         let text = |rates: &[f64]| {
@@ -82,9 +107,15 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
             println!("{:>8}  {caveat}", "");
         }
         // A ceiling that moves is the laboratory's.
-        good &= name.2 == Kind::Ceiling || !matches!(outcome, Outcome::Differs(percent) if percent < 0.0);
+        let passes = if name.2 == Kind::Ceiling { Some(true) } else { outcome.passes(args.max_slower) };
+        good &= passes != Some(false);
+        open += usize::from(passes.is_none());
     }
-    Ok(good)
+    if args.gate && open > 0 {
+        let cases = if open == 1 { "case" } else { "cases" };
+        println!("--gate: it cannot be told of {open} {cases} whether it became slower");
+    }
+    Ok(good && (open == 0 || !args.gate))
 }
 
 /// Cases of both, by what they are called: a variant's place in its scenario says nothing.
@@ -154,22 +185,37 @@ fn judge(confidence: Confidence, old: &[f64], new: &[f64], problems: &[Option<St
     let student = Verdict::new(&b, &a, confidence);
     // Rates are skewed where something else ran: with runs enough, ranks must agree.
     let ranks = old.len() < RANKED || new.len() < RANKED || mann_whitney(&b, &a).p < confidence.alpha();
-    if student.is_proven() && ranks {
-        Outcome::Differs((b.mean() / a.mean() - 1.0) * 100.0)
-    } else {
-        Outcome::Same
-    }
+    let share = |rate: f64| rate / a.mean() * 100.0;
+    let change = Change {
+        percent: share(student.difference),
+        low: share(student.difference - student.margin),
+        high: share(student.difference + student.margin),
+    };
+    if student.is_proven() && ranks { Outcome::Differs(change) } else { Outcome::Same(change) }
 }
 
 /// With fewer runs ranks can prove nothing at 95 %.
 const RANKED: usize = 5;
 
 impl Outcome {
+    /// Tells whether the case became at most `limit` percent slower; nothing where that cannot be told.
+    fn passes(&self, limit: Option<f64>) -> Option<bool> {
+        match (self, limit) {
+            (Self::Undecided(_), _) => None,
+            (Self::Differs(change) | Self::Same(change), Some(limit)) if change.low >= -limit => Some(true),
+            (Self::Differs(change) | Self::Same(change), Some(limit)) => {
+                (change.high < -limit).then_some(false)
+            }
+            (Self::Differs(change), None) => Some(change.percent > 0.0),
+            (Self::Same(_), None) => Some(true),
+        }
+    }
+
     fn text(&self) -> String {
         match self {
-            Self::Differs(percent) if *percent > 0.0 => format!("FASTER by {} %", shown(*percent)),
-            Self::Differs(percent) => format!("SLOWER by {} %", shown(-percent)),
-            Self::Same => "no difference proven".to_owned(),
+            Self::Differs(change) if change.percent > 0.0 => format!("FASTER by {} %", shown(change.percent)),
+            Self::Differs(change) => format!("SLOWER by {} %", shown(-change.percent)),
+            Self::Same(_) => "no difference proven".to_owned(),
             Self::Undecided(why) => format!("not compared: {why}"),
         }
     }
@@ -186,8 +232,25 @@ mod tests {
         let old = [100.0, 101.0, 99.0, 100.5, 99.5];
         assert_eq!(judge(&old, &old.map(|x| x * 1.5)).text(), "FASTER by 50.0 %");
         assert_eq!(judge(&old, &old.map(|x| x * 0.8)).text(), "SLOWER by 20.0 %");
-        assert_eq!(judge(&old, &[90.0, 112.0, 99.0, 108.0, 95.0]), Outcome::Same);
+        assert_eq!(judge(&old, &[90.0, 112.0, 99.0, 108.0, 95.0]).text(), "no difference proven");
         assert_eq!(judge(&old, &[1.0, 2.0]).text(), "not compared: 5 and 2 runs: three of each are needed");
+    }
+
+    #[test]
+    fn a_gate_fails_where_nothing_can_be_told() {
+        let change = |percent, low, high| Change { percent, low, high };
+        let (slower, noise) = (change(-4.0, -4.5, -3.5), change(-1.0, -9.0, 7.0));
+        assert_eq!(Outcome::Undecided("x".into()).passes(Some(5.0)), None);
+        assert_eq!(Outcome::Undecided("x".into()).passes(None), None);
+        assert_eq!(Outcome::Differs(slower).passes(None), Some(false));
+        assert_eq!(Outcome::Differs(slower).passes(Some(5.0)), Some(true));
+        assert_eq!(Outcome::Differs(slower).passes(Some(4.0)), None);
+        assert_eq!(Outcome::Differs(slower).passes(Some(1.0)), Some(false));
+        assert_eq!(Outcome::Same(noise).passes(None), Some(true));
+        assert_eq!(Outcome::Same(noise).passes(Some(5.0)), None);
+        assert_eq!(Outcome::Same(noise).passes(Some(10.0)), Some(true));
+        assert_eq!((percent_of("5%"), percent_of("7.5")), (Ok(5.0), Ok(7.5)));
+        assert!(percent_of("x").is_err() && percent_of("-1").is_err());
     }
 
     /// A relay with these variants, and a run of each.
@@ -237,8 +300,9 @@ mod tests {
         short.runs[0].source.seconds = 0.1;
         let name = (1, 0, Kind::Relay);
         let told = |outcome| caveats(&outcome, [(&good, name), (&short, name)]);
-        assert_eq!(told(Outcome::Differs(9.0)), ["B: too short to trust"]);
-        assert!(told(Outcome::Same).is_empty());
+        let change = Change { percent: 9.0, low: 8.0, high: 10.0 };
+        assert_eq!(told(Outcome::Differs(change)), ["B: too short to trust"]);
+        assert!(told(Outcome::Same(change)).is_empty());
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub(crate) struct Machine {
     pub(crate) postlab: String,
     /// Built with or without optimisation.
     pub(crate) build: String,
+    /// Of the source that this program was built from.
     pub(crate) commit: String,
     /// MTAs that are installed.
     pub(crate) versions: BTreeMap<String, String>,
@@ -61,7 +62,7 @@ impl Machine {
             load_average: word("/proc/loadavg"),
             postlab: env!("CARGO_PKG_VERSION").to_owned(),
             build: if cfg!(debug_assertions) { "unoptimised" } else { "release" }.to_owned(),
-            commit: first_line("git", &["describe", "--always", "--dirty"]),
+            commit: env!("POSTLAB_BUILT_FROM").to_owned(),
             versions: versions(),
             time: jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S %z").to_string(),
         }

@@ -8,6 +8,7 @@ pub(crate) mod machine;
 mod monitor;
 pub(crate) mod runner;
 pub(crate) mod scenario;
+pub(crate) mod server;
 pub(crate) mod table;
 
 use crate::rounds::Progress;
@@ -67,6 +68,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     // `run relay.toml` has an empty parent.
     let parent = args.scenario.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let parent = fs::canonicalize(parent).map_err(|e| format!("look at {}: {e}", parent.display()))?;
+    let servers = server::describe(&scenario, &parent)?;
+    server::keep(&directory, &servers)?;
     let runs = rounds(&scenario, &parent, &file, &stop)?;
     for (name, text) in [("Hypothesis", &scenario.hypothesis), ("Prediction", &scenario.prediction)] {
         if !text.is_empty() {
@@ -74,6 +77,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
         }
     }
     print!("\n{}", table::text(&scenario, &runs));
+    for server in &servers {
+        println!("MTA: {}", server.text());
+    }
     if let Some(busy) = here.busy() {
         println!("{busy}");
     }

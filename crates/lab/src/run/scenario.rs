@@ -111,6 +111,8 @@ pub(crate) struct Mta {
     pub(crate) start: Option<String>,
     /// Run by the shell behind each run.
     pub(crate) stop: Option<String>,
+    /// Run by the shell for each variant; prints name, version, and a hash of the configuration, a line each.
+    pub(crate) describe: Option<String>,
     /// The control group of the MTA, for processor time and memory: a path, or a name below /sys/fs/cgroup or its cpuacct
     pub(crate) cgroup: Option<String>,
     /// The events that a message survives after a 250 of the MTA, where no variant says so.

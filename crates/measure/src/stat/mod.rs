@@ -4,6 +4,7 @@
 //! 99.8 %: ministat has both, and a verdict must not depend on which of the two programs was at hand.
 
 mod format;
+pub mod interval;
 mod other;
 mod plot;
 mod sample;

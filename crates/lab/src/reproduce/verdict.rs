@@ -1,0 +1,214 @@
+//! Predictions as checkable expressions, such as `ratio(ten, five) > 1`, and the verdict on one.
+
+use super::seeds::Figures;
+use crate::stat::interval::{Interval, Method};
+
+/// A measured expression, and what the finding predicts of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Prediction {
+    pub(super) factor: f64,
+    pub(super) above: String,
+    /// Of a ratio.
+    pub(super) below: Option<String>,
+    /// None where there is nothing to predict: a rate of another machine.
+    pub(super) condition: Option<Condition>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Condition {
+    /// Within the range of the machines of the text.
+    InSeeds,
+    /// From half to twice the effect of the text on a logarithmic scale: from the square root of its ratio to the square.
+    NearSeeds,
+    Above(f64),
+    Below(f64),
+    Within(f64, f64),
+}
+
+/// The values that a prediction allows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Window {
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// The result of comparing a figure with the finding.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Verdict {
+    Agrees,
+    /// All of the interval lies above what is predicted.
+    Above,
+    /// All of the interval lies below.
+    Below,
+    /// The reason.
+    CannotTell(String),
+}
+
+/// Rounds below which nothing can be told: the range of two covers the median as often as not.
+const FEWEST: usize = 3;
+
+impl Prediction {
+    /// Reads `[NUMBER *] ratio(a, b) CONDITION` or `value(a)`; the condition is `in seeds`, `near seeds`, `in 0.9..1.1`,
+    /// `> 1` or `< 1`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("`{text}`: {why}");
+        let (factor, rest) = match text.split_once(" * ") {
+            Some((factor, rest)) => {
+                (factor.trim().parse().map_err(|_| wrong("the factor is no number"))?, rest)
+            }
+            None => (1.0, text),
+        };
+        let (head, condition) = rest.split_once(')').ok_or_else(|| wrong("`)` is missing"))?;
+        let (kind, names) = head.split_once('(').ok_or_else(|| wrong("`(` is missing"))?;
+        let names: Vec<&str> = names.split(',').map(str::trim).collect();
+        let (above, below) = match (kind.trim(), names.as_slice()) {
+            ("value", [one]) => ((*one).to_owned(), None),
+            ("ratio", [above, below]) => ((*above).to_owned(), Some((*below).to_owned())),
+            _ => return Err(wrong("write value(a) or ratio(a, b)")),
+        };
+        let condition = Condition::parse(condition.trim()).map_err(|why| wrong(&why))?;
+        Ok(Self { factor, above, below, condition })
+    }
+
+    /// The figure of each round: the ratio is formed within a round, where both sides met the same machine.
+    pub(super) fn points(&self, series: impl Fn(&str) -> Vec<Option<f64>>) -> Vec<f64> {
+        let above = series(&self.above);
+        match &self.below {
+            None => above.into_iter().flatten().map(|value| self.factor * value).collect(),
+            Some(below) => {
+                let pairs = above.into_iter().zip(series(below));
+                let ratio =
+                    |(a, b): (Option<f64>, Option<f64>)| Some(self.factor * a? / b.filter(|b| *b != 0.0)?);
+                pairs.filter_map(ratio).collect()
+            }
+        }
+    }
+}
+
+impl Condition {
+    fn parse(text: &str) -> Result<Option<Self>, String> {
+        let number = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("`{text}` is no number"));
+        Ok(Some(match text.split_once(' ') {
+            None if text.is_empty() => return Ok(None),
+            Some(("in", "seeds")) => Self::InSeeds,
+            Some(("near", "seeds")) => Self::NearSeeds,
+            Some((">", limit)) => Self::Above(number(limit)?),
+            Some(("<", limit)) => Self::Below(number(limit)?),
+            Some(("in", range)) => {
+                let (low, high) = range.split_once("..").ok_or("a range is 0.9..1.1")?;
+                Self::Within(number(low)?, number(high)?)
+            }
+            _ => return Err(format!("`{text}` is no condition")),
+        }))
+    }
+
+    pub(super) fn window(self, seeds: &Figures) -> Window {
+        let (low, high) = match self {
+            Self::InSeeds => seeds.range(),
+            Self::NearSeeds => {
+                let (low, high) = seeds.range();
+                let least = |x: f64| if x < 1.0 { x.powi(2) } else { x.sqrt() };
+                let most = |x: f64| if x < 1.0 { x.sqrt() } else { x.powi(2) };
+                (least(low), most(high))
+            }
+            Self::Above(limit) => (limit, f64::INFINITY),
+            Self::Below(limit) => (f64::NEG_INFINITY, limit),
+            Self::Within(low, high) => (low, high),
+        };
+        Window { low, high }
+    }
+}
+
+impl Window {
+    /// Compares an interval: inside, outside, or reaching over an edge. Remarks say why the figure is not to be believed.
+    pub(super) fn judge(self, interval: Option<Interval>, remarks: &[String]) -> Verdict {
+        let Some(interval) = interval else {
+            return Verdict::CannotTell("no figure in what was measured".into());
+        };
+        let count = match interval.method {
+            Method::Single => 1,
+            Method::Range(count) | Method::Bootstrap(count) => count,
+        };
+        if count < FEWEST {
+            let rounds = if count == 1 { "one round" } else { "two rounds" };
+            return Verdict::CannotTell(format!("{rounds}: at least {FEWEST} are needed"));
+        }
+        if !remarks.is_empty() {
+            return Verdict::CannotTell(remarks.join("; "));
+        }
+        if interval.low >= self.low && interval.high <= self.high {
+            Verdict::Agrees
+        } else if interval.low > self.high {
+            Verdict::Above
+        } else if interval.high < self.low {
+            Verdict::Below
+        } else {
+            Verdict::CannotTell("the interval reaches over the edge of the prediction".into())
+        }
+    }
+}
+
+impl Verdict {
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::Above | Self::Below => "differs",
+            Self::CannotTell(_) => "cannot tell",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(points: &[f64], low: f64, high: f64, remarks: &[String]) -> Verdict {
+        Window { low, high }.judge(Interval::of(points), remarks)
+    }
+
+    #[test]
+    fn a_prediction_is_read_and_checked() {
+        let prediction = Prediction::parse("10 * ratio(one, ten) > 1").unwrap();
+        assert_eq!((prediction.factor, prediction.condition), (10.0, Some(Condition::Above(1.0))));
+        let series = |name: &str| match name {
+            "one" => vec![Some(100.0), Some(90.0), None],
+            _ => vec![Some(50.0), None, Some(1.0)],
+        };
+        assert_eq!(prediction.points(series), [20.0]);
+        assert_eq!(Prediction::parse("value(a)").unwrap().condition, None);
+        for wrong in ["ratio(a) > 1", "value(a", "ratio(a, b) > x", "ratio(a, b) near 1", "x * value(a)"] {
+            assert!(Prediction::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn near_is_half_to_twice_the_effect() {
+        let seeds =
+            |value| Figures { values: vec![(String::new(), value)], place: String::new(), inferred: false };
+        let window = |value| Condition::NearSeeds.window(&seeds(value));
+        assert_eq!(window(4.0), Window { low: 2.0, high: 16.0 });
+        assert_eq!(window(0.25), Window { low: 0.0625, high: 0.5 });
+    }
+
+    #[test]
+    fn one_round_and_two_can_never_tell() {
+        let one = judged(&[5.0], 1.0, 10.0, &[]);
+        assert_eq!(one, Verdict::CannotTell("one round: at least 3 are needed".into()));
+        assert_eq!(judged(&[5.0, 5.0], 1.0, 10.0, &[]).word(), "cannot tell");
+        assert_eq!(judged(&[5.0; 3], 1.0, 10.0, &[]), Verdict::Agrees);
+        assert_eq!(judged(&[], 1.0, 10.0, &[]).word(), "cannot tell");
+    }
+
+    #[test]
+    fn the_whole_interval_decides_and_not_the_median() {
+        assert_eq!(judged(&[0.9, 0.95, 0.97], 1.0, f64::INFINITY, &[]), Verdict::Below);
+        assert_eq!(judged(&[0.9, 1.05, 1.2], 1.0, f64::INFINITY, &[]).word(), "cannot tell");
+        assert_eq!(judged(&[3.0, 3.1, 3.2], 0.3, 2.9, &[]), Verdict::Above);
+    }
+
+    #[test]
+    fn a_remark_takes_the_verdict_away() {
+        let verdict = judged(&[5.0; 3], 1.0, 10.0, &["too short to trust".into()]);
+        assert_eq!(verdict, Verdict::CannotTell("too short to trust".into()));
+    }
+}
