@@ -9,6 +9,7 @@ mod closing;
 mod commit_progress;
 mod commit_queue;
 mod commit_waiters;
+mod counting_disk;
 mod dirs;
 pub mod disk;
 mod format;
@@ -24,7 +25,9 @@ mod parallel;
 mod sched;
 mod sharded;
 
+pub use commit_progress::block_on;
 pub use commit_waiters::CommitWaiters;
+pub use counting_disk::{CountingDisk, DiskCallCounter, DiskCalls};
 pub use dirs::{DirSettings, DirSpool, Layout, Listed, Placement, QueueDirectory};
 pub use inspect::{has_queue_directories, inspect, inspect_all, list};
 pub use log::{
