@@ -434,6 +434,8 @@ impl RelayArgs {
         let free = if address.is_some() { KNOWN_SINK } else { "127.0.0.1:0" };
         let keep = if self.keep { "-d " } else { "" };
         let scenario = Scenario {
+            show_seconds: false,
+            raw_tcp: false,
             title: "relay".into(),
             hypothesis: String::new(),
             experiment: Experiment::Relay,

@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod detect;
 pub(crate) mod machine;
 mod monitor;
+mod raw_tcp;
 pub(crate) mod runner;
 pub(crate) mod scenario;
 pub(crate) mod table;
@@ -108,6 +109,7 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
     let total = scenario.repeats as usize * scenario.load.sessions.len() * kinds.len() * variants.len();
     let progress = Progress::new("runs", total as u64);
     for round in 1..=scenario.repeats {
+        let raw_tcp = if scenario.raw_tcp { Some(raw_tcp::measure()?) } else { None };
         for sessions in &scenario.load.sessions {
             for variant in &variants {
                 for kind in kinds {
@@ -125,6 +127,7 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
                         kind: *kind,
                         round,
                         sessions: *sessions,
+                        raw_tcp_mb_per_second: raw_tcp,
                     };
                     let run = runner::run(&case, stop)?;
                     // What was cut short is no measurement.

@@ -23,6 +23,12 @@ pub(crate) struct Scenario {
     #[serde(default = "three")]
     pub(crate) repeats: u32,
     pub(crate) load: Load,
+    /// Show the time of a run beside its rate.
+    #[serde(default)]
+    pub(crate) show_seconds: bool,
+    /// Measure a bare TCP connection in each round, and show the sink's megabytes a second as a share of it.
+    #[serde(default)]
+    pub(crate) raw_tcp: bool,
     #[serde(default)]
     pub(crate) sink: SinkTable,
     /// The MTA that the mail goes through; `relay` needs it.
