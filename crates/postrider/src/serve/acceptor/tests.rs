@@ -579,7 +579,7 @@ async fn an_idle_connection_is_woken_by_a_message_and_by_shutdown() {
     driver.close();
     tokio::time::timeout(LIMIT, woken.notified()).await.expect("the daemon ends");
     assert!(driver.lock().engine.should_close(connection));
-    driver.handle(Event::ConnectionClosed { connection, leases: vec![leased.lease] });
+    driver.closed(connection, vec![leased.lease]);
     assert_eq!(driver.connection_count(), 0);
     driver.lock().engine.check_invariants();
 }
