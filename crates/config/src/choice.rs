@@ -161,7 +161,7 @@ choice! {
     Durability: "one of \"durable\", \"after-checks\" and \"none\"" {
         /// When it is synced.
         Durable = "durable",
-        /// The same: checks come first anyway.
+        /// When it is synced, too: checks come first anyway.
         AfterChecks = "after-checks",
         /// Before it is written: a crash loses acknowledged mail.
         None = "none",

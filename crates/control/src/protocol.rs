@@ -308,7 +308,7 @@ pub struct Gauges {
     /// Connections that the delivery client has open or is opening.
     #[serde(default)]
     pub client_connections: u32,
-    /// The same as the queue counts them.
+    /// Outbound connections as the queue counts them.
     #[serde(default)]
     pub queue_connections: u32,
     /// Events after which the two differed: 0, or the daemon has a fault.

@@ -23,7 +23,8 @@ fn status(daemon: &Postrider) -> serde_json::Value {
 
 #[test]
 fn mail_that_may_be_lost_is_announced_and_an_orderly_stop_loses_nothing() {
-    let more = format!("{}[spool]\ndurability = \"none\"\n", unreachable_hop());
+    // The keys of [spool] come first.
+    let more = format!("durability = \"none\"\n{}", unreachable_hop());
     let daemon = Postrider::start(&more);
     send(&daemon, 20);
     assert!(daemon.ask(&["status"]).contains("\nDURABILITY IS NONE"), "{}", daemon.ask(&["status"]));
@@ -95,10 +96,7 @@ fn the_phases_of_a_queue_run_are_in_the_status_of_the_next_daemon() {
 
 fn with_content(dir: &Path) -> String {
     let content = dir.join("content").display().to_string();
-    format!(
-        "{}[spool]\nbackend = \"queue-dirs\"\ndirectories = 2\ncontent_path = \"{content}\"\n",
-        unreachable_hop()
-    )
+    format!("backend = \"queue-dirs\"\ndirectories = 2\ncontent_path = \"{content}\"\n{}", unreachable_hop())
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(crate) struct State {
     /// Wakers of idle connections, by their numbers.
     wakers: Vec<Option<Arc<Notify>>>,
     /// Connections as the delivery client has them: ordered, and not ended. The queue counts them by itself.
-    client_connections: u32,
+    pub(super) client_connections: u32,
 }
 
 impl State {

@@ -422,6 +422,8 @@ fn lease(driver: &Arc<Driver>) -> (ConnectionId, Leased) {
         _ => None,
     });
     let connection = opened.unwrap();
+    // The test is the client.
+    driver.lock().client_connections += 1;
     effects.retain(|effect| !matches!(effect, Effect::OpenConnection { .. }));
     driver.begin(effects);
     (connection, driver.handle(Event::ConnectionReady(connection)).unwrap())
@@ -553,6 +555,18 @@ async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
     driver.accept(SharedMessage::new(message(1)), false, false);
     let answer = cancel(driver, 1, CancelAs::Bounce).await.unwrap();
     assert!(matches!(answer, Err(SpoolFailure::Missing)), "{answer:?}");
+}
+
+#[tokio::test]
+#[cfg(debug_assertions)]
+#[should_panic = "connections of the delivery client"]
+async fn a_connection_that_only_the_queue_counts_is_an_alarm() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = &acceptor_with(dir.path(), Arc::new(Stuck::default())).driver;
+    queued(driver, message(1));
+    let _leased = lease(driver);
+    driver.lock().client_connections = 0;
+    driver.handle(Event::Tick);
 }
 
 #[tokio::test]
