@@ -165,7 +165,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
         let report = beside(TICK, look, || measure(&args, &setup, &plan))?;
         drain(sink, report.messages_sent, idle_timeout, stop);
     }
-    let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
+    let args = scenario.source(variant, sessions, scenario.messages(variant, mta.is_none()), endpoint)?;
     let setup = args.setup()?;
     let before = sink.sink_state.counts();
     let first = before.messages;

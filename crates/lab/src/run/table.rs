@@ -1,7 +1,7 @@
 //! The results of a scenario's runs, in a table: medians with their spread, the ceiling beside each relay.
 
 use super::{
-    detect,
+    detect, overhead,
     runner::{Kind, Run},
     scenario::{Experiment, Scenario},
 };
@@ -99,7 +99,7 @@ pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
         }
     }
     let shares = shares(scenario, runs);
-    aligned(&rows) + &shares + &remarks
+    aligned(&rows) + &shares + &overhead::lines(scenario, runs) + &remarks
 }
 
 /// Returns the share of its ceiling that each relay reaches.

@@ -67,7 +67,7 @@ pub struct SinkCounts {
     pub quits: u64,
     /// Messages that were accepted.
     pub messages: u64,
-    /// Their recipients.
+    /// Recipients of these messages.
     pub recipients: u64,
     /// Messages refused at their end.
     pub refused: u64,
