@@ -135,7 +135,9 @@ fn an_orderly_end_commits_what_was_called_durable() {
         None,
         "a chunk that is being written is waited for"
     );
-    (1..=100).for_each(|id| drop(spool.submit(accept(id, 100)).unwrap()));
+    for id in 1..=100 {
+        spool.submit(accept(id, 100)).unwrap();
+    }
     spool.close();
     drop(spool);
     assert_eq!(found(dir.path()), (1..=100).collect::<Vec<_>>());
