@@ -156,6 +156,18 @@ choice! {
     }
 }
 
+choice! {
+    /// The time at which a message is acknowledged, by what a crash can lose.
+    Durability: "one of \"durable\", \"after-checks\" and \"none\"" {
+        /// When it is synced.
+        Durable = "durable",
+        /// When it is synced, too: checks come first anyway.
+        AfterChecks = "after-checks",
+        /// Before it is written: a crash loses acknowledged mail.
+        None = "none",
+    }
+}
+
 words! {
     SortOrder: "one of \"fair\", \"none\", \"priority\", \"filename\", \"host\", \"modification\", \"random\", \"time\", \"deadline\" and \"smallest\"" {
         Fair = "fair",

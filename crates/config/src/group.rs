@@ -73,6 +73,8 @@ impl OwnSpool {
             directories: self.directories.unwrap_or(other.directories),
             placement: self.placement.unwrap_or(other.placement),
             hash_depth: self.hash_depth.unwrap_or(other.hash_depth),
+            // Names of queue directories repeat from spool to spool.
+            content_path: None,
             ..other.clone()
         }
     }

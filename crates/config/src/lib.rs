@@ -31,7 +31,7 @@ pub use queue::SortOrder;
 pub use smtp::server::BareLf;
 pub use spool::Placement;
 
-pub use choice::{Backend, EhloKeyword, LogFormat, TlsVersion};
+pub use choice::{Backend, Durability, EhloKeyword, LogFormat, TlsVersion};
 pub use domain::DomainPattern;
 pub use group::{OwnSpool, QueueGroup};
 pub use listing::{Effective, Origin};

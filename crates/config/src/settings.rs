@@ -3,7 +3,7 @@
 
 use crate::{
     BareLf, EightBit, ListenTls, Placement, SortOrder, TlsMode,
-    choice::{Backend, EhloKeyword, LogFormat, TlsVersion},
+    choice::{Backend, Durability, EhloKeyword, LogFormat, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
     route::{MaildirTemplate, Route},
@@ -443,6 +443,17 @@ section! {
         /// part, `"/var/spool/postrider/q*"`: it names the queue directories, which must exist, perhaps on
         /// several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
+        /// The time of the 250, by what a crash can lose. `durable`: when the message is synced; nothing is lost.
+        /// `after-checks`: the same, since a message is stored when all checks have passed. `none`: before the
+        /// message is written; it is written and synced in the background. A crash of the daemon or of the
+        /// machine loses mail for which the reply was 250: only for tests and for mail that may be lost. The
+        /// daemon warns of it at each start and in `postrider status`.
+        durability: Durability = "\"durable\"",
+        /// With `backend = "queue-dirs"`: a directory for the content of messages, perhaps on another disk than
+        /// their envelopes. Content is synced before its envelope. Queue directories have a link `content` to
+        /// it, so that other commands find it. Mail that is queued when the key is added stays where it is;
+        /// to remove the key, convert the spool. Without this key, content is beside its envelope.
+        content_path: Option<PathBuf> = "",
         /// Size of one file of the log.
         segment_size: ByteSize = "\"64MiB\"",
         /// The number of queue directories `q00`, `q01` and so on, which are created when they are missing.

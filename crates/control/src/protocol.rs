@@ -305,6 +305,39 @@ pub struct Gauges {
     pub accept_latency_max_us: u64,
     /// Times somebody had to wait for the queue's lock.
     pub lock_conflicts: u64,
+    /// Connections that the delivery client has open or is opening.
+    #[serde(default)]
+    pub client_connections: u32,
+    /// Outbound connections as the queue counts them.
+    #[serde(default)]
+    pub queue_connections: u32,
+    /// Events after which the two differed: 0, or the daemon has a fault.
+    #[serde(default)]
+    pub connection_drift: u64,
+    /// Time in which the start read the spool and queued its messages.
+    #[serde(default)]
+    pub start_read_us: u64,
+    /// The value of `spool.durability`.
+    #[serde(default)]
+    pub durability: String,
+    /// The largest number of messages that shared a commit.
+    #[serde(default)]
+    pub commit_messages_max: u64,
+    /// Messages in commits since the start.
+    #[serde(default)]
+    pub added_wait_count: u64,
+    /// The time that they were held back so that others share their commit: all together.
+    #[serde(default)]
+    pub added_wait_sum_us: u64,
+    /// Half of them were held back for no longer.
+    #[serde(default)]
+    pub added_wait_p50_us: u64,
+    /// 99 of 100 were held back for no longer.
+    #[serde(default)]
+    pub added_wait_p99_us: u64,
+    /// The longest.
+    #[serde(default)]
+    pub added_wait_max_us: u64,
 }
 
 #[cfg(test)]

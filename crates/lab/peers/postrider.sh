@@ -3,6 +3,7 @@
 # folder, else the one on PATH), PEER_PORT (2529), SINK_PORT, POSTRIDER_EXTRA (more configuration). Needs no root; without it
 # its CPU time is that of its processes while they run.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
+has_unsynced=1
 name=postrider port=${PEER_PORT:-2529}
 binary=${POSTRIDER:-}
 if [ -z "$binary" ]; then
@@ -12,6 +13,7 @@ config=$(root)/postrider.toml
 
 configuration() {
   cat <<END
+$([ "$1" = unsynced ] && echo 'spool.durability = "none"')
 hostname = "postrider.test"
 data_dir = "$(root)/data"
 
@@ -29,7 +31,7 @@ tls = "off"
 [log]
 file = "$(root)/mail.log"
 END
-  if [ "$1" = tuned ]; then cat <<END
+  if [ "$1" != stock ]; then cat <<END
 
 # A limit that throttles one destination:
 [delivery]
@@ -46,7 +48,7 @@ launch() { "$binary" serve --config "$config" >>"$(root)/stderr.log" 2>&1 & }
 shutdown() { kill -TERM $(pids); }
 queue_path() { mkdir -p "$(root)/data"; echo "$(root)/data"; }
 log_path() { echo "$(root)/mail.log"; }
-durability() { echo "a power cut: the log is synced"; }
+durability() { if [ "$profile" = unsynced ]; then echo "nothing: the reply does not wait for the disk"; else echo "a power cut: the log is synced"; fi; }
 queue_find() { "$binary" queue list --config "$config" --ids; }
 wipe() { rm -rf "$(root)/data" "$(root)/mail.log" "$(root)/stderr.log"; }
 version() { "$binary" --version | sed 's/^p/P/'; }

@@ -49,6 +49,7 @@ describe() {
 }
 
 start() {
+	[ -z "${DURABILITY:-}" ] || { echo "postfix.sh: Postfix has no durability \"$DURABILITY\"" >&2; exit 64; }
 	command -v postfix >/dev/null || { echo "postfix.sh: Postfix is not installed: apt-get install postfix" >&2; exit 1; }
 	[ "$(id -u)" = 0 ] || { echo "postfix.sh: only root can start Postfix" >&2; exit 1; }
 	stop

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Postrider as a loopback relay for a scenario: `postrider.sh start|stop|describe`.
 # Environment: SINK_PORT; LAB_DATA (its files; default /tmp/postlab-mta); LAB_PORT (default 2529);
-# POSTRIDER (the binary); EXTRA (more configuration); LOG (instead of a log in a file); RUNNER (a script beside this one that runs it).
+# DURABILITY (of the spool; with "none" the reply does not wait for the disk); POSTRIDER (the binary); EXTRA (more configuration); LOG (instead of a log in a file); RUNNER (a script beside this one that runs it).
 set -eu
 data=${LAB_DATA:-/tmp/postlab-mta}
 port=${LAB_PORT:-2529}
@@ -22,6 +22,7 @@ stop() {
 configuration() {
 	log=$(printf '[log]\nfile = "%s/mail.log"' "$data")
 	cat <<END
+${DURABILITY:+spool.durability = "$DURABILITY"}
 hostname = "postrider.test"
 data_dir = "$data/data"
 
@@ -65,8 +66,15 @@ start() {
 		set -- "$binary" serve --config "$data/postrider.toml"
 		[ -z "${RUNNER:-}" ] || set -- sh "$SCENARIOS/$RUNNER.sh" "$@"
 		exec "$@"
-	) </dev/null >>"$data/stderr.log" 2>&1 &
-	echo $! >"$data/pid"
+	) </dev/null >"$data/stderr.log" 2>&1 &
+	pid=$!
+	echo $pid >"$data/pid"
+	# A daemon that cannot start says why here, and not as a port that refuses connections.
+	for _ in $(seq 100); do
+		grep -q 'listening on' "$data/stderr.log" && return
+		kill -0 $pid 2>/dev/null || { echo "postrider did not start:" >&2; tail -n 20 "$data/stderr.log" >&2; rm -f "$data/pid"; exit 1; }
+		sleep 0.05
+	done
 }
 
 case ${1:-} in

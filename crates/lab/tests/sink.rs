@@ -166,3 +166,84 @@ fn a_unix_socket_will_do() {
         assert!(child.wait().unwrap().success());
     }
 }
+
+#[test]
+fn every_model_stores_in_files_and_in_the_log_before_it_accepts() {
+    for model in ["event", "thread", "pool", "async"] {
+        for store in ["files", "log"] {
+            let directory = tempfile::tempdir().unwrap();
+            let sink = Sink::start(&[
+                "--model",
+                model,
+                "--store",
+                store,
+                "--store-directory",
+                directory.path().to_str().unwrap(),
+                "--json",
+                "-M",
+                "40",
+            ]);
+            let sent = run(&["source", "-m", "40", "-s", "8", "-d", "-l", "9000", "--json", &sink.address]);
+            let sent: serde_json::Value = serde_json::from_slice(&sent.stdout).unwrap();
+            assert_eq!(sent["messages_sent"], 40, "{model} {store}");
+            let counts: serde_json::Value = serde_json::from_str(sink.output().trim()).unwrap();
+            let kept = &counts["store"];
+            assert_eq!(
+                (&kept["stored"], &kept["failed"]),
+                (&40.into(), &0.into()),
+                "{model} {store}: {counts}"
+            );
+            let number = |key: &str| kept[key].as_u64().unwrap();
+            match store {
+                "files" => {
+                    assert_eq!((number("file_syncs"), number("directory_syncs")), (40, 40), "{model}");
+                }
+                _ => assert!(number("commits") >= 1 && number("commits") <= 40, "{model}: {counts}"),
+            }
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "{model} {store}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_the_store_cannot_keep_is_refused_and_the_session_goes_on() {
+    for model in ["event", "thread", "pool", "async"] {
+        let directory = tempfile::tempdir().unwrap();
+        // A file may have 512 octets: the message does not fit.
+        let arguments = [
+            "--model",
+            model,
+            "--store",
+            "files",
+            "--store-directory",
+            directory.path().to_str().unwrap(),
+            "-n",
+            "1",
+            "--json",
+        ];
+        let sink = Sink::start_behind("trap '' XFSZ; ulimit -f 1", &arguments);
+        let said = sink.talk(&ONE.replace("dot", &"long ".repeat(400)));
+        assert!(
+            said.contains("\r\n451 4.3.0 Error: message not stored\r\n221 2.0.0 Bye\r\n"),
+            "{model}: {said}"
+        );
+        let counts: serde_json::Value = serde_json::from_str(sink.output().trim()).unwrap();
+        assert_eq!((&counts["store"]["failed"], &counts["messages"]), (&1.into(), &0.into()), "{model}");
+    }
+}
+
+#[test]
+fn options_that_a_store_cannot_be_combined_with_are_named() {
+    for (options, word) in [
+        (&["--store", "log", "-u", "nobody"][..], "-R and -u"),
+        (&["--store", "log", "--store-layout", "hashed:4"], "--store files"),
+        (&["--store", "files", "--store-layout", "hashed:1"], "hashed:COUNT"),
+        (&["--store", "files", "--store-directory", "/nonexistent/there"], "/nonexistent/there"),
+    ] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_postlab")).arg("sink").args(options).arg("127.0.0.1:0").output();
+        let output = output.unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && told.contains(word), "{options:?}: {told}");
+    }
+}

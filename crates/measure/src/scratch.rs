@@ -19,14 +19,22 @@ pub struct Scratch {
 impl Scratch {
     /// A new directory in `parent`, and an ear for Ctrl-C.
     pub fn new(parent: &Path) -> Result<Self, String> {
+        let scratch = Self::without_signals(parent)?;
+        let stop = scratch.stop.clone();
+        crate::signals::on_end(move || stop.store(true, Relaxed))?;
+        Ok(scratch)
+    }
+
+    /// A new directory in `parent`, for a caller that watches for signals itself.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn without_signals(parent: &Path) -> Result<Self, String> {
         // Programs that are started there may have another current directory.
         let parent = fs::canonicalize(parent).map_err(|e| format!("find {}: {e}", parent.display()))?;
         let path = parent.join(format!("postlab-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
-        let scratch = Self { path, stop: Arc::default() };
-        let stop = scratch.stop.clone();
-        crate::signals::on_end(move || stop.store(true, Relaxed))?;
-        Ok(scratch)
+        Ok(Self { path, stop: Arc::default() })
     }
 
     /// Returns the path of the directory.

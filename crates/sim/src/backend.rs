@@ -4,9 +4,9 @@ use crate::mutant::Mutant;
 use crate::{disk::SimDisk, seed::Rng};
 use spool::{
     CommitSeq, DirSettings, DirSpool, LogSettings, LogSpool, Placement, QueueDirectory, Recovered,
-    RecoveryReport, ShardSelector, ShardedSpool, Spool, SpoolFailure, WorkStep,
+    RecoveryReport, ShardSelector, ShardedSpool, SplitDisk, Spool, SpoolFailure, WorkStep, disk::Disk,
 };
-use std::{fmt, ops::Deref, str::FromStr, time::Duration};
+use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 
 /// A backend of the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,6 +81,8 @@ pub(crate) struct Setup {
     queue_count: usize,
     /// Files lie in directories below.
     is_hashed: bool,
+    /// Content lies in directories of its own.
+    is_content_apart: bool,
     placement: Placement,
 }
 
@@ -88,7 +90,9 @@ impl Setup {
     pub(crate) fn new(backend: Backend, log: LogSettings, mutant: Mutant, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let placement = [Placement::RoundRobin, Placement::Random, Placement::LeastUsed][rng.index(3)];
-        Self { backend, log, mutant, queue_count: 1 + rng.index(4), is_hashed: rng.chance(30), placement }
+        let (queue_count, is_hashed) = (1 + rng.index(4), rng.chance(30));
+        let is_content_apart = rng.chance(30);
+        Self { backend, log, mutant, queue_count, is_hashed, is_content_apart, placement }
     }
 
     pub(crate) fn open(&self, disk: &SimDisk) -> Result<Subject, SpoolFailure> {
@@ -124,6 +128,7 @@ impl Setup {
             min_free_bytes: 0,
             reserve_bytes: 64 * 1024,
             placement: self.placement,
+            content_path: None,
             queued_bytes_max: self.log.queued_bytes_max,
             outcome_delay: Duration::ZERO,
             // Threads would read in an order that no seed decides.
@@ -141,15 +146,25 @@ impl Setup {
         }
     }
 
+    /// A directory, with another one for content where that lies apart.
+    fn directory(&self, disk: &SimDisk, name: &str) -> Arc<dyn Disk> {
+        let envelopes = self.mutant.over(disk.directory(name));
+        if !self.is_content_apart {
+            return envelopes;
+        }
+        let contents = self.mutant.over(disk.directory(&format!("content-{name}")));
+        Arc::new(SplitDisk::new(envelopes, contents))
+    }
+
     fn queue(&self, disk: &SimDisk, number: usize) -> QueueDirectory {
         let name = format!("q{number}");
-        let mut queue = QueueDirectory::flat(&*name, self.mutant.over(disk.directory(&name)));
+        let mut queue = QueueDirectory::flat(&*name, self.directory(disk, &name));
         if self.is_hashed {
             queue.open.clear();
             for below in 0..2 {
                 let name = format!("{name}/{below}");
                 queue.open.push(queue.disks.len());
-                queue.disks.push((name.clone(), self.mutant.over(disk.directory(&name))));
+                queue.disks.push((name.clone(), self.directory(disk, &name)));
             }
         }
         queue

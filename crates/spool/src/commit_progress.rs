@@ -4,7 +4,7 @@ use crate::{CommitSeq, Durable, Failed, SpoolFailure};
 use std::{
     collections::BTreeMap,
     future::Future,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -81,7 +81,8 @@ impl CommitProgress {
 }
 
 /// Blocks the thread until the future is ready.
-pub(crate) fn block_on<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: Arc<Self>) {

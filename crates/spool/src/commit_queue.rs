@@ -3,14 +3,14 @@
 //! woken when a submitter begins to wait, not at the submit: all that a submitter queues before it waits shares one
 //! commit and one wake-up.
 
-use crate::{CommitSeq, Entry, Refused};
+use crate::{CommitSeq, CommitStats, Entry, Refused};
 use std::{
     collections::VecDeque,
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Transactions, and other work, that a commit thread has not taken yet.
@@ -40,6 +40,9 @@ pub(crate) struct Pending<W> {
     asleep: Sleep,
     closing: bool,
     poisoned: bool,
+    stats: CommitStats,
+    /// The time at which each awaited entry came that is held back now.
+    held_since: Vec<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +110,17 @@ impl<W> Pending<W> {
         self.batch_target + if self.probe_backoff == 0 { 1 + self.batch_target / 8 } else { 0 }
     }
 
-    fn take(&mut self) -> (Vec<W>, CommitSeq) {
+    /// The commit thread is free and holds entries back: their added wait begins.
+    fn begin_to_hold(&mut self) {
+        self.held_since.clear();
+        self.held_since.resize(self.awaited_count, Instant::now());
+        self.asleep = Sleep::Batching;
+    }
+
+    fn take(&mut self, held: &[Duration]) -> (Vec<W>, CommitSeq) {
+        if self.awaited_count > 0 {
+            self.stats.note(self.awaited_count, held.iter().copied());
+        }
         self.urgent = false;
         self.bytes = 0;
         if self.probe_backoff > 0 {
@@ -135,6 +148,8 @@ impl<W> CommitQueue<W> {
             asleep: Sleep::Awake,
             closing: false,
             poisoned: false,
+            stats: CommitStats::default(),
+            held_since: Vec::new(),
         };
         let (pending, wakeup, taken) = (Mutex::new(pending), Condvar::new(), AtomicU64::new(0));
         Self { pending, wakeup, taken, bytes_max }
@@ -182,6 +197,9 @@ impl<W> CommitQueue<W> {
         pending.works.push_back(work);
         pending.bytes += bytes;
         pending.awaited_count += usize::from(urgency == Urgency::OnWait);
+        if pending.asleep == Sleep::Batching && urgency == Urgency::OnWait {
+            pending.held_since.push(Instant::now());
+        }
         let is_first = urgency == Urgency::Immediate && !pending.urgent;
         pending.urgent |= urgency == Urgency::Immediate;
         let wake = match pending.asleep {
@@ -212,13 +230,16 @@ impl<W> CommitQueue<W> {
         unused_percent: u32,
     ) -> Option<(Vec<W>, CommitSeq)> {
         let mut pending = self.lock();
+        let mut held = Vec::new();
         if pending.batch_target > 1 && pending.is_below_target() {
-            pending.asleep = Sleep::Batching;
+            pending.begin_to_hold();
             let most = max_batch_delay(last_sync, pending.batch_target, unused_percent);
             let gathered = |pending: &mut Pending<W>| pending.is_below_target();
             let slept = self.wakeup.wait_timeout_while(pending, most, gathered);
             pending = slept.unwrap_or_else(PoisonError::into_inner).0;
             pending.asleep = Sleep::Awake;
+            let ended = Instant::now();
+            held = pending.held_since.drain(..).map(|since| ended.duration_since(since)).collect();
         }
         // Lazy entries mostly follow a commit: a thread that sleeps with a timeout needs no wake-up for them.
         let mut is_quiet = false;
@@ -250,11 +271,11 @@ impl<W> CommitQueue<W> {
             pending.asleep = Sleep::Awake;
         }
         pending.asleep = Sleep::Awake;
-        Some(self.take(&mut pending))
+        Some(self.take(&mut pending, &held))
     }
 
-    fn take(&self, pending: &mut Pending<W>) -> (Vec<W>, CommitSeq) {
-        let (works, commit_seq) = pending.take();
+    fn take(&self, pending: &mut Pending<W>, held: &[Duration]) -> (Vec<W>, CommitSeq) {
+        let (works, commit_seq) = pending.take(held);
         self.taken.store(commit_seq.0, Ordering::Relaxed);
         (works, commit_seq)
     }
@@ -263,7 +284,7 @@ impl<W> CommitQueue<W> {
     /// queued.
     pub(crate) fn take_all(&self) -> Option<(Vec<W>, CommitSeq)> {
         let mut pending = self.lock();
-        if pending.works.is_empty() || pending.poisoned { None } else { Some(self.take(&mut pending)) }
+        if pending.works.is_empty() || pending.poisoned { None } else { Some(self.take(&mut pending, &[])) }
     }
 
     /// Begins the next commit because a submitter waits for this commit sequence number, unless the number was taken
@@ -281,6 +302,11 @@ impl<W> CommitQueue<W> {
         if sleeps {
             self.wakeup.notify_one();
         }
+    }
+
+    /// Returns the numbers of the commits that were taken.
+    pub(crate) fn stats(&self) -> CommitStats {
+        self.lock().stats.clone()
     }
 
     /// Refuses new entries. The queued ones are still committed.

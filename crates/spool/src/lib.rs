@@ -8,9 +8,12 @@
 mod closing;
 mod commit_progress;
 mod commit_queue;
+mod commit_stats;
 mod commit_waiters;
+mod counting_disk;
 mod dirs;
 pub mod disk;
+mod early;
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
@@ -24,8 +27,12 @@ mod parallel;
 mod sched;
 mod sharded;
 
+pub use commit_progress::block_on;
+pub use commit_stats::CommitStats;
 pub use commit_waiters::CommitWaiters;
-pub use dirs::{DirSettings, DirSpool, Layout, Listed, Placement, QueueDirectory};
+pub use counting_disk::{CountingDisk, DiskCallCounter, DiskCalls};
+pub use dirs::{DirSettings, DirSpool, Layout, Listed, Placement, QueueDirectory, SplitDisk};
+pub use early::EarlySpool;
 pub use inspect::{has_queue_directories, inspect, inspect_all, list};
 pub use log::{
     LogSettings, LogSpool, WorkStep,
@@ -332,6 +339,11 @@ pub trait Spool: Send + Sync + 'static {
 
     /// Room, commit latency, health.
     fn pressure(&self) -> Pressure;
+
+    /// Returns the numbers of group commit. Copies a histogram: for people who look.
+    fn commit_stats(&self) -> CommitStats {
+        CommitStats::default()
+    }
 
     /// Returns the faults of the stored bytes, in sentences: what cannot be read, what is quarantined, why room is
     /// not

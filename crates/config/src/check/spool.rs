@@ -70,6 +70,7 @@ impl Check<'_, '_> {
             ("directories", s.directories != 1),
             ("placement", s.placement != Placement::RoundRobin),
             ("hash_depth", s.hash_depth != 0),
+            ("content_path", s.content_path.is_some()),
         ];
         for (key, differs) in differs {
             let is_unused = if section == "spool" { differs } else { self.is_own(section, key) };
@@ -121,6 +122,12 @@ impl Check<'_, '_> {
         let own = own.filter(|(_, group)| group.spool.is_some()).map(|(number, _)| section_of(number));
         let sections: Vec<String> = std::iter::once("spool".to_owned()).chain(own).collect();
         let paths: Vec<_> = s.spools().into_iter().map(|spool| spool.path).collect();
+        let inside = |content: &Path| paths.iter().find(|path| overlap(path, content));
+        if let Some(path) = s.spool.content_path.as_deref().and_then(inside) {
+            let what = "`spool.content_path` is in the directory of a spool".to_owned();
+            let label = format!("that is {}", path.display());
+            self.problem("spool.content_path", what, &label, "name a directory outside of it");
+        }
         for later in 1..paths.len() {
             let Some(earlier) = (0..later).find(|earlier| overlap(&paths[*earlier], &paths[later])) else {
                 continue;

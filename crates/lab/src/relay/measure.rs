@@ -163,6 +163,9 @@ impl Bench<'_> {
             mta_peak_mib: observed.peak_mib,
             processes: BTreeMap::new(),
             idle: 0,
+            sink_bytes: None,
+            raw_tcp_mb_per_second: None,
+            store: None,
             source: report,
             moments,
         };

@@ -46,7 +46,8 @@ use target::{About, Started, Target};
 /// Measure how fast mail servers accept and deliver, and find what limits them
 ///
 /// A server is HOST:PORT, or the name of a peer that a script starts: postfix, exim, opensmtpd, sendmail, stalwart or postrider, with
-/// :stock (the default) or :tuned behind it. For HOST:PORT the command first says how to lead the mail for the test domain to the
+/// :stock (the default) or :tuned behind it. postrider:unsynced is postrider:tuned that does not wait for the disk: beside
+/// postrider:tuned it shows what durability costs. For HOST:PORT the command first says how to lead the mail for the test domain to the
 /// sink. In each round all servers are measured in turn, with each number of sessions.
 ///
 /// The exit code is 1 if messages failed or stayed in a queue, a requirement was missed, or the measurement was cut short.
@@ -434,6 +435,9 @@ impl RelayArgs {
         let free = if address.is_some() { KNOWN_SINK } else { "127.0.0.1:0" };
         let keep = if self.keep { "-d " } else { "" };
         let scenario = Scenario {
+            show_seconds: false,
+            overhead: None,
+            raw_tcp: false,
             title: "relay".into(),
             hypothesis: String::new(),
             experiment: Experiment::Relay,
@@ -455,6 +459,7 @@ impl RelayArgs {
                 options: self.sink_options.clone(),
             },
             mta: Some(MtaTable {
+                unsynced_env: Default::default(),
                 name: targets.iter().map(Target::label).collect::<Vec<_>>().join(" "),
                 endpoint: address.unwrap_or_else(|| "127.0.0.1:25".into()),
                 start: None,

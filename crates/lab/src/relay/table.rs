@@ -7,7 +7,7 @@ use super::{
     require::Checked,
 };
 use crate::{
-    run::{machine::Machine, runner::Kind, table::aligned},
+    run::{machine::Machine, overhead, runner::Kind, table::aligned},
     source::Phase,
     stat::spread::{Spread, shown},
 };
@@ -60,6 +60,29 @@ impl Results<'_> {
         rows
     }
 
+    /// The cost of waiting for the disk, for Postrider: the same server without it is measured beside it.
+    fn durability(&self, server: &Server<'_>) -> Option<String> {
+        let (name, profile) = server.label.split_once(':')?;
+        if name != "postrider" || profile == "unsynced" {
+            return None;
+        }
+        if profile != "tuned" {
+            return Some(
+                "durability: measure postrider:tuned and postrider:unsynced to see its cost".to_owned(),
+            );
+        }
+        let Some(other) = self.servers.iter().find(|other| other.label == "postrider:unsynced") else {
+            return Some("durability: measure postrider:unsynced, too, to see its cost".to_owned());
+        };
+        let costs = server.cases.iter().filter_map(|case| {
+            let twin = other.cases.iter().find(|twin| twin.sessions == case.sessions)?;
+            let rates =
+                |case: &Case<'_>| case.runs.iter().map(|run| run.run.drained_rate).collect::<Vec<_>>();
+            Some(format!("{}: {}", sessions_text(case.sessions), overhead::cost(&rates(case), &rates(twin))?))
+        });
+        Some(format!("durability costs, drained/s: {}", costs.collect::<Vec<_>>().join("; ")))
+    }
+
     /// The conclusions of a server.
     fn section(&self, server: &Server<'_>) -> Section {
         let mut lines = Vec::new();
@@ -73,6 +96,7 @@ impl Results<'_> {
                 about.version, about.config_hash, about.durability
             ));
         }
+        lines.extend(self.durability(server));
         lines.push(format!("knee {}", server.knee));
         lines.extend(bottleneck(&server.findings, server.judged));
         let sessions = case.sessions;

@@ -14,6 +14,8 @@ use std::{
 pub(super) enum Profile {
     Stock,
     Tuned,
+    /// Tuned, and the reply 250 does not wait for the disk.
+    Unsynced,
 }
 
 /// See the module's text.
@@ -37,6 +39,7 @@ impl Target {
         let (name, profile) = match text.rsplit_once(':') {
             Some((name, "stock")) => (name, Profile::Stock),
             Some((name, "tuned")) => (name, Profile::Tuned),
+            Some((name, "unsynced")) => (name, Profile::Unsynced),
             _ => (text, Profile::Stock),
         };
         let script = peers.join(format!("{name}.sh"));
@@ -88,6 +91,7 @@ impl Profile {
         match self {
             Self::Stock => "stock",
             Self::Tuned => "tuned",
+            Self::Unsynced => "unsynced",
         }
     }
 }

@@ -6,6 +6,8 @@ pub(crate) mod compare;
 pub(crate) mod detect;
 pub(crate) mod machine;
 mod monitor;
+pub(crate) mod overhead;
+mod raw_tcp;
 pub(crate) mod runner;
 pub(crate) mod scenario;
 pub(crate) mod server;
@@ -42,6 +44,9 @@ pub(crate) struct RunArgs {
     /// Numbers of sessions, instead of those of the scenario
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     sessions: Vec<u32>,
+    /// Measure each variant also without waiting for the disk, and print what durability costs
+    #[arg(long)]
+    durability_cost: bool,
     /// The directory of the results; a new directory is created in it
     #[arg(long, value_name = "DIRECTORY", default_value = "results")]
     results: PathBuf,
@@ -50,7 +55,7 @@ pub(crate) struct RunArgs {
 /// Runs; true if every run was complete.
 pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     let mut scenario = Scenario::read(&args.scenario)?;
-    let changed = args.change(&mut scenario);
+    let changed = args.change(&mut scenario)?;
     let directory = make_directory(&args.results, &scenario.title)?;
     let copy = directory.join("scenario.toml");
     let copied = match changed {
@@ -70,13 +75,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     let parent = fs::canonicalize(parent).map_err(|e| format!("look at {}: {e}", parent.display()))?;
     let servers = server::describe(&scenario, &parent)?;
     server::keep(&directory, &servers)?;
-    let runs = rounds(&scenario, &parent, &file, &stop)?;
+    let mut runs = Vec::new();
+    let ended = rounds(&scenario, &parent, &file, &stop, &mut runs);
     for (name, text) in [("Hypothesis", &scenario.hypothesis), ("Prediction", &scenario.prediction)] {
         if !text.is_empty() {
             println!("{name}: {}", text.trim());
         }
     }
-    print!("\n{}", table::text(&scenario, &runs));
+    if !runs.is_empty() {
+        print!("\n{}", table::text(&scenario, &runs));
+    }
     for server in &servers {
         println!("MTA: {}", server.text());
     }
@@ -84,41 +92,54 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
         println!("{busy}");
     }
     println!("\n{}", directory.display());
+    // What was measured before a failure is shown all the same.
+    ended?;
     Ok(!stop.load(Relaxed) && runs.iter().all(|run| run.complete && run.source.messages_failed == 0))
 }
 
 impl RunArgs {
     /// Takes what is said instead of the scenario's; true if anything is.
-    fn change(&self, scenario: &mut Scenario) -> bool {
+    fn change(&self, scenario: &mut Scenario) -> Result<bool, String> {
         if let Some(repeats) = self.repeats {
             scenario.repeats = repeats;
         }
         if let Some(messages) = self.messages {
             scenario.load.messages = messages;
             scenario.load.ceiling_messages = None;
+            scenario.variant.iter_mut().for_each(|variant| variant.messages = None);
         }
         if !self.sessions.is_empty() {
             scenario.load.sessions.clone_from(&self.sessions);
         }
-        self.repeats.is_some() || self.messages.is_some() || !self.sessions.is_empty()
+        if self.durability_cost {
+            overhead::add_twins(scenario)?;
+        }
+        let is_changed = self.repeats.is_some() || self.messages.is_some() || !self.sessions.is_empty();
+        Ok(is_changed || self.durability_cost)
     }
 }
 
-fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) -> Result<Vec<Run>, String> {
+fn rounds(
+    scenario: &Scenario,
+    parent: &Path,
+    file: &File,
+    stop: &AtomicBool,
+    runs: &mut Vec<Run>,
+) -> Result<(), String> {
     let kinds: &[Kind] = match scenario.experiment {
         Experiment::Ceiling => &[Kind::Ceiling],
         Experiment::Relay => &[Kind::Ceiling, Kind::Relay],
     };
-    let mut runs = Vec::new();
     let variants = scenario.variants();
     let total = scenario.repeats as usize * scenario.load.sessions.len() * kinds.len() * variants.len();
     let progress = Progress::new("runs", total as u64);
     for round in 1..=scenario.repeats {
+        let raw_tcp = if scenario.raw_tcp { Some(raw_tcp::measure()?) } else { None };
         for sessions in &scenario.load.sessions {
             for variant in &variants {
                 for kind in kinds {
                     if stop.load(Relaxed) {
-                        return Ok(runs);
+                        return Ok(());
                     }
                     if *kind == Kind::Ceiling && !has_room(*sessions, round) {
                         progress.step();
@@ -131,11 +152,12 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
                         kind: *kind,
                         round,
                         sessions: *sessions,
+                        raw_tcp_mb_per_second: raw_tcp,
                     };
                     let run = runner::run(&case, stop)?;
                     // What was cut short is no measurement.
                     if stop.load(Relaxed) {
-                        return Ok(runs);
+                        return Ok(());
                     }
                     append(file, &run)?;
                     runs.push(run);
@@ -144,7 +166,7 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
             }
         }
     }
-    Ok(runs)
+    Ok(())
 }
 
 /// Source and sink in one process have two sockets for each session. What is left out is reported in the first round.

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     address::{Endpoint, Family},
     rounds::beside,
-    sink::served::Served,
+    sink::{SinkCounts, StoreCounts, served::Served},
     source::{Plan, Report, measure},
     usage::Usage,
 };
@@ -56,6 +56,8 @@ pub(crate) struct Case<'a> {
     pub(crate) kind: Kind,
     pub(crate) round: u32,
     pub(crate) sessions: u32,
+    /// Of the same round.
+    pub(crate) raw_tcp_mb_per_second: Option<f64>,
 }
 
 /// The results of a run.
@@ -93,7 +95,29 @@ pub(crate) struct Run {
     /// Connections that were open and silent meanwhile.
     #[serde(default)]
     pub(crate) idle: u32,
+    /// Octets that the sink read, commands included.
+    #[serde(default)]
+    pub(crate) sink_bytes: Option<u64>,
+    /// A bare TCP connection over the loopback in the same round, in megabytes a second.
+    #[serde(default)]
+    pub(crate) raw_tcp_mb_per_second: Option<f64>,
+    /// The work of the sink's store, if it has one.
+    #[serde(default)]
+    pub(crate) store: Option<StoreCounts>,
     pub(crate) moments: Vec<Moment>,
+}
+
+impl Run {
+    /// Returns the octets that the sink read, in megabytes a second.
+    pub(crate) fn mb_per_second(&self) -> Option<f64> {
+        self.sink_bytes.map(|bytes| bytes as f64 / 1e6 / self.drained_seconds.max(1e-9))
+    }
+
+    /// Returns a figure of the sink's store for each message in it.
+    pub(crate) fn of_store(&self, count: impl Fn(&StoreCounts) -> u64) -> Option<f64> {
+        let store = self.store.as_ref().filter(|store| store.stored > 0)?;
+        Some(count(store) as f64 / store.stored as f64)
+    }
 }
 
 /// Between two looks at the counters.
@@ -141,9 +165,10 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
         let report = beside(TICK, look, || measure(&args, &setup, &plan))?;
         drain(sink, report.messages_sent, idle_timeout, stop);
     }
-    let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
+    let args = scenario.source(variant, sessions, scenario.messages(variant, mta.is_none()), endpoint)?;
     let setup = args.setup()?;
-    let first = sink.sink_state.counts().messages;
+    let before = sink.sink_state.counts();
+    let first = before.messages;
     let idle = mta.map_or(Ok(Vec::new()), |mta| open_idle(&mta.endpoint, variant.idle))?;
     let gauge = mta.map(ResourceMonitor::new);
     let plan = args.plan();
@@ -174,6 +199,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     push(&moments, look());
     let moments = moments.into_inner().unwrap_or_default();
     let got = received();
+    let after = sink.sink_state.counts();
     let drained_seconds =
         sink.sink_state.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
     let measured = gauge.map(|gauge| gauge.read(got)).unwrap_or_default();
@@ -193,9 +219,17 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
         mta_peak_mib: measured.peak_mib,
         processes: measured.processes,
         idle: idle.len() as u32,
+        sink_bytes: Some(after.bytes - before.bytes),
+        raw_tcp_mb_per_second: case.raw_tcp_mb_per_second,
+        store: stored_between(&before, &after),
         source: report,
         moments,
     })
+}
+
+/// Returns the work of the store between two moments.
+fn stored_between(before: &SinkCounts, after: &SinkCounts) -> Option<StoreCounts> {
+    after.store.map(|store| store.since(before.store.unwrap_or_default()))
 }
 
 fn push(moments: &Mutex<Vec<Moment>>, moment: Moment) {

@@ -23,6 +23,14 @@ pub(crate) struct Scenario {
     #[serde(default = "three")]
     pub(crate) repeats: u32,
     pub(crate) load: Load,
+    /// Show the time of a run beside its rate.
+    #[serde(default)]
+    pub(crate) show_seconds: bool,
+    /// Measure a bare TCP connection in each round, and show the sink's megabytes a second as a share of it.
+    #[serde(default)]
+    pub(crate) raw_tcp: bool,
+    /// Two variants whose difference is the cost of something.
+    pub(crate) overhead: Option<Overhead>,
     #[serde(default)]
     pub(crate) sink: SinkTable,
     /// The MTA that the mail goes through; `relay` needs it.
@@ -35,6 +43,18 @@ pub(crate) struct Scenario {
     pub(crate) variant: Vec<Variant>,
 }
 
+/// The cost of something: a variant that has it, beside one that has not.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Overhead {
+    /// The name of what costs.
+    pub(crate) of: String,
+    /// The variant that has it.
+    pub(crate) with: String,
+    /// The variant that has not.
+    pub(crate) without: String,
+}
+
 /// One way to do it.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -45,6 +65,8 @@ pub(crate) struct Variant {
     pub(crate) options: String,
     #[serde(default)]
     pub(crate) sink_options: String,
+    /// Messages of a run, in place of those of the load: for variants of very different rates.
+    pub(crate) messages: Option<u64>,
     /// Connections that are open and silent while the mail goes through.
     #[serde(default)]
     pub(crate) idle: u32,
@@ -118,6 +140,9 @@ pub(crate) struct Mta {
     /// The events that a message survives after a 250 of the MTA, where no variant says so.
     #[serde(default)]
     pub(crate) durability: String,
+    /// For `start`, in place of what a variant says: the MTA does not wait for its disk. `--durability-cost` needs it.
+    #[serde(default)]
+    pub(crate) unsynced_env: BTreeMap<String, String>,
     /// On the disk its queue lies on, for writes and syncs a message.
     pub(crate) queue: Option<PathBuf>,
     /// A run ends when no message has arrived at the sink for this long.
@@ -162,11 +187,20 @@ impl Scenario {
         if self.title.trim().is_empty() {
             return Err("title is empty".into());
         }
-        if self.repeats == 0 || self.load.messages == 0 || self.load.sessions.is_empty() {
+        let has_empty_variant = self.variant.iter().any(|variant| variant.messages == Some(0));
+        if self.repeats == 0 || self.load.messages == 0 || has_empty_variant || self.load.sessions.is_empty()
+        {
             return Err("repeats, load.messages and load.sessions must not be nothing".into());
         }
         if self.experiment == Experiment::Relay && self.mta.is_none() {
             return Err("a relay experiment needs an [mta] table".into());
+        }
+        if let Some(overhead) = &self.overhead {
+            for name in [&overhead.with, &overhead.without] {
+                if !self.variant.iter().any(|variant| variant.name == *name) {
+                    return Err(format!("overhead names the variant `{name}`, which is not there"));
+                }
+            }
         }
         let endpoint = self.mta.as_ref().map_or("127.0.0.1:1", |mta| &mta.endpoint);
         for variant in self.variants() {
@@ -186,12 +220,16 @@ impl Scenario {
     }
 
     /// Returns the number of messages of a run.
-    pub(crate) fn messages(&self, is_ceiling: bool) -> u64 {
+    pub(crate) fn messages(&self, variant: &Variant, is_ceiling: bool) -> u64 {
         let load = &self.load;
+        if let (Some(messages), Experiment::Ceiling) = (variant.messages, self.experiment) {
+            return messages;
+        }
+        let of_relay = variant.messages.unwrap_or(load.messages);
         match (is_ceiling, self.experiment) {
-            (false, _) => load.messages,
+            (false, _) => of_relay,
             (true, Experiment::Ceiling) => load.ceiling_messages.unwrap_or(load.messages),
-            (true, Experiment::Relay) => load.ceiling_messages.unwrap_or(load.messages.saturating_mul(10)),
+            (true, Experiment::Relay) => load.ceiling_messages.unwrap_or(of_relay.saturating_mul(10)),
         }
     }
 

@@ -1,11 +1,11 @@
 //! The results of a scenario's runs, in a table: medians with their spread, the ceiling beside each relay.
 
 use super::{
-    detect,
+    detect, overhead,
     runner::{Kind, Run},
-    scenario::Scenario,
+    scenario::{Experiment, Scenario},
 };
-use crate::stat::spread::Spread;
+use crate::{sink::StoreCounts, stat::spread::Spread};
 use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Names a case, in the order of the table: variants in the scenario's, the ceiling before the relay.
@@ -27,13 +27,20 @@ pub(crate) fn column(runs: &[&Run], value: impl Fn(&Run) -> Option<f64>) -> Opti
     Spread::of(runs.iter().filter_map(|run| value(run)))
 }
 
+/// The column that a scenario has to ask for.
+const SECONDS: &str = "seconds";
+
 /// The figures of a case, each with how it is read.
 pub(crate) type Column = (&'static str, fn(&Run) -> Option<f64>);
 
 /// All columns; those that no run has are not shown.
-pub(crate) const COLUMNS: [Column; 10] = [
+pub(crate) const COLUMNS: [Column; 16] = [
     ("accepted/s", |r| Some(r.source.rate)),
     ("drained/s", |r| Some(r.drained_rate)),
+    (SECONDS, |r| Some(r.drained_seconds)),
+    ("MB/s", |r| r.raw_tcp_mb_per_second.and(r.mb_per_second())),
+    ("TCP MB/s", |r| r.raw_tcp_mb_per_second),
+    ("% of TCP", |r| Some(r.mb_per_second()? / r.raw_tcp_mb_per_second? * 100.0)),
     ("p50 ms", |r| r.source.message_ms(|t| t.p50_us)),
     ("p99 ms", |r| r.source.message_ms(|t| t.p99_us)),
     ("backlog", |r| (r.kind == Kind::Relay).then_some(r.backlog_peak as f64)),
@@ -41,13 +48,20 @@ pub(crate) const COLUMNS: [Column; 10] = [
     ("MTA MiB", |r| r.mta_peak_mib),
     ("writes/msg", |r| r.writes_per_message),
     ("flushes/msg", |r| r.flushes_per_message),
+    ("commits/msg", |r| r.of_store(|store| store.commits)),
+    ("syncs/msg", |r| r.of_store(StoreCounts::syncs)),
     ("lab µs/msg", |r| Some(r.source.cpu_us_per_message)),
 ];
 
 /// Returns the events that accepted mail survives in a case.
 pub(crate) fn durability(scenario: &Scenario, (_, variant, kind): Name) -> String {
-    let Some(mta) = scenario.mta.as_ref().filter(|_| kind == Kind::Relay) else { return "no store".into() };
     let variants = scenario.variants();
+    let Some(mta) = scenario.mta.as_ref().filter(|_| kind == Kind::Relay) else {
+        // Beside a relay the sink has no store.
+        let variant = variants.get(variant).filter(|_| scenario.experiment == Experiment::Ceiling);
+        let text = variant.map(|variant| variant.durability.as_str()).unwrap_or_default();
+        return if text.is_empty() { "no store".into() } else { text.to_owned() };
+    };
     let Some(variant) = variants.get(variant) else { return mta.durability.clone() };
     let text = if variant.durability.is_empty() { &mta.durability } else { &variant.durability };
     if variant.is_unsafe { format!("UNSAFE {text}") } else { text.clone() }
@@ -63,8 +77,10 @@ pub(crate) fn label(scenario: &Scenario, (_, variant, kind): Name) -> String {
 
 /// For the terminal.
 pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
-    let shown: Vec<&Column> =
-        COLUMNS.iter().filter(|(_, value)| runs.iter().any(|run| value(run).is_some())).collect();
+    let is_shown = |(name, value): &&Column| {
+        (*name != SECONDS || scenario.show_seconds) && runs.iter().any(|run| value(run).is_some())
+    };
+    let shown: Vec<&Column> = COLUMNS.iter().filter(is_shown).collect();
     let mut rows = vec![vec!["sessions".to_owned(), String::new(), "N".to_owned()]];
     rows[0].extend(shown.iter().map(|(name, _)| (*name).to_owned()));
     rows[0].push("durability".into());
@@ -83,7 +99,7 @@ pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
         }
     }
     let shares = shares(scenario, runs);
-    aligned(&rows) + &shares + &remarks
+    aligned(&rows) + &shares + &overhead::lines(scenario, runs) + &remarks
 }
 
 /// Returns the share of its ceiling that each relay reaches.

@@ -4,6 +4,7 @@ use super::{
     dump, listen,
     rules::{Credentials, Delay, Offer, Rules, command_delay, refusal},
     state::Bounds,
+    store::{Layout, Store, StoreKind},
     tls,
     verb::{COUNT, Verb, VerbSet},
 };
@@ -71,6 +72,15 @@ pub struct SinkArgs {
     /// Accept mail only behind AUTH with this name and password; without it AUTH accepts any
     #[arg(long, value_name = "USER:PASSWORD", value_parser = Credentials::parse, conflicts_with_all = ["no_auth", "no_esmtp"])]
     auth: Option<Credentials>,
+    /// Store each message durably before it is accepted; not with -R or -u
+    #[arg(long, value_enum, value_name = "KIND", default_value = "none", hide_default_value = true)]
+    store: StoreKind,
+    /// The directory in which --store makes one of its own, and removes it at the end
+    #[arg(long, value_name = "DIRECTORY", default_value = ".")]
+    store_directory: PathBuf,
+    /// Directories of --store files: flat, or hashed:COUNT for so many by a hash of the name
+    #[arg(long, value_name = "LAYOUT", default_value = "flat", value_parser = Layout::parse)]
+    store_layout: Layout,
     /// Use IPv4 only
     #[arg(short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
@@ -230,7 +240,10 @@ impl SinkArgs {
             delays,
             defer_percent: self.defer,
             verifies: self.verify,
-            keeps_content: self.verify || self.dump_template.is_some() || self.append_template.is_some(),
+            keeps_content: self.store != StoreKind::None
+                || self.verify
+                || self.dump_template.is_some()
+                || self.append_template.is_some(),
             verbose: self.verbose > 0,
             credentials: self.auth.clone(),
         }
@@ -245,6 +258,20 @@ impl SinkArgs {
         let files = self.cert.as_deref().zip(self.key.as_deref());
         let files = files.map(|(certificate, key)| tls::Files { certificate, key });
         tls::Settings::new(&self.hostname, files, mode == TlsMode::Implicit).map(Some)
+    }
+
+    /// Opens the store, if messages are to be stored.
+    ///
+    /// # Errors
+    /// The options cannot be combined, or the store cannot be opened.
+    pub(crate) fn store(&self) -> Result<Option<Store>, String> {
+        if self.store != StoreKind::None && (self.root.is_some() || self.user.is_some()) {
+            return Err("--store needs its directory after the start: leave out -R and -u".to_owned());
+        }
+        if self.store != StoreKind::Files && self.store_layout != Layout::FLAT {
+            return Err("--store-layout is for --store files".to_owned());
+        }
+        Store::open(self.store, self.store_layout, &self.store_directory)
     }
 
     /// Returns the bounds of the sink.

@@ -133,6 +133,13 @@ fn serve(state: &Arc<SinkState>, socket: &OwnedFd, peer: Option<&SocketAddrAny>)
                 thread::sleep(time);
                 session.advance(state, &[])
             }
+            Wish::Store => {
+                if let Some(stored) = session.storing() {
+                    let result = spool::block_on(stored);
+                    session.stored(state, &result);
+                }
+                session.advance(state, &[])
+            }
             Wish::Read => match rustix::io::read(socket, &mut buffer[..]) {
                 Ok(0) => break,
                 Ok(length) => session.advance(state, &buffer[..length]),

@@ -187,6 +187,12 @@ impl Dialog {
         self.closing = true;
     }
 
+    /// Replies to the message of [`Next::Message`] that it could not be stored.
+    pub(crate) fn refuse_message(&mut self, recipient_count: usize) {
+        let count = if self.rules.lmtp { recipient_count } else { 1 };
+        *self.connection.output() = b"451 4.3.0 Error: message not stored\r\n".repeat(count);
+    }
+
     /// Reads on; `input` loses what is used.
     pub(crate) fn step<'a>(&mut self, input: &mut &'a [u8]) -> Next<'a> {
         match self.held.take() {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{address::host_of, slots::Slots, spin::SpinPolicy};
 use rustix::{
-    event::{Timespec, epoll},
+    event::{EventfdFlags, Timespec, epoll, eventfd},
     fd::{AsFd, OwnedFd},
     io::Errno,
     net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags, accept_with, acceptfrom_with, recv, send},
@@ -14,7 +14,8 @@ use rustix::{
 use std::{
     cmp::Reverse,
     collections::BinaryHeap,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Wake, Waker},
     time::{Duration, Instant},
 };
 
@@ -26,6 +27,7 @@ const EDGES: epoll::EventFlags =
 /// Names of what is no session.
 const WAKE: u64 = u64::MAX;
 const LISTENERS: u64 = u64::MAX - 1024;
+const STORED: u64 = LISTENERS - 1;
 
 #[derive(Debug)]
 struct Connection {
@@ -34,9 +36,44 @@ struct Connection {
     /// The client has to do something until then.
     deadline: Instant,
     paused: bool,
+    /// The session waits until its message is stored.
+    is_storing: bool,
+    /// Something came meanwhile: it is read afterwards.
+    has_input: bool,
     /// Output did not fit: wait until it does, then do this.
     blocked: Option<Wish>,
     watched: epoll::EventFlags,
+}
+
+/// Sessions whose messages were stored, or could not be.
+#[derive(Debug)]
+struct StoredSessions {
+    names: Mutex<Vec<u64>>,
+    /// Wakes the loop.
+    event: OwnedFd,
+}
+
+impl StoredSessions {
+    fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Tells a loop that it can ask for the result of a session.
+struct StoredWaker {
+    name: u64,
+    sessions: Arc<StoredSessions>,
+}
+
+impl Wake for StoredWaker {
+    fn wake(self: Arc<Self>) {
+        let mut names = self.sessions.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.push(self.name);
+        // One event is enough for all that the loop takes together.
+        if names.len() == 1 {
+            let _ = rustix::io::write(&self.sessions.event, &1u64.to_ne_bytes());
+        }
+    }
 }
 
 /// One loop.
@@ -53,6 +90,9 @@ pub(crate) struct Loop<'a> {
     is_full: bool,
     connections: Slots<Connection>,
     pauses: BinaryHeap<Reverse<(Instant, u64)>>,
+    /// Sessions that began to wait for the store in this round.
+    storing: Vec<u64>,
+    stored: Arc<StoredSessions>,
     next_sweep: Instant,
     buffer: Vec<u8>,
 }
@@ -67,6 +107,8 @@ impl<'a> Loop<'a> {
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &event, epoll::EventData::new_u64(STORED), epoll::EventFlags::IN)?;
         let mut this = Self {
             state,
             epoll,
@@ -77,6 +119,8 @@ impl<'a> Loop<'a> {
             is_full: false,
             connections: Slots::default(),
             pauses: BinaryHeap::new(),
+            storing: Vec::new(),
+            stored: Arc::new(StoredSessions { names: Mutex::default(), event }),
             next_sweep: Instant::now() + Duration::from_secs(1),
             buffer: vec![0; READ_BYTES],
         };
@@ -93,10 +137,12 @@ impl<'a> Loop<'a> {
             for event in events.drain(..) {
                 match event.data.u64() {
                     WAKE => {}
+                    STORED => self.end_stores()?,
                     name if name >= LISTENERS => self.accept((name - LISTENERS) as usize)?,
                     name => self.ready(name, event.flags)?,
                 }
             }
+            self.begin_stores()?;
             self.end_pauses()?;
             self.sweep()?;
         }
@@ -151,7 +197,9 @@ impl<'a> Loop<'a> {
         let session = Session::new(self.state, &peer.map(|p| host_of(&p)).unwrap_or_default());
         let deadline = Instant::now() + self.state.bounds.timeout;
         let watched = EDGES;
-        let connection = Connection { socket, session, deadline, paused: false, blocked: None, watched };
+        let (paused, is_storing, has_input, blocked) = (false, false, false, None);
+        let connection =
+            Connection { socket, session, deadline, paused, is_storing, has_input, blocked, watched };
         let name = self.connections.insert(connection);
         let connection = self.connections.get(name).unwrap_or_else(|| unreachable!("it was just put in"));
         epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(name), watched)?;
@@ -175,6 +223,10 @@ impl<'a> Loop<'a> {
         if let Some(wish) = connection.blocked.take() {
             return self.fulfil(name, wish);
         }
+        if connection.is_storing {
+            connection.has_input = true;
+            return Ok(());
+        }
         if connection.paused {
             // Nothing is watched in a pause: the event says that the connection broke.
             return self.close(name);
@@ -190,7 +242,8 @@ impl<'a> Loop<'a> {
 
     /// Reads once, and does what follows; how much was there, if the session reads on.
     fn read(&mut self, name: u64) -> Result<Option<usize>, Errno> {
-        let Some(connection) = self.connections.get(name).filter(|v| !v.paused && v.blocked.is_none()) else {
+        let is_reading = |v: &&mut Connection| !v.paused && !v.is_storing && v.blocked.is_none();
+        let Some(connection) = self.connections.get(name).filter(is_reading) else {
             return Ok(None);
         };
         let length = match recv(&connection.socket, &mut self.buffer[..], RecvFlags::empty()) {
@@ -227,6 +280,11 @@ impl<'a> Loop<'a> {
         match wish {
             Wish::Read => self.listen_again(name),
             Wish::Close => self.close(name),
+            Wish::Store => {
+                connection.is_storing = true;
+                self.storing.push(name);
+                Ok(())
+            }
             Wish::Pause(time) => {
                 self.pauses.push(Reverse((Instant::now() + time, name)));
                 connection.paused = true;
@@ -258,6 +316,45 @@ impl<'a> Loop<'a> {
         self.accept_while_room()
     }
 
+    /// Begins to wait for messages of this round: all that came together share a commit.
+    fn begin_stores(&mut self) -> Result<(), Errno> {
+        // A session that goes on may bring its next message at once.
+        while !self.storing.is_empty() {
+            for name in std::mem::take(&mut self.storing) {
+                self.poll_store(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with sessions whose messages are stored.
+    fn end_stores(&mut self) -> Result<(), Errno> {
+        // Read first: what is stored from now on has an event of its own.
+        let _ = rustix::io::read(&self.stored.event, &mut [0u8; 8]);
+        for name in self.stored.take() {
+            self.poll_store(name)?;
+        }
+        Ok(())
+    }
+
+    fn poll_store(&mut self, name: u64) -> Result<(), Errno> {
+        let Some(connection) = self.connections.get(name) else { return Ok(()) };
+        let Some(stored) = connection.session.storing() else { return Ok(()) };
+        let waker: Waker = Arc::new(StoredWaker { name, sessions: self.stored.clone() }).into();
+        let Poll::Ready(result) = stored.as_mut().poll(&mut Context::from_waker(&waker)) else {
+            return Ok(());
+        };
+        connection.session.stored(self.state, &result);
+        connection.is_storing = false;
+        connection.deadline = Instant::now() + self.state.bounds.timeout;
+        let has_input = std::mem::take(&mut connection.has_input);
+        let wish = connection.session.advance(self.state, &[]);
+        self.fulfil(name, wish)?;
+        // The edge of what came meanwhile is gone.
+        while has_input && self.read(name)?.is_some() {}
+        Ok(())
+    }
+
     fn end_pauses(&mut self) -> Result<(), Errno> {
         while let Some(Reverse((at, name))) = self.pauses.peek().copied() {
             if at > Instant::now() {
@@ -280,7 +377,8 @@ impl<'a> Loop<'a> {
             return Ok(());
         }
         self.next_sweep = now + Duration::from_secs(1);
-        let late = |(name, v): (u64, &Connection)| (!v.paused && v.deadline <= now).then_some(name);
+        let late =
+            |(name, v): (u64, &Connection)| (!v.paused && !v.is_storing && v.deadline <= now).then_some(name);
         for name in self.connections.iter().filter_map(late).collect::<Vec<_>>() {
             let Some(connection) = self.connections.get(name) else { continue };
             connection.session.timed_out(self.state);

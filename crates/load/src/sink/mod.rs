@@ -15,6 +15,7 @@ mod rules;
 pub mod served;
 mod session;
 mod state;
+mod store;
 mod tasks;
 mod tls;
 mod verb;
@@ -28,8 +29,9 @@ use rustix::{
     event::{EventfdFlags, eventfd},
     fd::OwnedFd,
 };
-pub use state::SinkState;
+pub use state::{SinkCounts, SinkState};
 use std::{io, sync::Arc, thread};
+pub use store::StoreCounts;
 
 /// As many as S4's thrpool had at its best.
 const POOL_WORKERS: usize = 64;
@@ -47,8 +49,10 @@ pub fn run(args: &SinkArgs) -> Result<(), String> {
         let state = state.clone();
         move || state.stop()
     })?;
-    sink.serve(args.model, args.threads.map(usize::from))?;
-    finish(&state, args)
+    let served = sink.serve(args.model, args.threads.map(usize::from));
+    let finished = served.and_then(|()| finish(&state, args));
+    state.close_store();
+    finished
 }
 
 /// A sink that listens and does not serve yet.
@@ -75,6 +79,8 @@ impl Sink {
         let tls = args.tls()?;
         let mut state = SinkState::new(shared, args.bounds(), args.dump(), args.counters, copies);
         state.tls = tls;
+        state.store = args.store()?;
+        state.may_block = matches!(args.model, Model::Thread | Model::Pool);
         let state = Arc::new(state);
         Ok(Self { state, listeners, wakers })
     }
@@ -144,6 +150,9 @@ fn finish(state: &SinkState, args: &SinkArgs) -> Result<(), String> {
     if args.json {
         let text = serde_json::to_string(&tally).map_err(|e| format!("print the result: {e}"))?;
         println!("{text}");
+    }
+    if let Some(store) = tally.store {
+        eprintln!("postlab: {}", store.text());
     }
     match tally.unwritten {
         0 => Ok(()),

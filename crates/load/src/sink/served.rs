@@ -35,6 +35,8 @@ impl Served {
     /// The sink failed.
     pub fn stop(self) -> Result<(), String> {
         self.sink_state.stop();
-        self.thread.join().unwrap_or_else(|_| Err("the sink panicked".into()))
+        let ended = self.thread.join().unwrap_or_else(|_| Err("the sink panicked".into()));
+        self.sink_state.close_store();
+        ended
     }
 }

@@ -5,8 +5,10 @@ use super::{
     dump::Dump,
     log,
     state::SinkState,
+    store::Stored,
     tls,
 };
+use mail::Envelope;
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
@@ -19,23 +21,32 @@ pub(crate) enum Wish {
     Read,
     /// Call [`Session::advance`] without bytes after this long.
     Pause(Duration),
+    /// Wait for [`Session::storing`], call [`Session::stored`], and then [`Session::advance`] without bytes.
+    Store,
     /// Close.
     Close,
 }
 
 /// See the module's text.
-#[derive(Debug)]
 pub(crate) struct Session {
     dialog: Dialog,
     peer: Box<str>,
     /// Read and not used yet; empty nearly always.
     left: Vec<u8>,
     dump: Option<Dump>,
-    /// The message so far, where it will be verified.
+    /// The message so far, where it will be verified or stored.
     content: Vec<u8>,
+    /// The message that is being stored, and the number of its recipients.
+    storing: Option<(Stored, usize)>,
     tls: Option<tls::Channel>,
     /// TLS failed: the session ends.
     is_broken: bool,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("dialog", &self.dialog).finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -49,6 +60,7 @@ impl Session {
             left: Vec::new(),
             dump: None,
             content: Vec::new(),
+            storing: None,
             tls: None,
             is_broken: false,
         };
@@ -138,7 +150,7 @@ impl Session {
             let next = self.dialog.step(input);
             match next {
                 Next::Content(bytes) => {
-                    if state.shared.rules().verifies {
+                    if state.shared.rules().verifies || state.store.is_some() {
                         self.content.extend_from_slice(bytes);
                     }
                     if state.dump.is_some() {
@@ -158,9 +170,10 @@ impl Session {
                     }
                     if state.shared.rules().verifies {
                         state.verify(&self.content);
-                        self.content.clear();
                     }
-                    state.took_message(envelope.recipients.len());
+                    if self.begin_to_store(state, *envelope) {
+                        return self.wish(state, Wish::Store);
+                    }
                 }
                 Next::Read => return self.wish(state, Wish::Read),
                 Next::Pause(time) => return self.wish(state, Wish::Pause(time)),
@@ -170,6 +183,40 @@ impl Session {
                     return self.wish(state, if self.is_broken { Wish::Close } else { Wish::Read });
                 }
                 Next::Close => return self.wish(state, Wish::Close),
+            }
+        }
+    }
+
+    /// A message is complete: begins to store it; false if there is no store.
+    fn begin_to_store(&mut self, state: &SinkState, envelope: Envelope) -> bool {
+        let recipient_count = envelope.recipients.len();
+        let Some(store) = &state.store else {
+            self.content.clear();
+            state.took_message(recipient_count);
+            return false;
+        };
+        let content = std::mem::take(&mut self.content).into();
+        let stored = store.store(envelope, content, state.may_block);
+        self.storing = Some((stored, recipient_count));
+        true
+    }
+
+    /// The message that [`Wish::Store`] waits for; resolves once it is durable or cannot be stored.
+    pub(crate) fn storing(&mut self) -> Option<&mut Stored> {
+        self.storing.as_mut().map(|(stored, _)| stored)
+    }
+
+    /// Replies to the message that was being stored.
+    pub(crate) fn stored(&mut self, state: &SinkState, result: &Result<(), String>) {
+        let Some((_, recipient_count)) = self.storing.take() else { return };
+        if let Some(store) = &state.store {
+            store.note(result);
+        }
+        match result {
+            Ok(()) => state.took_message(recipient_count),
+            Err(_) => {
+                state.counts.refused.fetch_add(1, Relaxed);
+                self.dialog.refuse_message(recipient_count);
             }
         }
     }

@@ -1,6 +1,11 @@
 //! State that all sessions of a running sink share: rules, counts, and the conditions of its end.
 
-use super::{dialog::Shared, dump, tls};
+use super::{
+    dialog::Shared,
+    dump,
+    store::{Store, StoreCounts},
+    tls,
+};
 use crate::checksum::{self, Verdict};
 use rustix::io::Errno;
 use std::{
@@ -56,14 +61,19 @@ pub(crate) struct Counts {
 /// The counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct SinkCounts {
+    /// Sessions that began.
     pub sessions: u64,
+    /// Sessions that ended with QUIT.
     pub quits: u64,
+    /// Messages that were accepted.
     pub messages: u64,
+    /// Recipients of these messages.
     pub recipients: u64,
     /// Messages refused at their end.
     pub refused: u64,
     /// Octets read, commands included.
     pub bytes: u64,
+    /// Sessions that ended because the client was silent.
     pub timeouts: u64,
     /// Messages whose checksum was right.
     pub intact: u64,
@@ -73,6 +83,8 @@ pub struct SinkCounts {
     pub unwritten: u64,
     /// Sessions that began TLS.
     pub tls_sessions: u64,
+    /// Counters of the store, if messages are stored.
+    pub store: Option<StoreCounts>,
     /// From the first session's begin to the last message.
     pub seconds: f64,
 }
@@ -86,6 +98,10 @@ pub struct SinkState {
     pub(crate) dump: Option<dump::Settings>,
     /// TLS, if it is offered.
     pub(crate) tls: Option<tls::Settings>,
+    /// The messages are kept in it.
+    pub(crate) store: Option<Store>,
+    /// Each session has a thread of its own, which may wait for a disk.
+    pub(crate) may_block: bool,
     /// Show running counters, as smtp-sink -c.
     pub(crate) shows_counts: bool,
     started: Instant,
@@ -114,6 +130,8 @@ impl SinkState {
             counts: Counts::default(),
             dump,
             tls: None,
+            store: None,
+            may_block: false,
             shows_counts,
             started: Instant::now(),
             first_ns: AtomicU64::new(0),
@@ -194,6 +212,13 @@ impl SinkState {
         }
     }
 
+    /// Closes the store and removes its directory; for the end of the sink.
+    pub(crate) fn close_store(&self) {
+        if let Some(store) = &self.store {
+            store.close();
+        }
+    }
+
     /// Ends the sink.
     pub fn stop(&self) {
         self.stopping.store(true, Relaxed);
@@ -237,6 +262,7 @@ impl SinkState {
             changed: c.changed.load(Relaxed),
             unwritten: c.unwritten.load(Relaxed),
             tls_sessions: c.tls_sessions.load(Relaxed),
+            store: self.store.as_ref().map(Store::counts),
             seconds: nanoseconds as f64 / 1e9,
         }
     }

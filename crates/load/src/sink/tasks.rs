@@ -114,6 +114,13 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
                 tokio::time::sleep(time).await;
                 session.advance(state, &[])
             }
+            Wish::Store => {
+                if let Some(stored) = session.storing() {
+                    let result = stored.await;
+                    session.stored(state, &result);
+                }
+                session.advance(state, &[])
+            }
             Wish::Read => {
                 buffer.clear();
                 match timeout(state.bounds.timeout, socket.read_buf(&mut buffer)).await {

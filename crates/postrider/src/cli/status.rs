@@ -1,6 +1,7 @@
 //! `postrider status` and `postrider reload`.
 
 use super::{CliError, Ending, daemon, print};
+use crate::serve::queue_run;
 use config::Settings;
 use control::Exit;
 use control::{
@@ -26,10 +27,13 @@ pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Endin
         let mut value = serde_json::to_value(counters).map_err(std::io::Error::from)?;
         value["consistent"] = counters.is_consistent().into();
         value["spool"] = serde_json::to_value(&gauges).map_err(std::io::Error::from)?;
+        value["queue_run"] = queue_run::last(settings).unwrap_or_default();
+        value["spool"]["transactions_per_commit"] = per_commit(&gauges).into();
         writeln!(out, "{value}")?;
     } else {
         table(&counters, out)?;
         spool_table(&gauges, out)?;
+        queue_run_line(settings, out)?;
     }
     // For monitors: an unaccounted recipient is a fault of Postrider, and a daemon whose spool failed ends.
     Ok(match gauges.failure {
@@ -66,18 +70,54 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     for fault in &g.faults {
         writeln!(out, "spool fault: {}", print::plain(fault))?;
     }
-    let per_commit = g.transactions as f64 / g.commits.max(1) as f64;
+    if g.durability == config::Durability::None.as_str() {
+        writeln!(
+            out,
+            "DURABILITY IS NONE: the reply 250 does not wait for the disk, and a crash loses accepted mail"
+        )?;
+    }
+    if g.connection_drift > 0 {
+        let (client, queue, drift) = (g.client_connections, g.queue_connections, g.connection_drift);
+        writeln!(
+            out,
+            "CONNECTION COUNTS DISAGREED after {drift} events: now {client} of the delivery client, {queue} of the queue"
+        )?;
+    }
+    let per_commit = per_commit(g);
     writeln!(out, "\nspool      {:>12} messages, {} bytes free", g.messages, g.free_bytes)?;
     let (commits, sync) = (g.commits, g.last_sync_us);
     writeln!(
         out,
         "commits    {commits:>12} with {per_commit:.1} transactions each; the last sync took {sync} µs"
     )?;
+    writeln!(
+        out,
+        "held back  {:>12} µs at most for half of the messages, {} µs for 99 of 100, to share a commit",
+        g.added_wait_p50_us, g.added_wait_p99_us
+    )?;
     let (mean, max) = (g.accept_latency_mean_us, g.accept_latency_max_us);
     writeln!(
         out,
         "durable in {mean:>12} µs on average, {max} µs at most ({} messages)",
         g.accept_latency_count
+    )
+}
+
+fn per_commit(g: &Gauges) -> f64 {
+    g.transactions as f64 / g.commits.max(1) as f64
+}
+
+/// The phases of the last queue run, if there was one.
+fn queue_run_line(settings: &Settings, out: &mut dyn Write) -> std::io::Result<()> {
+    let Some(run) = queue_run::last(settings) else { return Ok(()) };
+    let figure = |key: &str| run[key].as_u64().unwrap_or_default();
+    writeln!(
+        out,
+        "queue run  {:>12} messages: read in {} µs, sorted in {} µs, together {} µs",
+        figure("messages"),
+        figure("queue_read_us"),
+        figure("queue_sort_us"),
+        figure("sum_us")
     )
 }
 

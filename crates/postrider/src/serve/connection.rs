@@ -144,7 +144,7 @@ impl Drop for DestinationWork {
     /// The connection is gone: its leases go back, and the engine may open another.
     fn drop(&mut self) {
         let leases = std::mem::take(&mut *self.leased()).into_iter().map(|leased| leased.lease).collect();
-        self.driver.handle(Event::ConnectionClosed { connection: self.connection, leases });
+        self.driver.closed(self.connection, leases);
     }
 }
 

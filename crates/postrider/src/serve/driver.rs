@@ -48,11 +48,13 @@ pub(crate) struct State {
     pub(crate) engine: Engine,
     /// Wakers of idle connections, by their numbers.
     wakers: Vec<Option<Arc<Notify>>>,
+    /// Connections as the delivery client has them: ordered, and not ended. The queue counts them by itself.
+    pub(super) client_connections: u32,
 }
 
 impl State {
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, wakers: Vec::new() }
+        Self { engine, wakers: Vec::new(), client_connections: 0 }
     }
 }
 
@@ -70,10 +72,14 @@ pub(crate) struct Driver {
     open_connection: OpenConnection,
     state: Mutex<State>,
     conflicts: AtomicU64,
+    /// Events after which client and queue counted different numbers of connections.
+    connection_drift: AtomicU64,
     /// The time from the submission of a message to the spool until it is durable.
     pub(crate) accept_latency: LatencyCounter,
     current: RwLock<Arc<ConfigSnapshot>>,
     timer: Notify,
+    /// Time in which the start read the spool.
+    pub(crate) start_read_us: AtomicU64,
     /// The time of the engine's next tick.
     timer_at: AtomicI64,
     pub(crate) clock: Clock,
@@ -106,9 +112,11 @@ impl Driver {
             open_connection,
             state: Mutex::new(State::new(engine)),
             conflicts: AtomicU64::new(0),
+            connection_drift: AtomicU64::new(0),
             accept_latency: LatencyCounter::default(),
             current: RwLock::new(current),
             timer: Notify::new(),
+            start_read_us: AtomicU64::new(0),
             timer_at: AtomicI64::new(Millis::MAX),
             clock,
             commit_waiters: CommitWaiters::default(),
@@ -173,6 +181,41 @@ impl Driver {
         });
     }
 
+    /// A connection of the delivery client has ended, with leases that it gives back.
+    pub(crate) fn closed(self: &Arc<Self>, connection: ConnectionId, leases: Vec<Lease>) {
+        self.handle_with(Event::ConnectionClosed { connection, leases }, |state| {
+            assert!(state.client_connections > 0, "a connection ends once");
+            state.client_connections -= 1;
+        });
+    }
+
+    /// Compares the connections of the client with those that the queue counts: stale counters once made a scheduler
+    /// believe in connections that did not exist. An alarm and no end: the queue opens too few or too many, and loses
+    /// nothing.
+    fn check_connections(&self, state: &State) {
+        let (client, queue) = (state.client_connections, state.engine.queue().connection_count());
+        if client == queue {
+            return;
+        }
+        if self.connection_drift.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!(
+                "the delivery client has {client} connections and the queue counts {queue}: please report it"
+            );
+        }
+        debug_assert_eq!(
+            client, queue,
+            "connections of the delivery client, and those that the queue counts"
+        );
+    }
+
+    /// Returns the connections of the client, those that the queue counts, and the number of events after which the two
+    /// differed.
+    pub(crate) fn connection_counts(&self) -> (u32, u32, u64) {
+        let state = self.lock();
+        let drift = self.connection_drift.load(Ordering::Relaxed);
+        (state.client_connections, state.engine.queue().connection_count(), drift)
+    }
+
     fn handle_with(self: &Arc<Self>, event: Event<'_>, prepare: impl FnOnce(&mut State)) -> Option<Leased> {
         let mut effects = EFFECTS.take();
         let context = self.clock.context();
@@ -231,11 +274,13 @@ impl Driver {
                         woken.notify_one();
                     }
                 }
+                Effect::OpenConnection { .. } => state.client_connections += 1,
                 Effect::Log(LogEvent::Accepted(message)) => self.delivery_log.accepted(message),
                 _ => {}
             }
             at += 1;
         }
+        self.check_connections(state);
         stored
     }
 

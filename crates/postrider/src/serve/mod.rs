@@ -14,6 +14,7 @@ pub(crate) mod queue_run;
 mod snapshot;
 mod start;
 mod tls;
+mod unscheduled;
 pub(crate) mod wiring;
 mod workers;
 

@@ -104,6 +104,8 @@ fn command(action: Action, meant: &Matched) -> Command {
 /// Speed, room and health of the spool.
 pub(super) fn gauges(driver: &Driver) -> Gauges {
     let pressure = driver.spool.pressure();
+    let stats = driver.spool.commit_stats();
+    let (client_connections, queue_connections, connection_drift) = driver.connection_counts();
     let (accept_latency_count, accept_latency_mean_us, accept_latency_max_us) = driver.accept_latency.sums();
     Gauges {
         failure: driver.spool_failure(),
@@ -118,6 +120,17 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         accept_latency_mean_us,
         accept_latency_max_us,
         lock_conflicts: driver.conflict_count(),
+        client_connections,
+        queue_connections,
+        connection_drift,
+        start_read_us: driver.start_read_us.load(std::sync::atomic::Ordering::Relaxed),
+        durability: driver.current().settings.spool.durability.as_str().to_owned(),
+        commit_messages_max: stats.messages_max,
+        added_wait_count: stats.message_count,
+        added_wait_sum_us: stats.added_wait_sum_us,
+        added_wait_p50_us: stats.added_wait_percentile_us(50),
+        added_wait_p99_us: stats.added_wait_percentile_us(99),
+        added_wait_max_us: stats.added_wait_max_us,
     }
 }
 

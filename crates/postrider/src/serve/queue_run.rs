@@ -122,8 +122,31 @@ pub(crate) fn run(
         probe::probe!(postrider, queue_run_done, report.messages);
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
+    // A run that only looks changes nothing, and this file neither.
+    if !options.dry_run
+        && let Err(e) = keep(settings, &report)
+    {
+        tracing::warn!("keep the phases of the queue run for `postrider status`: {e}");
+    }
     print(&report, json, out).map_err(|e| e.to_string())?;
     Ok(Exit::Ok)
+}
+
+/// The file in the data directory with the phases of the last run.
+const LAST_RUN: &str = "queue-run.json";
+
+/// Keeps the phases for `postrider status`.
+fn keep(settings: &Settings, report: &Report) -> io::Result<()> {
+    let (new, path) = (settings.data_dir.join("queue-run.json.new"), settings.data_dir.join(LAST_RUN));
+    let mut value = serde_json::to_value(report)?;
+    value["ended_at"] = mail::UnixMillis::now().rfc5322().into();
+    std::fs::write(&new, value.to_string())?;
+    std::fs::rename(new, path)
+}
+
+/// Returns the phases of the last run that was no dry run.
+pub(crate) fn last(settings: &Settings) -> Option<serde_json::Value> {
+    serde_json::from_slice(&std::fs::read(settings.data_dir.join(LAST_RUN)).ok()?).ok()
 }
 
 #[allow(clippy::too_many_arguments)] // once, with everything the start has made

@@ -22,7 +22,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::Ordering, mpsc},
     time::{Duration, Instant},
 };
 use submission::{MaildropScanner, maildrop, serve_submit};
@@ -119,6 +119,12 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let _context = runtime.enter();
         bind_all(&settings)?
     };
+    super::unscheduled::check_start()?;
+    if settings.spool.durability == config::Durability::None {
+        tracing::warn!(
+            "spool.durability is \"none\": the reply 250 does not wait for the disk, and a crash loses accepted mail"
+        );
+    }
     let mut spool = wiring::spool(&settings)?;
     let (control, submit) = (&settings.control.socket, &settings.control.submit_socket);
     let control_mode = if settings.control.group.is_some() { 0o660 } else { 0o600 };
@@ -132,9 +138,11 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         Arc::new(wiring::current(settings.clone())?)
     };
     let mut setup = EngineSetup::new(wiring::engine_settings(&settings), current);
+    let reading = Instant::now();
     let report = spool
         .recover(&mut |found| setup.recovered(&found))
         .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
+    let read_us = reading.elapsed().as_micros() as u64;
     report.copies.iter().for_each(|copy| setup.second_copy(copy));
     for problem in report.problems() {
         tracing::error!("{problem}");
@@ -142,6 +150,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let spool: Arc<dyn Spool> = Arc::from(spool);
     let (mut driver, effects) = setup.into_driver(spool.clone(), delivery_log);
     let shard_count = spool.shard_count();
+    driver.start_read_us.store(read_us, Ordering::Relaxed);
     driver.commit_waiters = CommitWaiters::new(workers.handles().len(), shard_count);
     let driver = Arc::new(driver);
     for (number, worker) in workers.handles().into_iter().enumerate() {

@@ -7,7 +7,7 @@ use super::{
     tls,
 };
 use crate::routing::Routes;
-use config::{Backend, EhloKeyword, EightBit, LogFormat, Settings};
+use config::{Backend, Durability, EhloKeyword, EightBit, LogFormat, Settings};
 use control::Exit;
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope};
@@ -15,7 +15,7 @@ use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, Router, RouterSettings};
 use smtp::server::{Keyword, Profile};
-use spool::{DirSpool, LogSpool, ShardedSpool, Spool};
+use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 fn policy(settings: &Settings) -> Policy {
@@ -49,13 +49,14 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::QueueSettings {
         initial_concurrency: group.initial_concurrency.map_or(other.initial_concurrency, count),
         concurrency_limit: group.connections_per_destination.map_or(other.concurrency_limit, count),
     };
-    queue::QueueSettings {
+    let scheduled = queue::QueueSettings {
         groups: std::iter::once(other.clone()).chain(settings.queue_groups.iter().map(group)).collect(),
         expire: queue.expire,
         delay_warning: queue.delay_warning,
         connections_max: count(delivery.max_connections),
         ..queue::QueueSettings::default()
-    }
+    };
+    if super::unscheduled::is_wanted() { super::unscheduled::without(&scheduled) } else { scheduled }
 }
 
 /// The engine's settings.
@@ -164,7 +165,7 @@ fn memory(settings: &Settings) -> usize {
 /// # Errors
 /// In words.
 pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
-    let mut stores = settings.spools().iter().map(store).collect::<Result<Vec<_>, _>>()?;
+    let mut stores = settings.spools().iter().map(served).collect::<Result<Vec<_>, _>>()?;
     if stores.len() == 1 {
         return Ok(stores.remove(0));
     }
@@ -172,6 +173,15 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
     let (settings, routes) = (settings.clone(), Routes::from(settings));
     let choose = move |envelope: &Envelope| settings.spool_of(routes.group_of_message(envelope));
     Ok(Box::new(ShardedSpool::new(stores, Box::new(choose)).with_names(names)))
+}
+
+/// Opens a spool for the daemon, which may reply before a message is durable.
+fn served(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
+    let store = store(s)?;
+    Ok(match s.durability {
+        Durability::Durable | Durability::AfterChecks => store,
+        Durability::None => Box::new(EarlySpool::new(store)),
+    })
 }
 
 /// Opens a spool, before recovery.
@@ -204,6 +214,7 @@ pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, NotOpened
         max_bytes: s.max_size.0,
         min_free_bytes: s.min_free.0,
         placement: s.placement,
+        content_path: s.content_path.clone(),
         ..spool::DirSettings::default()
     };
     DirSpool::open(&s.path, layout, directories).map_err(|e| not_opened(s, &e))

@@ -476,6 +476,15 @@ impl Driver {
         self.connections.push(Connection::new(id, host, self.is_well, self.context.now, rng));
     }
 
+    /// Between two steps the client has as many connections as the queue counts.
+    pub(super) fn check_connections(&self, oracle: &mut Oracle) {
+        let (client, queue) = (self.connections.len(), self.engine.queue().connection_count());
+        if client != queue as usize {
+            let text = format!("the client has {client} connections, and the queue counts {queue}");
+            oracle.violations.push(text);
+        }
+    }
+
     /// Was this idle connection woken?
     pub(super) fn is_woken(&mut self, id: ConnectionId) -> bool {
         self.woken.remove(&id)

@@ -366,5 +366,6 @@ impl World {
         self.set_clock(if self.is_well { 0 } else { 1 });
         driver.set_time(self.now, self.skew.shows(self.now));
         driver.work(&mut self.sources, &mut self.oracle, &mut self.rng);
+        driver.check_connections(&mut self.oracle);
     }
 }

@@ -1,9 +1,9 @@
 //! Queue directories on a file system: a number of them in a folder, or those a pattern names.
 
-use super::{DirSettings, DirSpool, QueueDirectory};
+use super::{DirSettings, DirSpool, QueueDirectory, SplitDisk};
 use crate::{
     SpoolFailure,
-    disk::{Disk, RealDisk},
+    disk::{Disk, RealDisk, make_dir},
 };
 use std::{
     collections::BTreeSet,
@@ -58,12 +58,16 @@ impl DirSpool {
                 }
             }
         }
+        let content = match &settings.content_path {
+            Some(path) => Content::In(std::path::absolute(path).map_err(failed)?),
+            None => Content::Beside,
+        };
         let is_open = |queue_dir: &Path| {
             split_pattern(path).is_some() || number_of(queue_dir) < layout.directories.max(1)
         };
         let queues: io::Result<Vec<_>> = found
             .iter()
-            .map(|queue_dir| queue(queue_dir, is_open(queue_dir).then_some(layout.hashed)))
+            .map(|queue_dir| queue(queue_dir, is_open(queue_dir).then_some(layout.hashed), &content))
             .collect();
         let queues = queues.map_err(failed)?;
         warn_of_file_systems(&found).map_err(failed)?;
@@ -98,7 +102,7 @@ fn warn_of_file_systems(queue_dirs: &[PathBuf]) -> io::Result<()> {
 
 /// For a reader that makes and changes nothing.
 pub(crate) fn to_inspect(path: &Path) -> io::Result<Vec<QueueDirectory>> {
-    existing(path)?.iter().map(|queue_dir| queue(queue_dir, Some(0))).collect()
+    existing(path)?.iter().map(|queue_dir| queue(queue_dir, Some(0), &Content::AsLinked)).collect()
 }
 
 /// Are there segments of a log?
@@ -153,9 +157,73 @@ fn number_of(queue_dir: &Path) -> usize {
     name.strip_prefix('q').and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX)
 }
 
+/// The place of the content of new messages.
+enum Content {
+    /// In the directory of the envelopes.
+    Beside,
+    /// In a directory of this one, which is named as that of the envelopes.
+    In(PathBuf),
+    /// Wherever an earlier start put it; for a reader.
+    AsLinked,
+}
+
+/// A link in a directory of envelopes, to that of their content.
+const CONTENT_LINK: &str = "content";
+
+/// Opens a directory of a queue directory, with that of its content where it has one.
+fn disk_of(dir: &Path, queue_dir: &Path, content: &Content) -> io::Result<Arc<dyn Disk>> {
+    let envelopes: Arc<dyn Disk> = Arc::new(RealDisk::new(dir)?);
+    let link = dir.join(CONTENT_LINK);
+    let linked = match fs::read_link(&link) {
+        Ok(target) => Some(target),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) => return Err(io::Error::other(format!("{} is no link: {e}", link.display()))),
+    };
+    let target = match (linked, content) {
+        (None, Content::Beside | Content::AsLinked) => return Ok(envelopes),
+        (Some(target), Content::AsLinked) => target,
+        (Some(target), Content::Beside) => {
+            return Err(io::Error::other(format!(
+                "the content of {} is in {}: set spool.content_path, or convert the spool",
+                dir.display(),
+                target.display()
+            )));
+        }
+        (linked, Content::In(root)) => {
+            let wanted = root.join(dir.strip_prefix(queue_dir.parent().unwrap_or(dir)).unwrap_or(dir));
+            match linked {
+                None => {
+                    // The directory is durable before the link to it is.
+                    make_dir(&wanted, 0o700)?;
+                    std::os::unix::fs::symlink(&wanted, &link)?;
+                    envelopes.sync_dir()?;
+                    wanted
+                }
+                Some(target) if target == wanted => target,
+                Some(target) => {
+                    return Err(io::Error::other(format!(
+                        "the content of {} is in {}, and not in {}: if it was moved, remove {}",
+                        dir.display(),
+                        target.display(),
+                        wanted.display(),
+                        link.display()
+                    )));
+                }
+            }
+        }
+    };
+    if !target.is_dir() {
+        let (dir, target) = (dir.display(), target.display());
+        return Err(io::Error::other(format!(
+            "the content of {dir} is in {target}, which is not there: is its file system mounted?"
+        )));
+    }
+    Ok(Arc::new(SplitDisk::new(envelopes, Arc::new(RealDisk::new(target)?))))
+}
+
 /// A queue directory with what is below it. With `hashed` it takes new files at that level, whose
 /// directories are made.
-fn queue(queue_dir: &Path, hashed: Option<u8>) -> io::Result<QueueDirectory> {
+fn queue(queue_dir: &Path, hashed: Option<u8>, content: &Content) -> io::Result<QueueDirectory> {
     let mut level = vec![queue_dir.to_owned()];
     let mut queue =
         QueueDirectory { name: queue_dir.display().to_string(), disks: Vec::new(), open: Vec::new() };
@@ -165,8 +233,7 @@ fn queue(queue_dir: &Path, hashed: Option<u8>) -> io::Result<QueueDirectory> {
             if hashed == Some(depth) {
                 queue.open.push(queue.disks.len());
             }
-            let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&dir)?);
-            queue.disks.push((dir.display().to_string(), disk));
+            queue.disks.push((dir.display().to_string(), disk_of(&dir, queue_dir, content)?));
             let wanted = hashed.is_some_and(|hashed| depth < hashed);
             let names = DIGITS.chars().map(|digit| dir.join(digit.to_string()));
             below.extend(names.filter(|dir| wanted || dir.is_dir()));
@@ -208,6 +275,28 @@ mod tests {
             spool.shared.queues.queue_dirs().map(|queue_dir| queue_dir.name.clone()).collect();
         assert!(names[0].ends_with("/mqa") && names[1].ends_with("/mqb") && names.len() == 2, "{names:?}");
         assert!(opened(&pattern, 9, 0).is_err(), "a second process");
+    }
+
+    #[test]
+    fn content_has_a_directory_of_its_own_and_is_not_looked_for_where_it_is_not() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let open = |content: Option<&Path>| {
+            let content_path = content.map(Path::to_owned);
+            let settings = DirSettings { content_path, ..DirSettings::default() };
+            DirSpool::open(dir.path(), Layout { directories: 2, hashed: 1 }, settings)
+        };
+        let told = |content| open(content).err().map(|e| e.to_string()).unwrap_or_default();
+        drop(open(Some(other.path())).unwrap());
+        assert!(other.path().join("q01/f").is_dir());
+        assert_eq!(fs::read_link(dir.path().join("q01/f/content")).unwrap(), other.path().join("q01/f"));
+        assert!(told(None).contains("set spool.content_path"), "{}", told(None));
+        let third = tempfile::tempdir().unwrap();
+        assert!(told(Some(third.path())).contains("and not in"), "{}", told(Some(third.path())));
+        assert_eq!(to_inspect(dir.path()).unwrap().len(), 2);
+        fs::rename(other.path().join("q00"), other.path().join("gone")).unwrap();
+        let missing = told(Some(other.path()));
+        assert!(missing.contains("is its file system mounted?"), "{missing}");
+        assert!(!other.path().join("q00").exists(), "it is not made again");
     }
 
     #[test]

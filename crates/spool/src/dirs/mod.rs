@@ -43,15 +43,17 @@ mod recover;
 mod room;
 mod shared;
 mod space_monitor;
+mod split_disk;
 mod stepper;
 
 pub use find::Layout;
 pub use name_only::Listed;
 pub use queues::{Placement, QueueDirectory};
+pub use split_disk::SplitDisk;
 
 use crate::{
-    CommitSeq, Durable, Entry, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
-    SpoolFailure, Transaction,
+    CommitSeq, CommitStats, Durable, Entry, Failed, Pressure, RecipientState, Recovered, RecoveryReport,
+    Refused, Spool, SpoolFailure, Transaction,
     commit_queue::{self, Pending, Urgency},
     disk::RealDisk,
     mutant::{ActiveMutant, Mutant},
@@ -63,6 +65,7 @@ use mail::{ChunkId, Message, QueueId, Recipient, SharedMessage};
 use queues::Queues;
 use shared::{Shared, Work};
 use std::{
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::Duration,
@@ -79,6 +82,8 @@ pub struct DirSettings {
     pub reserve_bytes: u64,
     /// The rule that chooses a queue directory.
     pub placement: Placement,
+    /// The directory for content, in [`DirSpool::open`]; without one, content is beside its envelope.
+    pub content_path: Option<PathBuf>,
     /// Bytes that may wait for the commit thread; above, [`Refused::Busy`].
     pub queued_bytes_max: u64,
     /// Longest time that outcomes may wait for a commit that they can share.
@@ -94,6 +99,7 @@ impl Default for DirSettings {
             min_free_bytes: 64 * 1024 * 1024,
             reserve_bytes: 16 * 1024 * 1024,
             placement: Placement::default(),
+            content_path: None,
             queued_bytes_max: 32 * 1024 * 1024,
             outcome_delay: Duration::from_millis(50),
             read_threads: crate::parallel::default_threads(),
@@ -329,6 +335,10 @@ impl Spool for DirSpool {
             awaits_room: shared.room.is_lacking(),
             ..shared.group_commit.pressure()
         }
+    }
+
+    fn commit_stats(&self) -> CommitStats {
+        self.shared.group_commit.queue.stats()
     }
 
     fn close(&self) {

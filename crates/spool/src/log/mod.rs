@@ -27,8 +27,8 @@ mod stepper;
 pub(crate) mod tolerant;
 
 use crate::{
-    CommitSeq, Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
-    SpoolFailure, Transaction,
+    CommitSeq, CommitStats, Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused,
+    Spool, SpoolFailure, Transaction,
     commit_queue::{self, Pending, Urgency},
     disk::{Disk, RealDisk},
     format::{
@@ -730,6 +730,10 @@ impl Spool for LogSpool {
             awaits_room: shared.lacks_room.load(Ordering::Relaxed),
             ..shared.group_commit.pressure()
         }
+    }
+
+    fn commit_stats(&self) -> CommitStats {
+        self.shared.group_commit.queue.stats()
     }
 
     fn close(&self) {

@@ -8,8 +8,8 @@
 mod shard_ids;
 
 use crate::{
-    CommitSeq, ControlOp, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, SecondCopy,
-    Spool, SpoolFailure, Transaction, commit_progress::block_on,
+    CommitSeq, CommitStats, ControlOp, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused,
+    SecondCopy, Spool, SpoolFailure, Transaction, commit_progress::block_on,
 };
 use bytes::Bytes;
 use mail::{ChunkId, Envelope, QueueId, SharedMessage};
@@ -330,6 +330,12 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
             awaits_room: a.awaits_room || b.awaits_room,
         };
         all.reduce(both).unwrap_or_default()
+    }
+
+    fn commit_stats(&self) -> CommitStats {
+        let mut whole = CommitStats::default();
+        self.stores.iter().for_each(|store| whole.add(&store.commit_stats()));
+        whole
     }
 
     fn faults(&self) -> Vec<String> {

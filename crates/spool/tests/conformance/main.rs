@@ -77,12 +77,14 @@ enum Backend {
     Log,
     /// So many queue directories, with so many levels below them.
     Directories(usize, u8),
+    /// Two queue directories with content in other directories.
+    Split,
     /// The log and two queue directories, which take messages in turn.
     Both,
 }
 
-const BACKENDS: [Backend; 4] =
-    [Backend::Log, Backend::Directories(1, 0), Backend::Directories(3, 1), Backend::Both];
+const BACKENDS: [Backend; 5] =
+    [Backend::Log, Backend::Directories(1, 0), Backend::Directories(3, 1), Backend::Split, Backend::Both];
 
 impl Backend {
     /// Opened in a folder, with a limit; zero for none.
@@ -94,6 +96,12 @@ impl Backend {
                 let settings =
                     DirSettings { max_bytes, min_free_bytes: 0, placement, ..DirSettings::default() };
                 Box::new(DirSpool::open(dir, Layout { directories, hashed }, settings)?)
+            }
+            Self::Split => {
+                let content_path = Some(dir.join("content"));
+                let settings =
+                    DirSettings { max_bytes, min_free_bytes: 0, content_path, ..DirSettings::default() };
+                Box::new(DirSpool::open(dir, Layout { directories: 2, hashed: 0 }, settings)?)
             }
             Self::Both => {
                 let stores = Self::parts(dir).map(|(backend, dir)| backend.opened(&dir, max_bytes));

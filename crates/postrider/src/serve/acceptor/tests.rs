@@ -422,6 +422,8 @@ fn lease(driver: &Arc<Driver>) -> (ConnectionId, Leased) {
         _ => None,
     });
     let connection = opened.unwrap();
+    // The test is the client.
+    driver.lock().client_connections += 1;
     effects.retain(|effect| !matches!(effect, Effect::OpenConnection { .. }));
     driver.begin(effects);
     (connection, driver.handle(Event::ConnectionReady(connection)).unwrap())
@@ -556,6 +558,18 @@ async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
 }
 
 #[tokio::test]
+#[cfg(debug_assertions)]
+#[should_panic = "connections of the delivery client"]
+async fn a_connection_that_only_the_queue_counts_is_an_alarm() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = &acceptor_with(dir.path(), Arc::new(Stuck::default())).driver;
+    queued(driver, message(1));
+    let _leased = lease(driver);
+    driver.lock().client_connections = 0;
+    driver.handle(Event::Tick);
+}
+
+#[tokio::test]
 async fn an_idle_connection_is_woken_by_a_message_and_by_shutdown() {
     let dir = tempfile::tempdir().unwrap();
     let driver = &acceptor_with(dir.path(), Arc::new(Stuck::default())).driver;
@@ -579,7 +593,7 @@ async fn an_idle_connection_is_woken_by_a_message_and_by_shutdown() {
     driver.close();
     tokio::time::timeout(LIMIT, woken.notified()).await.expect("the daemon ends");
     assert!(driver.lock().engine.should_close(connection));
-    driver.handle(Event::ConnectionClosed { connection, leases: vec![leased.lease] });
+    driver.closed(connection, vec![leased.lease]);
     assert_eq!(driver.connection_count(), 0);
     driver.lock().engine.check_invariants();
 }
