@@ -195,7 +195,6 @@ impl<'a> Table<'a> {
 
     /// Adds a row, a cell for each column.
     pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
-        debug_assert_eq!(N, self.columns.len(), "a cell for each column");
         if self.format.is_text() {
             if !std::mem::replace(&mut self.has_head, true) {
                 let titles = self.columns.iter().map(|column| column.padded(column.title));
@@ -204,7 +203,20 @@ impl<'a> Table<'a> {
             let texts = self.columns.iter().zip(&cells).map(|(column, cell)| column.padded(&cell.text()));
             self.print(texts.collect::<Vec<_>>().join(" ").trim_end());
         }
+        self.record(cells);
+    }
+
+    /// Adds a row that is not a part of the text, where lines of [`Table::fact`] and [`Table::note`] say the same.
+    pub fn record<const N: usize>(&mut self, cells: [Cell; N]) {
+        debug_assert_eq!(N, self.columns.len(), "a cell for each column");
         self.rows.push(cells.into());
+    }
+
+    /// Adds a line of text, which other forms do not have.
+    pub fn text(&self, text: &str) {
+        if self.format.is_text() {
+            self.print(text);
+        }
     }
 
     /// Adds a line below the table, or between its rows: durability, a ratio, a remark.
