@@ -52,6 +52,11 @@ impl Progress {
         self.at(self.bar.position() + 1);
     }
 
+    /// Can somebody see it?
+    pub fn is_visible(&self) -> bool {
+        std::io::IsTerminal::is_terminal(&std::io::stderr())
+    }
+
     /// Names the step that runs now.
     pub fn running(&self, step: impl Into<std::borrow::Cow<'static, str>>) {
         self.bar.set_message(step);

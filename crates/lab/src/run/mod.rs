@@ -125,6 +125,7 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
                         kind: *kind,
                         round,
                         sessions: *sessions,
+                        progress: &progress,
                     };
                     let run = runner::run(&case, stop)?;
                     // What was cut short is no measurement.

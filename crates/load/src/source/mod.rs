@@ -10,6 +10,7 @@ mod counts;
 mod event;
 mod exchange;
 mod line;
+mod live;
 pub mod pause;
 mod plan;
 mod report;
@@ -27,11 +28,17 @@ use crate::{
 };
 pub use counts::Phase;
 use counts::SourceCounts;
+pub use live::LiveView;
 pub use plan::Plan;
 pub(crate) use report::{HEAD as TIMES_HEAD, times_of};
 pub use report::{Report, Times};
 use setup::Setup;
-use std::{io, sync::Arc, thread, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 pub(crate) use template::read_bounded;
 
 /// Sends everything, prints the result; true if all went well.
@@ -63,8 +70,13 @@ fn watched(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, Stri
     }
     let seconds = args.duration.map(|time| time.as_secs());
     let progress = Progress::new("send", seconds.unwrap_or(args.messages));
-    let look =
-        || progress.at(if seconds.is_some() { plan.begin().elapsed().as_secs() } else { plan.progress().0 });
+    let mut view = LiveView::new("send", plan);
+    let look = || {
+        if let Some(line) = progress.is_visible().then(|| view.look(plan, None, Instant::now())).flatten() {
+            progress.running(line);
+        }
+        progress.at(if seconds.is_some() { plan.begin().elapsed().as_secs() } else { plan.progress().0 });
+    };
     beside(LOOK, look, || measure(args, setup, plan))
 }
 
