@@ -32,7 +32,7 @@ pub use live::LiveView;
 pub use plan::Plan;
 pub(crate) use report::{HEAD as TIMES_HEAD, times_of};
 pub use report::{Report, Times};
-use setup::Setup;
+pub use setup::Setup;
 use std::{
     io,
     sync::Arc,
@@ -85,6 +85,15 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// One loop a thread, the sessions dealt out among them.
 pub fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, String> {
+    measure_all(args, setup, plan).map(|(report, _)| report)
+}
+
+/// As [`measure`], with the histograms.
+pub(crate) fn measure_all(
+    args: &SourceArgs,
+    setup: &Setup,
+    plan: &Plan,
+) -> Result<(Report, SourceCounts), String> {
     let sessions = args.sessions as usize;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores.div_ceil(2), usize::from).min(sessions);
@@ -112,5 +121,7 @@ pub fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, 
         crate::hdr::append(path, all.histograms(), elapsed)?;
     }
     let (done, count) = plan.progress();
-    Ok(Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count))
+    let report =
+        Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count);
+    Ok((report, all))
 }
