@@ -11,4 +11,4 @@ pub mod map_lookup;
 mod message_factory;
 pub mod postmark;
 
-pub(crate) use measure::{device, limits, rounds, scratch, signals, usage};
+pub(crate) use measure::{device, limits, rounds, scratch, signals, table, usage};

@@ -5,6 +5,7 @@ use crate::{
     device::Device,
     rounds::{Figure, Progress, Rounds},
     scratch::Scratch,
+    table::{Cell, Column, Format, Table},
     usage::cpu_time,
 };
 use clap::Args;
@@ -32,6 +33,8 @@ pub struct LogBufferingArgs {
     length: u32,
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    format: Format,
     /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
@@ -75,19 +78,29 @@ pub fn run(args: &LogBufferingArgs) -> Result<(), String> {
         }
     }
     drop(progress);
-    println!("{:<6} {:>34} {:>28} {:>12}", "", "lines/s", "CPU µs a line", "to block");
+    let mut table = Table::new(args.format, &COLUMNS, None);
     let block = figures[1].0.median().unwrap_or_default();
     for ((name, _), (rate, cpu)) in METHODS.iter().zip(&figures) {
         let ratio = block / rate.median().unwrap_or_default().max(1e-9);
-        println!("{name:<6} {rate:>34} {cpu:>28} {ratio:>12.2}");
+        table.row([(*name).into(), rate.into(), cpu.into(), Cell::Number(ratio, 2)]);
     }
-    println!("\"to block\": the time of a line, as a multiple of that with blocks of {BLOCK_BYTES} octets.");
-    println!(
-        "Durability: nothing is synced. A killed process loses nothing (line), a block, or what waits in the queue."
+    table.note(format!(
+        "\"to block\": the time of a line, as a multiple of that with blocks of {BLOCK_BYTES} octets."
+    ));
+    table.note(
+        "Durability: nothing is synced. A killed process loses nothing (line), a block, or what waits in the queue.",
     );
-    println!("{}", device.text());
+    table.note(device.text());
+    table.finish();
     Ok(())
 }
+
+const COLUMNS: [Column; 4] = [
+    Column::left("", "method", 6),
+    Column::right("lines/s", "lines_per_second", 34),
+    Column::right("CPU µs a line", "cpu_us_per_line", 28),
+    Column::right("to block", "ratio_to_block", 12),
+];
 
 /// Returns the number of lines, the seconds, and the CPU seconds.
 fn measure(

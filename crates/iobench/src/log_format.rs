@@ -2,6 +2,7 @@
 //! own snprintf up to twice as slow as the system's.
 
 use crate::rounds::{Figure, Progress, Rounds};
+use crate::table::{Cell, Column, Format, Table};
 use clap::Args;
 use serde::Serialize;
 use std::{
@@ -22,6 +23,8 @@ pub struct LogFormatArgs {
     lines: u32,
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// The contents of a line.
@@ -64,13 +67,21 @@ pub fn run(args: &LogFormatArgs) -> Result<(), String> {
     }
     drop(progress);
     let hand = figures[2].1.median().unwrap_or_default();
-    println!("{:<12} {:>34} {:>34} {:>18}", "", "million lines/s", "ns a line", "to by hand");
+    let mut table = Table::new(args.format, &COLUMNS, None);
     for ((name, _), (rate, cost)) in METHODS.iter().zip(&figures) {
         let ratio = cost.median().unwrap_or_default() / hand.max(1e-9);
-        println!("{name:<12} {rate:>34} {cost:>34} {ratio:>18.2}");
+        table.row([(*name).into(), rate.into(), cost.into(), Cell::Number(ratio, 2)]);
     }
+    table.finish();
     Ok(())
 }
+
+const COLUMNS: [Column; 4] = [
+    Column::left("", "method", 12),
+    Column::right("million lines/s", "million_lines_per_second", 34),
+    Column::right("ns a line", "ns_per_line", 34),
+    Column::right("to by hand", "ratio_to_by_hand", 18),
+];
 
 fn measure(method: fn(&mut Vec<u8>, &Line<'_>), lines: u32) -> f64 {
     let mut out = Vec::with_capacity(512);

@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use iobench::{
     bonnie, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_buffering, log_format, map_lookup, postmark,
 };
-use load::{address, compat, hdr, sink, source};
+use load::{address, agent, compat, hdr, sink, source};
 use measure::{arguments, command, device, limits, rounds, scratch, signals, stat, usage};
 use std::process::ExitCode;
 
@@ -33,6 +33,7 @@ enum Verb {
     Gatling(compat::gatling::GatlingArgs),
     Postal(compat::postal::PostalArgs),
     Hdr(hdr::HdrArgs),
+    Agent(agent::AgentArgs),
     Run(run::RunArgs),
     Relay(relay::RelayArgs),
     Reproduce(reproduce::ReproduceArgs),
@@ -71,6 +72,9 @@ enum Verb {
 impl Verb {
     /// Returns whether the command sends mail until it is done: a signal stops it early then; of a sink a signal is the end.
     fn is_load(&self) -> bool {
+        if let Self::Agent(args) = self {
+            return args.is_load();
+        }
         matches!(
             self,
             Self::Source(_)
@@ -117,6 +121,7 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Gatling(args) => compat::gatling::run(&args),
         Verb::Postal(args) => compat::postal::run(&args),
         Verb::Hdr(args) => hdr::run(&args).map(|()| true),
+        Verb::Agent(args) => agent::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Relay(args) => relay::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),

@@ -73,6 +73,25 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[("postlab hdr merge -o all.hlog one.hlog two.hlog", "Write the sums to a file too.")],
     ),
     (
+        "postlab-agent",
+        &[(
+            "postlab agent run -k lab.key -a 192.0.2.1:2580,192.0.2.2:2580 -- -s 50 -m 10000 192.0.2.9:25",
+            "Send 10,000 messages from each of two machines.",
+        )],
+    ),
+    ("postlab-agent-key", &[("postlab agent key lab.key", "Make a key file; copy it to all machines.")]),
+    (
+        "postlab-agent-listen",
+        &[("postlab agent listen -k lab.key 192.0.2.1:2580", "Wait for a controller on this address.")],
+    ),
+    (
+        "postlab-agent-run",
+        &[(
+            "postlab agent run -k lab.key -a 192.0.2.1:2580,192.0.2.2:2580 --json -- --rate 500 --duration 60 192.0.2.9:25",
+            "Send 500 messages a second from each machine for a minute, and print JSON.",
+        )],
+    ),
+    (
         "postlab-slam",
         &[(
             "postlab slam -p 7 -t 50 -m 5000 -w 1 127.0.0.1:2600",

@@ -1,7 +1,7 @@
 //! HDR histograms in files of log format V2, which the HdrHistogram libraries of all languages read: one histogram for
 //! each phase, in nanoseconds, with the phase as its tag. `postlab hdr merge` adds up those of several files.
 
-use crate::source::{read_bounded, times_of};
+use crate::source::{Times, read_bounded, times_of};
 use clap::{Args, Subcommand};
 use hdrhistogram::{
     Histogram,
@@ -53,8 +53,7 @@ pub fn run(args: &HdrArgs) -> Result<(), String> {
         sums.read(&bytes).map_err(|e| format!("read {}: {e}", path.display()))?;
     }
     if let Some(path) = &args.output {
-        let rows = sums.histograms.iter().map(|(tag, histogram)| (tag.as_str(), histogram));
-        append(path, rows, sums.longest)?;
+        sums.append_to(path)?;
     }
     if args.json {
         let times: BTreeMap<&str, _> =
@@ -75,6 +74,20 @@ pub(crate) fn append<'n, 'h>(
     histograms: impl Iterator<Item = (&'n str, &'h Histogram<u64>)>,
     duration: Duration,
 ) -> Result<(), String> {
+    let text = log(histograms, duration).map_err(|e| format!("write {}: {e}", path.display()))?;
+    let file = File::options().append(true).create(true).open(path);
+    let written = file.and_then(|mut file| file.write_all(&text));
+    written.map_err(|e| format!("write {}: {e}", path.display()))
+}
+
+/// Returns a log with one histogram for each tag, which covers `duration` until now.
+///
+/// # Errors
+/// A histogram cannot be written.
+pub(crate) fn log<'n, 'h>(
+    histograms: impl Iterator<Item = (&'n str, &'h Histogram<u64>)>,
+    duration: Duration,
+) -> Result<Vec<u8>, String> {
     let mut text = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let begin = SystemTime::now().checked_sub(duration).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -83,27 +96,39 @@ pub(crate) fn append<'n, 'h>(
         .with_start_time(begin)
         .with_base_time(begin)
         .begin_log_with(&mut text, &mut serializer)
-        .map_err(|e| format!("write {}: {e}", path.display()))?;
+        .map_err(|e| e.to_string())?;
     for (tag, histogram) in histograms {
         log.write_histogram(histogram, Duration::ZERO, duration, Tag::new(tag))
-            .map_err(|e| format!("write {}: {e:?}", path.display()))?;
+            .map_err(|e| format!("{e:?}"))?;
     }
-    let file = File::options().append(true).create(true).open(path);
-    let written = file.and_then(|mut file| file.write_all(&text));
-    written.map_err(|e| format!("write {}: {e}", path.display()))
+    Ok(text)
 }
 
 /// Histograms added up by tag.
 #[derive(Debug, Default)]
-struct Sums {
+pub(crate) struct Sums {
     histograms: BTreeMap<String, Histogram<u64>>,
     /// Of the intervals.
     longest: Duration,
 }
 
 impl Sums {
+    /// The times of a tag; none where there are none.
+    pub(crate) fn times(&self, tag: &str) -> Option<Times> {
+        self.histograms.get(tag).and_then(times_of)
+    }
+
+    /// Appends the sums to a file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn append_to(&self, path: &Path) -> Result<(), String> {
+        let rows = self.histograms.iter().map(|(tag, histogram)| (tag.as_str(), histogram));
+        append(path, rows, self.longest)
+    }
+
     /// Adds the histograms of a log.
-    fn read(&mut self, log: &[u8]) -> Result<(), String> {
+    pub(crate) fn read(&mut self, log: &[u8]) -> Result<(), String> {
         let mut count = 0;
         for entry in IntervalLogIterator::new(log) {
             let entry =

@@ -1,6 +1,7 @@
 //! Load generators: the source and the sink, and the tools of 2002–2005 in front of the source.
 
 pub mod address;
+pub mod agent;
 mod checksum;
 pub mod compat;
 pub mod hdr;
@@ -9,4 +10,4 @@ mod slots;
 pub mod source;
 mod spin;
 
-pub(crate) use measure::{arguments, rounds, signals, usage};
+pub(crate) use measure::{arguments, rounds, signals, table, usage};

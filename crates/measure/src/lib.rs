@@ -10,4 +10,5 @@ pub mod rounds;
 pub mod scratch;
 pub mod signals;
 pub mod stat;
+pub mod table;
 pub mod usage;

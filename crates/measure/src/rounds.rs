@@ -51,6 +51,22 @@ impl Progress {
     pub fn step(&self) {
         self.at(self.bar.position() + 1);
     }
+
+    /// Can somebody see it?
+    pub fn is_visible(&self) -> bool {
+        std::io::IsTerminal::is_terminal(&std::io::stderr())
+    }
+
+    /// Names the step that runs now.
+    pub fn running(&self, step: impl Into<std::borrow::Cow<'static, str>>) {
+        self.bar.set_message(step);
+        self.at(self.bar.position());
+    }
+
+    /// Prints while the bar is hidden.
+    pub fn beside(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
 }
 
 impl Drop for Progress {
@@ -102,14 +118,24 @@ impl Figure {
 
     /// The one in the middle; nothing of nothing.
     pub fn median(&self) -> Option<f64> {
-        Spread::of(self.0.iter().copied()).map(|s| s.median)
+        self.spread().map(|s| s.median)
+    }
+
+    /// Median, smallest and largest; nothing of nothing.
+    pub fn spread(&self) -> Option<Spread> {
+        Spread::of(self.0.iter().copied())
+    }
+
+    /// The values of all rounds, in their order.
+    pub fn values(&self) -> &[f64] {
+        &self.0
     }
 }
 
 /// `1234 (1100–1300, N=3)`
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Spread::of(self.0.iter().copied()) {
+        match self.spread() {
             Some(spread) => f.pad(&spread.text_of(self.0.len())),
             None => f.pad("-"),
         }

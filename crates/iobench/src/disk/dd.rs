@@ -5,6 +5,7 @@ use crate::{device::Device, scratch::Scratch};
 use crate::{
     limits::memory_bytes,
     rounds::{Figure, Progress, Rounds},
+    table::{Column, Format, Table},
 };
 use clap::Args;
 use std::{
@@ -22,6 +23,8 @@ use std::{
 pub struct DdArgs {
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    format: Format,
     /// ibs=BYTES obs=BYTES bs=BYTES count=BLOCKS of=FILE if=/dev/zero [default: bs=8192 count=5120]
     operands: Vec<String>,
 }
@@ -70,16 +73,22 @@ pub fn run(args: &DdArgs) -> Result<(), String> {
         progress.step();
     }
     drop(progress);
-    println!("{}", device.text());
-    println!("{} MB in blocks of {} octets", bytes as f64 / 1e6, order.block);
-    println!("written (no sync)       {written} MB/s");
-    println!("written and on the disk {synced} MB/s");
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    table.fact(device.text());
+    table.fact(format!("{} MB in blocks of {} octets", bytes as f64 / 1e6, order.block));
+    table.text(&format!("written (no sync)       {written} MB/s"));
+    table.text(&format!("written and on the disk {synced} MB/s"));
+    table.record(["written (no sync)".into(), (&written).into()]);
+    table.record(["written and on the disk".into(), (&synced).into()]);
     let (written, synced) = (written.median().unwrap_or_default(), synced.median().unwrap_or_default());
     if let Some(warning) = warning(bytes, memory_bytes(), written, synced, device.is_memory()) {
-        println!("{warning}");
+        table.note(warning);
     }
+    table.finish();
     Ok(())
 }
+
+const COLUMNS: [Column; 2] = [Column::left("", "until", 23), Column::left("MB/s", "mb_per_second", 0)];
 
 fn warning(bytes: u64, memory: u64, written: f64, synced: f64, is_memory: bool) -> Option<String> {
     if is_memory {

@@ -3,6 +3,7 @@
 
 use super::Times;
 use crate::rounds::{Figure, Progress, Rounds};
+use crate::table::{Column, Format, Table};
 use crate::{device::Device, scratch::Scratch};
 use clap::{ArgAction, Args};
 use std::{
@@ -41,6 +42,8 @@ pub struct FsperfArgs {
     populate: bool,
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    format: Format,
     /// Number of operations
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     operations: u32,
@@ -67,10 +70,11 @@ pub fn run(args: &FsperfArgs) -> Result<(), String> {
     let progress =
         Progress::new("operate on files", u64::from(args.operations) * u64::from(args.rounds.count));
     let before = device.traffic();
+    let mut table = Table::new(args.format, &COLUMNS, Some(&progress));
     for number in 0..args.rounds.count {
         let directory = scratch.path().join(format!("round{number}"));
         let (done, seconds) = round(args, &directory, &scratch, &mut syncs, &progress)?;
-        println!("{done} operations on {} files in {seconds:.3} s", args.files);
+        table.text(&format!("{done} operations on {} files in {seconds:.3} s", args.files));
         if scratch.is_stopped() {
             break;
         }
@@ -78,20 +82,27 @@ pub fn run(args: &FsperfArgs) -> Result<(), String> {
         // The next round shall find no more than this one did.
         fs::remove_dir_all(&directory).map_err(|e| format!("remove {}: {e}", directory.display()))?;
     }
-    drop(progress);
-    println!("operations a second: {rates}, each of {} KB", args.size_kb);
-    print!("{}", syncs.line("fsync"));
-    println!(
-        "Durability: {}",
-        if args.no_sync { "not synced." } else { "each file synced (fsync), no directory." }
-    );
+    table.text(&format!("operations a second: {rates}, each of {} KB", args.size_kb));
+    table.record([args.operations.into(), args.files.into(), args.size_kb.into(), (&rates).into()]);
+    syncs.line("fsync").lines().for_each(|line| table.note(line));
+    let durability = if args.no_sync { "not synced." } else { "each file synced (fsync), no directory." };
+    table.note(format!("Durability: {durability}"));
     if let (Some(before), Some(after)) = (before, device.traffic()) {
         let t = after.since(before);
-        println!("{} writes and {} flushes on {}, others' included", t.writes, t.flushes, device.disk);
+        let (writes, flushes) = (t.writes, t.flushes);
+        table.note(format!("{writes} writes and {flushes} flushes on {}, others' included", device.disk));
     }
-    println!("{}", device.text());
+    table.note(device.text());
+    table.finish();
     Ok(())
 }
+
+const COLUMNS: [Column; 4] = [
+    Column::right("operations", "operations", 10),
+    Column::right("files", "files", 8),
+    Column::right("KB", "kb", 6),
+    Column::right("operations a second", "operations_per_second", 34),
+];
 
 /// Runs a round. Returns the number of operations, and their time in seconds.
 fn round(

@@ -2,6 +2,7 @@
 //! so many records; they differ in what a record is.
 
 use crate::rounds::{Figure, Progress, Rounds};
+use crate::table::{Column, Format, Table};
 use crate::{device::Device, scratch::Scratch};
 use clap::Args;
 use std::{
@@ -31,6 +32,8 @@ pub struct FsseqArgs {
     limit: Duration,
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    format: Format,
     /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
@@ -99,8 +102,8 @@ pub fn run(args: &FsseqArgs, kind: Kind) -> Result<(), String> {
     }
     let sizes = if args.sizes.is_empty() { kind.sizes().to_vec() } else { args.sizes.clone() };
     let progress = Progress::new("write and sync", (commits.len() * sizes.len()) as u64);
-    println!("{}", device.text());
-    println!("{:>6} {:>6} {:>8} {:>30} {:>30} {:>30}", "C", "bytes", "records", "s", "KB/s", "records/s");
+    let mut table = Table::new(args.format, &COLUMNS, Some(&progress));
+    table.fact(device.text());
     let mut rates = Vec::new();
     for commit in &commits {
         for size in &sizes {
@@ -108,21 +111,28 @@ pub fn run(args: &FsseqArgs, kind: Kind) -> Result<(), String> {
             if scratch.is_stopped() && cell.records == 0 {
                 break;
             }
-            println!("{}", row(*commit, *size, &cell));
+            let (s, kb, each) = (&cell.seconds, &cell.kb_per_second, &cell.per_second);
+            let row =
+                [(*commit).into(), (*size).into(), cell.records.into(), s.into(), kb.into(), each.into()];
+            table.row(row);
             rates.push((*commit, *size, cell.per_second.median().unwrap_or_default()));
             progress.step();
         }
     }
-    print!("{}", gains(&rates));
-    println!("Durability: synced (fsync) after every C records; C records may be lost in a crash.");
+    gains(&rates).lines().for_each(|line| table.note(line));
+    table.note("Durability: synced (fsync) after every C records; C records may be lost in a crash.");
+    table.finish();
     Ok(())
 }
 
-fn row(commit: u32, size: u32, cell: &Cell) -> String {
-    let records = cell.records;
-    let (s, kb, each) = (&cell.seconds, &cell.kb_per_second, &cell.per_second);
-    format!("{commit:>6} {size:>6} {records:>8} {s:>30} {kb:>30} {each:>30}")
-}
+const COLUMNS: [Column; 6] = [
+    Column::right("C", "commit", 6),
+    Column::right("bytes", "bytes", 6),
+    Column::right("records", "records", 8),
+    Column::right("s", "seconds", 30),
+    Column::right("KB/s", "kb_per_second", 30),
+    Column::right("records/s", "records_per_second", 30),
+];
 
 /// Returns the gain of committing in groups, for each size.
 fn gains(rates: &[(u32, u32, f64)]) -> String {

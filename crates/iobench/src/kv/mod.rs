@@ -17,6 +17,7 @@ use crate::{
     device::Device,
     rounds::{Figure, Progress, Rounds},
     scratch::Scratch,
+    table::{Column, Format, Table},
     usage::cpu_time,
 };
 use backend::{BACKENDS, Backend, StepFactory};
@@ -48,6 +49,8 @@ pub struct KvArgs {
     limit: std::time::Duration,
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    format: Format,
     /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
@@ -70,11 +73,8 @@ pub fn run(args: &KvArgs) -> Result<(), String> {
     let backends = if args.backends.is_empty() { BACKENDS.to_vec() } else { args.backends.clone() };
     let cells = backends.len() * args.groups.len() * args.lengths.len();
     let progress = Progress::new("put", cells as u64 * u64::from(args.rounds.count));
-    println!("{}", device.text());
-    println!(
-        "{:<8} {:>7} {:>6} {:>8} {:>26} {:>26} {:>30} {:>30}  durability",
-        "backend", "-T", "-l", "records", "real s", "user+sys s", "KB/s", "records/s"
-    );
+    let mut table = Table::new(args.format, &COLUMNS, Some(&progress));
+    table.fact(device.text());
     for length in &args.lengths {
         for group in &args.groups {
             let mut rows: Vec<Row> = backends.iter().map(|_| Row::default()).collect();
@@ -89,21 +89,35 @@ pub fn run(args: &KvArgs) -> Result<(), String> {
                 }
             }
             for (maker, row) in backends.iter().zip(&rows).filter(|(_, row)| row.records > 0) {
-                println!(
-                    "{:<8} {group:>7} {length:>6} {:>8} {:>26} {:>26} {:>30} {:>30}  {}",
-                    maker.name,
-                    row.records,
-                    row.seconds,
-                    row.cpu,
-                    row.kb_per_second,
-                    row.per_second,
-                    maker.durability
-                );
+                table.row([
+                    maker.name.into(),
+                    (*group).into(),
+                    (*length).into(),
+                    row.records.into(),
+                    (&row.seconds).into(),
+                    (&row.cpu).into(),
+                    (&row.kb_per_second).into(),
+                    (&row.per_second).into(),
+                    format!(" {}", maker.durability).into(),
+                ]);
             }
         }
     }
+    table.finish();
     Ok(())
 }
+
+const COLUMNS: [Column; 9] = [
+    Column::left("backend", "backend", 8),
+    Column::right("-T", "group", 7),
+    Column::right("-l", "length", 6),
+    Column::right("records", "records", 8),
+    Column::right("real s", "seconds", 26),
+    Column::right("user+sys s", "cpu_seconds", 26),
+    Column::right("KB/s", "kb_per_second", 30),
+    Column::right("records/s", "records_per_second", 30),
+    Column::left(" durability", "durability", 0),
+];
 
 fn measure(
     args: &KvArgs,

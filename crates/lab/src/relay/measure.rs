@@ -4,17 +4,18 @@ use super::{
     delays::{Delays, Log},
     observe::{Observed, Observer, Traffics},
     owner::Processes,
+    table::sessions_text,
     target::{About, Started},
 };
 use crate::{
     arguments::arguments,
-    rounds::beside,
+    rounds::{Progress, beside},
     run::{
         runner::{Kind, Moment, Run},
         scenario::{Scenario, Variant},
     },
     sink::{SinkState, served::Served},
-    source::{Plan, Report, measure},
+    source::{LiveView, Plan, Report, measure},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -50,6 +51,8 @@ pub(super) struct Bench<'a> {
     /// For the rest of the queue, once the source has ended.
     pub(super) drain: Duration,
     pub(super) stop: &'a AtomicBool,
+    /// Shows what runs.
+    pub(super) progress: &'a Progress,
 }
 
 /// The case of a run.
@@ -119,9 +122,12 @@ impl Bench<'_> {
         let begin = Instant::now();
         let moments = Mutex::new(Vec::<Moment>::new());
         let (backlog_at_end, is_sent) = (AtomicU64::new(0), AtomicBool::new(false));
-        let mut look = |settled: u64| {
+        let name = if started.is_some() { case.label } else { "ceiling" };
+        let step = format!("{name}, {}", sessions_text(case.sessions));
+        let mut view = None::<LiveView>;
+        let mut look = |plan: &Plan| {
             let traffic = Traffics {
-                settled,
+                settled: plan.progress().0,
                 received: sink.counts().messages - first,
                 sink_open: sink.open_sessions(),
             };
@@ -130,6 +136,12 @@ impl Bench<'_> {
             }
             observer.look(traffic);
             keep(&moments, begin, traffic);
+            if self.progress.is_visible() {
+                let view = view.get_or_insert_with(|| LiveView::new(step.clone(), plan));
+                view.look(plan, Some(traffic.received), Instant::now())
+                    .into_iter()
+                    .for_each(|line| self.progress.running(line));
+            }
         };
         let report = self.sent(case.sessions, endpoint, self.duration, &mut look, |report: &Report| {
             let received = sink.counts().messages - first;
@@ -183,7 +195,7 @@ impl Bench<'_> {
         sessions: u32,
         endpoint: &str,
         duration: Duration,
-        look: &mut (dyn FnMut(u64) + Send),
+        look: &mut (dyn FnMut(&Plan) + Send),
     ) -> Result<Report, String> {
         self.sent(sessions, endpoint, duration, look, |_| {})
     }
@@ -194,7 +206,7 @@ impl Bench<'_> {
         sessions: u32,
         endpoint: &str,
         duration: Duration,
-        look: &mut (dyn FnMut(u64) + Send),
+        look: &mut (dyn FnMut(&Plan) + Send),
         and_then: impl FnOnce(&Report),
     ) -> Result<Report, String> {
         let args = self.scenario.source(&Variant::default(), sessions, MESSAGES, endpoint)?;
@@ -209,7 +221,7 @@ impl Bench<'_> {
             if elapsed >= duration + self.drain || self.stop.load(Relaxed) {
                 plan.stop();
             }
-            look(plan.progress().0);
+            look(&plan);
         };
         beside(TICK, watch, || {
             let report = measure(&args, &setup, &plan)?;

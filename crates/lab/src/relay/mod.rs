@@ -17,6 +17,7 @@ mod target;
 
 use crate::{
     arguments::{arguments, seconds_of},
+    rounds::Progress,
     run::{
         append, begin,
         machine::Machine,
@@ -41,6 +42,7 @@ use std::{
     time::Duration,
 };
 use table::Results;
+pub(crate) use table::sessions_text;
 use target::{About, Started, Target};
 
 /// Measure how fast mail servers accept and deliver, and find what limits them
@@ -256,8 +258,10 @@ fn measure_all(
             .insert(target.label(), format!("{}, configuration {}", about.version, about.config_hash));
     }
     let file = begin(&directory, &machine)?;
-    let bench =
-        Bench { scenario, keeps_connections: args.keep, duration: args.duration, drain: args.drain, stop };
+    let runs = args.rounds as usize * args.sessions.len() * (targets.len() + 1);
+    let progress = Progress::new("relay", runs as u64);
+    let (duration, drain) = (args.duration, args.drain);
+    let bench = Bench { scenario, keeps_connections: args.keep, duration, drain, stop, progress: &progress };
     measured.known.next_hop_ms = bench.next_hop_ms(&sink.address)?;
     let about = targets.iter().zip(abouts).collect::<Vec<_>>();
     rounds(args, &bench, &about, sink, &Output { file: &file, directory: &directory }, &mut measured)?;
@@ -358,21 +362,23 @@ fn keep(
     }
     match run {
         Ok(run) => {
-            eprintln!(
-                "round {}, {}, {label}: accepted {:.0}/s, drained {:.0}/s",
-                run.run.round,
-                table::sessions_text(run.run.sessions),
-                run.run.source.rate,
-                run.run.drained_rate
-            );
+            let sessions = sessions_text(run.run.sessions);
+            let (accepted, drained) = (run.run.source.rate, run.run.drained_rate);
+            bench.progress.beside(|| {
+                eprintln!(
+                    "round {}, {sessions}, {label}: accepted {accepted:.0}/s, drained {drained:.0}/s",
+                    run.run.round
+                );
+            });
             append(output.file, &run)?;
             measured.runs.push(run);
         }
         Err(error) => {
-            eprintln!("postlab: {label}: {error}");
+            bench.progress.beside(|| eprintln!("postlab: {label}: {error}"));
             measured.has_errors = true;
         }
     }
+    bench.progress.step();
     Ok(())
 }
 

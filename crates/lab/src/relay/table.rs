@@ -246,7 +246,7 @@ fn name<'c>(case: &Case<'c>) -> &'c str {
 }
 
 /// `1 session`, `10 sessions`
-pub(super) fn sessions_text(count: u32) -> String {
+pub(crate) fn sessions_text(count: u32) -> String {
     if count == 1 { "1 session".to_owned() } else { format!("{count} sessions") }
 }
 

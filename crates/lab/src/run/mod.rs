@@ -153,6 +153,7 @@ fn rounds(
                         round,
                         sessions: *sessions,
                         raw_tcp_mb_per_second: raw_tcp,
+                        progress: &progress,
                     };
                     let run = runner::run(&case, stop)?;
                     // What was cut short is no measurement.

@@ -6,9 +6,10 @@ use super::{
 };
 use crate::{
     address::{Endpoint, Family},
-    rounds::beside,
+    relay::sessions_text,
+    rounds::{Progress, beside},
     sink::{SinkCounts, StoreCounts, served::Served},
-    source::{Plan, Report, measure},
+    source::{LiveView, Plan, Report, measure},
     usage::Usage,
 };
 use rustix::{
@@ -58,6 +59,8 @@ pub(crate) struct Case<'a> {
     pub(crate) sessions: u32,
     /// Of the same round.
     pub(crate) raw_tcp_mb_per_second: Option<f64>,
+    /// Shows what runs.
+    pub(crate) progress: &'a Progress,
 }
 
 /// The results of a run.
@@ -151,7 +154,7 @@ pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {
 }
 
 fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) -> Result<Run, String> {
-    let Case { scenario, variant, sessions, .. } = *case;
+    let Case { scenario, variant, sessions, progress, .. } = *case;
     let endpoint = mta.map_or(sink.address.as_str(), |mta| mta.endpoint.as_str());
     let idle_timeout = Duration::from_secs(mta.map_or(10, |mta| mta.idle_timeout_seconds));
     if mta.is_some() && scenario.load.warm_up > 0 {
@@ -181,8 +184,16 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
         received: received(),
     };
     let mut next_look = Instant::now();
+    let name = [if mta.is_some() { "relay" } else { "ceiling" }, &variant.name, &sessions_text(sessions)];
+    let step = name.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ");
+    let mut view = LiveView::new(step, &plan);
     let watch = || {
         push(&moments, look());
+        if progress.is_visible()
+            && let Some(line) = view.look(&plan, Some(received()), Instant::now())
+        {
+            progress.running(line);
+        }
         if let Some(gauge) = gauge.as_ref().filter(|_| next_look <= Instant::now()) {
             gauge.look();
             next_look = Instant::now() + TICK * 25;

@@ -238,6 +238,18 @@ fn sizes_of(text: &str) -> Result<(u64, u64), String> {
 }
 
 impl SourceArgs {
+    /// Returns the first option that names a file to read or to write.
+    pub(crate) fn file_option(&self) -> Option<&'static str> {
+        let options = [
+            (self.users.is_some(), "--users"),
+            (self.senders.is_some(), "--senders"),
+            (self.transcript.is_some(), "--transcript"),
+            (self.hdr.is_some(), "--hdr"),
+            (self.file.is_some(), "-F"),
+        ];
+        options.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
+    }
+
     /// Returns the plan of a run that begins now.
     pub fn plan(&self) -> Plan {
         let arrivals = |rate| Arrivals::new(self.arrivals, rate, self.messages, self.duration);

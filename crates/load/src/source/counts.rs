@@ -1,10 +1,11 @@
 //! The measurements of a source: times by phase, and failures by kind. Each loop has its own; they are added
 //! at the end.
 
+use super::live::LiveTimes;
 use super::pause::PauseCounts;
 use hdrhistogram::Histogram;
 use smtp::client::ExpectedReply;
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 /// A phase that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -150,6 +151,8 @@ pub(crate) struct SourceCounts {
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
     pub(crate) pauses: PauseCounts,
+    /// The times of messages for the view of the run.
+    pub(crate) live: Option<Arc<LiveTimes>>,
 }
 
 /// Longer times are counted as this.
@@ -174,14 +177,25 @@ impl Default for SourceCounts {
             bytes_out: 0,
             bytes_in: 0,
             pauses: PauseCounts::default(),
+            live: None,
         }
     }
 }
 
 impl SourceCounts {
+    /// Empty counts, of which `live` gets the times of messages too.
+    pub(crate) fn seen_by(live: &Arc<LiveTimes>) -> Self {
+        Self { live: Some(live.clone()), ..Self::default() }
+    }
+
     /// One phase took so long.
     pub(crate) fn took(&mut self, phase: Phase, time: Duration) {
         self.times[phase as usize].saturating_record(time.as_nanos() as u64);
+        if phase == Phase::Message
+            && let Some(live) = &self.live
+        {
+            live.took(time);
+        }
     }
 
     /// Something failed.

@@ -65,7 +65,7 @@ impl<'a> Loop<'a> {
             timers: BinaryHeap::new(),
             next_sweep: now + SWEEP,
             buffer: vec![0; READ_BYTES],
-            counts: SourceCounts::default(),
+            counts: SourceCounts::seen_by(plan.live()),
         })
     }
 

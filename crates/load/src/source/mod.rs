@@ -10,6 +10,7 @@ mod counts;
 mod event;
 mod exchange;
 mod line;
+mod live;
 pub mod pause;
 mod plan;
 mod report;
@@ -27,11 +28,17 @@ use crate::{
 };
 pub use counts::Phase;
 use counts::SourceCounts;
+pub use live::LiveView;
 pub use plan::Plan;
 pub(crate) use report::{HEAD as TIMES_HEAD, times_of};
 pub use report::{Report, Times};
-use setup::Setup;
-use std::{io, sync::Arc, thread, time::Duration};
+pub use setup::Setup;
+use std::{
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 pub(crate) use template::read_bounded;
 
 /// Sends everything, prints the result; true if all went well.
@@ -63,8 +70,13 @@ fn watched(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, Stri
     }
     let seconds = args.duration.map(|time| time.as_secs());
     let progress = Progress::new("send", seconds.unwrap_or(args.messages));
-    let look =
-        || progress.at(if seconds.is_some() { plan.begin().elapsed().as_secs() } else { plan.progress().0 });
+    let mut view = LiveView::new("send", plan);
+    let look = || {
+        if let Some(line) = progress.is_visible().then(|| view.look(plan, None, Instant::now())).flatten() {
+            progress.running(line);
+        }
+        progress.at(if seconds.is_some() { plan.begin().elapsed().as_secs() } else { plan.progress().0 });
+    };
     beside(LOOK, look, || measure(args, setup, plan))
 }
 
@@ -73,6 +85,15 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// One loop a thread, the sessions dealt out among them.
 pub fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, String> {
+    measure_all(args, setup, plan).map(|(report, _)| report)
+}
+
+/// As [`measure`], with the histograms.
+pub(crate) fn measure_all(
+    args: &SourceArgs,
+    setup: &Setup,
+    plan: &Plan,
+) -> Result<(Report, SourceCounts), String> {
     let sessions = args.sessions as usize;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or(cores.div_ceil(2), usize::from).min(sessions);
@@ -100,5 +121,7 @@ pub fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, 
         crate::hdr::append(path, all.histograms(), elapsed)?;
     }
     let (done, count) = plan.progress();
-    Ok(Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count))
+    let report =
+        Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count);
+    Ok((report, all))
 }

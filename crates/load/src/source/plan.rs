@@ -1,10 +1,13 @@
 //! The order and the times of messages. Messages are numbered; a number is its ticket, and at an open-loop rate
 //! it says when the message is due, whether a session was free by then or not.
 
-use super::arrivals::{Arrivals, Shape};
+use super::{
+    arrivals::{Arrivals, Shape},
+    live::LiveTimes,
+};
 use std::{
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -34,6 +37,7 @@ pub struct Plan {
     /// Number of messages between two marks; 0: no marks.
     every: u64,
     marks: Mutex<Vec<Duration>>,
+    live: Arc<LiveTimes>,
 }
 
 /// A hundred years.
@@ -52,6 +56,7 @@ impl Plan {
             stopped: AtomicBool::new(false),
             every: 0,
             marks: Mutex::default(),
+            live: Arc::default(),
         }
     }
 
@@ -73,6 +78,11 @@ impl Plan {
     /// Returns the times of the marks, from the begin.
     pub fn marks(&self) -> Vec<Duration> {
         self.marks.lock().map(|marks| marks.clone()).unwrap_or_default()
+    }
+
+    /// The recent times of messages.
+    pub(crate) fn live(&self) -> &Arc<LiveTimes> {
+        &self.live
     }
 
     /// Returns the time at which the run began.
