@@ -13,7 +13,7 @@ use std::{
 /// The version of the protocol.
 pub(super) const VERSION: u32 = 1;
 /// A read waits so long; then the reader may look at something else.
-const PATIENCE: Duration = Duration::from_millis(250);
+const READ_TIMEOUT: Duration = Duration::from_millis(250);
 /// A write waits so long.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A longer line is no message of ours.
@@ -67,7 +67,7 @@ where
     /// The connection cannot be set up.
     pub(super) fn new(connection: C, socket: TcpStream) -> Result<Self, String> {
         let ready = socket
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(READ_TIMEOUT))
             .and_then(|()| socket.set_write_timeout(Some(WRITE_TIMEOUT)))
             .and_then(|()| socket.set_nodelay(true));
         ready.map_err(|e| format!("set up the connection: {e}"))?;
