@@ -1,7 +1,8 @@
 //! A directory of our own inside the measured one; it goes when the measurement ends, however it ends.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -60,10 +61,59 @@ impl Scratch {
     }
 }
 
+/// Names a file to which a scratch directory adds its path, instead of being removed. For a minute ext4 looks at every inode of
+/// a file that was removed before it takes another one, so that removing a queue makes the next one slower: a program that
+/// starts several measurements removes what they leave when all of them are over.
+pub const KEEP: &str = "POSTLAB_KEEP_SCRATCH";
+
+/// Removes the scratch directories that were kept, and the file that lists them.
+///
+/// # Errors
+/// One cannot be removed.
+pub fn remove_kept(list: &Path) -> Result<(), String> {
+    let Ok(text) = fs::read_to_string(list) else { return Ok(()) };
+    // Whatever stands in the file, nothing but a scratch directory is removed.
+    let is_ours =
+        |path: &&Path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("postlab-"));
+    for path in text.lines().map(Path::new).filter(is_ours).filter(|path| path.is_dir()) {
+        fs::remove_dir_all(path).map_err(|e| format!("remove {}: {e}", path.display()))?;
+    }
+    fs::remove_file(list).map_err(|e| format!("remove {}: {e}", list.display()))
+}
+
+impl Scratch {
+    /// Adds the path to the list of those that are kept; false if there is no list, or no writing to it.
+    fn keep(&self) -> bool {
+        let Some(list) = std::env::var_os(KEEP) else { return false };
+        let file = fs::OpenOptions::new().create(true).append(true).open(list);
+        file.and_then(|mut file| writeln!(file, "{}", self.path.display())).is_ok()
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
+        if self.keep() {
+            return;
+        }
         if let Err(error) = fs::remove_dir_all(&self.path) {
             eprintln!("postlab: remove {}: {error}", self.path.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_scratch_directories_on_the_list_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (ours, other) = (directory.path().join("postlab-1-2"), directory.path().join("mail"));
+        let list = directory.path().join("list");
+        [&ours, &other].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+        fs::write(&list, format!("{}\n{}\n/no/postlab-x\n", ours.display(), other.display())).unwrap();
+        remove_kept(&list).unwrap();
+        assert!(!ours.exists() && other.exists() && !list.exists());
+        remove_kept(&list).unwrap();
     }
 }

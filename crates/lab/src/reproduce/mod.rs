@@ -10,7 +10,7 @@ mod seeds;
 mod step;
 mod verdict;
 
-use crate::signals;
+use crate::{scratch, signals};
 use clap::{Args, ValueEnum};
 use finding::{Finding, findings, measured};
 use record::Record;
@@ -137,10 +137,13 @@ fn measure(args: &ReproduceArgs, steps: &[Step], results: &Path) -> Result<bool,
             && (args.step.is_empty() || args.step.contains(&step.name))
     };
     let wanted: Vec<&Step> = steps.iter().filter(is_wanted).collect();
+    // A run that was killed has left its own.
+    scratch::remove_kept(&record::kept_scratch(results))?;
     let mut is_good = true;
     for (i, step) in wanted.iter().enumerate() {
         if stop.load(Relaxed) {
-            return Ok(false);
+            is_good = false;
+            break;
         }
         // On standard error, and without a bar: a step prints nothing meanwhile, and may take minutes.
         eprintln!("step {} of {}: {}", i + 1, wanted.len(), step.name);
@@ -149,6 +152,7 @@ fn measure(args: &ReproduceArgs, steps: &[Step], results: &Path) -> Result<bool,
             is_good = false;
         }
     }
+    scratch::remove_kept(&record::kept_scratch(results))?;
     Ok(is_good)
 }
 

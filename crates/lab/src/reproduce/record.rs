@@ -1,7 +1,9 @@
 //! A step as it was measured: each round's output, and the circumstances at that time.
 
 use super::step::{Command, Step};
-use crate::{arguments::arguments, device::Device, run::machine::Machine, signals, sink::served::Served};
+use crate::{
+    arguments::arguments, device::Device, run::machine::Machine, scratch, signals, sink::served::Served,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fs, io,
@@ -206,6 +208,9 @@ fn output(command: &Command, results: &Path, stop: &AtomicBool) -> Result<Run, S
     process.args(command.words.iter().map(word));
     process.envs(command.env.iter().cloned()).env("POSTLAB_PEERS", results.join("peers"));
     process.current_dir(results).stdin(Stdio::null());
+    if command.words.iter().any(|word| word == "queuedirs") {
+        process.env(scratch::KEEP, kept_scratch(results));
+    }
     let begin = Instant::now();
     let output = run_to_end(&mut process, stop).map_err(|e| format!("start: {e}"));
     let seconds = begin.elapsed().as_secs_f64();
@@ -221,6 +226,11 @@ fn output(command: &Command, results: &Path, stop: &AtomicBool) -> Result<Run, S
         return Err(if error.is_empty() { format!("it ended with {}", output.status) } else { error.into() });
     }
     Ok(Run { seconds, output: String::from_utf8_lossy(&output.stdout).into_owned() })
+}
+
+/// The list of the queues that are left until all steps are over.
+pub(super) fn kept_scratch(results: &Path) -> PathBuf {
+    results.join("kept-scratch")
 }
 
 /// A sink on a free port, for a command that sends.

@@ -167,10 +167,10 @@ impl Need {
             Self::PostfixPeer => peer("postfix"),
             Self::SendmailPeer => peer("sendmail"),
             Self::Memory => (!Path::new("/dev/shm").is_dir()).then(|| "there is no /dev/shm".into()),
-            Self::Mkfs => ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "losetup"]
+            Self::Mkfs => ["mkfs.ext4", "mkfs.xfs", "losetup"]
                 .into_iter()
                 .find(|program| !on_path(program) && !Path::new("/usr/sbin").join(program).exists())
-                .map(|program| format!("there is no {program}: install e2fsprogs, xfsprogs and btrfs-progs")),
+                .map(|program| format!("there is no {program}: install e2fsprogs and xfsprogs")),
         }
     }
 }
@@ -236,9 +236,10 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Scenarios, their scripts and the peers' scripts, which the commands find beside the results.
-const UNPACKED: [(&str, &str); 18] = [
+const UNPACKED: [(&str, &str); 19] = [
     ("scenarios/ceiling.toml", include_str!("../../scenarios/ceiling.toml")),
     ("scenarios/models.toml", include_str!("../../scenarios/models.toml")),
+    ("scenarios/filesystems-two.toml", include_str!("../../scenarios/filesystems-two.toml")),
     ("scenarios/filesystems.toml", include_str!("../../scenarios/filesystems.toml")),
     ("scenarios/logged.toml", include_str!("../../scenarios/logged.toml")),
     ("scenarios/logging.toml", include_str!("../../scenarios/logging.toml")),
