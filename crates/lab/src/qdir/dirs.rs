@@ -69,6 +69,8 @@ impl QueuedirsArgs {
     }
 }
 
+/// Hosts of the recipients.
+const HOSTS: u32 = 1000;
 /// S0 has a point for so many entries.
 const POINT: u32 = 500;
 
@@ -159,7 +161,13 @@ fn round(args: &QueuedirsArgs, senders: u32, paths: &[PathBuf], scratch: &Scratc
                 return Ok(times);
             }
             let begun = Instant::now();
-            enqueue(&paths[number as usize % paths.len()], number, args.length as usize, !args.no_sync)?;
+            enqueue(
+                &paths[number as usize % paths.len()],
+                number,
+                HOSTS,
+                args.length as usize,
+                !args.no_sync,
+            )?;
             times.took(begun.elapsed());
             if (done.fetch_add(1, Relaxed) + 1).is_multiple_of(POINT)
                 && let Ok(mut points) = points.lock()
