@@ -1,5 +1,6 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
+mod flame;
 mod man;
 mod qdir;
 mod relay;
@@ -50,6 +51,7 @@ enum Verb {
     Queuedirs(qdir::dirs::QueuedirsArgs),
     Queuerun(qdir::order::QueuerunArgs),
     Syscalls(syscalls::SyscallsArgs),
+    Flame(flame::FlameArgs),
     Iostat(disk::iostat::IostatArgs),
     FsyncCheck(disk::fsync_check::FsyncCheckArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
@@ -101,9 +103,10 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::LogBuffering(args) => log_buffering::run(&args).map(|()| true),
         Verb::LogFormat(args) => log_format::run(&args).map(|()| true),
         Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
-        Verb::Queuedirs(args) => qdir::dirs::run(&args).map(|()| true),
+        Verb::Queuedirs(args) => qdir::dirs::run(&args),
         Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true),
         Verb::Syscalls(args) => syscalls::run(&args),
+        Verb::Flame(args) => flame::run(&args),
         Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::FsyncCheck(args) => disk::fsync_check::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),

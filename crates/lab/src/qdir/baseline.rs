@@ -45,7 +45,10 @@ const SPREAD_SHARE: f64 = 0.5;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Outcome {
     /// In percent of the reference.
-    Differs { percent: f64, margin: f64 },
+    Differs {
+        percent: f64,
+        margin: f64,
+    },
     Same,
     /// The reason why nothing can be said.
     Undecided(String),
@@ -69,7 +72,11 @@ impl Baseline {
         let read: Self = serde_json::from_str(&text)
             .map_err(|e| format!("read {}: {e}; it is not written by `queuedirs -o`", path.display()))?;
         if read.command != COMMAND {
-            return Err(format!("read {}: it is a result of `{}`, not of `{COMMAND}`", path.display(), read.command));
+            return Err(format!(
+                "read {}: it is a result of `{}`, not of `{COMMAND}`",
+                path.display(),
+                read.command
+            ));
         }
         Ok(read)
     }
@@ -177,7 +184,9 @@ mod tests {
 
     fn result(rates: &[f64]) -> Baseline {
         let mut result = Baseline::new("30 messages".into(), Machine::default());
-        rates.iter().for_each(|rate| result.push("1 directories, 1 senders", Round { rate: *rate, points_ms: vec![1.0] }));
+        rates.iter().for_each(|rate| {
+            result.push("1 directories, 1 senders", Round { rate: *rate, points_ms: vec![1.0] });
+        });
         result
     }
 
@@ -194,7 +203,10 @@ mod tests {
         let (text, good) = compared(&[100.0, 101.0, 99.0], &[100.5, 101.0, 99.0]);
         assert!(text.contains("no difference proven") && good, "{text}");
         let (text, _) = compared(&[100.0, 101.0, 30.0], &[10.0, 10.0, 10.0]);
-        assert!(text.contains("not compared: A: REPEATS DISAGREE: round 3 has 30.0, the median is 100"), "{text}");
+        assert!(
+            text.contains("not compared: A: REPEATS DISAGREE: round 3 has 30.0, the median is 100"),
+            "{text}"
+        );
         assert!(compared(&[1.0], &[9.0]).0.contains("three of each are needed"));
     }
 

@@ -1,6 +1,7 @@
 //! Queue directories as sendmail has them: a file for the content and one for the envelope of each message.
 //! Their cost is to be compared with the cost of a log.
 
+pub(crate) mod baseline;
 mod create;
 mod daemon;
 pub(crate) mod dirs;
@@ -10,8 +11,10 @@ mod passes;
 mod peer;
 mod queue;
 mod runners;
+mod slope;
 mod verdicts;
 mod why;
+mod work;
 
 use clap::{Args, ValueEnum};
 use std::{

@@ -64,7 +64,9 @@ impl Slope {
 pub(super) fn why_none(points: usize) -> Option<String> {
     (points < LEAST_POINTS).then(|| {
         let least = LEAST_POINTS as u32 * POINT;
-        format!("no slope: {points} points of {POINT} messages, {LEAST_POINTS} are needed: use -m {least} or more")
+        format!(
+            "no slope: {points} points of {POINT} messages, {LEAST_POINTS} are needed: use -m {least} or more"
+        )
     })
 }
 
@@ -99,7 +101,13 @@ pub(super) fn scatter(series: &Series) -> String {
     }
     let mut out = format!("{}: ms for {POINT} entries\n", series.title);
     for (i, line) in grid.iter().enumerate() {
-        let label = if i == 0 { format!("{top:.0}") } else if i == ROWS - 1 { "0".into() } else { String::new() };
+        let label = if i == 0 {
+            format!("{top:.0}")
+        } else if i == ROWS - 1 {
+            "0".into()
+        } else {
+            String::new()
+        };
         let _ = writeln!(out, "{label:>7} |{}", line.iter().collect::<String>().trim_end());
     }
     let entries = n as u64 * u64::from(POINT);
@@ -164,7 +172,8 @@ fn plot(out: &mut String, series: &Series) {
             let (line, half) = slope.at(*i);
             format!("{:.1},{:.1}", x(*i), y(line + sign * half))
         };
-        let band: Vec<String> = steps.iter().map(|i| edge(1.0, i)).chain(steps.iter().rev().map(|i| edge(-1.0, i))).collect();
+        let band: Vec<String> =
+            steps.iter().map(|i| edge(1.0, i)).chain(steps.iter().rev().map(|i| edge(-1.0, i))).collect();
         let line: Vec<String> = steps.iter().map(|i| edge(0.0, i)).collect();
         let _ = writeln!(
             out,

@@ -2,6 +2,7 @@
 //!
 //! Every run is appended to `runs.jsonl` at once, so that Ctrl-C keeps what was measured.
 
+mod cliffs;
 pub(crate) mod compare;
 pub(crate) mod detect;
 pub(crate) mod machine;
@@ -74,6 +75,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
         }
     }
     print!("\n{}", table::text(&scenario, &runs));
+    let cliffs = cliffs::text(&scenario, &runs);
+    if !cliffs.is_empty() {
+        print!("{cliffs}");
+        let path = directory.join("cliffs.txt");
+        fs::write(&path, &cliffs).map_err(|e| format!("write {}: {e}", path.display()))?;
+    }
     if let Some(busy) = here.busy() {
         println!("{busy}");
     }
@@ -103,13 +110,13 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
         Experiment::Ceiling => &[Kind::Ceiling],
         Experiment::Relay => &[Kind::Ceiling, Kind::Relay],
     };
-    let mut runs = Vec::new();
-    let variants = scenario.variants();
+    let mut runs: Vec<Run> = Vec::new();
+    let mut variants = scenario.variants();
     let total = scenario.repeats as usize * scenario.load.sessions.len() * kinds.len() * variants.len();
     let progress = Progress::new("runs", total as u64);
     for round in 1..=scenario.repeats {
         for sessions in &scenario.load.sessions {
-            for variant in &variants {
+            for variant in variants.clone() {
                 for kind in kinds {
                     if stop.load(Relaxed) {
                         return Ok(runs);
@@ -121,12 +128,20 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
                     let case = Case {
                         scenario,
                         directory: parent,
-                        variant,
+                        variant: &variant,
                         kind: *kind,
                         round,
                         sessions: *sessions,
                     };
-                    let run = runner::run(&case, stop)?;
+                    let run = match runner::run(&case, stop) {
+                        Err(why) if why.starts_with(runner::NOT_AVAILABLE) => {
+                            eprintln!("postlab: {} is left out: {why}", variant.name);
+                            variants.retain(|other| other.name != variant.name);
+                            runs.retain(|run| run.variant != variant.name);
+                            break;
+                        }
+                        run => run?,
+                    };
                     // What was cut short is no measurement.
                     if stop.load(Relaxed) {
                         return Ok(runs);
