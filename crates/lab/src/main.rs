@@ -1,5 +1,6 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
+mod dns;
 mod flame;
 mod man;
 mod qdir;
@@ -52,6 +53,7 @@ enum Verb {
     Queuerun(qdir::order::QueuerunArgs),
     Syscalls(syscalls::SyscallsArgs),
     Flame(flame::FlameArgs),
+    DnsPackets(dns::DnsArgs),
     Iostat(disk::iostat::IostatArgs),
     FsyncCheck(disk::fsync_check::FsyncCheckArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
@@ -107,6 +109,7 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true),
         Verb::Syscalls(args) => syscalls::run(&args),
         Verb::Flame(args) => flame::run(&args),
+        Verb::DnsPackets(args) => dns::run(&args),
         Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::FsyncCheck(args) => disk::fsync_check::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),

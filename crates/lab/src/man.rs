@@ -226,6 +226,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "postlab-dns-packets",
+        &[(
+            "postlab dns-packets -m 1000 -- sh crates/lab/scenarios/dns.sh 1000 10",
+            "Count what Postrider asks for 1,000 messages to 10 domains.",
+        )],
+    ),
+    (
         "postlab-iostat",
         &[(
             "postlab iostat -m 1000 -- postlab source -m 1000 127.0.0.1:25",

@@ -302,7 +302,10 @@ impl BonnieArgs {
             Entry::HardLink => "link".into(),
             Entry::SymbolicLink => "symlnk".into(),
         };
-        let mut files = format!("{}:{max}:{}", w.files, w.file_min);
+        let mut files = format!("{}:{max}", w.files);
+        if w.entry == Entry::File {
+            files += &format!(":{}", w.file_min);
+        }
         if w.directories > 0 {
             files += &format!("/{}", w.directories);
         }
