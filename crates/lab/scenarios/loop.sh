@@ -12,6 +12,14 @@ unmount() {
 mount_one() {
 	unmount
 	mkdir -p "$base/mnt"
+	if [ "$1" != tmpfs ] && [ "$1" != zfs ] && ! command -v "mkfs.$1" >/dev/null; then
+		echo "loop.sh: $1: NOT AVAILABLE: mkfs.$1 is not installed" >&2
+		exit 69
+	fi
+	if [ "$1" != zfs ] && ! grep -qw "$1" /proc/filesystems && ! modprobe -q "$1" 2>/dev/null; then
+		echo "loop.sh: $1: NOT AVAILABLE: this kernel does not have it" >&2
+		exit 69
+	fi
 	if [ "$1" = tmpfs ]; then
 		mount -t tmpfs -o "$2" tmpfs "$base/mnt"
 		return
@@ -22,7 +30,13 @@ mount_one() {
 	ext4) mkfs.ext4 -q -F "$base/disk" ;;
 	xfs) mkfs.xfs -q -f "$base/disk" ;;
 	btrfs) mkfs.btrfs -q -f "$base/disk" ;;
-	*) echo "loop.sh: $1 is none of ext4, xfs, btrfs, tmpfs" >&2; exit 64 ;;
+	f2fs) mkfs.f2fs -q -f "$base/disk" ;;
+	zfs | jfs | reiserfs)
+		rm -f "$base/disk"
+		echo "loop.sh: $1: NOT AVAILABLE: Debian's kernel has no $1" >&2
+		exit 69
+		;;
+	*) echo "loop.sh: $1 is none of ext4, xfs, btrfs, f2fs, tmpfs" >&2; exit 64 ;;
 	esac
 	mount -t "$1" -o "loop,$2" "$base/disk" "$base/mnt"
 }

@@ -1,5 +1,7 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
+mod dns;
+mod flame;
 mod man;
 mod qdir;
 mod relay;
@@ -51,6 +53,8 @@ enum Verb {
     Queuedirs(qdir::dirs::QueuedirsArgs),
     Queuerun(qdir::order::QueuerunArgs),
     Syscalls(syscalls::SyscallsArgs),
+    Flame(flame::FlameArgs),
+    DnsPackets(dns::DnsArgs),
     Iostat(disk::iostat::IostatArgs),
     FsyncCheck(disk::fsync_check::FsyncCheckArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
@@ -105,9 +109,11 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::LogBuffering(args) => log_buffering::run(&args).map(|()| true),
         Verb::LogFormat(args) => log_format::run(&args).map(|()| true),
         Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
-        Verb::Queuedirs(args) => qdir::dirs::run(&args).map(|()| true),
+        Verb::Queuedirs(args) => qdir::dirs::run(&args),
         Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true),
         Verb::Syscalls(args) => syscalls::run(&args),
+        Verb::Flame(args) => flame::run(&args),
+        Verb::DnsPackets(args) => dns::run(&args),
         Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::FsyncCheck(args) => disk::fsync_check::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),

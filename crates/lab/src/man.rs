@@ -205,6 +205,11 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "Measure queue files with several directories and senders.",
             ),
             (
+                "postlab queuedirs --layout flat,hashed --processes 1,2,4 -s 4 -o base.json /var/spool",
+                "Measure both layouts with 1, 2 and 4 processes, and keep the result.",
+            ),
+            ("postlab queuedirs --baseline base.json /var/spool", "Compare with a result that was kept."),
+            (
                 "postlab queuedirs --mta postrider -m 10000 /var/spool",
                 "Measure queue creation by a daemon, over SMTP.",
             ),
@@ -215,6 +220,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("postlab queuerun /var/spool", "Measure reading and sorting a queue in each order."),
             (
+                "postlab queuerun -m 1000 --runners 1,4 --latency *=0.01,host3=0.2 --order priority,host /var/spool",
+                "Deliver to hosts of which one is slow: does host order empty the queue sooner?",
+            ),
+            (
                 "postlab queuerun --mta postrider --cold --runners 1,20 /var/spool",
                 "Measure queue runs of Postrider with a cold cache.",
             ),
@@ -222,9 +231,32 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "postlab-syscalls",
+        &[
+            (
+                "postlab syscalls -p 4242 -m 1000 --then 5 -- postlab source -m 1000 127.0.0.1:2525",
+                "Count the system calls of a process while a command runs.",
+            ),
+            (
+                "postlab syscalls --histogram -- postlab queuedirs -q 1 -s 10 -m 1000 /var/spool",
+                "Show how long the calls of ten senders take.",
+            ),
+        ],
+    ),
+    (
+        "postlab-flame",
+        &[
+            (
+                "postlab flame -o create.svg -- postlab queuedirs -q 1 -s 10 -m 5000 /var/spool",
+                "Draw where the creation of queue files uses CPU time.",
+            ),
+            ("postlab flame -p 4242 --seconds 30", "Watch a process for half a minute."),
+        ],
+    ),
+    (
+        "postlab-dns-packets",
         &[(
-            "postlab syscalls -p 4242 -m 1000 --then 5 -- postlab source -m 1000 127.0.0.1:2525",
-            "Count the system calls of a process while a command runs.",
+            "postlab dns-packets -m 1000 -- sh crates/lab/scenarios/dns.sh 1000 10",
+            "Count what Postrider asks for 1,000 messages to 10 domains.",
         )],
     ),
     (

@@ -29,7 +29,10 @@ fn each_measurement_reports_and_cleans_up() {
         (&["fsseq2", "-C", "5", "-s", "256,512", "-n", "10"], "     5    512       10"),
         (&["fsseq3", "-C", "7", "-s", "8192", "-n", "10", "--rounds", "1"], "N=1"),
         (&["fsseq4", "-C", "1,3", "-s", "20", "-n", "9", "--limit", "1"], "synced (fsync) after every C"),
-        (&["queuedirs", "-q", "1,3", "-s", "1,2", "-m", "20", "--rounds", "2"], "      2     3       20"),
+        (
+            &["queuedirs", "-q", "1,3", "-s", "1,2", "-m", "20", "--rounds", "2"],
+            "      2     3   flat         1       20",
+        ),
         (
             &["queuedirs", "-q", "1", "-s", "1", "-m", "2500", "-S", "--slope", "--rounds", "1"],
             "µs an entry for each 1000",

@@ -1,16 +1,16 @@
-//! One large file, as a data base has it: written, changed, read, and read here and there.
+//! One large file, as a data base has it: written, changed, read, and read here and there; several copies at once.
 
-use super::{Options, report::Phase};
+use super::{Options, report::Phase, turns::Turns};
 use crate::{rounds::Progress, scratch::Scratch, usage::cpu_time};
 use std::{
     fs::{File, OpenOptions},
     hint::black_box,
     io::{self, BufReader, BufWriter, Read, Seek as _, Write},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// See the module's text.
@@ -18,11 +18,18 @@ pub(super) struct Bulk<'a> {
     options: &'a Options,
     scratch: &'a Scratch,
     progress: &'a Progress,
-    path: PathBuf,
+    turns: &'a Turns,
+    /// A file for each copy.
+    paths: Vec<PathBuf>,
+    longest_ns: AtomicU64,
 }
 
 /// One in so many of the blocks found by a seek is written back.
 const REWRITTEN: u64 = 10;
+/// Octet by octet for so long, where no size is named.
+const CHAR_TIME: Duration = Duration::from_secs(1);
+/// Between two looks at the clock.
+const CHAR_BLOCK: u64 = 1 << 16;
 
 impl<'a> Bulk<'a> {
     /// The six phases in Bonnie++'s order.
@@ -30,109 +37,161 @@ impl<'a> Bulk<'a> {
         options: &'a Options,
         scratch: &'a Scratch,
         progress: &'a Progress,
+        turns: &'a Turns,
     ) -> io::Result<[Option<Phase>; 6]> {
-        let bulk = Self { options, scratch, progress, path: scratch.path().join("bulk") };
-        let chars = options.char_bytes.map(|bytes| bytes.min(options.bytes));
-        let put =
-            chars.map(|bytes| bulk.timed(bytes as f64 / 1024.0, || bulk.put_chars(bytes))).transpose()?;
+        let paths = (0..options.copies).map(|i| scratch.path().join(format!("bulk{i}"))).collect();
+        let bulk = Self { options, scratch, progress, turns, paths, longest_ns: AtomicU64::new(0) };
+        let (mut put, mut get) = (None, None);
         let kib = options.bytes as f64 / 1024.0;
-        let write = bulk.timed(kib, || bulk.write())?;
-        let rewrite = bulk.timed(kib, || bulk.rewrite())?;
-        let get =
-            chars.map(|bytes| bulk.timed(bytes as f64 / 1024.0, || bulk.get_chars(bytes))).transpose()?;
-        let read = bulk.timed(kib, || bulk.read())?;
-        let seeks = bulk.timed(f64::from(options.seeks), || bulk.seek())?;
-        std::fs::remove_file(&bulk.path)?;
+        let kib_of = |bytes: u64| bytes as f64 / 1024.0;
+        if options.char_bytes != Some(0) {
+            put = Some(bulk.timed(&|path| bulk.put_chars(path).map(kib_of))?);
+        }
+        let write = bulk.timed(&|path| bulk.write(path).map(|()| kib))?;
+        let rewrite = bulk.timed(&|path| bulk.rewrite(path).map(|()| kib))?;
+        if options.char_bytes != Some(0) {
+            get = Some(bulk.timed(&|path| bulk.get_chars(path).map(kib_of))?);
+        }
+        let read = bulk.timed(&|path| bulk.read(path).map(|()| kib))?;
+        let seeks = bulk.timed(&|path| bulk.seek(path).map(|()| f64::from(options.seeks)))?;
+        bulk.paths.iter().try_for_each(std::fs::remove_file)?;
         Ok([put, Some(write), Some(rewrite), get, Some(read), Some(seeks)])
     }
 
-    fn timed(&self, amount: f64, work: impl FnOnce() -> io::Result<()>) -> io::Result<Phase> {
+    /// Does the work on all copies at once; it returns its amount.
+    fn timed(&self, work: &(dyn Fn(&Path) -> io::Result<f64> + Sync)) -> io::Result<Phase> {
+        self.turns.wait()?;
+        self.longest_ns.store(0, Relaxed);
         let (begin, cpu) = (Instant::now(), cpu_time());
-        work()?;
+        let amounts: Vec<io::Result<f64>> = thread::scope(|scope| {
+            let copies: Vec<_> = self.paths.iter().map(|path| scope.spawn(|| work(path))).collect();
+            let panicked = || Err(io::Error::other("a copy panicked"));
+            copies.into_iter().map(|copy| copy.join().unwrap_or_else(|_| panicked())).collect()
+        });
         let seconds = begin.elapsed().as_secs_f64();
-        if self.scratch.is_stopped() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
+        let amount = amounts.into_iter().sum::<io::Result<f64>>()?;
+        self.stopped()?;
         self.progress.step();
-        Ok(Phase { amount, seconds, cpu_seconds: (cpu_time().saturating_sub(cpu)).as_secs_f64() })
+        let cpu_seconds = cpu_time().saturating_sub(cpu).as_secs_f64();
+        Ok(Phase {
+            amount,
+            seconds,
+            cpu_seconds,
+            longest: Duration::from_nanos(self.longest_ns.load(Relaxed)),
+        })
     }
 
-    fn open(&self, options: &mut OpenOptions) -> io::Result<File> {
+    /// Notes the duration of an operation.
+    fn each<T>(&self, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let begin = Instant::now();
+        let done = operation()?;
+        self.longest_ns.fetch_max(begin.elapsed().as_nanos() as u64, Relaxed);
+        self.stopped()?;
+        Ok(done)
+    }
+
+    fn open(&self, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         if self.options.direct {
             options.custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed());
         }
-        options.open(&self.path)
+        options.open(path)
     }
 
-    fn put_chars(&self, bytes: u64) -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(&self.path)?);
-        for i in 0..bytes {
-            file.write_all(black_box(&[i as u8]))?;
-            if i % (1 << 20) == 0 && self.scratch.is_stopped() {
+    /// Calls `block` with octets until it is enough; returns their number.
+    fn chars(&self, mut block: impl FnMut(u64) -> io::Result<u64>) -> io::Result<u64> {
+        let begin = Instant::now();
+        let most = self.options.char_bytes.unwrap_or(self.options.bytes).min(self.options.bytes);
+        let mut done = 0;
+        while done < most && (self.options.char_bytes.is_some() || begin.elapsed() < CHAR_TIME) {
+            let wanted = CHAR_BLOCK.min(most - done);
+            let part = self.each(|| block(wanted))?;
+            done += part;
+            if part < wanted {
                 break;
             }
         }
+        Ok(done)
+    }
+
+    fn put_chars(&self, path: &Path) -> io::Result<u64> {
+        let mut file = BufWriter::new(File::create(path)?);
+        let done = self.chars(|count| {
+            for i in 0..count {
+                file.write_all(black_box(&[i as u8]))?;
+            }
+            Ok(count)
+        })?;
         file.flush()?;
-        file.get_ref().sync_all()
+        file.get_ref().sync_all()?;
+        Ok(done)
     }
 
-    fn get_chars(&self, bytes: u64) -> io::Result<()> {
-        let file = BufReader::new(File::open(&self.path)?);
-        for byte in file.bytes().take(bytes as usize) {
-            black_box(byte?);
-        }
-        Ok(())
+    fn get_chars(&self, path: &Path) -> io::Result<u64> {
+        let mut bytes = BufReader::new(File::open(path)?).bytes();
+        self.chars(|count| {
+            let mut seen = 0;
+            for byte in bytes.by_ref().take(count as usize) {
+                black_box(byte?);
+                seen += 1;
+            }
+            Ok(seen)
+        })
     }
 
-    fn write(&self) -> io::Result<()> {
-        let mut file = self.open(OpenOptions::new().write(true).create(true).truncate(true))?;
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut file = self.open(path, OpenOptions::new().write(true).create(true).truncate(true))?;
         let block = aligned(self.options.chunk);
         for _ in 0..self.blocks() {
-            file.write_all(block.as_ref())?;
-            self.after_write(&file)?;
+            self.each(|| {
+                file.write_all(block.as_ref())?;
+                self.after_write(&file)
+            })?;
         }
         file.sync_all()
     }
 
-    fn rewrite(&self) -> io::Result<()> {
-        let mut file = self.open(OpenOptions::new().read(true).write(true))?;
+    fn rewrite(&self, path: &Path) -> io::Result<()> {
+        let mut file = self.open(path, OpenOptions::new().read(true).write(true))?;
         let mut block = aligned(self.options.chunk);
         for i in 0..self.blocks() {
-            file.read_exact(block.as_mut())?;
-            block.as_mut()[0] = block.as_ref()[0].wrapping_add(1);
-            file.seek(io::SeekFrom::Start(i * self.options.chunk as u64))?;
-            file.write_all(block.as_ref())?;
-            self.after_write(&file)?;
+            self.each(|| {
+                file.read_exact(block.as_mut())?;
+                block.as_mut()[0] = block.as_ref()[0].wrapping_add(1);
+                file.seek(io::SeekFrom::Start(i * self.options.chunk as u64))?;
+                file.write_all(block.as_ref())?;
+                self.after_write(&file)
+            })?;
         }
         file.sync_all()
     }
 
-    fn read(&self) -> io::Result<()> {
-        let mut file = self.open(OpenOptions::new().read(true))?;
+    fn read(&self, path: &Path) -> io::Result<()> {
+        let mut file = self.open(path, OpenOptions::new().read(true))?;
         let mut block = aligned(self.options.chunk);
         for _ in 0..self.blocks() {
-            file.read_exact(block.as_mut())?;
+            self.each(|| file.read_exact(block.as_mut()))?;
             black_box(block.as_ref());
-            self.stopped()?;
         }
         Ok(())
     }
 
     /// Seekers take turns at random places.
-    fn seek(&self) -> io::Result<()> {
+    fn seek(&self, path: &Path) -> io::Result<()> {
         let next = AtomicU64::new(0);
         let work = |seeker: u64| -> io::Result<()> {
-            let file = self.open(OpenOptions::new().read(true).write(true))?;
+            let file = self.open(path, OpenOptions::new().read(true).write(true))?;
             let mut block = aligned(self.options.chunk);
-            let mut random = fastrand::Rng::with_seed(self.options.seed.wrapping_add(seeker));
+            let mut dice = self.options.dice.part(seeker);
             while next.fetch_add(1, Relaxed) < u64::from(self.options.seeks) {
-                let at = random.u64(..self.blocks()) * self.options.chunk as u64;
-                file.read_exact_at(block.as_mut(), at)?;
-                if random.u64(..REWRITTEN) == 0 {
-                    file.write_all_at(block.as_ref(), at)?;
-                    self.after_write(&file)?;
-                }
-                self.stopped()?;
+                let at = dice.below(self.blocks()) * self.options.chunk as u64;
+                self.each(|| {
+                    file.read_exact_at(block.as_mut(), at)?;
+                    if dice.below(REWRITTEN) == 0 {
+                        file.write_all_at(block.as_ref(), at)?;
+                        self.after_write(&file)?;
+                    }
+                    Ok(())
+                })?;
             }
             Ok(())
         };
@@ -149,7 +208,6 @@ impl<'a> Bulk<'a> {
     }
 
     fn after_write(&self, file: &File) -> io::Result<()> {
-        self.stopped()?;
         if self.options.syncs { file.sync_all() } else { Ok(()) }
     }
 

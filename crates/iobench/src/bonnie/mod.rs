@@ -2,8 +2,10 @@
 //! second is shown as `+++++`.
 
 mod bulk;
+mod dice;
 mod files;
 mod report;
+mod turns;
 
 use crate::{
     device::Device,
@@ -12,9 +14,16 @@ use crate::{
     scratch::Scratch,
 };
 use bulk::Bulk;
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
+use dice::Dice;
 use report::Phase;
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+use turns::{Sync, Turns};
 
 /// Measure a file system with one large file and with many small ones, as Bonnie++ does
 #[derive(Debug, Args)]
@@ -26,8 +35,14 @@ pub struct BonnieArgs {
     /// [default: twice the memory]
     #[arg(short = 's', value_name = "SIZE[:BLOCK[:SEEKS[:SEEKERS]]]")]
     size: Option<String>,
-    /// Small files, in units of 1024; their largest and smallest sizes, and directories; 0 is none
-    #[arg(short = 'n', value_name = "COUNT[:MAX[:MIN[:DIRECTORIES]]]", default_value = "16")]
+    /// Small files, in units of 1024; their largest and smallest sizes, directories, and octets of a write; 0 is none;
+    /// a largest size of -1 makes hard links, of -2 symbolic links
+    #[arg(
+        short = 'n',
+        value_name = "COUNT[:MAX[:MIN[:DIRECTORIES[:CHUNK]]]]",
+        default_value = "16",
+        allow_hyphen_values = true
+    )]
     number: String,
     /// The machine's name in the table
     #[arg(short = 'm', value_name = "NAME")]
@@ -38,9 +53,25 @@ pub struct BonnieArgs {
     /// Number of runs; each gives a CSV line
     #[arg(short = 'x', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
-    /// Size of the part that is written and read octet by octet; without a size, there is none
-    #[arg(short = 'f', value_name = "SIZE", num_args = 0..=1, default_missing_value = "0", default_value = "20m")]
-    char_size: String,
+    /// Size of the part that is written and read octet by octet; without a size, there is none [default: what takes a
+    /// second]
+    #[arg(short = 'f', value_name = "SIZE", num_args = 0..=1, default_missing_value = "0")]
+    char_size: Option<String>,
+    /// The number of copies of each test that run at the same time
+    #[arg(short = 'c', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=256))]
+    copies: u32,
+    /// Run as this user, and with this group
+    #[arg(short = 'u', value_name = "USER[:GROUP]")]
+    user: Option<String>,
+    /// Run with this group
+    #[arg(short = 'g', value_name = "GROUP", requires = "user")]
+    group: Option<String>,
+    /// Begin the phases of so many processes with -y s together, and end when they have ended; -1 ends such a process
+    #[arg(short = 'p', value_name = "PROCESSES", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1..=1000))]
+    serve: Option<i32>,
+    /// Begin each phase together with the other processes of -p (s), or after a line on standard input (p)
+    #[arg(short = 'y', value_name = "s|p", value_enum)]
+    sync: Option<Sync>,
     /// Sync after each write
     #[arg(short = 'b')]
     syncs: bool,
@@ -53,28 +84,59 @@ pub struct BonnieArgs {
     /// Seed of all chance
     #[arg(short = 'z', value_name = "SEED", default_value = "42")]
     seed: u64,
+    /// A file of random numbers, four octets each in network byte order, instead of a seed
+    #[arg(short = 'Z', value_name = "FILE", conflicts_with = "seed")]
+    random_file: Option<PathBuf>,
+    /// The version of Bonnie++ whose CSV line is printed
+    #[arg(long, value_enum, value_name = "VERSION", default_value = "1.02")]
+    csv: Csv,
+}
+
+/// The form of the CSV line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Csv {
+    /// As of 2002
+    #[value(name = "1.02")]
+    Old,
+    /// As of Debian's Bonnie++ 2.00, with latencies
+    #[value(name = "1.98")]
+    New,
+}
+
+/// The kind of small files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    File,
+    HardLink,
+    SymbolicLink,
 }
 
 /// The options, checked.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct Options {
     bytes: u64,
     chunk: usize,
     seeks: u32,
     seekers: u32,
+    /// Nothing where time decides, 0 for none.
     char_bytes: Option<u64>,
+    copies: u32,
+    entry: Entry,
+    file_chunk: usize,
     files: u32,
     file_max: u64,
     file_min: u64,
     directories: u32,
     syncs: bool,
     direct: bool,
-    seed: u64,
+    dice: Dice,
 }
 
 /// One time through.
-struct Done {
+struct Done<'o> {
+    options: &'o Options,
     name: String,
+    seed: String,
     size: String,
     files: String,
     phases: [Option<Phase>; 12],
@@ -86,16 +148,28 @@ const LEAST_MIB: u64 = 300;
 
 /// Measures and prints; Ctrl-C keeps the lines that are done.
 pub fn run(args: &BonnieArgs) -> Result<(), String> {
+    if let Some(count) = args.serve {
+        return match count {
+            0 => Err("-p 0: name the number of processes, or -1".into()),
+            count => turns::serve(count),
+        };
+    }
+    if let Some(user) = &args.user
+        && std::env::var_os(AS_USER).is_none()
+    {
+        return run_as(user, args.group.as_deref());
+    }
     let options = args.options()?;
+    let turns = Turns::new(args.sync)?;
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
-    scratch.needs(options.bytes)?;
+    scratch.needs(options.bytes.saturating_mul(options.copies.into()))?;
     let steps = 6 * (u64::from(options.bytes > 0) + u64::from(options.files > 0)) * u64::from(args.times);
     let progress = Progress::new("phases", steps);
     let mut figures = [const { Figure::new() }; 12];
     for _ in 0..args.times {
         let say = |e: io::Error| format!("work in {}: {e}", scratch.path().display());
-        let phases = match phases(&options, &scratch, &progress) {
+        let phases = match phases(&options, &scratch, &progress, &turns) {
             Err(_) if scratch.is_stopped() => break,
             phases => phases.map_err(say)?,
         };
@@ -111,7 +185,8 @@ pub fn run(args: &BonnieArgs) -> Result<(), String> {
         } else {
             print!("{table}");
         }
-        print!("{}", report::csv(&done));
+        let line = if args.csv == Csv::Old { report::csv(&done) } else { report::csv_of_2(&done) };
+        print!("{line}");
     }
     drop(progress);
     let durability = if options.syncs {
@@ -131,9 +206,43 @@ pub fn run(args: &BonnieArgs) -> Result<(), String> {
     Ok(())
 }
 
-fn phases(options: &Options, scratch: &Scratch, progress: &Progress) -> io::Result<[Option<Phase>; 12]> {
-    let bulk = if options.bytes > 0 { Bulk::run(options, scratch, progress)? } else { [None; 6] };
-    let files = if options.files > 0 { files::run(options, scratch, progress)? } else { [None; 6] };
+/// Set in the process of the other user.
+const AS_USER: &str = "POSTLAB_BONNIE_USER";
+
+/// Runs this program again as another user.
+fn run_as(user: &str, group: Option<&str>) -> Result<(), String> {
+    let (user, own_group) = user.split_once(':').map_or((user, None), |(user, group)| (user, Some(group)));
+    let entry = |kind: &str, name: &str| -> Result<Vec<String>, String> {
+        let output = Command::new("getent").args([kind, name]).stdin(Stdio::null()).output();
+        let output = output.map_err(|e| format!("run getent: {e}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if text.is_empty() {
+            return Err(format!("-u: {kind} has no {name}"));
+        }
+        Ok(text.split(':').map(str::to_owned).collect())
+    };
+    let number = |fields: &[String], i: usize| fields.get(i).and_then(|n| n.parse::<u32>().ok());
+    let passwd = entry("passwd", user)?;
+    let gid = match group.or(own_group) {
+        Some(group) => number(&entry("group", group)?, 2),
+        None => number(&passwd, 3),
+    };
+    let ids = number(&passwd, 2).zip(gid).ok_or(format!("-u: {user} has no number"))?;
+    let own = std::env::current_exe().map_err(|e| format!("find this program: {e}"))?;
+    let mut command = Command::new(own);
+    command.args(std::env::args_os().skip(1)).env(AS_USER, user).uid(ids.0).gid(ids.1);
+    let status = command.status().map_err(|e| format!("run as {user}: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("run as {user}: it ended with {status}")) }
+}
+
+fn phases(
+    options: &Options,
+    scratch: &Scratch,
+    progress: &Progress,
+    turns: &Turns,
+) -> io::Result<[Option<Phase>; 12]> {
+    let bulk = if options.bytes > 0 { Bulk::run(options, scratch, progress, turns)? } else { [None; 6] };
+    let files = if options.files > 0 { files::run(options, scratch, progress, turns)? } else { [None; 6] };
     Ok(std::array::from_fn(|i| if i < 6 { bulk[i] } else { files[i - 6] }))
 }
 
@@ -153,7 +262,14 @@ impl BonnieArgs {
             ));
         }
         let files: Vec<&str> = self.number.split(':').collect();
-        let char_bytes = size(&self.char_size, MIB)?;
+        let char_bytes = self.char_size.as_deref().map(|text| size(text, MIB)).transpose()?;
+        let entry = match files.get(1) {
+            Some(&"-1") => Entry::HardLink,
+            Some(&"-2") => Entry::SymbolicLink,
+            _ => Entry::File,
+        };
+        let seeded = || Ok(Dice::Seeded(fastrand::Rng::with_seed(self.seed)));
+        let dice = self.random_file.as_deref().map_or_else(seeded, Dice::read)?;
         let count = |parts: &[&str], i: usize, default: u64| {
             let count = number(parts, i, 1, default)?;
             u32::try_from(count).map_err(|_| format!("`{count}` is too many"))
@@ -163,26 +279,39 @@ impl BonnieArgs {
             chunk: number(&parts, 1, 1, 8192)? as usize,
             seeks: count(&parts, 2, 8192)?,
             seekers: count(&parts, 3, 5)?,
-            char_bytes: (char_bytes > 0).then_some(char_bytes),
+            char_bytes,
+            copies: self.copies,
+            entry,
+            file_chunk: number(&files, 4, 1, 8192)? as usize,
             files: count(&files, 0, 16)?,
-            file_max: number(&files, 1, 1, 0)?,
+            file_max: if entry == Entry::File { number(&files, 1, 1, 0)? } else { 0 },
             file_min: number(&files, 2, 1, 0)?,
             directories: count(&files, 3, 0)?,
             syncs: self.syncs,
             direct: self.direct,
-            seed: self.seed,
+            dice,
         };
         options.check()
     }
 
-    fn done(&self, options: &Options, phases: [Option<Phase>; 12]) -> Done {
+    fn done<'o>(&self, options: &'o Options, phases: [Option<Phase>; 12]) -> Done<'o> {
         let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let w = options;
-        let mut files = format!("{}:{}:{}", w.files, w.file_max, w.file_min);
+        let max = match w.entry {
+            Entry::File => w.file_max.to_string(),
+            Entry::HardLink => "link".into(),
+            Entry::SymbolicLink => "symlnk".into(),
+        };
+        let mut files = format!("{}:{max}", w.files);
+        if w.entry == Entry::File {
+            files += &format!(":{}", w.file_min);
+        }
         if w.directories > 0 {
             files += &format!("/{}", w.directories);
         }
         Done {
+            options,
+            seed: self.random_file.as_ref().map_or(self.seed.to_string(), |path| path.display().to_string()),
             name: self.machine.clone().unwrap_or_else(host),
             size: format!("{}M", w.bytes / MIB),
             files: if w.files == 0 && w.bytes > 0 { String::new() } else { files },
@@ -195,6 +324,9 @@ impl Options {
     fn check(self) -> Result<Self, String> {
         if !self.chunk.is_power_of_two() || !(256..=1 << 20).contains(&self.chunk) {
             return Err(format!("a block of {} octets is no power of two from 256 to 1048576", self.chunk));
+        }
+        if self.file_chunk == 0 || self.file_chunk > 1 << 20 {
+            return Err(format!("small files: a write of {} octets is not in 1 to 1048576", self.file_chunk));
         }
         let many = self.files.max(self.directories) > 1 << 16;
         if self.file_min > self.file_max || self.file_max > 1 << 30 || many {

@@ -2,6 +2,7 @@
 //! found the socket 100 times slower.
 
 mod cdb;
+mod ldap;
 mod server;
 mod sqlite;
 
@@ -12,6 +13,7 @@ use crate::{
 };
 use cdb::Cdb;
 use clap::Args;
+use ldap::Ldap;
 use server::Client;
 use sqlite::Sqlite;
 use std::{collections::HashMap, hint::black_box, io, path::PathBuf, sync::Arc, time::Instant};
@@ -28,6 +30,13 @@ pub struct MapLookupArgs {
     /// Lookups of a round
     #[arg(short = 'm', value_name = "COUNT", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     lookups: u32,
+    /// Look up in this LDAP server too, by the attribute mail; it must have the keys
+    /// user00000000@example.test and so on, as `--keys` prints them [default: Debian's slapd, started here]
+    #[arg(long, value_name = "HOST:PORT/BASE", value_parser = server_of)]
+    ldap: Option<(String, String)>,
+    /// Print the keys of the map, a line each, and measure nothing
+    #[arg(long)]
+    keys: bool,
     #[command(flatten)]
     rounds: Rounds,
     /// Directory in which the file is made
@@ -44,6 +53,9 @@ struct Maps {
     sorted: Vec<(String, String)>,
     cdb: Cdb,
     sqlite: Sqlite,
+    /// With a page cache much smaller than the map.
+    sqlite_small: Sqlite,
+    ldap: Option<Ldap>,
     local: Client,
     inet: Client,
 }
@@ -51,22 +63,47 @@ struct Maps {
 /// Looks all keys up; how many were there.
 type Method = fn(&mut Maps, &[&str]) -> io::Result<usize>;
 
-const METHODS: [(&str, Method); 8] = [
-    ("hash map", |m, keys| Ok(keys.iter().filter(|key| black_box(m.hash.get(**key)).is_some()).count())),
-    ("sorted vector", |m, keys| {
+/// The order of the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    Random,
+    /// As they were put into the map.
+    Sequential,
+}
+
+use Keys::{Random, Sequential};
+
+const METHODS: [(&str, Keys, Method); 12] = [
+    ("hash map", Random, |m, keys| {
+        Ok(keys.iter().filter(|key| black_box(m.hash.get(**key)).is_some()).count())
+    }),
+    ("sorted vector", Random, |m, keys| {
         let find = |key: &str| m.sorted.binary_search_by(|pair| pair.0.as_str().cmp(key));
         Ok(keys.iter().filter(|key| black_box(find(key)).is_ok()).count())
     }),
-    ("cdb-like file", |m, keys| {
+    ("cdb file", Random, |m, keys| {
         keys.iter().try_fold(0, |found, key| Ok(found + usize::from(m.cdb.get(key)?.is_some())))
     }),
-    ("SQLite", |m, keys| {
+    ("SQLite", Random, |m, keys| {
         keys.iter().try_fold(0, |found, key| Ok(found + usize::from(m.sqlite.get(key)?.is_some())))
     }),
-    ("unix socket", |m, keys| one_by_one(&mut m.local, keys)),
-    ("unix socket, 32 at once", |m, keys| in_batches(&mut m.local, keys)),
-    ("TCP socket", |m, keys| one_by_one(&mut m.inet, keys)),
-    ("TCP socket, 32 at once", |m, keys| in_batches(&mut m.inet, keys)),
+    ("cdb file, sequential", Sequential, |m, keys| {
+        keys.iter().try_fold(0, |found, key| Ok(found + usize::from(m.cdb.get(key)?.is_some())))
+    }),
+    ("SQLite, sequential", Sequential, |m, keys| {
+        keys.iter().try_fold(0, |found, key| Ok(found + usize::from(m.sqlite.get(key)?.is_some())))
+    }),
+    ("SQLite, cache of 64 KB", Random, |m, keys| {
+        keys.iter().try_fold(0, |found, key| Ok(found + usize::from(m.sqlite_small.get(key)?.is_some())))
+    }),
+    ("unix socket", Random, |m, keys| one_by_one(&mut m.local, keys)),
+    ("unix socket, 32 at once", Random, |m, keys| in_batches(&mut m.local, keys)),
+    ("TCP socket", Random, |m, keys| one_by_one(&mut m.inet, keys)),
+    ("TCP socket, 32 at once", Random, |m, keys| in_batches(&mut m.inet, keys)),
+    (LDAP, Random, |m, keys| {
+        let Some(ldap) = &mut m.ldap else { return Ok(0) };
+        keys.iter().try_fold(0, |found, key| Ok(found + usize::from(ldap.get(key)?)))
+    }),
 ];
 
 fn one_by_one(client: &mut Client, keys: &[&str]) -> io::Result<usize> {
@@ -77,6 +114,13 @@ fn in_batches(client: &mut Client, keys: &[&str]) -> io::Result<usize> {
     keys.chunks(BATCH).try_fold(0, |found, keys| Ok(found + client.ask(keys.iter().copied())?))
 }
 
+const LDAP: &str = "LDAP";
+
+fn server_of(text: &str) -> Result<(String, String), String> {
+    let (server, base) = text.split_once('/').ok_or_else(|| format!("`{text}` is not HOST:PORT/BASE"))?;
+    Ok((server.to_owned(), base.to_owned()))
+}
+
 /// Beside its value an entry has its key, and both have their heads.
 const ENTRY_BYTES: u64 = 128;
 /// The forms that lie in memory.
@@ -84,6 +128,10 @@ const COPIES: u64 = 3;
 
 /// Measures and prints.
 pub fn run(args: &MapLookupArgs) -> Result<(), String> {
+    if args.keys {
+        (0..args.entries).for_each(|number| println!("{}", key(number)));
+        return Ok(());
+    }
     let needed = u64::from(args.entries) * (u64::from(args.length) + ENTRY_BYTES) * COPIES;
     if needed > memory_bytes() / 2 {
         let [needed, memory] = [needed, memory_bytes()].map(|bytes| bytes / 1_000_000);
@@ -92,20 +140,31 @@ pub fn run(args: &MapLookupArgs) -> Result<(), String> {
     let scratch = Scratch::new(&args.directory)?;
     let value = "v".repeat(args.length as usize);
     let pairs: Vec<_> = (0..args.entries).map(|i| (key(i), value.clone())).collect();
-    let mut maps = Maps::of(pairs, &scratch).map_err(|e| format!("make the maps: {e}"))?;
+    let mut maps = Maps::of(pairs, &scratch, args).map_err(|e| format!("make the maps: {e}"))?;
     let mut random = fastrand::Rng::with_seed(42);
     let names: Vec<String> = (0..args.lookups).map(|_| key(random.u32(..args.entries))).collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+    let names: Vec<String> = (0..args.lookups).map(|i| key(i % args.entries)).collect();
+    let sequential: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut skipped = 0;
+    if maps.ldap.is_none() {
+        skipped += 1;
+        eprintln!("postlab: SKIPPED: LDAP: slapd is not installed; name a server with --ldap HOST:PORT/BASE");
+    }
     let progress = Progress::new("look up", u64::from(args.rounds.count) * METHODS.len() as u64);
     let mut figures = [const { Figure::new() }; METHODS.len()];
     // Round for round, so that noise meets all of them.
     for _ in 0..args.rounds.count {
-        for ((name, method), figure) in METHODS.iter().zip(&mut figures) {
+        for ((name, order, method), figure) in METHODS.iter().zip(&mut figures) {
             if scratch.is_stopped() {
                 break;
             }
+            if *name == LDAP && maps.ldap.is_none() {
+                continue;
+            }
+            let keys = if *order == Random { &keys } else { &sequential };
             let begin = Instant::now();
-            let found = method(&mut maps, &keys).map_err(|e| format!("look up in {name}: {e}"))?;
+            let found = method(&mut maps, keys).map_err(|e| format!("look up in {name}: {e}"))?;
             figure.push(keys.len() as f64 / begin.elapsed().as_secs_f64() / 1e3);
             if found != keys.len() {
                 return Err(format!(
@@ -121,9 +180,12 @@ pub fn run(args: &MapLookupArgs) -> Result<(), String> {
     let first = figures[0].median().unwrap_or_default();
     println!("{} entries, {} random lookups", args.entries, args.lookups);
     println!("{:<24} {:>34} {:>24}", "", "thousand lookups/s", "hash map is so much faster");
-    for ((name, _), figure) in METHODS.iter().zip(&figures) {
+    for ((name, ..), figure) in METHODS.iter().zip(&figures).filter(|(_, figure)| figure.median().is_some()) {
         let ratio = first / figure.median().unwrap_or_default().max(1e-9);
         println!("{name:<24} {figure:>34} {ratio:>24.1}");
+    }
+    if skipped > 0 {
+        println!("{skipped} kinds of map were skipped.");
     }
     Ok(())
 }
@@ -134,12 +196,18 @@ fn key(number: u32) -> String {
 }
 
 impl Maps {
-    fn of(mut pairs: Vec<(String, String)>, scratch: &Scratch) -> io::Result<Self> {
+    fn of(mut pairs: Vec<(String, String)>, scratch: &Scratch, args: &MapLookupArgs) -> io::Result<Self> {
         let hash: Arc<HashMap<_, _>> = Arc::new(pairs.iter().cloned().collect());
         let cdb = Cdb::create(&scratch.path().join("map.cdb"), &pairs)?;
         let sqlite = Sqlite::create(&scratch.path().join("map.sqlite"), &pairs)?;
+        let sqlite_small = Sqlite::create(&scratch.path().join("small.sqlite"), &pairs)?;
+        sqlite_small.limit_cache(64)?;
+        let ldap = match &args.ldap {
+            Some((server, base)) => Some(Ldap::connect(server, base)?),
+            None => Ldap::start(scratch.path(), &pairs)?,
+        };
         pairs.sort_unstable();
         let (local, inet) = (Client::local(&hash)?, Client::inet(&hash)?);
-        Ok(Self { hash, sorted: pairs, cdb, sqlite, local, inet })
+        Ok(Self { hash, sorted: pairs, cdb, sqlite, sqlite_small, ldap, local, inet })
     }
 }

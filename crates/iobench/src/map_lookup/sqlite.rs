@@ -24,6 +24,12 @@ impl Sqlite {
         create().map(Self).map_err(io::Error::other)
     }
 
+    /// Keeps at most so many KiB of pages.
+    pub(super) fn limit_cache(&self, kib: u32) -> io::Result<()> {
+        let limit = format!("PRAGMA cache_size = -{kib}; PRAGMA shrink_memory;");
+        self.0.execute_batch(&limit).map_err(io::Error::other)
+    }
+
     /// The value of `key`.
     pub(super) fn get(&self, key: &str) -> io::Result<Option<String>> {
         let get = || -> Sql<Option<String>> {

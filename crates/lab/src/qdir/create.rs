@@ -1,8 +1,10 @@
 //! `postlab queuedirs --mta postrider`: S0's tests through a real daemon, which queues and cannot deliver.
 
 use super::{
+    baseline::{self, Baseline},
     daemon::{Backend, Home, Spool},
     dirs::QueuedirsArgs,
+    slope::{Series, Slope},
     verdicts,
 };
 use crate::{
@@ -51,7 +53,7 @@ pub(super) struct Run {
 }
 
 /// Measures and prints; Ctrl-C keeps what is done.
-pub(super) fn run(args: &QueuedirsArgs) -> Result<(), String> {
+pub(super) fn run(args: &QueuedirsArgs) -> Result<(Baseline, Vec<Series>), String> {
     let scratch = Scratch::new(&args.directory)?;
     let home = Home::new(args.daemon.binary.as_deref(), scratch.path().join("postrider"))?;
     let cells = cells(args);
@@ -74,6 +76,19 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<(), String> {
     drop(progress);
     println!("{}\n{}", here.disk, home.ask(&["--version"])?.trim());
     print!("{}{}", table(&cells, &runs), verdicts::text(&cells, &runs)?);
+    let version = home.ask(&["--version"])?;
+    let load = format!("{} messages of {} octets by SMTP, {}", args.messages, args.length, version.trim());
+    let mut result = Baseline::new(load, here.clone());
+    let mut all_series = Vec::new();
+    for run in &runs {
+        let (name, points_ms) = (run.cell.text(), run.points_ms());
+        result.push(&name, baseline::Round { rate: run.rate, points_ms: points_ms.clone() });
+        let series = Series { title: format!("{name}, round {}", run.round), points: points_ms };
+        if let Some(slope) = Slope::of(&series.points).filter(|_| args.slope) {
+            println!("{}: {}", series.title, slope.text());
+        }
+        all_series.push(series);
+    }
     println!("Durability: synced before 250. The next hop refuses connections: nothing is delivered.");
     if !scratch.is_stopped() {
         let text = args.peer.create(args.messages, args.rounds.count)?;
@@ -84,7 +99,15 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<(), String> {
         println!("{busy}");
     }
     println!("\n{}", directory.display());
-    Ok(())
+    Ok((result, all_series))
+}
+
+impl Run {
+    /// Milliseconds for each further 500 messages of all senders together.
+    fn points_ms(&self) -> Vec<f64> {
+        let by = f64::from(self.cell.senders) * 1e3 / POINT as f64;
+        self.points_us.iter().map(|us| us / by).collect()
+    }
 }
 
 /// The log has no directories to vary.

@@ -99,11 +99,11 @@ impl Home {
         Ok(Self { binary, path, sockets, left: AtomicU32::new(0), refusing: hop.1, _refusing: hop.0 })
     }
 
-    /// Says where mail waits, and where it goes: by default nowhere.
-    pub(super) fn configure(&self, spool: Spool, hop: Option<&str>) -> Result<String, String> {
+    /// Says where mail waits, and where it goes: by `routes`, all other mail nowhere.
+    pub(super) fn configure(&self, spool: Spool, routes: &str) -> Result<String, String> {
         let port = free_port().map_err(|e| format!("find a port: {e}"))?;
         let endpoint = format!("127.0.0.1:{port}");
-        let (data, hop) = (self.data(), hop.unwrap_or(&self.refusing));
+        let (data, hop) = (self.data(), &self.refusing);
         let backend = match spool.backend {
             Backend::Log => "backend = \"log\"".to_owned(),
             Backend::QueueDirs => format!("backend = \"queue-dirs\"\ndirectories = {}", spool.directories),
@@ -111,7 +111,7 @@ impl Home {
         // The log of deliveries is no part of what is measured; sessions are all from here.
         let text = format!(
             "hostname = \"postrider.test\"\ndata_dir = {data:?}\n\n[[listen]]\naddress = \"{endpoint}\"\ntls = \"off\"\n\n\
-             [[route]]\ndomains = [\"*\"]\nsmarthost = \"{hop}\"\ntls = \"off\"\n\n\
+             {routes}[[route]]\ndomains = [\"*\"]\nsmarthost = \"{hop}\"\ntls = \"off\"\n\n\
              [inbound]\nmax_sessions = 20000\nshutdown_timeout = \"1s\"\n\n[spool]\n{backend}\n\n[log]\nfile = {:?}\n\n\
              [control]\nsocket = {:?}\nsubmit_socket = {:?}\n",
             self.path.join("mail.log"),
@@ -181,7 +181,7 @@ impl Home {
 
     /// Starts it; it listens when this returns.
     pub(super) fn start(&self, spool: Spool) -> Result<Daemon<'_>, String> {
-        let endpoint = self.configure(spool, None)?;
+        let endpoint = self.configure(spool, "")?;
         let mut child = self
             .command(&["serve"])
             .stdout(Stdio::null())

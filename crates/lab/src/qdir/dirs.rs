@@ -1,24 +1,22 @@
 //! `postlab queuedirs`: S0's tests. Does it help senders that work at once to spread a queue over directories,
 //! and does an entry cost more the more there are?
 
-use super::{DaemonArgs, Mta, enqueue, make_directories, peer::PeerArgs};
+use super::{
+    DaemonArgs, Mta,
+    baseline::{self, Baseline},
+    peer::PeerArgs,
+    slope::{self, POINT, Series, Slope},
+    work::{self, Share},
+};
 use crate::{
-    device::Device,
-    disk::Times,
+    device::{Device, Traffic},
     rounds::{Figure, Progress, Rounds},
+    run::machine::Machine,
     scratch::Scratch,
+    stat::Confidence,
 };
-use clap::Args;
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
-use std::{
-    path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
-    thread,
-    time::Instant,
-};
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
 
 /// Measure queue creation with several directories and senders
 ///
@@ -40,12 +38,29 @@ pub(crate) struct QueuedirsArgs {
     pub(super) length: u32,
     /// Do not sync
     #[arg(short = 'S')]
-    no_sync: bool,
-    /// Measure how the cost of an entry grows with the number of entries
+    pub(super) no_sync: bool,
+    /// Measure how the cost of an entry grows with the number of entries, and draw it
     #[arg(long)]
-    slope: bool,
+    pub(super) slope: bool,
+    /// With --slope: write the picture to a file too
+    #[arg(long, value_name = "FILE", requires = "slope")]
+    svg: Option<PathBuf>,
+    /// Queue directories with all files in them, or with 16 subdirectories; several are measured in turn
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "flat", conflicts_with = "mta")]
+    pub(super) layout: Vec<Layout>,
+    /// The number of processes, to which the senders are dealt out; several are measured in turn
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', default_value = "1", conflicts_with = "mta", value_parser = clap::value_parser!(u32).range(1..=100))]
+    processes: Vec<u32>,
+    /// Write the result to a file, to compare with it later
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Compare with a result that -o wrote. The exit code is 1 if a case became slower
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    #[arg(long, hide = true, value_parser = Share::parse)]
+    worker: Option<Share>,
     /// Measure a daemon over SMTP with connections that stay open, instead of files
-    #[arg(long, value_enum, conflicts_with_all = ["no_sync", "slope"])]
+    #[arg(long, value_enum, conflicts_with = "no_sync")]
     mta: Option<Mta>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
@@ -69,176 +84,215 @@ impl QueuedirsArgs {
     }
 }
 
-/// S0 has a point for so many entries.
-const POINT: u32 = 500;
-
-/// A round: milliseconds for each further 500 entries, and each message's time.
-struct Round {
-    points: Vec<f64>,
-    seconds: f64,
-    done: u32,
-    times: Times,
+/// The files of a queue directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Layout {
+    /// In the directory itself
+    Flat,
+    /// In 16 subdirectories
+    Hashed,
 }
 
-/// Measures and prints; Ctrl-C keeps the rows that are done.
-pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
-    if args.mta.is_some() {
-        return super::create::run(args);
+/// The parameters that are varied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Setting {
+    pub(super) senders: u32,
+    pub(super) directories: u32,
+    pub(super) processes: u32,
+    pub(super) is_hashed: bool,
+}
+
+impl Setting {
+    pub(super) fn layout(&self) -> &'static str {
+        if self.is_hashed { "hashed" } else { "flat" }
     }
-    if args.slope && args.messages < 4 * POINT {
-        return Err(format!("--slope needs -m {} or more: a point is {POINT} messages", 4 * POINT));
+
+    fn name(&self) -> String {
+        let Self { senders, directories, processes, .. } = self;
+        format!("{directories} directories, {senders} senders, {}, {processes} processes", self.layout())
     }
+}
+
+/// The figures of a setting, round for round.
+#[derive(Debug, Default)]
+struct Figures {
+    rate: Figure,
+    point: Figure,
+    latency: Figure,
+    writes: Figure,
+    series: Vec<Series>,
+    done: u32,
+}
+
+/// Measures and prints; Ctrl-C keeps the rows that are done. False if a case became slower than the baseline.
+pub(crate) fn run(args: &QueuedirsArgs) -> Result<bool, String> {
+    if let Some(share) = args.worker {
+        return work::worker(args, share).map(|()| true);
+    }
+    if args.slope
+        && let Some(why) = slope::why_none((args.messages / POINT) as usize)
+    {
+        return Err(format!("--slope: {why}"));
+    }
+    // A file that cannot be read must not be noticed after an hour.
+    let old = args.baseline.as_deref().map(Baseline::read).transpose()?;
+    let (result, series) = if args.mta.is_some() { super::create::run(args)? } else { files(args)? };
+    if args.slope {
+        for series in &series {
+            print!("{}", slope::scatter(series));
+        }
+        if let Some(path) = &args.svg {
+            std::fs::write(path, slope::svg(&series))
+                .map_err(|e| format!("write {}: {e}", path.display()))?;
+        }
+    }
+    if let Some(path) = &args.output {
+        result.write(path)?;
+    }
+    let Some(old) = old else { return Ok(true) };
+    let (text, good) = result.against(&old, Confidence::parse("95")?)?;
+    print!("\nA: the baseline; B: this run\n{text}");
+    Ok(good)
+}
+
+impl QueuedirsArgs {
+    fn settings(&self) -> Vec<Setting> {
+        let mut all = Vec::new();
+        for senders in self.senders() {
+            for directories in &self.directories {
+                for layout in &self.layout {
+                    // A process without a sender is none.
+                    for processes in self.processes.iter().filter(|count| **count <= senders) {
+                        all.push(Setting {
+                            senders,
+                            directories: *directories,
+                            processes: *processes,
+                            is_hashed: *layout == Layout::Hashed,
+                        });
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn durability(&self) -> &'static str {
+        if self.no_sync {
+            "not synced"
+        } else {
+            "both files synced (fsync), the directory not, as sendmail has it"
+        }
+    }
+}
+
+/// Measures files that are made here.
+fn files(args: &QueuedirsArgs) -> Result<(Baseline, Vec<Series>), String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
+    let settings = args.settings();
+    if settings.is_empty() {
+        return Err("--processes: each process needs a sender: more of -s, or fewer processes".into());
+    }
     // Queues stay until the end: for a minute ext4 looks at every inode of a file that was removed before it takes
     // another one, so that removing a queue makes the next one slower.
-    let senders = args.senders();
-    let queues = (senders.len() * args.directories.len()) as u64 * u64::from(args.rounds.count);
-    let kept = queues.saturating_mul(args.messages.into());
+    let kept = (settings.len() as u64 * u64::from(args.rounds.count)).saturating_mul(args.messages.into());
     scratch.needs(kept.saturating_mul(super::message_bytes(args.length)))?;
-    let cases: Vec<(u32, u32)> =
-        senders.iter().flat_map(|s| args.directories.iter().map(move |d| (*s, *d))).collect();
-    let progress = Progress::new("enqueue", cases.len() as u64 * u64::from(args.rounds.count));
-    println!("{}", device.text());
-    println!(
-        "{:>7} {:>5} {:>8} {:>32} {:>32} {:>28}",
-        "senders", "dirs", "messages", "messages/s", "ms for 500 entries", "p50 ms of a message"
+    let progress = Progress::new("enqueue", settings.len() as u64 * u64::from(args.rounds.count));
+    let load = format!("{} messages of {} octets, {}", args.messages, args.length, args.durability());
+    let mut result = Baseline::new(load, Machine::here(scratch.path()));
+    let mut all_series = Vec::new();
+    let mut table = format!(
+        "{}\n{:>7} {:>5} {:>6} {:>9} {:>8} {:>32} {:>32} {:>28} {:>26}\n",
+        device.text(),
+        "senders",
+        "dirs",
+        "layout",
+        "processes",
+        "messages",
+        "messages/s",
+        "ms for 500 entries",
+        "p50 ms of a message",
+        "disk writes a message"
     );
-    for (senders, directories) in cases {
-        let (mut rate, mut point, mut latency) = (Figure::new(), Figure::new(), Figure::new());
-        let (mut done, mut slopes) = (0, Vec::new());
-        for number in 0..args.rounds.count {
-            let parent = scratch.path().join(format!("queue-{senders}-{directories}-{number}"));
-            let round = round(args, senders, &make(&parent, directories)?, &scratch)?;
-            if scratch.is_stopped() {
-                break;
-            }
-            done = round.done;
-            rate.push(f64::from(round.done) / round.seconds);
-            if !round.points.is_empty() {
-                point.push(round.points.iter().sum::<f64>() / round.points.len() as f64);
-            }
-            latency.push(round.times.at(0.5).as_secs_f64() * 1e3);
-            slopes.push(Slope::of(&round.points));
-            progress.step();
-        }
-        if done == 0 {
+    for setting in settings {
+        let figures = one(args, setting, &scratch, &device, &mut result, &progress)?;
+        if figures.done == 0 {
             break;
         }
-        println!("{senders:>7} {directories:>5} {done:>8} {rate:>32} {point:>32} {latency:>28}");
-        for slope in slopes.iter().flatten().filter(|_| args.slope) {
-            println!("{:>22} {}", "", slope.text());
+        let Setting { senders, directories, processes, .. } = setting;
+        let Figures { rate, point, latency, writes, series, done } = figures;
+        table += &format!(
+            "{senders:>7} {directories:>5} {:>6} {processes:>9} {done:>8} {rate:>32} {point:>32} {latency:>28} {writes:>26}\n",
+            setting.layout(),
+        );
+        for slope in series.iter().filter(|_| args.slope).filter_map(|s| Slope::of(&s.points)) {
+            table += &format!("{:>22} {}\n", "", slope.text());
         }
+        all_series.extend(series);
     }
-    println!(
-        "{}",
-        if args.no_sync {
-            "Durability: not synced."
-        } else {
-            "Durability: both files synced (fsync), the directory not, as sendmail has it."
+    drop(progress);
+    print!("{table}");
+    println!("Durability: {}.", args.durability());
+    println!("Writes are those of the whole disk until everything is on it.");
+    Ok((result, all_series))
+}
+
+/// All rounds of a setting.
+fn one(
+    args: &QueuedirsArgs,
+    setting: Setting,
+    scratch: &Scratch,
+    device: &Device,
+    result: &mut Baseline,
+    progress: &Progress,
+) -> Result<Figures, String> {
+    let mut figures = Figures::default();
+    for number in 0..args.rounds.count {
+        let parent = scratch.path().join(format!(
+            "queue-{}-{}-{}-{}-{number}",
+            setting.senders,
+            setting.directories,
+            setting.layout(),
+            setting.processes
+        ));
+        make(&parent, setting)?;
+        // What was written before must not count here.
+        sync(scratch.path())?;
+        let before = device.traffic();
+        let round = work::round(args, &parent, setting, scratch)?;
+        if scratch.is_stopped() {
+            break;
         }
-    );
-    Ok(())
+        sync(scratch.path())?;
+        let written = |(before, now): (Traffic, Traffic)| now.since(before).writes as f64;
+        if let Some(writes) = before.zip(device.traffic()).map(written) {
+            figures.writes.push(writes / f64::from(round.done.max(1)));
+        }
+        figures.done = round.done;
+        let rate = f64::from(round.done) / round.seconds.max(1e-9);
+        figures.rate.push(rate);
+        if !round.points.is_empty() {
+            figures.point.push(round.points.iter().sum::<f64>() / round.points.len() as f64);
+        }
+        figures.latency.push(round.times.at(0.5).as_secs_f64() * 1e3);
+        let name = setting.name();
+        result.push(&name, baseline::Round { rate, points_ms: round.points.clone() });
+        figures.series.push(Series { title: format!("{name}, round {}", number + 1), points: round.points });
+        progress.step();
+    }
+    Ok(figures)
+}
+
+fn sync(path: &Path) -> Result<(), String> {
+    std::fs::File::open(path)
+        .and_then(|place| Ok(rustix::fs::syncfs(&place)?))
+        .map_err(|e| format!("sync: {e}"))
 }
 
 /// A new queue.
-fn make(parent: &Path, directories: u32) -> Result<Vec<PathBuf>, String> {
-    std::fs::create_dir(parent).map_err(|e| format!("create {}: {e}", parent.display()))?;
-    make_directories(parent, directories)
-}
-
-fn round(args: &QueuedirsArgs, senders: u32, paths: &[PathBuf], scratch: &Scratch) -> Result<Round, String> {
-    let (next, done) = (AtomicU32::new(0), AtomicU32::new(0));
-    let points = Mutex::new(Vec::new());
-    let begin = Instant::now();
-    let send = || -> std::io::Result<Times> {
-        let mut times = Times::default();
-        loop {
-            let number = next.fetch_add(1, Relaxed);
-            if number >= args.messages || scratch.is_stopped() {
-                return Ok(times);
-            }
-            let begun = Instant::now();
-            enqueue(&paths[number as usize % paths.len()], number, args.length as usize, !args.no_sync)?;
-            times.took(begun.elapsed());
-            if (done.fetch_add(1, Relaxed) + 1).is_multiple_of(POINT)
-                && let Ok(mut points) = points.lock()
-            {
-                points.push(begin.elapsed().as_secs_f64() * 1e3);
-            }
-        }
-    };
-    let mut times = Times::default();
-    let results: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..senders).map(|_| scope.spawn(send)).collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| Err(std::io::Error::other("a sender panicked"))))
-            .collect()
-    });
-    let seconds = begin.elapsed().as_secs_f64();
-    for result in results {
-        times.add(&result.map_err(|e| format!("queue a message: {e}"))?);
+fn make(parent: &Path, setting: Setting) -> Result<(), String> {
+    for path in work::paths(parent, setting.directories, setting.is_hashed) {
+        std::fs::create_dir_all(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
     }
-    let ends = points.into_inner().unwrap_or_default();
-    let begins = std::iter::once(0.0).chain(ends.iter().copied());
-    let points = ends.iter().zip(begins).map(|(end, begin)| end - begin).collect();
-    Ok(Round { points, seconds, done: done.into_inner(), times })
-}
-
-/// The growth of the milliseconds for 500 entries with the points before.
-#[derive(Debug, PartialEq)]
-struct Slope {
-    per_point: f64,
-    margin: f64,
-    points: usize,
-}
-
-impl Slope {
-    /// Least squares, with its 95 % interval.
-    fn of(points: &[f64]) -> Option<Self> {
-        let n = points.len() as f64;
-        if points.len() < 4 {
-            return None;
-        }
-        let (mean_x, mean_y) = ((n - 1.0) / 2.0, points.iter().sum::<f64>() / n);
-        let x = |i: usize| i as f64 - mean_x;
-        let sum_xx: f64 = (0..points.len()).map(|i| x(i).powi(2)).sum();
-        let per_point = points.iter().enumerate().map(|(i, y)| x(i) * (y - mean_y)).sum::<f64>() / sum_xx;
-        let left: f64 = points.iter().enumerate().map(|(i, y)| (y - mean_y - per_point * x(i)).powi(2)).sum();
-        let error = (left / (n - 2.0) / sum_xx).sqrt();
-        let student = StudentsT::new(0.0, 1.0, n - 2.0).ok()?;
-        Some(Self { per_point, margin: student.inverse_cdf(0.975) * error, points: points.len() })
-    }
-
-    fn text(&self) -> String {
-        // From milliseconds for 500 entries to microseconds for one, for each thousand that are there.
-        let scale = 1e3 / f64::from(POINT) * 1000.0 / f64::from(POINT);
-        let (slope, margin) = (self.per_point * scale, self.margin * scale);
-        let verdict = if slope.abs() > margin { "differs from 0" } else { "not different from 0" };
-        format!(
-            "slope {slope:.3} ± {margin:.3} µs an entry for each 1000 there: {verdict} (95 %, N={})",
-            self.points
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slope_is_found_and_noise_is_none() {
-        let rising: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i) + f64::from(i % 2)).collect();
-        let slope = Slope::of(&rising).unwrap();
-        assert!((slope.per_point - 1.0).abs() < 0.05, "{slope:?}");
-        assert!(
-            slope.text().contains("differs from 0 (95 %, N=20)") && !slope.text().contains("not"),
-            "{}",
-            slope.text()
-        );
-        let flat: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i * 7 % 5)).collect();
-        assert!(Slope::of(&flat).unwrap().text().contains("not different from 0"));
-        assert_eq!(Slope::of(&[1.0; 3]), None);
-    }
+    Ok(())
 }

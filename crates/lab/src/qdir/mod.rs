@@ -1,19 +1,27 @@
 //! Queue directories as sendmail has them: a file for the content and one for the envelope of each message.
 //! Their cost is to be compared with the cost of a log.
 
+pub(crate) mod baseline;
 mod create;
 mod daemon;
 pub(crate) mod dirs;
+mod hosts;
 pub(crate) mod order;
 mod passes;
 mod peer;
+mod queue;
+mod runners;
+mod slope;
 mod verdicts;
+mod why;
+mod work;
 
 use clap::{Args, ValueEnum};
 use std::{
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// A daemon that can be started for a measurement.
@@ -38,7 +46,7 @@ struct DaemonArgs {
 
 /// Writes a message as sendmail does (S2's system calls): content and envelope each synced, and the envelope
 /// renamed to its name, which makes the message one.
-fn enqueue(directory: &Path, number: u32, size: usize, syncs: bool) -> io::Result<()> {
+fn enqueue(directory: &Path, number: u32, hosts: u32, size: usize, syncs: bool) -> io::Result<()> {
     let id = format!("{number:08x}");
     let write = |path: &Path, text: &[u8]| -> io::Result<()> {
         let mut file = File::create_new(path)?;
@@ -47,15 +55,16 @@ fn enqueue(directory: &Path, number: u32, size: usize, syncs: bool) -> io::Resul
     };
     write(&directory.join(format!("df{id}")), &vec![b'x'; size])?;
     let temporary = directory.join(format!("tf{id}"));
-    write(&temporary, envelope(number).as_bytes())?;
+    write(&temporary, envelope(number, hosts).as_bytes())?;
     fs::rename(&temporary, directory.join(format!("qf{id}")))
 }
 
 /// The lines of a qf file that a queue run reads: when, how urgent, for whom.
-fn envelope(number: u32) -> String {
-    let host = number.wrapping_mul(2_654_435_761) % 1000;
+fn envelope(number: u32, hosts: u32) -> String {
+    // Not the name's own number, by which some orders sort.
+    let host = hosts::host((number.wrapping_mul(2_246_822_519) >> 8) % hosts);
     format!(
-        "V8\nT{}\nK0\nN0\nP{}\nS<sender@source.test>\nrRFC822; recipient@host{host}.test\nRPFD:<recipient@host{host}.test>\n.\n",
+        "V8\nT{}\nK0\nN0\nP{}\nS<sender@source.test>\nrRFC822; recipient@{host}\nRPFD:<recipient@{host}>\n.\n",
         1_000_000_000 + u64::from(number),
         30_000 + number % 997
     )
@@ -74,4 +83,14 @@ fn make_directories(parent: &Path, count: u32) -> Result<Vec<PathBuf>, String> {
         Ok(path)
     };
     (0..count).map(make).collect()
+}
+
+/// Copies a queue; cp keeps times and owners, which an order may ask for.
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let done = Command::new("cp").arg("-a").arg(from).arg(to).status().map_err(|e| format!("run cp: {e}"))?;
+    if !done.success() {
+        return Err(format!("copy {}: cp ended with {done}", from.display()));
+    }
+    // The copy is not to be written while a queue is gone through.
+    File::open(to).and_then(|place| Ok(rustix::fs::syncfs(&place)?)).map_err(|e| format!("sync: {e}"))
 }

@@ -1,21 +1,31 @@
 //! `postlab queuerun`: S1's phases. What it costs a runner to read a queue directory and put it into an order.
 
-use super::{DaemonArgs, Mta, enqueue, make_directories, peer::PeerArgs};
+use super::{
+    DaemonArgs, Mta, copy, enqueue,
+    hosts::HostArgs,
+    make_directories,
+    peer::PeerArgs,
+    queue::{Order, gather},
+    runners::{self, Run},
+    why::{self, Emptied, Parts},
+};
 use crate::{
     device::Device,
     rounds::{Figure, Progress},
     scratch::Scratch,
 };
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum as _};
 use std::{
-    cmp::Reverse,
     fs, io,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    time::Instant,
+    thread,
 };
 
-/// Measure reading and sorting of a queue in each order
+/// Measure reading and sorting of a queue in each order, and its delivery
+///
+/// The paragraph below the table explains the figures by the measured phases. With --runners the queue is also
+/// delivered: each runner reads, sorts and walks through the whole queue, and keeps a connection while the next
+/// message is for the same host.
 #[derive(Debug, Args)]
 pub(crate) struct QueuerunArgs {
     /// Messages in the queue
@@ -33,9 +43,11 @@ pub(crate) struct QueuerunArgs {
     /// Measure a daemon's `queue run`, instead of files
     #[arg(long, value_enum)]
     mta: Option<Mta>,
-    /// With --mta: also deliver the queue in each order, with this number of connections
-    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', requires = "mta", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Also deliver the queue in each order, with this number of runners; with --mta of connections
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) runners: Vec<u32>,
+    #[command(flatten)]
+    pub(super) hosts: HostArgs,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
     #[command(flatten)]
@@ -43,57 +55,6 @@ pub(crate) struct QueuerunArgs {
     /// A directory on the disk to measure
     #[arg(default_value = ".")]
     pub(super) directory: PathBuf,
-}
-
-/// sendmail's QueueSortOrder, and some of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Order {
-    /// By size and recipients in the file; the default of sendmail
-    Priority,
-    /// By name; opens no file
-    Filename,
-    /// By recipient's host, then priority
-    Host,
-    /// By the modification time of the file
-    Modification,
-    Random,
-    /// By the submission time in the file
-    Time,
-    /// In the order of the directory
-    None,
-    /// By the size of the content
-    Smallest,
-    /// Small messages before bulk; with --mta only
-    Fair,
-    /// By expiry time; with --mta only
-    Deadline,
-}
-
-/// The facts of a message that an order needs.
-#[derive(Debug, Default, Clone, PartialEq)]
-struct Work {
-    name: String,
-    number: u64,
-    host: String,
-}
-
-impl Order {
-    pub(super) fn name(self) -> String {
-        self.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
-    }
-
-    /// Has a file of sendmail's what it asks for?
-    fn is_sendmails(&self) -> bool {
-        !matches!(self, Self::Fair | Self::Deadline)
-    }
-
-    fn opens(self) -> bool {
-        matches!(self, Self::Priority | Self::Host | Self::Time)
-    }
-
-    fn stats(self) -> bool {
-        matches!(self, Self::Modification | Self::Smallest)
-    }
 }
 
 /// Measures and prints; Ctrl-C keeps the rows that are done.
@@ -110,141 +71,175 @@ pub(crate) fn run(args: &QueuerunArgs) -> Result<(), String> {
     if orders.is_empty() {
         return Err("sort files: those orders are --mta's only".into());
     }
-    let progress = Progress::new("queue and run", orders.len() as u64 * u64::from(args.rounds) + 1);
+    let hosts = args.hosts.count(!args.runners.is_empty())?;
+    let each = orders.len() as u64 * u64::from(args.rounds);
+    let progress = Progress::new("queue and run", each * (1 + args.runners.len() as u64) + 1);
     for number in 0..args.messages {
         // Scattered over the names as over the times they come.
-        enqueue(&queue, number.wrapping_mul(2_654_435_761), 100, false).map_err(say)?;
+        enqueue(&queue, number.wrapping_mul(2_654_435_761), hosts, 100, false).map_err(say)?;
         if scratch.is_stopped() {
             return Ok(());
         }
     }
     // What was queued shall not be written while it is read.
     fs::File::open(&queue).and_then(|queue| Ok(rustix::fs::syncfs(&queue)?)).map_err(say)?;
+    thread::sleep(args.hosts.settle);
     progress.step();
-    println!("{}\n{} messages; milliseconds", device.text(), args.messages);
-    println!(
-        "{:<13} {:>30} {:>30} {:>30} {:>8} {:>10}",
-        "order", "queue-read", "queue-sort", "sum", "of first", "µs/message"
-    );
-    let mut figures: Vec<[Figure; 3]> = orders.iter().map(|_| [const { Figure::new() }; 3]).collect();
+    let mut parts: Vec<Parts> = orders.iter().map(|_| Parts::default()).collect();
     // Round for round, so that noise meets all of them.
     for _ in 0..args.rounds {
-        for (order, [read_ms, sort_ms, sum_ms]) in orders.iter().zip(&mut figures) {
+        for (order, parts) in orders.iter().zip(&mut parts) {
             if scratch.is_stopped() {
                 break;
             }
-            if args.cold {
-                fs::write("/proc/sys/vm/drop_caches", "3").map_err(|e| format!("empty the caches: {e}"))?;
-            }
-            let begin = Instant::now();
-            let mut works = read(&queue, *order).map_err(say)?;
-            let read_time = begin.elapsed();
-            sort(&mut works, *order);
-            let sum = begin.elapsed();
+            args.empty_caches()?;
+            let (works, phases) = gather(&queue, *order).map_err(say)?;
             std::hint::black_box(&works);
-            read_ms.push(read_time.as_secs_f64() * 1e3);
-            sort_ms.push((sum - read_time).as_secs_f64() * 1e3);
-            sum_ms.push(sum.as_secs_f64() * 1e3);
+            parts.push(&phases);
             progress.step();
         }
     }
+    let delivered = deliver(args, &queue, &orders, &scratch, &progress)?;
     drop(progress);
-    let first = figures[0][2].median().unwrap_or_default();
-    for (order, [read_ms, sort_ms, sum_ms]) in orders.iter().zip(&figures) {
-        let name = order.name();
-        let median = sum_ms.median().unwrap_or_default();
-        println!(
-            "{name:<13} {read_ms:>30} {sort_ms:>30} {sum_ms:>30} {:>7.1}% {:>10.2}",
-            median / first.max(1e-9) * 100.0,
-            median * 1e3 / f64::from(args.messages)
-        );
+    println!("{}\n{} messages of {hosts} hosts; milliseconds", device.text(), args.messages);
+    print!("{}", reading(&orders, &parts, args.messages));
+    print!("{}", why::files(&orders, &parts, args.messages));
+    println!("{} {}", args.caches(), args.hosts.rest());
+    if !delivered.is_empty() {
+        print!("\n{}", deliveries(&delivered));
+        println!("Each runner reads, sorts and walks through the whole queue. {}", args.hosts.note());
+        print!("{}", why::sooner(&emptied(&delivered))?);
     }
-    println!("{}", if args.cold { "Caches emptied before each round." } else { "Caches warm." });
     Ok(())
 }
 
-/// Reads the facts that the order needs, of each message.
-fn read(queue: &Path, order: Order) -> io::Result<Vec<Work>> {
-    let mut works = Vec::new();
-    for entry in fs::read_dir(queue)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with("qf") {
-            continue;
+impl QueuerunArgs {
+    /// Drops the page cache if that was asked for.
+    fn empty_caches(&self) -> Result<(), String> {
+        if self.cold {
+            fs::write("/proc/sys/vm/drop_caches", "3").map_err(|e| format!("empty the caches: {e}"))?;
         }
-        let mut work = Work { name, ..Work::default() };
-        if order.opens() {
-            work.understand(&fs::read_to_string(entry.path())?, order);
-        } else if order.stats() {
-            let path = if order == Order::Smallest {
-                queue.join(work.name.replacen('q', "d", 1))
-            } else {
-                entry.path()
-            };
-            let meta = fs::metadata(path)?;
-            work.number = if order == Order::Smallest {
-                meta.size()
-            } else {
-                meta.mtime().unsigned_abs() * 1_000_000_000 + meta.mtime_nsec().unsigned_abs()
-            };
-        } else if order == Order::Random {
-            work.number = fastrand::u64(..);
-        }
-        works.push(work);
+        Ok(())
     }
-    Ok(works)
-}
 
-fn sort(works: &mut [Work], order: Order) {
-    match order {
-        Order::None | Order::Fair | Order::Deadline => {}
-        Order::Filename => works.sort_unstable_by(|a, b| a.name.cmp(&b.name)),
-        Order::Host => {
-            works.sort_unstable_by(|a, b| (&a.host, Reverse(a.number)).cmp(&(&b.host, Reverse(b.number))));
-        }
-        _ => works.sort_unstable_by_key(|work| work.number),
+    fn caches(&self) -> &'static str {
+        if self.cold { "Caches emptied before each round (cold)." } else { "Caches warm." }
     }
 }
 
-impl Work {
-    /// Reads the lines of a qf file that matter.
-    fn understand(&mut self, text: &str, order: Order) {
-        let wanted = if order == Order::Time { 'T' } else { 'P' };
-        for line in text.lines() {
-            if let Some(number) = line.strip_prefix(wanted) {
-                self.number = number.parse().unwrap_or_default();
-            } else if order == Order::Host && line.starts_with("RPFD:") {
-                self.host = line.rsplit('@').next().unwrap_or_default().trim_end_matches('>').to_owned();
+fn reading(orders: &[Order], parts: &[Parts], messages: u32) -> String {
+    let mut out = format!(
+        "{:<13} {:>30} {:>30} {:>30} {:>8} {:>10}\n",
+        "order", "queue-read", "queue-sort", "sum", "of first", "µs/message"
+    );
+    let first = parts.first().and_then(|p| p.sum.median()).unwrap_or_default();
+    for (order, parts) in orders.iter().zip(parts) {
+        let Some(median) = parts.sum.median() else { continue };
+        out += &format!(
+            "{:<13} {:>30} {:>30} {:>30} {:>7.1}% {:>10.2}\n",
+            order.name(),
+            parts.read,
+            parts.sort,
+            parts.sum,
+            median / first.max(1e-9) * 100.0,
+            median * 1e3 / f64::from(messages)
+        );
+    }
+    out
+}
+
+/// One delivery of the whole queue.
+struct Delivered {
+    order: Order,
+    runners: u32,
+    run: Run,
+}
+
+/// Delivers a copy of the queue in each order and with each number of runners.
+fn deliver(
+    args: &QueuerunArgs,
+    queue: &Path,
+    orders: &[Order],
+    scratch: &Scratch,
+    progress: &Progress,
+) -> Result<Vec<Delivered>, String> {
+    let mut all = Vec::new();
+    if args.runners.is_empty() {
+        return Ok(all);
+    }
+    let sinks = args.hosts.start()?;
+    let (addresses, live) = (sinks.addresses(), scratch.path().join("live"));
+    for _ in 0..args.rounds {
+        for (runners, order) in args.runners.iter().flat_map(|n| orders.iter().map(move |o| (*n, *o))) {
+            if scratch.is_stopped() {
+                return Ok(all);
             }
+            copy(queue, &live)?;
+            thread::sleep(args.hosts.settle);
+            args.empty_caches()?;
+            let run = runners::run(&live, order, runners, &addresses, scratch)?;
+            if !scratch.is_stopped() {
+                if run.delivered != u64::from(args.messages) {
+                    return Err(format!(
+                        "deliver the queue: {} of {} were delivered",
+                        run.delivered, args.messages
+                    ));
+                }
+                all.push(Delivered { order, runners, run });
+            }
+            fs::remove_dir_all(&live).map_err(|e| format!("empty {}: {e}", live.display()))?;
+            progress.step();
         }
     }
+    let (taken, sent) = (sinks.stop()?, all.iter().map(|one| one.run.delivered).sum::<u64>());
+    if taken.messages != sent {
+        return Err(format!("deliver the queue: {sent} were delivered, the sinks have {}", taken.messages));
+    }
+    Ok(all)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_order_reads_all_and_puts_them_in_its_order() {
-        let directory = tempfile::tempdir().unwrap();
-        for number in [5, 3, 9, 1] {
-            enqueue(directory.path(), number, number as usize, false).unwrap();
-        }
-        for order in Order::value_variants() {
-            let mut works = read(directory.path(), *order).unwrap();
-            sort(&mut works, *order);
-            assert_eq!(works.len(), 4, "{order:?}");
-            let names: Vec<&str> = works.iter().map(|w| &w.name[9..]).collect();
-            match order {
-                Order::Priority | Order::Filename | Order::Time | Order::Smallest => {
-                    assert_eq!(names, ["1", "3", "5", "9"], "{order:?}");
-                }
-                Order::Host => assert!(works.is_sorted_by(|a, b| a.host <= b.host)),
-                Order::Modification | Order::Random => {
-                    assert!(works.is_sorted_by(|a, b| a.number <= b.number));
-                }
-                Order::None | Order::Fair | Order::Deadline => {}
-            }
+/// The runs of each case, in the order of the first round.
+fn cases(all: &[Delivered]) -> Vec<(u32, Order, Vec<Run>)> {
+    let mut cases: Vec<(u32, Order, Vec<Run>)> = Vec::new();
+    for one in all {
+        match cases.iter_mut().find(|case| (case.0, case.1) == (one.runners, one.order)) {
+            Some(case) => case.2.push(one.run),
+            None => cases.push((one.runners, one.order, vec![one.run])),
         }
     }
+    cases
+}
+
+fn emptied(all: &[Delivered]) -> Vec<Emptied> {
+    let ms = |run: &Run| run.last.as_secs_f64() * 1e3;
+    let case = |(runners, order, runs): (u32, Order, Vec<Run>)| Emptied {
+        runners,
+        order: order.name(),
+        ms: runs.iter().map(ms).collect(),
+    };
+    cases(all).into_iter().map(case).collect()
+}
+
+fn deliveries(all: &[Delivered]) -> String {
+    let mut out = format!(
+        "{:>7} {:<13} {:>28} {:>28} {:>26} {:>26} {:>26}\n",
+        "runners", "order", "first delivery ms", "time to empty ms", "lock conflicts", "gone", "connections"
+    );
+    for (runners, order, runs) in cases(all) {
+        let of = |value: &dyn Fn(&Run) -> f64| {
+            let mut figure = Figure::new();
+            runs.iter().for_each(|run| figure.push(value(run)));
+            figure
+        };
+        out += &format!(
+            "{runners:>7} {:<13} {:>28} {:>28} {:>26} {:>26} {:>26}\n",
+            order.name(),
+            of(&|run| run.first.unwrap_or_default().as_secs_f64() * 1e3),
+            of(&|run| run.last.as_secs_f64() * 1e3),
+            of(&|run| run.conflicts as f64),
+            of(&|run| run.gone as f64),
+            of(&|run| run.connections as f64),
+        );
+    }
+    out
 }

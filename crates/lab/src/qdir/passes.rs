@@ -1,20 +1,22 @@
 //! `postlab queuerun --mta postrider`: S1's phases as the daemon's own program goes through its queue.
 
 use super::{
+    copy,
     daemon::{Backend, Home, Spool},
+    hosts::host,
     order::QueuerunArgs,
+    why::{self, Emptied, Reading},
 };
 use crate::{
-    arguments::arguments,
+    arguments::exactly,
     rounds::{Figure, Progress},
     run::{append, begin, machine::Machine, make_directory},
     scratch::Scratch,
-    sink::served::Served,
     source::{Plan, SourceArgs, measure},
     stat::spread::shown,
 };
 use serde::{Deserialize, Serialize};
-use std::{fs::File, path::Path, process::Command, time::Instant};
+use std::{fs::File, thread, time::Instant};
 
 /// `postrider queue run`'s orders.
 const ORDERS: [&str; 10] = [
@@ -43,6 +45,11 @@ struct Phases {
     time_to_first_delivery_us: Option<u64>,
     time_to_empty_us: Option<u64>,
     delivered: u64,
+    #[serde(default)]
+    lock_conflicts: u64,
+    /// Connections that the sinks had.
+    #[serde(default)]
+    connections: u64,
 }
 
 /// One pass, as it is kept.
@@ -76,10 +83,16 @@ pub(super) fn run(args: &QueuerunArgs) -> Result<(), String> {
     for backend in &args.daemon.backend {
         let home = Home::new(args.daemon.binary.as_deref(), scratch.path().join(backend.name()))?;
         let spool = Spool { backend: *backend, directories: 1 };
-        let held = fill(&home, spool, args.messages)?;
+        let held = fill(&home, spool, args)?;
         println!("{}, {}, {held} messages; milliseconds", home.ask(&["--version"])?.trim(), backend.name());
         let passes = rounds(args, &home, spool, &scratch, &file)?;
-        print!("{}", table(&cases(args), &passes));
+        let cases = cases(args);
+        print!("{}{}", table(&cases, &passes), why::daemon(&warm(&cases, &passes)));
+        print!("{}", why::sooner(&emptied(&cases, &passes))?);
+        println!("{}", args.hosts.rest());
+        if !args.runners.is_empty() {
+            println!("{}", args.hosts.note());
+        }
         if scratch.is_stopped() {
             break;
         }
@@ -94,10 +107,26 @@ pub(super) fn run(args: &QueuerunArgs) -> Result<(), String> {
 }
 
 /// Sends mail that stays.
-fn fill(home: &Home, spool: Spool, messages: u32) -> Result<u64, String> {
+fn fill(home: &Home, spool: Spool, args: &QueuerunArgs) -> Result<u64, String> {
+    let (messages, users) = (args.messages, home.path.join("recipients"));
+    let hosts = args.hosts.count(!args.runners.is_empty())?;
+    let list: String = (0..hosts).map(|number| format!("recipient@{}\n", host(number))).collect();
+    std::fs::write(&users, list).map_err(|e| format!("write {}: {e}", users.display()))?;
     let daemon = home.start(spool)?;
-    let words = format!("-d -N -s {FILLERS} -m {messages} -l {LENGTH} {}", daemon.endpoint);
-    let source: SourceArgs = arguments(&[&words])?;
+    let (sessions, count, length) = (FILLERS.to_string(), messages.to_string(), LENGTH.to_string());
+    let words = [
+        "-d",
+        "-s",
+        &sessions,
+        "-m",
+        &count,
+        "-l",
+        &length,
+        "--users",
+        &users.to_string_lossy(),
+        &daemon.endpoint,
+    ];
+    let source: SourceArgs = exactly(words)?;
     let report = measure(&source, &source.setup()?, &Plan::new(source.messages, None, Instant::now()))?;
     let held = daemon.counters()?.messages;
     daemon.stop()?;
@@ -137,7 +166,7 @@ fn rounds(
                 return Ok(passes);
             }
             let phases =
-                if case.runners == 0 { read(home, spool, *case) } else { deliver(home, spool, *case) };
+                if case.runners == 0 { read(home, spool, *case) } else { deliver(args, home, spool, *case) };
             let phases = match phases {
                 // Ctrl-C reaches the programs it starts too.
                 Err(_) if scratch.is_stopped() => return Ok(passes),
@@ -155,84 +184,107 @@ fn rounds(
 
 /// Reads and sorts; the queue stays as it is.
 fn read(home: &Home, spool: Spool, case: Case) -> Result<Phases, String> {
-    home.configure(spool, None)?;
+    home.configure(spool, "")?;
     if case.cold {
         std::fs::write("/proc/sys/vm/drop_caches", "3").map_err(|e| format!("empty the caches: {e}"))?;
     }
     phases(&home.ask(&["queue", "run", "--dry-run", "--json", "--order", case.order])?)
 }
 
-/// Delivers all of it to a sink of our own, and puts back the queue as it was.
-fn deliver(home: &Home, spool: Spool, case: Case) -> Result<Phases, String> {
+/// Delivers all of it to the sinks, and puts back the queue as it was.
+fn deliver(args: &QueuerunArgs, home: &Home, spool: Spool, case: Case) -> Result<Phases, String> {
     let (data, kept) = (home.data(), home.path.join("kept"));
     copy(&data, &kept)?;
-    let sink = Served::start(&arguments(&["-m 20000 127.0.0.1:0"])?)?;
-    home.configure(spool, Some(&sink.address))?;
+    thread::sleep(args.hosts.settle);
+    let sinks = args.hosts.start()?;
+    home.configure(spool, &sinks.routes())?;
     let runners = case.runners.to_string();
     let said = home.ask(&["queue", "run", "--json", "--order", case.order, "--runners", &runners]);
-    let received = sink.sink_state.counts().messages;
-    sink.stop()?;
+    let taken = sinks.stop()?;
     home.empty()?;
     std::fs::rename(&kept, &data).map_err(|e| format!("put back {}: {e}", data.display()))?;
     let phases = phases(&said?)?;
-    if received != phases.messages || phases.delivered != phases.messages {
-        let Phases { messages, delivered, .. } = phases;
+    let (Phases { messages, delivered, .. }, received) = (&phases, taken.messages);
+    if received != *messages || delivered != messages {
         return Err(format!(
-            "run the queue: of {messages} it delivered {delivered}, the sink has {received}"
+            "run the queue: of {messages} it delivered {delivered}, the sinks have {received}"
         ));
     }
-    Ok(phases)
+    Ok(Phases { connections: taken.sessions, ..phases })
 }
 
 fn phases(said: &str) -> Result<Phases, String> {
     serde_json::from_str(said.trim()).map_err(|e| format!("read `{}`: {e}", said.trim()))
 }
 
-/// cp keeps times and owners, which an order may ask for.
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    let done = Command::new("cp").arg("-a").arg(from).arg(to).status().map_err(|e| format!("run cp: {e}"))?;
-    if !done.success() {
-        return Err(format!("copy {}: cp ended with {done}", from.display()));
-    }
-    // The copy is not to be written while a queue is gone through.
-    File::open(to).and_then(|place| Ok(rustix::fs::syncfs(&place)?)).map_err(|e| format!("sync: {e}"))
+/// The figure of a case, in the unit that `value` returns.
+fn figure(passes: &[Pass], case: &Case, value: &dyn Fn(&Phases) -> Option<f64>) -> Figure {
+    let mut figure = Figure::new();
+    let mine = |p: &&Pass| p.order == case.order && p.cold == case.cold && p.runners == case.runners;
+    passes.iter().filter(mine).filter_map(|pass| value(&pass.phases)).for_each(|value| figure.push(value));
+    figure
+}
+
+/// Reading and sorting with a warm cache.
+fn warm(cases: &[Case], passes: &[Pass]) -> Vec<Reading> {
+    let row = |case: &Case| {
+        let mine = passes.iter().filter(|p| p.order == case.order && !p.cold && p.runners == 0);
+        let of = |value: fn(&Phases) -> u64| mine.clone().map(|p| value(&p.phases) as f64 / 1e3).collect();
+        Reading { order: case.order, read_ms: of(|p| p.queue_read_us), sort_ms: of(|p| p.queue_sort_us) }
+    };
+    cases.iter().filter(|case| !case.cold && case.runners == 0).map(row).collect()
+}
+
+/// The times to an empty queue of all cases that deliver.
+fn emptied(cases: &[Case], passes: &[Pass]) -> Vec<Emptied> {
+    let row = |case: &Case| {
+        let mine = |p: &&Pass| p.order == case.order && p.runners == case.runners;
+        let ms = |pass: &Pass| Some(pass.phases.time_to_empty_us? as f64 / 1e3);
+        let ms = passes.iter().filter(mine).filter_map(ms).collect();
+        Emptied { runners: case.runners, order: case.order.to_owned(), ms }
+    };
+    cases.iter().filter(|case| case.runners > 0).map(row).collect()
 }
 
 fn table(cases: &[Case], passes: &[Pass]) -> String {
+    let delivers = cases.iter().any(|case| case.runners > 0);
     let mut out = format!(
-        "{:<13} {:>6} {:>8} {:>26} {:>26} {:>26} {:>10} {:>26} {:>26}\n",
-        "order",
-        "caches",
-        "runners",
-        "queue-read",
-        "queue-sort",
-        "sum",
-        "µs/message",
-        "first delivery",
-        "empty"
+        "{:<13} {:>6} {:>8} {:>26} {:>26} {:>26} {:>10}",
+        "order", "caches", "runners", "queue-read", "queue-sort", "sum", "µs/message",
     );
+    if delivers {
+        out += &format!(
+            " {:>26} {:>26} {:>20} {:>24}",
+            "first delivery", "empty", "lock conflicts", "connections"
+        );
+    }
+    out.push('\n');
     for case in cases {
-        let of = |value: &dyn Fn(&Phases) -> Option<u64>| {
-            let mut figure = Figure::new();
-            let mine = |p: &&Pass| p.order == case.order && p.cold == case.cold && p.runners == case.runners;
-            let values = passes.iter().filter(mine).filter_map(|pass| value(&pass.phases));
-            values.for_each(|us| figure.push(us as f64 / 1e3));
-            figure
-        };
-        let sum = of(&|p| Some(p.sum_us));
+        let of = |value: &dyn Fn(&Phases) -> Option<f64>| figure(passes, case, value);
+        let ms = |value: fn(&Phases) -> Option<u64>| of(&|p| Some(value(p)? as f64 / 1e3));
+        let sum = ms(|p| Some(p.sum_us));
         let Some(median) = sum.median() else { continue };
         let count = passes.first().map_or(1, |pass| pass.phases.messages.max(1));
         out += &format!(
-            "{:<13} {:>6} {:>8} {:>26} {:>26} {sum:>26} {:>10} {:>26} {:>26}\n",
+            "{:<13} {:>6} {:>8} {:>26} {:>26} {sum:>26} {:>10}",
             case.order,
             if case.cold { "cold" } else { "warm" },
             if case.runners == 0 { "-".to_owned() } else { case.runners.to_string() },
-            of(&|p| Some(p.queue_read_us)),
-            of(&|p| Some(p.queue_sort_us)),
+            ms(|p| Some(p.queue_read_us)),
+            ms(|p| Some(p.queue_sort_us)),
             shown(median * 1e3 / count as f64),
-            of(&|p| p.time_to_first_delivery_us),
-            of(&|p| p.time_to_empty_us),
         );
+        if delivers {
+            let counted = |value: fn(&Phases) -> u64| of(&|p| p.time_to_empty_us.map(|_| value(p) as f64));
+            out += &format!(
+                " {:>26} {:>26} {:>20} {:>24}",
+                ms(|p| p.time_to_first_delivery_us),
+                ms(|p| p.time_to_empty_us),
+                counted(|p| p.lock_conflicts),
+                counted(|p| p.connections),
+            );
+        }
+        out.push('\n');
     }
     out
 }

@@ -60,7 +60,7 @@ fn references(cells: &[Cell], i: usize) -> impl Iterator<Item = &Cell> {
 
 impl Cell {
     /// For people.
-    fn text(self) -> String {
+    pub(super) fn text(self) -> String {
         match self.spool.backend {
             Backend::Log => format!("log, {} senders", self.senders),
             Backend::QueueDirs => {

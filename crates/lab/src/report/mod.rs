@@ -1,6 +1,6 @@
 //! `postlab report`: result directories on one HTML page that needs nothing else, not even a network.
 
-mod svg;
+pub(crate) mod svg;
 pub(crate) mod tracks;
 
 use crate::{

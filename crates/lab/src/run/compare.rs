@@ -15,7 +15,9 @@ use crate::stat::{
 use clap::Args;
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// Compare two result directories: before and after, or one MTA and another
+/// Compare two results: before and after, or one MTA and another
+///
+/// Results are directories of `run`, or files of `queuedirs -o`.
 ///
 /// The exit code is 1 if a case became slower: by any proven difference, or with --max-slower if all of the interval lies beyond
 /// the limit. With --gate it is 1 too if it cannot be told of a case, that is if it was not compared, or if its interval reaches
@@ -73,6 +75,9 @@ enum Outcome {
 
 /// Compares and prints; false if a case became slower.
 pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
+    if args.a.is_file() && args.b.is_file() {
+        return crate::qdir::baseline::compare(&args.a, &args.b, args.confidence);
+    }
     let [a, b] = [&args.a, &args.b]
         .map(|directory| read(directory).map(|(scenario, machine, runs)| Side { scenario, machine, runs }));
     let (a, b) = (a?, b?);

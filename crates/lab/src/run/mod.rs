@@ -2,6 +2,7 @@
 //!
 //! Every run is appended to `runs.jsonl` at once, so that Ctrl-C keeps what was measured.
 
+mod cliffs;
 pub(crate) mod compare;
 pub(crate) mod detect;
 pub(crate) mod machine;
@@ -85,6 +86,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     if !runs.is_empty() {
         print!("\n{}", table::text(&scenario, &runs));
     }
+    let cliffs = cliffs::text(&scenario, &runs);
+    if !cliffs.is_empty() {
+        print!("{cliffs}");
+        let path = directory.join("cliffs.txt");
+        fs::write(&path, &cliffs).map_err(|e| format!("write {}: {e}", path.display()))?;
+    }
     for server in &servers {
         println!("MTA: {}", server.text());
     }
@@ -130,13 +137,13 @@ fn rounds(
         Experiment::Ceiling => &[Kind::Ceiling],
         Experiment::Relay => &[Kind::Ceiling, Kind::Relay],
     };
-    let variants = scenario.variants();
+    let mut variants = scenario.variants();
     let total = scenario.repeats as usize * scenario.load.sessions.len() * kinds.len() * variants.len();
     let progress = Progress::new("runs", total as u64);
     for round in 1..=scenario.repeats {
         let raw_tcp = if scenario.raw_tcp { Some(raw_tcp::measure()?) } else { None };
         for sessions in &scenario.load.sessions {
-            for variant in &variants {
+            for variant in variants.clone() {
                 for kind in kinds {
                     if stop.load(Relaxed) {
                         return Ok(());
@@ -148,14 +155,22 @@ fn rounds(
                     let case = Case {
                         scenario,
                         directory: parent,
-                        variant,
+                        variant: &variant,
                         kind: *kind,
                         round,
                         sessions: *sessions,
                         raw_tcp_mb_per_second: raw_tcp,
                         progress: &progress,
                     };
-                    let run = runner::run(&case, stop)?;
+                    let run = match runner::run(&case, stop) {
+                        Err(why) if why.starts_with(runner::NOT_AVAILABLE) => {
+                            eprintln!("postlab: {} is left out: {why}", variant.name);
+                            variants.retain(|other| other.name != variant.name);
+                            runs.retain(|run| run.variant != variant.name);
+                            break;
+                        }
+                        run => run?,
+                    };
                     // What was cut short is no measurement.
                     if stop.load(Relaxed) {
                         return Ok(());

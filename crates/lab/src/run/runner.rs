@@ -261,6 +261,11 @@ fn drain(sink: &Served, wanted: u64, idle_timeout: Duration, stop: &AtomicBool) 
     }
 }
 
+/// EX_UNAVAILABLE of sysexits.h: the machine has not what a variant needs.
+const UNAVAILABLE: i32 = 69;
+/// The begin of the message about such a variant.
+pub(crate) const NOT_AVAILABLE: &str = "NOT AVAILABLE";
+
 /// Runs a command of the scenario to its end.
 fn shell(case: &Case<'_>, command: Option<&str>, sink: &str) -> Result<(), String> {
     let Some(command) = command else { return Ok(()) };
@@ -276,7 +281,11 @@ fn shell(case: &Case<'_>, command: Option<&str>, sink: &str) -> Result<(), Strin
     // Ctrl-C ends the run, which then stops the MTA as the scenario says; neither is to die of it.
     shell.process_group(0);
     let status = shell.status().map_err(|e| format!("run `{command}`: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("run `{command}`: it ended with {status}")) }
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(UNAVAILABLE) => Err(format!("{NOT_AVAILABLE}: `{command}` says so")),
+        _ => Err(format!("run `{command}`: it ended with {status}")),
+    }
 }
 
 /// Until somebody listens there. Only a refusal is worth waiting for.

@@ -19,10 +19,14 @@ tracepoint:raw_syscalls:sys_exit /@since[tid]/ {
   @count[args->id] = count();
   @ns[args->id] = sum(nsecs - @since[tid]);
   if (args->ret < 0) { @errors[args->id] = count(); }
+  HISTOGRAM
   delete(@since[tid]);
 }
 tracepoint:sched:sched_process_fork /@watched[pid]/ { @watched[args->child_pid] = 1; }
 ";
+
+/// Its buckets are powers of two too.
+const HISTOGRAM: &str = "@hist[args->id] = hist(nsecs - @since[tid]);";
 
 /// Names by number, as this machine's kernel has them.
 #[cfg(target_arch = "x86_64")]
@@ -34,7 +38,7 @@ const NAMES: &str = include_str!("aarch64.txt");
 pub(super) fn works() -> bool {
     let found =
         Command::new("bpftrace").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    geteuid().is_root() && found.is_ok_and(|status| status.success()) && Bpf::attach(&[]).is_ok()
+    geteuid().is_root() && found.is_ok_and(|status| status.success()) && Bpf::attach(&[], false).is_ok()
 }
 
 /// One that watches.
@@ -44,11 +48,12 @@ pub(super) struct Bpf {
 }
 
 impl Bpf {
-    pub(super) fn attach(pids: &[u32]) -> Result<Self, String> {
+    pub(super) fn attach(pids: &[u32], histogram: bool) -> Result<Self, String> {
         let name = format!("postlab-bpftrace-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let output = std::env::temp_dir().join(name);
         let watched: String = pids.iter().map(|pid| format!("@watched[{pid}] = 1; ")).collect();
         let program = format!("BEGIN {{ {watched}printf(\"ready\"); }}{PROBES}");
+        let program = program.replace("HISTOGRAM", if histogram { HISTOGRAM } else { "" });
         let into = File::create(&output).map_err(|e| format!("write {}: {e}", output.display()))?;
         let mut command = Command::new("bpftrace");
         command.args(["-f", "json", "-e", &program]).stdin(Stdio::null()).stdout(into).stderr(Stdio::null());
@@ -91,7 +96,11 @@ impl Drop for Bpf {
 }
 
 /// A command of ours from its start: a shell stops itself, is watched, and becomes the command.
-pub(super) fn traced(command: &[String], stop: &AtomicBool) -> Result<(Table, bool), String> {
+pub(super) fn traced(
+    command: &[String],
+    histogram: bool,
+    stop: &AtomicBool,
+) -> Result<(Table, bool), String> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(command);
     let mut child = shell.spawn().map_err(|e| format!("run /bin/sh: {e}"))?;
@@ -99,7 +108,7 @@ pub(super) fn traced(command: &[String], stop: &AtomicBool) -> Result<(Table, bo
     while state(child.id()) != Some('T') && begin.elapsed() < ATTACH {
         thread::sleep(TICK / 10);
     }
-    let watching = Bpf::attach(&[child.id()]);
+    let watching = Bpf::attach(&[child.id()], histogram);
     // Whether it is watched or not: it must not stay stopped.
     if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
         kill_process(pid, Signal::CONT).map_err(|e| format!("run the command: {e}"))?;
@@ -130,6 +139,14 @@ fn parse(text: &str) -> Table {
     for (number, errors) in of("@errors") {
         table.entry(name(number)).or_default().errors = errors;
     }
+    for (number, buckets) in maps.iter().filter_map(|value| value["data"]["@hist"].as_object()).flatten() {
+        let histogram = &mut table.entry(name(number)).or_default().histogram;
+        for bucket in buckets.as_array().into_iter().flatten() {
+            // The first bucket has no lower bound.
+            let least = bucket["min"].as_u64().unwrap_or_default();
+            histogram.add(least, bucket["count"].as_u64().unwrap_or_default());
+        }
+    }
     table
 }
 
@@ -147,9 +164,12 @@ mod tests {
         let text = "{\"type\": \"attached_probes\", \"data\": {\"probes\": 4}}\n{\"type\": \"printf\", \"data\": \"ready\"}\n\n\
                     {\"type\": \"map\", \"data\": {\"@count\": {\"99999\": 2, \"0\": 3}}}\n\
                     {\"type\": \"map\", \"data\": {\"@ns\": {\"99999\": 8462}}}\n\
-                    {\"type\": \"map\", \"data\": {\"@errors\": {\"99999\": 1}}}\n";
+                    {\"type\": \"map\", \"data\": {\"@errors\": {\"99999\": 1}}}\n\
+                    {\"type\": \"hist\", \"data\": {\"@hist\": {\"0\": [{\"min\": 512, \"max\": 1023, \"count\": 2}, {\"min\": 1024, \"max\": 2047, \"count\": 1}]}}}\n";
         let table = parse(text);
-        assert_eq!(table["syscall_99999"], Row { count: 2, errors: 1, seconds: 8.462e-6 });
+        assert_eq!(table["syscall_99999"], Row { count: 2, errors: 1, seconds: 8.462e-6, ..Row::default() });
         assert_eq!(table[&name("0")].count, 3);
+        let buckets: Vec<_> = table[&name("0")].histogram.buckets().map(|(from, _, n)| (from, n)).collect();
+        assert_eq!(buckets, [(0.512, 2), (1.024, 1)]);
     }
 }

@@ -5,10 +5,12 @@
 //! what it watches, so that its times are to be compared with each other only.
 
 mod bpf;
+mod histogram;
 mod strace;
 
 use crate::{signals, usage::members};
 use clap::{Args, ValueEnum};
+use histogram::Histogram;
 use std::{
     collections::BTreeMap,
     io::Write as _,
@@ -44,6 +46,10 @@ pub(crate) struct SyscallsArgs {
     /// The tracer [default: bpftrace where it works]
     #[arg(long, value_enum)]
     with: Option<Counter>,
+    /// Show how long the calls took: a histogram of each system call, p50 and p99. With strace each call is written
+    /// down, which slows it further
+    #[arg(long)]
+    histogram: bool,
     /// Print CSV
     #[arg(long)]
     csv: bool,
@@ -65,18 +71,18 @@ impl Counter {
         wish.unwrap_or_else(|| if bpf::works() { Self::Bpftrace } else { Self::Strace })
     }
 
-    fn attach(self, pids: &[u32]) -> Result<Box<dyn Tracer>, String> {
+    fn attach(self, pids: &[u32], histogram: bool) -> Result<Box<dyn Tracer>, String> {
         match self {
-            Self::Bpftrace => Ok(Box::new(bpf::Bpf::attach(pids)?)),
-            Self::Strace => Ok(Box::new(strace::Strace::attach(pids)?)),
+            Self::Bpftrace => Ok(Box::new(bpf::Bpf::attach(pids, histogram)?)),
+            Self::Strace => Ok(Box::new(strace::Strace::attach(pids, histogram)?)),
         }
     }
 
     /// A command of ours from its start, and whether it went well.
-    fn traced(self, command: &[String], stop: &AtomicBool) -> Result<(Table, bool), String> {
+    fn traced(self, command: &[String], histogram: bool, stop: &AtomicBool) -> Result<(Table, bool), String> {
         match self {
-            Self::Bpftrace => bpf::traced(command, stop),
-            Self::Strace => strace::traced(command, stop),
+            Self::Bpftrace => bpf::traced(command, histogram, stop),
+            Self::Strace => strace::traced(command, histogram, stop),
         }
     }
 
@@ -100,6 +106,8 @@ struct Row {
     count: u64,
     errors: u64,
     seconds: f64,
+    /// Empty unless it was asked for.
+    histogram: Histogram,
 }
 
 /// By name.
@@ -131,16 +139,16 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
     }
     let failed = |e: std::io::Error| format!("run {program}: {e}");
     let good = if pids.is_empty() {
-        let (table, good) = counter.traced(&args.command, &stop)?;
+        let (table, good) = counter.traced(&args.command, args.histogram, &stop)?;
         phases.push(("command", table));
         good
     } else {
-        let tracer = counter.attach(&pids)?;
+        let tracer = counter.attach(&pids, args.histogram)?;
         let child = Command::new(program).args(arguments).spawn();
         let status = child.and_then(|mut child| signals::wait(&mut child, &stop));
         phases.push(("command", tracer.detach()?));
         if let Some(time) = args.then.filter(|_| !stop.load(Relaxed)) {
-            let tracer = counter.attach(&pids)?;
+            let tracer = counter.attach(&pids, args.histogram)?;
             let end = Instant::now() + time;
             while Instant::now() < end && !stop.load(Relaxed) {
                 thread::sleep(TICK);
@@ -149,7 +157,12 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
         }
         status.map_err(failed)?.success()
     };
-    print!("{}", if args.csv { csv(&phases) } else { text(&phases, args.messages) + counter.note() });
+    let shown = match (args.csv, args.histogram) {
+        (true, false) => csv(&phases),
+        (true, true) => csv_histograms(&phases),
+        (false, _) => text(&phases, args.messages) + &histograms(&phases) + counter.note(),
+    };
+    print!("{shown}");
     Ok(good)
 }
 
@@ -183,6 +196,39 @@ fn csv(phases: &[(&str, Table)]) -> String {
     out
 }
 
+/// A line for each bucket.
+fn csv_histograms(phases: &[(&str, Table)]) -> String {
+    let mut out = "phase,syscall,from us,to us,count\n".to_owned();
+    for (phase, table) in phases {
+        for (name, row) in table {
+            for (from, to, count) in row.histogram.buckets() {
+                out += &format!("{phase},{name},{from:.3},{to:.3},{count}\n");
+            }
+        }
+    }
+    out
+}
+
+/// The rows of a table, the dearest first.
+fn dearest(table: &Table) -> Vec<(&String, &Row)> {
+    let mut rows: Vec<_> = table.iter().collect();
+    rows.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds));
+    rows
+}
+
+/// The histograms of each phase, the dearest call first.
+fn histograms(phases: &[(&str, Table)]) -> String {
+    let mut out = String::new();
+    for (phase, table) in phases {
+        for (name, row) in dearest(table).into_iter().filter(|(_, row)| !row.histogram.is_empty()) {
+            let [p50, p99] = [0.5, 0.99].map(|share| histogram::time(row.histogram.at(share)));
+            out += &format!("\n{phase}, {name}: {} calls, p50 {p50}, p99 {p99}\n", row.count);
+            out += &row.histogram.text();
+        }
+    }
+    out
+}
+
 /// For people: the dearest first.
 fn text(phases: &[(&str, Table)], messages: Option<u64>) -> String {
     let mut out = Vec::new();
@@ -193,9 +239,7 @@ fn text(phases: &[(&str, Table)], messages: Option<u64>) -> String {
             "{phase}: one run\n{:<20} {:>10} {:>12} {:>12} {:>8} {:>12}",
             "syscall", "count", "total ms", "average µs", "errors", "a message"
         );
-        let mut rows: Vec<_> = table.iter().collect();
-        rows.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds));
-        for (name, row) in rows {
+        for (name, row) in dearest(table) {
             let each = messages.map_or(String::new(), |n| format!("{:.3}", row.count as f64 / n as f64));
             let _ = writeln!(
                 out,
@@ -226,7 +270,7 @@ mod tests {
                     75.10    0.000120        30           fsync\n24.90    0.000040         2         1 openat\n\
                     ------ ----------- --------- --------- -------\n100.00    0.000160        32         1 total\n";
         let table = strace::parse(text);
-        assert_eq!(table["fsync"], Row { count: 30, errors: 0, seconds: 0.00012 });
+        assert_eq!(table["fsync"], Row { count: 30, seconds: 0.00012, ..Row::default() });
         assert_eq!((table["openat"].errors, table.len()), (1, 2));
         let phases = [("command", table)];
         assert!(csv(&phases).contains("command,fsync,30,120,4.00,0\n"));

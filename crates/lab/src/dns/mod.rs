@@ -1,0 +1,149 @@
+//! `postlab dns-packets`: Motonori's question. A DNS server that gives every domain a mail exchanger, and counts what
+//! a mail server asks it while a command runs.
+
+mod packet;
+
+use crate::signals;
+use clap::Args;
+use packet::{Kind, Question};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    os::unix::process::CommandExt as _,
+    process::{Command, ExitStatus},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Count the DNS packets of a mail server for each delivery
+///
+/// Answers over UDP: each domain has the mail exchanger mx.DOMAIN, each name the address of --answer. COMMAND finds the
+/// server's address in $DNS_SERVER, its host in $DNS_HOST and its port in $DNS_PORT.
+#[derive(Debug, Args)]
+pub(crate) struct DnsArgs {
+    /// The address to listen on; port 0 is a free one, and /etc/resolv.conf can name port 53 only
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The IPv4 address of each name
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    answer: Ipv4Addr,
+    /// Seconds for which an answer is valid
+    #[arg(long, value_name = "SECONDS", default_value = "3600")]
+    ttl: u32,
+    /// Show the count for one of so many messages too
+    #[arg(short = 'm', long = "messages", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    messages: Option<u64>,
+    /// Run COMMAND where /etc/resolv.conf names this server only, for servers that know no other way; needs root
+    #[arg(long)]
+    resolv_conf: bool,
+    /// The command that starts a mail server, sends mail through it and stops it
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Counts of questions by type, and of distinct ones.
+type Counts = BTreeMap<&'static str, (u64, BTreeMap<String, u64>)>;
+
+/// Between two looks at whether the command has ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Serves and counts; false if the command failed.
+pub(crate) fn run(args: &DnsArgs) -> Result<bool, String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    signals::on_end({
+        let stop = stop.clone();
+        move || stop.store(true, Relaxed)
+    })?;
+    let socket = UdpSocket::bind(args.listen).map_err(|e| format!("listen on {}: {e}", args.listen))?;
+    let address = socket.local_addr().map_err(|e| format!("name the socket: {e}"))?;
+    if args.resolv_conf && address.port() != 53 {
+        return Err(
+            "--resolv-conf: /etc/resolv.conf names no port: --listen 127.0.0.53:53, for example".into()
+        );
+    }
+    socket.set_read_timeout(Some(LOOK)).map_err(|e| format!("listen: {e}"))?;
+    let (counts, is_over) = (Mutex::new(Counts::new()), AtomicBool::new(false));
+    let status = thread::scope(|scope| {
+        let server = scope.spawn(|| serve(args, &socket, &counts, &is_over));
+        let status = command(args, address, &stop);
+        is_over.store(true, Relaxed);
+        let served = server.join().unwrap_or_else(|_| Err("the DNS server panicked".into()));
+        served.and(status)
+    })?;
+    let counts = counts.into_inner().unwrap_or_default();
+    print!("{}", text(&counts, args.messages));
+    Ok(status.success())
+}
+
+fn command(args: &DnsArgs, server: SocketAddr, stop: &AtomicBool) -> Result<ExitStatus, String> {
+    let (program, arguments) = args.command.split_first().ok_or("no command")?;
+    let mut command = Command::new(program);
+    if args.resolv_conf {
+        // A mount of its own, which goes with the processes.
+        let script = "f=$(mktemp) && echo \"nameserver $DNS_HOST\" >$f && mount --bind $f /etc/resolv.conf && rm $f && exec \"$@\"";
+        command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh", program]);
+    }
+    command.args(arguments).env("DNS_SERVER", server.to_string());
+    command.env("DNS_HOST", server.ip().to_string()).env("DNS_PORT", server.port().to_string());
+    command.process_group(0);
+    let mut child = command.spawn().map_err(|e| format!("run {program}: {e}"))?;
+    signals::wait(&mut child, stop).map_err(|e| format!("wait for {program}: {e}"))
+}
+
+fn serve(
+    args: &DnsArgs,
+    socket: &UdpSocket,
+    counts: &Mutex<Counts>,
+    is_over: &AtomicBool,
+) -> Result<(), String> {
+    let mut buffer = [0; 4096];
+    while !is_over.load(Relaxed) {
+        // A time-out is a look at whether it is over; an error of another packet is that of its sender.
+        let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
+        let Some(question) = Question::parse(&buffer[..length]) else { continue };
+        if let Ok(mut counts) = counts.lock() {
+            let entry = counts.entry(question.kind.name()).or_default();
+            entry.0 += 1;
+            *entry.1.entry(question.name.clone()).or_default() += 1;
+        }
+        let answer = question.answer(args.answer, args.ttl);
+        // A client that has gone gets no answer.
+        let _ = socket.send_to(&answer, from);
+    }
+    Ok(())
+}
+
+fn text(counts: &Counts, messages: Option<u64>) -> String {
+    let mut out = format!("{:<8} {:>10} {:>14} {:>12}\n", "type", "queries", "distinct names", "a message");
+    let all: u64 = counts.values().map(|(count, _)| count).sum();
+    let each = |count: u64| messages.map_or(String::new(), |n| format!("{:.3}", count as f64 / n as f64));
+    for kind in Kind::ALL {
+        let Some((count, names)) = counts.get(kind.name()) else { continue };
+        out += &format!("{:<8} {count:>10} {:>14} {:>12}\n", kind.name(), names.len(), each(*count));
+    }
+    out += &format!("{:<8} {all:>10} {:>14} {:>12}\n", "all", "", each(all));
+    let packets = all * 2;
+    out + &format!("{packets} packets: each query has an answer.\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_counted_by_type_and_for_a_message() {
+        let names = |names: &[(&str, u64)]| names.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect();
+        let counts = Counts::from([
+            ("MX", (6, names(&[("a.test", 4), ("b.test", 2)]))),
+            ("A", (2, names(&[("mx.a.test", 2)]))),
+        ]);
+        let text = text(&counts, Some(4));
+        assert!(text.contains("MX                6              2        1.500\n"), "{text}");
+        assert!(text.contains("all               8                       2.000\n16 packets"), "{text}");
+    }
+}

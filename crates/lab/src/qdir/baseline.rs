@@ -1,0 +1,225 @@
+//! Results of `postlab queuedirs` as a file, and the comparison of two of them.
+
+use crate::{
+    run::machine::Machine,
+    stat::{
+        Confidence, Sample, Verdict,
+        spread::{Spread, shown},
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::{fs, path::Path};
+
+/// The measurements of a run of `queuedirs`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Baseline {
+    /// The command that measured; another kind of file has another one.
+    pub(super) command: String,
+    /// What was measured: message count and size, durability, version.
+    pub(super) load: String,
+    pub(super) machine: Machine,
+    pub(super) cases: Vec<Case>,
+}
+
+/// The rounds of one setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) rounds: Vec<Round>,
+}
+
+/// One round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Round {
+    /// Messages a second of all senders.
+    pub(super) rate: f64,
+    /// Milliseconds for each further 500 entries.
+    pub(super) points_ms: Vec<f64>,
+}
+
+const COMMAND: &str = "queuedirs";
+/// Repeats that lie further apart than this share of their median are compared with nothing.
+const SPREAD_SHARE: f64 = 0.5;
+
+/// The result of a comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Outcome {
+    /// In percent of the reference.
+    Differs {
+        percent: f64,
+        margin: f64,
+    },
+    Same,
+    /// The reason why nothing can be said.
+    Undecided(String),
+}
+
+impl Baseline {
+    pub(super) fn new(load: String, machine: Machine) -> Self {
+        Self { command: COMMAND.into(), load, machine, cases: Vec::new() }
+    }
+
+    /// Adds a round to its case.
+    pub(super) fn push(&mut self, name: &str, round: Round) {
+        match self.cases.iter_mut().find(|case| case.name == name) {
+            Some(case) => case.rounds.push(round),
+            None => self.cases.push(Case { name: name.to_owned(), rounds: vec![round] }),
+        }
+    }
+
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+        let read: Self = serde_json::from_str(&text)
+            .map_err(|e| format!("read {}: {e}; it is not written by `queuedirs -o`", path.display()))?;
+        if read.command != COMMAND {
+            return Err(format!(
+                "read {}: it is a result of `{}`, not of `{COMMAND}`",
+                path.display(),
+                read.command
+            ));
+        }
+        Ok(read)
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(self).map_err(|e| format!("write JSON: {e}"))?;
+        fs::write(path, text + "\n").map_err(|e| format!("write {}: {e}", path.display()))
+    }
+
+    /// Compares with an older result: a table, and false if a case became slower.
+    pub(super) fn against(&self, old: &Self, confidence: Confidence) -> Result<(String, bool), String> {
+        let mut out = String::new();
+        for difference in old.machine.differences(&self.machine) {
+            out += &format!("Not the same: {difference}\n");
+        }
+        if old.load != self.load {
+            out += &format!("Not the same: the load: {} and {}\n", old.load, self.load);
+        }
+        let pairs: Vec<(&Case, &Case)> = old
+            .cases
+            .iter()
+            .filter_map(|a| Some((a, self.cases.iter().find(|b| b.name == a.name)?)))
+            .collect();
+        if pairs.is_empty() {
+            return Err("the two have no case in common".into());
+        }
+        out += &format!("{:<40} {:>32} {:>32}  messages a second\n", "", "A", "B");
+        let mut good = true;
+        for (a, b) in pairs {
+            let outcome = judge(a, b, confidence);
+            good &= !matches!(outcome, Outcome::Differs { percent, .. } if percent < 0.0);
+            out += &format!("{:<40} {:>32} {:>32}  {}\n", a.name, a.text(), b.text(), outcome.text());
+        }
+        Ok((out, good))
+    }
+}
+
+/// Compares two files and prints; false if a case became slower.
+pub(crate) fn compare(a: &Path, b: &Path, confidence: Confidence) -> Result<bool, String> {
+    let (text, good) = Baseline::read(b)?.against(&Baseline::read(a)?, confidence)?;
+    print!("{text}");
+    Ok(good)
+}
+
+impl Case {
+    fn rates(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.rate).collect()
+    }
+
+    fn text(&self) -> String {
+        let rates = self.rates();
+        Spread::of(rates.iter().copied()).map(|s| s.text_of(rates.len())).unwrap_or_default()
+    }
+
+    /// Returns the round that disagrees with the others, if they lie too far apart.
+    fn disagreement(&self) -> Option<String> {
+        let spread = Spread::of(self.rates())?;
+        if spread.max - spread.min <= spread.median * SPREAD_SHARE {
+            return None;
+        }
+        let off = |rate: &f64| (rate - spread.median).abs();
+        let rates = self.rates();
+        let (i, rate) = rates.iter().enumerate().max_by(|a, b| off(a.1).total_cmp(&off(b.1)))?;
+        let (rate, median) = (shown(*rate), shown(spread.median));
+        Some(format!("REPEATS DISAGREE: round {} has {rate}, the median is {median}", i + 1))
+    }
+}
+
+fn judge(a: &Case, b: &Case, confidence: Confidence) -> Outcome {
+    for (side, case) in [("A", a), ("B", b)] {
+        if let Some(problem) = case.disagreement() {
+            return Outcome::Undecided(format!("{side}: {problem}"));
+        }
+    }
+    let (old, new) = (Sample::new("A", a.rates()), Sample::new("B", b.rates()));
+    let (Ok(old), Ok(new)) = (old, new) else {
+        let (n, m) = (a.rounds.len(), b.rounds.len());
+        return Outcome::Undecided(format!("{n} and {m} rounds: three of each are needed"));
+    };
+    let verdict = Verdict::new(&new, &old, confidence);
+    if verdict.is_proven() {
+        let share = 100.0 / verdict.base;
+        Outcome::Differs { percent: verdict.difference * share, margin: verdict.margin * share }
+    } else {
+        Outcome::Same
+    }
+}
+
+impl Outcome {
+    fn text(&self) -> String {
+        match self {
+            Self::Differs { percent, margin } => {
+                let word = if *percent > 0.0 { "FASTER" } else { "SLOWER" };
+                format!("{word} by {:.1} % ± {margin:.1} %", percent.abs())
+            }
+            Self::Same => "no difference proven".to_owned(),
+            Self::Undecided(why) => format!("not compared: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(rates: &[f64]) -> Baseline {
+        let mut result = Baseline::new("30 messages".into(), Machine::default());
+        rates.iter().for_each(|rate| {
+            result.push("1 directories, 1 senders", Round { rate: *rate, points_ms: vec![1.0] });
+        });
+        result
+    }
+
+    fn compared(old: &[f64], new: &[f64]) -> (String, bool) {
+        result(new).against(&result(old), Confidence::parse("95").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn two_results_are_compared_where_their_repeats_agree() {
+        let (text, good) = compared(&[100.0, 101.0, 99.0], &[80.0, 81.0, 79.0]);
+        assert!(text.contains("SLOWER by 20.0 % ± ") && !good, "{text}");
+        let (text, good) = compared(&[100.0, 101.0, 99.0], &[150.0, 151.0, 149.0]);
+        assert!(text.contains("FASTER by 50.0 %") && good, "{text}");
+        let (text, good) = compared(&[100.0, 101.0, 99.0], &[100.5, 101.0, 99.0]);
+        assert!(text.contains("no difference proven") && good, "{text}");
+        let (text, _) = compared(&[100.0, 101.0, 30.0], &[10.0, 10.0, 10.0]);
+        assert!(
+            text.contains("not compared: A: REPEATS DISAGREE: round 3 has 30.0, the median is 100"),
+            "{text}"
+        );
+        assert!(compared(&[1.0], &[9.0]).0.contains("three of each are needed"));
+    }
+
+    #[test]
+    fn a_result_is_a_file_that_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.json");
+        result(&[1.0, 2.0]).write(&path).unwrap();
+        assert_eq!(Baseline::read(&path).unwrap().cases, result(&[1.0, 2.0]).cases);
+        let other = fs::read_to_string(&path).unwrap().replace("\"queuedirs\"", "\"other\"");
+        fs::write(&path, other).unwrap();
+        assert!(Baseline::read(&path).unwrap_err().contains("it is a result of `other`"));
+        fs::write(&path, "{").unwrap();
+        assert!(Baseline::read(&path).unwrap_err().contains("it is not written by `queuedirs -o`"));
+    }
+}
