@@ -1,6 +1,7 @@
 //! Documents that come from the code: docs/configuration.md and the man pages. They are kept in the
 //! repository so that they can be read there, and checked so that they stay true.
 
+use crate::seeds;
 use crate::shell::{Done, Failure, cargo_command, output, root};
 use std::{
     collections::BTreeMap,
@@ -54,6 +55,7 @@ fn replace(path: &Path, text: Option<&Vec<u8>>) -> io::Result<()> {
 fn made() -> Result<Files, Failure> {
     let example = ["run", "--locked", "--quiet", "--package", "config", "--example", "manual"];
     let mut files = Files::from([("docs/configuration.md".into(), output(&mut cargo_command(&example))?)]);
+    files.insert(seeds::PAGE.into(), seeds::page()?.into_bytes());
     let dir = std::env::temp_dir().join(format!("postrider-man-{}", std::process::id()));
     let pages = PACKAGES.iter().try_for_each(|package| {
         let command = ["run", "--locked", "--quiet", "--package", package, "--", "man"];
@@ -70,10 +72,12 @@ fn made() -> Result<Files, Failure> {
 
 fn kept() -> io::Result<Files> {
     let mut files = folder(&root().join(MAN), Path::new(MAN))?;
-    match fs::read(root().join("docs/configuration.md")) {
-        Ok(text) => drop(files.insert("docs/configuration.md".into(), text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+    for name in ["docs/configuration.md", seeds::PAGE] {
+        match fs::read(root().join(name)) {
+            Ok(text) => drop(files.insert(name.into(), text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(files)
 }

@@ -10,6 +10,7 @@ mod docs;
 mod licence;
 mod pgo;
 mod rfc;
+mod seeds;
 mod setup;
 mod shell;
 mod testing;

@@ -137,3 +137,54 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Stat(args) => stat::run(&args).map(|()| true),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::Parser as _;
+    use std::path::Path;
+
+    const ROWS: &str = include_str!("../../../docs/seeds/rows.toml");
+
+    /// Checks a command of docs/seeds/rows.toml as far as it can be without running it.
+    fn check(command: &str) -> Result<(), String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let is_there = |path: &str| root.join(path).is_file();
+        match words[..] {
+            ["postlab", ref others @ ..] => {
+                Cli::try_parse_from(&words).map_err(|e| e.to_string())?;
+                let scenario = others.get(1).filter(|_| others[0] == "run");
+                scenario
+                    .map_or(Ok(()), |path| if is_there(path) { Ok(()) } else { Err(format!("no {path}")) })
+            }
+            ["bpftrace", path] if is_there(path) => Ok(()),
+            ["cargo", "test", "-p", package, "--test", test]
+                if is_there(&format!("crates/{package}/tests/{test}.rs"))
+                    || is_there(&format!("crates/{package}/tests/{test}/main.rs")) =>
+            {
+                Ok(())
+            }
+            // Postrider's command line and the tasks are parsed by tests of their own.
+            ["postrider", ..] | ["cargo", "xtask", ..] | ["uname", "-r"] => Ok(()),
+            _ => Err("no such command".to_owned()),
+        }
+    }
+
+    #[test]
+    fn each_command_in_the_table_of_the_texts_exists() {
+        let rows: toml::Table = ROWS.parse().unwrap();
+        let rows = rows["row"].as_array().unwrap();
+        assert_eq!(rows.len(), 109);
+        let wrong: Vec<String> = rows
+            .iter()
+            .filter(|row| row["state"].as_str() != Some("missing"))
+            .filter_map(|row| {
+                let command = row["command"].as_str().unwrap();
+                check(command).err().map(|error| format!("row {}: {command}: {error}", row["number"]))
+            })
+            .collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(check("postlab nonsense").is_err() && check("postlab run nowhere.toml").is_err());
+    }
+}
