@@ -51,9 +51,16 @@ fn lookups_find_every_key_in_every_map() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let text = ok(&["map-lookup", "-n", "500", "-l", "9", "-m", "300", "--rounds", "2", path]);
-    for name in
-        ["hash map", "sorted vector", "cdb-like file", "SQLite", "unix socket, 32 at once", "TCP socket"]
-    {
+    for name in [
+        "hash map",
+        "sorted vector",
+        "cdb file",
+        "SQLite, cache of 64 KB",
+        "cdb file, sequential",
+        "SQLite",
+        "unix socket, 32 at once",
+        "TCP socket",
+    ] {
         assert!(text.contains(name), "{text}");
     }
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
