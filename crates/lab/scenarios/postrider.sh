@@ -22,10 +22,12 @@ stop() {
 start() {
 	stop
 	mkdir -p "$data"
+	durability=
+	[ -z "${DURABILITY:-}" ] || durability=$(printf 'spool.durability = "%s"' "$DURABILITY")
 	log=$(printf '[log]\nfile = "%s/mail.log"' "$data")
 	rm -rf "$data/data" "$data/mail.log"
 	cat >"$data/postrider.toml" <<END
-${DURABILITY:+spool.durability = "$DURABILITY"}
+$durability
 hostname = "postrider.test"
 data_dir = "$data/data"
 
