@@ -20,9 +20,11 @@ stop() {
 }
 
 configuration() {
+	durability=
+	[ -z "${DURABILITY:-}" ] || durability=$(printf 'spool.durability = "%s"' "$DURABILITY")
 	log=$(printf '[log]\nfile = "%s/mail.log"' "$data")
 	cat <<END
-${DURABILITY:+spool.durability = "$DURABILITY"}
+$durability
 hostname = "postrider.test"
 data_dir = "$data/data"
 

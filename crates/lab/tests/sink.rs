@@ -233,6 +233,27 @@ fn a_message_that_the_store_cannot_keep_is_refused_and_the_session_goes_on() {
 }
 
 #[test]
+fn sinks_share_a_port_only_if_both_want_it() {
+    let sink = Sink::start(&["--reuse-port", "-n", "1"]);
+    let second = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+        command.arg("sink").args(options).args(["-n", "1", &sink.address]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let refused = second(&[]).wait_with_output().unwrap();
+    assert!(
+        !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("in use"),
+        "{refused:?}"
+    );
+    let mut shared = second(&["--reuse-port"]);
+    let mut line = String::new();
+    BufReader::new(shared.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("listens on"), "{line}");
+    shared.kill().unwrap();
+    shared.wait().unwrap();
+}
+
+#[test]
 fn options_that_a_store_cannot_be_combined_with_are_named() {
     for (options, word) in [
         (&["--store", "log", "-u", "nobody"][..], "-R and -u"),

@@ -72,6 +72,9 @@ pub struct SinkArgs {
     /// Accept mail only behind AUTH with this name and password; without it AUTH accepts any
     #[arg(long, value_name = "USER:PASSWORD", value_parser = Credentials::parse, conflicts_with_all = ["no_auth", "no_esmtp"])]
     auth: Option<Credentials>,
+    /// Share the port with other sinks that have this option: for more connections than a process may have files open
+    #[arg(long)]
+    reuse_port: bool,
     /// Store each message durably before it is accepted; not with -R or -u
     #[arg(long, value_enum, value_name = "KIND", default_value = "none", hide_default_value = true)]
     store: StoreKind,
@@ -292,7 +295,8 @@ impl SinkArgs {
             (_, true) => Family::V6,
             _ => Family::Any,
         };
-        listen::Settings { family, backlog: self.backlog, window_bytes: self.window.map(|w| w as usize) }
+        let window_bytes = self.window.map(|w| w as usize);
+        listen::Settings { family, backlog: self.backlog, window_bytes, shares_port: self.reuse_port }
     }
 
     /// Returns the settings of the files that keep messages, if any are kept.

@@ -10,12 +10,14 @@ use rustix::{
     },
 };
 
-/// The settings of -4, -6, -T and the backlog.
+/// The settings of -4, -6, -T, --reuse-port and the backlog.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) family: Family,
     pub(crate) backlog: i32,
     pub(crate) window_bytes: Option<usize>,
+    /// Other processes may listen on the same port; the kernel spreads connections over them (SO_REUSEPORT).
+    pub(crate) shares_port: bool,
 }
 
 /// Listens on every address of `endpoint`. A wildcard IPv6 that the kernel lacks is left out as long as
@@ -55,6 +57,9 @@ fn open_one(address: &SocketAddrAny, settings: Settings) -> Result<OwnedFd, Errn
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     if family != AddressFamily::UNIX {
         sockopt::set_socket_reuseaddr(&socket, true)?;
+        if settings.shares_port {
+            sockopt::set_socket_reuseport(&socket, true)?;
+        }
         // Replies are whole when they are written; waiting for more would only delay them. Connections inherit it.
         sockopt::set_tcp_nodelay(&socket, true)?;
     }
