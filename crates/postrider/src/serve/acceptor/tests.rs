@@ -172,20 +172,31 @@ fn acceptor(dir: &std::path::Path) -> (Arc<Acceptor>, watch::Sender<bool>) {
 
 /// Nothing stays in memory there.
 fn acceptor_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Arc<Acceptor> {
-    acceptor_checked(dir, spool, Vec::new())
+    acceptor_timed(dir, spool, Vec::new(), "20ms")
 }
 
-/// With these checks in its pipeline.
+/// With these checks in its pipeline, and a disk that answers some time.
 fn acceptor_checked(
     dir: &std::path::Path,
     spool: Arc<dyn Spool>,
     checks: Vec<Box<dyn Check>>,
 ) -> Arc<Acceptor> {
+    acceptor_timed(dir, spool, checks, "10m")
+}
+
+fn acceptor_timed(
+    dir: &std::path::Path,
+    spool: Arc<dyn Spool>,
+    checks: Vec<Box<dyn Check>>,
+    commit_timeout: &str,
+) -> Arc<Acceptor> {
     let path = dir.join("postrider.toml");
     // Nothing is delivered: no server listens on the port of the next hop.
-    let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\ncommit_timeout = \"20ms\"\n\
-                [[route]]\ndomains = [\"*\"]\nsmarthost = \"127.0.0.1:9\"\ntls = \"off\"\n\
-                [log]\nfile = \"mail.log\"\n";
+    let text = format!(
+        "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\ncommit_timeout = \"{commit_timeout}\"\n\
+         [[route]]\ndomains = [\"*\"]\nsmarthost = \"127.0.0.1:9\"\ntls = \"off\"\n\
+         [log]\nfile = \"mail.log\"\n"
+    );
     std::fs::write(&path, text).unwrap();
     let settings = config::load(Some(&path)).unwrap();
     let mut engine_settings = wiring::engine_settings(&settings);

@@ -238,7 +238,8 @@ async fn a_discarded_recipient_is_logged_once_its_message_is_durable() {
         }
         let discard = CheckVerdict::Discard("unwanted".into());
         let check = SaysOf { recipient: "c@d.test", verdict: discard, is_slow: false };
-        let acceptor = acceptor_checked(dir.path(), spool.clone(), vec![Box::new(check)]);
+        let commit_timeout = if matches!(disk, Disk::IsLate) { "20ms" } else { "10m" };
+        let acceptor = acceptor_timed(dir.path(), spool.clone(), vec![Box::new(check)], commit_timeout);
         let mut given = draft(1);
         given.envelope.recipients.push(Recipient::new(ForwardPath::parse("e@f.test", false).unwrap()));
         let said = over_smtp(&acceptor, given).await.to_string();
