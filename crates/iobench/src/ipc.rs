@@ -9,7 +9,11 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     net::{TcpListener, TcpStream},
-    os::unix::net::UnixStream,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{net::UnixStream, process::CommandExt as _},
+    },
+    process::{Child, Command, Stdio},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{
@@ -21,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Measure round trips between two threads over sockets, pipes, shared memory and eventfds
+/// Measure round trips between two processes over sockets, pipes and eventfds, and between threads over memory
 #[derive(Debug, Args)]
 pub struct IpcArgs {
     /// Octets of the buffers
@@ -43,6 +47,8 @@ pub struct IpcArgs {
     /// Over these only; several with commas
     #[arg(long, value_enum, value_delimiter = ',')]
     over: Vec<Transport>,
+    #[arg(long, hide = true, value_parser = Trip::parse)]
+    far: Option<(Trip, u32)>,
     #[command(flatten)]
     rounds: Rounds,
 }
@@ -56,7 +62,7 @@ enum Transport {
     Local,
     /// Two pipes
     Pipe,
-    /// Memory that both share, and a futex to wake who waits
+    /// Memory that two threads share, and a futex to wake who waits
     Memory,
     /// Two eventfds, which carry eight octets and no more
     Eventfd,
@@ -78,6 +84,9 @@ impl Transport {
 
 /// Measures and prints; Ctrl-C ends it at once, and what was measured until then is printed.
 pub fn run(args: &IpcArgs) -> Result<(), String> {
+    if let Some((trip, trips)) = args.far {
+        return far_process(trip, trips).map_err(|e| format!("answer: {e}"));
+    }
     let ways = match (args.local, args.over.is_empty()) {
         (true, _) => vec![Transport::Local],
         (false, true) => Transport::ALL.to_vec(),
@@ -149,7 +158,6 @@ fn measure(
     stop: &AtomicBool,
 ) -> io::Result<(u32, Duration)> {
     let trip = Trip { buffer: args.buffer as usize, client: client as usize, server: server as usize };
-    let go = |near: Ends, far: Ends| exchange(near, far, args.trips, trip, stop);
     match transport {
         Transport::Inet => {
             let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -158,26 +166,119 @@ fn measure(
             // Without it each round waits for a delayed acknowledgement.
             near.set_nodelay(true)?;
             far.set_nodelay(true)?;
-            go(Ends::of(near.try_clone()?, near), Ends::of(far.try_clone()?, far))
+            let other = Far::start(far.try_clone()?.into(), far.into(), args.trips, trip)?;
+            exchange(Ends::of(near.try_clone()?, near), other, args.trips, trip, stop)
         }
         Transport::Local => {
             let (near, far) = UnixStream::pair()?;
-            go(Ends::of(near.try_clone()?, near), Ends::of(far.try_clone()?, far))
+            let other = Far::start(far.try_clone()?.into(), far.into(), args.trips, trip)?;
+            exchange(Ends::of(near.try_clone()?, near), other, args.trips, trip, stop)
         }
         Transport::Pipe => {
             let (there, back) = (io::pipe()?, io::pipe()?);
-            go(Ends::of(back.0, there.1), Ends::of(there.0, back.1))
+            let other = Far::start(there.0.into(), back.1.into(), args.trips, trip)?;
+            exchange(Ends::of(back.0, there.1), other, args.trips, trip, stop)
         }
         Transport::Memory => {
             let (there, back) = (Ring::default(), Ring::default());
-            go(Ends::of(back.clone(), there.clone()), Ends::of(there, back))
+            let other = Far::thread(Ends::of(there.clone(), back.clone()), args.trips, trip);
+            exchange(Ends::of(back, there), other, args.trips, trip, stop)
         }
         Transport::Eventfd => {
-            let one = || eventfd(0, EventfdFlags::CLOEXEC).map(File::from);
+            let one = || eventfd(0, EventfdFlags::CLOEXEC);
             let (there, back) = (one()?, one()?);
-            go(Ends::of(back.try_clone()?, there.try_clone()?), Ends::of(there, back))
+            let other = Far::start(there.try_clone()?, back.try_clone()?, args.trips, trip)?;
+            exchange(Ends::of(File::from(back), File::from(there)), other, args.trips, trip, stop)
         }
     }
+}
+
+/// The other side.
+enum Far {
+    Process(Child),
+    Thread(thread::JoinHandle<io::Result<()>>, Arc<AtomicBool>),
+}
+
+impl Far {
+    /// Runs this program again; it reads from its standard input and writes to its standard output.
+    fn start(from: OwnedFd, to: OwnedFd, trips: u32, trip: Trip) -> io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let Trip { buffer, client, server } = trip;
+        command.args(["ipc", "--far", &format!("{buffer}:{client}:{server}:{trips}")]);
+        command.stdin(Stdio::from(from)).stdout(Stdio::from(to));
+        // Ctrl-C is for this process, which ends the other one.
+        command.process_group(0);
+        Ok(Self::Process(command.spawn()?))
+    }
+
+    fn thread(ends: Ends, trips: u32, trip: Trip) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = over.clone();
+        Self::Thread(thread::spawn(move || answer(ends, trips, trip, &is_over)), over)
+    }
+
+    /// Waits for its end, or ends it.
+    fn end(&mut self, near: &mut Ends, content: &[u8], trip: Trip, is_stopped: bool) -> io::Result<()> {
+        match self {
+            Self::Process(child) => {
+                if is_stopped {
+                    child.kill()?;
+                }
+                let status = child.wait()?;
+                if is_stopped || status.success() {
+                    Ok(())
+                } else {
+                    Err(io::Error::other(format!("{status}")))
+                }
+            }
+            Self::Thread(thread, over) => {
+                if is_stopped {
+                    // It waits for octets: it gets some, and sees that it is over.
+                    over.store(true, SeqCst);
+                    near.say(content, trip.client)?;
+                }
+                while !thread.is_finished() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        if let Self::Process(child) = self {
+            // It has ended where all went well.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The other process.
+fn far_process(trip: Trip, trips: u32) -> io::Result<()> {
+    let (from, to) = (io::stdin().as_fd().try_clone_to_owned()?, io::stdout().as_fd().try_clone_to_owned()?);
+    answer(Ends::of(File::from(from), File::from(to)), trips, trip, &AtomicBool::new(false))
+}
+
+/// Content as a number, which is how an eventfd wants it: one, in either order of octets.
+fn content(trip: Trip) -> Vec<u8> {
+    (0..trip.buffer.max(8)).map(|i| u8::from(i % 8 == 0)).collect()
+}
+
+fn answer(mut far: Ends, trips: u32, trip: Trip, is_over: &AtomicBool) -> io::Result<()> {
+    let answers = content(trip);
+    let mut heard = answers.clone();
+    // One more than is measured.
+    for _ in 0..=trips {
+        far.hear(&mut heard, trip.client)?;
+        if is_over.load(SeqCst) {
+            break;
+        }
+        far.say(&answers, trip.server)?;
+    }
+    Ok(())
 }
 
 /// Octets on their transport from one thread to another. std's condition variable is a futex.
@@ -266,44 +367,37 @@ struct Trip {
     server: usize,
 }
 
+impl Trip {
+    /// `buffer:client:server:trips`
+    fn parse(text: &str) -> Result<(Self, u32), String> {
+        let numbers: Vec<u32> = text.split(':').filter_map(|word| word.parse().ok()).collect();
+        let [buffer, client, server, trips] = numbers[..] else {
+            return Err(format!("`{text}` is not buffer:client:server:trips"));
+        };
+        Ok((Self { buffer: buffer as usize, client: client as usize, server: server as usize }, trips))
+    }
+}
+
 fn exchange(
     mut near: Ends,
-    mut far: Ends,
+    mut other: Far,
     trips: u32,
     trip: Trip,
     stop: &AtomicBool,
 ) -> io::Result<(u32, Duration)> {
-    // As a number, which is how an eventfd wants them: one, in either order of octets.
-    let content: Vec<u8> = (0..trip.buffer.max(8)).map(|i| u8::from(i % 8 == 0)).collect();
-    let answers = content.clone();
-    // An eventfd has no end that could be read: who stops says so, and writes once more.
-    let over = Arc::new(AtomicBool::new(false));
-    let is_over = over.clone();
-    let other = thread::spawn(move || -> io::Result<()> {
-        let mut heard = answers.clone();
-        for _ in 0..trips {
-            far.hear(&mut heard, trip.client)?;
-            if is_over.load(SeqCst) {
-                break;
-            }
-            far.say(&answers, trip.server)?;
-        }
-        Ok(())
-    });
+    let content = content(trip);
     let mut heard = content.clone();
+    // The first trip waits for the other side's start, and does not count.
+    near.say(&content, trip.client)?;
+    near.hear(&mut heard, trip.server)?;
     let begin = Instant::now();
     let mut done = 0;
-    while done < trips {
-        if stop.load(Relaxed) {
-            over.store(true, SeqCst);
-            near.say(&content, trip.client)?;
-            break;
-        }
+    while done < trips && !stop.load(Relaxed) {
         near.say(&content, trip.client)?;
         near.hear(&mut heard, trip.server)?;
         done += 1;
     }
     let took = begin.elapsed();
-    other.join().unwrap_or_else(|_| Err(io::Error::other("the server panicked")))?;
+    other.end(&mut near, &content, trip, done < trips)?;
     Ok((done, took))
 }

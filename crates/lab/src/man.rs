@@ -243,6 +243,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "postlab-io-mix",
+        &[(
+            "postlab io-mix -m 1000 -d /var/spool/postrider trace",
+            "Count the operations of a trace that strace -f -y -s 0 -o trace -p PID wrote.",
+        )],
+    ),
+    (
         "postlab-flame",
         &[
             (

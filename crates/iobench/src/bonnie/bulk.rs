@@ -1,6 +1,6 @@
 //! One large file, as a data base has it: written, changed, read, and read here and there; several copies at once.
 
-use super::{Options, report::Phase, turns::Turns};
+use super::{Options, report::Phase, turns::PhaseStart};
 use crate::{rounds::Progress, scratch::Scratch, usage::cpu_time};
 use std::{
     fs::{File, OpenOptions},
@@ -18,7 +18,7 @@ pub(super) struct Bulk<'a> {
     options: &'a Options,
     scratch: &'a Scratch,
     progress: &'a Progress,
-    turns: &'a Turns,
+    turns: &'a PhaseStart,
     /// A file for each copy.
     paths: Vec<PathBuf>,
     longest_ns: AtomicU64,
@@ -37,7 +37,7 @@ impl<'a> Bulk<'a> {
         options: &'a Options,
         scratch: &'a Scratch,
         progress: &'a Progress,
-        turns: &'a Turns,
+        turns: &'a PhaseStart,
     ) -> io::Result<[Option<Phase>; 6]> {
         let paths = (0..options.copies).map(|i| scratch.path().join(format!("bulk{i}"))).collect();
         let bulk = Self { options, scratch, progress, turns, paths, longest_ns: AtomicU64::new(0) };

@@ -1,6 +1,6 @@
 //! Thousands of small files, as a queue has them: made, looked at and removed, in order and in none.
 
-use super::{Entry, Options, dice::Dice, report::Phase, turns::Turns};
+use super::{Entry, Options, dice::Dice, report::Phase, turns::PhaseStart};
 use crate::{rounds::Progress, scratch::Scratch, usage::cpu_time};
 use std::{
     fs::{self, File},
@@ -23,7 +23,7 @@ pub(super) fn run(
     options: &Options,
     scratch: &Scratch,
     progress: &Progress,
-    turns: &Turns,
+    turns: &PhaseStart,
 ) -> io::Result<[Option<Phase>; 6]> {
     let mut phases = [None; 6];
     // The file that links are made of.

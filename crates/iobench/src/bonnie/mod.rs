@@ -23,7 +23,7 @@ use std::{
     path::PathBuf,
     process::{Command, Stdio},
 };
-use turns::{Sync, Turns};
+use turns::{PhaseStart, Sync};
 
 /// Measure a file system with one large file and with many small ones, as Bonnie++ does
 #[derive(Debug, Args)]
@@ -160,7 +160,7 @@ pub fn run(args: &BonnieArgs) -> Result<(), String> {
         return run_as(user, args.group.as_deref());
     }
     let options = args.options()?;
-    let turns = Turns::new(args.sync)?;
+    let turns = PhaseStart::new(args.sync)?;
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     scratch.needs(options.bytes.saturating_mul(options.copies.into()))?;
@@ -239,7 +239,7 @@ fn phases(
     options: &Options,
     scratch: &Scratch,
     progress: &Progress,
-    turns: &Turns,
+    turns: &PhaseStart,
 ) -> io::Result<[Option<Phase>; 12]> {
     let bulk = if options.bytes > 0 { Bulk::run(options, scratch, progress, turns)? } else { [None; 6] };
     let files = if options.files > 0 { files::run(options, scratch, progress, turns)? } else { [None; 6] };

@@ -21,7 +21,7 @@ pub(super) enum Sync {
 
 /// A process's part in it.
 #[derive(Debug)]
-pub(super) enum Turns {
+pub(super) enum PhaseStart {
     Alone,
     Prompt,
     Server(UnixStream),
@@ -37,7 +37,7 @@ fn address() -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("postlab-bonnie-{}", rustix::process::getuid().as_raw()))
 }
 
-impl Turns {
+impl PhaseStart {
     pub(super) fn new(sync: Option<Sync>) -> Result<Self, String> {
         match sync {
             None => Ok(Self::Alone),

@@ -15,7 +15,7 @@ use std::{fs, path::Path};
 pub(crate) struct Baseline {
     /// The command that measured; another kind of file has another one.
     pub(super) command: String,
-    /// What was measured: message count and size, durability, version.
+    /// The load: message count and size, durability, version.
     pub(super) load: String,
     pub(super) machine: Machine,
     pub(super) cases: Vec<Case>,

@@ -1,4 +1,4 @@
-//! Why an order costs what it costs, and whether one empties the queue sooner: sentences from the measured phases.
+//! Sentences from the measured phases: the causes of an order's cost, and whether one empties the queue sooner.
 
 use super::queue::{Order, Phases};
 use crate::{

@@ -7,6 +7,8 @@ use super::{
 };
 use std::collections::BTreeMap;
 
+/// Fewer rounds prove no cliff.
+const LEAST_ROUNDS: u32 = 3;
 /// A drop beyond this share is a cliff.
 const DROP: f64 = 0.2;
 
@@ -35,6 +37,14 @@ pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
         points.dedup_by_key(|point| point.bytes);
         let kind = if kind == Kind::Ceiling { "ceiling" } else { "relay" };
         let found = cliffs(&points);
+        let rounds =
+            runs.iter().filter(|run| run.sessions == sessions).map(|run| run.round).max().unwrap_or_default();
+        if points.len() > 1 && rounds < LEAST_ROUNDS {
+            out += &format!(
+                "{sessions} sessions, {kind}: cliffs cannot be told from {rounds} rounds, {LEAST_ROUNDS} are needed\n"
+            );
+            continue;
+        }
         if points.len() > 1 && found.is_empty() {
             out += &format!("{sessions} sessions, {kind}: no cliff between {} sizes\n", points.len());
         }
@@ -115,6 +125,7 @@ mod tests {
         let run = |name: &str, rate: f64| Run {
             variant: name.into(),
             drained_rate: rate,
+            round: 3,
             ..detect::tests::run("relay", 1, 10.0, 1.0, 1.0)
         };
         let text = super::text(&scenario, &[run("a", 208.0), run("b", 35.0)]);
@@ -122,5 +133,7 @@ mod tests {
         let text = super::text(&scenario, &[run("a", 208.0), run("b", 200.0)]);
         assert_eq!(text, "1 sessions, relay: no cliff between 2 sizes\n");
         assert_eq!(super::text(&scenario, &[run("a", 208.0)]), "");
+        let once = ["a", "b"].map(|name| Run { round: 1, ..run(name, 9.0) });
+        assert!(super::text(&scenario, &once).contains("cannot be told from 1 rounds, 3 are needed"));
     }
 }

@@ -25,7 +25,7 @@ tracepoint:raw_syscalls:sys_exit /@since[tid]/ {
 tracepoint:sched:sched_process_fork /@watched[pid]/ { @watched[args->child_pid] = 1; }
 ";
 
-/// Its buckets are powers of two too.
+/// Counts durations; the buckets of bpftrace are powers of two too.
 const HISTOGRAM: &str = "@hist[args->id] = hist(nsecs - @since[tid]);";
 
 /// Names by number, as this machine's kernel has them.

@@ -6,6 +6,7 @@
 
 mod bpf;
 mod histogram;
+pub(crate) mod mix;
 mod strace;
 
 use crate::{signals, usage::members};
