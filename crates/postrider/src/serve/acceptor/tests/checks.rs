@@ -238,7 +238,7 @@ async fn a_discarded_recipient_is_logged_once_its_message_is_durable() {
         }
         let discard = CheckVerdict::Discard("unwanted".into());
         let check = SaysOf { recipient: "c@d.test", verdict: discard, is_slow: false };
-        let commit_timeout = if matches!(disk, Disk::IsLate) { "20ms" } else { "10m" };
+        let commit_timeout = if matches!(disk, Disk::Works) { "10m" } else { "20ms" };
         let acceptor = acceptor_timed(dir.path(), spool.clone(), vec![Box::new(check)], commit_timeout);
         let mut given = draft(1);
         given.envelope.recipients.push(Recipient::new(ForwardPath::parse("e@f.test", false).unwrap()));
@@ -331,7 +331,7 @@ async fn a_redirect_that_a_later_check_refuses_discards_nothing() {
             says("1@x.test", CheckVerdict::Discard("unwanted".into())),
             says("2@x.test", CheckVerdict::Reject(no.clone())),
         ];
-        let acceptor = acceptor_checked(dir.path(), spool.clone(), checks);
+        let acceptor = acceptor_timed(dir.path(), spool.clone(), checks, "20ms");
         let mut context = connected(&acceptor);
         let mut envelope = Envelope { recipients: Vec::new(), ..message(1).envelope };
         assert!(acceptor.sender(&mut context, &envelope).wait().await.is_positive());
@@ -373,7 +373,7 @@ async fn a_hold_of_a_recipient_that_a_later_check_refuses_holds_nothing() {
         if is_redirected {
             checks.insert(0, says("c@d.test", CheckVerdict::Redirect(vec![path(judged)])));
         }
-        let acceptor = acceptor_checked(dir.path(), spool.clone(), checks);
+        let acceptor = acceptor_timed(dir.path(), spool.clone(), checks, "20ms");
         let mut context = connected(&acceptor);
         let mut envelope = Envelope { recipients: Vec::new(), ..message(1).envelope };
         assert!(acceptor.sender(&mut context, &envelope).wait().await.is_positive());
