@@ -41,7 +41,7 @@ enum Text {
     S4,
 }
 
-/// Whether the finding of the text is found here.
+/// Comparison of the finding of a text with what is found here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 enum Verdict {
     #[serde(rename = "agrees")]
