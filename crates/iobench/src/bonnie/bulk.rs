@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// See the module's text.
+/// The phases with one large file.
 pub(super) struct Bulk<'a> {
     options: &'a Options,
     scratch: &'a Scratch,

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-/// See the module's text.
+/// An open file in the format of cdb.
 #[derive(Debug)]
 pub(super) struct Cdb {
     file: File,

@@ -4,6 +4,7 @@ use super::{
     case::{Case, METRICS},
     table::sessions_text,
 };
+use crate::report::escape;
 use crate::{run::runner::Kind, source::Phase};
 use serde::Serialize;
 use std::fmt::{self, Write as _};
@@ -195,19 +196,15 @@ pub(super) fn junit(checked: &[Checked]) -> String {
     let _ =
         writeln!(out, "<testsuite name=\"postlab relay\" tests=\"{}\" failures=\"{missed}\">", checked.len());
     for check in checked {
-        let name = escaped(&format!("{} with {}", check.requirement, sessions_text(check.sessions)));
-        let _ = write!(out, "  <testcase classname=\"{}\" name=\"{name}\"", escaped(&check.server));
+        let name = escape(&format!("{} with {}", check.requirement, sessions_text(check.sessions)));
+        let _ = write!(out, "  <testcase classname=\"{}\" name=\"{name}\"", escape(&check.server));
         if check.is_met {
             out.push_str("/>\n");
         } else {
-            let _ = writeln!(out, "><failure message=\"{}\"/></testcase>", escaped(&check.to_string()));
+            let _ = writeln!(out, "><failure message=\"{}\"/></testcase>", escape(&check.to_string()));
         }
     }
     out + "</testsuite>\n"
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::{
     source::Phase,
     stat::spread::{Spread, shown},
 };
+use measure::table::push_record;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -196,15 +197,11 @@ impl Results<'_> {
                 .map(str::to_owned)
                 .into_iter()
                 .chain([about.version, about.config_hash]);
-            out.push_str(&words.map(|word| quoted(&word)).collect::<Vec<_>>().join(","));
-            for metric in &METRICS {
-                let cell = case.figure(metric.of);
-                let _ = match cell {
-                    Some(s) => write!(out, ",{:.3},{:.3},{:.3}", s.median, s.min, s.max),
-                    None => write!(out, ",,,"),
-                };
-            }
-            out.push('\n');
+            let figures = METRICS.iter().flat_map(|metric| match case.figure(metric.of) {
+                Some(s) => [s.median, s.min, s.max].map(|value| format!("{value:.3}")),
+                None => Default::default(),
+            });
+            push_record(&mut out, words.chain(figures));
         }
         out
     }
@@ -252,15 +249,6 @@ pub(crate) fn sessions_text(count: u32) -> String {
 
 fn spread(spread: Spread) -> Value {
     json!({ "median": spread.median, "min": spread.min, "max": spread.max })
-}
-
-/// RFC 4180: quotes where a field needs them.
-fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\n']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
-    }
 }
 
 fn bottleneck(findings: &[Finding], sessions: u32) -> Vec<String> {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::stat::interval::{Interval, Method};
 
-/// See the module's text.
+/// A finding of a text beside the figure that was measured here.
 #[derive(Debug, Clone)]
 pub(super) struct Finding {
     pub(super) seed: Seed,

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// See the module's text.
+/// Name, version and configuration of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Server {
     /// The variant of the scenario; empty where nothing is varied.
