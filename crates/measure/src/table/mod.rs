@@ -1,9 +1,14 @@
 //! The result of a measurement as a table: as text while it runs, or at its end as JSON, CSV or Markdown.
+//!
+//! [`Table`] collects rows and remarks; `output` writes them in the form that [`Format`] asks for.
+
+mod output;
 
 use crate::rounds::{Figure, Progress};
 use clap::Args;
+pub use output::push_record;
 use serde_json::{Map, Value, json};
-use std::fmt::Write as _;
+use std::process::Stdio;
 
 /// The form of the output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
@@ -23,6 +28,11 @@ impl Format {
     /// Is the output text for a terminal?
     pub fn is_text(self) -> bool {
         self == Self::default()
+    }
+
+    /// Returns the standard output of a command that is measured: in other forms than text, standard error.
+    pub fn child_stdout(self) -> Stdio {
+        if self.is_text() { Stdio::inherit() } else { std::io::stderr().into() }
     }
 
     /// The command line options that ask for this form.
@@ -45,17 +55,24 @@ pub struct Column {
     key: &'static str,
     /// Least width in text; negative aligns to the left.
     width: isize,
+    /// Whether the text has the column.
+    is_in_text: bool,
 }
 
 impl Column {
     /// Aligned to the right, in at least `width` characters.
     pub const fn right(title: &'static str, key: &'static str, width: isize) -> Self {
-        Self { title, key, width }
+        Self { title, key, width, is_in_text: true }
     }
 
     /// Aligned to the left.
     pub const fn left(title: &'static str, key: &'static str, width: isize) -> Self {
-        Self { title, key, width: -width }
+        Self { title, key, width: -width, is_in_text: true }
+    }
+
+    /// A column that the text does not have, aligned to the right.
+    pub const fn other(title: &'static str, key: &'static str) -> Self {
+        Self { title, key, width: 0, is_in_text: false }
     }
 
     fn padded(&self, text: &str) -> String {
@@ -77,6 +94,8 @@ pub enum Cell {
     Number(f64, usize),
     /// A figure with the values of all rounds.
     Figure(Figure),
+    /// A figure with the values of all rounds, of which the text has the median with so many decimals.
+    Median(Figure, usize),
 }
 
 impl From<&str> for Cell {
@@ -103,6 +122,18 @@ impl From<u32> for Cell {
     }
 }
 
+impl From<usize> for Cell {
+    fn from(count: usize) -> Self {
+        Self::Count(count as u64)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Empty, Into::into)
+    }
+}
+
 impl From<Figure> for Cell {
     fn from(figure: Figure) -> Self {
         Self::Figure(figure)
@@ -123,7 +154,14 @@ impl Cell {
             Self::Count(count) => count.to_string(),
             Self::Number(value, decimals) => format!("{value:.decimals$}"),
             Self::Figure(figure) => figure.to_string(),
+            Self::Median(figure, decimals) => {
+                figure.median().map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+            }
         }
+    }
+
+    fn is_figure(&self) -> bool {
+        matches!(self, Self::Figure(_) | Self::Median(..))
     }
 
     fn json(&self) -> Value {
@@ -132,7 +170,7 @@ impl Cell {
             Self::Text(text) => json!(text),
             Self::Count(count) => json!(count),
             Self::Number(value, _) => json!(value),
-            Self::Figure(figure) => match figure.spread() {
+            Self::Figure(figure) | Self::Median(figure, _) => match figure.spread() {
                 Some(s) => {
                     json!({ "median": s.median, "min": s.min, "max": s.max, "values": figure.values() })
                 }
@@ -141,10 +179,10 @@ impl Cell {
         }
     }
 
-    /// The fields of the cell; a figure has four.
+    /// The fields of the cell in CSV; a figure has four.
     fn fields(&self, is_figure: bool) -> Vec<String> {
         match self {
-            Self::Figure(figure) => match figure.spread() {
+            Self::Figure(figure) | Self::Median(figure, _) => match figure.spread() {
                 Some(s) => {
                     let values = [s.median, s.min, s.max].map(|value| value.to_string());
                     values.into_iter().chain([figure.values().len().to_string()]).collect()
@@ -152,29 +190,50 @@ impl Cell {
                 None => vec![String::new(); 4],
             },
             Self::Empty => vec![String::new(); if is_figure { 4 } else { 1 }],
+            Self::Number(value, _) if is_figure => {
+                let value = value.to_string();
+                vec![value.clone(), value.clone(), value, "1".to_owned()]
+            }
             Self::Number(value, _) => vec![value.to_string()],
             other => vec![other.text()],
         }
     }
 }
 
+/// Rows with the same columns.
+#[derive(Debug)]
+struct Part<'a> {
+    /// Empty where the table has one part.
+    name: &'static str,
+    columns: &'a [Column],
+    rows: Vec<Row>,
+}
+
+/// The cells of a row, and the remarks that must be read with them.
+#[derive(Debug)]
+struct Row {
+    cells: Vec<Cell>,
+    remarks: Vec<String>,
+}
+
 /// The table of a measurement. In text each row is printed when it is there; else all is printed by [`Table::finish`].
 #[derive(Debug)]
 pub struct Table<'a> {
     format: Format,
-    columns: &'a [Column],
     progress: Option<&'a Progress>,
     facts: Vec<String>,
-    rows: Vec<Vec<Cell>>,
+    parts: Vec<Part<'a>>,
     notes: Vec<String>,
+    fields: Map<String, Value>,
     has_head: bool,
 }
 
 impl<'a> Table<'a> {
     /// A table with these columns; `progress` is hidden while a row is printed.
     pub fn new(format: Format, columns: &'a [Column], progress: Option<&'a Progress>) -> Self {
-        let (facts, rows, notes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { format, columns, progress, facts, rows, notes, has_head: false }
+        let (facts, notes, fields) = (Vec::new(), Vec::new(), Map::new());
+        let parts = vec![Part { name: "", columns, rows: Vec::new() }];
+        Self { format, progress, facts, parts, notes, fields, has_head: false }
     }
 
     fn print(&self, text: &str) {
@@ -184,48 +243,109 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Begins a part with columns of its own. JSON and CSV name it in the field `part` of its rows.
+    pub fn part(&mut self, name: &'static str, columns: &'a [Column]) {
+        // The first part may be named before it has rows.
+        self.parts.retain(|part| !part.rows.is_empty());
+        self.parts.push(Part { name, columns, rows: Vec::new() });
+        self.has_head = false;
+    }
+
     /// Adds a line above the table: the device, the conditions.
     pub fn fact(&mut self, text: impl Into<String>) {
         let text = text.into();
-        if self.format.is_text() {
-            self.print(&text);
-        }
+        self.text(&text);
         self.facts.push(text);
+    }
+
+    /// Adds a line above the table that the text does not have, or has elsewhere.
+    pub fn silent_fact(&mut self, text: impl Into<String>) {
+        self.facts.push(text.into());
     }
 
     /// Adds a row, a cell for each column.
     pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
         if self.format.is_text() {
+            let columns = self.columns();
             if !std::mem::replace(&mut self.has_head, true) {
-                let titles = self.columns.iter().map(|column| column.padded(column.title));
+                let shown = columns.iter().filter(|column| column.is_in_text);
+                let titles = shown.map(|column| column.padded(column.title));
                 self.print(titles.collect::<Vec<_>>().join(" ").trim_end());
             }
-            let texts = self.columns.iter().zip(&cells).map(|(column, cell)| column.padded(&cell.text()));
+            let shown = columns.iter().zip(&cells).filter(|(column, _)| column.is_in_text);
+            let texts = shown.map(|(column, cell)| column.padded(&cell.text()));
             self.print(texts.collect::<Vec<_>>().join(" ").trim_end());
         }
         self.record(cells);
     }
 
-    /// Adds a row that is not a part of the text, where lines of [`Table::fact`] and [`Table::note`] say the same.
-    pub fn record<const N: usize>(&mut self, cells: [Cell; N]) {
-        debug_assert_eq!(N, self.columns.len(), "a cell for each column");
-        self.rows.push(cells.into());
+    /// Adds a row that is not a part of the text, where lines of [`Table::text`] say the same.
+    pub fn record(&mut self, cells: impl Into<Vec<Cell>>) {
+        let cells = cells.into();
+        debug_assert_eq!(cells.len(), self.columns().len(), "a cell for each column");
+        if let Some(part) = self.parts.last_mut() {
+            part.rows.push(Row { cells, remarks: Vec::new() });
+        }
     }
 
-    /// Adds a line of text, which other forms do not have.
+    /// Adds a remark to the last row: in text a line below it.
+    pub fn remark(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        self.text(&text);
+        self.silent_remark(text);
+    }
+
+    /// Adds a remark to the last row that the text has elsewhere.
+    pub fn silent_remark(&mut self, text: impl Into<String>) {
+        let row = self.parts.last_mut().and_then(|part| part.rows.last_mut());
+        // Without a row it is a remark on all.
+        row.map_or(&mut self.notes, |row| &mut row.remarks).push(text.into().trim().to_owned());
+    }
+
+    /// Adds lines of text, which other forms do not have. The last line end is added here.
     pub fn text(&self, text: &str) {
         if self.format.is_text() {
+            self.print(text.strip_suffix('\n').unwrap_or(text));
+        }
+    }
+
+    /// Adds a line that is no part of the result, such as the name of a file: in other forms than text it goes to
+    /// standard error.
+    pub fn aside(&self, text: &str) {
+        if self.format.is_text() {
             self.print(text);
+        } else {
+            eprintln!("postlab: {}", text.trim());
         }
     }
 
     /// Adds a line below the table, or between its rows: durability, a ratio, a remark.
     pub fn note(&mut self, text: impl Into<String>) {
         let text = text.into();
-        if self.format.is_text() {
-            self.print(&text);
+        self.text(&text);
+        self.silent_note(text);
+    }
+
+    /// Adds a line below the table that the text has elsewhere.
+    pub fn silent_note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Adds the fields of an object to the JSON object.
+    ///
+    /// # Errors
+    /// The value is no object.
+    pub fn fields(&mut self, value: &impl serde::Serialize) -> Result<(), String> {
+        match serde_json::to_value(value) {
+            Ok(Value::Object(fields)) => self.fields.extend(fields),
+            Ok(other) => return Err(format!("print the result: {other} is no object")),
+            Err(error) => return Err(format!("print the result: {error}")),
         }
-        self.notes.push(text);
+        Ok(())
+    }
+
+    fn columns(&self) -> &'a [Column] {
+        self.parts.last().map_or(&[], |part| part.columns)
     }
 
     /// Prints what was not printed yet.
@@ -236,131 +356,5 @@ impl<'a> Table<'a> {
             (_, _, true) => print!("{}", self.markdown()),
             _ => {}
         }
-    }
-
-    /// One object: `command`, `facts`, `rows` with a field for each column, `notes`.
-    fn json(&self) -> Value {
-        let row = |cells: &Vec<Cell>| -> Value {
-            let fields = self.columns.iter().zip(cells);
-            fields.map(|(column, cell)| (column.key.to_owned(), cell.json())).collect::<Map<_, _>>().into()
-        };
-        let command: Vec<String> = std::env::args().collect();
-        json!({
-            "command": command,
-            "facts": self.facts,
-            "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
-            "notes": self.notes,
-        })
-    }
-
-    fn csv(&self) -> String {
-        let is_figure = |i: usize| self.rows.iter().any(|row| matches!(row.get(i), Some(Cell::Figure(_))));
-        let mut out = String::new();
-        let head = self.columns.iter().enumerate().flat_map(|(i, column)| {
-            let endings: &[&str] = if is_figure(i) { &["", "_min", "_max", "_n"] } else { &[""] };
-            endings.iter().map(|ending| format!("{}{ending}", column.key))
-        });
-        push_record(&mut out, head);
-        for row in &self.rows {
-            let fields = row.iter().enumerate().flat_map(|(i, cell)| cell.fields(is_figure(i)));
-            push_record(&mut out, fields);
-        }
-        out
-    }
-
-    fn markdown(&self) -> String {
-        let mut out = String::new();
-        for fact in &self.facts {
-            let _ = writeln!(out, "{}\n", fact.trim());
-        }
-        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        out += &line(self.columns.iter().map(|column| escaped(column.title)).collect());
-        let rules = self.columns.iter().map(|column| if column.width < 0 { "---" } else { "---:" });
-        out += &line(rules.map(str::to_owned).collect());
-        for row in &self.rows {
-            out += &line(row.iter().map(|cell| escaped(&cell.text())).collect());
-        }
-        for note in &self.notes {
-            let _ = write!(out, "\n{}\n", note.trim());
-        }
-        out
-    }
-}
-
-fn escaped(text: &str) -> String {
-    text.trim().replace('|', "\\|")
-}
-
-/// Appends a record of RFC 4180, with LF at its end; a field with a comma, a quote or a line end is quoted.
-pub fn push_record(out: &mut String, fields: impl IntoIterator<Item = String>) {
-    for (i, field) in fields.into_iter().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        if field.contains([',', '"', '\n', '\r']) {
-            let _ = write!(out, "\"{}\"", field.replace('"', "\"\""));
-        } else {
-            out.push_str(&field);
-        }
-    }
-    out.push('\n');
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const COLUMNS: [Column; 3] = [
-        Column::left("store", "store", 6),
-        Column::right("-T", "group", 4),
-        Column::right("KB/s", "kb_per_second", 20),
-    ];
-
-    fn table(format: Format) -> Table<'static> {
-        let mut table = Table::new(format, &COLUMNS, None);
-        table.fact("ext4 on a|disk");
-        let mut figure = Figure::new();
-        [3.0, 1.0, 2.5].iter().for_each(|value| figure.push(*value));
-        table.row(["log, \"new\"".into(), 10u32.into(), figure.into()]);
-        table.row(["a|b".into(), 20u32.into(), Cell::Empty]);
-        table.note("Durability: synced.");
-        table
-    }
-
-    #[test]
-    fn json_has_a_field_for_each_column_and_every_value() {
-        let json = table(Format { json: true, ..Format::default() }).json();
-        assert_eq!(json["rows"][0]["kb_per_second"]["median"], 2.5);
-        assert_eq!(json["rows"][0]["kb_per_second"]["values"], serde_json::json!([3.0, 1.0, 2.5]));
-        assert_eq!(json["rows"][1]["kb_per_second"], Value::Null);
-        assert_eq!(json["notes"][0], "Durability: synced.");
-    }
-
-    #[test]
-    fn csv_has_as_many_fields_in_each_line() {
-        let csv = table(Format { csv: true, ..Format::default() }).csv();
-        assert_eq!(
-            csv,
-            "store,group,kb_per_second,kb_per_second_min,kb_per_second_max,kb_per_second_n\n\
-             \"log, \"\"new\"\"\",10,2.5,1,3,3\na|b,20,,,,\n"
-        );
-    }
-
-    #[test]
-    fn markdown_escapes_bars_in_cells() {
-        let text = table(Format { markdown: true, ..Format::default() }).markdown();
-        let table = "| store | -T | KB/s |\n| --- | ---: | ---: |\n| log, \"new\" | 10 | 2.50 (1.00–3.00, N=3) |\n\
-            | a\\|b | 20 | - |\n";
-        assert!(text.contains(table), "{text}");
-        assert!(text.ends_with("\nDurability: synced.\n"), "{text}");
-    }
-
-    #[test]
-    fn two_forms_at_once_are_refused() {
-        assert!(crate::arguments::arguments::<Format>(&["--json --csv"]).is_err());
-        assert_eq!(
-            crate::arguments::arguments::<Format>(&["--csv"]).map(Format::options),
-            Ok(&["--csv"][..])
-        );
     }
 }
