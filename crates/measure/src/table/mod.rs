@@ -243,12 +243,16 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Begins a part with columns of its own. JSON and CSV name it in the field `part` of its rows.
+    /// Begins a part with columns of its own, or goes on with the last one; the text has the heading again. JSON and CSV name it in the field `part` of its rows.
     pub fn part(&mut self, name: &'static str, columns: &'a [Column]) {
         // The first part may be named before it has rows.
         self.parts.retain(|part| !part.rows.is_empty());
-        self.parts.push(Part { name, columns, rows: Vec::new() });
         self.has_head = false;
+        let keys = |columns: &[Column]| columns.iter().map(|column| column.key).collect::<Vec<_>>();
+        let is_same = |last: &Part<'_>| last.name == name && keys(last.columns) == keys(columns);
+        if !self.parts.last().is_some_and(is_same) {
+            self.parts.push(Part { name, columns, rows: Vec::new() });
+        }
     }
 
     /// Adds a line above the table: the device, the conditions.
@@ -266,15 +270,10 @@ impl<'a> Table<'a> {
     /// Adds a row, a cell for each column.
     pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
         if self.format.is_text() {
-            let columns = self.columns();
             if !std::mem::replace(&mut self.has_head, true) {
-                let shown = columns.iter().filter(|column| column.is_in_text);
-                let titles = shown.map(|column| column.padded(column.title));
-                self.print(titles.collect::<Vec<_>>().join(" ").trim_end());
+                self.print(&output::heading(self.columns()));
             }
-            let shown = columns.iter().zip(&cells).filter(|(column, _)| column.is_in_text);
-            let texts = shown.map(|(column, cell)| column.padded(&cell.text()));
-            self.print(texts.collect::<Vec<_>>().join(" ").trim_end());
+            self.print(&output::line(self.columns(), &cells));
         }
         self.record(cells);
     }
@@ -302,9 +301,9 @@ impl<'a> Table<'a> {
         row.map_or(&mut self.notes, |row| &mut row.remarks).push(text.into().trim().to_owned());
     }
 
-    /// Adds lines of text, which other forms do not have. The last line end is added here.
+    /// Adds lines of text, which other forms do not have. The last line end is added here; of an empty text there is none.
     pub fn text(&self, text: &str) {
-        if self.format.is_text() {
+        if self.format.is_text() && !text.is_empty() {
             self.print(text.strip_suffix('\n').unwrap_or(text));
         }
     }

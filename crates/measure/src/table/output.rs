@@ -7,7 +7,28 @@ use std::fmt::Write as _;
 /// The last fields of a record: the facts of the table, and the remarks of the row and of the table.
 const LAST: [&str; 2] = ["conditions", "remarks"];
 
+/// Returns the titles of the columns that the text has.
+pub(super) fn heading(columns: &[Column]) -> String {
+    let shown = columns.iter().filter(|column| column.is_in_text);
+    let titles: Vec<String> = shown.map(|column| column.padded(column.title)).collect();
+    titles.join(" ").trim_end().to_owned()
+}
+
+/// Returns a row of the text.
+pub(super) fn line(columns: &[Column], cells: &[Cell]) -> String {
+    let shown = columns.iter().zip(cells).filter(|(column, _)| column.is_in_text);
+    let texts: Vec<String> = shown.map(|(column, cell)| column.padded(&cell.text())).collect();
+    texts.join(" ").trim_end().to_owned()
+}
+
 impl Table<'_> {
+    /// Returns the rows of a part as text, to be kept in a file.
+    pub fn part_text(&self, name: &str) -> String {
+        let Some(part) = self.parts.iter().find(|part| part.name == name) else { return String::new() };
+        let rows = part.rows.iter().map(|row| line(part.columns, &row.cells));
+        std::iter::once(heading(part.columns)).chain(rows).map(|line| line + "\n").collect()
+    }
+
     fn has_parts(&self) -> bool {
         self.parts.iter().any(|part| !part.name.is_empty())
     }
