@@ -6,6 +6,7 @@ use crate::{
     message_factory::{MessageFactory, delivered},
     rounds::{Figure, Progress, Rounds},
     scratch::Scratch,
+    table::{Cell, Column, Format, Table},
     usage::cpu_time,
 };
 use clap::{Args, ValueEnum};
@@ -41,6 +42,8 @@ pub struct DeleteCostArgs {
     length: u32,
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    format: Format,
     /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
@@ -72,6 +75,17 @@ struct Cost {
     cpu: f64,
 }
 
+const COLUMNS: [Column; 8] = [
+    Column::left("backend", "backend", 11),
+    Column::left("messages", "case", 24),
+    Column::right("wall µs a message", "wall_us_per_message", 26),
+    Column::right("of storing, %", "wall_percent_of_storing", 26),
+    Column::right("CPU µs a message", "cpu_us_per_message", 26),
+    Column::right("of storing, %", "cpu_percent_of_storing", 26),
+    Column::right("close ms", "close_ms", 9),
+    Column::right("commits", "commits", 7),
+];
+
 /// The figures of a run, until everything is durable, and of the close behind it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Run {
@@ -90,24 +104,14 @@ struct Store {
 /// Measures and prints; Ctrl-C keeps the rows that are done.
 pub fn run(args: &DeleteCostArgs) -> Result<(), String> {
     let scratch = Scratch::new(&args.directory)?;
-    println!("{}", Device::below(&args.directory)?.text());
-    println!(
-        "{:<11} {:<24} {:>26} {:>26} {:>26} {:>26} {:>9} {:>7}",
-        "backend",
-        "",
-        "wall µs a message",
-        "of storing, %",
-        "CPU µs a message",
-        "of storing, %",
-        "close ms",
-        "commits"
-    );
     let progress =
         Progress::new("store and settle", args.backend.len() as u64 * u64::from(args.rounds.count));
-    for backend in &args.backend {
+    let mut table = Table::new(args.format, &COLUMNS, Some(&progress));
+    table.fact(Device::below(&args.directory)?.text());
+    'backends: for backend in &args.backend {
         let mut rows = [(); CASES.len()].map(|()| Row::default());
         for _ in 0..args.rounds.count {
-            let Some(runs) = both_ways(args, *backend, &scratch)? else { return Ok(()) };
+            let Some(runs) = both_ways(args, *backend, &scratch)? else { break 'backends };
             let stored = runs[0].cost;
             rows[0].add(args, stored, stored, &runs[0]);
             for (row, run) in rows.iter_mut().zip(&runs).skip(1) {
@@ -116,13 +120,14 @@ pub fn run(args: &DeleteCostArgs) -> Result<(), String> {
             }
             progress.step();
         }
-        print_rows(*backend, &rows);
+        add_rows(&mut table, *backend, rows);
     }
-    println!(
+    table.note(format!(
         "{} messages of {} octets, {} at once, each durable before the next group. Of what is settled: how much more than \
          storing. Each round is the mean of two runs, in both orders.",
         args.messages, args.length, args.sessions
-    );
+    ));
+    table.finish();
     Ok(())
 }
 
@@ -152,18 +157,19 @@ impl Run {
     }
 }
 
-fn print_rows(backend: Backend, rows: &[Row]) {
+fn add_rows(table: &mut Table<'_>, backend: Backend, rows: [Row; CASES.len()]) {
     let name = if backend == Backend::Log { "log" } else { "queue-dirs" };
-    for (what, row) in ["stored", "and settled beside", "and settled behind"].iter().zip(rows) {
-        println!(
-            "{name:<11} {what:<24} {:>26} {:>26} {:>26} {:>26} {:>9.1} {:>7.0}",
-            row.wall_us,
-            row.wall_percent,
-            row.cpu_us,
-            row.cpu_percent,
-            row.close_ms.median().unwrap_or_default(),
-            row.commits.median().unwrap_or_default()
-        );
+    for (what, row) in ["stored", "and settled beside", "and settled behind"].into_iter().zip(rows) {
+        table.row([
+            name.into(),
+            what.into(),
+            row.wall_us.into(),
+            row.wall_percent.into(),
+            row.cpu_us.into(),
+            row.cpu_percent.into(),
+            Cell::Median(row.close_ms, 1),
+            Cell::Median(row.commits, 0),
+        ]);
     }
 }
 

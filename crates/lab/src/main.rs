@@ -15,7 +15,7 @@ use iobench::{
     bonnie, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_buffering, log_format, map_lookup, postmark,
 };
 use load::{address, agent, compat, hdr, sink, source};
-use measure::{arguments, command, device, limits, rounds, scratch, signals, stat, usage};
+use measure::{arguments, command, device, limits, rounds, scratch, signals, stat, table, usage};
 use std::process::ExitCode;
 
 /// The laboratory for mail transfer agents

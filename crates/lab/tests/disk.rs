@@ -193,7 +193,7 @@ fn system_calls_of_a_command_are_counted() {
         return;
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.starts_with("phase,syscall,count,total us,average us,errors\n"), "{text}{error}");
+    assert!(text.starts_with("phase,syscall,count,total_us,average_us,errors,"), "{text}{error}");
     assert!(text.contains("command,openat,"), "{text}");
     let output = run(&["syscalls", "--with", "strace", "-m", "1", "--", "cat", "/dev/null"]);
     let text = String::from_utf8_lossy(&output.stdout);

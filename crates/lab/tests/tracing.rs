@@ -29,7 +29,7 @@ fn a_histogram_has_each_call_of_each_kind() {
     let csv = run(&["syscalls", "--with", "strace", "--histogram", "--csv", "--", "true"]);
     let csv = String::from_utf8(csv.stdout).unwrap();
     assert!(
-        csv.starts_with("phase,syscall,from us,to us,count\n") && csv.contains("command,execve,"),
+        csv.starts_with("part,phase,syscall,count,") && csv.contains("\nhistogram,command,execve,"),
         "{csv}"
     );
 }

@@ -101,9 +101,23 @@ impl Drop for End<'_> {
     }
 }
 
+/// A run that is over sooner is mostly its beginning and its end.
+pub const TOO_SHORT_SECONDS: f64 = 0.5;
+
+/// Returns a remark on a run that is too short.
+pub fn too_short(seconds: f64) -> Option<&'static str> {
+    (seconds < TOO_SHORT_SECONDS).then_some("too short to trust")
+}
+
 /// One figure's repeats.
 #[derive(Debug, Clone, Default)]
 pub struct Figure(Vec<f64>);
+
+impl FromIterator<f64> for Figure {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
 
 impl Figure {
     /// Not measured yet.

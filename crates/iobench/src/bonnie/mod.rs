@@ -12,6 +12,7 @@ use crate::{
     limits::memory_bytes,
     rounds::{Figure, Progress},
     scratch::Scratch,
+    table::{Cell, Column, Format, Table},
 };
 use bulk::Bulk;
 use clap::{ArgAction, Args, ValueEnum};
@@ -89,12 +90,14 @@ pub struct BonnieArgs {
     random_file: Option<PathBuf>,
     /// The version of Bonnie++ whose CSV line is printed
     #[arg(long, value_enum, value_name = "VERSION", default_value = "1.02")]
-    csv: Csv,
+    bonnie_csv: BonnieCsv,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// The form of the CSV line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Csv {
+enum BonnieCsv {
     /// As of 2002
     #[value(name = "1.02")]
     Old,
@@ -166,27 +169,30 @@ pub fn run(args: &BonnieArgs) -> Result<(), String> {
     scratch.needs(options.bytes.saturating_mul(options.copies.into()))?;
     let steps = 6 * (u64::from(options.bytes > 0) + u64::from(options.files > 0)) * u64::from(args.times);
     let progress = Progress::new("phases", steps);
-    let mut figures = [const { Figure::new() }; 12];
+    let mut phase_figures = [const { PhaseFigures::new() }; 12];
     for _ in 0..args.times {
         let say = |e: io::Error| format!("work in {}: {e}", scratch.path().display());
         let phases = match phases(&options, &scratch, &progress, &turns) {
             Err(_) if scratch.is_stopped() => break,
             phases => phases.map_err(say)?,
         };
-        for (figure, phase) in figures.iter_mut().zip(&phases) {
-            if let Some(rate) = phase.and_then(|p| p.rate()) {
-                figure.push(rate);
-            }
+        for (figures, phase) in phase_figures.iter_mut().zip(&phases) {
+            phase.iter().for_each(|phase| figures.push(phase));
         }
         let done = args.done(&options, phases);
         let table = report::table(&done);
-        if args.quiet {
-            eprint!("{table}");
-        } else {
-            print!("{table}");
+        let line = match args.bonnie_csv {
+            BonnieCsv::Old => report::csv(&done),
+            BonnieCsv::New => report::csv_of_2(&done),
+        };
+        match (args.format.is_text(), args.quiet) {
+            (true, false) => print!("{table}{line}"),
+            (true, true) => {
+                eprint!("{table}");
+                print!("{line}");
+            }
+            (false, _) => {}
         }
-        let line = if args.csv == Csv::Old { report::csv(&done) } else { report::csv_of_2(&done) };
-        print!("{line}");
     }
     drop(progress);
     let durability = if options.syncs {
@@ -195,15 +201,82 @@ pub fn run(args: &BonnieArgs) -> Result<(), String> {
         "Durability: the large file is synced at its end, small files are not."
     };
     let mut tail = vec![device.text(), durability.to_owned()];
-    let shown = report::NAMES.iter().zip(&figures).filter(|(_, figure)| figure.median().is_some());
-    tail.extend(shown.map(|(name, figure)| format!("{name:<22} {figure}")));
+    let shown =
+        report::NAMES.iter().zip(&phase_figures).filter(|(_, figures)| figures.rate.median().is_some());
+    tail.extend(shown.map(|(name, figures)| format!("{name:<22} {}", figures.rate)));
     let tail = tail.join("\n");
-    if args.quiet {
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    if args.quiet && args.format.is_text() {
         eprintln!("{tail}");
     } else {
-        println!("{tail}");
+        table.text(&tail);
     }
+    table.silent_fact(device.text());
+    table.silent_note(durability);
+    for (i, figures) in phase_figures.into_iter().enumerate().filter(|(_, figures)| figures.is_measured()) {
+        figures.record(&mut table, i);
+    }
+    table.finish();
     Ok(())
+}
+
+/// The name of the phase in [`report::NAMES`] has the unit too.
+const COLUMNS: [Column; 5] = [
+    Column::left("phase", "phase", 18),
+    Column::right("KiB/s", "kib_per_second", 26),
+    Column::right("operations/s", "operations_per_second", 26),
+    Column::right("CPU %", "cpu_percent", 20),
+    Column::right("longest operation ms", "longest_ms", 26),
+];
+
+/// The figures of a phase, of all runs.
+#[derive(Debug)]
+struct PhaseFigures {
+    rate: Figure,
+    cpu_percent: Figure,
+    longest_ms: Figure,
+    /// Runs that were too short for a rate.
+    short: u32,
+}
+
+impl PhaseFigures {
+    const fn new() -> Self {
+        Self { rate: Figure::new(), cpu_percent: Figure::new(), longest_ms: Figure::new(), short: 0 }
+    }
+
+    fn push(&mut self, phase: &Phase) {
+        self.longest_ms.push(phase.longest.as_secs_f64() * 1e3);
+        let Some(rate) = phase.rate() else {
+            self.short += 1;
+            return;
+        };
+        self.rate.push(rate);
+        self.cpu_percent.push(phase.cpu_seconds / phase.seconds * 100.0);
+    }
+
+    fn is_measured(&self) -> bool {
+        self.longest_ms.median().is_some()
+    }
+
+    fn record(self, table: &mut Table<'_>, number: usize) {
+        let name = report::NAMES[number].trim_end_matches(", K/s").trim_end_matches("/s");
+        // All of the large file but the seeks is KiB.
+        let (kib, operations) = if number < 5 { (Some(self.rate), None) } else { (None, Some(self.rate)) };
+        table.record([
+            Cell::from(name),
+            kib.into(),
+            operations.into(),
+            self.cpu_percent.into(),
+            self.longest_ms.into(),
+        ]);
+        if self.short > 0 {
+            table.silent_remark(format!(
+                "too short in {} runs: below {} s",
+                self.short,
+                report::SHORT_SECONDS
+            ));
+        }
+    }
 }
 
 /// Set in the process of the other user.

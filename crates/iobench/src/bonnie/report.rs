@@ -4,7 +4,7 @@ use super::Done;
 use std::{fmt::Write as _, time::Duration};
 
 /// Shortest time that is a measurement; a phase that ends sooner is shown as `+++++`.
-const SHORT_SECONDS: f64 = 0.5;
+pub(super) const SHORT_SECONDS: f64 = 0.5;
 
 /// Of one phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -2,10 +2,11 @@
 //! neither wrote nor flushed promised nothing. What it cannot count, a device that lies about its cache,
 //! shows by its speed if at all; only pulling the plug proves.
 
-use super::Times;
+use super::{SYNC_COLUMNS, Times};
 use crate::{
     device::{Device, Traffic},
     scratch::Scratch,
+    table::{Cell, Column, Format, Table},
 };
 use clap::Args;
 use serde::Serialize;
@@ -25,9 +26,8 @@ pub struct FsyncCheckArgs {
     /// Syncs
     #[arg(short = 'n', value_name = "COUNT", default_value = "200", value_parser = clap::value_parser!(u32).range(10..=100_000))]
     count: u32,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
     /// The file system to try
     #[arg(default_value = ".")]
     directory: PathBuf,
@@ -69,16 +69,39 @@ enum Verdict {
 const TURNS_PER_SECOND: f64 = 250.0;
 const BLOCK: usize = 4096;
 
+const COLUMNS: [Column; 8] = [
+    Column::left("verdict", "verdict", 14),
+    Column::right("syncs/s", "syncs_per_second", 9),
+    Column::right("unsynced writes/s", "writes_per_second_unsynced", 17),
+    Column::right("disk writes", "disk_writes", 11),
+    Column::right("disk flushes", "disk_flushes", 12),
+    SYNC_COLUMNS[0],
+    SYNC_COLUMNS[1],
+    SYNC_COLUMNS[2],
+];
+
 /// Measures, judges, prints; true if nothing speaks against the disk.
 pub fn run(args: &FsyncCheckArgs) -> Result<bool, String> {
     let evidence = gather(args)?;
     let verdict = judge(&evidence);
-    if args.json {
-        let text = serde_json::json!({ "verdict": verdict, "evidence": evidence });
-        println!("{text}");
-    } else {
-        print!("{}", text(&evidence, verdict));
-    }
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    table.text(&text(&evidence, verdict));
+    table.fields(&serde_json::json!({ "verdict": verdict, "evidence": evidence }))?;
+    table.silent_fact(evidence.device.text());
+    let ms = |us: f64| Cell::Number(us / 1e3, 3);
+    table.record([
+        serde_json::json!(verdict).as_str().unwrap_or_default().into(),
+        Cell::Number(evidence.syncs_per_second, 0),
+        Cell::Number(evidence.writes_per_second_unsynced, 0),
+        evidence.disk_writes.into(),
+        evidence.disk_flushes.into(),
+        evidence.syncs.into(),
+        ms(evidence.sync_p50_us),
+        ms(evidence.sync_p99_us),
+    ]);
+    table.silent_remark(verdict.text());
+    table.silent_note("What the disk saw is that of others too.");
+    table.finish();
     Ok(matches!(verdict, Verdict::Plausible | Verdict::Unknown))
 }
 
@@ -142,20 +165,27 @@ fn judge(e: &Evidence) -> Verdict {
     }
 }
 
+impl Verdict {
+    /// As a sentence.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Memory => "NOT DURABLE: this file system is memory; nothing survives the power",
+            Self::Ignored => "NOT DURABLE: syncs return, and the disk was not written to",
+            Self::NeverFlushed => "SUSPICIOUS: the disk has a write cache, and syncs do not flush it",
+            Self::TooFast => {
+                "SUSPICIOUS: a disk that says it turns syncs faster than it can turn: its cache answers for it"
+            }
+            Self::Plausible => {
+                "PLAUSIBLE: each sync wrote and, where there is a cache, flushed; proof is pulling the plug"
+            }
+            Self::Unknown => "UNKNOWN: the kernel counts nothing for this file system",
+        }
+    }
+}
+
 fn text(e: &Evidence, verdict: Verdict) -> String {
     let counted = |count: Option<u64>| count.map_or("not counted".to_owned(), |c| c.to_string());
-    let words = match verdict {
-        Verdict::Memory => "NOT DURABLE: this file system is memory; nothing survives the power",
-        Verdict::Ignored => "NOT DURABLE: syncs return, and the disk was not written to",
-        Verdict::NeverFlushed => "SUSPICIOUS: the disk has a write cache, and syncs do not flush it",
-        Verdict::TooFast => {
-            "SUSPICIOUS: a disk that says it turns syncs faster than it can turn: its cache answers for it"
-        }
-        Verdict::Plausible => {
-            "PLAUSIBLE: each sync wrote and, where there is a cache, flushed; proof is pulling the plug"
-        }
-        Verdict::Unknown => "UNKNOWN: the kernel counts nothing for this file system",
-    };
+    let words = verdict.text();
     format!(
         "{}\n{} syncs of {BLOCK} bytes: {:.0} a second, p50 {:.0} µs, p99 {:.0} µs; without sync {:.0} writes a second\n\
          the disk saw {} writes and {} flushes meanwhile, others' included\n{words}\n",

@@ -4,6 +4,7 @@
 use crate::device::{Device, Traffic};
 use crate::{
     signals,
+    table::{Cell, Column, Format, Table},
     usage::{Watch, members},
 };
 use clap::Args;
@@ -41,6 +42,8 @@ pub struct IostatArgs {
     /// A directory on the disk to measure
     #[arg(short = 'd', value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
+    #[command(flatten)]
+    format: Format,
     /// The command to run while measuring
     #[arg(last = true)]
     command: Vec<String>,
@@ -63,22 +66,91 @@ pub fn run(args: &IostatArgs) -> Result<bool, String> {
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
-    println!("{}", device.text());
     let first = device.traffic();
-    let mut child = start(&args.command)?;
-    let mut looker = Looker { args, device: &device, watch: Watch::default(), before: first };
+    let mut child = start(args)?;
+    let mut table = Table::new(args.format, &INTERVALS, None);
+    table.fact(device.text());
+    table.part("intervals", &INTERVALS);
+    let mut looker = Looker { args, device: &device, watch: Watch::default(), before: first, table };
     looker.look(child.as_ref());
     let good = looker.intervals(child.as_mut(), &stop)?;
+    let Looker { mut table, watch, .. } = looker;
     if let Some((first, last)) = first.zip(device.traffic()) {
-        print!("{}", disk_text(&last.since(first), args.messages));
+        add_disk(&mut table, &last.since(first), args.messages);
     }
-    print!("{}", processes_text(&looker.watch, args.messages));
+    add_processes(&mut table, &watch, args.messages);
+    table.finish();
     Ok(good)
 }
 
-fn start(command: &[String]) -> Result<Option<Child>, String> {
-    let Some((program, arguments)) = command.split_first() else { return Ok(None) };
-    let child = Command::new(program).args(arguments).spawn();
+/// A line for each interval.
+const INTERVALS: [Column; 6] = [
+    Column::right("s", "seconds", 8),
+    Column::right("reads", "reads", 10),
+    Column::right("writes", "writes", 10),
+    Column::right("flushes", "flushes", 10),
+    Column::right("KB read", "kib_read", 12),
+    Column::right("KB written", "kib_written", 12),
+];
+
+/// The disk while all was measured; the text has it as a line.
+const DISK: [Column; 10] = [
+    Column::other("reads", "reads"),
+    Column::other("writes", "writes"),
+    Column::other("flushes", "flushes"),
+    Column::other("discards", "discards"),
+    Column::other("KB read", "kib_read"),
+    Column::other("KB written", "kib_written"),
+    Column::other("messages", "messages"),
+    Column::other("writes a message", "writes_per_message"),
+    Column::other("flushes a message", "flushes_per_message"),
+    Column::other("KB written a message", "kib_written_per_message"),
+];
+
+/// Sums of the processes of each name; with a number of messages, of one of them.
+const PROCESSES: [Column; 12] = processes([
+    "user_ms",
+    "system_ms",
+    "in_blocks",
+    "out_blocks",
+    "read_calls",
+    "write_calls",
+    "voluntary_switches",
+    "involuntary_switches",
+    "major_faults",
+]);
+const PROCESSES_PER_MESSAGE: [Column; 12] = processes([
+    "user_ms_per_message",
+    "system_ms_per_message",
+    "in_blocks_per_message",
+    "out_blocks_per_message",
+    "read_calls_per_message",
+    "write_calls_per_message",
+    "voluntary_switches_per_message",
+    "involuntary_switches_per_message",
+    "major_faults_per_message",
+]);
+
+const fn processes(keys: [&'static str; 9]) -> [Column; 12] {
+    [
+        Column::left("process", "process", 16),
+        Column::right("count", "count", 5),
+        Column::right("user ms", keys[0], 10),
+        Column::right("system ms", keys[1], 10),
+        Column::right("inblock", keys[2], 9),
+        Column::right("oublock", keys[3], 9),
+        Column::right("reads", keys[4], 9),
+        Column::right("writes", keys[5], 9),
+        Column::right("nvcsw", keys[6], 9),
+        Column::right("nivcsw", keys[7], 9),
+        Column::right("majflt", keys[8], 9),
+        Column::right("peak MiB", "peak_mib", 9),
+    ]
+}
+
+fn start(args: &IostatArgs) -> Result<Option<Child>, String> {
+    let Some((program, arguments)) = args.command.split_first() else { return Ok(None) };
+    let child = Command::new(program).args(arguments).stdout(args.format.child_stdout()).spawn();
     child.map(Some).map_err(|e| format!("run {program}: {e}"))
 }
 
@@ -87,6 +159,7 @@ struct Looker<'a> {
     device: &'a Device,
     watch: Watch,
     before: Option<Traffic>,
+    table: Table<'a>,
 }
 
 impl Looker<'_> {
@@ -97,10 +170,6 @@ impl Looker<'_> {
 
     /// A line each, until the command ends or it is enough; true unless the command failed.
     fn intervals(&mut self, mut child: Option<&mut Child>, stop: &AtomicBool) -> Result<bool, String> {
-        println!(
-            "{:>8} {:>10} {:>10} {:>10} {:>12} {:>12}",
-            "s", "reads", "writes", "flushes", "KB read", "KB written"
-        );
         let begin = Instant::now();
         let mut next = self.args.interval;
         let (mut lines, mut is_told) = (0, false);
@@ -132,60 +201,57 @@ impl Looker<'_> {
         let now = self.device.traffic();
         if let Some((before, now)) = self.before.zip(now) {
             let t = now.since(before);
-            println!(
-                "{:>8.1} {:>10} {:>10} {:>10} {:>12} {:>12}",
-                at.as_secs_f64(),
-                t.reads,
-                t.writes,
-                t.flushes,
-                t.read_sectors / 2,
-                t.written_sectors / 2
-            );
+            self.table.row([
+                Cell::Number(at.as_secs_f64(), 1),
+                t.reads.into(),
+                t.writes.into(),
+                t.flushes.into(),
+                (t.read_sectors / 2).into(),
+                (t.written_sectors / 2).into(),
+            ]);
         }
         self.before = now;
     }
 }
 
-fn disk_text(t: &Traffic, messages: Option<u64>) -> String {
+fn add_disk(table: &mut Table<'_>, t: &Traffic, messages: Option<u64>) {
+    table.part("disk", &DISK);
     let other = t.flushes + t.discards;
-    let mut out = format!("disk, others' included: {} writes, {} reads, {other} other\n", t.writes, t.reads);
-    if let Some(messages) = messages {
-        let each = |count: u64| count as f64 / messages as f64;
-        out += &format!(
-            "a message (N={messages}): {:.3} writes, {:.3} flushes, {:.2} KB written\n",
-            each(t.writes),
-            each(t.flushes),
-            each(t.written_sectors) / 2.0
-        );
+    table.text(&format!("disk, others' included: {} writes, {} reads, {other} other", t.writes, t.reads));
+    let each = |count: u64, unit: f64| messages.map(|messages| count as f64 / unit / messages as f64);
+    let of = [each(t.writes, 1.0), each(t.flushes, 1.0), each(t.written_sectors, 2.0)];
+    if let ([Some(writes), Some(flushes), Some(kib)], Some(messages)) = (of, messages) {
+        table.text(&format!(
+            "a message (N={messages}): {writes:.3} writes, {flushes:.3} flushes, {kib:.2} KB written"
+        ));
     }
-    out
+    let [writes, flushes, kib] = of.map(|value| value.map_or(Cell::Empty, |value| Cell::Number(value, 3)));
+    table.record([
+        t.reads.into(),
+        t.writes.into(),
+        t.flushes.into(),
+        t.discards.into(),
+        (t.read_sectors / 2).into(),
+        (t.written_sectors / 2).into(),
+        messages.into(),
+        writes,
+        flushes,
+        kib,
+    ]);
+    table.silent_remark("others' included");
 }
 
-/// A line for each name; without a message count the sums.
-fn processes_text(watch: &Watch, messages: Option<u64>) -> String {
-    let mut out = format!(
-        "{:<16} {:>5} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n",
-        "process",
-        "count",
-        "user ms",
-        "system ms",
-        "inblock",
-        "oublock",
-        "reads",
-        "writes",
-        "nvcsw",
-        "nivcsw",
-        "majflt",
-        "peak MiB"
-    );
+/// Adds a row for each name; without a message count the sums.
+fn add_processes(table: &mut Table<'_>, watch: &Watch, messages: Option<u64>) {
+    table.part("processes", if messages.is_some() { &PROCESSES_PER_MESSAGE } else { &PROCESSES });
     let by = messages.unwrap_or(1) as f64;
+    let ms = |time: Duration| Cell::Number(time.as_secs_f64() * 1e3 / by, 3);
+    let each =
+        |count: u64| if messages.is_some() { Cell::Number(count as f64 / by, 3) } else { count.into() };
     for (name, (count, u)) in watch.by_name() {
-        let ms = |time: Duration| time.as_secs_f64() * 1e3 / by;
-        let each = |count: u64| {
-            if messages.is_some() { format!("{:.3}", count as f64 / by) } else { count.to_string() }
-        };
-        out += &format!(
-            "{name:<16} {count:>5} {:>10.3} {:>10.3} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9.1}\n",
+        table.row([
+            name.into(),
+            count.into(),
             ms(u.user),
             ms(u.system),
             each(u.in_blocks),
@@ -195,8 +261,10 @@ fn processes_text(watch: &Watch, messages: Option<u64>) -> String {
             each(u.voluntary_switches),
             each(u.involuntary_switches),
             each(u.major_faults),
-            u.peak_kib as f64 / 1024.0
-        );
+            Cell::Number(u.peak_kib as f64 / 1024.0, 1),
+        ]);
     }
-    out + if messages.is_some() { "All but the count and the peak are for one message.\n" } else { "" }
+    if messages.is_some() {
+        table.text("All but the count and the peak are for one message.");
+    }
 }

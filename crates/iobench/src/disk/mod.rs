@@ -7,8 +7,17 @@ pub mod fsync_check;
 pub mod iostat;
 pub mod readwrite;
 
+use crate::table::{Cell, Column};
 use hdrhistogram::Histogram;
 use std::time::Duration;
+
+/// The columns of the times of syncs; the text has them as a line.
+pub const SYNC_COLUMNS: [Column; 4] = [
+    Column::other("syncs", "syncs"),
+    Column::other("sync p50 ms", "sync_p50_ms"),
+    Column::other("sync p99 ms", "sync_p99_ms"),
+    Column::other("sync max ms", "sync_max_ms"),
+];
 
 /// Times of one operation, many times.
 #[derive(Debug, Clone)]
@@ -36,6 +45,15 @@ impl Times {
     /// The time that this share stays below.
     pub fn at(&self, share: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(share))
+    }
+
+    /// Returns the cells of the columns of [`SYNC_COLUMNS`].
+    pub fn cells(&self) -> [Cell; 4] {
+        if self.0.is_empty() {
+            return [const { Cell::Empty }; 4];
+        }
+        let ms = |share: f64| Cell::Number(self.at(share).as_secs_f64() * 1e3, 3);
+        [self.0.len().into(), ms(0.5), ms(0.99), ms(1.0)]
     }
 
     /// `fsync  p50 1.2 ms  p99 3 ms  max 9 ms`; nothing where there were none.

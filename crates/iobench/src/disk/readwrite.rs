@@ -1,9 +1,13 @@
 //! `postlab readwrite`: sendmail X's t-readwrite. Some processes write small files at once, read them back
 //! and remove them; with -s each is synced before the next. Does it help to sync side by side?
 
-use super::Times;
-use crate::rounds::{Figure, Progress, Rounds};
-use crate::{device::Device, scratch::Scratch};
+use super::{SYNC_COLUMNS, Times};
+use crate::{
+    device::Device,
+    rounds::{Figure, Progress, Rounds},
+    scratch::Scratch,
+    table::{Column, Format, Table},
+};
 use clap::Args;
 use std::{
     fs::{self, File},
@@ -30,36 +34,59 @@ pub struct ReadwriteArgs {
     size: u32,
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    format: Format,
     /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
 }
+
+const COLUMNS: [Column; 7] = [
+    Column::right("threads", "threads", 7),
+    Column::right("files", "files", 9),
+    Column::right("files/s", "files_per_second", 26),
+    SYNC_COLUMNS[0],
+    SYNC_COLUMNS[1],
+    SYNC_COLUMNS[2],
+    SYNC_COLUMNS[3],
+];
 
 /// Measures and prints.
 pub fn run(args: &ReadwriteArgs) -> Result<(), String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     let before = device.traffic();
-    let (mut syncs, mut rates) = (Times::default(), Figure::default());
+    let (mut syncs, mut rates, mut all) = (Times::default(), Figure::default(), 0);
     let progress = Progress::new("write and read", args.rounds.count.into());
+    let mut table = Table::new(args.format, &COLUMNS, Some(&progress));
     for _ in 0..args.rounds.count {
         let (done, seconds) = round(args, &scratch, &mut syncs)?;
-        println!("{done} files in {seconds:.3} s, {} threads", args.threads);
+        table.text(&format!("{done} files in {seconds:.3} s, {} threads", args.threads));
         if scratch.is_stopped() {
             break;
         }
         rates.push(f64::from(done) / seconds);
+        all += done;
         progress.step();
     }
-    drop(progress);
-    println!("files a second: {rates}");
-    print!("{}", syncs.line("sync"));
-    println!("Durability: {}", if args.sync { "file and directory synced (fsync)." } else { "not synced." });
+    table.text(&format!("files a second: {rates}"));
+    if args.sync {
+        table.text(&syncs.line("sync"));
+    }
+    let [count, p50, p99, max] = syncs.cells();
+    table.record([u32::from(args.threads).into(), all.into(), rates.into(), count, p50, p99, max]);
+    let durability = if args.sync { "file and directory synced (fsync)." } else { "not synced." };
+    table.note(format!("Durability: {durability}"));
     if let (Some(before), Some(after)) = (before, device.traffic()) {
         let t = after.since(before);
-        println!("{} writes and {} flushes on {}, others' included", t.writes, t.flushes, device.disk);
+        table.note(format!(
+            "{} writes and {} flushes on {}, others' included",
+            t.writes, t.flushes, device.disk
+        ));
     }
-    println!("{}", device.text());
+    table.text(&device.text());
+    table.silent_fact(device.text());
+    table.finish();
     Ok(())
 }
 

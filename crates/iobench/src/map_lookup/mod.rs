@@ -10,6 +10,7 @@ use crate::{
     limits::memory_bytes,
     rounds::{Figure, Progress, Rounds},
     scratch::Scratch,
+    table::{Cell, Column, Format, Table},
 };
 use cdb::Cdb;
 use clap::Args;
@@ -39,6 +40,8 @@ pub struct MapLookupArgs {
     keys: bool,
     #[command(flatten)]
     rounds: Rounds,
+    #[command(flatten)]
+    format: Format,
     /// Directory in which the file is made
     #[arg(default_value = ".")]
     directory: PathBuf,
@@ -126,6 +129,12 @@ const ENTRY_BYTES: u64 = 128;
 /// The forms that lie in memory.
 const COPIES: u64 = 3;
 
+const COLUMNS: [Column; 3] = [
+    Column::left("map", "map", 24),
+    Column::right("thousand lookups/s", "thousand_lookups_per_second", 34),
+    Column::right("hash map is so much faster", "times_slower_than_hash_map", 24),
+];
+
 /// Measures and prints.
 pub fn run(args: &MapLookupArgs) -> Result<(), String> {
     if args.keys {
@@ -178,15 +187,16 @@ pub fn run(args: &MapLookupArgs) -> Result<(), String> {
     }
     drop(progress);
     let first = figures[0].median().unwrap_or_default();
-    println!("{} entries, {} random lookups", args.entries, args.lookups);
-    println!("{:<24} {:>34} {:>24}", "", "thousand lookups/s", "hash map is so much faster");
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    table.fact(format!("{} entries, {} random lookups", args.entries, args.lookups));
     for ((name, ..), figure) in METHODS.iter().zip(&figures).filter(|(_, figure)| figure.median().is_some()) {
         let ratio = first / figure.median().unwrap_or_default().max(1e-9);
-        println!("{name:<24} {figure:>34} {ratio:>24.1}");
+        table.row([(*name).into(), figure.into(), Cell::Number(ratio, 1)]);
     }
     if skipped > 0 {
-        println!("{skipped} kinds of map were skipped.");
+        table.note(format!("{skipped} kinds of map were skipped."));
     }
+    table.finish();
     Ok(())
 }
 

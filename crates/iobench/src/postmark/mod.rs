@@ -5,6 +5,10 @@ mod config;
 mod report;
 mod work;
 
+use crate::{
+    rounds::too_short,
+    table::{Format, Table},
+};
 use clap::Args;
 use config::{Config, HELP};
 use std::{
@@ -33,6 +37,8 @@ pub struct PostmarkArgs {
     /// Run once with these settings and read no commands
     #[arg(long)]
     run: bool,
+    #[command(flatten)]
+    format: Format,
     /// Commands
     file: Option<PathBuf>,
 }
@@ -61,14 +67,15 @@ pub fn run(args: &PostmarkArgs) -> Result<(), String> {
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
-    let mut shell = Shell { config, stop, loading: 0 };
-    if args.run {
-        return shell.work();
-    }
+    let table = Table::new(args.format, &report::COLUMNS, None);
+    let mut shell = Shell { config, stop, loading: 0, format: args.format, table };
     match &args.file {
+        _ if args.run => shell.work(),
         Some(path) => shell.interpret(open(path)?, false),
         None => shell.interpret(io::stdin().lock(), io::stdin().is_terminal()),
-    }
+    }?;
+    shell.table.finish();
+    Ok(())
 }
 
 struct Shell {
@@ -76,6 +83,9 @@ struct Shell {
     stop: Arc<AtomicBool>,
     /// Files that are being read, each named by the one before.
     loading: u32,
+    format: Format,
+    /// A row for each `run`.
+    table: Table<'static>,
 }
 
 /// A file that names itself is read so often.
@@ -90,14 +100,14 @@ impl Shell {
     /// Reads the commands of a file; one that cannot be read is reported and skipped, as PostMark does.
     fn load(&mut self, path: &Path) -> Result<(), String> {
         if self.loading == NESTED {
-            tell(Err(format!("{NESTED} files load each other")));
+            self.tell(Err(format!("{NESTED} files load each other")));
             return Ok(());
         }
         self.loading += 1;
         let done = match open(path) {
             Ok(file) => self.interpret(file, false),
             Err(error) => {
-                tell(Err(error));
+                self.tell(Err(error));
                 Ok(())
             }
         };
@@ -106,19 +116,15 @@ impl Shell {
     }
 
     fn interpret(&mut self, input: impl BufRead, prompts: bool) -> Result<(), String> {
-        let prompt = || {
-            if prompts {
-                say("pm>");
-            }
-        };
-        prompt();
+        let prompt = if prompts { "pm>" } else { "" };
+        self.say(prompt);
         for line in input.lines() {
             let line = line.map_err(|e| format!("read commands: {e}"))?;
             let words: Vec<&str> = line.split_whitespace().collect();
             if self.command(&words)? == Go::Out || self.stop.load(Relaxed) {
                 break;
             }
-            prompt();
+            self.say(prompt);
         }
         Ok(())
     }
@@ -128,49 +134,67 @@ impl Shell {
         match words {
             [] => {}
             ["quit" | "exit"] => return Ok(Go::Out),
-            ["help"] => help(""),
-            ["help", rest @ ..] => help(&rest.join(" ")),
-            ["show"] => print!("{}", self.config.text()),
-            ["preset", name] => tell(self.config.preset(name)),
-            ["set", rest @ ..] => tell(self.config.set(rest)),
+            ["help"] => self.say(&help("")),
+            ["help", rest @ ..] => self.say(&help(&rest.join(" "))),
+            ["show"] => self.say(&self.config.text()),
+            ["preset", name] => {
+                let done = self.config.preset(name);
+                self.tell(done);
+            }
+            ["set", rest @ ..] => {
+                let done = self.config.set(rest);
+                self.tell(done);
+            }
             ["run"] => self.work()?,
             ["load", path] => self.load(Path::new(path))?,
-            _ => println!("Eh?"),
+            _ => self.say("Eh?\n"),
         }
         Ok(Go::On)
     }
 
-    fn work(&self) -> Result<(), String> {
+    fn work(&mut self) -> Result<(), String> {
         let quiet = !self.config.verbose && !io::stdout().is_terminal();
         let progress = |text: &str| {
             if !quiet {
-                say(text);
+                self.say(text);
             }
         };
         let done = Work::new(&self.config).run(progress, || self.stop.load(Relaxed))?;
         if self.stop.load(Relaxed) {
-            println!("Stopped early; this is what was done until then.");
+            self.table.text(STOPPED);
         }
-        print!("{}", if self.config.verbose { report::verbose(&done) } else { report::terse(&done) });
+        let text = if self.config.verbose { report::verbose(&done) } else { report::terse(&done) };
+        self.table.text(&text);
+        self.table.record(report::cells(&done));
+        let stopped = self.stop.load(Relaxed).then_some(STOPPED);
+        let remarks = stopped.into_iter().chain(too_short(done.total.as_secs_f64()));
+        remarks.for_each(|remark| self.table.silent_remark(remark));
         Ok(())
     }
-}
 
-fn tell(result: Result<(), String>) {
-    match result {
-        Ok(()) => {}
-        Err(error) if error.is_empty() => println!("Eh?"),
-        Err(error) => println!("Error: {error}"),
+    fn tell(&self, result: Result<(), String>) {
+        match result {
+            Ok(()) => {}
+            Err(error) if error.is_empty() => self.say("Eh?\n"),
+            Err(error) => self.say(&format!("Error: {error}\n")),
+        }
+    }
+
+    /// Prints what is no result: in other forms than text on standard error.
+    fn say(&self, text: &str) {
+        if !self.format.is_text() {
+            eprint!("{text}");
+            return;
+        }
+        print!("{text}");
+        // Nothing can be done where nobody can see it.
+        let _ = io::stdout().flush();
     }
 }
 
-fn say(text: &str) {
-    print!("{text}");
-    // Nothing can be done where nobody can see it.
-    let _ = io::stdout().flush();
-}
+const STOPPED: &str = "Stopped early; this is what was done until then.";
 
-fn help(about: &str) {
+fn help(about: &str) -> String {
     let sets = HELP.iter().map(|(name, text)| (format!("set {name}"), *text));
     let others = [
         ("preset", "Takes the settings of a test: t1, t2, t3 or t4"),
@@ -181,7 +205,5 @@ fn help(about: &str) {
         ("quit", "Exit program"),
     ];
     let all = sets.chain(others.iter().map(|(name, text)| ((*name).to_owned(), *text)));
-    for (name, text) in all.filter(|(name, _)| name.starts_with(about)) {
-        println!("{name} - {text}");
-    }
+    all.filter(|(name, _)| name.starts_with(about)).map(|(name, text)| format!("{name} - {text}\n")).collect()
 }

@@ -3,7 +3,10 @@
 
 mod packet;
 
-use crate::signals;
+use crate::{
+    signals,
+    table::{Cell, Column, Format, Table},
+};
 use clap::Args;
 use packet::{Kind, Question};
 use std::{
@@ -40,6 +43,8 @@ pub(crate) struct DnsArgs {
     /// Run COMMAND where /etc/resolv.conf names this server only, for servers that know no other way; needs root
     #[arg(long)]
     resolv_conf: bool,
+    #[command(flatten)]
+    format: Format,
     /// The command that starts a mail server, sends mail through it and stops it
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -75,7 +80,10 @@ pub(crate) fn run(args: &DnsArgs) -> Result<bool, String> {
         served.and(status)
     })?;
     let counts = counts.into_inner().unwrap_or_default();
-    print!("{}", text(&counts, args.messages));
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    rows(&counts, args.messages).into_iter().for_each(|row| table.row(row));
+    table.note(format!("{} packets: each query has an answer.", all(&counts) * 2));
+    table.finish();
     Ok(status.success())
 }
 
@@ -90,7 +98,7 @@ fn command(args: &DnsArgs, server: SocketAddr, stop: &AtomicBool) -> Result<Exit
     }
     command.args(arguments).env("DNS_SERVER", server.to_string());
     command.env("DNS_HOST", server.ip().to_string()).env("DNS_PORT", server.port().to_string());
-    command.process_group(0);
+    command.process_group(0).stdout(args.format.child_stdout());
     let mut child = command.spawn().map_err(|e| format!("run {program}: {e}"))?;
     signals::wait(&mut child, stop).map_err(|e| format!("wait for {program}: {e}"))
 }
@@ -118,17 +126,28 @@ fn serve(
     Ok(())
 }
 
-fn text(counts: &Counts, messages: Option<u64>) -> String {
-    let mut out = format!("{:<8} {:>10} {:>14} {:>12}\n", "type", "queries", "distinct names", "a message");
-    let all: u64 = counts.values().map(|(count, _)| count).sum();
-    let each = |count: u64| messages.map_or(String::new(), |n| format!("{:.3}", count as f64 / n as f64));
+const COLUMNS: [Column; 4] = [
+    Column::left("type", "type", 8),
+    Column::right("queries", "queries", 10),
+    Column::right("distinct names", "distinct_names", 14),
+    Column::right("a message", "queries_per_message", 12),
+];
+
+/// A row for each type, and one for all.
+fn rows(counts: &Counts, messages: Option<u64>) -> Vec<[Cell; 4]> {
+    let each = |count: u64| messages.map_or(Cell::Empty, |n| Cell::Number(count as f64 / n as f64, 3));
+    let mut rows: Vec<[Cell; 4]> = Vec::new();
     for kind in Kind::ALL {
         let Some((count, names)) = counts.get(kind.name()) else { continue };
-        out += &format!("{:<8} {count:>10} {:>14} {:>12}\n", kind.name(), names.len(), each(*count));
+        rows.push([kind.name().into(), (*count).into(), names.len().into(), each(*count)]);
     }
-    out += &format!("{:<8} {all:>10} {:>14} {:>12}\n", "all", "", each(all));
-    let packets = all * 2;
-    out + &format!("{packets} packets: each query has an answer.\n")
+    let all = all(counts);
+    rows.push(["all".into(), all.into(), Cell::Empty, each(all)]);
+    rows
+}
+
+fn all(counts: &Counts) -> u64 {
+    counts.values().map(|(count, _)| count).sum()
 }
 
 #[cfg(test)]
@@ -142,8 +161,20 @@ mod tests {
             ("MX", (6, names(&[("a.test", 4), ("b.test", 2)]))),
             ("A", (2, names(&[("mx.a.test", 2)]))),
         ]);
-        let text = text(&counts, Some(4));
-        assert!(text.contains("MX                6              2        1.500\n"), "{text}");
-        assert!(text.contains("all               8                       2.000\n16 packets"), "{text}");
+        let rows = rows(&counts, Some(4));
+        let figures: Vec<_> = rows
+            .iter()
+            .map(|[kind, queries, names, each]| match (kind, queries, names, each) {
+                (Cell::Text(kind), Cell::Count(queries), Cell::Count(names), Cell::Number(each, 3)) => {
+                    (kind.as_str(), *queries, Some(*names), *each)
+                }
+                (Cell::Text(kind), Cell::Count(queries), Cell::Empty, Cell::Number(each, 3)) => {
+                    (kind.as_str(), *queries, None, *each)
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(figures.contains(&("MX", 6, Some(2), 1.5)), "{figures:?}");
+        assert_eq!(figures.last(), Some(&("all", 8, None, 2.0)));
     }
 }

@@ -1,11 +1,13 @@
 //! Results of `postlab queuedirs` as a file, and the comparison of two of them.
 
 use crate::{
+    rounds::Figure,
     run::machine::Machine,
     stat::{
         Confidence, Sample, Verdict,
         spread::{Spread, shown},
     },
+    table::{Cell, Column, Format, Table},
 };
 use serde::{Deserialize, Serialize};
 use std::{fs, path::Path};
@@ -86,14 +88,13 @@ impl Baseline {
         fs::write(path, text + "\n").map_err(|e| format!("write {}: {e}", path.display()))
     }
 
-    /// Compares with an older result: a table, and false if a case became slower.
-    pub(super) fn against(&self, old: &Self, confidence: Confidence) -> Result<(String, bool), String> {
-        let mut out = String::new();
-        for difference in old.machine.differences(&self.machine) {
-            out += &format!("Not the same: {difference}\n");
-        }
+    /// Compares with an older result, case by case.
+    pub(super) fn against(&self, old: &Self, confidence: Confidence) -> Result<Comparison, String> {
+        let differences = old.machine.differences(&self.machine).into_iter();
+        let mut differences: Vec<String> =
+            differences.map(|difference| format!("Not the same: {difference}")).collect();
         if old.load != self.load {
-            out += &format!("Not the same: the load: {} and {}\n", old.load, self.load);
+            differences.push(format!("Not the same: the load: {} and {}", old.load, self.load));
         }
         let pairs: Vec<(&Case, &Case)> = old
             .cases
@@ -103,22 +104,79 @@ impl Baseline {
         if pairs.is_empty() {
             return Err("the two have no case in common".into());
         }
-        out += &format!("{:<40} {:>32} {:>32}  messages a second\n", "", "A", "B");
-        let mut good = true;
-        for (a, b) in pairs {
-            let outcome = judge(a, b, confidence);
-            good &= !matches!(outcome, Outcome::Differs { percent, .. } if percent < 0.0);
-            out += &format!("{:<40} {:>32} {:>32}  {}\n", a.name, a.text(), b.text(), outcome.text());
-        }
-        Ok((out, good))
+        let case = |(a, b): (&Case, &Case)| Compared {
+            name: a.name.clone(),
+            a: a.figure(),
+            b: b.figure(),
+            outcome: judge(a, b, confidence),
+        };
+        Ok(Comparison { differences, cases: pairs.into_iter().map(case).collect() })
     }
 }
 
 /// Compares two files and prints; false if a case became slower.
-pub(crate) fn compare(a: &Path, b: &Path, confidence: Confidence) -> Result<bool, String> {
-    let (text, good) = Baseline::read(b)?.against(&Baseline::read(a)?, confidence)?;
-    print!("{text}");
-    Ok(good)
+pub(crate) fn compare(a: &Path, b: &Path, confidence: Confidence, format: Format) -> Result<bool, String> {
+    let comparison = Baseline::read(b)?.against(&Baseline::read(a)?, confidence)?;
+    let mut table = Table::new(format, &COLUMNS, None);
+    comparison.add_to(&mut table);
+    table.finish();
+    Ok(comparison.is_good())
+}
+
+/// The cases of two results side by side.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    /// Differences of machine and load.
+    differences: Vec<String>,
+    cases: Vec<Compared>,
+}
+
+#[derive(Debug)]
+struct Compared {
+    name: String,
+    a: Figure,
+    b: Figure,
+    outcome: Outcome,
+}
+
+const COLUMNS: [Column; 6] = [
+    Column::left("case", "case", 40),
+    Column::right("A messages/s", "a_messages_per_second", 32),
+    Column::right("B messages/s", "b_messages_per_second", 32),
+    Column::left("verdict", "verdict", 8),
+    Column::other("difference %", "difference_percent"),
+    Column::other("margin %", "difference_margin_percent"),
+];
+
+impl Comparison {
+    /// Returns whether no case became slower.
+    pub(super) fn is_good(&self) -> bool {
+        !self
+            .cases
+            .iter()
+            .any(|case| matches!(case.outcome, Outcome::Differs { percent, .. } if percent < 0.0))
+    }
+
+    /// Adds a part with a row for each case.
+    pub(super) fn add_to(&self, table: &mut Table<'_>) {
+        self.differences.iter().for_each(|difference| table.note(difference));
+        table.part("comparison", &COLUMNS);
+        for case in &self.cases {
+            let (percent, margin) = match case.outcome {
+                Outcome::Differs { percent, margin } => (Cell::Number(percent, 1), Cell::Number(margin, 1)),
+                _ => (Cell::Empty, Cell::Empty),
+            };
+            let verdict = case.outcome.text().into();
+            table.row([
+                case.name.as_str().into(),
+                (&case.a).into(),
+                (&case.b).into(),
+                verdict,
+                percent,
+                margin,
+            ]);
+        }
+    }
 }
 
 impl Case {
@@ -126,9 +184,8 @@ impl Case {
         self.rounds.iter().map(|round| round.rate).collect()
     }
 
-    fn text(&self) -> String {
-        let rates = self.rates();
-        Spread::of(rates.iter().copied()).map(|s| s.text_of(rates.len())).unwrap_or_default()
+    fn figure(&self) -> Figure {
+        self.rates().into_iter().collect()
     }
 
     /// Returns the round that disagrees with the others, if they lie too far apart.
@@ -191,7 +248,8 @@ mod tests {
     }
 
     fn compared(old: &[f64], new: &[f64]) -> (String, bool) {
-        result(new).against(&result(old), Confidence::parse("95").unwrap()).unwrap()
+        let comparison = result(new).against(&result(old), Confidence::parse("95").unwrap()).unwrap();
+        (comparison.cases[0].outcome.text(), comparison.is_good())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{
     baseline::{self, Baseline},
     daemon::{Backend, Home, Spool},
-    dirs::QueuedirsArgs,
+    dirs::{Measured, QueuedirsArgs},
     slope::{Series, Slope},
     verdicts,
 };
@@ -14,7 +14,7 @@ use crate::{
     run::{append, begin, machine::Machine, make_directory},
     scratch::Scratch,
     source::{Phase, Plan, SourceArgs, measure},
-    stat::spread::shown,
+    table::{Cell as TableCell, Column, Table},
     usage::Usage,
 };
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ pub(super) struct Run {
 }
 
 /// Measures and prints; Ctrl-C keeps what is done.
-pub(super) fn run(args: &QueuedirsArgs) -> Result<(Baseline, Vec<Series>), String> {
+pub(super) fn run(args: &QueuedirsArgs) -> Result<Measured, String> {
     let scratch = Scratch::new(&args.directory)?;
     let home = Home::new(args.daemon.binary.as_deref(), scratch.path().join("postrider"))?;
     let cells = cells(args);
@@ -74,8 +74,13 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<(Baseline, Vec<Series>), Strin
         }
     }
     drop(progress);
-    println!("{}\n{}", here.disk, home.ask(&["--version"])?.trim());
-    print!("{}{}", table(&cells, &runs), verdicts::text(&cells, &runs)?);
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    table.fact(&here.disk);
+    table.fact(home.ask(&["--version"])?.trim());
+    cells.iter().for_each(|cell| add_row(&mut table, *cell, &runs));
+    let verdicts = verdicts::text(&cells, &runs)?;
+    table.text(&verdicts);
+    verdicts.lines().filter(|line| !line.is_empty()).for_each(|line| table.silent_note(line));
     let version = home.ask(&["--version"])?;
     let load = format!("{} messages of {} octets by SMTP, {}", args.messages, args.length, version.trim());
     let mut result = Baseline::new(load, here.clone());
@@ -85,21 +90,20 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<(Baseline, Vec<Series>), Strin
         result.push(&name, baseline::Round { rate: run.rate, points_ms: points_ms.clone() });
         let series = Series { title: format!("{name}, round {}", run.round), points: points_ms };
         if let Some(slope) = Slope::of(&series.points).filter(|_| args.slope) {
-            println!("{}: {}", series.title, slope.text());
+            table.note(format!("{}: {}", series.title, slope.text()));
         }
         all_series.push(series);
     }
-    println!("Durability: synced before 250. The next hop refuses connections: nothing is delivered.");
+    table.note("Durability: synced before 250. The next hop refuses connections: nothing is delivered.");
     if !scratch.is_stopped() {
-        let text = args.peer.create(args.messages, args.rounds.count)?;
-        std::fs::write(directory.join("peer.txt"), &text).map_err(|e| format!("keep the peer's: {e}"))?;
-        print!("{text}");
+        args.peer.create(&mut table, args.messages, args.rounds.count)?;
+        args.peer.keep(&table, &directory)?;
     }
     if let Some(busy) = here.busy() {
-        println!("{busy}");
+        table.note(busy);
     }
-    println!("\n{}", directory.display());
-    Ok((result, all_series))
+    table.aside(&format!("\n{}", directory.display()));
+    Ok((result, all_series, table))
 }
 
 impl Run {
@@ -180,42 +184,35 @@ fn one(args: &QueuedirsArgs, home: &Home, cell: Cell, round: u32, file: &File) -
     Ok(run)
 }
 
-fn table(cells: &[Cell], runs: &[Run]) -> String {
-    let mut out = format!(
-        "{:<11} {:>4} {:>7} {:>8} {:>24} {:>27} {:>7} {:>11} {:>11} {:>7}\n",
-        "backend",
-        "dirs",
-        "senders",
-        "messages",
-        "messages/s",
-        "a sender's µs a message",
-        "p99 ms",
-        "commits/msg",
-        "flushes/msg",
-        "CPU µs"
-    );
-    for cell in cells {
-        let of = |value: &dyn Fn(&Run) -> f64| {
-            let mut figure = Figure::new();
-            runs.iter().filter(|run| run.cell == *cell).for_each(|run| figure.push(value(run)));
-            figure
-        };
-        let median = |value: &dyn Fn(&Run) -> f64| of(value).median().map_or_else(String::new, shown);
-        let Some(run) = runs.iter().find(|run| run.cell == *cell) else { continue };
-        out += &format!(
-            "{:<11} {:>4} {:>7} {:>8} {:>24} {:>27} {:>7} {:>11} {:>11} {:>7}\n",
-            cell.spool.backend.name(),
-            cell.spool.directories,
-            cell.senders,
-            run.messages,
-            of(&|run| run.rate),
-            of(&|run| run.latency_us),
-            median(&|run| run.p99_us / 1e3),
-            median(&|run| run.commits_per_message),
-            run.flushes_per_message
-                .map_or("-".to_owned(), |_| median(&|run| run.flushes_per_message.unwrap_or_default())),
-            median(&|run| run.cpu_us_per_message),
-        );
-    }
-    out
+const COLUMNS: [Column; 10] = [
+    Column::left("backend", "backend", 11),
+    Column::right("dirs", "directories", 4),
+    Column::right("senders", "senders", 7),
+    Column::right("messages", "messages", 8),
+    Column::right("messages/s", "messages_per_second", 24),
+    Column::right("a sender's µs a message", "sender_us_per_message", 27),
+    Column::right("p99 ms", "p99_ms", 7),
+    Column::right("commits/msg", "commits_per_message", 11),
+    Column::right("flushes/msg", "disk_flushes_per_message", 11),
+    Column::right("CPU µs", "cpu_us_per_message", 7),
+];
+
+fn add_row(table: &mut Table<'_>, cell: Cell, runs: &[Run]) {
+    let of = |value: &dyn Fn(&Run) -> Option<f64>| {
+        runs.iter().filter(|run| run.cell == cell).filter_map(value).collect::<Figure>()
+    };
+    let median = |value: &dyn Fn(&Run) -> Option<f64>| TableCell::Median(of(value), 2);
+    let Some(run) = runs.iter().find(|run| run.cell == cell) else { return };
+    table.row([
+        cell.spool.backend.name().into(),
+        cell.spool.directories.into(),
+        cell.senders.into(),
+        run.messages.into(),
+        of(&|run| Some(run.rate)).into(),
+        of(&|run| Some(run.latency_us)).into(),
+        median(&|run| Some(run.p99_us / 1e3)),
+        median(&|run| Some(run.commits_per_message)),
+        median(&|run| run.flushes_per_message),
+        median(&|run| Some(run.cpu_us_per_message)),
+    ]);
 }

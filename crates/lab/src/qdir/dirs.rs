@@ -14,6 +14,7 @@ use crate::{
     run::machine::Machine,
     scratch::Scratch,
     stat::Confidence,
+    table::{Column, Format, Table},
 };
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -68,6 +69,8 @@ pub(crate) struct QueuedirsArgs {
     pub(super) peer: PeerArgs,
     #[command(flatten)]
     pub(super) rounds: Rounds,
+    #[command(flatten)]
+    pub(super) format: Format,
     /// A directory on the disk to measure
     #[arg(default_value = ".")]
     pub(super) directory: PathBuf,
@@ -136,11 +139,10 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<bool, String> {
     }
     // A file that cannot be read must not be noticed after an hour.
     let old = args.baseline.as_deref().map(Baseline::read).transpose()?;
-    let (result, series) = if args.mta.is_some() { super::create::run(args)? } else { files(args)? };
+    let (result, series, mut table) =
+        if args.mta.is_some() { super::create::run(args)? } else { files(args)? };
     if args.slope {
-        for series in &series {
-            print!("{}", slope::scatter(series));
-        }
+        series.iter().for_each(|series| table.text(&slope::scatter(series)));
         if let Some(path) = &args.svg {
             std::fs::write(path, slope::svg(&series))
                 .map_err(|e| format!("write {}: {e}", path.display()))?;
@@ -149,10 +151,13 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<bool, String> {
     if let Some(path) = &args.output {
         result.write(path)?;
     }
-    let Some(old) = old else { return Ok(true) };
-    let (text, good) = result.against(&old, Confidence::parse("95")?)?;
-    print!("\nA: the baseline; B: this run\n{text}");
-    Ok(good)
+    let comparison = old.map(|old| result.against(&old, Confidence::parse("95")?)).transpose()?;
+    if let Some(comparison) = &comparison {
+        table.text("\nA: the baseline; B: this run");
+        comparison.add_to(&mut table);
+    }
+    table.finish();
+    Ok(comparison.is_none_or(|comparison| comparison.is_good()))
 }
 
 impl QueuedirsArgs {
@@ -185,8 +190,24 @@ impl QueuedirsArgs {
     }
 }
 
+/// The rounds as they are kept, the points of each, and the table.
+pub(super) type Measured = (Baseline, Vec<Series>, Table<'static>);
+
+const COLUMNS: [Column; 10] = [
+    Column::right("senders", "senders", 7),
+    Column::right("dirs", "directories", 5),
+    Column::right("layout", "layout", 6),
+    Column::right("processes", "processes", 9),
+    Column::right("messages", "messages", 8),
+    Column::right("messages/s", "messages_per_second", 32),
+    Column::right("ms for 500 entries", "ms_for_500_entries", 32),
+    Column::right("p50 ms of a message", "p50_ms_per_message", 28),
+    Column::right("disk writes a message", "disk_writes_per_message", 26),
+    Column::other("growth in µs for each 1000 entries", "growth_us_for_1000_entries"),
+];
+
 /// Measures files that are made here.
-fn files(args: &QueuedirsArgs) -> Result<(Baseline, Vec<Series>), String> {
+fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     let settings = args.settings();
@@ -201,19 +222,8 @@ fn files(args: &QueuedirsArgs) -> Result<(Baseline, Vec<Series>), String> {
     let load = format!("{} messages of {} octets, {}", args.messages, args.length, args.durability());
     let mut result = Baseline::new(load, Machine::here(scratch.path()));
     let mut all_series = Vec::new();
-    let mut table = format!(
-        "{}\n{:>7} {:>5} {:>6} {:>9} {:>8} {:>32} {:>32} {:>28} {:>26}\n",
-        device.text(),
-        "senders",
-        "dirs",
-        "layout",
-        "processes",
-        "messages",
-        "messages/s",
-        "ms for 500 entries",
-        "p50 ms of a message",
-        "disk writes a message"
-    );
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    table.fact(device.text());
     for setting in settings {
         let figures = one(args, setting, &scratch, &device, &mut result, &progress)?;
         if figures.done == 0 {
@@ -221,20 +231,31 @@ fn files(args: &QueuedirsArgs) -> Result<(Baseline, Vec<Series>), String> {
         }
         let Setting { senders, directories, processes, .. } = setting;
         let Figures { rate, point, latency, writes, series, done } = figures;
-        table += &format!(
-            "{senders:>7} {directories:>5} {:>6} {processes:>9} {done:>8} {rate:>32} {point:>32} {latency:>28} {writes:>26}\n",
-            setting.layout(),
-        );
-        for slope in series.iter().filter(|_| args.slope).filter_map(|s| Slope::of(&s.points)) {
-            table += &format!("{:>22} {}\n", "", slope.text());
+        let slopes: Vec<Slope> = series.iter().filter_map(|series| Slope::of(&series.points)).collect();
+        let slope: Figure = slopes.iter().map(Slope::us_per_thousand).collect();
+        progress.beside(|| {
+            table.row([
+                senders.into(),
+                directories.into(),
+                setting.layout().into(),
+                processes.into(),
+                done.into(),
+                rate.into(),
+                point.into(),
+                latency.into(),
+                writes.into(),
+                slope.into(),
+            ]);
+        });
+        for slope in slopes.iter().filter(|_| args.slope) {
+            progress.beside(|| table.remark(format!("{:>22} {}", "", slope.text())));
         }
         all_series.extend(series);
     }
     drop(progress);
-    print!("{table}");
-    println!("Durability: {}.", args.durability());
-    println!("Writes are those of the whole disk until everything is on it.");
-    Ok((result, all_series))
+    table.note(format!("Durability: {}.", args.durability()));
+    table.note("Writes are those of the whole disk until everything is on it.");
+    Ok((result, all_series, table))
 }
 
 /// All rounds of a setting.

@@ -13,6 +13,7 @@ use crate::{
     device::Device,
     rounds::{Figure, Progress},
     scratch::Scratch,
+    table::{Cell, Column, Format, Table},
 };
 use clap::{Args, ValueEnum as _};
 use std::{
@@ -52,6 +53,8 @@ pub(crate) struct QueuerunArgs {
     pub(super) daemon: DaemonArgs,
     #[command(flatten)]
     pub(super) peer: PeerArgs,
+    #[command(flatten)]
+    pub(super) format: Format,
     /// A directory on the disk to measure
     #[arg(default_value = ".")]
     pub(super) directory: PathBuf,
@@ -101,15 +104,24 @@ pub(crate) fn run(args: &QueuerunArgs) -> Result<(), String> {
     }
     let delivered = deliver(args, &queue, &orders, &scratch, &progress)?;
     drop(progress);
-    println!("{}\n{} messages of {hosts} hosts; milliseconds", device.text(), args.messages);
-    print!("{}", reading(&orders, &parts, args.messages));
-    print!("{}", why::files(&orders, &parts, args.messages));
-    println!("{} {}", args.caches(), args.hosts.rest());
+    let why = why::files(&orders, &parts, args.messages);
+    let mut table = Table::new(args.format, &READING, None);
+    table.fact(device.text());
+    table.fact(format!("{} messages of {hosts} hosts; milliseconds", args.messages));
     if !delivered.is_empty() {
-        print!("\n{}", deliveries(&delivered));
-        println!("Each runner reads, sorts and walks through the whole queue. {}", args.hosts.note());
-        print!("{}", why::sooner(&emptied(&delivered))?);
+        table.part("reading", &READING);
     }
+    add_reading(&mut table, &orders, parts, args.messages);
+    add_lines(&mut table, &why);
+    table.note(format!("{} {}", args.caches(), args.hosts.rest()));
+    if !delivered.is_empty() {
+        table.text("\n");
+        add_deliveries(&mut table, &delivered);
+        let walk = "Each runner reads, sorts and walks through the whole queue.";
+        table.note(format!("{walk} {}", args.hosts.note()));
+        add_lines(&mut table, &why::sooner(&emptied(&delivered))?);
+    }
+    table.finish();
     Ok(())
 }
 
@@ -127,25 +139,39 @@ impl QueuerunArgs {
     }
 }
 
-fn reading(orders: &[Order], parts: &[Parts], messages: u32) -> String {
-    let mut out = format!(
-        "{:<13} {:>30} {:>30} {:>30} {:>8} {:>10}\n",
-        "order", "queue-read", "queue-sort", "sum", "of first", "µs/message"
-    );
+/// Adds sentences, a note for each line.
+pub(super) fn add_lines(table: &mut Table<'_>, text: &str) {
+    text.lines().for_each(|line| table.note(line));
+}
+
+const READING: [Column; 9] = [
+    Column::left("order", "order", 13),
+    Column::right("queue-read ms", "queue_read_ms", 30),
+    Column::right("queue-sort ms", "queue_sort_ms", 30),
+    Column::right("sum ms", "sum_ms", 30),
+    Column::right("of first %", "percent_of_first", 10),
+    Column::right("µs/message", "us_per_message", 10),
+    Column::other("listing ms", "list_ms"),
+    Column::other("reading of envelopes ms", "envelopes_ms"),
+    Column::other("tests of locks ms", "locks_ms"),
+];
+
+fn add_reading(table: &mut Table<'_>, orders: &[Order], parts: Vec<Parts>, messages: u32) {
     let first = parts.first().and_then(|p| p.sum.median()).unwrap_or_default();
     for (order, parts) in orders.iter().zip(parts) {
         let Some(median) = parts.sum.median() else { continue };
-        out += &format!(
-            "{:<13} {:>30} {:>30} {:>30} {:>7.1}% {:>10.2}\n",
-            order.name(),
-            parts.read,
-            parts.sort,
-            parts.sum,
-            median / first.max(1e-9) * 100.0,
-            median * 1e3 / f64::from(messages)
-        );
+        table.row([
+            order.name().into(),
+            parts.read.into(),
+            parts.sort.into(),
+            parts.sum.into(),
+            Cell::Number(median / first.max(1e-9) * 100.0, 1),
+            Cell::Number(median * 1e3 / f64::from(messages), 2),
+            parts.list.into(),
+            parts.facts.into(),
+            parts.locks.into(),
+        ]);
     }
-    out
 }
 
 /// One delivery of the whole queue.
@@ -220,26 +246,28 @@ fn emptied(all: &[Delivered]) -> Vec<Emptied> {
     cases(all).into_iter().map(case).collect()
 }
 
-fn deliveries(all: &[Delivered]) -> String {
-    let mut out = format!(
-        "{:>7} {:<13} {:>28} {:>28} {:>26} {:>26} {:>26}\n",
-        "runners", "order", "first delivery ms", "time to empty ms", "lock conflicts", "gone", "connections"
-    );
+const DELIVERIES: [Column; 7] = [
+    Column::right("runners", "runners", 7),
+    Column::left("order", "order", 13),
+    Column::right("first delivery ms", "first_delivery_ms", 28),
+    Column::right("time to empty ms", "time_to_empty_ms", 28),
+    Column::right("lock conflicts", "lock_conflicts", 26),
+    Column::right("gone", "gone", 26),
+    Column::right("connections", "connections", 26),
+];
+
+fn add_deliveries(table: &mut Table<'_>, all: &[Delivered]) {
+    table.part("deliveries", &DELIVERIES);
     for (runners, order, runs) in cases(all) {
-        let of = |value: &dyn Fn(&Run) -> f64| {
-            let mut figure = Figure::new();
-            runs.iter().for_each(|run| figure.push(value(run)));
-            figure
-        };
-        out += &format!(
-            "{runners:>7} {:<13} {:>28} {:>28} {:>26} {:>26} {:>26}\n",
-            order.name(),
-            of(&|run| run.first.unwrap_or_default().as_secs_f64() * 1e3),
-            of(&|run| run.last.as_secs_f64() * 1e3),
-            of(&|run| run.conflicts as f64),
-            of(&|run| run.gone as f64),
-            of(&|run| run.connections as f64),
-        );
+        let of = |value: &dyn Fn(&Run) -> f64| runs.iter().map(value).collect::<Figure>();
+        table.row([
+            runners.into(),
+            order.name().into(),
+            of(&|run| run.first.unwrap_or_default().as_secs_f64() * 1e3).into(),
+            of(&|run| run.last.as_secs_f64() * 1e3).into(),
+            of(&|run| run.conflicts as f64).into(),
+            of(&|run| run.gone as f64).into(),
+            of(&|run| run.connections as f64).into(),
+        ]);
     }
-    out
 }

@@ -4,7 +4,7 @@ use super::{
     copy,
     daemon::{Backend, Home, Spool},
     hosts::host,
-    order::QueuerunArgs,
+    order::{QueuerunArgs, add_lines},
     why::{self, Emptied, Reading},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     run::{append, begin, machine::Machine, make_directory},
     scratch::Scratch,
     source::{Plan, SourceArgs, measure},
-    stat::spread::shown,
+    table::{Cell, Column, Table},
 };
 use serde::{Deserialize, Serialize};
 use std::{fs::File, thread, time::Instant};
@@ -79,30 +79,35 @@ pub(super) fn run(args: &QueuerunArgs) -> Result<(), String> {
     let here = Machine::here(scratch.path());
     let directory = make_directory(&args.daemon.results, "queue run")?;
     let file = begin(&directory, &here)?;
-    println!("{}", here.disk);
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    table.fact(&here.disk);
     for backend in &args.daemon.backend {
         let home = Home::new(args.daemon.binary.as_deref(), scratch.path().join(backend.name()))?;
         let spool = Spool { backend: *backend, directories: 1 };
         let held = fill(&home, spool, args)?;
-        println!("{}, {}, {held} messages; milliseconds", home.ask(&["--version"])?.trim(), backend.name());
+        let version = home.ask(&["--version"])?;
+        table.fact(format!("{}, {}, {held} messages; milliseconds", version.trim(), backend.name()));
         let passes = rounds(args, &home, spool, &scratch, &file)?;
         let cases = cases(args);
-        print!("{}{}", table(&cases, &passes), why::daemon(&warm(&cases, &passes)));
-        print!("{}", why::sooner(&emptied(&cases, &passes))?);
-        println!("{}", args.hosts.rest());
+        // Each backend has the heading again.
+        table.part("", &COLUMNS);
+        cases.iter().for_each(|case| add_row(&mut table, *backend, case, &passes));
+        add_lines(&mut table, &why::daemon(&warm(&cases, &passes)));
+        add_lines(&mut table, &why::sooner(&emptied(&cases, &passes))?);
+        table.note(args.hosts.rest());
         if !args.runners.is_empty() {
-            println!("{}", args.hosts.note());
+            table.note(args.hosts.note());
         }
         if scratch.is_stopped() {
             break;
         }
     }
     if !scratch.is_stopped() {
-        let text = args.peer.sort(args.messages, args.rounds)?;
-        std::fs::write(directory.join("peer.txt"), &text).map_err(|e| format!("keep the peer's: {e}"))?;
-        print!("{text}");
+        args.peer.sort(&mut table, args.messages, args.rounds)?;
+        args.peer.keep(&table, &directory)?;
     }
-    println!("\n{}", directory.display());
+    table.aside(&format!("\n{}", directory.display()));
+    table.finish();
     Ok(())
 }
 
@@ -246,45 +251,40 @@ fn emptied(cases: &[Case], passes: &[Pass]) -> Vec<Emptied> {
     cases.iter().filter(|case| case.runners > 0).map(row).collect()
 }
 
-fn table(cases: &[Case], passes: &[Pass]) -> String {
-    let delivers = cases.iter().any(|case| case.runners > 0);
-    let mut out = format!(
-        "{:<13} {:>6} {:>8} {:>26} {:>26} {:>26} {:>10}",
-        "order", "caches", "runners", "queue-read", "queue-sort", "sum", "µs/message",
-    );
-    if delivers {
-        out += &format!(
-            " {:>26} {:>26} {:>20} {:>24}",
-            "first delivery", "empty", "lock conflicts", "connections"
-        );
-    }
-    out.push('\n');
-    for case in cases {
-        let of = |value: &dyn Fn(&Phases) -> Option<f64>| figure(passes, case, value);
-        let ms = |value: fn(&Phases) -> Option<u64>| of(&|p| Some(value(p)? as f64 / 1e3));
-        let sum = ms(|p| Some(p.sum_us));
-        let Some(median) = sum.median() else { continue };
-        let count = passes.first().map_or(1, |pass| pass.phases.messages.max(1));
-        out += &format!(
-            "{:<13} {:>6} {:>8} {:>26} {:>26} {sum:>26} {:>10}",
-            case.order,
-            if case.cold { "cold" } else { "warm" },
-            if case.runners == 0 { "-".to_owned() } else { case.runners.to_string() },
-            ms(|p| Some(p.queue_read_us)),
-            ms(|p| Some(p.queue_sort_us)),
-            shown(median * 1e3 / count as f64),
-        );
-        if delivers {
-            let counted = |value: fn(&Phases) -> u64| of(&|p| p.time_to_empty_us.map(|_| value(p) as f64));
-            out += &format!(
-                " {:>26} {:>26} {:>20} {:>24}",
-                ms(|p| p.time_to_first_delivery_us),
-                ms(|p| p.time_to_empty_us),
-                counted(|p| p.lock_conflicts),
-                counted(|p| p.connections),
-            );
-        }
-        out.push('\n');
-    }
-    out
+const COLUMNS: [Column; 12] = [
+    Column::other("backend", "backend"),
+    Column::left("order", "order", 13),
+    Column::right("caches", "caches", 6),
+    Column::right("runners", "runners", 8),
+    Column::right("queue-read ms", "queue_read_ms", 26),
+    Column::right("queue-sort ms", "queue_sort_ms", 26),
+    Column::right("sum ms", "sum_ms", 26),
+    Column::right("µs/message", "us_per_message", 10),
+    Column::right("first delivery ms", "first_delivery_ms", 26),
+    Column::right("empty ms", "time_to_empty_ms", 26),
+    Column::right("lock conflicts", "lock_conflicts", 20),
+    Column::right("connections", "connections", 24),
+];
+
+fn add_row(table: &mut Table<'_>, backend: Backend, case: &Case, passes: &[Pass]) {
+    let of = |value: &dyn Fn(&Phases) -> Option<f64>| figure(passes, case, value);
+    let ms = |value: fn(&Phases) -> Option<u64>| of(&|p| Some(value(p)? as f64 / 1e3));
+    let counted = |value: fn(&Phases) -> u64| of(&|p| p.time_to_empty_us.map(|_| value(p) as f64));
+    let sum = ms(|p| Some(p.sum_us));
+    let Some(median) = sum.median() else { return };
+    let count = passes.first().map_or(1, |pass| pass.phases.messages.max(1));
+    table.row([
+        backend.name().into(),
+        case.order.into(),
+        if case.cold { "cold" } else { "warm" }.into(),
+        (case.runners > 0).then_some(case.runners).into(),
+        ms(|p| Some(p.queue_read_us)).into(),
+        ms(|p| Some(p.queue_sort_us)).into(),
+        sum.into(),
+        Cell::Number(median * 1e3 / count as f64, 2),
+        ms(|p| p.time_to_first_delivery_us).into(),
+        ms(|p| p.time_to_empty_us).into(),
+        counted(|p| p.lock_conflicts).into(),
+        counted(|p| p.connections).into(),
+    ]);
 }

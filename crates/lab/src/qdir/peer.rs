@@ -1,10 +1,13 @@
 //! Sendmail 8 beside ours: the script `sendmail-queue.sh` starts it, and prints a JSON line a run.
 
-use crate::rounds::Figure;
+use crate::{
+    rounds::Figure,
+    table::{Column, Table},
+};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -29,6 +32,27 @@ enum Peer {
     Sendmail,
 }
 
+const CREATE: [Column; 6] = [
+    Column::left("Sendmail 8", "backend", 11),
+    Column::right("dirs", "directories", 4),
+    Column::right("senders", "senders", 7),
+    Column::right("messages", "messages", 8),
+    Column::right("messages/s", "messages_per_second", 24),
+    Column::right("a sender's µs a message", "sender_us_per_message", 27),
+];
+
+const SORT: [Column; 4] = [
+    Column::left("Sendmail 8", "order", 13),
+    Column::right("messages", "messages", 8),
+    Column::right("queue-read ms", "queue_read_ms", 26),
+    Column::right("sort ms", "queue_sort_ms", 26),
+];
+
+const SORT_NOTE: &str = "Sort includes starting the first job, as the script sees it from outside.";
+
+/// The name of the part with Sendmail's figures.
+const PART: &str = "sendmail";
+
 /// A line of the script.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "test", rename_all = "lowercase")]
@@ -38,14 +62,10 @@ enum Line {
 }
 
 impl PeerArgs {
-    /// Sends messages that stay; the table.
-    pub(super) fn create(&self, messages: u32, rounds: u32) -> Result<String, String> {
+    /// Sends messages that stay, and adds a part with the figures.
+    pub(super) fn create(&self, table: &mut Table<'_>, messages: u32, rounds: u32) -> Result<(), String> {
         let count = self.peer_messages.unwrap_or((messages / 10).max(100)).to_string();
-        let Some(lines) = self.lines(&["create", &count, &count], rounds)? else { return Ok(String::new()) };
-        let mut out = format!(
-            "{:<11} {:>4} {:>7} {:>8} {:>24} {:>27}\n",
-            "Sendmail 8", "dirs", "senders", "messages", "messages/s", "a sender's µs a message"
-        );
+        let Some(lines) = self.lines(&["create", &count, &count], rounds)? else { return Ok(()) };
         let mut cells: Vec<(u32, u32, u32, Figure, Figure)> = Vec::new();
         for line in lines {
             let Line::Create { dirs, senders, messages, queued, us_per_msg, per_s } = line else { continue };
@@ -59,20 +79,24 @@ impl PeerArgs {
             cells[i].3.push(per_s);
             cells[i].4.push(us_per_msg * f64::from(senders));
         }
+        table.part(PART, &CREATE);
         for (dirs, senders, messages, rate, latency) in cells {
-            out +=
-                &format!("{:<11} {dirs:>4} {senders:>7} {messages:>8} {rate:>24} {latency:>27}\n", "files");
+            table.row([
+                "files".into(),
+                dirs.into(),
+                senders.into(),
+                messages.into(),
+                rate.into(),
+                latency.into(),
+            ]);
         }
-        Ok(out)
+        Ok(())
     }
 
-    /// Reads and sorts a queue; the table, in milliseconds.
-    pub(super) fn sort(&self, messages: u32, rounds: u32) -> Result<String, String> {
+    /// Reads and sorts a queue, and adds a part with the figures.
+    pub(super) fn sort(&self, table: &mut Table<'_>, messages: u32, rounds: u32) -> Result<(), String> {
         let count = self.peer_messages.unwrap_or(messages).to_string();
-        let Some(lines) = self.lines(&["sort", &count], rounds)? else {
-            return Ok(String::new());
-        };
-        let mut out = format!("{:<13} {:>8} {:>26} {:>26}\n", "Sendmail 8", "messages", "queue-read", "sort");
+        let Some(lines) = self.lines(&["sort", &count], rounds)? else { return Ok(()) };
         let mut orders: Vec<(String, u32, Figure, Figure)> = Vec::new();
         for line in lines {
             let Line::Sort { order, messages, read_s, sort_s } = line else { continue };
@@ -83,11 +107,19 @@ impl PeerArgs {
             read_s.into_iter().for_each(|s| orders[i].2.push(s * 1e3));
             sort_s.into_iter().for_each(|s| orders[i].3.push(s * 1e3));
         }
+        table.part(PART, &SORT);
         for (order, messages, read, sort) in orders {
-            out += &format!("{:<13} {messages:>8} {read:>26} {sort:>26}\n", order.to_lowercase());
+            table.row([order.to_lowercase().into(), messages.into(), read.into(), sort.into()]);
+            table.silent_remark(SORT_NOTE);
         }
-        out += "Sort includes starting the first job, as the script sees it from outside.\n";
-        Ok(out)
+        table.text(SORT_NOTE);
+        Ok(())
+    }
+
+    /// Writes the figures to `peer.txt` in a directory of results.
+    pub(super) fn keep(&self, table: &Table<'_>, directory: &Path) -> Result<(), String> {
+        let path = directory.join("peer.txt");
+        std::fs::write(&path, table.part_text(PART)).map_err(|e| format!("write {}: {e}", path.display()))
     }
 
     /// Returns the output of the script; nothing if no peer was asked for.

@@ -9,6 +9,9 @@ pub(super) const POINT: u32 = 500;
 /// The number of points below which a line through them says nothing.
 const LEAST_POINTS: usize = 4;
 
+/// From milliseconds for 500 entries to microseconds for one, for each thousand that are there.
+const SCALE: f64 = 1e3 / POINT as f64 * 1000.0 / POINT as f64;
+
 /// The growth of the milliseconds for 500 entries with the points before.
 #[derive(Debug, PartialEq)]
 pub(super) struct Slope {
@@ -41,10 +44,13 @@ impl Slope {
         Some(Self { per_point, margin, points: points.len(), mean_x, mean_y, error, t, sum_xx })
     }
 
+    /// Returns the microseconds that an entry takes longer for each thousand that are there.
+    pub(super) fn us_per_thousand(&self) -> f64 {
+        self.per_point * SCALE
+    }
+
     pub(super) fn text(&self) -> String {
-        // From milliseconds for 500 entries to microseconds for one, for each thousand that are there.
-        let scale = 1e3 / f64::from(POINT) * 1000.0 / f64::from(POINT);
-        let (slope, margin) = (self.per_point * scale, self.margin * scale);
+        let (slope, margin) = (self.us_per_thousand(), self.margin * SCALE);
         let verdict = if slope.abs() > margin { "differs from 0" } else { "not different from 0" };
         format!(
             "slope {slope:.3} ± {margin:.3} µs an entry for each 1000 there: {verdict} (95 %, N={})",

@@ -11,7 +11,7 @@ use crate::{
         runner::{Kind, Run},
         scenario::Scenario,
         server::{Server, servers},
-        table::{COLUMNS, Column, Name, cases, column, durability, label},
+        table::{METRICS, Metric, Name, cases, column, durability, label},
     },
     stat::spread::{Spread, shown},
 };
@@ -131,12 +131,12 @@ fn figure(out: &mut String, title: &str, svg: &str) {
 /// Durability and remarks stand in a row of their own below the figures, where no narrow page can cut them off.
 fn table(scenario: &Scenario, runs: &[Run]) -> String {
     let shown: Vec<_> =
-        COLUMNS.iter().filter(|(_, value)| runs.iter().any(|run| value(run).is_some())).collect();
-    let heads: String = shown.iter().map(|(name, _)| format!("<th>{name}")).collect();
+        METRICS.iter().filter(|(_, _, value)| runs.iter().any(|run| value(run).is_some())).collect();
+    let heads: String = shown.iter().map(|(name, ..)| format!("<th>{name}")).collect();
     let mut out =
         format!("<table class=\"runs\">\n<thead><tr><th>sessions<th><th>runs{heads}</tr></thead>\n<tbody>\n");
     for (name, runs) in cases(scenario, runs) {
-        let cell = |(head, value): &&Column| {
+        let cell = |(head, _, value): &&Metric| {
             let text = column(&runs, value).map(|s| s.text()).unwrap_or_default();
             format!("<td data-head=\"{head}\">{text}")
         };

@@ -8,9 +8,10 @@ use super::{
     scenario::{Scenario, Variant},
     table::{Name, cases, durability, label},
 };
-use crate::stat::{
-    Confidence, Sample, Verdict, mann_whitney,
-    spread::{Spread, shown},
+use crate::stat::{Confidence, Sample, Verdict, mann_whitney, spread::shown};
+use crate::{
+    rounds::Figure,
+    table::{Cell, Column, Format, Table},
 };
 use clap::Args;
 use std::{collections::BTreeMap, path::PathBuf};
@@ -37,6 +38,8 @@ pub(crate) struct CompareArgs {
     /// Allow a case to become so much slower
     #[arg(long, value_name = "PERCENT", value_parser = percent_of)]
     max_slower: Option<f64>,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Reads `5` or `5%`.
@@ -76,40 +79,38 @@ enum Outcome {
 /// Compares and prints; false if a case became slower.
 pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
     if args.a.is_file() && args.b.is_file() {
-        return crate::qdir::baseline::compare(&args.a, &args.b, args.confidence);
+        return crate::qdir::baseline::compare(&args.a, &args.b, args.confidence, args.format);
     }
     let [a, b] = [&args.a, &args.b]
         .map(|directory| read(directory).map(|(scenario, machine, runs)| Side { scenario, machine, runs }));
     let (a, b) = (a?, b?);
-    for difference in a.machine.differences(&b.machine) {
-        println!("Not the same: {difference}");
-    }
-    for difference in load_differences(&a.scenario, &b.scenario) {
-        println!("Not the same: {difference}");
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    let differences = a.machine.differences(&b.machine).into_iter();
+    for difference in differences.chain(load_differences(&a.scenario, &b.scenario)) {
+        table.fact(format!("Not the same: {difference}"));
     }
     let shared = shared(&a, &b);
     if shared.is_empty() {
         return Err("the two have no case in common".into());
     }
-    println!("{:>8}  {:<28} {:>34} {:>34}  messages a second until drained", "sessions", "", "A", "B");
     let (mut good, mut open) = (true, 0);
     for (name, theirs) in shared {
         let (old, new) = (rates(&a, name), rates(&b, theirs));
-        let text = |rates: &[f64]| {
-            Spread::of(rates.iter().copied()).map(|s| s.text_of(rates.len())).unwrap_or_default()
-        };
         let outcome = judge(args.confidence, &old, &new, &[problem(&a, name, "A"), problem(&b, theirs, "B")]);
-        println!(
-            "{:>8}  {:<28} {:>34} {:>34}  {}{}",
-            name.0,
-            label(&a.scenario, name),
-            text(&old),
-            text(&new),
-            outcome.text(),
-            promises(&durability(&a.scenario, name), &durability(&b.scenario, theirs))
-        );
+        let promises = promises(&durability(&a.scenario, name), &durability(&b.scenario, theirs));
+        let [percent, low, high] = outcome.change();
+        table.row([
+            name.0.into(),
+            label(&a.scenario, name).into(),
+            old.iter().copied().collect::<Figure>().into(),
+            new.iter().copied().collect::<Figure>().into(),
+            format!("{}{promises}", outcome.text()).into(),
+            percent,
+            low,
+            high,
+        ]);
         for caveat in caveats(&outcome, [(&a, name), (&b, theirs)]) {
-            println!("{:>8}  {caveat}", "");
+            table.remark(format!("{:>8} {caveat}", ""));
         }
         // A ceiling that moves is the laboratory's.
         let passes = if name.2 == Kind::Ceiling { Some(true) } else { outcome.passes(args.max_slower) };
@@ -118,10 +119,22 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
     }
     if args.gate && open > 0 {
         let cases = if open == 1 { "case" } else { "cases" };
-        println!("--gate: it cannot be told of {open} {cases} whether it became slower");
+        table.note(format!("--gate: it cannot be told of {open} {cases} whether it became slower"));
     }
+    table.finish();
     Ok(good && (open == 0 || !args.gate))
 }
+
+const COLUMNS: [Column; 8] = [
+    Column::right("sessions", "sessions", 8),
+    Column::left("case", "case", 28),
+    Column::right("A drained/s", "a_drained_per_second", 34),
+    Column::right("B drained/s", "b_drained_per_second", 34),
+    Column::left("verdict", "verdict", 8),
+    Column::other("difference %", "difference_percent"),
+    Column::other("from %", "difference_low_percent"),
+    Column::other("to %", "difference_high_percent"),
+];
 
 /// Cases of both, by what they are called: a variant's place in its scenario says nothing.
 fn shared(a: &Side, b: &Side) -> Vec<(Name, Name)> {
@@ -213,6 +226,16 @@ impl Outcome {
             }
             (Self::Differs(change), None) => Some(change.percent > 0.0),
             (Self::Same(_), None) => Some(true),
+        }
+    }
+
+    /// Returns the cells of the change and of its interval.
+    fn change(&self) -> [Cell; 3] {
+        match self {
+            Self::Differs(change) | Self::Same(change) => {
+                [change.percent, change.low, change.high].map(|percent| Cell::Number(percent, 1))
+            }
+            Self::Undecided(_) => [const { Cell::Empty }; 3],
         }
     }
 

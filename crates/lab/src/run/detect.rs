@@ -3,6 +3,7 @@
 
 use super::runner::{Kind, Run};
 use crate::{
+    rounds::too_short,
     source::{
         Phase, Times,
         pause::{self, PhaseTimes, SplitReplies},
@@ -10,8 +11,6 @@ use crate::{
     stat::spread::Spread,
 };
 
-/// A run that is over sooner is mostly its beginning and its end.
-const TOO_SHORT_SECONDS: f64 = 0.5;
 /// Of the laboratory's share of all processor time, above which it measures itself.
 const BUSY_SHARE: f64 = 0.85;
 /// Repeats that lie further apart than this share of their median.
@@ -28,9 +27,7 @@ pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
     if failed > 0 {
         remarks.push(format!("{failed} messages failed"));
     }
-    if runs.iter().any(|run| run.source.seconds < TOO_SHORT_SECONDS) {
-        remarks.push("too short to trust".to_owned());
-    }
+    remarks.extend(runs.iter().find_map(|run| too_short(run.source.seconds)).map(str::to_owned));
     remarks.extend(pauses(runs));
     remarks.extend(client_bound(runs));
     remarks.extend(sink_bound(runs));

@@ -14,7 +14,10 @@ pub(crate) mod scenario;
 pub(crate) mod server;
 pub(crate) mod table;
 
-use crate::rounds::Progress;
+use crate::{
+    rounds::Progress,
+    table::{Format, Table},
+};
 use clap::Args;
 use machine::Machine;
 use runner::{Case, Kind, Run};
@@ -54,6 +57,8 @@ pub(crate) struct RunArgs {
     /// The directory of the results; a new directory is created in it
     #[arg(long, value_name = "DIRECTORY", default_value = "results")]
     results: PathBuf,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Runs; true if every run was complete.
@@ -81,27 +86,32 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     server::keep(&directory, &servers)?;
     let mut runs = Vec::new();
     let ended = rounds(&scenario, &parent, &file, &stop, &mut runs);
+    let columns = table::columns();
+    let mut table = Table::new(args.format, &columns, None);
     for (name, text) in [("Hypothesis", &scenario.hypothesis), ("Prediction", &scenario.prediction)] {
         if !text.is_empty() {
-            println!("{name}: {}", text.trim());
+            table.fact(format!("{name}: {}", text.trim()));
         }
     }
+    table.silent_fact(&here.disk);
     if !runs.is_empty() {
-        print!("\n{}", table::text(&scenario, &runs));
+        table.text(&format!("\n{}", table::text(&scenario, &runs)));
+        table::add_rows(&mut table, &scenario, &runs);
     }
     let cliffs = cliffs::text(&scenario, &runs);
     if !cliffs.is_empty() {
-        print!("{cliffs}");
+        cliffs.lines().for_each(|line| table.note(line));
         let path = directory.join("cliffs.txt");
         fs::write(&path, &cliffs).map_err(|e| format!("write {}: {e}", path.display()))?;
     }
     for server in &servers {
-        println!("MTA: {}", server.text());
+        table.note(format!("MTA: {}", server.text()));
     }
     if let Some(busy) = here.busy() {
-        println!("{busy}");
+        table.note(busy);
     }
-    println!("\n{}", directory.display());
+    table.aside(&format!("\n{}", directory.display()));
+    table.finish();
     // What was measured before a failure is shown all the same.
     ended?;
     Ok(!stop.load(Relaxed) && runs.iter().all(|run| run.complete && run.source.messages_failed == 0))

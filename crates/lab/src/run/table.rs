@@ -5,7 +5,12 @@ use super::{
     runner::{Kind, Run},
     scenario::{Experiment, Scenario},
 };
-use crate::{sink::StoreCounts, stat::spread::Spread};
+use crate::{
+    rounds::Figure,
+    sink::StoreCounts,
+    stat::spread::Spread,
+    table::{Cell, Column, Table},
+};
 use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Names a case, in the order of the table: variants in the scenario's, the ceiling before the relay.
@@ -30,27 +35,27 @@ pub(crate) fn column(runs: &[&Run], value: impl Fn(&Run) -> Option<f64>) -> Opti
 /// The column that a scenario has to ask for.
 const SECONDS: &str = "seconds";
 
-/// The figures of a case, each with how it is read.
-pub(crate) type Column = (&'static str, fn(&Run) -> Option<f64>);
+/// A figure of a case: its title, its name in JSON and CSV, and how it is read.
+pub(crate) type Metric = (&'static str, &'static str, fn(&Run) -> Option<f64>);
 
 /// All columns; those that no run has are not shown.
-pub(crate) const COLUMNS: [Column; 16] = [
-    ("accepted/s", |r| Some(r.source.rate)),
-    ("drained/s", |r| Some(r.drained_rate)),
-    (SECONDS, |r| Some(r.drained_seconds)),
-    ("MB/s", |r| r.raw_tcp_mb_per_second.and(r.mb_per_second())),
-    ("TCP MB/s", |r| r.raw_tcp_mb_per_second),
-    ("% of TCP", |r| Some(r.mb_per_second()? / r.raw_tcp_mb_per_second? * 100.0)),
-    ("p50 ms", |r| r.source.message_ms(|t| t.p50_us)),
-    ("p99 ms", |r| r.source.message_ms(|t| t.p99_us)),
-    ("backlog", |r| (r.kind == Kind::Relay).then_some(r.backlog_peak as f64)),
-    ("MTA µs/msg", |r| r.mta_cpu_us_per_message),
-    ("MTA MiB", |r| r.mta_peak_mib),
-    ("writes/msg", |r| r.writes_per_message),
-    ("flushes/msg", |r| r.flushes_per_message),
-    ("commits/msg", |r| r.of_store(|store| store.commits)),
-    ("syncs/msg", |r| r.of_store(StoreCounts::syncs)),
-    ("lab µs/msg", |r| Some(r.source.cpu_us_per_message)),
+pub(crate) const METRICS: [Metric; 16] = [
+    ("accepted/s", "accepted_per_second", |r| Some(r.source.rate)),
+    ("drained/s", "drained_per_second", |r| Some(r.drained_rate)),
+    (SECONDS, "drained_seconds", |r| Some(r.drained_seconds)),
+    ("MB/s", "mb_per_second", |r| r.raw_tcp_mb_per_second.and(r.mb_per_second())),
+    ("TCP MB/s", "tcp_mb_per_second", |r| r.raw_tcp_mb_per_second),
+    ("% of TCP", "percent_of_tcp", |r| Some(r.mb_per_second()? / r.raw_tcp_mb_per_second? * 100.0)),
+    ("p50 ms", "p50_ms", |r| r.source.message_ms(|t| t.p50_us)),
+    ("p99 ms", "p99_ms", |r| r.source.message_ms(|t| t.p99_us)),
+    ("backlog", "backlog_messages", |r| (r.kind == Kind::Relay).then_some(r.backlog_peak as f64)),
+    ("MTA µs/msg", "mta_cpu_us_per_message", |r| r.mta_cpu_us_per_message),
+    ("MTA MiB", "mta_peak_mib", |r| r.mta_peak_mib),
+    ("writes/msg", "disk_writes_per_message", |r| r.writes_per_message),
+    ("flushes/msg", "disk_flushes_per_message", |r| r.flushes_per_message),
+    ("commits/msg", "store_commits_per_message", |r| r.of_store(|store| store.commits)),
+    ("syncs/msg", "store_syncs_per_message", |r| r.of_store(StoreCounts::syncs)),
+    ("lab µs/msg", "lab_cpu_us_per_message", |r| Some(r.source.cpu_us_per_message)),
 ];
 
 /// Returns the events that accepted mail survives in a case.
@@ -77,12 +82,12 @@ pub(crate) fn label(scenario: &Scenario, (_, variant, kind): Name) -> String {
 
 /// For the terminal.
 pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
-    let is_shown = |(name, value): &&Column| {
+    let is_shown = |(name, _, value): &&Metric| {
         (*name != SECONDS || scenario.show_seconds) && runs.iter().any(|run| value(run).is_some())
     };
-    let shown: Vec<&Column> = COLUMNS.iter().filter(is_shown).collect();
+    let shown: Vec<&Metric> = METRICS.iter().filter(is_shown).collect();
     let mut rows = vec![vec!["sessions".to_owned(), String::new(), "N".to_owned()]];
-    rows[0].extend(shown.iter().map(|(name, _)| (*name).to_owned()));
+    rows[0].extend(shown.iter().map(|(name, ..)| (*name).to_owned()));
     rows[0].push("durability".into());
     let mut remarks = String::new();
     for (name, runs) in cases(scenario, runs) {
@@ -90,7 +95,7 @@ pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
         let mut row = vec![name.0.to_string(), label.clone(), runs.len().to_string()];
         let cell =
             |value: &dyn Fn(&Run) -> Option<f64>| column(&runs, value).map(|s| s.text()).unwrap_or_default();
-        row.extend(shown.iter().map(|(_, value)| cell(value)));
+        row.extend(shown.iter().map(|(_, _, value)| cell(value)));
         row.push(durability(scenario, name));
         rows.push(row);
         for remark in detect::remarks(&runs) {
@@ -100,6 +105,37 @@ pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
     }
     let shares = shares(scenario, runs);
     aligned(&rows) + &shares + &overhead::lines(scenario, runs) + &remarks
+}
+
+/// Returns the columns of [`add_rows`].
+pub(super) fn columns() -> Vec<Column> {
+    let names = [
+        Column::right("sessions", "sessions", 8),
+        Column::left("kind", "kind", 8),
+        Column::left("variant", "variant", 8),
+    ];
+    let figures = METRICS.iter().map(|(title, key, _)| Column::right(title, key, 12));
+    names.into_iter().chain(figures).chain([Column::left("durability", "durability", 10)]).collect()
+}
+
+/// Adds a row with its remarks for each case; the text is that of [`text`].
+pub(super) fn add_rows(table: &mut Table<'_>, scenario: &Scenario, all: &[Run]) {
+    let variants = scenario.variants();
+    for (name, runs) in cases(scenario, all) {
+        let variant = variants.get(name.1).map(|variant| variant.name.as_str()).unwrap_or_default();
+        let kind = if name.2 == Kind::Ceiling { "ceiling" } else { "relay" };
+        let mut cells: Vec<Cell> = vec![name.0.into(), kind.into(), variant.into()];
+        cells.extend(
+            METRICS.iter().map(|(_, _, value)| {
+                Cell::from(runs.iter().filter_map(|run| value(run)).collect::<Figure>())
+            }),
+        );
+        cells.push(durability(scenario, name).into());
+        table.record(cells);
+        detect::remarks(&runs).into_iter().for_each(|remark| table.silent_remark(remark));
+    }
+    let notes = shares(scenario, all) + &overhead::lines(scenario, all);
+    notes.lines().for_each(|note| table.silent_note(note));
 }
 
 /// Returns the share of its ceiling that each relay reaches.

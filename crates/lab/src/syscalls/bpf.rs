@@ -1,6 +1,6 @@
 //! bpftrace as the counter: two probes for all system calls, filtered by process, children included.
 
-use super::{ATTACH, Row, TICK, Table, Tracer};
+use super::{ATTACH, Calls, Row, SyscallsArgs, TICK, Tracer};
 use crate::signals;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
@@ -77,7 +77,7 @@ impl Bpf {
 }
 
 impl Tracer for Bpf {
-    fn detach(mut self: Box<Self>) -> Result<Table, String> {
+    fn detach(mut self: Box<Self>) -> Result<Calls, String> {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
             kill_process(pid, Signal::INT).map_err(|e| format!("end bpftrace: {e}"))?;
         }
@@ -96,19 +96,16 @@ impl Drop for Bpf {
 }
 
 /// A command of ours from its start: a shell stops itself, is watched, and becomes the command.
-pub(super) fn traced(
-    command: &[String],
-    histogram: bool,
-    stop: &AtomicBool,
-) -> Result<(Table, bool), String> {
+pub(super) fn traced(args: &SyscallsArgs, stop: &AtomicBool) -> Result<(Calls, bool), String> {
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(command);
-    let mut child = shell.spawn().map_err(|e| format!("run /bin/sh: {e}"))?;
+    shell.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(&args.command);
+    let mut child =
+        shell.stdout(args.format.child_stdout()).spawn().map_err(|e| format!("run /bin/sh: {e}"))?;
     let begin = Instant::now();
     while state(child.id()) != Some('T') && begin.elapsed() < ATTACH {
         thread::sleep(TICK / 10);
     }
-    let watching = Bpf::attach(&[child.id()], histogram);
+    let watching = Bpf::attach(&[child.id()], args.histogram);
     // Whether it is watched or not: it must not stay stopped.
     if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
         kill_process(pid, Signal::CONT).map_err(|e| format!("run the command: {e}"))?;
@@ -123,13 +120,13 @@ fn state(pid: u32) -> Option<char> {
 }
 
 /// Maps as JSON lines: calls, nanoseconds and errors, each by number.
-fn parse(text: &str) -> Table {
+fn parse(text: &str) -> Calls {
     let maps: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let of = |map: &str| {
         let found = maps.iter().find_map(|value| value["data"][map].as_object());
         found.into_iter().flatten().filter_map(|(number, value)| Some((number.as_str(), value.as_u64()?)))
     };
-    let mut table = Table::new();
+    let mut table = Calls::new();
     for (number, count) in of("@count") {
         table.insert(name(number), Row { count, ..Row::default() });
     }

@@ -1,5 +1,6 @@
 //! `postlab io-mix`: the kinds of file operations of a queue, from a trace of strace(1).
 
+use crate::table::{Cell, Column, Format, Table};
 use clap::Args;
 use std::{collections::HashMap, fs, path::PathBuf};
 
@@ -15,6 +16,8 @@ pub(crate) struct IoMixArgs {
     /// Show the count for one of so many messages too
     #[arg(short = 'm', long = "messages", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
+    #[command(flatten)]
+    format: Format,
     /// The trace
     trace: PathBuf,
 }
@@ -75,7 +78,14 @@ pub(crate) fn run(args: &IoMixArgs) -> Result<(), String> {
             args.trace.display()
         ));
     }
-    print!("{}", table(&mix, args.messages));
+    let all: u64 = mix.values().map(|row| row.count).sum();
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    for (kind, name) in Kind::ALL {
+        if let Some(row) = mix.get(&kind) {
+            table.row(cells(name, row, all, args.messages));
+        }
+    }
+    table.finish();
     Ok(())
 }
 
@@ -147,32 +157,29 @@ fn offset(call: &str, arguments: &str) -> Option<u64> {
     arguments.rsplit(", ").nth(from_last)?.trim().parse().ok()
 }
 
-fn table(mix: &Operations, messages: Option<u64>) -> String {
-    let all: u64 = mix.values().map(|row| row.count).sum();
-    let mut out = format!(
-        "{:<8} {:>9} {:>8} {:>11} {:>12} {:>12} {:>12}\n",
-        "", "calls", "share %", "a message", "p50 octets", "max octets", "sequential %"
-    );
-    for (kind, name) in Kind::ALL {
-        let Some(row) = mix.get(&kind) else { continue };
-        let mut bytes = row.bytes.clone();
-        bytes.sort_unstable();
-        let of = |value: Option<&u64>| value.map_or(String::new(), u64::to_string);
-        let sequential = if bytes.is_empty() {
-            String::new()
-        } else {
-            format!("{:.0}", row.sequential as f64 / row.count as f64 * 100.0)
-        };
-        out += &format!(
-            "{name:<8} {:>9} {:>8.1} {:>11} {:>12} {:>12} {sequential:>12}\n",
-            row.count,
-            row.count as f64 / all as f64 * 100.0,
-            messages.map_or(String::new(), |n| format!("{:.3}", row.count as f64 / n as f64)),
-            of(bytes.get(bytes.len() / 2)),
-            of(bytes.last()),
-        );
-    }
-    out
+const COLUMNS: [Column; 7] = [
+    Column::left("operation", "operation", 9),
+    Column::right("calls", "calls", 8),
+    Column::right("share %", "share_percent", 8),
+    Column::right("a message", "calls_per_message", 11),
+    Column::right("p50 octets", "p50_bytes", 12),
+    Column::right("max octets", "max_bytes", 12),
+    Column::right("sequential %", "sequential_percent", 12),
+];
+
+fn cells(name: &str, row: &Row, all: u64, messages: Option<u64>) -> [Cell; 7] {
+    let mut bytes = row.bytes.clone();
+    bytes.sort_unstable();
+    let percent = |count: u64, of: u64| count as f64 / of as f64 * 100.0;
+    [
+        name.into(),
+        row.count.into(),
+        Cell::Number(percent(row.count, all), 1),
+        messages.map_or(Cell::Empty, |n| Cell::Number(row.count as f64 / n as f64, 3)),
+        bytes.get(bytes.len() / 2).copied().into(),
+        bytes.last().copied().into(),
+        bytes.last().map_or(Cell::Empty, |_| Cell::Number(percent(row.sequential, row.count), 0)),
+    ]
 }
 
 #[cfg(test)]
@@ -201,11 +208,20 @@ mod tests {
         // All writes but the one behind a gap.
         assert_eq!(mix[&Kind::Write], Row { count: 5, bytes: vec![100, 50, 10, 5, 6], sequential: 4 });
         assert_eq!(mix[&Kind::Read].sequential, 0);
-        let text = table(&mix, Some(2));
-        assert!(
-            text.contains("write            5     50.0       2.500           10          100           80\n"),
-            "{text}"
-        );
+        let cells = cells("write", &mix[&Kind::Write], 10, Some(2));
+        let [
+            _,
+            Cell::Count(5),
+            Cell::Number(share, 1),
+            Cell::Number(each, 3),
+            Cell::Count(10),
+            Cell::Count(100),
+            Cell::Number(sequential, 0),
+        ] = cells
+        else {
+            panic!("{cells:?}");
+        };
+        assert!((share, each, sequential) == (50.0, 2.5, 80.0), "{cells:?}");
         assert!(parse(TRACE, "/nowhere").is_empty());
     }
 }

@@ -9,12 +9,15 @@ mod histogram;
 pub(crate) mod mix;
 mod strace;
 
-use crate::{signals, usage::members};
+use crate::{
+    signals,
+    table::{Cell, Column, Format, Table},
+    usage::members,
+};
 use clap::{Args, ValueEnum};
 use histogram::Histogram;
 use std::{
     collections::BTreeMap,
-    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
@@ -51,9 +54,8 @@ pub(crate) struct SyscallsArgs {
     /// down, which slows it further
     #[arg(long)]
     histogram: bool,
-    /// Print CSV
-    #[arg(long)]
-    csv: bool,
+    #[command(flatten)]
+    format: Format,
     /// The command to measure; a phase
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -80,17 +82,17 @@ impl Counter {
     }
 
     /// A command of ours from its start, and whether it went well.
-    fn traced(self, command: &[String], histogram: bool, stop: &AtomicBool) -> Result<(Table, bool), String> {
+    fn traced(self, args: &SyscallsArgs, stop: &AtomicBool) -> Result<(Calls, bool), String> {
         match self {
-            Self::Bpftrace => bpf::traced(command, histogram, stop),
-            Self::Strace => strace::traced(command, histogram, stop),
+            Self::Bpftrace => bpf::traced(args, stop),
+            Self::Strace => strace::traced(args, stop),
         }
     }
 
     fn note(self) -> &'static str {
         match self {
-            Self::Bpftrace => "Counted by bpftrace, in the kernel.\n",
-            Self::Strace => "Times are strace's, which slows what it watches.\n",
+            Self::Bpftrace => "Counted by bpftrace, in the kernel.",
+            Self::Strace => "Times are strace's, which slows what it watches.",
         }
     }
 }
@@ -98,7 +100,7 @@ impl Counter {
 /// Watches until it lets go.
 trait Tracer {
     /// Lets go, and tells what was counted.
-    fn detach(self: Box<Self>) -> Result<Table, String>;
+    fn detach(self: Box<Self>) -> Result<Calls, String>;
 }
 
 /// One system call's row.
@@ -112,7 +114,7 @@ struct Row {
 }
 
 /// By name.
-type Table = BTreeMap<String, Row>;
+type Calls = BTreeMap<String, Row>;
 
 /// For strace to attach or let go.
 const ATTACH: Duration = Duration::from_secs(10);
@@ -140,12 +142,12 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
     }
     let failed = |e: std::io::Error| format!("run {program}: {e}");
     let good = if pids.is_empty() {
-        let (table, good) = counter.traced(&args.command, args.histogram, &stop)?;
+        let (table, good) = counter.traced(args, &stop)?;
         phases.push(("command", table));
         good
     } else {
         let tracer = counter.attach(&pids, args.histogram)?;
-        let child = Command::new(program).args(arguments).spawn();
+        let child = Command::new(program).args(arguments).stdout(args.format.child_stdout()).spawn();
         let status = child.and_then(|mut child| signals::wait(&mut child, &stop));
         phases.push(("command", tracer.detach()?));
         if let Some(time) = args.then.filter(|_| !stop.load(Relaxed)) {
@@ -158,12 +160,7 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
         }
         status.map_err(failed)?.success()
     };
-    let shown = match (args.csv, args.histogram) {
-        (true, false) => csv(&phases),
-        (true, true) => csv_histograms(&phases),
-        (false, _) => text(&phases, args.messages) + &histograms(&phases) + counter.note(),
-    };
-    print!("{shown}");
+    table(args, &phases, counter).finish();
     Ok(good)
 }
 
@@ -180,79 +177,69 @@ fn is_program(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| is_executable(&directory.join(program)))
 }
 
-/// The seed's columns.
-fn csv(phases: &[(&str, Table)]) -> String {
-    let mut out = "phase,syscall,count,total us,average us,errors\n".to_owned();
-    for (phase, table) in phases {
-        for (name, row) in table {
-            let total = row.seconds * 1e6;
-            out += &format!(
-                "{phase},{name},{},{total:.0},{:.2},{}\n",
-                row.count,
-                total / row.count.max(1) as f64,
-                row.errors
-            );
-        }
-    }
-    out
-}
-
-/// A line for each bucket.
-fn csv_histograms(phases: &[(&str, Table)]) -> String {
-    let mut out = "phase,syscall,from us,to us,count\n".to_owned();
-    for (phase, table) in phases {
-        for (name, row) in table {
-            for (from, to, count) in row.histogram.buckets() {
-                out += &format!("{phase},{name},{from:.3},{to:.3},{count}\n");
-            }
-        }
-    }
-    out
-}
-
 /// The rows of a table, the dearest first.
-fn dearest(table: &Table) -> Vec<(&String, &Row)> {
+fn dearest(table: &Calls) -> Vec<(&String, &Row)> {
     let mut rows: Vec<_> = table.iter().collect();
     rows.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds));
     rows
 }
 
-/// The histograms of each phase, the dearest call first.
-fn histograms(phases: &[(&str, Table)]) -> String {
-    let mut out = String::new();
-    for (phase, table) in phases {
-        for (name, row) in dearest(table).into_iter().filter(|(_, row)| !row.histogram.is_empty()) {
-            let [p50, p99] = [0.5, 0.99].map(|share| histogram::time(row.histogram.at(share)));
-            out += &format!("\n{phase}, {name}: {} calls, p50 {p50}, p99 {p99}\n", row.count);
-            out += &row.histogram.text();
-        }
-    }
-    out
-}
+/// The seed's columns, and the calls a message.
+const CALLS: [Column; 7] = [
+    Column::other("phase", "phase"),
+    Column::left("syscall", "syscall", 20),
+    Column::right("count", "count", 10),
+    Column::right("total µs", "total_us", 12),
+    Column::right("average µs", "average_us", 12),
+    Column::right("errors", "errors", 8),
+    Column::right("a message", "count_per_message", 12),
+];
 
-/// For people: the dearest first.
-fn text(phases: &[(&str, Table)], messages: Option<u64>) -> String {
-    let mut out = Vec::new();
-    for (phase, table) in phases {
-        // Writing to a vector cannot fail.
-        let _ = writeln!(
-            out,
-            "{phase}: one run\n{:<20} {:>10} {:>12} {:>12} {:>8} {:>12}",
-            "syscall", "count", "total ms", "average µs", "errors", "a message"
-        );
-        for (name, row) in dearest(table) {
-            let each = messages.map_or(String::new(), |n| format!("{:.3}", row.count as f64 / n as f64));
-            let _ = writeln!(
-                out,
-                "{name:<20} {:>10} {:>12.3} {:>12.2} {:>8} {each:>12}",
-                row.count,
-                row.seconds * 1e3,
-                row.seconds * 1e6 / row.count.max(1) as f64,
-                row.errors
-            );
+/// A row for each bucket; the text has bars.
+const BUCKETS: [Column; 5] = [
+    Column::other("phase", "phase"),
+    Column::other("syscall", "syscall"),
+    Column::other("from µs", "from_us"),
+    Column::other("to µs", "to_us"),
+    Column::other("count", "count"),
+];
+
+/// The tables of the phases, the dearest call first, and their histograms.
+fn table(args: &SyscallsArgs, phases: &[(&'static str, Calls)], counter: Counter) -> Table<'static> {
+    let mut table = Table::new(args.format, &CALLS, None);
+    let each = |count: u64| args.messages.map(|n| count as f64 / n as f64);
+    for (phase, calls) in phases {
+        table.part(if args.histogram { "calls" } else { "" }, &CALLS);
+        table.text(&format!("{phase}: one run"));
+        for (name, row) in dearest(calls) {
+            let total = row.seconds * 1e6;
+            table.row([
+                (*phase).into(),
+                name.as_str().into(),
+                row.count.into(),
+                Cell::Number(total, 0),
+                Cell::Number(total / row.count.max(1) as f64, 2),
+                row.errors.into(),
+                each(row.count).map_or(Cell::Empty, |each| Cell::Number(each, 3)),
+            ]);
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    let with_histogram = |(_, row): &(&String, &Row)| !row.histogram.is_empty();
+    for (phase, calls) in phases {
+        for (name, row) in dearest(calls).into_iter().filter(with_histogram) {
+            let [p50, p99] = [0.5, 0.99].map(|share| histogram::time(row.histogram.at(share)));
+            table.text(&format!("\n{phase}, {name}: {} calls, p50 {p50}, p99 {p99}", row.count));
+            table.text(&row.histogram.text());
+            table.part("histogram", &BUCKETS);
+            for (from, to, count) in row.histogram.buckets() {
+                let bounds = [from, to].map(|us| Cell::Number(us, 3));
+                let [from, to] = bounds;
+                table.record([Cell::from(*phase), name.as_str().into(), from, to, count.into()]);
+            }
+        }
+    }
+    table.note(counter.note());
+    table
 }
 
 #[cfg(test)]
@@ -273,8 +260,5 @@ mod tests {
         let table = strace::parse(text);
         assert_eq!(table["fsync"], Row { count: 30, seconds: 0.00012, ..Row::default() });
         assert_eq!((table["openat"].errors, table.len()), (1, 2));
-        let phases = [("command", table)];
-        assert!(csv(&phases).contains("command,fsync,30,120,4.00,0\n"));
-        assert!(super::text(&phases, Some(10)).contains("3.000"));
     }
 }

@@ -1,6 +1,6 @@
 //! strace as the counter.
 
-use super::{ATTACH, Row, TICK, Table, Tracer};
+use super::{ATTACH, Calls, Row, SyscallsArgs, TICK, Tracer};
 use crate::signals;
 use std::{
     path::PathBuf,
@@ -65,7 +65,7 @@ impl Strace {
 }
 
 impl Tracer for Strace {
-    fn detach(mut self: Box<Self>) -> Result<Table, String> {
+    fn detach(mut self: Box<Self>) -> Result<Calls, String> {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
             // It has ended already where all it watched has.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
@@ -91,30 +91,28 @@ fn is_traced(pid: u32) -> bool {
 }
 
 /// A command of ours from its start.
-pub(super) fn traced(
-    command: &[String],
-    histogram: bool,
-    stop: &AtomicBool,
-) -> Result<(Table, bool), String> {
+pub(super) fn traced(args: &SyscallsArgs, stop: &AtomicBool) -> Result<(Calls, bool), String> {
     let output = output_path();
     // With a file and a command it would not hear SIGTERM; so it does, and hands it on.
-    let traced = strace(histogram).args(["-I", "2", "-o"]).arg(&output).arg("--").args(command).spawn();
+    let mut tracer = strace(args.histogram);
+    tracer.args(["-I", "2", "-o"]).arg(&output).arg("--").args(&args.command);
+    let traced = tracer.stdout(args.format.child_stdout()).spawn();
     let status = traced.and_then(|mut child| signals::wait(&mut child, stop)).map_err(|e| missing(&e))?;
-    let table = read(&output, histogram);
+    let table = read(&output, args.histogram);
     // It is small, and in the system's own folder for such.
     let _ = std::fs::remove_file(&output);
     Ok((table?, status.success()))
 }
 
-fn read(path: &std::path::Path, histogram: bool) -> Result<Table, String> {
+fn read(path: &std::path::Path, histogram: bool) -> Result<Calls, String> {
     let text = std::fs::read(path).map_err(|e| format!("read {}: {e}", path.display()))?;
     let text = String::from_utf8_lossy(&text);
     Ok(if histogram { parse_calls(&text) } else { parse(&text) })
 }
 
 /// Calls with their durations: `12 fsync(3) = 0 <0.000123>`, or `12 <... fsync resumed>) = 0 <0.000123>`.
-pub(super) fn parse_calls(text: &str) -> Table {
-    let mut table = Table::new();
+pub(super) fn parse_calls(text: &str) -> Calls {
+    let mut table = Calls::new();
     for line in text.lines() {
         // A number of a process stands first where several are watched.
         let call = line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
@@ -136,7 +134,7 @@ pub(super) fn parse_calls(text: &str) -> Table {
 }
 
 /// strace's table: percent, seconds, calls, errors or nothing, name.
-pub(super) fn parse(text: &str) -> Table {
+pub(super) fn parse(text: &str) -> Calls {
     let row = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let (name, errors) = match words.len() {

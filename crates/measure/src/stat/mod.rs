@@ -11,6 +11,7 @@ mod sample;
 pub mod spread;
 mod student;
 
+use crate::table::{Cell, Column, Format, Table};
 use clap::{ArgAction, Args};
 use format::general;
 pub use other::mann_whitney;
@@ -58,6 +59,8 @@ pub struct StatArgs {
     /// All three
     #[arg(long, action = ArgAction::SetTrue)]
     all: bool,
+    #[command(flatten)]
+    format: Format,
     /// Samples; - is standard input
     files: Vec<PathBuf>,
 }
@@ -67,8 +70,66 @@ const MOST: usize = 7;
 
 /// Prints what `args` ask for.
 pub fn run(args: &StatArgs) -> Result<(), String> {
-    print!("{}", text(args, &read(args)?));
+    let samples = read(args)?;
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    table.text(&text(args, &samples));
+    for (i, sample) in samples.iter().enumerate() {
+        let compared = (i > 0 && !args.only_numbers).then(|| &samples[0]);
+        record(&mut table, args, sample, compared);
+    }
+    table.finish();
     Ok(())
+}
+
+/// The columns of a sample; those of a comparison with the first sample are empty where there is none.
+const COLUMNS: [Column; 15] = [
+    Column::left("sample", "sample", 20),
+    Column::right("N", "n", 5),
+    Column::right("min", "min", 13),
+    Column::right("max", "max", 13),
+    Column::right("median", "median", 13),
+    Column::right("mean", "mean", 13),
+    Column::right("standard deviation", "standard_deviation", 18),
+    Column::right("difference", "difference", 13),
+    Column::right("margin", "difference_margin", 13),
+    Column::right("difference %", "difference_percent", 13),
+    Column::right("proven by Student's t", "student_verdict", 20),
+    Column::right("p of Welch", "welch_p", 13),
+    Column::right("p of Mann-Whitney", "mann_whitney_p", 13),
+    Column::right("bootstrap from", "bootstrap_low", 13),
+    Column::right("bootstrap to", "bootstrap_high", 13),
+];
+
+fn record(table: &mut Table<'_>, args: &StatArgs, sample: &Sample, reference: Option<&Sample>) {
+    let number = |value: f64| Cell::Number(value, 6);
+    let asked = |is_asked: bool| reference.filter(|_| is_asked || args.all);
+    let verdict = reference.map(|reference| Verdict::new(sample, reference, args.confidence));
+    let of = |value: fn(&Verdict) -> f64| verdict.as_ref().map_or(Cell::Empty, |v| number(value(v)));
+    let interval =
+        asked(args.bootstrap).map(|reference| other::bootstrap(sample, reference, args.confidence.alpha()));
+    let welch = asked(args.welch).and_then(|reference| other::welch(sample, reference));
+    let ranks = asked(args.mann_whitney).map(|reference| other::mann_whitney(sample, reference));
+    let proven = |v: &Verdict| if v.is_proven() { "difference" } else { "no difference proven" };
+    table.record([
+        sample.name.as_str().into(),
+        sample.count().into(),
+        number(sample.min()),
+        number(sample.max()),
+        number(sample.median()),
+        number(sample.mean()),
+        number(sample.deviation()),
+        of(|v| v.difference),
+        of(|v| v.margin),
+        of(|v| v.difference * 100.0 / v.base),
+        verdict.as_ref().map(proven).into(),
+        welch.map_or(Cell::Empty, |test| number(test.p)),
+        ranks.map_or(Cell::Empty, |test| number(test.p)),
+        interval.as_ref().map_or(Cell::Empty, |interval| number(interval.low)),
+        interval.as_ref().map_or(Cell::Empty, |interval| number(interval.high)),
+    ]);
+    if let Some(verdict) = verdict {
+        table.silent_remark(format!("at {} % confidence", verdict.confidence.percent));
+    }
 }
 
 fn read(args: &StatArgs) -> Result<Vec<Sample>, String> {
