@@ -75,25 +75,18 @@ enum Verb {
 }
 
 impl Verb {
-    /// Returns whether the command sends mail until it is done: a signal stops it early then; of a sink a signal is the end.
-    fn is_load(&self) -> bool {
-        if let Self::Agent(args) = self {
-            return args.is_load();
+    /// Returns whether the command serves until a signal ends it, so that a signal is no early end.
+    fn is_server(&self) -> bool {
+        match self {
+            Self::Sink(_) => true,
+            Self::Agent(args) => args.is_server(),
+            _ => false,
         }
-        matches!(
-            self,
-            Self::Source(_)
-                | Self::Slam(_)
-                | Self::Smtpc(_)
-                | Self::Gatling(_)
-                | Self::Postal(_)
-                | Self::Relay(_)
-        )
     }
 }
 
 fn main() -> ExitCode {
-    command::main(|cli: &Cli| cli.verb.is_load(), |cli| run(cli.verb))
+    command::main(|cli: &Cli| cli.verb.is_server(), |cli| run(cli.verb))
 }
 
 /// Does what was asked; false where it found what should not be.

@@ -102,7 +102,7 @@ fn iostat_counts_a_command_and_ends_as_it_does() {
     while lines.next().unwrap().unwrap() != "begun" {}
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(lines.any(|line| line.unwrap().starts_with("sleep ")), "its figures are told all the same");
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     let me = std::process::id().to_string();
     let text = ok(&["iostat", "-w", "0.01", "-c", "1", "-p", &me, "-d", path]);
     assert!(text.contains("oublock"), "{text}");

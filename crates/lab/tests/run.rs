@@ -283,7 +283,7 @@ fn a_run_that_is_cut_short_is_not_kept() {
     // Nothing is left to be read when it has ended.
     lines.for_each(drop);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
     let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
     assert_eq!(std::fs::read_to_string(result.join("runs.jsonl")).unwrap(), "");
 }

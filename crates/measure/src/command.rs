@@ -10,9 +10,9 @@ const FAILED: u8 = 2;
 const USAGE: u8 = 64;
 
 /// Parses the command line and runs the command. `run` returns false if the measurement is complete and found a problem.
-/// A command for which `is_load` holds ends with [`signals::STOPPED`] if a signal stopped it.
+/// A command that a signal stopped ends with [`signals::STOPPED`], except where `is_server` holds: a server has no other end.
 pub fn main<T: Parser>(
-    is_load: impl FnOnce(&T) -> bool,
+    is_server: impl FnOnce(&T) -> bool,
     run: impl FnOnce(T) -> Result<bool, String>,
 ) -> ExitCode {
     let args = match T::try_parse() {
@@ -24,9 +24,18 @@ pub fn main<T: Parser>(
         }
     };
     limits::raise_files();
-    let is_load = is_load(&args);
-    match output::guarded(|| run(args)) {
-        Ok(_) if is_load && signals::is_stopped() => ExitCode::from(signals::STOPPED),
+    let is_server = is_server(&args);
+    let result = output::guarded(|| run(args));
+    if signals::is_stopped() && !is_server {
+        let error = result.err().map(|error| format!(": {error}")).unwrap_or_default();
+        // Nothing can be done where it cannot be printed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "postlab: stopped by a signal, with what was measured until then{error}"
+        );
+        return ExitCode::from(signals::STOPPED);
+    }
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

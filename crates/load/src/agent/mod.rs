@@ -50,9 +50,9 @@ pub fn run(args: &AgentArgs) -> Result<bool, String> {
 }
 
 impl AgentArgs {
-    /// Does the command send mail until it is done?
-    pub fn is_load(&self) -> bool {
-        matches!(self.verb, Verb::Run(_))
+    /// Does the command serve until a signal ends it?
+    pub fn is_server(&self) -> bool {
+        matches!(self.verb, Verb::Listen(_))
     }
 }
 

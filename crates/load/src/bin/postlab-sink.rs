@@ -12,5 +12,5 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    measure::command::main(|_| false, |cli: Cli| load::sink::run(&cli.args).map(|()| true))
+    measure::command::main(|_| true, |cli: Cli| load::sink::run(&cli.args).map(|()| true))
 }
