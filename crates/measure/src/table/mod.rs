@@ -167,7 +167,7 @@ impl Cell {
     fn json(&self) -> Value {
         match self {
             Self::Empty => Value::Null,
-            Self::Text(text) => json!(text),
+            Self::Text(text) => json!(text.trim()),
             Self::Count(count) => json!(count),
             Self::Number(value, _) => json!(value),
             Self::Figure(figure) | Self::Median(figure, _) => match figure.spread() {
@@ -195,7 +195,7 @@ impl Cell {
                 vec![value.clone(), value.clone(), value, "1".to_owned()]
             }
             Self::Number(value, _) => vec![value.to_string()],
-            other => vec![other.text()],
+            other => vec![other.text().trim().to_owned()],
         }
     }
 }
