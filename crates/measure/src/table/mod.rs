@@ -55,7 +55,7 @@ pub struct Column {
     key: &'static str,
     /// Least width in text; negative aligns to the left.
     width: isize,
-    /// Whether the text has the column.
+    /// Set where the text has the column.
     is_in_text: bool,
 }
 
