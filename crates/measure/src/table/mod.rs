@@ -24,7 +24,30 @@ pub struct Format {
     markdown: bool,
 }
 
+/// A form of the output, one of which is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Lines for a terminal.
+    Text,
+    /// One object.
+    Json,
+    /// Records of RFC 4180.
+    Csv,
+    /// Tables.
+    Markdown,
+}
+
 impl Format {
+    /// Returns the form that was asked for.
+    pub fn form(self) -> Form {
+        match (self.json, self.csv, self.markdown) {
+            (true, ..) => Form::Json,
+            (_, true, _) => Form::Csv,
+            (.., true) => Form::Markdown,
+            _ => Form::Text,
+        }
+    }
+
     /// Is the output text for a terminal?
     pub fn is_text(self) -> bool {
         self == Self::default()
@@ -37,11 +60,11 @@ impl Format {
 
     /// The command line options that ask for this form.
     pub fn options(self) -> &'static [&'static str] {
-        match (self.json, self.csv, self.markdown) {
-            (true, _, _) => &["--json"],
-            (_, true, _) => &["--csv"],
-            (_, _, true) => &["--markdown"],
-            _ => &[],
+        match self.form() {
+            Form::Json => &["--json"],
+            Form::Csv => &["--csv"],
+            Form::Markdown => &["--markdown"],
+            Form::Text => &[],
         }
     }
 }
@@ -349,11 +372,11 @@ impl<'a> Table<'a> {
 
     /// Prints what was not printed yet.
     pub fn finish(self) {
-        match (self.format.json, self.format.csv, self.format.markdown) {
-            (true, _, _) => println!("{}", self.json()),
-            (_, true, _) => print!("{}", self.csv()),
-            (_, _, true) => print!("{}", self.markdown()),
-            _ => {}
+        match self.format.form() {
+            Form::Json => println!("{}", self.json()),
+            Form::Csv => print!("{}", self.csv()),
+            Form::Markdown => print!("{}", self.markdown()),
+            Form::Text => {}
         }
     }
 }
