@@ -8,6 +8,8 @@ use std::{collections::BTreeMap, fmt::Write as _, fs};
 pub(crate) const PAGE: &str = "docs/seeds.md";
 /// The rows that it is made from.
 const ROWS: &str = "docs/seeds/rows.toml";
+/// The page with the verdicts, which `postlab reproduce` computes.
+const FINDINGS: &str = "docs/results/reproduce.md";
 /// Rows of the five texts.
 const COUNT: usize = 109;
 
@@ -27,7 +29,9 @@ struct Row {
     command: String,
     /// A page in docs/results.
     result: Option<String>,
-    verdict: Option<Verdict>,
+    /// Findings of `postlab reproduce`, by their names.
+    #[serde(default)]
+    findings: Vec<String>,
     state: State,
     note: Option<String>,
 }
@@ -41,17 +45,6 @@ enum Text {
     S4,
 }
 
-/// Comparison of the finding of a text with what is found here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-enum Verdict {
-    #[serde(rename = "agrees")]
-    Agrees,
-    #[serde(rename = "differs")]
-    Differs,
-    #[serde(rename = "cannot tell")]
-    CannotTell,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 enum State {
     #[serde(rename = "works")]
@@ -60,16 +53,6 @@ enum State {
     InPart,
     #[serde(rename = "missing")]
     Missing,
-}
-
-impl Verdict {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Agrees => "agrees",
-            Self::Differs => "differs",
-            Self::CannotTell => "cannot tell",
-        }
-    }
 }
 
 impl State {
@@ -98,10 +81,40 @@ pub(crate) fn page() -> Result<String, Failure> {
     if let Some(row) = rows.iter().find(missing) {
         return Err(Failure(format!("{ROWS}: row {}: its page in docs/results is missing", row.number)));
     }
-    Ok(written(&rows))
+    let verdicts = verdicts()?;
+    let unknown = rows.iter().flat_map(|row| &row.findings).find(|name| !verdicts.contains_key(*name));
+    if let Some(name) = unknown {
+        return Err(Failure(format!(
+            "{ROWS}: {FINDINGS} has no finding `{name}`: write the page anew with `postlab reproduce`"
+        )));
+    }
+    Ok(written(&rows, &verdicts))
 }
 
-fn written(rows: &[Row]) -> String {
+/// Reads the verdict on each finding from the page of `postlab reproduce`.
+fn verdicts() -> Result<BTreeMap<String, String>, Failure> {
+    let text = fs::read_to_string(root().join(FINDINGS));
+    let text = text.map_err(|e| Failure(format!("read {FINDINGS}: {e}")))?;
+    let verdict = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        (cells.len() == 8 && cells[1].starts_with('S')).then(|| (cells[2].to_owned(), cells[5].to_owned()))
+    };
+    Ok(text.lines().filter_map(verdict).collect())
+}
+
+/// Returns the verdict on a row: one word if all its findings have the same, else how many have which.
+fn verdict(row: &Row, verdicts: &BTreeMap<String, String>) -> String {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for verdict in row.findings.iter().filter_map(|name| verdicts.get(name)) {
+        *counts.entry(verdict).or_default() += 1;
+    }
+    if counts.len() < 2 {
+        return counts.into_keys().next().unwrap_or_default().to_owned();
+    }
+    counts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect::<Vec<_>>().join(", ")
+}
+
+fn written(rows: &[Row], verdicts: &BTreeMap<String, String>) -> String {
     let mut out = String::from(
         "# The five texts, row by row\n\nMade from [seeds/rows.toml](seeds/rows.toml) by `cargo xtask docs`; do not edit it. \
          The tables of the texts themselves are beside that file.\n\n",
@@ -110,17 +123,21 @@ fn written(rows: &[Row]) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{} of {} rows work, {} in part, {} are missing. A verdict compares what a text found with what is published here; without one, the \
-         row is a tool or a method.\n",
+        "{} of {} rows work, {} in part, {} are missing. A verdict is that of `postlab reproduce` on the \
+         findings of the row, from [its page](results/reproduce.md); a row without one is a tool or a method, or its text has no figure.\n",
         count(State::Works),
         rows.len(),
         count(State::InPart),
         count(State::Missing)
     );
-    let mut verdicts = BTreeMap::<Verdict, usize>::new();
-    rows.iter().filter_map(|row| row.verdict).for_each(|verdict| *verdicts.entry(verdict).or_default() += 1);
-    let counts: Vec<String> = verdicts.iter().map(|(verdict, n)| format!("{} {n}", verdict.name())).collect();
-    let _ = writeln!(out, "Verdicts: {}. `DISK` is a directory on the disk to measure.\n", counts.join(", "));
+    let mut counts = BTreeMap::<&str, usize>::new();
+    verdicts.values().for_each(|verdict| *counts.entry(verdict).or_default() += 1);
+    let counts: Vec<String> = counts.iter().map(|(verdict, n)| format!("{verdict} {n}")).collect();
+    let _ = writeln!(
+        out,
+        "Verdicts on the findings: {}. `DISK` is a directory on the disk to measure.\n",
+        counts.join(", ")
+    );
     out.push_str(
         "| row | text | what | command | latest result | verdict | state |\n|---:|---|---|---|---|---|---|\n",
     );
@@ -134,7 +151,7 @@ fn written(rows: &[Row]) -> String {
             row.text,
             row.what,
             row.command,
-            row.verdict.map_or("", Verdict::name),
+            verdict(row, verdicts),
             row.state.name()
         );
     }

@@ -20,12 +20,12 @@ use tokio::runtime::Runtime;
 
 /// Measure what the deletion of stored messages costs
 ///
-/// Stored by groups, each message a transaction of its own, the next group when all of one are durable: so many
-/// sessions at once. Settled in two ways: each group's outcomes beside the next group, as in a relay that keeps up; and
-/// all of them behind the last message, as when a queue is emptied.
+/// Messages are stored by groups, each message a transaction of its own, the next group when all of one are durable: so many
+/// sessions at once. They are settled in two ways: each group's outcomes beside the next group, as in a relay that keeps up;
+/// and all that is left behind the last message, as when a queue is emptied.
 ///
-/// Each round measures all cases twice, in one order and then in the opposite one, so that storing alone is first as often
-/// as last. Costs are those until everything is durable; what closing the spool takes stands beside them.
+/// All cases share a spool and take turns in short blocks (storing, settling beside, settling beside, storing, ...), so that a
+/// disk that becomes slower or faster does so for both. A cost is that until everything is durable.
 #[derive(Debug, Args)]
 pub struct DeleteCostArgs {
     /// The backend; several are measured in turn
@@ -57,16 +57,10 @@ enum Backend {
     QueueDirs,
 }
 
-/// The time at which stored messages end: never, beside the arrival of others, or behind all arrivals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Settle {
-    Never,
-    Beside,
-    Behind,
-}
-
-/// The cases; storing alone is what the others are compared with.
-const CASES: [Settle; 3] = [Settle::Never, Settle::Beside, Settle::Behind];
+/// Blocks of a round; storing alone and settling beside have half of them each.
+const BLOCKS: u32 = 20;
+/// Fewer blocks cannot stand in an order that is the same from both ends.
+const FEWEST_BLOCKS: u32 = 4;
 
 /// Seconds on the clock, and of the processor.
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,21 +69,23 @@ struct Cost {
     cpu: f64,
 }
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 7] = [
     Column::left("backend", "backend", 11),
     Column::left("messages", "case", 24),
     Column::right("wall µs a message", "wall_us_per_message", 26),
     Column::right("of storing, %", "wall_percent_of_storing", 26),
     Column::right("CPU µs a message", "cpu_us_per_message", 26),
     Column::right("of storing, %", "cpu_percent_of_storing", 26),
-    Column::right("close ms", "close_ms", 9),
-    Column::right("commits", "commits", 7),
+    Column::right("in N", "messages", 7),
 ];
 
-/// The figures of a run, until everything is durable, and of the close behind it.
+/// Costs of a round, and the messages that each was measured with.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
-    cost: Cost,
+struct Round {
+    storing: (Cost, u32),
+    beside: (Cost, u32),
+    behind: (Cost, u32),
+    /// Of the empty spool; no part of the costs.
     close_seconds: f64,
     commits: f64,
 }
@@ -103,139 +99,167 @@ struct Store {
 
 /// Measures and prints; Ctrl-C keeps the rows that are done.
 pub fn run(args: &DeleteCostArgs) -> Result<(), String> {
+    let groups = args.messages.div_ceil(args.sessions);
+    if groups <= FEWEST_BLOCKS {
+        return Err(format!(
+            "{} messages are {groups} groups of {}: write -m {} or more",
+            args.messages,
+            args.sessions,
+            args.sessions * (FEWEST_BLOCKS + 1)
+        ));
+    }
     let scratch = Scratch::new(&args.directory)?;
     let progress =
         Progress::new("store and settle", args.backend.len() as u64 * u64::from(args.rounds.count));
     let mut table = Table::new(args.format, &COLUMNS, Some(&progress));
     table.fact(Device::below(&args.directory)?.text());
-    'backends: for backend in &args.backend {
-        let mut rows = [(); CASES.len()].map(|()| Row::default());
+    for backend in &args.backend {
+        let mut rows = Rows::default();
         for _ in 0..args.rounds.count {
-            let Some(runs) = both_ways(args, *backend, &scratch)? else { break 'backends };
-            let stored = runs[0].cost;
-            rows[0].add(args, stored, stored, &runs[0]);
-            for (row, run) in rows.iter_mut().zip(&runs).skip(1) {
-                let more = Cost { wall: run.cost.wall - stored.wall, cpu: run.cost.cpu - stored.cpu };
-                row.add(args, more, stored, run);
+            if scratch.is_stopped() {
+                break;
             }
+            rows.add(&round(args, *backend, &scratch.path().join("spool"))?);
             progress.step();
         }
-        add_rows(&mut table, *backend, rows);
+        if rows.closing.median().is_some() {
+            rows.print(&mut table, *backend);
+        }
     }
     table.note(format!(
         "{} messages of {} octets, {} at once, each durable before the next group. Of what is settled: how much more than \
-         storing. Each round is the mean of two runs, in both orders.",
+         storing.",
         args.messages, args.length, args.sessions
     ));
     table.finish();
     Ok(())
 }
 
-/// Returns the means of each case in one order and in the opposite one; nothing after Ctrl-C.
-fn both_ways(
-    args: &DeleteCostArgs,
-    backend: Backend,
-    scratch: &Scratch,
-) -> Result<Option<[Run; CASES.len()]>, String> {
-    let mut sums = [Run::default(); CASES.len()];
-    let path = scratch.path().join("spool");
-    for case in (0..CASES.len()).chain((0..CASES.len()).rev()) {
-        if scratch.is_stopped() {
-            return Ok(None);
-        }
-        sums[case].add_half(once(args, backend, CASES[case], &path)?);
-    }
-    Ok(Some(sums))
-}
-
-impl Run {
-    fn add_half(&mut self, run: Self) {
-        self.cost.wall += run.cost.wall / 2.0;
-        self.cost.cpu += run.cost.cpu / 2.0;
-        self.close_seconds += run.close_seconds / 2.0;
-        self.commits += run.commits / 2.0;
-    }
-}
-
-fn add_rows(table: &mut Table<'_>, backend: Backend, rows: [Row; CASES.len()]) {
-    let name = if backend == Backend::Log { "log" } else { "queue-dirs" };
-    for (what, row) in ["stored", "and settled beside", "and settled behind"].into_iter().zip(rows) {
-        table.row([
-            name.into(),
-            what.into(),
-            row.wall_us.into(),
-            row.wall_percent.into(),
-            row.cpu_us.into(),
-            row.cpu_percent.into(),
-            Cell::Median(row.close_ms, 1),
-            Cell::Median(row.commits, 0),
-        ]);
-    }
+/// The figures of all rounds of a backend.
+#[derive(Debug, Default)]
+struct Rows {
+    cases: [Row; 3],
+    closing: Figure,
+    commits: Figure,
 }
 
 #[derive(Debug, Default)]
 struct Row {
     wall_us: Figure,
-    cpu_us: Figure,
     wall_percent: Figure,
+    cpu_us: Figure,
     cpu_percent: Figure,
-    close_ms: Figure,
-    commits: Figure,
+    messages: Figure,
 }
 
-impl Row {
-    fn add(&mut self, args: &DeleteCostArgs, cost: Cost, storing: Cost, run: &Run) {
-        let each = 1e6 / f64::from(args.messages);
-        self.wall_us.push(cost.wall * each);
-        self.cpu_us.push(cost.cpu * each);
-        self.wall_percent.push(cost.wall / storing.wall * 100.0);
-        self.cpu_percent.push(cost.cpu / storing.cpu * 100.0);
-        self.close_ms.push(run.close_seconds * 1e3);
-        self.commits.push(run.commits);
+impl Rows {
+    fn add(&mut self, round: &Round) {
+        let storing = Cost::each(round.storing);
+        let beside = Cost::each(round.beside);
+        let more = Cost { wall: beside.wall - storing.wall, cpu: beside.cpu - storing.cpu };
+        let costs =
+            [(storing, round.storing.1), (more, round.beside.1), (Cost::each(round.behind), round.behind.1)];
+        for (row, (cost, messages)) in self.cases.iter_mut().zip(costs) {
+            row.wall_us.push(cost.wall * 1e6);
+            row.wall_percent.push(cost.wall / storing.wall * 100.0);
+            row.cpu_us.push(cost.cpu * 1e6);
+            row.cpu_percent.push(cost.cpu / storing.cpu * 100.0);
+            row.messages.push(f64::from(messages));
+        }
+        self.closing.push(round.close_seconds * 1e3);
+        self.commits.push(round.commits);
+    }
+
+    fn print(self, table: &mut Table<'_>, backend: Backend) {
+        let name = if backend == Backend::Log { "log" } else { "queue-dirs" };
+        for (what, row) in ["stored", "and settled beside", "and settled behind"].into_iter().zip(self.cases)
+        {
+            table.row([
+                name.into(),
+                what.into(),
+                row.wall_us.into(),
+                row.wall_percent.into(),
+                row.cpu_us.into(),
+                row.cpu_percent.into(),
+                Cell::Median(row.messages, 0),
+            ]);
+        }
+        table.note(format!(
+            "{name}: {:.0} commits; the close of the empty spool took {:.1} ms (medians)",
+            self.commits.median().unwrap_or_default(),
+            self.closing.median().unwrap_or_default()
+        ));
     }
 }
 
-/// Runs a case on a new spool.
-fn once(args: &DeleteCostArgs, backend: Backend, settle: Settle, path: &Path) -> Result<Run, String> {
+/// Measures all cases once, on a new spool.
+fn round(args: &DeleteCostArgs, backend: Backend, path: &Path) -> Result<Round, String> {
     let mut store = Store::open(backend, path)?;
     let (mint, content) = (MessageFactory::new()?, Content::from_bytes(vec![b'x'; args.length as usize]));
-    let mut before: Vec<QueueId> = Vec::new();
-    let mut all = Vec::new();
-    let clock = Clock::start();
-    let mut left = args.messages;
-    while left > 0 {
-        let count = left.min(args.sessions);
-        left -= count;
-        let messages: Vec<_> = (0..count).map(|_| mint.message(content.clone())).collect();
-        // What was accepted last is delivered while these come in.
-        before.drain(..).try_for_each(|id| store.submit(&[delivered(id)], false))?;
-        for message in &messages {
-            store.submit(&[Entry::Accept(message.clone())], true)?;
+    let groups = args.messages.div_ceil(args.sessions);
+    // A multiple of four, whose order is the same from both ends, and before them a block that is not counted: it pays for the
+    // spool's first segments and directories.
+    let blocks = 1 + BLOCKS.min(groups - 1) / FEWEST_BLOCKS * FEWEST_BLOCKS;
+    let (mut round, mut left) = (Round::default(), args.messages);
+    let (mut last, mut all): (Vec<QueueId>, Vec<QueueId>) = Default::default();
+    for block in 0..blocks {
+        let settles = matches!(block % 4, 2 | 3);
+        let (clock, before) = (Clock::start(), left);
+        let end = u64::from(args.messages) * u64::from(blocks - 1 - block) / u64::from(blocks);
+        while u64::from(left) > end {
+            let count = left.min(args.sessions);
+            left -= count;
+            let messages: Vec<_> = (0..count).map(|_| mint.message(content.clone())).collect();
+            if settles {
+                // The last group is delivered while this one comes in.
+                last.drain(..).try_for_each(|id| store.submit(&[delivered(id)], false))?;
+            }
+            for message in &messages {
+                store.submit(&[Entry::Accept(message.clone())], true)?;
+            }
+            all.append(&mut last);
+            last.extend(messages.iter().map(|m| m.id));
+            store.wait()?;
         }
-        let ids = messages.iter().map(|m| m.id);
-        match settle {
-            Settle::Never => {}
-            Settle::Beside => before.extend(ids),
-            Settle::Behind => all.extend(ids),
+        if block == 0 {
+            continue;
         }
-        store.wait()?;
+        let (cost, messages) = if settles { &mut round.beside } else { &mut round.storing };
+        cost.add(clock.read());
+        *messages += before - left;
     }
-    before.append(&mut all);
-    before.drain(..).try_for_each(|id| store.submit(&[delivered(id)], true))?;
+    all.append(&mut last);
+    round.behind.1 = u32::try_from(all.len()).map_err(|e| e.to_string())?;
+    let clock = Clock::start();
+    all.drain(..).try_for_each(|id| store.submit(&[delivered(id)], true))?;
     store.wait()?;
-    let (cost, pressure, closing) = (clock.read(), store.spool.pressure(), Instant::now());
+    round.behind.0 = clock.read();
+    let (pressure, closing) = (store.spool.pressure(), Instant::now());
     store.spool.close();
     drop(store);
-    let (close_seconds, live) = (closing.elapsed().as_secs_f64(), pressure.message_count);
-    let wanted = if settle == Settle::Never { u64::from(args.messages) } else { 0 };
-    if live != wanted {
-        return Err(format!("settle messages: {live} are in the spool, not {wanted}"));
+    round.close_seconds = closing.elapsed().as_secs_f64();
+    round.commits = pressure.commit_count as f64;
+    if pressure.message_count != 0 {
+        return Err(format!("settle messages: {} are still in the spool", pressure.message_count));
     }
     std::fs::remove_dir_all(path).map_err(|e| format!("remove {}: {e}", path.display()))?;
     std::fs::File::open(path.parent().unwrap_or(path))
         .and_then(|place| Ok(rustix::fs::syncfs(&place)?))
         .map_err(|e| format!("sync: {e}"))?;
-    Ok(Run { cost, close_seconds, commits: pressure.commit_count as f64 })
+    Ok(round)
+}
+
+impl Cost {
+    fn add(&mut self, other: Self) {
+        self.wall += other.wall;
+        self.cpu += other.cpu;
+    }
+
+    /// The cost of one of so many messages.
+    fn each((whole, messages): (Self, u32)) -> Self {
+        let messages = f64::from(messages.max(1));
+        Self { wall: whole.wall / messages, cpu: whole.cpu / messages }
+    }
 }
 
 struct Clock(Instant, std::time::Duration);

@@ -3,7 +3,7 @@
 # folder, else the one on PATH), PEER_PORT (2529), SINK_PORT, POSTRIDER_EXTRA (more configuration). Needs no root; without it
 # its CPU time is that of its processes while they run.
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
-has_unsynced=1
+more_profiles='unsynced queue-dirs'
 name=postrider port=${PEER_PORT:-2529}
 binary=${POSTRIDER:-}
 if [ -z "$binary" ]; then
@@ -13,7 +13,10 @@ config=$(root)/postrider.toml
 
 configuration() {
   cat <<END
-$([ "$1" = unsynced ] && echo 'spool.durability = "none"')
+$(case $1 in
+    unsynced) echo 'spool.durability = "none"' ;;
+    queue-dirs) echo 'spool.backend = "queue-dirs"' ;;
+  esac)
 hostname = "postrider.test"
 data_dir = "$(root)/data"
 
@@ -48,7 +51,11 @@ launch() { "$binary" serve --config "$config" >>"$(root)/stderr.log" 2>&1 & }
 shutdown() { kill -TERM $(pids); }
 queue_path() { mkdir -p "$(root)/data"; echo "$(root)/data"; }
 log_path() { echo "$(root)/mail.log"; }
-durability() { if [ "$profile" = unsynced ]; then echo "nothing: the reply does not wait for the disk"; else echo "a power cut: the log is synced"; fi; }
+durability() { case $profile in
+    unsynced) echo "nothing: the reply does not wait for the disk" ;;
+    queue-dirs) echo "a power cut: files and directories are synced" ;;
+    *) echo "a power cut: the log is synced" ;;
+  esac; }
 queue_find() { "$binary" queue list --config "$config" --ids; }
 wipe() { rm -rf "$(root)/data" "$(root)/mail.log" "$(root)/stderr.log"; }
 version() { "$binary" --version | sed 's/^p/P/'; }

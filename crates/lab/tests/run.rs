@@ -277,7 +277,9 @@ fn a_run_that_is_cut_short_is_not_kept() {
     let mut lines = BufReader::new(std::fs::File::open(&fifo).unwrap()).lines();
     while !lines.next().unwrap().unwrap().starts_with("<<< 354") {}
     let pid = rustix::process::Pid::from_child(&child);
+    // `timeout` and a shell send both: they are one request, and the results are still written.
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     // Nothing is left to be read when it has ended.
     lines.for_each(drop);
     let output = child.wait_with_output().unwrap();

@@ -1,7 +1,7 @@
 //! Things by number, where a number is never given twice: an event for something that is gone must
 //! not meet what came in its place.
 
-/// See the module's text. A name's low half is the place, its high half how often the place was used.
+/// Values by number. A number's low half is the place, its high half how often the place was used.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     places: Vec<(u32, Option<T>)>,

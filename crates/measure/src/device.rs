@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// See the module's text. What the kernel does not tell is empty.
+/// The storage below a directory. A fact that the kernel does not tell is empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {

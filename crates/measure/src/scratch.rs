@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-/// See the module's text.
+/// A private directory inside the measured one, removed when it is dropped or at a signal.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,

@@ -20,10 +20,14 @@ pub fn is_stopped() -> bool {
     IS_STOPPED.load(Relaxed)
 }
 
-/// Calls `end` at the first signal; a second one ends the process at once.
+/// Signals within this time after the first are the same request: `timeout` sends SIGTERM to a process and to its group, and
+/// whoever started the process passes on what it got itself.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
+/// Calls `end` at the first signal; one more than a second later ends the process at once.
 pub fn on_end(end: impl FnOnce() + Send + 'static) -> Result<(), String> {
     let failed = |e: std::io::Error| format!("watch for signals: {e}");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let (mut interrupt, mut terminate) = {
         let _entered = runtime.enter();
         (signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?)
@@ -34,7 +38,15 @@ pub fn on_end(end: impl FnOnce() + Send + 'static) -> Result<(), String> {
         runtime.block_on(next());
         IS_STOPPED.store(true, Relaxed);
         end();
-        runtime.block_on(next());
+        runtime.block_on(async {
+            let _ = tokio::time::timeout(SAME_REQUEST, async {
+                loop {
+                    next().await;
+                }
+            })
+            .await;
+            next().await;
+        });
         std::process::exit(STOPPED.into());
     });
     Ok(())

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use mail::{ChunkId, Envelope, QueueId, SharedMessage};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module's text.
+/// A spool that calls a message durable before it is written (`durability = "none"`).
 pub struct EarlySpool {
     spool: Box<dyn Spool>,
     /// The highest commit sequence number of a message.

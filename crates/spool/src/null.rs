@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-/// See the module's text.
+/// A backend in memory that calls each message durable at once; it is never for mail.
 #[derive(Debug, Default)]
 pub struct NullSpool {
     contents: Mutex<Contents>,

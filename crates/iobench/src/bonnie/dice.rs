@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-/// See the module's text.
+/// A source of random numbers: a seed, or a file of them.
 #[derive(Debug, Clone)]
 pub(super) enum Dice {
     Seeded(fastrand::Rng),

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, path::Path};
 
-/// See the module's text.
+/// A store of numbered records, as the measurement uses it.
 pub(super) trait Backend {
     /// Puts a value under each of these numbers, and returns when all of them would survive a crash.
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String>;

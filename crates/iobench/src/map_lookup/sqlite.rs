@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Result as Sql};
 use std::{io, path::Path};
 
-/// See the module's text.
+/// A table in SQLite with one prepared statement.
 pub(super) struct Sqlite(Connection);
 
 impl Sqlite {

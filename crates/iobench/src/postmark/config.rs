@@ -12,7 +12,7 @@ pub(crate) enum Fsync {
     Directory,
 }
 
-/// See the module's text.
+/// Settings of a run of PostMark.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Config {
     pub(crate) files: usize,

@@ -47,7 +47,7 @@ fn queued(run: &RelayRun) -> f64 {
     run.run.source.messages_sent.saturating_sub(run.run.received) as f64
 }
 
-/// See the module's text.
+/// A server with a number of sessions, its runs, and the figures over them.
 #[derive(Debug)]
 pub(super) struct Case<'r> {
     pub(super) label: &'r str,

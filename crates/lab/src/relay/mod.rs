@@ -50,7 +50,8 @@ use target::{About, Started, Target};
 ///
 /// A server is HOST:PORT, or the name of a peer that a script starts: postfix, exim, opensmtpd, sendmail, stalwart or postrider, with
 /// :stock (the default) or :tuned behind it. postrider:unsynced is postrider:tuned that does not wait for the disk: beside
-/// postrider:tuned it shows what durability costs. For HOST:PORT the command first says how to lead the mail for the test domain to the
+/// postrider:tuned it shows what durability costs. postrider:queue-dirs keeps its mail
+/// in queue directories. For HOST:PORT the command first says how to lead the mail for the test domain to the
 /// sink. In each round all servers are measured in turn, with each number of sessions.
 ///
 /// The exit code is 1 if messages failed or stayed in a queue, a requirement was missed, or the measurement was cut short.
@@ -388,7 +389,7 @@ fn relay(
     let started = match target {
         Target::Peer { script, profile, .. } => {
             let port = sink.address.rsplit(':').next().unwrap_or_default();
-            Started::peer(script, *profile, port, &output.directory.join("peers.log"))?
+            Started::peer(script, profile, port, &output.directory.join("peers.log"))?
         }
         Target::Address(endpoint) => {
             let mta = known.mtas.get(case.label).copied();

@@ -9,19 +9,15 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The configuration of a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Profile {
-    Stock,
-    Tuned,
-    /// Tuned, and the reply 250 does not wait for the disk.
-    Unsynced,
-}
-
-/// See the module's text.
+/// A server to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    Peer { name: String, profile: Profile, script: PathBuf },
+    /// The profile is the configuration, by a name that the script knows: `stock`, `tuned`.
+    Peer {
+        name: String,
+        profile: String,
+        script: PathBuf,
+    },
     Address(String),
 }
 
@@ -37,15 +33,14 @@ impl Target {
     /// Reads `postfix`, `postfix:tuned` or `HOST:PORT`; the scripts of peers lie in `peers`.
     pub(super) fn parse(text: &str, peers: &Path) -> Result<Self, String> {
         let (name, profile) = match text.rsplit_once(':') {
-            Some((name, "stock")) => (name, Profile::Stock),
-            Some((name, "tuned")) => (name, Profile::Tuned),
-            Some((name, "unsynced")) => (name, Profile::Unsynced),
-            _ => (text, Profile::Stock),
+            // Behind the name of a host is a number.
+            Some((name, profile)) if profile.starts_with(|c: char| c.is_ascii_lowercase()) => (name, profile),
+            _ => (text, "stock"),
         };
         let script = peers.join(format!("{name}.sh"));
         let is_name = !name.is_empty() && name != "lib" && name.chars().all(|c| c.is_ascii_alphanumeric());
         if is_name && script.is_file() {
-            return Ok(Self::Peer { name: name.to_owned(), profile, script });
+            return Ok(Self::Peer { name: name.to_owned(), profile: profile.to_owned(), script });
         }
         if text.contains(':') && name == text {
             Endpoint::parse(text, None)?;
@@ -63,7 +58,7 @@ impl Target {
     /// The name in tables: `postfix:stock`, `127.0.0.1:25`.
     pub(super) fn label(&self) -> String {
         match self {
-            Self::Peer { name, profile, .. } => format!("{name}:{}", profile.word()),
+            Self::Peer { name, profile, .. } => format!("{name}:{profile}"),
             Self::Address(address) => address.clone(),
         }
     }
@@ -71,7 +66,7 @@ impl Target {
     /// Returns the facts that the script prints.
     pub(super) fn about(&self) -> Result<About, String> {
         let Self::Peer { script, profile, .. } = self else { return Ok(About::default()) };
-        let say = |verb: &str| printed(script, &[verb, profile.word()]);
+        let say = |verb: &str| printed(script, &[verb, profile]);
         Ok(About {
             version: say("version")?,
             config_hash: say("config-hash")?,
@@ -83,16 +78,6 @@ impl Target {
     pub(super) fn difference(&self) -> Result<Option<(String, String)>, String> {
         let Self::Peer { name, script, .. } = self else { return Ok(None) };
         Ok(Some((name.clone(), printed(script, &["diff"])?)))
-    }
-}
-
-impl Profile {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Stock => "stock",
-            Self::Tuned => "tuned",
-            Self::Unsynced => "unsynced",
-        }
     }
 }
 
@@ -130,12 +115,7 @@ pub(super) struct Started {
 
 impl Started {
     /// Starts a peer with an empty queue, on a free port, as a relay to the sink. `output` takes what it prints.
-    pub(super) fn peer(
-        script: &Path,
-        profile: Profile,
-        sink_port: &str,
-        output: &Path,
-    ) -> Result<Self, String> {
+    pub(super) fn peer(script: &Path, profile: &str, sink_port: &str, output: &Path) -> Result<Self, String> {
         let file = OpenOptions::new().create(true).append(true).open(output);
         let file = file.map_err(|e| format!("write {}: {e}", output.display()))?;
         let port = free_port()?.to_string();
@@ -159,16 +139,16 @@ impl Started {
     fn command(
         &self,
         verb: &str,
-        profile: Profile,
+        profile: &str,
         port: &str,
         sink: &str,
         output: &Path,
     ) -> Result<(), String> {
         let Some((script, file)) = &self.peer else { return Ok(()) };
-        let shown = format!("run `{} {verb} {}`", script.display(), profile.word());
+        let shown = format!("run `{} {verb} {profile}`", script.display());
         let copy = || file.try_clone().map_err(|e| format!("write {}: {e}", output.display()));
         let mut command = Command::new(script);
-        command.args([verb, profile.word()]).env("PEER_PORT", port).env("SINK_PORT", sink);
+        command.args([verb, profile]).env("PEER_PORT", port).env("SINK_PORT", sink);
         // A daemon that keeps its standard output open would keep a pipe open, too. Ctrl-C is for us.
         command.stdin(Stdio::null()).stdout(copy()?).stderr(copy()?).process_group(0);
         let status = command.status().map_err(|e| format!("{shown}: {e}"))?;
@@ -214,6 +194,8 @@ mod tests {
         let parse = |text| Target::parse(text, peers.path());
         assert_eq!(parse("postfix").unwrap().label(), "postfix:stock");
         assert_eq!(parse("postfix:tuned").unwrap().label(), "postfix:tuned");
+        assert_eq!(parse("postfix:queue-dirs").unwrap().label(), "postfix:queue-dirs");
+        assert_eq!(parse("postfix:25").unwrap(), Target::Address("postfix:25".into()));
         assert_eq!(parse("[::1]:25").unwrap(), Target::Address("[::1]:25".into()));
         let error = parse("exim").unwrap_err();
         assert!(

@@ -11,7 +11,7 @@ pub(super) struct Series {
     /// The command of the step, from 0.
     pub(super) command: usize,
     /// The row that begins with these words.
-    row: Option<String>,
+    pub(super) row: Option<String>,
     /// Of the row, or of the CSV line: medians are counted, or fields.
     column: usize,
     /// A word of the row, instead of a median; without a row, of the whole output.

@@ -323,6 +323,43 @@ mod tests {
     }
 
     #[test]
+    fn each_row_of_a_scenario_is_one_that_the_command_measures() {
+        use crate::run::scenario::Scenario;
+        let scenarios = Path::new(env!("CARGO_MANIFEST_DIR"));
+        for step in all().unwrap() {
+            for commands in [&step.quick, &step.full] {
+                for (name, series) in &step.series {
+                    let words = words(&commands[series.command]);
+                    let (Some("run"), Some(row)) = (words.first().map(String::as_str), &series.row) else {
+                        continue;
+                    };
+                    let scenario = Scenario::read(&scenarios.join(words[1].replace("RESULTS/", ""))).unwrap();
+                    let sessions =
+                        words.iter().position(|word| word == "--sessions").map(|at| words[at + 1].as_str());
+                    let (count, rest) = row.split_once(' ').unwrap();
+                    let counts =
+                        scenario.load.sessions.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+                    assert!(
+                        sessions.unwrap_or(&counts).split(',').any(|known| known == count),
+                        "{}: {row}",
+                        step.name
+                    );
+                    let Some((_, variant)) = rest.split_once(", ") else { continue };
+                    assert!(
+                        scenario.variant.iter().any(|known| known.name == variant),
+                        "{}, {name}: {row}",
+                        step.name
+                    );
+                    let chosen: Vec<_> =
+                        words.iter().enumerate().filter(|(_, word)| *word == "--variant").collect();
+                    let is_chosen = chosen.iter().any(|(at, _)| words[at + 1] == variant);
+                    assert!(chosen.is_empty() || is_chosen, "{}, {name}: {row} is not measured", step.name);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn words_and_variables_are_those_of_a_shell() {
         let places = Places { disk: Path::new("/d"), results: Path::new("/r") };
         let command = Command::parse("A='x y' relay 'a b' --results RESULTS/runs c=d", places);

@@ -5,7 +5,7 @@ use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-/// See the module's text. What cannot be known is empty.
+/// Facts about the machine that measured. A fact that cannot be known is empty.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Machine {

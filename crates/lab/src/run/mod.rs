@@ -48,6 +48,9 @@ pub(crate) struct RunArgs {
     /// Numbers of sessions, instead of those of the scenario
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     sessions: Vec<u32>,
+    /// Only this variant; may be repeated
+    #[arg(long, value_name = "NAME")]
+    variant: Vec<String>,
     /// Measure each variant also without waiting for the disk, and print what durability costs
     #[arg(long)]
     durability_cost: bool,
@@ -128,11 +131,18 @@ impl RunArgs {
         if !self.sessions.is_empty() {
             scenario.load.sessions.clone_from(&self.sessions);
         }
+        if !self.variant.is_empty() {
+            let names: Vec<&str> = scenario.variant.iter().map(|variant| variant.name.as_str()).collect();
+            if let Some(unknown) = self.variant.iter().find(|name| !names.contains(&name.as_str())) {
+                return Err(format!("there is no variant `{unknown}`: write one of {}", names.join(", ")));
+            }
+            scenario.variant.retain(|variant| self.variant.contains(&variant.name));
+        }
         if self.durability_cost {
             overhead::add_twins(scenario)?;
         }
         let is_changed = self.repeats.is_some() || self.messages.is_some() || !self.sessions.is_empty();
-        Ok(is_changed || self.durability_cost)
+        Ok(is_changed || self.durability_cost || !self.variant.is_empty())
     }
 }
 

@@ -42,7 +42,7 @@ enum Held {
     Nothing,
 }
 
-/// See the module's text.
+/// One session of the sink, without I/O: the server session of the product behind the sink's own options.
 #[derive(Debug)]
 pub(crate) struct Dialog {
     rules: Arc<Rules>,

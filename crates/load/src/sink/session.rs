@@ -27,7 +27,7 @@ pub(crate) enum Wish {
     Close,
 }
 
-/// See the module's text.
+/// A session as every model of the sink drives it: bytes in, an action out.
 pub(crate) struct Session {
     dialog: Dialog,
     peer: Box<str>,

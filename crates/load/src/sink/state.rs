@@ -89,7 +89,7 @@ pub struct SinkCounts {
     pub seconds: f64,
 }
 
-/// See the module's text.
+/// Rules, counts and end conditions of a running sink.
 #[derive(Debug)]
 pub struct SinkState {
     pub(crate) shared: Shared,

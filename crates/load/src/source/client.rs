@@ -38,7 +38,7 @@ pub(crate) struct Arrival {
     pub(crate) is_acknowledged: bool,
 }
 
-/// See the module's text.
+/// One session of the source, without I/O, with the time of each reply.
 #[derive(Debug)]
 pub(crate) struct ClientSession {
     connection: Connection,

@@ -136,7 +136,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// See the module's text.
+/// Times by phase, and failures by kind, of one loop or of several added together.
 #[derive(Debug)]
 pub(crate) struct SourceCounts {
     times: Vec<Histogram<u64>>,

@@ -35,7 +35,7 @@ struct Place {
     done: bool,
 }
 
-/// See the module's text.
+/// An event loop: one thread that drives some of the source's sessions.
 #[derive(Debug)]
 pub(crate) struct Loop<'a> {
     setup: &'a Setup,

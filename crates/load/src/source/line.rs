@@ -30,7 +30,7 @@ pub(crate) enum Moved {
     Broken(Fault),
 }
 
-/// See the module's text.
+/// One connection of the source: a socket that does not block, perhaps with TLS.
 #[derive(Debug)]
 pub(crate) struct Line {
     socket: OwnedFd,

@@ -35,7 +35,7 @@ pub(crate) enum Turn {
     Done,
 }
 
-/// See the module's text.
+/// One place of the source that opens session after session, as tickets allow.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     client_session: Option<ClientSession>,

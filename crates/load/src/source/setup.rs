@@ -27,7 +27,7 @@ pub(crate) enum Rest {
     Random(Duration),
 }
 
-/// See the module's text.
+/// Settings of a source that its sessions share.
 #[derive(Debug)]
 pub struct Setup {
     /// Before a loop sleeps, it looks for so long.

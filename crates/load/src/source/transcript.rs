@@ -14,7 +14,7 @@ use std::{
 /// The files that record one connection.
 pub(crate) type TranscriptSinks = Vec<Arc<File>>;
 
-/// See the module's text.
+/// Places that the transcript of a session is written to.
 #[derive(Debug, Default)]
 pub(crate) struct Transcript {
     all: TranscriptSinks,

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-/// See the module's text.
+/// A disk of two directories: envelopes and intents in the first, content and chunks in the second.
 pub struct SplitDisk {
     envelopes: Arc<dyn Disk>,
     contents: Arc<dyn Disk>,

@@ -23,7 +23,7 @@ use std::{
 /// A function that returns the index of the store for a new message, counted from 0.
 pub type ShardSelector = Box<dyn Fn(&Envelope) -> usize + Send + Sync>;
 
-/// See the module's text.
+/// A spool of several: a queue group may have a backend and a disk of its own.
 pub struct ShardedSpool<S: Spool + ?Sized = dyn Spool> {
     /// The first one has all mail that none of the others is for.
     stores: Vec<Box<S>>,

@@ -28,7 +28,7 @@ struct Job {
     done: oneshot::Sender<Result<(), String>>,
 }
 
-/// See the module's text.
+/// A store that writes and syncs one file for each message.
 pub(crate) struct Files {
     directories: Arc<[Box<dyn Disk>]>,
     ids: IdSource,

@@ -6,7 +6,7 @@ use mail::{Content, Envelope, IdSource, Message, Origin, SharedMessage};
 use spool::{DiskCallCounter, Entry, LogSettings, LogSpool, Spool as _, disk::RealDisk};
 use std::{path::Path, sync::Arc};
 
-/// See the module's text.
+/// A store in the log of the spool: concurrent sessions share a write and a sync.
 pub(crate) struct Log {
     spool: Arc<LogSpool>,
     ids: IdSource,

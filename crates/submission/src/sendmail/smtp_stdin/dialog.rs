@@ -43,7 +43,7 @@ enum Mode {
     Closing,
 }
 
-/// See the module's text.
+/// The dialog of `sendmail -bs`, without I/O.
 #[derive(Debug)]
 pub(crate) struct Dialog {
     mode: Mode,
