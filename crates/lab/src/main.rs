@@ -136,7 +136,7 @@ fn run(verb: Verb) -> Result<bool, String> {
 #[cfg(test)]
 mod tests {
     use super::Cli;
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
     use std::path::Path;
 
     const ROWS: &str = include_str!("../../../docs/seeds/rows.toml");
@@ -164,6 +164,30 @@ mod tests {
             ["postrider", ..] | ["cargo", "xtask", ..] | ["uname", "-r"] => Ok(()),
             _ => Err("no such command".to_owned()),
         }
+    }
+
+    /// The commands that measure nothing themselves, those of `agent` that only prepare, and `ipc`, which has text only.
+    const WITHOUT_FORMS: [&str; 7] = ["man", "report", "flame", "reproduce", "ipc", "key", "listen"];
+
+    /// Returns the commands below one that have no commands themselves.
+    fn leaves(command: &clap::Command) -> Vec<&clap::Command> {
+        let below: Vec<_> = command.get_subcommands().flat_map(leaves).collect();
+        if below.is_empty() { vec![command] } else { below }
+    }
+
+    #[test]
+    fn each_command_that_measures_prints_json_csv_and_markdown() {
+        let cli = Cli::command();
+        let lacks = |command: &&clap::Command| {
+            let has = |form: &str| {
+                let mut options = command.get_arguments().filter(|option| option.get_long() == Some(form));
+                options.any(|option| !option.get_action().takes_values())
+            };
+            !["json", "csv", "markdown"].into_iter().all(has)
+        };
+        let measuring = leaves(&cli).into_iter().filter(|leaf| !WITHOUT_FORMS.contains(&leaf.get_name()));
+        let missing: Vec<&str> = measuring.filter(lacks).map(clap::Command::get_name).collect();
+        assert!(missing.is_empty(), "flatten measure::table::Format into the arguments of {missing:?}");
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! HDR histograms in files of log format V2, which the HdrHistogram libraries of all languages read: one histogram for
 //! each phase, in nanoseconds, with the phase as its tag. `postlab hdr merge` adds up those of several files.
 
-use crate::source::{Times, read_bounded, times_of};
+use crate::{
+    source::{Times, add_times, read_bounded, times_of},
+    table::{Format, Table},
+};
 use clap::{Args, Subcommand};
 use hdrhistogram::{
     Histogram,
@@ -36,9 +39,8 @@ struct MergeArgs {
     /// Write the sums to this file too
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print the percentiles as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
     /// Files in log format V2
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -55,13 +57,10 @@ pub fn run(args: &HdrArgs) -> Result<(), String> {
     if let Some(path) = &args.output {
         sums.append_to(path)?;
     }
-    if args.json {
-        let times: BTreeMap<&str, _> =
-            sums.histograms.iter().filter_map(|(tag, h)| Some((tag.as_str(), times_of(h)?))).collect();
-        println!("{}", serde_json::to_string(&times).map_err(|e| format!("print the result: {e}"))?);
-    } else {
-        print!("{}", sums.text());
-    }
+    let mut table = Table::new(args.format, &[], None);
+    table.fields(&sums.all_times().collect::<BTreeMap<_, _>>())?;
+    add_times(&mut table, sums.all_times());
+    table.finish();
     Ok(())
 }
 
@@ -160,12 +159,9 @@ impl Sums {
         }
     }
 
-    fn text(&self) -> String {
-        let mut text = crate::source::TIMES_HEAD.to_owned();
-        for (tag, histogram) in &self.histograms {
-            text.extend(times_of(histogram).map(|times| times.row(tag)));
-        }
-        text
+    /// The times of each tag that has any.
+    fn all_times(&self) -> impl Iterator<Item = (&str, Times)> {
+        self.histograms.iter().filter_map(|(tag, histogram)| Some((tag.as_str(), times_of(histogram)?)))
     }
 }
 
@@ -190,7 +186,8 @@ mod tests {
         assert_eq!((sums.histograms["MAIL"].len(), sums.histograms["QUIT"].len()), (3, 1));
         assert!((2_990_000_000..3_010_000_000).contains(&sums.histograms["MAIL"].max()));
         assert_eq!(sums.longest, Duration::from_secs(3));
-        assert!(sums.text().lines().count() == 3 && sums.text().contains("MAIL"), "{}", sums.text());
+        let counts: Vec<_> = sums.all_times().map(|(tag, times)| (tag, times.count)).collect();
+        assert_eq!(counts, [("MAIL", 3), ("QUIT", 1)]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::{
         scenario::{Experiment, Load, Mta as MtaTable, Scenario, SinkTable, Variant},
     },
     sink::served::Served,
+    table::{Form, Format},
 };
 use case::{Known, servers};
 use clap::Args;
@@ -129,15 +130,8 @@ pub(crate) struct RelayArgs {
     /// The directory of the results; a new directory is created in it
     #[arg(long, value_name = "DIRECTORY", default_value = "results")]
     results: PathBuf,
-    /// Print the results as JSON
-    #[arg(long, conflicts_with_all = ["csv", "markdown"])]
-    json: bool,
-    /// Print a CSV line for each server and number of sessions
-    #[arg(long, conflicts_with = "markdown")]
-    csv: bool,
-    /// Print the results as Markdown
-    #[arg(long)]
-    markdown: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// The sink's address where the administrator has to write it down.
@@ -505,11 +499,11 @@ impl RelayArgs {
         if let Some(path) = &self.junit {
             write(path, &require::junit(&results.checked))?;
         }
-        match (self.json, self.csv, self.markdown) {
-            (true, ..) => println!("{json}"),
-            (_, true, _) => print!("{}", results.csv()),
-            (.., true) => print!("{}", results.markdown()),
-            _ => print!("{}", results.text()),
+        match self.format.form() {
+            Form::Json => println!("{json}"),
+            Form::Csv => print!("{}", results.csv()),
+            Form::Markdown => print!("{}", results.markdown()),
+            Form::Text => print!("{}", results.text()),
         }
         if std::io::stdout().is_terminal() {
             println!();

@@ -189,7 +189,7 @@ impl Results<'_> {
         for metric in &METRICS {
             let _ = write!(out, ",{0},{0}_min,{0}_max", metric.key);
         }
-        out.push('\n');
+        out.push_str(",remarks\n");
         for case in self.all_cases() {
             let kind = if case.kind == Kind::Ceiling { "ceiling" } else { "relay" };
             let about = case.runs.first().map(|run| run.about.clone()).unwrap_or_default();
@@ -201,7 +201,7 @@ impl Results<'_> {
                 Some(s) => [s.median, s.min, s.max].map(|value| format!("{value:.3}")),
                 None => Default::default(),
             });
-            push_record(&mut out, words.chain(figures));
+            push_record(&mut out, words.chain(figures).chain([case.remarks().join("; ")]));
         }
         out
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     hdr::Sums,
-    rounds::{Progress, beside},
+    rounds::{Progress, beside, too_short},
     source::Report,
     table::{Cell, Column, Format, Table},
 };
@@ -190,6 +190,9 @@ fn print(args: &ControlArgs, results: Vec<Result<(Report, String), String>>) -> 
                 let ms = |us: fn(&crate::source::Times) -> f64| number(report.message_ms(us));
                 let quantiles = [ms(|t| t.p50_us), ms(|t| t.p99_us), ms(|t| t.max_us)];
                 row(&mut table, agent, &report, report.rate, quantiles);
+                let remarks =
+                    report.remarks().into_iter().chain(too_short(report.seconds).map(str::to_owned));
+                remarks.for_each(|remark| table.silent_remark(remark));
                 for (kind, count) in &report.failures {
                     table.note(format!("{agent}: {count} {kind}"));
                 }

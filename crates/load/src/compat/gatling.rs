@@ -1,7 +1,7 @@
 //! `postlab gatling`: messages of a fixed or random size over many connections, and the report with overall
 //! and peak rate.
 
-use super::{Delivery, Runner, failures, peak};
+use super::{Delivery, Round, Runner, peak};
 use clap::Args;
 
 /// Send mail as gatling does, and report overall and peak rate
@@ -47,15 +47,19 @@ pub fn run(args: &GatlingArgs) -> Result<bool, String> {
     words.extend(args.to.iter().flat_map(|to| ["-t", to]));
     words.extend(rate.iter().flat_map(|rate| ["--rate", rate]));
     words.push(&args.endpoint);
-    print!("{}", head(args, most));
-    runner.rounds(args.delivery.rounds, || {
+    let lines = |round: &Round| {
+        let (minutes, seconds) = ((round.seconds / 60.0).floor(), round.seconds % 60.0);
+        format!(
+            "Total test elapsed time: {:.3} seconds ({minutes:.0}:{seconds:06.3})\n\
+             Overall message rate: {:.3} msg/sec\nPeak rate: {:.3} msg/sec",
+            round.seconds,
+            round.rate(),
+            round.peak.unwrap_or_default()
+        )
+    };
+    runner.rounds(&args.delivery, args.connections, &head(args, most), lines, || {
         let (report, samples) = runner.send(&words, None)?;
-        let (minutes, seconds) = ((report.seconds / 60.0).floor(), report.seconds % 60.0);
-        println!("Total test elapsed time: {:.3} seconds ({minutes:.0}:{seconds:06.3})", report.seconds);
-        println!("Overall message rate: {:.3} msg/sec", report.rate);
-        println!("Peak rate: {:.3} msg/sec", peak(&samples));
-        print!("{}", failures(&report));
-        Ok((report.rate, report.messages_failed == 0 && !report.stopped_early))
+        Ok(Round { seconds: report.seconds, peak: Some(peak(&samples)), reports: vec![report] })
     })
 }
 

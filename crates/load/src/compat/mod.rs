@@ -8,8 +8,9 @@ pub mod smtpc;
 
 use crate::{
     arguments::exactly,
-    rounds::{Figure, Progress, beside},
-    source::{Plan, Report, SourceArgs, measure},
+    rounds::{Figure, Progress, beside, too_short},
+    source::{Plan, Report, SourceArgs, Times, measure},
+    table::{Column, Format, Table},
 };
 use std::{
     sync::{
@@ -28,6 +29,78 @@ pub struct Delivery {
     /// Number of times that the whole is done
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// A round of a front end: the reports of its processes.
+struct Round {
+    seconds: f64,
+    /// The highest rate over a second, where it is known.
+    peak: Option<f64>,
+    reports: Vec<Report>,
+}
+
+impl Round {
+    fn sum(&self, value: fn(&Report) -> u64) -> u64 {
+        self.reports.iter().map(value).sum()
+    }
+
+    /// Sent messages a second.
+    fn rate(&self) -> f64 {
+        self.sum(|report| report.messages_sent) as f64 / self.seconds.max(1e-9)
+    }
+
+    fn mb_per_second(&self) -> f64 {
+        self.sum(|report| report.bytes_out) as f64 / 1e6 / self.seconds.max(1e-9)
+    }
+
+    fn is_good(&self) -> bool {
+        self.reports.iter().all(|report| report.messages_failed == 0 && !report.stopped_early)
+    }
+
+    /// Of whole messages, in milliseconds; of several processes it is not known.
+    fn message_ms(&self, figure_us: fn(&Times) -> f64) -> Option<f64> {
+        let [report] = &self.reports[..] else { return None };
+        report.message_ms(figure_us)
+    }
+}
+
+const COLUMNS: [Column; 10] = [
+    Column::other("sessions", "sessions"),
+    Column::other("messages sent", "messages_sent"),
+    Column::other("failed", "messages_failed"),
+    Column::other("connections", "connections"),
+    Column::other("s", "seconds"),
+    Column::other("messages/s", "messages_per_second"),
+    Column::other("peak messages/s", "peak_messages_per_second"),
+    Column::other("MB/s", "mb_per_second"),
+    Column::other("p50 ms", "p50_ms"),
+    Column::other("p99 ms", "p99_ms"),
+];
+
+/// Adds the row of all rounds, with their remarks.
+fn record(table: &mut Table<'_>, sessions: u32, rounds: &[Round]) {
+    let of = |value: &dyn Fn(&Round) -> Option<f64>| rounds.iter().filter_map(value).collect::<Figure>();
+    let count = |value: fn(&Report) -> u64| of(&|round| Some(round.sum(value) as f64));
+    table.record([
+        sessions.into(),
+        count(|report| report.messages_sent).into(),
+        count(|report| report.messages_failed).into(),
+        count(|report| report.connections).into(),
+        of(&|round| Some(round.seconds)).into(),
+        of(&|round| Some(round.rate())).into(),
+        of(&|round| round.peak).into(),
+        of(&|round| Some(round.mb_per_second())).into(),
+        of(&|round| round.message_ms(|times| times.p50_us)).into(),
+        of(&|round| round.message_ms(|times| times.p99_us)).into(),
+    ]);
+    let mut remarks = std::collections::BTreeSet::new();
+    for round in rounds {
+        remarks.extend(too_short(round.seconds).map(str::to_owned));
+        remarks.extend(round.reports.iter().flat_map(Report::remarks));
+    }
+    remarks.into_iter().for_each(|remark| table.silent_remark(remark));
 }
 
 /// A run under way; Ctrl-C ends it, and the rounds behind it.
@@ -85,23 +158,31 @@ impl Runner {
         Ok((report, samples))
     }
 
-    /// Does the rounds, and says what their rates were if there were several.
+    /// Does the rounds. `words` are the words of the original for a round; all say the rates at the end.
     fn rounds(
         &self,
-        count: u32,
-        mut round: impl FnMut() -> Result<(f64, bool), String>,
+        delivery: &Delivery,
+        sessions: u32,
+        head: &str,
+        words: impl Fn(&Round) -> String,
+        mut round: impl FnMut() -> Result<Round, String>,
     ) -> Result<bool, String> {
-        let (mut rates, mut good) = (Figure::default(), true);
-        for _ in 0..count {
+        let mut table = Table::new(delivery.format, &COLUMNS, None);
+        table.text(head);
+        let mut rounds = Vec::new();
+        for _ in 0..delivery.rounds {
             if self.is_stopped() {
                 break;
             }
-            let (rate, was_good) = round()?;
-            rates.push(rate);
-            good &= was_good;
+            let one = round()?;
+            table.text(&words(&one));
+            one.reports.iter().for_each(|report| table.text(&failures(report)));
+            rounds.push(one);
         }
-        println!("Messages a second: {rates}");
-        Ok(good)
+        table.text(&format!("Messages a second: {}", rounds.iter().map(Round::rate).collect::<Figure>()));
+        record(&mut table, sessions, &rounds);
+        table.finish();
+        Ok(rounds.iter().all(Round::is_good))
     }
 }
 

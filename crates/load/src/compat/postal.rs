@@ -2,7 +2,12 @@
 //! which `postlab sink --verify` compares as rabid does.
 
 use super::Runner;
-use crate::{address::Servers, source::Phase};
+use crate::{
+    address::Servers,
+    rounds::too_short,
+    source::Phase,
+    table::{Cell, Column, Format, Table},
+};
 use clap::Args;
 use std::time::Duration;
 
@@ -52,6 +57,8 @@ pub struct PostalArgs {
     /// End after so many minutes; a fraction is a shorter one
     #[arg(long, value_name = "MINUTES", default_value = "1440")]
     minutes: f64,
+    #[command(flatten)]
+    format: Format,
     /// The servers, with commas between them: [+][host]port or host[:port]; a + looks the name up for each connection
     #[arg(value_name = "SERVER", value_parser = Servers::checked)]
     endpoint: String,
@@ -76,6 +83,17 @@ fn kilobytes_of(text: &str) -> Result<u32, String> {
     size.ok_or_else(|| format!("`{text}` is no size of up to {SIZE_MAX} KB: write 10 or 10k"))
 }
 
+const COLUMNS: [Column; 8] = [
+    Column::other("time", "time"),
+    Column::other("messages", "messages"),
+    Column::other("data KiB", "data_kib"),
+    Column::other("errors", "errors"),
+    Column::other("connections", "connections"),
+    Column::other("TLS connections", "tls_connections"),
+    Column::other("s", "seconds"),
+    Column::other("messages/s", "messages_per_second"),
+];
+
 /// Postal's columns.
 const HEAD: &str = "time,messages,data(K),errors,connections,SSL connections";
 
@@ -92,7 +110,8 @@ pub fn run(args: &PostalArgs) -> Result<bool, String> {
     }
     let runner = Runner::new()?;
     let words = words(args)?;
-    println!("{HEAD}");
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    table.text(HEAD);
     let (mut left, mut good) = (args.minutes, true);
     let mut minute = 0;
     while left > 0.0 && !runner.is_stopped() {
@@ -104,19 +123,32 @@ pub fn run(args: &PostalArgs) -> Result<bool, String> {
         let words: Vec<&str> = words.iter().map(String::as_str).chain(more).collect();
         let (report, _) = runner.send(&words, Some(Duration::from_secs_f64(share * 60.0)))?;
         let tls = report.times.get(&Phase::Tls).map_or(0, |times| times.count);
-        println!(
-            "{},{},{},{},{},{tls}",
-            jiff::Zoned::now().strftime("%H:%M"),
-            report.messages_sent,
-            report.bytes_out / 1024,
-            report.messages_failed,
-            report.connections
-        );
+        let (time, kib) = (jiff::Zoned::now().strftime("%H:%M").to_string(), report.bytes_out / 1024);
+        table.text(&format!(
+            "{time},{},{kib},{},{},{tls}",
+            report.messages_sent, report.messages_failed, report.connections
+        ));
         eprint!("{}", super::failures(&report));
+        table.record([
+            Cell::from(time),
+            report.messages_sent.into(),
+            kib.into(),
+            report.messages_failed.into(),
+            report.connections.into(),
+            tls.into(),
+            Cell::Number(report.seconds, 3),
+            Cell::Number(report.rate, 1),
+        ]);
+        // The plan is stopped at the end of each minute.
+        let remarks = report.remarks().into_iter().filter(|_| !report.stopped_early || runner.is_stopped());
+        remarks
+            .chain(too_short(report.seconds).map(str::to_owned))
+            .for_each(|remark| table.silent_remark(remark));
         good &= report.messages_failed == 0;
         left -= share;
         minute += 1;
     }
+    table.finish();
     Ok(good)
 }
 

@@ -1,7 +1,7 @@
 //! `postlab slam`: S4's myslam. Some processes, each with its threads and messages, as from as many client
 //! machines. At Ctrl-C the processes end, and what they sent is added up.
 
-use super::{Delivery, Runner};
+use super::{Delivery, Round, Runner};
 use crate::{signals::end, source::Report};
 use clap::Args;
 use std::{
@@ -48,25 +48,26 @@ const TICK: Duration = Duration::from_millis(20);
 /// Sends and reports; true if all went well.
 pub fn run(args: &SlamArgs) -> Result<bool, String> {
     let runner = Runner::new()?;
-    println!(
+    let head = format!(
         "{:>9} {:>7} {:>10} {:>9} {:>9} {:>10} {:>8}",
         "processes", "threads", "messages", "failed", "s", "msg/s", "MB/s"
     );
-    runner.rounds(args.delivery.rounds, || {
-        let begin = Instant::now();
-        let reports = round(args, &runner)?;
-        let seconds = begin.elapsed().as_secs_f64();
-        let sum = |value: fn(&Report) -> u64| reports.iter().map(value).sum::<u64>();
-        let (sent, failed) = (sum(|r| r.messages_sent), sum(|r| r.messages_failed));
-        let rate = sent as f64 / seconds;
-        println!(
-            "{:>9} {:>7} {sent:>10} {failed:>9} {seconds:>9.3} {rate:>10.1} {:>8.2}",
+    let line = |round: &Round| {
+        format!(
+            "{:>9} {:>7} {:>10} {:>9} {:>9.3} {:>10.1} {:>8.2}",
             args.processes,
             args.threads,
-            sum(|r| r.bytes_out) as f64 / 1e6 / seconds
-        );
-        reports.iter().for_each(|report| print!("{}", super::failures(report)));
-        Ok((rate, failed == 0 && reports.iter().all(|r| !r.stopped_early)))
+            round.sum(|report| report.messages_sent),
+            round.sum(|report| report.messages_failed),
+            round.seconds,
+            round.rate(),
+            round.mb_per_second()
+        )
+    };
+    runner.rounds(&args.delivery, args.processes * args.threads, &head, line, || {
+        let begin = Instant::now();
+        let reports = round(args, &runner)?;
+        Ok(Round { seconds: begin.elapsed().as_secs_f64(), peak: None, reports })
     })
 }
 

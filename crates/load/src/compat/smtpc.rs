@@ -1,7 +1,7 @@
 //! `postlab smtpc`: sendmail X's smtpc, the client it was measured with: so many messages over so many
 //! connections, a connection a message.
 
-use super::{Delivery, Runner, failures};
+use super::{Delivery, Round, Runner};
 use clap::Args;
 
 /// Send mail as smtpc does: -t connections at a time, -s messages
@@ -35,13 +35,18 @@ pub fn run(args: &SmtpcArgs) -> Result<bool, String> {
     words.extend(args.delivery.from.iter().flat_map(|from| ["-f", from]));
     words.extend(args.to.iter().flat_map(|to| ["-t", to]));
     words.push(&args.relay);
-    runner.rounds(args.delivery.rounds, || {
-        let (report, _) = runner.send(&words, None)?;
-        println!(
+    let line = |round: &Round| {
+        format!(
             "elapsed {:.3} s, {} messages, {} failed, {} connections, {} threads",
-            report.seconds, report.messages_sent, report.messages_failed, report.connections, args.threads
-        );
-        print!("{}", failures(&report));
-        Ok((report.rate, report.messages_failed == 0 && !report.stopped_early))
+            round.seconds,
+            round.sum(|report| report.messages_sent),
+            round.sum(|report| report.messages_failed),
+            round.sum(|report| report.connections),
+            args.threads
+        )
+    };
+    runner.rounds(&args.delivery, args.threads, "", line, || {
+        let (report, _) = runner.send(&words, None)?;
+        Ok(Round { seconds: report.seconds, peak: None, reports: vec![report] })
     })
 }

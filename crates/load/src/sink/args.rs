@@ -9,7 +9,7 @@ use super::{
     verb::{COUNT, Verb, VerbSet},
 };
 use crate::address::{Endpoint, Family};
-use crate::arguments::seconds_of;
+use crate::{arguments::seconds_of, table::Format};
 use clap::{ArgAction, Args, ValueEnum};
 use std::{path::PathBuf, time::Duration};
 
@@ -50,9 +50,8 @@ pub struct SinkArgs {
     /// Event loops, workers of the pool or of the runtime [default: one for two cores; for the pool 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
-    /// At the end, print what happened as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
     /// Reply 4xx to this percentage of RCPT commands, at random
     #[arg(long, value_name = "PERCENT", default_value = "0", hide_default_value = true,
         value_parser = clap::value_parser!(u8).range(..=100))]
@@ -107,7 +106,7 @@ pub struct SinkArgs {
     hard_reply: Option<String>,
     /// Show running counters
     #[arg(short = 'c')]
-    pub(crate) counters: bool,
+    counters: bool,
     /// Disable XCLIENT
     #[arg(short = 'C')]
     no_xclient: bool,
@@ -204,6 +203,11 @@ pub struct SinkArgs {
 }
 
 impl SinkArgs {
+    /// Returns whether running counters are shown; standard output has nothing but the result in other forms than text.
+    pub(crate) fn shows_counts(&self) -> bool {
+        self.counters && self.format.is_text()
+    }
+
     /// Returns the rules of every session.
     pub(crate) fn rules(&self) -> Rules {
         let mut delays = [None; COUNT];

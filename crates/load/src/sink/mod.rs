@@ -23,7 +23,10 @@ mod verb;
 pub use args::SinkArgs;
 pub(crate) use rules::Credentials;
 
-use crate::address;
+use crate::{
+    address,
+    table::{Cell, Column, Table},
+};
 pub use args::{Model, TlsMode};
 use rustix::{
     event::{EventfdFlags, eventfd},
@@ -77,7 +80,7 @@ impl Sink {
         let shared = dialog::Shared::new(Arc::new(args.rules()));
         let copies = copies(&wakers).map_err(|e| format!("copy an eventfd: {e}"))?;
         let tls = args.tls()?;
-        let mut state = SinkState::new(shared, args.bounds(), args.dump(), args.counters, copies);
+        let mut state = SinkState::new(shared, args.bounds(), args.dump(), args.shows_counts(), copies);
         state.tls = tls;
         state.store = args.store()?;
         state.may_block = matches!(args.model, Model::Thread | Model::Pool);
@@ -141,21 +144,68 @@ fn serve_events(state: &Arc<SinkState>, listeners: &[OwnedFd], wakers: &[OwnedFd
 
 fn finish(state: &SinkState, args: &SinkArgs) -> Result<(), String> {
     let tally = state.counts();
-    if args.counters {
+    if args.shows_counts() {
         println!();
     }
+    let mut table = Table::new(args.format, &COLUMNS, None);
+    table.fields(&tally)?;
+    table.record(cells(&tally));
     if tally.changed > 0 {
-        eprintln!("postlab: {} messages are not what was sent", tally.changed);
-    }
-    if args.json {
-        let text = serde_json::to_string(&tally).map_err(|e| format!("print the result: {e}"))?;
-        println!("{text}");
+        let remark = format!("{} messages are not what was sent", tally.changed);
+        eprintln!("postlab: {remark}");
+        table.silent_remark(remark);
     }
     if let Some(store) = tally.store {
         eprintln!("postlab: {}", store.text());
+        table.silent_remark(store.text());
     }
+    table.finish();
     match tally.unwritten {
         0 => Ok(()),
         count => Err(format!("{count} messages could not be written")),
     }
+}
+
+const COLUMNS: [Column; 17] = [
+    Column::other("sessions", "sessions"),
+    Column::other("ended with QUIT", "quits"),
+    Column::other("messages", "messages"),
+    Column::other("recipients", "recipients"),
+    Column::other("refused", "refused"),
+    Column::other("octets", "bytes"),
+    Column::other("timeouts", "timeouts"),
+    Column::other("intact", "intact"),
+    Column::other("changed", "changed"),
+    Column::other("not written", "unwritten"),
+    Column::other("sessions with TLS", "tls_sessions"),
+    Column::other("s", "seconds"),
+    Column::other("messages/s", "messages_per_second"),
+    Column::other("stored", "stored"),
+    Column::other("commits", "store_commits"),
+    Column::other("syncs", "store_syncs"),
+    Column::other("writes", "store_writes"),
+];
+
+fn cells(counts: &SinkCounts) -> [Cell; 17] {
+    let of_store = |value: fn(&StoreCounts) -> u64| Cell::from(counts.store.as_ref().map(value));
+    let rate = (counts.seconds > 0.0).then(|| counts.messages as f64 / counts.seconds);
+    [
+        counts.sessions.into(),
+        counts.quits.into(),
+        counts.messages.into(),
+        counts.recipients.into(),
+        counts.refused.into(),
+        counts.bytes.into(),
+        counts.timeouts.into(),
+        counts.intact.into(),
+        counts.changed.into(),
+        counts.unwritten.into(),
+        counts.tls_sessions.into(),
+        Cell::Number(counts.seconds, 3),
+        rate.map_or(Cell::Empty, |rate| Cell::Number(rate, 1)),
+        of_store(|store| store.stored),
+        of_store(|store| store.commits),
+        of_store(StoreCounts::syncs),
+        of_store(|store| store.writes),
+    ]
 }

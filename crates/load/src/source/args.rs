@@ -12,6 +12,7 @@ use super::{
 use crate::{
     address::{Family, Servers},
     sink::{Credentials, TlsMode},
+    table::Format,
 };
 use clap::{ArgAction, Args, builder::ArgPredicate};
 use rustix::system::uname;
@@ -98,9 +99,8 @@ pub struct SourceArgs {
     /// Show times by phase
     #[arg(long)]
     pub(crate) percentiles: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
     /// Event loops [default: one for two cores]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
@@ -122,7 +122,7 @@ pub struct SourceArgs {
     pub(crate) refusals_are_fine: bool,
     /// Show a running counter of messages
     #[arg(short = 'c')]
-    pub(crate) counter: bool,
+    counter: bool,
     /// Attempts at a connection that is reset because the server's queue is full
     #[arg(short = 'C', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     connect_tries: u32,
@@ -308,7 +308,7 @@ impl SourceArgs {
             template: MessageTemplate::new(options, !self.old)?,
             window_bytes: self.window.map(|w| w as usize),
             rest: self.wait.map(Rest::Fixed).or(self.random_wait.map(Rest::Random)),
-            shows_count: self.counter,
+            shows_count: self.shows_count(),
             transcript: Transcript::new(self.verbose > 0, self.transcript.clone(), self.transcript_each)?,
             locals: self.bind.iter().flat_map(|locals| locals.0.iter().copied()).collect(),
             next_local: AtomicUsize::new(0),
@@ -316,6 +316,11 @@ impl SourceArgs {
             looks_up: self.servers.looks_up_again().then(|| (self.servers.clone(), self.family())),
             next_address: AtomicUsize::new(0),
         })
+    }
+
+    /// Returns whether a running counter is shown; standard output has nothing but the result in other forms than text.
+    pub(crate) fn shows_count(&self) -> bool {
+        self.counter && self.format.is_text()
     }
 
     /// Is an extension asked for that EHLO has to announce?

@@ -30,8 +30,8 @@ pub use counts::Phase;
 use counts::SourceCounts;
 pub use live::LiveView;
 pub use plan::Plan;
-pub(crate) use report::{HEAD as TIMES_HEAD, times_of};
 pub use report::{Report, Times};
+pub(crate) use report::{add_times, times_of};
 pub use setup::Setup;
 use std::{
     io,
@@ -50,14 +50,10 @@ pub fn run(args: &SourceArgs) -> Result<bool, String> {
         move || plan.stop()
     })?;
     let report = watched(args, &setup, &plan)?;
-    if args.counter {
+    if args.shows_count() {
         println!();
     }
-    if args.json {
-        println!("{}", serde_json::to_string(&report).map_err(|e| format!("print the result: {e}"))?);
-    } else {
-        print!("{}", report.text(args.percentiles));
-    }
+    report.print(args.format, args.percentiles)?;
     let refusals_only = report.failures.keys().all(|kind| kind.ends_with(|c: char| c.is_ascii_digit()));
     let all_taken = report.messages_failed == 0 && report.recipients_refused == 0;
     Ok(all_taken || (args.refusals_are_fine && refusals_only))
@@ -65,7 +61,7 @@ pub fn run(args: &SourceArgs) -> Result<bool, String> {
 
 /// Measures, and shows how far it is, unless -c does.
 fn watched(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, String> {
-    if args.counter {
+    if args.shows_count() {
         return measure(args, setup, plan);
     }
     let seconds = args.duration.map(|time| time.as_secs());

@@ -4,9 +4,13 @@ use super::{
     counts::{Phase, SourceCounts},
     pause::{self, PhaseTimes, SplitReplies},
 };
+use crate::{
+    rounds::too_short,
+    table::{Cell, Column, Format, Table},
+};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 /// One phase's times in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,57 +108,99 @@ impl Report {
         self.times.iter().filter_map(remark).collect()
     }
 
-    /// For people.
-    pub(crate) fn text(&self, percentiles: bool) -> String {
-        let mut out = String::new();
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
+    /// Returns the remarks that must be read with the figures.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let stopped = self.stopped_early.then(|| STOPPED.to_owned());
+        let failed = (self.messages_failed > 0).then(|| format!("{} messages failed", self.messages_failed));
+        let refused = (self.recipients_refused > 0)
+            .then(|| format!("{} recipients refused of messages taken for others", self.recipients_refused));
+        let kinds = self.failures.iter().map(|(kind, count)| format!("{count:>10}  {kind}"));
+        stopped.into_iter().chain(self.pauses()).chain(failed).chain(refused).chain(kinds).collect()
+    }
+
+    /// Prints: for people a summary, with `percentiles` the phases, and the remarks; else a table with all of it.
+    pub(crate) fn print(&self, format: Format, percentiles: bool) -> Result<(), String> {
+        let mut table = Table::new(format, &RUN, None);
+        table.part("run", &RUN);
+        table.text(&format!(
             "{} messages sent in {:.3} s: {:.1} a second, {} connections, {:.1} µs of CPU a message here",
             self.messages_sent, self.seconds, self.rate, self.connections, self.cpu_us_per_message
-        );
-        if self.stopped_early {
-            let _ = writeln!(out, "stopped before the end");
+        ));
+        table.fields(self)?;
+        table.record(self.cells());
+        let remarks = self.remarks();
+        for remark in remarks.iter().map(String::as_str).chain(too_short(self.seconds)) {
+            table.silent_remark(remark);
         }
-        if percentiles {
-            out.push_str(HEAD);
-            out.extend(self.times.iter().map(|(phase, times)| times.row(phase.name())));
+        let (stopped, others): (Vec<_>, Vec<_>) = remarks.iter().partition(|remark| *remark == STOPPED);
+        stopped.into_iter().for_each(|remark| table.text(remark));
+        if percentiles || !format.is_text() {
+            add_times(&mut table, self.times.iter().map(|(phase, times)| (phase.name(), times.clone())));
         }
-        for remark in self.pauses() {
-            let _ = writeln!(out, "{remark}");
-        }
-        if self.messages_failed > 0 {
-            let _ = writeln!(out, "{} messages failed", self.messages_failed);
-        }
-        if self.recipients_refused > 0 {
-            let _ =
-                writeln!(out, "{} recipients refused of messages taken for others", self.recipients_refused);
-        }
-        for (kind, count) in &self.failures {
-            let _ = writeln!(out, "{count:>10}  {kind}");
-        }
-        out
+        others.into_iter().for_each(|remark| table.text(remark));
+        table.finish();
+        Ok(())
+    }
+
+    fn cells(&self) -> [Cell; 10] {
+        [
+            self.messages_sent.into(),
+            self.messages_failed.into(),
+            self.recipients.into(),
+            self.recipients_refused.into(),
+            self.connections.into(),
+            Cell::Number(self.seconds, 3),
+            Cell::Number(self.rate, 1),
+            self.bytes_out.into(),
+            self.bytes_in.into(),
+            Cell::Number(self.cpu_us_per_message, 1),
+        ]
     }
 }
 
-/// The head of a table of times.
-pub(crate) const HEAD: &str =
-    "µs            count        min       mean        p50        p90        p99      p99.9        max\n";
+const STOPPED: &str = "stopped before the end";
 
-impl Times {
-    /// Returns a row of the table, with the line end.
-    pub(crate) fn row(&self, name: &str) -> String {
-        format!(
-            "{name:<8}{:>10}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}\n",
-            self.count,
-            self.min_us,
-            self.mean_us,
-            self.p50_us,
-            self.p90_us,
-            self.p99_us,
-            self.p999_us,
-            self.max_us
-        )
+const RUN: [Column; 10] = [
+    Column::other("messages sent", "messages_sent"),
+    Column::other("failed", "messages_failed"),
+    Column::other("recipients", "recipients"),
+    Column::other("recipients refused", "recipients_refused"),
+    Column::other("connections", "connections"),
+    Column::other("s", "seconds"),
+    Column::other("messages/s", "messages_per_second"),
+    Column::other("octets out", "bytes_out"),
+    Column::other("octets in", "bytes_in"),
+    Column::other("CPU µs a message here", "cpu_us_per_message"),
+];
+
+const TIMES: [Column; 9] = [
+    Column::left("phase", "phase", 8),
+    Column::right("count", "count", 9),
+    Column::right("min µs", "min_us", 10),
+    Column::right("mean µs", "mean_us", 10),
+    Column::right("p50 µs", "p50_us", 10),
+    Column::right("p90 µs", "p90_us", 10),
+    Column::right("p99 µs", "p99_us", 10),
+    Column::right("p99.9 µs", "p999_us", 10),
+    Column::right("max µs", "max_us", 10),
+];
+
+/// Adds a part with the times of each phase.
+pub(crate) fn add_times<'n>(table: &mut Table<'_>, times: impl Iterator<Item = (&'n str, Times)>) {
+    table.part("phases", &TIMES);
+    for (name, times) in times {
+        let us = |value: f64| Cell::Number(value, 1);
+        table.row([
+            name.into(),
+            times.count.into(),
+            us(times.min_us),
+            us(times.mean_us),
+            us(times.p50_us),
+            us(times.p90_us),
+            us(times.p99_us),
+            us(times.p999_us),
+            us(times.max_us),
+        ]);
     }
 }
 

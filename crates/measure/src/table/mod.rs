@@ -24,7 +24,30 @@ pub struct Format {
     markdown: bool,
 }
 
+/// A form of the output, one of which is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Lines for a terminal.
+    Text,
+    /// One object.
+    Json,
+    /// Records of RFC 4180.
+    Csv,
+    /// Tables.
+    Markdown,
+}
+
 impl Format {
+    /// Returns the form that was asked for.
+    pub fn form(self) -> Form {
+        match (self.json, self.csv, self.markdown) {
+            (true, ..) => Form::Json,
+            (_, true, _) => Form::Csv,
+            (.., true) => Form::Markdown,
+            _ => Form::Text,
+        }
+    }
+
     /// Is the output text for a terminal?
     pub fn is_text(self) -> bool {
         self == Self::default()
@@ -37,11 +60,11 @@ impl Format {
 
     /// The command line options that ask for this form.
     pub fn options(self) -> &'static [&'static str] {
-        match (self.json, self.csv, self.markdown) {
-            (true, _, _) => &["--json"],
-            (_, true, _) => &["--csv"],
-            (_, _, true) => &["--markdown"],
-            _ => &[],
+        match self.form() {
+            Form::Json => &["--json"],
+            Form::Csv => &["--csv"],
+            Form::Markdown => &["--markdown"],
+            Form::Text => &[],
         }
     }
 }
@@ -55,7 +78,7 @@ pub struct Column {
     key: &'static str,
     /// Least width in text; negative aligns to the left.
     width: isize,
-    /// Whether the text has the column.
+    /// Set where the text has the column.
     is_in_text: bool,
 }
 
@@ -167,7 +190,7 @@ impl Cell {
     fn json(&self) -> Value {
         match self {
             Self::Empty => Value::Null,
-            Self::Text(text) => json!(text),
+            Self::Text(text) => json!(text.trim()),
             Self::Count(count) => json!(count),
             Self::Number(value, _) => json!(value),
             Self::Figure(figure) | Self::Median(figure, _) => match figure.spread() {
@@ -195,7 +218,7 @@ impl Cell {
                 vec![value.clone(), value.clone(), value, "1".to_owned()]
             }
             Self::Number(value, _) => vec![value.to_string()],
-            other => vec![other.text()],
+            other => vec![other.text().trim().to_owned()],
         }
     }
 }
@@ -349,11 +372,11 @@ impl<'a> Table<'a> {
 
     /// Prints what was not printed yet.
     pub fn finish(self) {
-        match (self.format.json, self.format.csv, self.format.markdown) {
-            (true, _, _) => println!("{}", self.json()),
-            (_, true, _) => print!("{}", self.csv()),
-            (_, _, true) => print!("{}", self.markdown()),
-            _ => {}
+        match self.format.form() {
+            Form::Json => println!("{}", self.json()),
+            Form::Csv => print!("{}", self.csv()),
+            Form::Markdown => print!("{}", self.markdown()),
+            Form::Text => {}
         }
     }
 }
