@@ -45,6 +45,7 @@ enum Verb {
     Kv(kv::KvArgs),
     DeleteCost(delete_cost::DeleteCostArgs),
     Bonnie(bonnie::BonnieArgs),
+    #[command(visible_alias = "net")]
     Ipc(ipc::IpcArgs),
     MapLookup(map_lookup::MapLookupArgs),
     LogBuffering(log_buffering::LogBufferingArgs),

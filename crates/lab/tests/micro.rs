@@ -1,49 +1,13 @@
-//! The small measurements as programs: net, lookup, format.
+//! The small measurements as programs: lookup, format.
 
 mod common;
 
 use common::run;
-use rustix::process::{Pid, Signal, kill_process};
-use std::{
-    io::{BufRead as _, BufReader, Read as _},
-    process::{Command, Stdio},
-};
 
 fn ok(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
-}
-
-#[test]
-fn round_trips_go_over_all_five_ways() {
-    let text = ok(&["ipc", "-R", "20", "-c", "32,9000", "-s", "100", "-b", "64", "--rounds", "2"]);
-    let rows: Vec<&str> = text.lines().skip(1).map(|l| l.split_whitespace().next().unwrap()).collect();
-    assert_eq!(rows, ["INET", "INET", "LOCAL", "LOCAL", "pipe", "pipe", "memory", "memory", "eventfd"]);
-    assert!(text.matches("N=2)").count() == 18, "{text}");
-    let text = ok(&["ipc", "-R", "5", "-u", "-c", "8", "--rounds", "1"]);
-    assert!(text.contains("LOCAL      8        5") && !text.contains("INET"), "{text}");
-}
-
-#[test]
-fn a_signal_ends_the_round_trips_at_once_over_each_way() {
-    for way in ["inet", "local", "pipe", "memory", "eventfd"] {
-        // Hours of them, if nothing ended them.
-        let arguments = ["ipc", "-R", "4000000000", "-c", "8", "--over", way];
-        let mut child = Command::new(env!("CARGO_BIN_EXE_postlab"))
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let (mut title, mut rows) = (String::new(), String::new());
-        out.read_line(&mut title).unwrap();
-        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-        out.read_to_string(&mut rows).unwrap();
-        assert!(child.wait().unwrap().success(), "{way}");
-        // Cut in the first round: what it had done by then, or nothing.
-        assert!(rows.lines().count() <= 1 && !rows.contains("4000000000"), "{rows}");
-    }
 }
 
 #[test]
