@@ -53,3 +53,34 @@ fn each_command_has_a_man_page() {
         assert!(page.contains(".SH OPTIONS"), "{name}");
     }
 }
+
+#[test]
+fn lookups_go_to_an_ldap_server_that_runs_already() {
+    let port = common::free_address().rsplit_once(':').unwrap().1.to_owned();
+    let slapd = |keys: &str| {
+        let postlab = env!("CARGO_BIN_EXE_postlab");
+        let directory = tempfile::tempdir().unwrap();
+        let lookup = format!(
+            "{postlab} map-lookup -n 300 -m 300 --rounds 1 --ldap $LDAP {}",
+            directory.path().display()
+        );
+        let mut command = std::process::Command::new("bash");
+        command.args([concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/slapd.sh"), keys, "sh", "-c", &lookup]);
+        command.env("POSTLAB", postlab).env("LDAP_PORT", &port).output().unwrap()
+    };
+    let output = slapd("300");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("slapd is not installed") {
+        println!("skipped: {error}");
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("\nLDAP  "), "{text}{error}");
+    let output = slapd("200");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("of 300 keys were not there; `postlab map-lookup -n 300 --keys`"), "{error}");
+    // Nothing listens there now.
+    let output = run(&["map-lookup", "-n", "300", "--ldap", &format!("127.0.0.1:{port}/dc=test"), "/tmp"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains(&format!("connect to the LDAP server 127.0.0.1:{port}: ")), "{error}");
+}
