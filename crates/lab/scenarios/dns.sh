@@ -25,7 +25,8 @@ sink_pid=
 trap '[ -z "$sink_pid" ] || kill "$sink_pid" 2>/dev/null || true; "$peer" reset >/dev/null || true; rm -rf "$data"' EXIT
 trap 'exit 1' INT TERM
 
-# The sink ends when it has all messages.
+# The sink ends when it has all messages. The file is there before grep looks.
+: >"$data/sink"
 "$postlab" sink -M "$messages" "$DNS_ANSWER:0" 2>"$data/sink" >"$data/tally" &
 sink_pid=$!
 until grep -q 'listens on' "$data/sink"; do
@@ -42,7 +43,7 @@ while [ "$i" -lt "$domains" ]; do echo "user@domain$i.example.net"; i=$((i + 1))
 "$postlab" source -m "$messages" -s "${SESSIONS:-10}" -d --users "$data/users" "127.0.0.1:$("$peer" port)" >"$data/source" 2>&1 ||
 	{ cat "$data/source" >&2; exit 1; }
 for _ in $(seq 600); do
-	kill -0 "$sink_pid" 2>/dev/null || { sink_pid=; exit 0; }
+	kill -0 "$sink_pid" 2>/dev/null || { ended=$sink_pid sink_pid=; wait "$ended"; exit; }
 	sleep 0.1
 done
 echo "dns.sh: the sink does not have all of the $messages messages after 60 s; $("$peer" queue-count) are in the queue of $MTA" >&2
