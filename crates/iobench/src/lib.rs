@@ -10,5 +10,6 @@ pub mod log_format;
 pub mod map_lookup;
 mod message_factory;
 pub mod postmark;
+mod shared_memory;
 
 pub(crate) use measure::{device, limits, rounds, scratch, signals, table, usage};

@@ -33,11 +33,7 @@ END
 ${EXIM_EXTRA:-}
 begin acl
 begin routers
-smarthost:
-  driver = manualroute
-  route_list = * 127.0.0.1 byname
-  transport = remote_smtp
-  self = send
+$(router)
 begin transports
 remote_smtp:
   driver = smtp
@@ -47,6 +43,11 @@ remote_smtp:
 begin retry
 * * F,2h,1m; G,16h,1h,1.5
 END
+}
+router() {
+  if [ -n "$PEER_MX" ]; then printf 'by_mx:\n  driver = dnslookup\n'
+  else printf 'smarthost:\n  driver = manualroute\n  route_list = * 127.0.0.1 byname\n'; fi
+  printf '  transport = remote_smtp\n  self = send\n'
 }
 configure() {
   local r; r=$(root)

@@ -26,6 +26,7 @@ match from any for any action "relay"
 END
 }
 configure() {
+  [ -z "$PEER_MX" ] || { echo "opensmtpd: PEER_MX: OpenSMTPD connects to port 25 of an exchanger only" >&2; exit 64; }
   local r; r=$(root)
   configuration "$profile" > "$r/etc/smtpd.conf"
   echo opensmtpd.test > "$r/etc/mailname"

@@ -37,6 +37,13 @@ initial_destination_concurrency = 20
 in_flow_delay = 0
 END
   fi
+  if [ -n "$PEER_MX" ]; then cat <<END
+relayhost =
+smtp_tcp_port = $SINK_PORT
+smtp_dns_support_level = enabled
+smtp_host_lookup = dns
+END
+  fi
   printf '%s\n' "${POSTFIX_EXTRA:-}"
 }
 configure() {

@@ -28,7 +28,7 @@ networks = ["127.0.0.0/8"]
 
 [[route]]
 domains = ["*"]
-smarthost = "127.0.0.1:$SINK_PORT"
+$(if [ -n "$PEER_MX" ]; then echo 'mx = true'; else echo "smarthost = \"127.0.0.1:$SINK_PORT\""; fi)
 tls = "off"
 
 [log]
@@ -40,7 +40,9 @@ END
 [delivery]
 connections_per_destination = 50
 END
+  elif [ -n "$PEER_MX" ]; then printf '\n[delivery]\n'
   fi
+  if [ -n "$PEER_MX" ]; then echo "mx_port = $SINK_PORT"; fi
   printf '%s\n' "${POSTRIDER_EXTRA:-}"
 }
 configure() {

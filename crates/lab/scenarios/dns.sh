@@ -1,56 +1,51 @@
-#!/bin/sh
-# For `postlab dns-packets -m 1000 -- sh dns.sh [MESSAGES [DOMAINS]]`: a Postrider that finds the way by MX, with mail to
-# several domains. Environment: DNS_SERVER; POSTRIDER and POSTLAB (the binaries).
-set -eu
+#!/bin/bash
+# For `postlab dns-packets -m 1000 -- bash dns.sh [MESSAGES [DOMAINS]]`: a mail server that finds the way by MX gets mail to
+# several domains and delivers it to a sink. Exits when the sink has all of it.
+# Environment: MTA (postrider, or another script of crates/lab/peers: postfix, exim, sendmail), PROFILE (stock), PEERS_ROOT,
+# POSTRIDER and POSTLAB (the binaries), SESSIONS (10). The sink listens on a free port of $DNS_ANSWER. Only Postrider can ask
+# another port than 53: the others need --listen ADDRESS:53, and --answer 127.0.0.2, as Postfix takes 127.0.0.1 for itself.
+set -euo pipefail
 messages=${1:-1000}
 domains=${2:-10}
 postlab=${POSTLAB:-postlab}
+MTA=${MTA:-postrider}
+peer=$(dirname "$(readlink -f "$0")")/../peers/$MTA.sh
+[ -x "$peer" ] || { echo "dns.sh: MTA=$MTA: no script $peer" >&2; exit 64; }
+: "${DNS_HOST:?dns.sh: run it by postlab dns-packets}" "${DNS_PORT:?}"
+if [ "$MTA" != postrider ]; then
+	[ "$DNS_PORT" = 53 ] || {
+		echo "dns.sh: $MTA asks port 53 only: postlab dns-packets --listen 127.0.0.53:53 (as root)" >&2; exit 64; }
+elif ! grep -qx "nameserver $DNS_HOST" /etc/resolv.conf; then
+	POSTRIDER_EXTRA=${POSTRIDER_EXTRA:-}$'\n[dns]\n'"nameservers = [\"$DNS_SERVER\"]"
+	export POSTRIDER_EXTRA
+fi
 data=$(mktemp -d)
-pids=
-trap 'kill $pids 2>/dev/null || true; wait; rm -rf "$data"' EXIT
+sink_pid=
+# The queue and the log belong to this run.
+trap '[ -z "$sink_pid" ] || kill "$sink_pid" 2>/dev/null || true; "$peer" reset >/dev/null || true; rm -rf "$data"' EXIT
 trap 'exit 1' INT TERM
 
-"$postlab" sink 127.0.0.1:0 2>"$data/sink" &
-pids=$!
-until grep -q 'listens on' "$data/sink"; do sleep 0.1; done
-sink_port=$(sed -n 's/.*listens on .*://p' "$data/sink")
-port=$((30000 + $$ % 30000))
-cat >"$data/postrider.toml" <<END
-hostname = "postrider.test"
-data_dir = "$data/data"
-[[listen]]
-address = "127.0.0.1:$port"
-tls = "off"
-[relay]
-networks = ["127.0.0.0/8"]
-[[route]]
-domains = ["*"]
-mx = true
-tls = "off"
-[delivery]
-mx_port = $sink_port
-[dns]
-nameservers = ["$DNS_SERVER"]
-[log]
-file = "$data/mail.log"
-[control]
-socket = "$data/control.sock"
-submit_socket = "$data/submit.sock"
-END
-"${POSTRIDER:-postrider}" serve --config "$data/postrider.toml" 2>"$data/stderr" &
-pids="$pids $!"
+# The sink ends when it has all messages. The file is there before grep looks.
+: >"$data/sink"
+"$postlab" sink -M "$messages" "$DNS_ANSWER:0" 2>"$data/sink" >"$data/tally" &
+sink_pid=$!
+until grep -q 'listens on' "$data/sink"; do
+	kill -0 "$sink_pid" 2>/dev/null || { cat "$data/sink" >&2; exit 1; }
+	sleep 0.1
+done
+SINK_PORT=$(sed -n 's/.*listens on .*://p' "$data/sink")
+PEER_NAMESERVER=$DNS_HOST
+export SINK_PORT PEER_NAMESERVER PEER_MX=1
+"$peer" reset >/dev/null
+"$peer" start "${PROFILE:-stock}"
 i=0
 while [ "$i" -lt "$domains" ]; do echo "user@domain$i.example.net"; i=$((i + 1)); done >"$data/users"
-for _ in $(seq 100); do
-	"$postlab" source -m "$messages" -s 10 -d --users "$data/users" "127.0.0.1:$port" >"$data/source" 2>&1 && break
-	kill -0 "$!" 2>/dev/null || { cat "$data/stderr" >&2; exit 1; }
+"$postlab" source -m "$messages" -s "${SESSIONS:-10}" -d --users "$data/users" "127.0.0.1:$("$peer" port)" >"$data/source" 2>&1 ||
+	{ cat "$data/source" >&2; exit 1; }
+for _ in $(seq 600); do
+	kill -0 "$sink_pid" 2>/dev/null || { ended=$sink_pid sink_pid=; wait "$ended"; exit; }
 	sleep 0.1
 done
-for _ in $(seq 300); do
-	arrived=$(grep -c '"status":"sent"' "$data/mail.log" || true)
-	[ "$arrived" -lt "$messages" ] || exit 0
-	sleep 0.1
-done
-echo "dns.sh: $arrived of $messages messages were delivered" >&2
-tail -3 "$data/stderr" "$data/mail.log" "$data/source" >&2
+echo "dns.sh: the sink does not have all of the $messages messages after 60 s; $("$peer" queue-count) are in the queue of $MTA" >&2
+tail -3 "$data/source" "$("$peer" log)" >&2
 exit 1

@@ -45,6 +45,7 @@ enum Verb {
     Kv(kv::KvArgs),
     DeleteCost(delete_cost::DeleteCostArgs),
     Bonnie(bonnie::BonnieArgs),
+    #[command(visible_alias = "net")]
     Ipc(ipc::IpcArgs),
     MapLookup(map_lookup::MapLookupArgs),
     LogBuffering(log_buffering::LogBufferingArgs),
@@ -167,7 +168,7 @@ mod tests {
     }
 
     /// The commands that measure nothing themselves, those of `agent` that only prepare, and `ipc`, which has text only.
-    const WITHOUT_FORMS: [&str; 7] = ["man", "report", "flame", "reproduce", "ipc", "key", "listen"];
+    const WITHOUT_FORMS: [&str; 6] = ["man", "report", "flame", "reproduce", "key", "listen"];
 
     /// Returns the commands below one that have no commands themselves.
     fn leaves(command: &clap::Command) -> Vec<&clap::Command> {

@@ -186,7 +186,16 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     ("postlab-bonnie", &[("postlab bonnie -d /var/spool -n 16:10k:0", "Run Bonnie++'s file tests.")]),
-    ("postlab-ipc", &[("postlab ipc", "Measure sockets, pipes and shared memory.")]),
+    (
+        "postlab-ipc",
+        &[
+            ("postlab ipc", "Measure each transport."),
+            (
+                "postlab ipc -c 32,65536 --over local,futex,io_uring --markdown",
+                "Compare three of them with small and large messages.",
+            ),
+        ],
+    ),
     ("postlab-map-lookup", &[("postlab map-lookup", "Measure maps in the process and behind a socket.")]),
     (
         "postlab-log-buffering",

@@ -180,6 +180,8 @@ fn disk_cases(path: &str) -> Vec<Case> {
             .remark("Durability: the large file"),
         new("map-lookup", "-n 500 -m 300 --rounds 2 PATH", ("map", "hash map"), "hash map"),
         new("log-buffering", "-n 2000 --rounds 1 PATH", ("method", "line"), "line").remark("\"to block\""),
+        new("ipc", "-R 20 -c 8 --over local --rounds 2", ("transport", "LOCAL"), "LOCAL 8 {}")
+            .figure("trips"),
         new("log-format", "-n 1000 --rounds 2", ("method", "serde_json"), "serde_json"),
         new(
             "dd",
@@ -312,7 +314,7 @@ fn each_command_that_measures_has_a_case() {
         help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let names = commands.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     // These have tests of their own (agent, ipc, relay, sink), or measure nothing themselves.
-    let others = ["agent", "ipc", "relay", "sink", "flame", "help", "man", "report", "reproduce"];
+    let others = ["agent", "relay", "sink", "flame", "help", "man", "report", "reproduce"];
     let tested: Vec<&str> =
         cases("", "").iter().map(|case| case.command.split(' ').next().unwrap()).collect();
     let missing: Vec<&str> =

@@ -1,49 +1,13 @@
-//! The small measurements as programs: net, lookup, format.
+//! The small measurements as programs: lookup, format.
 
 mod common;
 
 use common::run;
-use rustix::process::{Pid, Signal, kill_process};
-use std::{
-    io::{BufRead as _, BufReader, Read as _},
-    process::{Command, Stdio},
-};
 
 fn ok(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
-}
-
-#[test]
-fn round_trips_go_over_all_five_ways() {
-    let text = ok(&["ipc", "-R", "20", "-c", "32,9000", "-s", "100", "-b", "64", "--rounds", "2"]);
-    let rows: Vec<&str> = text.lines().skip(1).map(|l| l.split_whitespace().next().unwrap()).collect();
-    assert_eq!(rows, ["INET", "INET", "LOCAL", "LOCAL", "pipe", "pipe", "memory", "memory", "eventfd"]);
-    assert!(text.matches("N=2)").count() == 18, "{text}");
-    let text = ok(&["ipc", "-R", "5", "-u", "-c", "8", "--rounds", "1"]);
-    assert!(text.contains("LOCAL      8        5") && !text.contains("INET"), "{text}");
-}
-
-#[test]
-fn a_signal_ends_the_round_trips_at_once_over_each_way() {
-    for way in ["inet", "local", "pipe", "memory", "eventfd"] {
-        // Hours of them, if nothing ended them.
-        let arguments = ["ipc", "-R", "4000000000", "-c", "8", "--over", way];
-        let mut child = Command::new(env!("CARGO_BIN_EXE_postlab"))
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let (mut title, mut rows) = (String::new(), String::new());
-        out.read_line(&mut title).unwrap();
-        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-        out.read_to_string(&mut rows).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{way}");
-        // Cut in the first round: what it had done by then, or nothing.
-        assert!(rows.lines().count() <= 1 && !rows.contains("4000000000"), "{rows}");
-    }
 }
 
 #[test]
@@ -88,4 +52,35 @@ fn each_command_has_a_man_page() {
         let page = std::fs::read_to_string(directory.path().join(format!("postlab-{name}.1"))).unwrap();
         assert!(page.contains(".SH OPTIONS"), "{name}");
     }
+}
+
+#[test]
+fn lookups_go_to_an_ldap_server_that_runs_already() {
+    let port = common::free_address().rsplit_once(':').unwrap().1.to_owned();
+    let slapd = |keys: &str| {
+        let postlab = env!("CARGO_BIN_EXE_postlab");
+        let directory = tempfile::tempdir().unwrap();
+        let lookup = format!(
+            "{postlab} map-lookup -n 300 -m 300 --rounds 1 --ldap $LDAP {}",
+            directory.path().display()
+        );
+        let mut command = std::process::Command::new("bash");
+        command.args([concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/slapd.sh"), keys, "sh", "-c", &lookup]);
+        command.env("POSTLAB", postlab).env("LDAP_PORT", &port).output().unwrap()
+    };
+    let output = slapd("300");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if error.contains("slapd is not installed") {
+        println!("skipped: {error}");
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("\nLDAP  "), "{text}{error}");
+    let output = slapd("200");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("of 300 keys were not there; `postlab map-lookup -n 300 --keys`"), "{error}");
+    // Nothing listens there now.
+    let output = run(&["map-lookup", "-n", "300", "--ldap", &format!("127.0.0.1:{port}/dc=test"), "/tmp"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains(&format!("connect to the LDAP server 127.0.0.1:{port}: ")), "{error}");
 }

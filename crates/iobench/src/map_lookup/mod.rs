@@ -176,10 +176,12 @@ pub fn run(args: &MapLookupArgs) -> Result<(), String> {
             let found = method(&mut maps, keys).map_err(|e| format!("look up in {name}: {e}"))?;
             figure.push(keys.len() as f64 / begin.elapsed().as_secs_f64() / 1e3);
             if found != keys.len() {
+                // Only a server that runs already can lack keys.
                 return Err(format!(
-                    "look up in {name}: {} of {} were not there",
+                    "look up in {name}: {} of {} keys were not there; `postlab map-lookup -n {} --keys` prints those that it needs",
                     keys.len() - found,
-                    keys.len()
+                    keys.len(),
+                    args.entries
                 ));
             }
             progress.step();
@@ -213,7 +215,9 @@ impl Maps {
         let sqlite_small = Sqlite::create(&scratch.path().join("small.sqlite"), &pairs)?;
         sqlite_small.limit_cache(64)?;
         let ldap = match &args.ldap {
-            Some((server, base)) => Some(Ldap::connect(server, base)?),
+            Some((server, base)) => Some(Ldap::connect(server, base).map_err(|e| {
+                io::Error::new(e.kind(), format!("connect to the LDAP server {server}: {e}"))
+            })?),
             None => Ldap::start(scratch.path(), &pairs)?,
         };
         pairs.sort_unstable();

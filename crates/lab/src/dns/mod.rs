@@ -25,7 +25,8 @@ use std::{
 /// Count the DNS packets of a mail server for each delivery
 ///
 /// Answers over UDP: each domain has the mail exchanger mx.DOMAIN, each name the address of --answer. COMMAND finds the
-/// server's address in $DNS_SERVER, its host in $DNS_HOST and its port in $DNS_PORT.
+/// server's address in $DNS_SERVER, its host in $DNS_HOST and its port in $DNS_PORT, and the address of --answer in
+/// $DNS_ANSWER.
 #[derive(Debug, Args)]
 pub(crate) struct DnsArgs {
     /// The address to listen on; port 0 is a free one, and /etc/resolv.conf can name port 53 only
@@ -98,6 +99,7 @@ fn command(args: &DnsArgs, server: SocketAddr, stop: &AtomicBool) -> Result<Exit
     }
     command.args(arguments).env("DNS_SERVER", server.to_string());
     command.env("DNS_HOST", server.ip().to_string()).env("DNS_PORT", server.port().to_string());
+    command.env("DNS_ANSWER", args.answer.to_string());
     command.process_group(0).stdout(args.format.child_stdout());
     let mut child = command.spawn().map_err(|e| format!("run {program}: {e}"))?;
     signals::wait(&mut child, stop).map_err(|e| format!("wait for {program}: {e}"))

@@ -92,15 +92,17 @@ impl Question {
         })
     }
 
-    /// Returns the answer: an exchanger for MX, an address for A, and no data for all else.
+    /// Returns the answer: an exchanger for MX, an address for A, and no data for all else, with the SOA record without
+    /// which a resolver must not keep such an answer (RFC 2308, section 5).
     pub(super) fn answer(&self, address: Ipv4Addr, ttl: u32) -> Vec<u8> {
         // A pointer to the name of the question.
         const NAME: [u8; 2] = [0xc0, HEADER as u8];
-        let data = match self.kind {
-            Kind::A => Some((1u16, address.octets().to_vec())),
+        let (is_answer, kind, data) = match self.kind {
+            Kind::A => (true, 1u16, address.octets().to_vec()),
             // Preference 10, and `mx` before the name, unless that would be no name any more.
-            Kind::Mx if self.name.len() < 240 => Some((15, [&[0, 10, 2, b'm', b'x'][..], &NAME].concat())),
-            _ => None,
+            Kind::Mx if self.name.len() < 240 => (true, 15, [&[0, 10, 2, b'm', b'x'][..], &NAME].concat()),
+            // The root as server and mailbox; serial, refresh, retry and expire; the time for which there is no data.
+            _ => (false, 6, [&[0; 2 + 16][..], &ttl.to_be_bytes()].concat()),
         };
         let mut out = self.id.to_vec();
         // An authoritative answer without an error; recursion is available.
@@ -110,21 +112,19 @@ impl Question {
             0,
             1,
             0,
-            u8::from(data.is_some()),
+            u8::from(is_answer),
             0,
-            0,
+            u8::from(!is_answer),
             0,
             0,
         ]);
         out.extend(&self.section);
-        if let Some((kind, data)) = data {
-            out.extend(NAME);
-            out.extend(kind.to_be_bytes());
-            out.extend([0, 1]);
-            out.extend(ttl.to_be_bytes());
-            out.extend((data.len() as u16).to_be_bytes());
-            out.extend(data);
-        }
+        out.extend(NAME);
+        out.extend(kind.to_be_bytes());
+        out.extend([0, 1]);
+        out.extend(ttl.to_be_bytes());
+        out.extend((data.len() as u16).to_be_bytes());
+        out.extend(data);
         out
     }
 }
@@ -152,7 +152,9 @@ mod tests {
         assert_eq!(answer[answer.len() - 6..], [0, 4, 127, 0, 0, 9]);
         // No data is an answer too.
         let answer = Question::parse(&query(28)).unwrap().answer(Ipv4Addr::LOCALHOST, 60);
-        assert_eq!((answer.len(), answer[7]), (24, 0));
+        assert_eq!((answer[7], answer[9]), (0, 1), "no answer, and one record of the authority");
+        assert_eq!(answer[24..36], [0xc0, 12, 0, 6, 0, 1, 0, 0, 0, 60, 0, 22]);
+        assert_eq!((answer.len(), &answer[54..]), (58, &[0, 0, 0, 60][..]));
     }
 
     #[test]
