@@ -1,8 +1,9 @@
 #!/bin/sh
 # A file system in a file: `loop.sh mount TYPE OPTIONS`, `loop.sh unmount`. Needs root.
+# Environment: LAB_WORK, the directory that has both.
 set -eu
 PATH=/usr/sbin:/sbin:$PATH
-base=/tmp/postlab-loop
+base=${LAB_WORK:?is not set: postlab run sets it to a private directory}/loop
 
 unmount() {
 	if mountpoint -q "$base/mnt"; then umount "$base/mnt"; fi

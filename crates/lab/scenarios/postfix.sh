@@ -1,10 +1,10 @@
 #!/bin/sh
 # Debian's Postfix as a loopback relay for a scenario, beside a Postfix that may run already: `postfix.sh start|stop|describe`.
-# Needs root. Environment: SINK_PORT; LAB_DATA (default /tmp/postlab-mta); LAB_PORT (default 2529); EXTRA (more
+# Needs root. Environment: SINK_PORT; LAB_DATA (default mta in $LAB_WORK, the private directory of the run); LAB_PORT (default 2529); EXTRA (more
 # lines for main.cf).
 set -eu
 PATH=/usr/sbin:$PATH
-data=${LAB_DATA:-/tmp/postlab-mta}
+data=${LAB_DATA:-${LAB_WORK:?is not set: postlab run sets it to a private directory}/mta}
 port=${LAB_PORT:-2529}
 group=/sys/fs/cgroup/cpuacct/postlab-mta
 [ -d /sys/fs/cgroup/cpuacct ] || group=/sys/fs/cgroup/postlab-mta

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Postrider as a loopback relay for a scenario: `postrider.sh start|stop|describe`.
-# Environment: SINK_PORT; LAB_DATA (its files; default /tmp/postlab-mta); LAB_PORT (default 2529);
+# Environment: SINK_PORT; LAB_DATA (its files; default mta in $LAB_WORK, the private directory of the run); LAB_PORT (default 2529);
 # DURABILITY (of the spool; with "none" the reply does not wait for the disk); POSTRIDER (the binary); EXTRA (more configuration); LOG (instead of a log in a file); RUNNER (a script beside this one that runs it).
 set -eu
-data=${LAB_DATA:-/tmp/postlab-mta}
+data=${LAB_DATA:-${LAB_WORK:?is not set: postlab run sets it to a private directory}/mta}
 port=${LAB_PORT:-2529}
 binary=${POSTRIDER:-postrider}
 group=/sys/fs/cgroup/cpuacct/postlab-mta
@@ -52,7 +52,7 @@ describe() {
 	version=$("$binary" --version | head -n 1)
 	echo Postrider
 	echo "${version#postrider }"
-	(data=DATA port=PORT SINK_PORT=PORT && configuration) | sha256sum | cut -c -16
+	(data=DATA port=PORT SINK_PORT=PORT && configuration) | sed "s|${LAB_WORK:-DATA}|DATA|g" | sha256sum | cut -c -16
 }
 
 start() {

@@ -155,7 +155,9 @@ pub(super) fn measure(
     while record.rounds.len() < wanted {
         let mut round = look(disk);
         for command in commands {
-            round.runs.push(output(command, results, stop).map_err(|e| format!("{}: {e}", step.name))?);
+            round
+                .runs
+                .push(output(command, (results, disk), stop).map_err(|e| format!("{}: {e}", step.name))?);
         }
         record.rounds.push(round);
         record.write(results)?;
@@ -194,7 +196,7 @@ fn processors() -> Option<(u64, u64)> {
     Some((all - ticks.get(3)? - ticks.get(4)?, all))
 }
 
-fn output(command: &Command, results: &Path, stop: &AtomicBool) -> Result<Run, String> {
+fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool) -> Result<Run, String> {
     let program = std::env::current_exe().map_err(|e| format!("find this program: {e}"))?;
     let own = program.display().to_string();
     let mut process = process::Command::new(&program);
@@ -207,6 +209,8 @@ fn output(command: &Command, results: &Path, stop: &AtomicBool) -> Result<Run, S
     };
     process.args(command.words.iter().map(word));
     process.envs(command.env.iter().cloned()).env("POSTLAB_PEERS", results.join("peers"));
+    // A scenario's servers have their queues there.
+    process.env("TMPDIR", disk);
     process.current_dir(results).stdin(Stdio::null());
     if command.words.iter().any(|word| word == "queuedirs") {
         process.env(scratch::KEEP, kept_scratch(results));

@@ -72,6 +72,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
         true => fs::write(&copy, toml::to_string(&scenario).map_err(|e| format!("write TOML: {e}"))?),
     };
     copied.map_err(|e| format!("write {}: {e}", copy.display()))?;
+    let work = work_directory()?;
+    scenario.place(work.path());
     let here = Machine::here(&directory);
     let file = begin(&directory, &here)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -115,6 +117,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     // What was measured before a failure is shown all the same.
     ended?;
     Ok(!stop.load(Relaxed) && runs.iter().all(|run| run.complete && run.source.messages_failed == 0))
+}
+
+/// Makes a directory for the files of the scenario's scripts, with a name that nobody can guess. Users of an MTA may pass it.
+fn work_directory() -> Result<tempfile::TempDir, String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let say = |e| format!("make a directory in {}: {e}", std::env::temp_dir().display());
+    let work = tempfile::Builder::new().prefix("postlab-run-").tempdir().map_err(say)?;
+    fs::set_permissions(work.path(), fs::Permissions::from_mode(0o711)).map_err(say)?;
+    Ok(work)
 }
 
 impl RunArgs {

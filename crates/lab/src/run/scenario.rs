@@ -84,6 +84,9 @@ pub(crate) struct Variant {
     pub(crate) is_unsafe: bool,
 }
 
+/// The name of the run's directory in a scenario.
+const WORK: &str = "$LAB_WORK";
+
 /// The kind of the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -212,6 +215,19 @@ impl Scenario {
             self.sink(&variant).map_err(named)?;
         }
         Ok(())
+    }
+
+    /// Puts the directory of the run in the place of `$LAB_WORK`; the scripts find it in their environment, too.
+    pub(crate) fn place(&mut self, work: &Path) {
+        let work = work.display().to_string();
+        self.variant = self.variants();
+        for env in self.variant.iter_mut().map(|variant| &mut variant.env) {
+            env.values_mut().for_each(|value| *value = value.replace(WORK, &work));
+            env.insert(WORK[1..].to_owned(), work.clone());
+        }
+        if let Some(queue) = self.mta.as_mut().and_then(|mta| mta.queue.as_mut()) {
+            *queue = queue.display().to_string().replace(WORK, &work).into();
+        }
     }
 
     /// Returns the variants; at least one that varies nothing.
