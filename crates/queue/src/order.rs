@@ -120,6 +120,8 @@ impl FromStr for SortOrder {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // Destinations are next hops.
+        let text = if text.eq_ignore_ascii_case("next-hop") { "host" } else { text };
         let found = NAMES.iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
         found.map(|(order, _)| *order).ok_or_else(|| {
             let names: Vec<&str> = NAMES.iter().map(|(_, name)| *name).collect();
@@ -178,6 +180,7 @@ mod tests {
         for (order, name) in SortOrder::all() {
             assert_eq!((order.as_str(), name.to_uppercase().parse()), (name, Ok(order)));
         }
+        assert_eq!("next-hop".parse(), Ok(SortOrder::Host));
         assert!("size".parse::<SortOrder>().unwrap_err().contains("priority"));
     }
 

@@ -27,6 +27,9 @@ use std::{
 /// The paragraph below the table explains the figures by the measured phases. With --runners the queue is also
 /// delivered: each runner reads, sorts and walks through the whole queue, and keeps a connection while the next
 /// message is for the same host.
+///
+/// Each round begins with another order, the first with any. With warm caches one pass in each order that is not counted goes
+/// before.
 #[derive(Debug, Args)]
 pub(crate) struct QueuerunArgs {
     /// Messages in the queue
@@ -89,18 +92,22 @@ pub(crate) fn run(args: &QueuerunArgs) -> Result<(), String> {
     thread::sleep(args.hosts.settle);
     progress.step();
     let mut parts: Vec<Parts> = orders.iter().map(|_| Parts::default()).collect();
-    // Round for round, so that noise meets all of them.
-    for _ in 0..args.rounds {
-        for (order, parts) in orders.iter().zip(&mut parts) {
-            if scratch.is_stopped() {
-                break;
-            }
-            args.empty_caches()?;
-            let (works, phases) = gather(&queue, *order).map_err(say)?;
-            std::hint::black_box(&works);
-            parts.push(&phases);
-            progress.step();
+    if !args.cold {
+        // The first pass finds no order's caches as warm as the next will.
+        for order in &orders {
+            std::hint::black_box(gather(&queue, *order).map_err(say)?);
         }
+    }
+    // Round for round, so that noise meets all of them.
+    for at in turns(orders.len(), args.rounds) {
+        if scratch.is_stopped() {
+            break;
+        }
+        args.empty_caches()?;
+        let (works, phases) = gather(&queue, orders[at]).map_err(say)?;
+        std::hint::black_box(&works);
+        parts[at].push(&phases);
+        progress.step();
     }
     let delivered = deliver(args, &queue, &orders, &scratch, &progress)?;
     drop(progress);
@@ -137,6 +144,13 @@ impl QueuerunArgs {
     fn caches(&self) -> &'static str {
         if self.cold { "Caches emptied before each round (cold)." } else { "Caches warm." }
     }
+}
+
+/// Returns the turns of `count` cases in all rounds. Each round begins one case later than the one before, and the first with any: no
+/// case always comes behind the same one.
+pub(super) fn turns(count: usize, rounds: u32) -> impl Iterator<Item = usize> {
+    let first = fastrand::usize(..count.max(1));
+    (0..rounds as usize).flat_map(move |round| (0..count).map(move |case| (first + round + case) % count))
 }
 
 /// Adds sentences, a note for each line.

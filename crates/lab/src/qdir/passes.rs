@@ -165,24 +165,24 @@ fn rounds(
     let progress = Progress::new("go through", cases.len() as u64 * u64::from(args.rounds));
     let mut passes = Vec::new();
     // Round for round, so that noise meets all of them.
-    for round in 1..=args.rounds {
-        for case in &cases {
-            if scratch.is_stopped() {
-                return Ok(passes);
-            }
-            let phases =
-                if case.runners == 0 { read(home, spool, *case) } else { deliver(args, home, spool, *case) };
-            let phases = match phases {
-                // Ctrl-C reaches the programs it starts too.
-                Err(_) if scratch.is_stopped() => return Ok(passes),
-                phases => phases?,
-            };
-            let Case { order, cold, runners } = *case;
-            let pass = Pass { backend: spool.backend, order: order.into(), cold, runners, round, phases };
-            append(file, &pass)?;
-            passes.push(pass);
-            progress.step();
+    for (turn, at) in super::order::turns(cases.len(), args.rounds).enumerate() {
+        if scratch.is_stopped() {
+            return Ok(passes);
         }
+        let case = cases[at];
+        let phases =
+            if case.runners == 0 { read(home, spool, case) } else { deliver(args, home, spool, case) };
+        let phases = match phases {
+            // Ctrl-C reaches the programs it starts too.
+            Err(_) if scratch.is_stopped() => return Ok(passes),
+            phases => phases?,
+        };
+        let Case { order, cold, runners } = case;
+        let round = 1 + (turn / cases.len()) as u32;
+        let pass = Pass { backend: spool.backend, order: order.into(), cold, runners, round, phases };
+        append(file, &pass)?;
+        passes.push(pass);
+        progress.step();
     }
     Ok(passes)
 }

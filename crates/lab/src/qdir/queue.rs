@@ -21,7 +21,8 @@ pub(super) enum Order {
     Priority,
     /// By name; opens no file
     Filename,
-    /// By recipient's host, then priority; hosts with a locked message last
+    /// By recipient's host, then priority; hosts with a locked message last. With --mta by next hop, and also named next-hop
+    #[value(alias = "next-hop")]
     Host,
     /// By the modification time of the file
     Modification,

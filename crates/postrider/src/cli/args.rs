@@ -160,7 +160,7 @@ pub(crate) enum QueueCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The sort order: fair, none, priority, filename, host, modification, random, time, deadline or smallest
+    /// The sort order: fair, none, priority, filename, host (also next-hop), modification, random, time, deadline or smallest
     #[arg(long, default_value = "priority", value_name = "ORDER")]
     pub(crate) order: queue::SortOrder,
     /// The number of concurrent connections
