@@ -167,8 +167,8 @@ fn disk_cases(path: &str) -> Vec<Case> {
         new("postmark", "--set number~10 --set transactions~20 --run", ("transactions", "20"), "{} created")
             .figure("files_created")
             .remark("too short to trust"),
-        new("delete-cost", "-m 20 -s 5 --rounds 2 PATH", ("case", "stored"), "log stored")
-            .remark("20 messages of 1024"),
+        new("delete-cost", "-m 25 -s 5 --rounds 2 PATH", ("case", "stored"), "log stored")
+            .remark("25 messages of 1024"),
         new(
             "kv",
             "-n 20 -T 10 -l 20 --backend log,file --rounds 2 PATH",
