@@ -61,7 +61,7 @@ struct Ring {
     read: Line,
     /// 1 while the reader sleeps or is about to: the word of the futex.
     reader_sleeps: Line,
-    /// The same for the writer.
+    /// Counterpart of `reader_sleeps` for the writer.
     writer_sleeps: Line,
     octets: UnsafeCell<[u8; RING_BYTES]>,
 }
