@@ -276,7 +276,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "Count what Postrider asks for 1,000 messages to 10 domains.",
             ),
             (
-                "MTA=postfix postlab dns-packets -m 200 --resolv-conf --listen 127.0.0.53:53 --answer 127.0.0.2 -- bash crates/lab/scenarios/dns.sh 200 10",
+                "postlab dns-packets -m 200 --resolv-conf --listen 127.0.0.53:53 --answer 127.0.0.2 -- env MTA=postfix bash crates/lab/scenarios/dns.sh 200 10",
                 "Count what Postfix of crates/lab/peers asks; as root.",
             ),
         ],
