@@ -270,10 +270,16 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "postlab-dns-packets",
-        &[(
-            "postlab dns-packets -m 1000 -- sh crates/lab/scenarios/dns.sh 1000 10",
-            "Count what Postrider asks for 1,000 messages to 10 domains.",
-        )],
+        &[
+            (
+                "postlab dns-packets -m 1000 -- bash crates/lab/scenarios/dns.sh 1000 10",
+                "Count what Postrider asks for 1,000 messages to 10 domains.",
+            ),
+            (
+                "postlab dns-packets -m 200 --resolv-conf --listen 127.0.0.53:53 --answer 127.0.0.2 -- env MTA=postfix bash crates/lab/scenarios/dns.sh 200 10",
+                "Count what Postfix of crates/lab/peers asks; as root.",
+            ),
+        ],
     ),
     (
         "postlab-iostat",

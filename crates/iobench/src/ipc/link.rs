@@ -140,7 +140,7 @@ impl<R, W: Write> Write for Pair<R, W> {
     }
 }
 
-/// What a watcher adds to an eventfd when the other process has ended. An eventfd has no end of file.
+/// Value that a watcher adds to an eventfd when the other process has ended. An eventfd has no end of file.
 const END: u64 = 1 << 32;
 
 /// The near side's eventfd to read from.

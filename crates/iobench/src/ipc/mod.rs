@@ -75,7 +75,7 @@ enum Transport {
     Eventfd,
     /// Two rings in memory that two processes share, and a futex to wake the side that waits
     Futex,
-    /// The same rings, and the side that waits spins, then yields the processor
+    /// Rings as for futex; the side that waits spins, then yields the processor
     Ring,
     /// A Unix domain socket through io_uring, with one system call for sending and receiving
     #[value(name = "io_uring", alias = "io-uring")]
