@@ -109,6 +109,15 @@ pub fn too_short(seconds: f64) -> Option<&'static str> {
     (seconds < TOO_SHORT_SECONDS).then_some("too short to trust")
 }
 
+/// Below this many seconds a round without a connection or a program to start is mostly chance.
+const SHORTEST_SECONDS: f64 = 0.05;
+
+/// Returns a remark on rounds of which the shortest is too short.
+pub fn too_short_round(seconds: &Figure) -> Option<String> {
+    let least = seconds.values().iter().copied().reduce(f64::min)?;
+    (least < SHORTEST_SECONDS).then(|| format!("too short: the shortest round took {least:.3} s"))
+}
+
 /// One figure's repeats.
 #[derive(Debug, Clone, Default)]
 pub struct Figure(Vec<f64>);

@@ -2,7 +2,7 @@
 //! sync, close, rename.
 
 use super::Times;
-use crate::rounds::{Figure, Progress, Rounds};
+use crate::rounds::{Figure, Progress, Rounds, too_short_round};
 use crate::table::{Column, Format, Table};
 use crate::{device::Device, scratch::Scratch};
 use clap::{ArgAction, Args};
@@ -66,6 +66,7 @@ impl FsperfArgs {
 pub fn run(args: &FsperfArgs) -> Result<(), String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
+    let mut times = Figure::default();
     let (mut syncs, mut rates) = (Times::default(), Figure::default());
     let progress =
         Progress::new("operate on files", u64::from(args.operations) * u64::from(args.rounds.count));
@@ -78,12 +79,14 @@ pub fn run(args: &FsperfArgs) -> Result<(), String> {
         if scratch.is_stopped() {
             break;
         }
+        times.push(seconds);
         rates.push(f64::from(done) / seconds);
         // The next round shall find no more than this one did.
         fs::remove_dir_all(&directory).map_err(|e| format!("remove {}: {e}", directory.display()))?;
     }
     table.text(&format!("operations a second: {rates}, each of {} KB", args.size_kb));
     table.record([args.operations.into(), args.files.into(), args.size_kb.into(), (&rates).into()]);
+    too_short_round(&times).into_iter().for_each(|remark| table.remark(remark));
     syncs.line("fsync").lines().for_each(|line| table.note(line));
     let durability = if args.no_sync { "not synced." } else { "each file synced (fsync), no directory." };
     table.note(format!("Durability: {durability}"));

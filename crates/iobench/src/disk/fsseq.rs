@@ -1,7 +1,7 @@
 //! `postlab fsseq1` to `fsseq4`: sendmail X's programs of these names. Each writes a log, and syncs it after
 //! so many records; they differ in what a record is.
 
-use crate::rounds::{Figure, Progress, Rounds};
+use crate::rounds::{Figure, Progress, Rounds, too_short_round};
 use crate::table::{Column, Format, Table};
 use crate::{device::Device, scratch::Scratch};
 use clap::Args;
@@ -115,6 +115,7 @@ pub fn run(args: &FsseqArgs, kind: Kind) -> Result<(), String> {
             let row =
                 [(*commit).into(), (*size).into(), cell.records.into(), s.into(), kb.into(), each.into()];
             table.row(row);
+            too_short_round(s).into_iter().for_each(|remark| table.remark(remark));
             rates.push((*commit, *size, cell.per_second.median().unwrap_or_default()));
             progress.step();
         }

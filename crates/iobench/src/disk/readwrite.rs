@@ -4,7 +4,7 @@
 use super::{SYNC_COLUMNS, Times};
 use crate::{
     device::Device,
-    rounds::{Figure, Progress, Rounds},
+    rounds::{Figure, Progress, Rounds, too_short_round},
     scratch::Scratch,
     table::{Column, Format, Table},
 };
@@ -56,6 +56,7 @@ pub fn run(args: &ReadwriteArgs) -> Result<(), String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     let before = device.traffic();
+    let mut times = Figure::default();
     let (mut syncs, mut rates, mut all) = (Times::default(), Figure::default(), 0);
     let progress = Progress::new("write and read", args.rounds.count.into());
     let mut table = Table::new(args.format, &COLUMNS, Some(&progress));
@@ -65,16 +66,18 @@ pub fn run(args: &ReadwriteArgs) -> Result<(), String> {
         if scratch.is_stopped() {
             break;
         }
+        times.push(seconds);
         rates.push(f64::from(done) / seconds);
         all += done;
         progress.step();
     }
     table.text(&format!("files a second: {rates}"));
+    let [count, p50, p99, max] = syncs.cells();
+    table.record([u32::from(args.threads).into(), all.into(), rates.into(), count, p50, p99, max]);
+    too_short_round(&times).into_iter().for_each(|remark| table.remark(remark));
     if args.sync {
         table.text(&syncs.line("sync"));
     }
-    let [count, p50, p99, max] = syncs.cells();
-    table.record([u32::from(args.threads).into(), all.into(), rates.into(), count, p50, p99, max]);
     let durability = if args.sync { "file and directory synced (fsync)." } else { "not synced." };
     table.note(format!("Durability: {durability}"));
     if let (Some(before), Some(after)) = (before, device.traffic()) {

@@ -15,7 +15,7 @@ mod sqlite;
 
 use crate::{
     device::Device,
-    rounds::{Figure, Progress, Rounds},
+    rounds::{Figure, Progress, Rounds, too_short_round},
     scratch::Scratch,
     table::{Column, Format, Table},
     usage::cpu_time,
@@ -100,6 +100,7 @@ pub fn run(args: &KvArgs) -> Result<(), String> {
                     (&row.per_second).into(),
                     format!(" {}", maker.durability).into(),
                 ]);
+                too_short_round(&row.seconds).into_iter().for_each(|remark| table.remark(remark));
             }
         }
     }

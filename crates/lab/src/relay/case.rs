@@ -5,6 +5,7 @@ use super::{
     explain::Mta,
     knee::{Knee, knee},
     measure::RelayRun,
+    observe::ProcessUse,
 };
 use crate::{
     run::{detect, runner::Kind},
@@ -130,6 +131,18 @@ impl Case<'_> {
         sorted
     }
 
+    /// Context switches of all processes that were seen, voluntary and involuntary, and the blocks that they wrote, for each
+    /// message: medians.
+    pub(super) fn switches(&self) -> Option<[f64; 3]> {
+        let of = |value: fn(&ProcessUse) -> u64| {
+            self.median(|run| {
+                let sum: u64 = run.observed.processes.values().map(value).sum();
+                (!run.observed.processes.is_empty()).then_some(sum as f64 / run.run.received.max(1) as f64)
+            })
+        };
+        Some([of(|p| p.voluntary_switches)?, of(|p| p.involuntary_switches)?, of(|p| p.out_blocks)?])
+    }
+
     /// Remarks on the figures, each a sentence.
     pub(super) fn remarks(&self) -> Vec<String> {
         let runs: Vec<&crate::run::runner::Run> = self.runs.iter().map(|run| &run.run).collect();
@@ -147,7 +160,7 @@ impl Case<'_> {
         let of = |figure: &dyn Fn(&RelayRun) -> f64| self.median(|run| Some(figure(run))).unwrap_or_default();
         let last = self.runs.last();
         let processes = last.map(|run| &run.observed.processes);
-        let most = |by: fn(&super::observe::ProcessUse) -> f64| {
+        let most = |by: fn(&ProcessUse) -> f64| {
             processes?
                 .iter()
                 .max_by(|a, b| by(a.1).total_cmp(&by(b.1)))

@@ -3,7 +3,7 @@
 use super::owner::{Processes, has_any};
 use crate::{
     device::{Device, Traffic},
-    usage::cpu_time,
+    usage::{Watch, cpu_time},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -29,6 +29,14 @@ pub(crate) struct ProcessUse {
     pub(crate) busiest_cores: f64,
     /// Tasks that wait for a disk (state D).
     pub(crate) disk_waits: f64,
+    /// Context switches because a thread waited, and because its time slice was over; sums of the run.
+    #[serde(default)]
+    pub(crate) voluntary_switches: u64,
+    #[serde(default)]
+    pub(crate) involuntary_switches: u64,
+    /// Blocks of 512 octets that were written, as getrusage(2) counts them; sum of the run.
+    #[serde(default)]
+    pub(crate) out_blocks: u64,
 }
 
 /// The observations of a run. Shares and means are those of the time in which mail was sent.
@@ -89,6 +97,7 @@ pub(super) struct Observer {
     dns_sockets: u64,
     peak_resident: u64,
     peak_pss_kib: u64,
+    usage: Watch,
     seen: Traffics,
     waiting_looks: u32,
     idle_looks: u32,
@@ -125,12 +134,14 @@ impl Observer {
             dns_sockets: 0,
             peak_resident: 0,
             peak_pss_kib: 0,
+            usage: Watch::default(),
             seen: Traffics::default(),
             waiting_looks: 0,
             idle_looks: 0,
             observed: Observed { fsync_ms, ..Observed::default() },
         };
         observer.look_at_states();
+        observer.look_at_memory();
         observer
     }
 
@@ -188,6 +199,7 @@ impl Observer {
 
     fn look_at_memory(&mut self) {
         let pids = self.processes.pids();
+        self.usage.look(pids.iter().copied());
         let resident: u64 = pids.iter().filter_map(|pid| resident_pages(*pid)).sum();
         if resident as f64 > self.peak_resident as f64 * NEW_PEAK {
             self.peak_resident = resident;
@@ -250,6 +262,12 @@ impl Observer {
         }
         for (name, count) in &self.disk_waits {
             uses.entry(name.clone()).or_default().disk_waits = f64::from(*count) / looks;
+        }
+        for (name, (_, usage)) in self.usage.by_name() {
+            let entry = uses.entry(name).or_default();
+            entry.voluntary_switches = usage.voluntary_switches;
+            entry.involuntary_switches = usage.involuntary_switches;
+            entry.out_blocks = usage.out_blocks;
         }
         uses
     }

@@ -113,6 +113,14 @@ impl Results<'_> {
                 processes.iter().map(|(name, us)| format!("{name} {}", shown(*us))).collect();
             lines.push(format!("CPU in µs a message: {}", each.join(", ")));
         }
+        if let Some([waited, preempted, blocks]) = case.switches() {
+            lines.push(format!(
+                "a message: {} context switches to wait, {} because the time slice was over; {} blocks of 512 octets written",
+                shown(waited),
+                shown(preempted),
+                shown(blocks)
+            ));
+        }
         lines.extend(disk(case));
         lines.extend(delays(case));
         for case in &server.cases {

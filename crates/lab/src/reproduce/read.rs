@@ -58,8 +58,18 @@ impl Series {
             let text = |remark: &Value| remark.as_str().map(str::to_owned);
             return remarks.into_iter().flatten().filter_map(text).collect();
         }
-        let is_remark = |line: &&str| MARKS.iter().any(|mark| line.contains(mark));
-        text.lines().filter(is_remark).map(|line| line.trim().to_owned()).collect()
+        let row: Vec<&str> = self.row.iter().flat_map(|row| row.split_whitespace()).collect();
+        let mut last = "";
+        let mut remarks = Vec::new();
+        for line in text.lines() {
+            // That stands below its row, and is no reason to doubt another.
+            let is_anothers = line.contains(OF_A_ROW) && !begins_with(last, &row);
+            if !is_anothers && MARKS.iter().any(|mark| line.contains(mark)) {
+                remarks.push(line.trim().to_owned());
+            }
+            last = line;
+        }
+        remarks
     }
 
     fn case(&self, text: &str, server: &str) -> Option<Value> {
@@ -84,13 +94,18 @@ const MARKS: [&str; 9] = [
     "messages failed",
 ];
 
-/// The first line that begins with these words; all lines begin with none.
+/// The begin of a remark on the row above it.
+const OF_A_ROW: &str = "too short: the shortest round";
+
+/// Does a line begin with these words? All lines begin with none.
+fn begins_with(line: &str, words: &[&str]) -> bool {
+    let mut row = line.split_whitespace();
+    words.iter().all(|word| row.next() == Some(word))
+}
+
+/// The first line that begins with these words.
 fn row<'t>(text: &'t str, words: &[&str]) -> Option<&'t str> {
-    let begins = |line: &&str| {
-        let mut row = line.split_whitespace();
-        words.iter().all(|word| row.next() == Some(word))
-    };
-    text.lines().find(begins)
+    text.lines().find(|line| begins_with(line, words))
 }
 
 /// Medians of a row: each number with its spread in brackets behind it.
@@ -148,5 +163,9 @@ mod tests {
     fn remarks_of_text_are_found_by_their_words() {
         let series = Series::default();
         assert_eq!(series.remarks("a\n TOO SMALL, CACHED: x\nb\n"), ["TOO SMALL, CACHED: x"]);
+        let series: Series = toml::from_str("row = \"100 20\"").unwrap();
+        let short = "too short: the shortest round took 0.004 s";
+        assert!(series.remarks(&format!(" 100 16 9\n{short}\n")).is_empty());
+        assert_eq!(series.remarks(&format!(" 100 20 9\n{short}\n")), [short]);
     }
 }
