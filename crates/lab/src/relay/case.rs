@@ -108,7 +108,7 @@ impl Case<'_> {
     }
 
     /// Processor time of each process by name, in microseconds a message: medians, the highest first. Processes that
-    /// ended between two looks are the last.
+    /// were too short to be seen are the last.
     pub(super) fn processes(&self) -> Vec<(String, f64)> {
         let names: Vec<&String> = self.runs.iter().flat_map(|run| run.observed.processes.keys()).collect();
         let each =
@@ -126,7 +126,7 @@ impl Case<'_> {
         let short = self.median(|run| run.run.mta_cpu_us_per_message).map(|all| all - seen);
         // Below a tenth it is the coarse clock of the processes.
         if let Some(short) = short.filter(|short| *short > seen * 0.1) {
-            sorted.push(("ended between two looks".to_owned(), short));
+            sorted.push(("processes too short to be seen".to_owned(), short));
         }
         sorted
     }

@@ -34,7 +34,11 @@ impl std::fmt::Display for Knee {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::At(sessions) => {
-                write!(f, "at {}: more gain no more than the spread", sessions_text(*sessions))
+                write!(
+                    f,
+                    "at {}: with more sessions the rate grows by less than the rounds differ",
+                    sessions_text(*sessions)
+                )
             }
             Self::Beyond(sessions) => write!(f, "beyond {sessions} sessions: the rate still grows"),
             Self::Unknown => f.write_str("unknown: two numbers of sessions are needed"),
