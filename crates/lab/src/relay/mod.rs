@@ -49,9 +49,8 @@ use target::{About, Started, Target};
 /// Measure how fast mail servers accept and deliver, and find what limits them
 ///
 /// A server is HOST:PORT, or the name of a peer that a script starts: postfix, exim, opensmtpd, sendmail, stalwart or postrider, with
-/// :stock (the default) or :tuned behind it. postrider:unsynced is postrider:tuned that does not wait for the disk: beside
-/// postrider:tuned it shows what durability costs. postrider:queue-dirs keeps its mail
-/// in queue directories. For HOST:PORT the command first says how to lead the mail for the test domain to the
+/// :stock (the default) or :tuned behind it. NAME:unsynced is NAME:tuned that does not wait for the disk: beside
+/// NAME:tuned it shows what durability costs. postrider:queue-dirs keeps its mail in queue directories. For HOST:PORT the command first says how to lead the mail for the test domain to the
 /// sink. In each round all servers are measured in turn, with each number of sessions.
 ///
 /// The exit code is 1 if messages failed or stayed in a queue, a requirement was missed, or the measurement was cut short.

@@ -61,19 +61,18 @@ impl Results<'_> {
         rows
     }
 
-    /// The cost of waiting for the disk, for Postrider: the same server without it is measured beside it.
+    /// The cost of waiting for the disk: the same server without it is measured beside it.
     fn durability(&self, server: &Server<'_>) -> Option<String> {
         let (name, profile) = server.label.split_once(':')?;
-        if name != "postrider" || profile == "unsynced" {
+        if !matches!(profile, "stock" | "tuned") {
             return None;
         }
-        if profile != "tuned" {
-            return Some(
-                "durability: measure postrider:tuned and postrider:unsynced to see its cost".to_owned(),
-            );
-        }
-        let Some(other) = self.servers.iter().find(|other| other.label == "postrider:unsynced") else {
-            return Some("durability: measure postrider:unsynced, too, to see its cost".to_owned());
+        let (tuned, unsynced) = (format!("{name}:tuned"), format!("{name}:unsynced"));
+        let Some(other) = self.servers.iter().find(|other| other.label == unsynced && profile == "tuned")
+        else {
+            let has_tuned = self.servers.iter().any(|other| other.label == tuned);
+            let hint = format!("durability: measure {tuned} and {unsynced} to see its cost");
+            return (profile == "tuned" || !has_tuned).then_some(hint);
         };
         let costs = server.cases.iter().filter_map(|case| {
             let twin = other.cases.iter().find(|twin| twin.sessions == case.sessions)?;
