@@ -48,6 +48,36 @@ fn each_measurement_reports_and_cleans_up() {
 }
 
 #[test]
+fn an_output_that_is_closed_or_full_ends_a_measurement_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    for arguments in [
+        &["fsseq1", "--limit", "1", "-C", "10", "-n", "20", "--rounds", "1"][..],
+        &["fsperf1", "-c", "--rounds", "1", "10", "10"],
+        &["readwrite", "-f", "5", "-p", "3", "--rounds", "1"],
+        &["log-buffering", "-n", "2000", "--rounds", "1"],
+        &["kv", "-n", "20", "-T", "20", "-l", "20", "--rounds", "1"],
+        &["queuedirs", "-q", "1", "-s", "1", "-m", "20", "--rounds", "1"],
+        &["queuerun", "-m", "20", "--rounds", "1"],
+        &["delete-cost", "-m", "20", "-s", "3", "--rounds", "1"],
+        &["delete-cost", "-m", "20", "-s", "3", "--rounds", "1", "--json"],
+    ] {
+        let into = |stdout: Stdio| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+            let output = command.args(arguments).arg(path).stdout(stdout).output().unwrap();
+            assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "{arguments:?}: {output:?}");
+            (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        };
+        // Nobody reads from this pipe.
+        let (_, closed) = std::io::pipe().unwrap();
+        assert_eq!(into(closed.into()), (Some(0), String::new()), "{arguments:?}");
+        let (code, error) = into(std::fs::File::create("/dev/full").unwrap().into());
+        assert_eq!(code, Some(2), "{arguments:?}: {error}");
+        assert_eq!(error, "postlab: failed printing to stdout: No space left on device (os error 28)\n");
+    }
+}
+
+#[test]
 fn memory_is_not_durable_and_the_exit_code_says_so() {
     if !std::path::Path::new("/dev/shm").is_dir() {
         eprintln!("SKIPPED: there is no /dev/shm here");

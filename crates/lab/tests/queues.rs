@@ -51,6 +51,10 @@ fn a_result_is_kept_drawn_and_compared() {
     assert!(text.contains("1 directories, 1 senders, flat, 1 processes"), "{text}");
     let same = ok(&["compare", file, file]);
     assert!(same.contains("not compared: 1 and 1 rounds: three of each are needed"), "{same}");
+    let output = run(&["compare", "--gate", file, file]);
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("--gate: it cannot be told of 1 case whether it became slower"), "{told}");
     let output = run(&["queuedirs", "-m", "1999", "--slope", path]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("3 points of 500 messages, 4 are needed: use -m 2000 or more"), "{error}");

@@ -121,6 +121,30 @@ fn a_missed_requirement_is_exit_code_1_and_is_told() {
 }
 
 #[test]
+fn a_requirement_on_sessions_that_are_not_measured_is_refused_before_the_measurement() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().to_str().unwrap();
+    let output = run(&[
+        "relay",
+        "127.0.0.1:1",
+        "--sessions",
+        "2,5",
+        "--results",
+        results,
+        "--require",
+        "p99@5<60s",
+        "--require",
+        "p99@77<50ms",
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(
+        stderr(&output),
+        "postlab: --require `p99@77<50ms`: there is no measurement with 77 sessions, only with 2, 5: \
+         write one of these behind @, or add 77 to --sessions\n"
+    );
+}
+
+#[test]
 fn a_message_that_does_not_arrive_comes_with_the_lines_to_write() {
     // It takes all mail, and passes nothing on.
     let server = Sink::start(&["-h", "mx.example ESMTP Postfix"]);

@@ -244,6 +244,24 @@ fn a_gate_fails_where_repeats_are_too_few_to_compare() {
     assert_eq!(run(&["compare", "--max-slower", "x", &old, &new]).status.code(), Some(64));
 }
 
+#[test]
+fn a_gate_fails_where_there_are_only_ceilings() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = write(
+        directory.path(),
+        "title = \"ceiling\"\nexperiment = \"ceiling\"\nrepeats = 1\n[load]\nmessages = 10\nsessions = [1]\n",
+    );
+    let results = directory.path().join("results");
+    assert!(run(&["run", "--results", results.to_str().unwrap(), &scenario]).status.success());
+    let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+    let result = result.to_str().unwrap();
+    assert!(run(&["compare", result, result]).status.success());
+    let output = run(&["compare", "--gate", result, result]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("--gate: no case was compared: the results have only ceilings"), "{text}");
+}
+
 /// A source's report, as a ceiling run keeps it.
 fn source() -> serde_json::Value {
     let directory = tempfile::tempdir().unwrap();

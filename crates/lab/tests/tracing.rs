@@ -3,7 +3,14 @@
 mod common;
 
 use common::run;
-use std::process::Command;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::{
+    io::{BufRead as _, BufReader},
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 #[test]
 fn a_histogram_has_each_call_of_each_kind() {
@@ -68,4 +75,42 @@ fn a_flame_graph_has_the_functions_of_a_command() {
     let lines = std::fs::read_to_string(folded).unwrap();
     assert!(lines.lines().any(|line| line.starts_with("sh;")), "{lines}");
     assert!(std::fs::read_to_string(svg).unwrap().contains("<title>sh: "));
+}
+
+#[test]
+fn a_signal_ends_the_command_and_what_was_sampled_is_drawn() {
+    // Ctrl-C reaches all processes, `kill` only one.
+    for (signal, is_for_all) in [(Signal::TERM, false), (Signal::INT, false), (Signal::INT, true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let (svg, temporary) = (directory.path().join("f.svg"), directory.path().join("tmp"));
+        std::fs::create_dir(&temporary).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+        command.arg("flame").arg("-o").arg(&svg).env("TMPDIR", &temporary).process_group(0);
+        command.args(["--", "sh", "-c", "echo $$; while :; do :; done"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        reader.read_line(&mut line).unwrap();
+        let pid = Pid::from_child(&child);
+        if !line.is_empty() {
+            // For some hundred samples.
+            std::thread::sleep(Duration::from_millis(500));
+            let send = if is_for_all { kill_process_group } else { kill_process };
+            send(pid, signal).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        if line.is_empty() {
+            eprintln!("SKIPPED: {error}");
+            return;
+        }
+        assert_eq!(output.status.code(), Some(130), "{error}");
+        assert!(error.contains("stopped by a signal, with what was measured until then"), "{error}");
+        let text = std::fs::read_to_string(&svg).unwrap_or_default();
+        assert!(text.contains("<title>sh: "), "{signal:?} {is_for_all}: {text}{error}");
+        let summary: String = reader.lines().map_while(Result::ok).collect();
+        assert!(summary.contains(" samples; functions with the most of their own:"), "{summary}");
+        assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+        assert!(!Path::new("/proc").join(line.trim()).exists(), "the command runs on");
+    }
 }

@@ -108,7 +108,13 @@ impl Servers {
     /// # Errors
     /// One of them is no endpoint.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let one = |text: &str| Endpoint::parse(text.strip_prefix('+').unwrap_or(text), Some(25));
+        let one = |text: &str| match Endpoint::parse(text.strip_prefix('+').unwrap_or(text), Some(25)) {
+            // As smtp-source: any address is nothing to connect to.
+            Ok(Endpoint::Inet { host: None, port }) => {
+                Err(format!("`{text}`: the host is missing; write host:port, such as localhost:{port}"))
+            }
+            endpoint => endpoint,
+        };
         // A path may have commas.
         let texts: Vec<&str> = if text.starts_with("unix:") { vec![text] } else { text.split(',').collect() };
         if texts.iter().any(|text| matches!(*text, "" | "+")) {
@@ -251,6 +257,10 @@ mod tests {
         assert_eq!(Servers::parse("unix:/a,b").unwrap().endpoints(), [Endpoint::Unix("/a,b".into())]);
         for bad in ["", "+", "a,", ",a", "a,+"] {
             assert!(Servers::parse(bad).unwrap_err().contains("a host is missing"), "{bad}");
+        }
+        for bad in [":25", "inet::25", "localhost,+:25"] {
+            let error = Servers::parse(bad).unwrap_err();
+            assert!(error.contains("the host is missing; write host:port, such as localhost:25"), "{error}");
         }
     }
 

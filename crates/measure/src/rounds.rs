@@ -5,6 +5,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread::{self, Thread},
     time::{Duration, Instant},
@@ -65,7 +66,11 @@ impl Progress {
 
     /// Prints while the bar is hidden.
     pub fn beside(&self, print: impl FnOnce()) {
-        self.bar.suspend(print);
+        // A panic inside `suspend` would poison the lock of the bar, and the bar would panic again when it is dropped.
+        let printed = self.bar.suspend(|| catch_unwind(AssertUnwindSafe(print)));
+        if let Err(payload) = printed {
+            resume_unwind(payload);
+        }
     }
 }
 
@@ -173,8 +178,18 @@ mod tests {
     fn who_looks_ends_with_the_work_also_where_that_panics() {
         let mut looks = 0;
         assert_eq!(beside(Duration::from_secs(3600), || looks += 1, || 7), 7);
-        let work = || beside(Duration::from_secs(3600), || {}, || std::panic::resume_unwind(Box::new("x")));
-        assert!(std::panic::catch_unwind(work).is_err());
+        let work = || beside(Duration::from_secs(3600), || {}, || resume_unwind(Box::new("x")));
+        assert!(catch_unwind(work).is_err());
+    }
+
+    #[test]
+    fn a_bar_can_be_used_and_dropped_after_a_print_that_panics() {
+        let progress = Progress::new("x", 2);
+        let print = || progress.beside(|| resume_unwind(Box::new("x")));
+        let payload = catch_unwind(AssertUnwindSafe(print)).unwrap_err();
+        assert_eq!(payload.downcast_ref(), Some(&"x"));
+        progress.step();
+        drop(progress);
     }
 
     #[test]

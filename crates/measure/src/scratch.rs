@@ -96,7 +96,8 @@ impl Drop for Scratch {
             return;
         }
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("postlab: remove {}: {error}", self.path.display());
+            // No `eprintln!`: a panic in a destructor can abort the process.
+            let _ = writeln!(io::stderr(), "postlab: remove {}: {error}", self.path.display());
         }
     }
 }

@@ -4,18 +4,27 @@
 mod fold;
 mod svg;
 
+use crate::signals;
 use clap::{Args, ValueEnum};
 use fold::Folded;
 use std::{
+    fs::File,
+    io,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 /// Draw where a command or a process uses its CPU time, as a flame graph
 ///
 /// Needs perf(1) (Debian: linux-perf), and root or kernel.perf_event_paranoid of 1 or less. Time in which a process
-/// waits for the disk or the network is not seen: `syscalls --histogram` shows that.
+/// waits for the disk or the network is not seen: `syscalls --histogram` shows that. Ctrl-C ends the command, and the samples
+/// until then are drawn.
 #[derive(Debug, Args)]
 pub(crate) struct FlameArgs {
     /// Processes to watch, with all their threads
@@ -55,10 +64,15 @@ pub(crate) fn run(args: &FlameArgs) -> Result<bool, String> {
     if let Some(gone) = args.pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
         return Err(format!("watch process {gone}: there is none"));
     }
+    let stop = Arc::new(AtomicBool::new(false));
+    signals::on_end({
+        let stop = stop.clone();
+        move || stop.store(true, Relaxed)
+    })?;
     let directory = tempfile::Builder::new().prefix("postlab-flame-").tempdir();
     let directory = directory.map_err(|e| format!("make a directory for samples: {e}"))?;
     let data = directory.path().join("perf.data");
-    let good = record(args, &data)?;
+    let good = record(args, &data, &stop)?;
     let folded = Folded::read(&script(&data)?);
     if folded.count() == 0 {
         return Err("draw: there is no sample; the processes used no CPU time, or ended too soon".into());
@@ -80,8 +94,8 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("write {}: {e}", path.display()))
 }
 
-/// True if the command was successful.
-fn record(args: &FlameArgs, data: &Path) -> Result<bool, String> {
+/// Samples until the command has ended, or a signal ends it; true if the command was successful.
+fn record(args: &FlameArgs, data: &Path, stop: &AtomicBool) -> Result<bool, String> {
     let mut perf = Command::new("perf");
     let stacks = if args.stacks == Stacks::Fp { "fp" } else { "dwarf" };
     perf.args(["record", "-q", "-F", &args.frequency.to_string(), "--call-graph", stacks, "-o"]).arg(data);
@@ -95,12 +109,20 @@ fn record(args: &FlameArgs, data: &Path) -> Result<bool, String> {
     } else {
         perf.args(&args.command);
     }
-    // The command may write to standard output; perf's reasons are on standard error.
-    let output = output(perf.stdin(Stdio::null()).stdout(Stdio::inherit()))?;
+    // The command may write to standard output; perf's reasons are on standard error. A process that the command leaves
+    // behind would keep a pipe open, but not a file.
+    let said = data.with_file_name("stderr");
+    let file = File::create(&said).map_err(|e| format!("write {}: {e}", said.display()))?;
+    let child = perf.stdin(Stdio::null()).stderr(file).spawn();
+    // At a signal perf ends the command, and writes what it has.
+    let status = child.and_then(|mut child| signals::wait(&mut child, stop)).map_err(|e| missing(&e))?;
     if data.metadata().map_or(0, |meta| meta.len()) == 0 {
-        return Err(refused(&String::from_utf8_lossy(&output.stderr)));
+        if stop.load(Relaxed) {
+            return Err("sample with perf: there was no sample yet".into());
+        }
+        return Err(refused(&String::from_utf8_lossy(&std::fs::read(&said).unwrap_or_default())));
     }
-    Ok(output.status.success())
+    Ok(status.success())
 }
 
 /// Explains why perf wrote nothing.
@@ -118,20 +140,20 @@ fn refused(said: &str) -> String {
     )
 }
 
-fn output(command: &mut Command) -> Result<Output, String> {
-    command.stderr(Stdio::piped()).output().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            "run perf: it is not installed; it is in Debian's linux-perf".to_owned()
-        }
-        _ => format!("run perf: {e}"),
-    })
+/// Explains why perf could not be run.
+fn missing(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "run perf: it is not installed; it is in Debian's linux-perf".to_owned(),
+        _ => format!("run perf: {error}"),
+    }
 }
 
 /// Returns the samples as text.
 fn script(data: &Path) -> Result<String, String> {
     let mut perf = Command::new("perf");
-    perf.args(["script", "-F", "comm,ip,sym", "-i"]).arg(data).stdin(Stdio::null()).stdout(Stdio::piped());
-    let output = output(&mut perf)?;
+    perf.args(["script", "-F", "comm,ip,sym", "-i"]).arg(data).stdin(Stdio::null());
+    // A signal for the terminal's group must not end it: what was sampled is drawn.
+    let output = perf.process_group(0).output().map_err(|e| missing(&e))?;
     if !output.status.success() {
         return Err(format!("read the samples: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }

@@ -2,12 +2,15 @@
 
 use crate::{
     rounds::Figure,
-    run::machine::Machine,
+    run::{
+        compare::{CompareArgs, Gate},
+        machine::Machine,
+    },
     stat::{
         Confidence, Sample, Verdict,
         spread::{Spread, shown},
     },
-    table::{Cell, Column, Format, Table},
+    table::{Cell, Column, Table},
 };
 use serde::{Deserialize, Serialize};
 use std::{fs, path::Path};
@@ -43,15 +46,20 @@ const COMMAND: &str = "queuedirs";
 /// Repeats that lie further apart than this share of their median are compared with nothing.
 const SPREAD_SHARE: f64 = 0.5;
 
+/// The change of a rate in percent of the reference, and the margin of its interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Change {
+    percent: f64,
+    margin: f64,
+}
+
 /// The result of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Outcome {
-    /// In percent of the reference.
-    Differs {
-        percent: f64,
-        margin: f64,
-    },
-    Same,
+    /// A difference that is proven.
+    Differs(Change),
+    /// None is.
+    Same(Change),
     /// The reason why nothing can be said.
     Undecided(String),
 }
@@ -114,13 +122,21 @@ impl Baseline {
     }
 }
 
-/// Compares two files and prints; false if a case became slower.
-pub(crate) fn compare(a: &Path, b: &Path, confidence: Confidence, format: Format) -> Result<bool, String> {
-    let comparison = Baseline::read(b)?.against(&Baseline::read(a)?, confidence)?;
-    let mut table = Table::new(format, &COLUMNS, None);
+/// Compares two files and prints; false if a case became slower, or with --gate if that cannot be told.
+pub(crate) fn compare(args: &CompareArgs) -> Result<bool, String> {
+    let (old, new) = (Baseline::read(&args.a)?, Baseline::read(&args.b)?);
+    let comparison = new.against(&old, args.confidence)?;
+    let mut table = Table::new(args.format, &COLUMNS, None);
     comparison.add_to(&mut table);
+    let mut gate = Gate::default();
+    comparison.cases.iter().for_each(|case| gate.add(case.outcome.passes(args.max_slower)));
+    for case in old.cases.iter().filter(|a| !new.cases.iter().any(|b| b.name == a.name)) {
+        table.note(format!("not compared: B has no case `{}`", case.name));
+        gate.add(None);
+    }
+    let passes = gate.finish(args.gate, &mut table);
     table.finish();
-    Ok(comparison.is_good())
+    Ok(passes)
 }
 
 /// The cases of two results side by side.
@@ -151,10 +167,7 @@ const COLUMNS: [Column; 6] = [
 impl Comparison {
     /// Returns whether no case became slower.
     pub(super) fn is_good(&self) -> bool {
-        !self
-            .cases
-            .iter()
-            .any(|case| matches!(case.outcome, Outcome::Differs { percent, .. } if percent < 0.0))
+        self.cases.iter().all(|case| case.outcome.passes(None) != Some(false))
     }
 
     /// Adds a part with a row for each case.
@@ -163,7 +176,7 @@ impl Comparison {
         table.part("comparison", &COLUMNS);
         for case in &self.cases {
             let (percent, margin) = match case.outcome {
-                Outcome::Differs { percent, margin } => (Cell::Number(percent, 1), Cell::Number(margin, 1)),
+                Outcome::Differs(change) => (Cell::Number(change.percent, 1), Cell::Number(change.margin, 1)),
                 _ => (Cell::Empty, Cell::Empty),
             };
             let verdict = case.outcome.text().into();
@@ -214,22 +227,32 @@ fn judge(a: &Case, b: &Case, confidence: Confidence) -> Outcome {
         return Outcome::Undecided(format!("{n} and {m} rounds: three of each are needed"));
     };
     let verdict = Verdict::new(&new, &old, confidence);
-    if verdict.is_proven() {
-        let share = 100.0 / verdict.base;
-        Outcome::Differs { percent: verdict.difference * share, margin: verdict.margin * share }
-    } else {
-        Outcome::Same
-    }
+    let share = 100.0 / verdict.base;
+    let change = Change { percent: verdict.difference * share, margin: verdict.margin * share };
+    if verdict.is_proven() { Outcome::Differs(change) } else { Outcome::Same(change) }
 }
 
 impl Outcome {
+    /// Tells whether the case became at most `limit` percent slower; nothing where that cannot be told.
+    fn passes(&self, limit: Option<f64>) -> Option<bool> {
+        match (self, limit) {
+            (Self::Undecided(_), _) => None,
+            (Self::Differs(change), None) => Some(change.percent > 0.0),
+            (Self::Same(_), None) => Some(true),
+            (Self::Differs(change) | Self::Same(change), Some(limit)) => {
+                let (low, high) = (change.percent - change.margin, change.percent + change.margin);
+                if low >= -limit { Some(true) } else { (high < -limit).then_some(false) }
+            }
+        }
+    }
+
     fn text(&self) -> String {
         match self {
-            Self::Differs { percent, margin } => {
+            Self::Differs(Change { percent, margin }) => {
                 let word = if *percent > 0.0 { "FASTER" } else { "SLOWER" };
                 format!("{word} by {:.1} % ± {margin:.1} %", percent.abs())
             }
-            Self::Same => "no difference proven".to_owned(),
+            Self::Same(_) => "no difference proven".to_owned(),
             Self::Undecided(why) => format!("not compared: {why}"),
         }
     }
@@ -266,6 +289,17 @@ mod tests {
             "{text}"
         );
         assert!(compared(&[1.0], &[9.0]).0.contains("three of each are needed"));
+    }
+
+    #[test]
+    fn a_limit_is_compared_with_the_interval() {
+        let outcome = Outcome::Differs(Change { percent: -4.0, margin: 0.5 });
+        let passes = [None, Some(5.0), Some(4.0), Some(1.0)].map(|limit| outcome.passes(limit));
+        assert_eq!(passes, [Some(false), Some(true), None, Some(false)]);
+        let same = Outcome::Same(Change { percent: -1.0, margin: 8.0 });
+        let passes = [None, Some(5.0), Some(10.0)].map(|limit| same.passes(limit));
+        assert_eq!(passes, [Some(true), None, Some(true)]);
+        assert_eq!(Outcome::Undecided("x".into()).passes(None), None);
     }
 
     #[test]

@@ -9,15 +9,15 @@ use crate::stat::{Confidence, Sample, Verdict};
 /// S0's.
 const SURE: &str = "99.5";
 
-/// S0's comparisons: more senders to one, more directories to one and to the step before, directories to log.
+/// S0's comparisons: more senders to one, more directories to one and to the step before, directories to log. Empty where
+/// there are no two cells to compare.
 pub(super) fn text(cells: &[Cell], runs: &[Run]) -> Result<String, String> {
     let confidence = Confidence::parse(SURE)?;
     let sample = |cell: &Cell| {
         let points = runs.iter().filter(|run| run.cell == *cell).flat_map(|run| run.points_us.clone());
         Sample::new(&cell.text(), points.collect()).ok()
     };
-    let mut out =
-        format!("\nA sender's time for a message, by points of {POINT}; Student's t at {SURE} %:\n");
+    let mut out = String::new();
     for (i, cell) in cells.iter().enumerate() {
         let Some(mine) = sample(cell) else { continue };
         for reference in references(cells, i) {
@@ -33,7 +33,17 @@ pub(super) fn text(cells: &[Cell], runs: &[Run]) -> Result<String, String> {
             out += &format!("{:<36} to {:<36} {said} (N={n}, {of})\n", mine.name, theirs.name);
         }
     }
-    Ok(out)
+    let has_pairs = (0..cells.len()).any(|i| references(cells, i).next().is_some());
+    Ok(match (has_pairs, out.is_empty()) {
+        (_, false) => {
+            format!("\nA sender's time for a message, by points of {POINT}; Student's t at {SURE} %:\n{out}")
+        }
+        (true, true) => format!(
+            "\nA sender's time for a message is not compared: each case needs three points of {POINT} messages, all rounds \
+             together; use more of -m or --rounds\n"
+        ),
+        (false, true) => out,
+    })
 }
 
 /// Returns the cells that a cell is compared with.
@@ -73,6 +83,29 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::{super::daemon::Spool, *};
+
+    #[test]
+    fn without_points_there_is_a_reason_and_no_heading() {
+        let cells = [1, 10]
+            .map(|senders| Cell { spool: Spool { backend: Backend::QueueDirs, directories: 1 }, senders });
+        let runs = |points: &[f64]| {
+            let run = |cell: &Cell| {
+                let mut run = serde_json::json!({ "round": 1, "messages": 300, "rate": 1.0, "latency_us": 1.0,
+                    "p99_us": 1.0, "commits_per_message": 1.0, "flushes_per_message": null, "cpu_us_per_message": 1.0,
+                    "points_us": points });
+                let cell = serde_json::to_value(cell).unwrap();
+                run.as_object_mut().unwrap().extend(cell.as_object().unwrap().clone());
+                serde_json::from_value(run).unwrap()
+            };
+            cells.iter().map(run).collect::<Vec<Run>>()
+        };
+        let told = text(&cells, &runs(&[])).unwrap();
+        assert!(told.contains("is not compared: each case needs three points of 500 messages"), "{told}");
+        assert!(!told.contains("Student's t"), "{told}");
+        let told = text(&cells, &runs(&[1.0, 2.0, 3.0])).unwrap();
+        assert!(told.contains("Student's t at 99.5 %:\n1 directories, 10 senders "), "{told}");
+        assert_eq!(text(&cells[..1], &runs(&[])[..1]).unwrap(), "");
+    }
 
     #[test]
     fn comparisons_are_those_of_the_seed() {

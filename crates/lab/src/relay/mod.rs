@@ -170,6 +170,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<bool, String> {
         return Ok(true);
     }
     let scenario = args.scenario(&targets).unwrap_or_else(|error| wrong_usage(&error));
+    args.require.iter().try_for_each(|requirement| requirement.is_of(&args.sessions))?;
     let abouts: Vec<About> = targets.iter().map(Target::about).collect::<Result<_, _>>()?;
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::on_end({

@@ -81,6 +81,25 @@ impl Requirement {
         Ok(Self { text: text.to_owned(), figure: found, sessions, comparison, limit })
     }
 
+    /// Checks that it is about a number of sessions that is measured: it would never be checked.
+    ///
+    /// # Errors
+    /// It is about another one.
+    pub(super) fn is_of(&self, measured: &[u32]) -> Result<(), String> {
+        match self.sessions {
+            Some(sessions) if !measured.contains(&sessions) => {
+                let measured: Vec<String> = measured.iter().map(u32::to_string).collect();
+                Err(format!(
+                    "--require `{}`: there is no measurement with {}, only with {}: write one of these behind @, or add {sessions} to --sessions",
+                    self.text,
+                    sessions_text(sessions),
+                    measured.join(", ")
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks it on a case; none if it is not about it.
     pub(super) fn check(&self, case: &Case<'_>) -> Option<Checked> {
         if case.kind != Kind::Relay || self.sessions.is_some_and(|sessions| sessions != case.sessions) {
@@ -222,6 +241,17 @@ mod tests {
             let error = Requirement::parse(bad).unwrap_err();
             assert!(error.starts_with(&format!("`{bad}`: ")) && error.contains("'p99<50ms'"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_requirement_is_about_a_number_of_sessions_that_is_measured() {
+        let is_of = |text: &str| Requirement::parse(text).unwrap().is_of(&[2, 50]);
+        assert!(is_of("p99<5ms").is_ok() && is_of("p99@50<5ms").is_ok());
+        let error = is_of("p99@77<5ms").unwrap_err();
+        assert!(
+            error.contains("`p99@77<5ms`: there is no measurement with 77 sessions, only with 2, 50: "),
+            "{error}"
+        );
     }
 
     #[test]

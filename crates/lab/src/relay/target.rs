@@ -3,6 +3,7 @@
 use crate::address::Endpoint;
 use std::{
     fs::{File, OpenOptions},
+    io::Write as _,
     net::TcpListener,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
@@ -166,7 +167,8 @@ impl Drop for Started {
         if let Some((script, _)) = &self.peer
             && let Err(error) = printed(script, &["reset"])
         {
-            eprintln!("postlab: {error}");
+            // No `eprintln!`: a panic in a destructor can abort the process.
+            let _ = writeln!(std::io::stderr(), "postlab: {error}");
         }
     }
 }

@@ -72,8 +72,10 @@ fn shares(rates: &BTreeMap<Key, Vec<f64>>) -> String {
         let ceiling = rates.get(&(step.clone(), *sessions, false, "ceiling".to_owned(), "accepted"))?;
         let share = median(values)? / median(ceiling)? * 100.0;
         (*is_relay && *what == "drained").then(|| {
+            let remark =
+                if share > 100.0 { " More than all: the ceiling does not bound this server." } else { "" };
             format!(
-                "<li>{} with {sessions} sessions drains {} % of its ceiling.",
+                "<li>{} with {sessions} sessions drains {} % of its ceiling.{remark}",
                 escape(server),
                 shown(share)
             )
@@ -95,6 +97,9 @@ mod tests {
         add(&mut rates, "relay", output);
         add(&mut rates, "relay", "no JSON");
         assert_eq!(rates.len(), 3);
-        assert!(shares(&rates).contains("postfix with 10 sessions drains 25.0 % of its ceiling."));
+        assert!(shares(&rates).contains("postfix with 10 sessions drains 25.0 % of its ceiling.</ul>"));
+        add(&mut rates, "relay", &output.replace("250", "1710"));
+        add(&mut rates, "relay", &output.replace("250", "1710"));
+        assert!(shares(&rates).contains("171 % of its ceiling. More than all: the ceiling does not bound"));
     }
 }

@@ -21,25 +21,25 @@ use std::{collections::BTreeMap, path::PathBuf};
 /// Results are directories of `run`, or files of `queuedirs -o`.
 ///
 /// The exit code is 1 if a case became slower: by any proven difference, or with --max-slower if all of the interval lies beyond
-/// the limit. With --gate it is 1 too if it cannot be told of a case, that is if it was not compared, or if its interval reaches
-/// over the limit.
+/// the limit. With --gate it is 1 too if it cannot be told of a case, that is if it was not compared, if the second result lacks
+/// it, or if its interval reaches over the limit; and if no case was compared at all. Ceilings are shown, and no cases of a gate.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The reference
-    a: PathBuf,
+    pub(crate) a: PathBuf,
     /// The results to compare with it
-    b: PathBuf,
+    pub(crate) b: PathBuf,
     /// Confidence that a difference needs, in percent: 80, 90, 95, 98, 99 or 99.5
     #[arg(short = 'c', value_name = "PERCENT", default_value = "95", value_parser = Confidence::parse)]
-    confidence: Confidence,
+    pub(crate) confidence: Confidence,
     /// Fail if it cannot be told whether a case became slower, too
     #[arg(long)]
-    gate: bool,
+    pub(crate) gate: bool,
     /// Allow a case to become so much slower
     #[arg(long, value_name = "PERCENT", value_parser = percent_of)]
-    max_slower: Option<f64>,
+    pub(crate) max_slower: Option<f64>,
     #[command(flatten)]
-    format: Format,
+    pub(crate) format: Format,
 }
 
 /// Reads `5` or `5%`.
@@ -79,7 +79,7 @@ enum Outcome {
 /// Compares and prints; false if a case became slower.
 pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
     if args.a.is_file() && args.b.is_file() {
-        return crate::qdir::baseline::compare(&args.a, &args.b, args.confidence, args.format);
+        return crate::qdir::baseline::compare(args);
     }
     let [a, b] = [&args.a, &args.b]
         .map(|directory| read(directory).map(|(scenario, machine, runs)| Side { scenario, machine, runs }));
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
     if shared.is_empty() {
         return Err("the two have no case in common".into());
     }
-    let (mut good, mut open) = (true, 0);
+    let mut gate = Gate::default();
     for (name, theirs) in shared {
         let (old, new) = (rates(&a, name), rates(&b, theirs));
         let outcome = judge(args.confidence, &old, &new, &[problem(&a, name, "A"), problem(&b, theirs, "B")]);
@@ -113,16 +113,52 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
             table.remark(format!("{:>8} {caveat}", ""));
         }
         // A ceiling that moves is the laboratory's.
-        let passes = if name.2 == Kind::Ceiling { Some(true) } else { outcome.passes(args.max_slower) };
-        good &= passes != Some(false);
-        open += usize::from(passes.is_none());
+        if name.2 == Kind::Relay {
+            gate.add(outcome.passes(args.max_slower));
+        }
     }
-    if args.gate && open > 0 {
-        let cases = if open == 1 { "case" } else { "cases" };
-        table.note(format!("--gate: it cannot be told of {open} {cases} whether it became slower"));
+    for case in missing(&a, &b) {
+        table.note(format!("not compared: B has no case `{case}`"));
+        gate.add(None);
     }
+    let passes = gate.finish(args.gate, &mut table);
     table.finish();
-    Ok(good && (open == 0 || !args.gate))
+    Ok(passes)
+}
+
+/// The verdicts on the cases, taken together.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// Cases that became slower, or not: those that can be told.
+    told: usize,
+    slower: usize,
+    /// Cases of which nothing can be told.
+    open: usize,
+}
+
+impl Gate {
+    /// Adds a case: true if it passes, nothing if that cannot be told.
+    pub(crate) fn add(&mut self, passes: Option<bool>) {
+        match passes {
+            Some(passes) => {
+                self.told += 1;
+                self.slower += usize::from(!passes);
+            }
+            None => self.open += 1,
+        }
+    }
+
+    /// Returns whether the comparison passes, and with --gate notes why it does not.
+    pub(crate) fn finish(&self, is_gate: bool, table: &mut Table<'_>) -> bool {
+        if is_gate && self.open > 0 {
+            let cases = if self.open == 1 { "case" } else { "cases" };
+            table
+                .note(format!("--gate: it cannot be told of {} {cases} whether it became slower", self.open));
+        } else if is_gate && self.told == 0 {
+            table.note("--gate: no case was compared: the results have only ceilings");
+        }
+        self.slower == 0 && (!is_gate || self.open == 0 && self.told > 0)
+    }
 }
 
 const COLUMNS: [Column; 8] = [
@@ -144,6 +180,14 @@ fn shared(a: &Side, b: &Side) -> Vec<(Name, Name)> {
     };
     let theirs: BTreeMap<_, Name> = named(b).into_iter().collect();
     named(a).into_iter().filter_map(|(key, name)| Some((name, *theirs.get(&key)?))).collect()
+}
+
+/// Returns the names of the relay cases that only A has.
+fn missing(a: &Side, b: &Side) -> Vec<String> {
+    let shared: Vec<Name> = shared(a, b).into_iter().map(|(name, _)| name).collect();
+    let names = cases(&a.scenario, &a.runs).into_keys();
+    let missing = names.filter(|name| name.2 == Kind::Relay && !shared.contains(name));
+    missing.map(|name| format!("{} sessions, {}", name.0, label(&a.scenario, name))).collect()
 }
 
 /// Returns the differences between the loads and the sinks of two scenarios.
@@ -281,6 +325,24 @@ mod tests {
         assert!(percent_of("x").is_err() && percent_of("-1").is_err());
     }
 
+    #[test]
+    fn a_gate_passes_only_where_cases_were_compared_and_all_can_be_told() {
+        let finish = |cases: &[Option<bool>], is_gate| {
+            let (mut gate, mut table) = (Gate::default(), Table::new(Format::default(), &COLUMNS, None));
+            cases.iter().for_each(|passes| gate.add(*passes));
+            gate.finish(is_gate, &mut table)
+        };
+        for (cases, passes, gate_passes) in [
+            (&[Some(true)][..], true, true),
+            (&[Some(true), None], true, false),
+            (&[Some(true), Some(false)], false, false),
+            (&[None], true, false),
+            (&[], true, false),
+        ] {
+            assert_eq!((finish(cases, false), finish(cases, true)), (passes, gate_passes), "{cases:?}");
+        }
+    }
+
     /// A relay with these variants, and a run of each.
     fn side(variants: &[(&str, &str)]) -> Side {
         let tables: String = variants
@@ -319,6 +381,8 @@ mod tests {
         let mut other = a.scenario.clone();
         other.variant[1].options = "-d".into();
         assert_eq!(load_differences(&a.scenario, &other), ["the load of null"]);
+        assert_eq!(missing(&b, &a), ["1 sessions, relay, new"]);
+        assert!(missing(&a, &b).is_empty());
         assert!(load_differences(&a.scenario, &b.scenario).is_empty());
     }
 

@@ -6,7 +6,7 @@ use super::{
     scenario::{Experiment, Scenario},
 };
 use crate::{
-    rounds::Figure,
+    rounds::{Figure, too_short},
     sink::StoreCounts,
     stat::spread::Spread,
     table::{Cell, Column, Table},
@@ -144,18 +144,28 @@ fn shares(scenario: &Scenario, runs: &[Run]) -> String {
     let median = |runs: &Vec<&Run>| column(runs, |r| Some(r.drained_rate)).map(|s| s.median);
     let mut out = String::new();
     for (name, relay) in cases.iter().filter(|(name, _)| name.2 == Kind::Relay) {
-        let ceiling = cases.get(&(name.0, name.1, Kind::Ceiling)).and_then(median);
-        if let (Some(relay), Some(ceiling)) = (median(relay), ceiling) {
-            let label = label(scenario, *name);
-            let _ = writeln!(
-                out,
-                "{} sessions, {label}: {:.1} % of its ceiling",
-                name.0,
-                relay / ceiling * 100.0
-            );
+        let Some(ceiling) = cases.get(&(name.0, name.1, Kind::Ceiling)) else { continue };
+        if let Some(share) = median(relay).zip(median(ceiling)).map(|(relay, ceiling)| relay / ceiling) {
+            let (label, remark) = (label(scenario, *name), above_ceiling(share, relay, ceiling));
+            let _ =
+                writeln!(out, "{} sessions, {label}: {:.1} % of its ceiling{remark}", name.0, share * 100.0);
         }
     }
     out
+}
+
+/// Returns the remark on a share above 100 %; empty for others.
+fn above_ceiling(share: f64, relay: &[&Run], ceiling: &[&Run]) -> &'static str {
+    let is_short = |runs: &[&Run]| runs.iter().any(|run| too_short(run.source.seconds).is_some());
+    if share <= 1.0 {
+        ""
+    } else if is_short(ceiling) {
+        ": CANNOT TELL: the ceiling is too short to trust; use more --messages"
+    } else if is_short(relay) {
+        ": CANNOT TELL: the relay is too short to trust; use more --messages"
+    } else {
+        ": NO CEILING: the relay has more connections to the sink than the source, or keeps them open; use more sessions, or -d"
+    }
 }
 
 /// Columns as wide as their widest.
@@ -172,4 +182,26 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
         row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use detect::tests::run;
+
+    #[test]
+    fn a_share_above_all_of_the_ceiling_has_a_remark() {
+        let text = "title = \"x\"\nexperiment = \"relay\"\n[load]\nmessages = 10\nsessions = [1]\n\
+                    [mta]\nname = \"m\"\nendpoint = \"127.0.0.1:25\"\n";
+        let scenario = Scenario::parse(text).unwrap();
+        // A run has 1000 messages.
+        let told = |relay: f64, ceiling: f64| {
+            shares(&scenario, &[run("relay", 1, relay, 1.0, 1.0), run("ceiling", 1, ceiling, 1.0, 1.0)])
+        };
+        assert_eq!(told(100.0, 400.0), "1 sessions, relay: 25.0 % of its ceiling\n");
+        let remark = |relay, ceiling| told(relay, ceiling).split("ceiling: ").nth(1).unwrap().to_owned();
+        assert!(remark(5000.0, 4000.0).starts_with("CANNOT TELL: the ceiling is too short to trust"));
+        assert!(remark(4000.0, 1000.0).starts_with("CANNOT TELL: the relay is too short to trust"));
+        assert!(remark(1000.0, 500.0).starts_with("NO CEILING: the relay has more connections"));
+    }
 }
