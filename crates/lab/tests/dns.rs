@@ -50,7 +50,7 @@ fn questions_are_answered_and_counted_while_the_command_runs() {
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[1], ["MX", "1", "1", "0.500"], "{text}");
     assert_eq!(rows[2], ["A", "2", "1", "1.000"], "{text}");
-    assert_eq!(rows[3], ["all", "3", "1.500"], "{text}");
+    assert_eq!(rows[3], ["all", "3", "-", "1.500"], "{text}");
     assert!(child.wait().unwrap().success());
 }
 
