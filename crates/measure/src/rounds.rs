@@ -115,7 +115,7 @@ pub fn too_short(seconds: f64) -> Option<&'static str> {
 }
 
 /// Below this many seconds a round without a connection or a program to start is mostly chance.
-const SHORTEST_SECONDS: f64 = 0.05;
+const SHORTEST_SECONDS: f64 = 0.02;
 
 /// Returns a remark on rounds of which the shortest is too short.
 pub fn too_short_round(seconds: &Figure) -> Option<String> {
