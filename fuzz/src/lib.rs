@@ -5,6 +5,7 @@
 mod client;
 mod directories;
 mod engine;
+mod sasl;
 mod settings;
 mod seven_bit;
 mod store;
@@ -12,6 +13,7 @@ mod store;
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent};
 pub use engine::engine_events;
+pub use sasl::{sasl_client, sasl_server};
 pub use settings::configuration;
 pub use seven_bit::seven_bit_content;
 pub use store::{spool_digest, spool_format, spool_recovery};

@@ -24,6 +24,8 @@ targets!(
     client_conversation,
     configuration,
     engine_events,
+    sasl_client,
+    sasl_server,
     seven_bit_content,
     spool_digest,
     spool_envelope,

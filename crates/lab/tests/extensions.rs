@@ -121,9 +121,15 @@ fn authentication_is_checked_where_a_sink_has_credentials() {
     let codes: Vec<&str> = said.lines().filter(|l| !l.starts_with("250")).map(|l| &l[..3]).collect();
     assert_eq!(
         codes,
-        ["220", "334", "334", "235", "334", "535", "535", "334", "501", "504", "221"],
+        ["220", "334", "334", "235", "334", "535", "501", "334", "501", "504", "221"],
         "{said}"
     );
+    for mechanism in ["SCRAM-SHA-256", "scram-sha-1", "LOGIN"] {
+        let with = |auth| source(&["--auth", auth, "--auth-mechanism", mechanism], &sink.address);
+        assert_eq!(with("user:a:word")["messages_sent"], 1, "{mechanism}");
+        assert_eq!(with("user:a:world")["failures"]["AUTH 535"], 1, "{mechanism}");
+        assert_eq!(with("nobody:a:word")["failures"]["AUTH 535"], 1, "{mechanism}");
+    }
     // A sink without credentials takes any, and one without AUTH none.
     assert_eq!(source(&["--auth", "x:y"], &Sink::start(&[]).address)["messages_sent"], 1);
     let report = source(&["--auth", "x:y"], &Sink::start(&["-a"]).address);

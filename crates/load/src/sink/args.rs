@@ -2,7 +2,7 @@
 
 use super::{
     dump, listen,
-    rules::{Credentials, Delay, Offer, Rules, command_delay, refusal},
+    rules::{Credentials, Delay, KnownUser, Offer, Rules, command_delay, refusal},
     state::Bounds,
     store::{Layout, Store, StoreKind},
     tls,
@@ -252,7 +252,7 @@ impl SinkArgs {
                 || self.dump_template.is_some()
                 || self.append_template.is_some(),
             verbose: self.verbose > 0,
-            credentials: self.auth.clone(),
+            known_user: self.auth.clone().map(KnownUser::new),
         }
     }
 

@@ -58,7 +58,7 @@ pub(crate) struct Dialog {
     /// 354 is about to be sent: what the rules want next.
     data_begins: bool,
     /// An AUTH exchange under way.
-    auth: Option<auth::Exchange>,
+    auth: Option<::auth::ServerExchange>,
     is_authenticated: bool,
     is_secure: bool,
     /// 220 to STARTTLS is about to be sent.

@@ -2,7 +2,8 @@
 
 use super::verb::{COUNT, Verb, VerbSet};
 use crate::arguments::seconds_of;
-use std::time::Duration;
+use auth::{Answer, Mechanism, Question, ScramHash, ScramKeys};
+use std::{num::NonZeroU32, time::Duration};
 
 /// The behaviour of one sink in every session.
 #[derive(Debug, Clone)]
@@ -40,7 +41,41 @@ pub(crate) struct Rules {
     /// Commands and replies are shown.
     pub(crate) verbose: bool,
     /// The only name and password that AUTH accepts, and mail needs.
-    pub(crate) credentials: Option<Credentials>,
+    pub(crate) known_user: Option<KnownUser>,
+}
+
+/// A user with his password and the keys that are made of it.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownUser {
+    credentials: Credentials,
+    keys: Vec<ScramKeys>,
+}
+
+/// Iterations for keys of SCRAM, as most servers have (RFC 7677 §4).
+const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
+
+impl KnownUser {
+    /// Makes the keys; of a password with forbidden characters there are none, and SCRAM fails.
+    pub(crate) fn new(credentials: Credentials) -> Self {
+        let salt = fastrand::u128(..).to_ne_bytes();
+        let keys = [ScramHash::Sha256, ScramHash::Sha1].into_iter();
+        let keys = keys.filter_map(|hash| ScramKeys::derive(hash, &credentials.password, &salt, ITERATIONS));
+        Self { keys: keys.collect(), credentials }
+    }
+
+    /// Answers a question of an exchange.
+    pub(crate) fn answer(&self, question: &Question) -> Answer {
+        let Credentials { user, password } = &self.credentials;
+        match question {
+            Question::Password { user: given, password: word } if **given == **user && word.is(password.as_bytes()) => {
+                Answer::Right(given.clone())
+            }
+            Question::Keys { user: given, hash } if **given == **user => {
+                Answer::Keys(self.keys.iter().find(|keys| keys.hash == *hash).cloned().map(Box::new))
+            }
+            _ => Answer::Wrong,
+        }
+    }
 }
 
 /// A name and a password.
@@ -162,7 +197,7 @@ impl Default for Rules {
             defer_percent: 0,
             verifies: false,
             verbose: false,
-            credentials: None,
+            known_user: None,
         }
     }
 }
@@ -183,13 +218,21 @@ impl Rules {
         }
     }
 
+    /// Returns the mechanisms of AUTH. Any password cannot be proved by keys of one.
+    pub(crate) fn mechanisms(&self) -> &'static [Mechanism] {
+        use Mechanism::{Login, Plain, ScramSha1, ScramSha256};
+        if self.known_user.is_some() { &[Plain, Login, ScramSha256, ScramSha1] } else { &[Plain, Login] }
+    }
+
     /// Returns the reply to EHLO or LHLO, with CRLF. With TLS STARTTLS is not announced (RFC 3207 §4.2).
     pub(crate) fn hello(&self, is_secure: bool) -> String {
         let o = self.offer;
+        let mechanisms: Vec<&str> = self.mechanisms().iter().map(|one| one.as_str()).collect();
+        let mechanisms = format!("AUTH {}", mechanisms.join(" "));
         let keywords = [
             (o.pipelining && self.soft.union(self.hard).is_empty(), "PIPELINING"),
             (o.eight_bit, "8BITMIME"),
-            (o.auth, "AUTH PLAIN LOGIN"),
+            (o.auth, mechanisms.as_str()),
             (o.xclient, "XCLIENT NAME HELO"),
             (o.xforward, "XFORWARD NAME ADDR PROTO HELO"),
             (o.enhanced, "ENHANCEDSTATUSCODES"),

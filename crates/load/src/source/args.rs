@@ -44,6 +44,9 @@ pub struct SourceArgs {
     /// Authenticate with PLAIN, or with LOGIN if that is not offered
     #[arg(long, value_name = "USER:PASSWORD", value_parser = Credentials::parse, conflicts_with = "old")]
     auth: Option<Credentials>,
+    /// The mechanism of AUTH: PLAIN, LOGIN, SCRAM-SHA-256, SCRAM-SHA-1, XOAUTH2, OAUTHBEARER or EXTERNAL
+    #[arg(long, value_name = "NAME", requires = "auth")]
+    auth_mechanism: Option<auth::Mechanism>,
     /// Send content with BDAT (RFC 3030), in one chunk; the server has to offer CHUNKING
     #[arg(long, conflicts_with = "old")]
     bdat: bool,
@@ -301,6 +304,7 @@ impl SourceArgs {
             is_tls_implicit: self.tls == Some(TlsMode::Implicit),
             is_chunking: self.bdat,
             auth: self.auth.clone(),
+            auth_mechanism: self.auth_mechanism,
             xclient: self.xclient.clone(),
             tls: self.tls.map(|_| super::tls::client(self.servers.endpoints())).transpose()?,
             timeout: self.timeout.unwrap_or(RESPONSE_TIMEOUT),

@@ -7,6 +7,7 @@ use super::{
     transcript::{TranscriptSinks, show},
 };
 use crate::sink::Credentials;
+use auth::Mechanism;
 use bytes::Bytes;
 use memchr::{memchr, memmem};
 use smtp::client::{
@@ -104,8 +105,13 @@ impl ClientSession {
     ///
     /// # Errors
     /// The server offers no mechanism that the source has.
-    pub(crate) fn authenticate(&mut self, credentials: &Credentials, now: Instant) -> Result<(), String> {
-        let exchange = Exchange::auth(credentials, &self.offers.auth, now)?;
+    pub(crate) fn authenticate(
+        &mut self,
+        credentials: &Credentials,
+        mechanism: Option<Mechanism>,
+        now: Instant,
+    ) -> Result<(), String> {
+        let exchange = Exchange::auth(credentials, mechanism, &self.offers.auth, now)?;
         self.exchange(exchange);
         Ok(())
     }
@@ -143,7 +149,7 @@ impl ClientSession {
         let phase = exchange.phase;
         counts.took(phase, now.saturating_duration_since(exchange.said));
         let code = code_of(reply).ok_or(ProtocolViolation::BadCode)?;
-        match exchange.reply(code, now) {
+        match exchange.reply(code, reply.get(4..).unwrap_or_default(), now) {
             Progress::Say(line) => self.say(line.into()),
             Progress::Done => {
                 self.exchange = None;

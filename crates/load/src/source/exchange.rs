@@ -1,17 +1,20 @@
 //! Commands of the source that stand between EHLO and mail, and that the product's client session does not have: AUTH
-//! (RFC 4954) with PLAIN or LOGIN, and XCLIENT of Postfix.
+//! (RFC 4954), and XCLIENT of Postfix.
 
 use super::counts::Phase;
 use crate::sink::Credentials;
+use auth::{ChannelBindings, ClientCredentials, ClientExchange, Mechanism, Secret};
 use data_encoding::BASE64;
-use std::{collections::VecDeque, time::Instant};
+use std::time::Instant;
 
-/// A command whose replies are awaited, with the lines that follow its challenges.
+/// A command whose replies are awaited.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) phase: Phase,
-    /// The lines still to be sent, with CRLF.
-    lines: VecDeque<String>,
+    /// The first line, with CRLF, until it is sent.
+    line: String,
+    /// Of AUTH: the answers to challenges.
+    auth: Option<ClientExchange>,
     /// The time of the last line.
     pub(super) said: Instant,
 }
@@ -28,42 +31,66 @@ pub(super) enum Progress {
 }
 
 impl Exchange {
-    /// Authenticates with a mechanism of those that the server offers: PLAIN, or else LOGIN.
+    /// Authenticates with the mechanism that is asked for, or with the first of PLAIN and LOGIN that the server offers.
     ///
     /// # Errors
-    /// The server offers neither.
-    pub(super) fn auth(credentials: &Credentials, offered: &[String], now: Instant) -> Result<Self, String> {
+    /// The server does not offer it, or the credentials do not fit it.
+    pub(super) fn auth(
+        credentials: &Credentials,
+        wanted: Option<Mechanism>,
+        offered: &[String],
+        now: Instant,
+    ) -> Result<Self, String> {
         let Credentials { user, password } = credentials;
-        let lines = if offers(offered, "PLAIN") {
-            vec![format!("AUTH PLAIN {}\r\n", BASE64.encode(format!("\0{user}\0{password}").as_bytes()))]
-        } else if offers(offered, "LOGIN") {
-            let line = |text: &str| format!("{}\r\n", BASE64.encode(text.as_bytes()));
-            vec!["AUTH LOGIN\r\n".to_owned(), line(user), line(password)]
-        } else if offered.is_empty() {
+        if offered.is_empty() {
             return Err("AUTH is not offered, which --auth needs".to_owned());
-        } else {
-            return Err("AUTH is offered with neither PLAIN nor LOGIN, which --auth needs".to_owned());
+        }
+        let is_offered = |one: &Mechanism| offers(offered, one.as_str());
+        let mechanism = match wanted {
+            Some(wanted) => Some(wanted).filter(is_offered).ok_or_else(|| {
+                format!("AUTH is offered without {wanted}, which --auth-mechanism asks for")
+            })?,
+            None => [Mechanism::Plain, Mechanism::Login].into_iter().find(is_offered).ok_or_else(|| {
+                "AUTH is offered with neither PLAIN nor LOGIN: choose another with --auth-mechanism".to_owned()
+            })?,
         };
-        Ok(Self { phase: Phase::Auth, lines: lines.into(), said: now })
+        let credentials =
+            ClientCredentials { user: user.as_str().into(), secret: Secret::new(password.as_str()) };
+        let nonce = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+        let begun = ClientExchange::begin(mechanism, &credentials, &ChannelBindings::default(), &nonce);
+        let (exchange, initial) = begun.map_err(|e| e.to_string())?;
+        let line = match initial {
+            Some(initial) if initial.is_empty() => format!("AUTH {mechanism} =\r\n"),
+            Some(initial) => format!("AUTH {mechanism} {}\r\n", BASE64.encode(&initial)),
+            None => format!("AUTH {mechanism}\r\n"),
+        };
+        Ok(Self { phase: Phase::Auth, line, auth: Some(exchange), said: now })
     }
 
     /// Tells the server of another client. The attributes are those of the command, such as `ADDR=192.0.2.1`.
     pub(super) fn xclient(attributes: &[String], now: Instant) -> Self {
         let line = format!("XCLIENT {}\r\n", attributes.join(" "));
-        Self { phase: Phase::Xclient, lines: VecDeque::from([line]), said: now }
+        Self { phase: Phase::Xclient, line, auth: None, said: now }
     }
 
     /// Returns the first line.
     pub(super) fn begin(&mut self) -> String {
-        self.lines.pop_front().unwrap_or_default()
+        std::mem::take(&mut self.line)
     }
 
-    /// Takes the code of a reply.
-    pub(super) fn reply(&mut self, code: u16, now: Instant) -> Progress {
+    /// Takes a reply: its code and its text.
+    pub(super) fn reply(&mut self, code: u16, text: &[u8], now: Instant) -> Progress {
         self.said = now;
-        match (code, self.phase) {
-            (334, Phase::Auth) => self.lines.pop_front().map_or(Progress::Failed, Progress::Say),
-            (235, Phase::Auth) | (220, Phase::Xclient) => Progress::Done,
+        match (code, self.phase, &mut self.auth) {
+            (334, Phase::Auth, Some(exchange)) => {
+                let challenge = BASE64.decode(text.trim_ascii()).ok();
+                match challenge.and_then(|challenge| exchange.respond(&challenge).ok()) {
+                    Some(response) => Progress::Say(format!("{}\r\n", BASE64.encode(&response))),
+                    None => Progress::Failed,
+                }
+            }
+            (235, Phase::Auth, Some(exchange)) if exchange.may_succeed() => Progress::Done,
+            (220, Phase::Xclient, _) => Progress::Done,
             _ => Progress::Failed,
         }
     }
@@ -116,16 +143,23 @@ mod tests {
         let offered =
             |words: &str| parameters(format!("250-x\r\n250 AUTH {words}\r\n").as_bytes(), "AUTH").unwrap();
         let now = Instant::now();
-        let mut plain = Exchange::auth(&credentials(), &offered("LOGIN PLAIN"), now).unwrap();
+        let auth = |words: &str| Exchange::auth(&credentials(), None, &offered(words), now);
+        let mut plain = auth("LOGIN PLAIN").unwrap();
         assert_eq!(plain.begin(), "AUTH PLAIN AHUAcDpx\r\n");
-        assert_eq!(plain.reply(235, now), Progress::Done);
-        let mut login = Exchange::auth(&credentials(), &offered("CRAM-MD5 login"), now).unwrap();
+        assert_eq!(plain.reply(235, b"ok", now), Progress::Done);
+        let mut login = auth("CRAM-MD5 login").unwrap();
         assert_eq!(login.begin(), "AUTH LOGIN\r\n");
-        assert_eq!(login.reply(334, now), Progress::Say("dQ==\r\n".into()));
-        assert_eq!(login.reply(334, now), Progress::Say("cDpx\r\n".into()));
-        assert_eq!(login.reply(334, now), Progress::Failed);
-        assert!(Exchange::auth(&credentials(), &offered("CRAM-MD5"), now).unwrap_err().contains("neither"));
-        assert!(Exchange::auth(&credentials(), &[], now).unwrap_err().contains("not offered"));
+        assert_eq!(login.reply(334, b"VXNlcm5hbWU6\r\n", now), Progress::Say("dQ==\r\n".into()));
+        assert_eq!(login.reply(334, b"", now), Progress::Say("cDpx\r\n".into()));
+        assert_eq!(login.reply(334, b"", now), Progress::Failed);
+        assert!(auth("CRAM-MD5").unwrap_err().contains("neither"));
+        assert!(Exchange::auth(&credentials(), None, &[], now).unwrap_err().contains("not offered"));
+        let scram = Some(Mechanism::ScramSha256);
+        assert!(Exchange::auth(&credentials(), scram, &offered("PLAIN"), now).unwrap_err().contains("without"));
+        let mut scram = Exchange::auth(&credentials(), scram, &offered("SCRAM-SHA-256"), now).unwrap();
+        assert!(scram.begin().starts_with("AUTH SCRAM-SHA-256 "));
+        // A server that has not proved itself is not believed.
+        assert_eq!(scram.reply(235, b"ok", now), Progress::Failed);
     }
 
     #[test]

@@ -349,7 +349,7 @@ impl Session {
             client_session.xclient(&setup.xclient, now)
         } else if let Some(credentials) = setup.auth.as_ref().filter(|_| std::mem::take(&mut self.wants_auth))
         {
-            client_session.authenticate(credentials, now)
+            client_session.authenticate(credentials, setup.auth_mechanism, now)
         } else if setup.is_chunking && !client_session.offers().chunking {
             Err("CHUNKING is not offered, which --bdat needs".to_owned())
         } else {

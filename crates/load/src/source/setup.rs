@@ -46,6 +46,8 @@ pub struct Setup {
     pub(crate) is_chunking: bool,
     /// The name and password of AUTH.
     pub(crate) auth: Option<Credentials>,
+    /// The mechanism of AUTH; none: PLAIN or LOGIN.
+    pub(crate) auth_mechanism: Option<auth::Mechanism>,
     /// The attributes of XCLIENT.
     pub(crate) xclient: Vec<String>,
     /// TLS before the first message.

@@ -1,0 +1,21 @@
+//! SASL (RFC 4422) for SMTP AUTH (RFC 4954), without I/O: the exchanges of a server and of a client.
+//!
+//! A server's [`ServerExchange`] takes the client's responses and returns challenges and questions. Whoever drives it asks a
+//! file, a map or another server for the answer, and may take its time. Nonces and channel bindings are arguments.
+
+mod channel;
+mod client;
+mod mechanism;
+mod oauth;
+mod plain;
+mod prep;
+mod scram;
+mod secret;
+mod server;
+
+pub use channel::{ChannelBindings, ChannelKind};
+pub use client::{ClientCredentials, ClientExchange, ClientFailure};
+pub use mechanism::Mechanism;
+pub use scram::{ScramHash, ScramKeys};
+pub use secret::Secret;
+pub use server::{Answer, Failure, Question, ServerExchange, ServerFacts, Step};
