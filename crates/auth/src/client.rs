@@ -32,7 +32,7 @@ enum State {
     ScramFirst(Box<First>),
     ScramLast(Last),
     /// Nothing more is to be said; the server may succeed.
-    Said,
+    Sent,
     /// A reason for the failure was answered; the server has to fail.
     Refused,
 }
@@ -66,12 +66,10 @@ impl ClientExchange {
         nonce: &str,
     ) -> Result<(Self, Option<Vec<u8>>), ClientFailure> {
         let ClientCredentials { user, secret } = credentials;
-        let said = |message: Vec<u8>| (State::Said, Some(message));
+        let said = |message: Vec<u8>| (State::Sent, Some(message));
         let (state, initial) = match mechanism {
             Mechanism::Plain => said(plain::write(user, secret)),
-            Mechanism::Login => {
-                (State::Lines(vec![secret.bytes().to_vec(), user.as_bytes().to_vec()]), None)
-            }
+            Mechanism::Login => (State::Lines(vec![secret.bytes().to_vec(), user.as_bytes().to_vec()]), None),
             Mechanism::External => said(Vec::new()),
             Mechanism::OauthBearer => said(oauth::write_bearer(user, secret)),
             Mechanism::Xoauth2 => said(oauth::write_xoauth2(user, secret)),
@@ -102,7 +100,7 @@ impl ClientExchange {
         match std::mem::replace(&mut self.state, State::Refused) {
             State::Lines(mut lines) => {
                 let line = lines.pop().ok_or(ClientFailure::Challenge)?;
-                self.state = if lines.is_empty() { State::Said } else { State::Lines(lines) };
+                self.state = if lines.is_empty() { State::Sent } else { State::Lines(lines) };
                 Ok(line)
             }
             State::ScramFirst(first) => {
@@ -111,18 +109,18 @@ impl ClientExchange {
                 Ok(message)
             }
             State::ScramLast(last) if last.is_proved_by(challenge) => {
-                self.state = State::Said;
+                self.state = State::Sent;
                 Ok(Vec::new())
             }
             State::ScramLast(_) => Err(ClientFailure::Server),
             // A token was refused, and the server says why (RFC 7628 §3.2.3).
-            State::Said if !challenge.is_empty() => Ok(oauth::DUMMY.to_vec()),
-            State::Said | State::Refused => Err(ClientFailure::Challenge),
+            State::Sent if !challenge.is_empty() => Ok(oauth::DUMMY.to_vec()),
+            State::Sent | State::Refused => Err(ClientFailure::Challenge),
         }
     }
 
     /// Returns whether the client takes a success of the server for one.
     pub fn may_succeed(&self) -> bool {
-        matches!(self.state, State::Said)
+        matches!(self.state, State::Sent)
     }
 }

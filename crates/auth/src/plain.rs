@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn the_examples_of_rfc_4616_are_read() {
-        let read = |message: &'static [u8]| read(message).map(|p| (p.authzid, p.user, p.password.bytes().to_vec()));
+        let read =
+            |message: &'static [u8]| read(message).map(|p| (p.authzid, p.user, p.password.bytes().to_vec()));
         assert_eq!(read(b"\0tim\0tanstaaftanstaaf"), Some(("", "tim", b"tanstaaftanstaaf".to_vec())));
         assert_eq!(read(b"Ursel\0Kurt\0xipj3plmq"), Some(("Ursel", "Kurt", b"xipj3plmq".to_vec())));
         for bad in [&b""[..], b"\0tim", b"\0\0p", b"\0u\0", b"\0u\0p\0", b"\0u\0\xff"] {

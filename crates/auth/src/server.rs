@@ -58,14 +58,14 @@ pub enum Question {
         /// As the client gave it.
         password: Secret,
     },
-    /// Which keys has this user?
+    /// The keys of this user.
     Keys {
         /// As the client named him, prepared (RFC 4013).
         user: Box<str>,
         /// The hash function that the mechanism needs.
         hash: ScramHash,
     },
-    /// Whose token is this?
+    /// The user of this token.
     Token {
         /// The user whom the client named.
         user: Option<Box<str>>,
@@ -105,11 +105,16 @@ enum State {
     /// LOGIN: the password of this user is awaited.
     Password(Box<str>),
     /// The store is asked. If the client wants to act as somebody else, even the right answer will not do.
-    Asked { names_another: bool },
+    Asked {
+        names_another: bool,
+    },
     /// The store is asked for the keys of a user.
     AskedKeys(Box<First>),
     /// The proof is awaited.
-    Proof { proof: Box<Proof>, is_decoy: bool },
+    Proof {
+        proof: Box<Proof>,
+        is_decoy: bool,
+    },
     /// The client has to confirm that it has seen the server's proof.
     Confirm(Box<str>),
     /// The client has to confirm that it has seen why its token was refused.
@@ -121,7 +126,7 @@ enum State {
 const LOGIN: [&[u8]; 2] = [b"Username:", b"Password:"];
 /// The reason that a client with a bad token gets (RFC 7628 §3.2.2).
 const BAD_TOKEN: &[u8] = br#"{"status":"invalid_token"}"#;
-/// The same in the form of XOAUTH2.
+/// The reason in the form of XOAUTH2.
 const BAD_XOAUTH2: &[u8] = br#"{"status":"401","schemes":"bearer"}"#;
 /// Iterations of users who do not exist.
 const DECOY_ITERATIONS: NonZeroU32 = NonZeroU32::new(FEWEST_ITERATIONS).unwrap();

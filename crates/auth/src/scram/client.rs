@@ -1,8 +1,6 @@
 //! The client's side of SCRAM.
 
-use super::{
-    FEWEST_ITERATIONS, MOST_ITERATIONS, ScramHash, attribute, gs2::escaped, is_nonce, xor,
-};
+use super::{FEWEST_ITERATIONS, MOST_ITERATIONS, ScramHash, attribute, gs2::escaped, is_nonce, xor};
 use crate::{channel::ChannelKind, prep::prepared, secret::Secret};
 use data_encoding::BASE64;
 use std::{num::NonZeroU32, str};

@@ -1,6 +1,10 @@
 //! The server's side of SCRAM.
 
-use super::{ScramHash, ScramKeys, attribute, gs2::{Gs2, unescaped}, is_nonce, xor};
+use super::{
+    ScramHash, ScramKeys, attribute,
+    gs2::{Gs2, unescaped},
+    is_nonce, xor,
+};
 use crate::{channel::ChannelBindings, prep::prepared, secret::Secret};
 use data_encoding::BASE64;
 use std::str;
@@ -12,7 +16,7 @@ pub(crate) struct First {
     pub(crate) user: Box<str>,
     /// `client-first-message-bare`.
     bare: Box<str>,
-    /// What `c=` of the last message has to be, decoded.
+    /// The bytes that `c=` of the last message has to encode.
     binding: Vec<u8>,
     client_nonce: Box<str>,
     /// The client wants to act as somebody else, which is refused as a wrong password is: behind the proof.
@@ -22,7 +26,7 @@ pub(crate) struct First {
 /// The reason why a first message is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bad {
-    /// It is no message of SCRAM.
+    /// No message of SCRAM.
     Syntax,
     /// The channel bindings do not fit (RFC 5802 §6).
     Channel,
@@ -122,7 +126,7 @@ impl Proof {
 /// The reason why a last message is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// It is no message of SCRAM.
+    /// No message of SCRAM.
     Syntax,
     /// The binding is that of another connection.
     Channel,

@@ -3,8 +3,7 @@
 use super::*;
 use crate::{
     Answer, ChannelBindings, ClientCredentials, ClientExchange, ClientFailure, Failure, Mechanism, Question,
-    ServerExchange, Step,
-    server::ServerFacts,
+    ServerExchange, Step, server::ServerFacts,
 };
 use proptest::prelude::*;
 
@@ -17,13 +16,7 @@ fn iterations(count: u32) -> NonZeroU32 {
 
 fn facts(bindings: ChannelBindings, nonce: &str) -> ServerFacts {
     let offers_plus = !bindings.is_empty();
-    ServerFacts {
-        bindings,
-        offers_plus,
-        certificate: None,
-        nonce: nonce.into(),
-        decoy: Secret::new("decoy"),
-    }
+    ServerFacts { bindings, offers_plus, certificate: None, nonce: nonce.into(), decoy: Secret::new("decoy") }
 }
 
 /// An exchange of an RFC: client's first, server's first, client's last, server's last.
@@ -86,7 +79,7 @@ fn the_exchange_of_rfc_7677_is_repeated_to_the_octet() {
 fn meet(
     mechanism: Mechanism,
     (client_has, server_has): (ChannelBindings, ChannelBindings),
-    keys: Option<ScramKeys>,
+    keys: Option<&ScramKeys>,
     password: &str,
 ) -> Result<Step, ClientFailure> {
     let credentials = ClientCredentials { user: "us=er,1".into(), secret: Secret::new(password) };
@@ -94,7 +87,7 @@ fn meet(
     let (mut server, mut step) = ServerExchange::begin(mechanism, facts(server_has, "def"), first.as_deref());
     for _ in 0..6 {
         step = match step {
-            Step::Ask(_) => server.answer(Answer::Keys(keys.clone().map(Box::new))),
+            Step::Ask(_) => server.answer(Answer::Keys(keys.cloned().map(Box::new))),
             Step::Challenge(challenge) => server.respond(&client.respond(&challenge)?),
             end => return Ok(end),
         };
@@ -103,31 +96,28 @@ fn meet(
 }
 
 fn keys_of(mechanism: Mechanism, password: &str) -> ScramKeys {
-    ScramKeys::derive(mechanism.scram_hash().unwrap(), password, b"0123456789abcdef", iterations(4096)).unwrap()
+    ScramKeys::derive(mechanism.scram_hash().unwrap(), password, b"0123456789abcdef", iterations(4096))
+        .unwrap()
 }
 
 fn bound(bytes: &[u8]) -> ChannelBindings {
     ChannelBindings { exporter: Some(bytes.into()), end_point: None }
 }
 
-const SCRAM: [Mechanism; 4] = [
-    Mechanism::ScramSha256Plus,
-    Mechanism::ScramSha256,
-    Mechanism::ScramSha1Plus,
-    Mechanism::ScramSha1,
-];
+const SCRAM: [Mechanism; 4] =
+    [Mechanism::ScramSha256Plus, Mechanism::ScramSha256, Mechanism::ScramSha1Plus, Mechanism::ScramSha1];
 
 #[test]
 fn the_right_password_passes_and_a_wrong_one_and_nobody_fail_alike() {
     for mechanism in SCRAM {
         let channel = || (bound(b"x"), bound(b"x"));
         let keys = keys_of(mechanism, PASSWORD);
-        let end = |keys: Option<ScramKeys>, password| meet(mechanism, channel(), keys, password).unwrap();
-        assert_eq!(end(Some(keys.clone()), PASSWORD), Step::Authenticated("us=er,1".into()));
-        assert_eq!(end(Some(keys), "pencil2"), Step::Failed(Failure::Wrong));
+        let end = |keys: Option<&ScramKeys>, password| meet(mechanism, channel(), keys, password).unwrap();
+        assert_eq!(end(Some(&keys), PASSWORD), Step::Authenticated("us=er,1".into()));
+        assert_eq!(end(Some(&keys), "pencil2"), Step::Failed(Failure::Wrong));
         assert_eq!(end(None, PASSWORD), Step::Failed(Failure::Wrong));
         let other = if mechanism.scram_hash() == Some(ScramHash::Sha1) { SCRAM[0] } else { SCRAM[2] };
-        assert_eq!(end(Some(keys_of(other, PASSWORD)), PASSWORD), Step::Failed(Failure::Wrong));
+        assert_eq!(end(Some(&keys_of(other, PASSWORD)), PASSWORD), Step::Failed(Failure::Wrong));
     }
 }
 
@@ -135,7 +125,7 @@ fn the_right_password_passes_and_a_wrong_one_and_nobody_fail_alike() {
 fn the_connection_of_somebody_between_is_refused() {
     let mechanism = Mechanism::ScramSha256Plus;
     let keys = Some(keys_of(mechanism, PASSWORD));
-    let end = |client, server| meet(mechanism, (client, server), keys.clone(), PASSWORD);
+    let end = |client, server| meet(mechanism, (client, server), keys.as_ref(), PASSWORD);
     assert_eq!(end(bound(b"x"), bound(b"y")), Ok(Step::Failed(Failure::Wrong)));
     assert_eq!(end(bound(b"x"), ChannelBindings::default()), Ok(Step::Failed(Failure::Wrong)));
     assert_eq!(end(ChannelBindings::default(), bound(b"x")), Err(ClientFailure::NoChannel));
@@ -153,7 +143,9 @@ fn a_client_that_was_told_of_no_binding_is_refused_by_a_server_that_has_one() {
     assert_eq!(say(b"y,,n=user,r=abc", true), Step::Failed(Failure::Wrong));
     assert_eq!(say(b"y,,n=user,r=abc", false), Step::Ask(Question::Keys { user: USER.into(), hash }));
     assert_eq!(say(b"p=tls-exporter,,n=user,r=abc", true), Step::Failed(Failure::Wrong));
-    for bad in [&b"n,,m=x,n=user,r=abc"[..], b"n,,n=user,r=", b"n,,n=us=er,r=abc", b"n,,n=,r=a", b"n,,r=a", b"\xff"] {
+    for bad in
+        [&b"n,,m=x,n=user,r=abc"[..], b"n,,n=user,r=", b"n,,n=us=er,r=abc", b"n,,n=,r=a", b"n,,r=a", b"\xff"]
+    {
         assert_eq!(say(bad, true), Step::Failed(Failure::Malformed), "{bad:?}");
     }
 }
@@ -168,7 +160,8 @@ fn nobody_acts_as_somebody_else() {
     // The proof of the right password, over the messages as they were.
     let (first, _) = client::First::begin(ScramHash::Sha256, (USER, PASSWORD), None, false, "abc").unwrap();
     let (_, last) = first.prove(&server_first).unwrap();
-    let last = str::from_utf8(&last).unwrap().replace("c=biws", &format!("c={}", BASE64.encode(b"n,a=root,")));
+    let last =
+        str::from_utf8(&last).unwrap().replace("c=biws", &format!("c={}", BASE64.encode(b"n,a=root,")));
     assert_eq!(server.respond(last.as_bytes()), Step::Failed(Failure::Wrong));
 }
 
@@ -187,7 +180,9 @@ fn a_client_refuses_a_server_that_cheats() {
         assert!(begin().prove(bad.as_bytes()).is_none(), "{bad}");
     }
     let (last, _) = begin().prove(b"r=abcdef,s=AAAA,i=4096").unwrap();
-    assert!(!last.is_proved_by(b"v=AAAA") && !last.is_proved_by(b"e=invalid-proof") && !last.is_proved_by(b""));
+    assert!(
+        !last.is_proved_by(b"v=AAAA") && !last.is_proved_by(b"e=invalid-proof") && !last.is_proved_by(b"")
+    );
 }
 
 #[test]

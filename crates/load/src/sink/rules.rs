@@ -67,7 +67,9 @@ impl KnownUser {
     pub(crate) fn answer(&self, question: &Question) -> Answer {
         let Credentials { user, password } = &self.credentials;
         match question {
-            Question::Password { user: given, password: word } if **given == **user && word.is(password.as_bytes()) => {
+            Question::Password { user: given, password: word }
+                if **given == **user && word.is(password.as_bytes()) =>
+            {
                 Answer::Right(given.clone())
             }
             Question::Keys { user: given, hash } if **given == **user => {

@@ -51,7 +51,8 @@ impl Exchange {
                 format!("AUTH is offered without {wanted}, which --auth-mechanism asks for")
             })?,
             None => [Mechanism::Plain, Mechanism::Login].into_iter().find(is_offered).ok_or_else(|| {
-                "AUTH is offered with neither PLAIN nor LOGIN: choose another with --auth-mechanism".to_owned()
+                "AUTH is offered with neither PLAIN nor LOGIN: choose another with --auth-mechanism"
+                    .to_owned()
             })?,
         };
         let credentials =
@@ -155,7 +156,9 @@ mod tests {
         assert!(auth("CRAM-MD5").unwrap_err().contains("neither"));
         assert!(Exchange::auth(&credentials(), None, &[], now).unwrap_err().contains("not offered"));
         let scram = Some(Mechanism::ScramSha256);
-        assert!(Exchange::auth(&credentials(), scram, &offered("PLAIN"), now).unwrap_err().contains("without"));
+        assert!(
+            Exchange::auth(&credentials(), scram, &offered("PLAIN"), now).unwrap_err().contains("without")
+        );
         let mut scram = Exchange::auth(&credentials(), scram, &offered("SCRAM-SHA-256"), now).unwrap();
         assert!(scram.begin().starts_with("AUTH SCRAM-SHA-256 "));
         // A server that has not proved itself is not believed.
