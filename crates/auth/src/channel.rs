@@ -46,9 +46,4 @@ impl ChannelBindings {
         let kinds = [ChannelKind::TlsExporter, ChannelKind::TlsServerEndPoint];
         kinds.into_iter().find_map(|kind| Some((kind, self.of(kind)?)))
     }
-
-    /// Returns whether the connection has none.
-    pub fn is_empty(&self) -> bool {
-        self.best().is_none()
-    }
 }

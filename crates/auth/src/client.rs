@@ -84,8 +84,8 @@ impl ClientExchange {
                 }
                 let password = str::from_utf8(secret.bytes()).map_err(|_| ClientFailure::Characters)?;
                 // `y` would say that the server offered no -PLUS, which only the caller knows.
-                let (first, message) = First::begin(hash, (user, password), channel, false, nonce)
-                    .ok_or(ClientFailure::Characters)?;
+                let (first, message) =
+                    First::begin(hash, (user, password), channel, nonce).ok_or(ClientFailure::Characters)?;
                 (State::ScramFirst(Box::new(first)), Some(message))
             }
         };

@@ -63,11 +63,6 @@ impl Mechanism {
     pub fn is_plus(self) -> bool {
         matches!(self, Self::ScramSha256Plus | Self::ScramSha1Plus)
     }
-
-    /// Returns whether somebody who reads the connection learns a secret that he can use again.
-    pub fn shows_secret(self) -> bool {
-        matches!(self, Self::Plain | Self::Login | Self::OauthBearer | Self::Xoauth2)
-    }
 }
 
 impl fmt::Display for Mechanism {

@@ -144,11 +144,6 @@ impl ServerExchange {
         (exchange, step)
     }
 
-    /// Returns the mechanism.
-    pub fn mechanism(&self) -> Mechanism {
-        self.mechanism
-    }
-
     /// Takes the client's response to the last challenge.
     pub fn respond(&mut self, response: &[u8]) -> Step {
         match std::mem::replace(&mut self.state, State::Over) {
@@ -163,7 +158,7 @@ impl ServerExchange {
                     Step::Challenge(message)
                 }
                 Ok(_) => Step::Failed(Failure::Wrong),
-                Err(wrong) => Step::Failed(wrong.into()),
+                Err(failure) => Step::Failed(failure),
             },
             State::Confirm(user) if response.is_empty() => Step::Authenticated(user),
             State::Refused(failure) => Step::Failed(failure),
@@ -231,7 +226,7 @@ impl ServerExchange {
                 self.state = State::AskedKeys(Box::new(first));
                 Step::Ask(Question::Keys { user, hash })
             }
-            Err(bad) => Step::Failed(bad.into()),
+            Err(failure) => Step::Failed(failure),
         }
     }
 
@@ -251,23 +246,5 @@ impl ServerExchange {
     fn refuse(&mut self, reason: &[u8]) -> Step {
         self.state = State::Refused(Failure::Wrong);
         Step::Challenge(reason.to_vec())
-    }
-}
-
-impl From<crate::scram::server::Bad> for Failure {
-    fn from(bad: crate::scram::server::Bad) -> Self {
-        match bad {
-            crate::scram::server::Bad::Syntax => Self::Malformed,
-            crate::scram::server::Bad::Channel => Self::Wrong,
-        }
-    }
-}
-
-impl From<crate::scram::server::Wrong> for Failure {
-    fn from(wrong: crate::scram::server::Wrong) -> Self {
-        match wrong {
-            crate::scram::server::Wrong::Syntax => Self::Malformed,
-            crate::scram::server::Wrong::Channel | crate::scram::server::Wrong::Proof => Self::Wrong,
-        }
     }
 }

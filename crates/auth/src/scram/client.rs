@@ -24,18 +24,14 @@ pub(crate) struct Last {
 
 impl First {
     /// Returns the exchange and its first message; none if name or password have forbidden characters (RFC 4013).
-    ///
-    /// `has_channel`: the connection has bindings, though the mechanism does not use them.
     pub(crate) fn begin(
         hash: ScramHash,
         (user, password): (&str, &str),
         channel: Option<(ChannelKind, &[u8])>,
-        has_channel: bool,
         nonce: &str,
     ) -> Option<(Self, Vec<u8>)> {
         let header = match channel {
             Some((kind, _)) => format!("p={},,", kind.as_str()),
-            None if has_channel => "y,,".to_owned(),
             None => "n,,".to_owned(),
         };
         let bare = format!("n={},r={nonce}", escaped(&prepared(user)?));

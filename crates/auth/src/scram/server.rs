@@ -5,7 +5,7 @@ use super::{
     gs2::{Gs2, unescaped},
     is_nonce, xor,
 };
-use crate::{channel::ChannelBindings, prep::prepared, secret::Secret};
+use crate::{channel::ChannelBindings, prep::prepared, secret::Secret, server::Failure};
 use data_encoding::BASE64;
 use std::str;
 
@@ -23,45 +23,36 @@ pub(crate) struct First {
     pub(crate) names_another: bool,
 }
 
-/// The reason why a first message is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bad {
-    /// No message of SCRAM.
-    Syntax,
-    /// The channel bindings do not fit (RFC 5802 §6).
-    Channel,
-}
-
 impl First {
     /// Reads the first message. `is_plus` is the mechanism's; `bindings` are those of the connection, and `offers_plus` tells
-    /// whether the server offered the mechanism that uses them.
+    /// whether the server offered the mechanism that uses them. Bindings that do not fit are `Wrong` (RFC 5802 §6).
     pub(crate) fn read(
         message: &[u8],
         is_plus: bool,
         offers_plus: bool,
         bindings: &ChannelBindings,
-    ) -> Result<Self, Bad> {
-        let text = str::from_utf8(message).map_err(|_| Bad::Syntax)?;
-        let gs2 = Gs2::read(text).ok_or(Bad::Syntax)?;
+    ) -> Result<Self, Failure> {
+        let text = str::from_utf8(message).map_err(|_| Failure::Malformed)?;
+        let gs2 = Gs2::read(text).ok_or(Failure::Malformed)?;
         let mut binding = gs2.text.as_bytes().to_vec();
         match (is_plus, gs2.channel) {
             (true, Some(_)) => {
-                let bytes = gs2.kind().and_then(|kind| bindings.of(kind)).ok_or(Bad::Channel)?;
+                let bytes = gs2.kind().and_then(|kind| bindings.of(kind)).ok_or(Failure::Wrong)?;
                 binding.extend_from_slice(bytes);
             }
             // Somebody between took the better mechanism out of the server's offer.
-            (false, None) if gs2.is_downgrade && offers_plus => return Err(Bad::Channel),
+            (false, None) if gs2.is_downgrade && offers_plus => return Err(Failure::Wrong),
             (false, None) => {}
-            _ => return Err(Bad::Channel),
+            _ => return Err(Failure::Wrong),
         }
         // `m=` is an extension that must be understood, and none is.
-        let (name, rest) = attribute(gs2.rest, 'n').ok_or(Bad::Syntax)?;
-        let (client_nonce, _) = attribute(rest, 'r').ok_or(Bad::Syntax)?;
-        let name = unescaped(name).ok_or(Bad::Syntax)?;
-        let user = prepared(&name).ok_or(Bad::Syntax)?;
+        let (name, rest) = attribute(gs2.rest, 'n').ok_or(Failure::Malformed)?;
+        let (client_nonce, _) = attribute(rest, 'r').ok_or(Failure::Malformed)?;
+        let name = unescaped(name).ok_or(Failure::Malformed)?;
+        let user = prepared(&name).ok_or(Failure::Malformed)?;
         let names_another = gs2.authzid.as_deref().is_some_and(|id| *id != *user && *id != *name);
         if !is_nonce(client_nonce) {
-            return Err(Bad::Syntax);
+            return Err(Failure::Malformed);
         }
         Ok(Self {
             user: user.into(),
@@ -97,39 +88,28 @@ impl Proof {
     }
 
     /// Judges the client's last message: the server's last message if the proof is right.
-    pub(crate) fn judge(&self, message: &[u8]) -> Result<Vec<u8>, Wrong> {
-        let text = str::from_utf8(message).map_err(|_| Wrong::Syntax)?;
-        let (without_proof, proof) = text.rsplit_once(",p=").ok_or(Wrong::Syntax)?;
-        let (binding, rest) = attribute(without_proof, 'c').ok_or(Wrong::Syntax)?;
-        let (nonce, _) = attribute(rest, 'r').ok_or(Wrong::Syntax)?;
-        let decode = |text: &str| BASE64.decode(text.as_bytes()).map_err(|_| Wrong::Syntax);
+    pub(crate) fn judge(&self, message: &[u8]) -> Result<Vec<u8>, Failure> {
+        let text = str::from_utf8(message).map_err(|_| Failure::Malformed)?;
+        let (without_proof, proof) = text.rsplit_once(",p=").ok_or(Failure::Malformed)?;
+        let (binding, rest) = attribute(without_proof, 'c').ok_or(Failure::Malformed)?;
+        let (nonce, _) = attribute(rest, 'r').ok_or(Failure::Malformed)?;
+        let decode = |text: &str| BASE64.decode(text.as_bytes()).map_err(|_| Failure::Malformed);
         let (binding, proof) = (decode(binding)?, decode(proof)?);
         if binding != self.first.binding {
-            return Err(Wrong::Channel);
+            return Err(Failure::Wrong);
         }
         let hash: ScramHash = self.keys.hash;
         if nonce != self.nonce || proof.len() != hash.key_bytes() {
-            return Err(Wrong::Proof);
+            return Err(Failure::Wrong);
         }
         let said = format!("{},{},{without_proof}", self.first.bare, self.server_first);
         let signature = hash.hmac(&self.keys.stored_key, said.as_bytes());
         let client_key = Secret::new(xor(&proof, &signature));
         let stored = Secret::new(hash.of(client_key.bytes()));
         if !stored.is(&self.keys.stored_key) {
-            return Err(Wrong::Proof);
+            return Err(Failure::Wrong);
         }
         let server = hash.hmac(self.keys.server_key.bytes(), said.as_bytes());
         Ok(format!("v={}", BASE64.encode(&server)).into_bytes())
     }
-}
-
-/// The reason why a last message is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wrong {
-    /// No message of SCRAM.
-    Syntax,
-    /// The binding is that of another connection.
-    Channel,
-    /// The password is wrong.
-    Proof,
 }

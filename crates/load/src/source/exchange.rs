@@ -57,7 +57,7 @@ impl Exchange {
         };
         let credentials =
             ClientCredentials { user: user.as_str().into(), secret: Secret::new(password.as_str()) };
-        let nonce = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+        let nonce = format!("{:032x}", fastrand::u128(..));
         let begun = ClientExchange::begin(mechanism, &credentials, &ChannelBindings::default(), &nonce);
         let (exchange, initial) = begun.map_err(|e| e.to_string())?;
         let line = match initial {

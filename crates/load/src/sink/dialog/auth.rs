@@ -71,7 +71,7 @@ fn facts() -> ServerFacts {
         bindings: ChannelBindings::default(),
         offers_plus: false,
         certificate: None,
-        nonce: format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)).into(),
+        nonce: format!("{:032x}", fastrand::u128(..)).into(),
         decoy: Secret::new("sink"),
     }
 }
