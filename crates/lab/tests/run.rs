@@ -7,13 +7,18 @@ use serde_json::json;
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
 };
 
+/// Returns the only result below a directory.
+fn result_in(results: &Path) -> PathBuf {
+    std::fs::read_dir(results).unwrap().next().unwrap().unwrap().path()
+}
+
 fn runs(results: &Path) -> Vec<serde_json::Value> {
-    let directory = std::fs::read_dir(results).unwrap().next().unwrap().unwrap().path();
+    let directory = result_in(results);
     assert!(directory.join("scenario.toml").exists() && directory.join("machine.json").exists());
     let text = std::fs::read_to_string(directory.join("runs.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -122,7 +127,7 @@ fn a_report_is_one_page_that_needs_nothing_else() {
     );
     let results = directory.path().join("results");
     assert!(run(&["run", "--results", results.to_str().unwrap(), &scenario]).status.success());
-    let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+    let result = result_in(&results);
     let page = directory.path().join("page.html");
     let output = run(&["report", result.to_str().unwrap(), "-o", page.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
@@ -167,7 +172,7 @@ fn two_results_are_compared_case_by_case() {
             let results = directory.path().join(name);
             let output = run(&["run", "--results", results.to_str().unwrap(), "--messages", "40", &scenario]);
             assert!(output.status.success(), "{output:?}");
-            let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+            let result = result_in(&results);
             result.display().to_string()
         })
         .collect();
@@ -206,7 +211,7 @@ fn a_result_names_the_server_with_version_and_configuration() {
     let output = run(&["run", "--results", results.to_str().unwrap(), &scenario]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("MTA: thin: Wire 1.0 (configuration abcd)"), "{output:?}");
-    let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+    let result = result_in(&results);
     let page = directory.path().join("page.html");
     assert!(run(&["report", result.to_str().unwrap(), "-o", page.to_str().unwrap()]).status.success());
     let page = std::fs::read_to_string(page).unwrap();
@@ -247,13 +252,8 @@ fn a_gate_fails_where_repeats_are_too_few_to_compare() {
 #[test]
 fn a_gate_fails_where_there_are_only_ceilings() {
     let directory = tempfile::tempdir().unwrap();
-    let scenario = write(
-        directory.path(),
-        "title = \"ceiling\"\nexperiment = \"ceiling\"\nrepeats = 1\n[load]\nmessages = 10\nsessions = [1]\n",
-    );
-    let results = directory.path().join("results");
-    assert!(run(&["run", "--results", results.to_str().unwrap(), &scenario]).status.success());
-    let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+    let results = ceiling(directory.path());
+    let result = result_in(&results);
     let result = result.to_str().unwrap();
     assert!(run(&["compare", result, result]).status.success());
     let output = run(&["compare", "--gate", result, result]);
@@ -262,15 +262,20 @@ fn a_gate_fails_where_there_are_only_ceilings() {
     assert!(text.contains("--gate: no case was compared: the results have only ceilings"), "{text}");
 }
 
+/// Runs a ceiling once; the directory of results.
+fn ceiling(directory: &Path) -> PathBuf {
+    let text =
+        "title = \"ceiling\"\nexperiment = \"ceiling\"\nrepeats = 1\n[load]\nmessages = 10\nsessions = [1]\n";
+    let results = directory.join("results");
+    let output = run(&["run", "--results", results.to_str().unwrap(), &write(directory, text)]);
+    assert!(output.status.success(), "{output:?}");
+    results
+}
+
 /// A source's report, as a ceiling run keeps it.
 fn source() -> serde_json::Value {
     let directory = tempfile::tempdir().unwrap();
-    let scenario = write(
-        directory.path(),
-        "title = \"ceiling\"\nexperiment = \"ceiling\"\nrepeats = 1\n[load]\nmessages = 10\nsessions = [1]\n",
-    );
-    let results = directory.path().join("results");
-    assert!(run(&["run", "--results", results.to_str().unwrap(), &scenario]).status.success());
+    let results = ceiling(directory.path());
     runs(&results)[0]["source"].clone()
 }
 
@@ -302,6 +307,6 @@ fn a_run_that_is_cut_short_is_not_kept() {
     lines.for_each(drop);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
-    let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+    let result = result_in(&results);
     assert_eq!(std::fs::read_to_string(result.join("runs.jsonl")).unwrap(), "");
 }

@@ -84,7 +84,7 @@ impl Requirement {
     /// Checks that it is about a number of sessions that is measured: it would never be checked.
     ///
     /// # Errors
-    /// It is about another one.
+    /// The requirement names a number of sessions that is not measured.
     pub(super) fn is_of(&self, measured: &[u32]) -> Result<(), String> {
         match self.sessions {
             Some(sessions) if !measured.contains(&sessions) => {
