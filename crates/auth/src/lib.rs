@@ -5,17 +5,25 @@
 
 mod channel;
 mod client;
+mod failures;
 mod mechanism;
 mod oauth;
+mod passwd;
+mod password;
 mod plain;
 mod prep;
 mod scram;
 mod secret;
 mod server;
+mod verified;
 
 pub use channel::{ChannelBindings, ChannelKind};
 pub use client::{ClientCredentials, ClientExchange, ClientFailure};
+pub use failures::FailedLogins;
 pub use mechanism::Mechanism;
-pub use scram::{ScramHash, ScramKeys};
+pub use passwd::{LineProblem, Login, PasswdFile};
+pub use password::{NewScheme, StoredPassword};
+pub use scram::{ScramHash, ScramKeys, salt_of};
 pub use secret::Secret;
 pub use server::{Answer, Failure, Question, ServerExchange, ServerFacts, Step};
+pub use verified::VerifiedPasswords;

@@ -5,12 +5,11 @@ use crate::{
     mechanism::Mechanism,
     oauth, plain,
     scram::{
-        FEWEST_ITERATIONS, ScramHash, ScramKeys,
+        ITERATIONS, ScramHash, ScramKeys,
         server::{First, Proof},
     },
     secret::Secret,
 };
-use std::num::NonZeroU32;
 
 /// The facts that an exchange needs and that are not the client's to say.
 #[derive(Debug, Clone)]
@@ -128,8 +127,6 @@ const LOGIN: [&[u8]; 2] = [b"Username:", b"Password:"];
 const BAD_TOKEN: &[u8] = br#"{"status":"invalid_token"}"#;
 /// The reason in the form of XOAUTH2.
 const BAD_XOAUTH2: &[u8] = br#"{"status":"401","schemes":"bearer"}"#;
-/// Iterations of users who do not exist.
-const DECOY_ITERATIONS: NonZeroU32 = NonZeroU32::new(FEWEST_ITERATIONS).unwrap();
 
 impl ServerExchange {
     /// Begins an exchange, with the initial response if the client sent one (RFC 4954 §4).
@@ -235,7 +232,7 @@ impl ServerExchange {
         let names_another = first.names_another;
         let known = keys.filter(|keys| keys.hash == hash);
         let is_decoy = names_another || known.is_none();
-        let decoy = || ScramKeys::decoy(hash, &first.user, self.facts.decoy.bytes(), DECOY_ITERATIONS);
+        let decoy = || ScramKeys::decoy(hash, &first.user, self.facts.decoy.bytes(), ITERATIONS);
         let keys = known.map_or_else(decoy, |keys| *keys);
         let (proof, message) = Proof::ask(first, keys, &self.facts.nonce);
         self.state = State::Proof { proof: Box::new(proof), is_decoy };

@@ -13,6 +13,8 @@ use std::num::NonZeroU32;
 
 /// Iterations at least (RFC 7677 §4): a server with fewer makes a stolen exchange cheap to search.
 pub(crate) const FEWEST_ITERATIONS: u32 = 4096;
+/// Iterations of keys that are made here.
+pub(crate) const ITERATIONS: NonZeroU32 = NonZeroU32::new(FEWEST_ITERATIONS).unwrap();
 /// Iterations at most that a client computes: a server shall not keep it busy for minutes.
 pub(crate) const MOST_ITERATIONS: u32 = 1_000_000;
 
@@ -150,6 +152,13 @@ impl ScramKeys {
             server_key: Secret::new(of("server key")),
         }
     }
+}
+
+/// Returns the salt for a user whose password is stored in clear text: the same for as long as the secret is.
+pub fn salt_of(secret: &Secret, user: &str) -> Vec<u8> {
+    let mut salt = ScramHash::Sha256.hmac(secret.bytes(), format!("salt {user}").as_bytes());
+    salt.truncate(SALT_BYTES);
+    salt
 }
 
 /// Octets of a salt that is made here.

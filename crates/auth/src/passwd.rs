@@ -1,0 +1,132 @@
+//! A file of users in Dovecot's passwd-file format: `user:password:uid:gid:gecos:home:shell:extra fields`. Everything behind the
+//! password is Dovecot's alone.
+
+use crate::{password::StoredPassword, scram::ScramHash};
+use std::collections::{HashMap, hash_map::Entry};
+
+/// The users of a file.
+#[derive(Debug, Clone, Default)]
+pub struct PasswdFile {
+    logins: HashMap<Box<str>, Login>,
+}
+
+/// A user of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The name as it stands in the file.
+    pub name: Box<str>,
+    /// The stored password.
+    pub password: StoredPassword,
+}
+
+/// A line that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineProblem {
+    /// The number of the line, from 1.
+    pub line: usize,
+    /// The column of the password or name, from 1.
+    pub column: usize,
+    /// The problem, and what to write instead. No secret is in it.
+    pub text: String,
+}
+
+impl PasswdFile {
+    /// Reads a file. Empty lines and lines with `#` at their front are comments. Names are compared in lower case, as Dovecot does
+    /// unless it is told otherwise.
+    ///
+    /// # Errors
+    /// Every line that cannot be used.
+    pub fn parse(text: &str) -> Result<Self, Vec<LineProblem>> {
+        let (mut logins, mut problems) = (HashMap::new(), Vec::new());
+        for (number, line) in text.lines().enumerate() {
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match read(line) {
+                Ok(login) => match logins.entry(login.name.to_lowercase().into()) {
+                    Entry::Vacant(vacant) => {
+                        vacant.insert(login);
+                    }
+                    Entry::Occupied(_) => {
+                        let text =
+                            format!("the user {} stands in the file twice: remove one line", login.name);
+                        problems.push(LineProblem { line: number + 1, column: 1, text });
+                    }
+                },
+                Err((column, text)) => problems.push(LineProblem { line: number + 1, column, text }),
+            }
+        }
+        if problems.is_empty() { Ok(Self { logins }) } else { Err(problems) }
+    }
+
+    /// Finds a user.
+    pub fn get(&self, name: &str) -> Option<&Login> {
+        self.logins.get(&*name.to_lowercase())
+    }
+
+    /// Returns one of the users, always the same one; none if there is none.
+    pub fn any(&self) -> Option<&Login> {
+        self.logins.values().next()
+    }
+
+    /// Returns the number of users.
+    pub fn count(&self) -> usize {
+        self.logins.len()
+    }
+
+    /// Returns whether every user can use a SCRAM mechanism. Where one cannot, the mechanism is not to be offered: his client would
+    /// choose it, and fail.
+    pub fn all_have_scram(&self, hash: ScramHash) -> bool {
+        !self.logins.is_empty() && self.logins.values().all(|login| login.password.has_scram(hash))
+    }
+}
+
+/// Reads a line, or returns the column and the problem.
+fn read(line: &str) -> Result<Login, (usize, String)> {
+    let (name, rest) = line.split_once(':').ok_or((1, "write USER:PASSWORD".to_owned()))?;
+    if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err((1, "a user name is not empty, and has no spaces".to_owned()));
+    }
+    // A password in clear text may have braces in it, but no colon.
+    let password = rest.split(':').next().unwrap_or("");
+    let column = name.chars().count() + 2;
+    let password = StoredPassword::parse(password).map_err(|why| {
+        (column, format!("the password of {name} cannot be used: {why}; `postrider auth hash` makes one"))
+    })?;
+    Ok(Login { name: name.into(), password })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Secret;
+
+    #[test]
+    fn users_are_found_by_name_in_any_case() {
+        let file = "# users\n\nJoe@example.com:{PLAIN}secret:1000:1000::/home/joe::userdb_mail=maildir:~/Maildir\nann:{PLAIN}a b\n";
+        let users = PasswdFile::parse(file).unwrap();
+        assert_eq!(users.count(), 2);
+        let joe = users.get("joe@EXAMPLE.com").unwrap();
+        assert!(&*joe.name == "Joe@example.com" && joe.password.is(&Secret::new("secret")));
+        assert!(users.get("ann").unwrap().password.is(&Secret::new("a b")));
+        assert_eq!(users.get("joe"), None);
+    }
+
+    #[test]
+    fn every_bad_line_is_named_with_its_place() {
+        let file = "joe\nann:{MD5}x\nann:{PLAIN}x\nANN:{PLAIN}y\n a:{PLAIN}x\n:{PLAIN}x\n";
+        let problems = PasswdFile::parse(file).unwrap_err();
+        let places: Vec<_> = problems.iter().map(|p| (p.line, p.column)).collect();
+        assert_eq!(places, [(1, 1), (2, 5), (4, 1), (5, 1), (6, 1)]);
+        assert!(problems[1].text.contains("{MD5}") && problems[1].text.contains("postrider auth hash"));
+        assert!(problems[2].text.contains("twice"));
+    }
+
+    #[test]
+    fn scram_is_for_files_whose_users_all_have_it() {
+        let of = |text: &str| PasswdFile::parse(text).unwrap();
+        assert!(of("a:{PLAIN}x\n").all_have_scram(ScramHash::Sha256));
+        assert!(!of("a:{PLAIN}x\nb:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").all_have_scram(ScramHash::Sha256));
+        assert!(!of("").all_have_scram(ScramHash::Sha256));
+    }
+}
