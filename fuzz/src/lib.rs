@@ -13,7 +13,7 @@ mod store;
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent};
 pub use engine::engine_events;
-pub use sasl::{sasl_client, sasl_server};
+pub use sasl::{passwd_file, sasl_client, sasl_server};
 pub use settings::configuration;
 pub use seven_bit::seven_bit_content;
 pub use store::{spool_digest, spool_format, spool_recovery};
@@ -22,7 +22,7 @@ use mail::{ContentTraits, Edit, Edits, Field, Mailbox, Reply, header::ContentSca
 use smtp::{
     Limits, command,
     server::{
-        Auth, AuthInput, Connection, Keyword, Profile, Step,
+        Auth, AuthInput, Connection, Keyword, MechanismNeed, OfferedMechanism, Profile, Step,
         content::{BareLf, ChunkCheck, ChunkNormalizer, DataDecoder, Piece},
         replies,
     },
@@ -162,9 +162,15 @@ pub fn server_session(bytes: &[u8]) {
     }
     let offers_auth = split % 7 < 3;
     if offers_auth {
-        profile.keywords.push(Keyword::Auth);
-        profile.auth = Auth { mechanisms: vec!["PLAIN".into()], in_clear_text: split % 7 > 0 };
+        let offered = |name: &str, needs| OfferedMechanism { name: name.into(), needs };
+        let mechanisms =
+            vec![offered("PLAIN", MechanismNeed::Nothing), offered("SCRAM-SHA-1-PLUS", MechanismNeed::Tls)];
+        profile = profile.with_auth(Auth { mechanisms, in_clear_text: split % 7 > 0 });
+        profile.needs_login = split % 11 < 4;
+        profile.needs_tls = profile.needs_login && split % 7 == 0;
     }
+    let (needs_login, needs_tls) = (profile.needs_login, profile.needs_tls);
+    let mut is_tls = false;
     let mut connection = Connection::new(limits.into(), Arc::new(profile), false);
     connection.set_bare_lf(if split % 3 == 0 { BareLf::Normalize } else { BareLf::Reject });
     let (mut unread, mut received, mut open) = (Vec::new(), 0, false);
@@ -181,11 +187,16 @@ pub fn server_session(bytes: &[u8]) {
                     connection.challenge(Vec::new());
                 }
                 Step::Authenticate(input) => {
+                    assert!(!needs_tls || is_tls);
                     let is_begin = matches!(input, AuthInput::Begin { .. });
                     let failed = Reply::fixed(535, mail::Enhanced(5, 7, 8), "Authentication failed");
                     connection.answer(if is_begin { replies::AUTHENTICATED } else { failed });
                 }
-                Step::JudgeSender => connection.answer(replies::SENDER_OK),
+                Step::JudgeSender => {
+                    assert!(!needs_login || connection.session().is_authenticated());
+                    assert!(!needs_tls || is_tls);
+                    connection.answer(replies::SENDER_OK);
+                }
                 Step::JudgeRecipient => connection.answer(replies::RECIPIENT_OK),
                 Step::StartContent => (open, received) = (true, 0),
                 Step::Content(bytes) => {
@@ -202,6 +213,7 @@ pub fn server_session(bytes: &[u8]) {
                 }
                 Step::StartTls => {
                     assert!(input.is_empty(), "nothing sent in clear text survives");
+                    is_tls = true;
                     connection.tls_established();
                 }
             }

@@ -1,8 +1,8 @@
 //! SASL exchanges with a peer that says anything.
 
 use auth::{
-    Answer, ChannelBindings, ClientCredentials, ClientExchange, Mechanism, Question, ScramHash, ScramKeys,
-    Secret, ServerExchange, ServerFacts, Step,
+    Answer, ChannelBindings, ClientCredentials, ClientExchange, Mechanism, PasswdFile, Question, ScramHash,
+    ScramKeys, Secret, ServerExchange, ServerFacts, Step,
 };
 use std::{num::NonZeroU32, sync::OnceLock};
 
@@ -79,6 +79,28 @@ fn answer(question: Question, is_known: bool) -> Answer {
         Question::Keys { hash, .. } => {
             let keys = KEYS.get_or_init(keys).iter().find(|keys| keys.hash == hash);
             Answer::Keys(keys.cloned().map(Box::new))
+        }
+    }
+}
+
+/// A file of users: it is read or refused with the places of the bad lines, and no password shows in a message.
+pub fn passwd_file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match PasswdFile::parse(text) {
+        Ok(users) => {
+            let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+            assert_eq!(users.count(), lines.count());
+            assert_eq!(users.any().is_some(), users.count() > 0);
+        }
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            for problem in problems {
+                let line = text.lines().nth(problem.line - 1).expect("the line is one of the file");
+                assert!(
+                    problem.column >= 1 && problem.column <= line.chars().count() + 1,
+                    "{line:?}: {problem:?}"
+                );
+            }
         }
     }
 }

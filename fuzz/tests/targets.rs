@@ -24,6 +24,7 @@ targets!(
     client_conversation,
     configuration,
     engine_events,
+    passwd_file,
     sasl_client,
     sasl_server,
     seven_bit_content,

@@ -1,5 +1,6 @@
 //! Checks that concern several keys or the machine: ranges, contradictions, missing files.
 
+mod logins;
 mod spool;
 
 use crate::{
@@ -37,6 +38,7 @@ struct Check<'c, 's> {
 impl Check<'_, '_> {
     fn all(&mut self, s: &Settings) {
         self.listeners(s);
+        self.logins(s);
         self.relay(s);
         self.loops(s);
         self.own_mail(s);
@@ -79,7 +81,7 @@ impl Check<'_, '_> {
     fn listeners(&mut self, s: &Settings) {
         for (number, later) in s.listen.iter().enumerate() {
             if let Some(first) = s.listen[..number].iter().find(|first| clash(first.address, later.address)) {
-                let path = self.listen_path(later.address);
+                let path = format!("listen[{}].address", later.number);
                 let what = format!("two listeners want {}", later.address);
                 let label = format!("{} is listened on already", first.address);
                 self.problem(&path, what, &label, "give each its own address or port");
@@ -87,25 +89,12 @@ impl Check<'_, '_> {
         }
         for listen in &s.listen {
             let Some(size) = listen.max_message_size else { continue };
-            let path = self.listen_path(listen.address).replace(".address", ".max_message_size");
+            let path = format!("listen[{}].max_message_size", listen.number);
             self.at_least(&path, &size, &ByteSize(64 << 10));
         }
         if s.listen.is_empty() && self.reading.cx.problems.is_empty() {
             self.problem("listen", "nothing to listen on".to_owned(), "", "add [[listen]] with an address");
         }
-    }
-
-    /// The last key with this address: listeners with a bad one are not in the settings, so that
-    /// counting would go wrong.
-    fn listen_path(&self, address: SocketAddr) -> String {
-        let shown = toml::Value::from(address.to_string());
-        let found = self
-            .reading
-            .effective
-            .iter()
-            .rev()
-            .find(|e| e.path.starts_with("listen[") && e.value.as_ref() == Some(&shown));
-        found.map_or(String::new(), |e| e.path.clone())
     }
 
     /// Rejects networks that let every client relay: spammers find an open relay within hours.

@@ -3,7 +3,7 @@
 use super::value::{Context, Found, Value, text, text_value};
 use delivery::EightBit;
 use inbound::ListenTls;
-use mail::TlsMode;
+use mail::{ListenerKind, TlsMode};
 use queue::SortOrder;
 use smtp::server::BareLf;
 use spool::Placement;
@@ -74,6 +74,33 @@ words! {
         Off = "off",
         StartTls = "starttls",
         Implicit = "implicit",
+    }
+}
+
+words! {
+    ListenerKind: "one of \"mx\", \"relay\", \"submission\" and \"submissions\"" {
+        Mx = "mx",
+        Relay = "relay",
+        Submission = "submission",
+        Submissions = "submissions",
+    }
+}
+
+choice! {
+    /// A SASL mechanism that listeners can offer.
+    SaslMechanism: "one of \"plain\", \"login\", \"scram-sha-256\", \"scram-sha-256-plus\", \"scram-sha-1\" and \"scram-sha-1-plus\"" {
+        /// RFC 7677, bound to the TLS connection.
+        ScramSha256Plus = "scram-sha-256-plus",
+        /// RFC 7677.
+        ScramSha256 = "scram-sha-256",
+        /// RFC 5802, bound to the TLS connection.
+        ScramSha1Plus = "scram-sha-1-plus",
+        /// RFC 5802.
+        ScramSha1 = "scram-sha-1",
+        /// RFC 4616.
+        Plain = "plain",
+        /// The name and the password as two responses.
+        Login = "login",
     }
 }
 

@@ -21,17 +21,18 @@ mod schema;
 mod section;
 pub mod settings;
 mod units;
+mod users;
 mod value;
 
 // The types of the values of keys, from the crates that they configure.
 pub use delivery::EightBit;
 pub use inbound::ListenTls;
-pub use mail::TlsMode;
+pub use mail::{ListenerKind, TlsMode};
 pub use queue::SortOrder;
 pub use smtp::server::BareLf;
 pub use spool::Placement;
 
-pub use choice::{Backend, Durability, EhloKeyword, LogFormat, TlsVersion};
+pub use choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion};
 pub use domain::DomainPattern;
 pub use group::{OwnSpool, QueueGroup};
 pub use listing::{Effective, Origin};
@@ -45,4 +46,5 @@ pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Listen, Settings, Spool};
 pub use units::{ByteSize, parse_duration, show_duration};
-pub use value::{HostName, NameServer};
+pub use users::{PasswdFileError, UserStore, read_passwd};
+pub use value::{HostName, ListenAddress, NameServer};

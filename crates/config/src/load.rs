@@ -170,6 +170,7 @@ impl Reading<'_> {
         let local = self.local(root);
         let routes = self.routes(root);
         let tls = self.plain(root, "tls");
+        let auth = self.plain(root, "auth");
         let limits = self.limits(root);
         Settings {
             hostname,
@@ -180,6 +181,7 @@ impl Reading<'_> {
             local,
             routes,
             tls,
+            auth,
             limits,
             inbound: self.plain(root, "inbound"),
             delivery: self.plain(root, "delivery"),
@@ -222,13 +224,13 @@ impl Reading<'_> {
             let keys: ListenKeys = self.section("listen[0]", Some(table.get_ref()));
             let from = self.effective.len() - ListenKeys::DOC.keys.len();
             self.effective[from].origin = Origin::Default;
-            return keys.address.map(|address| keys.at(address)).into_iter().collect();
+            return keys.address.map(|address| keys.at(0, address)).into_iter().collect();
         };
         let mut listen = Vec::new();
         for (number, table) in tables.iter().enumerate() {
             let keys: ListenKeys = self.section(&format!("listen[{number}]"), Some(table.get_ref()));
             match keys.address {
-                Some(address) => listen.push(keys.at(address)),
+                Some(address) => listen.push(keys.at(number, address)),
                 None if table.get_ref().contains_key("address") => {}
                 None => self.missing(table.span(), "address", "address = \"127.0.0.1:25\""),
             }

@@ -3,16 +3,17 @@
 
 use crate::{
     BareLf, EightBit, ListenTls, Placement, SortOrder, TlsMode,
-    choice::{Backend, Durability, EhloKeyword, LogFormat, TlsVersion},
+    choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
     route::{MaildirTemplate, Route},
     section::section,
     units::ByteSize,
-    value::{HostName, HostTable, NameServer, Word},
+    users::UserStore,
+    value::{HostName, HostTable, ListenAddress, NameServer, Word},
 };
 use ipnet::IpNet;
-use mail::{HostPort, LmtpServer, Mailbox};
+use mail::{HostPort, ListenerKind, LmtpServer, Mailbox};
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -38,6 +39,8 @@ pub struct Settings {
     pub routes: Vec<Route>,
     /// Certificates.
     pub tls: Tls,
+    /// Logins.
+    pub auth: Auth,
     /// `[limits]` and `[timeouts]`.
     pub limits: smtp::Limits,
     /// Limits of inbound connections.
@@ -97,8 +100,12 @@ impl Settings {
 /// A listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
+    /// The number of its section in the file, from 0.
+    pub number: usize,
     /// Address and port.
     pub address: SocketAddr,
+    /// The purpose.
+    pub kind: ListenerKind,
     /// The use of TLS.
     pub tls: ListenTls,
     /// The treatment of a bare CR or LF. `None`: the client's network decides.
@@ -107,17 +114,24 @@ pub struct Listen {
     pub discard_ehlo_keywords: Vec<EhloKeyword>,
     /// The largest message, where it differs from that of the limits.
     pub max_message_size: Option<ByteSize>,
+    /// True if the trace field does not name a client that has logged in.
+    pub hide_client: bool,
 }
 
 impl ListenKeys {
     /// The listener that these keys describe.
-    pub(crate) fn at(&self, address: SocketAddr) -> Listen {
+    pub(crate) fn at(&self, number: usize, address: ListenAddress) -> Listen {
+        let usual =
+            if self.kind == ListenerKind::Submissions { ListenTls::Implicit } else { ListenTls::StartTls };
         Listen {
-            address,
-            tls: self.tls,
+            number,
+            address: SocketAddr::new(address.ip, address.port.unwrap_or(self.kind.port())),
+            kind: self.kind,
+            tls: self.tls.unwrap_or(usual),
             bare_lf: self.bare_lf,
             discard_ehlo_keywords: self.discard_ehlo_keywords.clone(),
             max_message_size: self.max_message_size,
+            hide_client: self.hide_client,
         }
     }
 }
@@ -154,11 +168,19 @@ section! {
     /// An address that the daemon listens on. The section can be repeated. Without this section, the daemon
     /// listens on 127.0.0.1:2525.
     pub(crate) ListenKeys = "listen" many {
-        /// IP address and port. `0.0.0.0` and `[::]` stand for all addresses of the machine.
-        address: Option<SocketAddr> = "",
+        /// IP address and port. `0.0.0.0` and `[::]` stand for all addresses of the machine. Without a port, the
+        /// port of the kind: 25, 587 for `submission`, 465 for `submissions`.
+        address: Option<ListenAddress> = "",
+        /// The purpose of the listener. `mx` takes mail for local domains from all clients, and mail for all
+        /// domains from clients in `relay.networks` and from logins. `relay` takes mail from `relay.networks`
+        /// only; other clients get 554 5.7.1. `submission` and `submissions` take mail from logins only (RFC
+        /// 6409, RFC 8314); before the login the reply is 530 5.7.0, and the sender must be an address of the
+        /// login. They add `Date` and `Message-ID` to messages without.
+        kind: ListenerKind = "\"mx\"",
         /// The use of TLS: offered by STARTTLS (RFC 3207), from the first byte (`implicit`, RFC 8314), or
-        /// `off`. Without a certificate in `[tls]`, a self-signed certificate is generated.
-        tls: ListenTls = "\"starttls\"",
+        /// `off`. Default: `implicit` for `submissions`, `starttls` for other kinds. Without a certificate in
+        /// `[tls]`, a self-signed certificate is generated.
+        tls: Option<ListenTls> = "",
         /// The treatment of a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` rejects the
         /// message with 521 5.5.2 and closes the connection; in a BDAT chunk with 550 5.5.2. `normalize`
         /// replaces a bare LF by CRLF and a bare CR by a space before the message is stored; a command line may
@@ -172,6 +194,9 @@ section! {
         /// The largest message that this listener accepts, announced by SIZE, if it differs from
         /// `limits.max_message_size`.
         max_message_size: Option<ByteSize> = "",
+        /// True if the `Received` field of mail from a login does not have the name and the address of the client
+        /// (RFC 6409 §8). The log has them.
+        hide_client: bool = "false",
     }
 }
 
@@ -246,6 +271,25 @@ section! {
         /// PEM file with the certification authorities that are trusted where `tls = "verify"`. Without this
         /// key, those of Mozilla.
         ca_file: Option<PathBuf> = "",
+    }
+}
+
+section! {
+    /// Users who may log in with AUTH (RFC 4954), on listeners of the kinds `mx`, `submission` and `submissions`.
+    pub Auth = "auth" {
+        /// The users and their passwords: `passwd:FILE`, a file in Dovecot's passwd-file format, each line
+        /// `user:{SCHEME}hash`. `postrider auth hash` makes such lines. A changed file is read again within a
+        /// second. Without this key nobody can log in.
+        users: Option<UserStore> = "",
+        /// SASL mechanisms that are offered. Default: `plain` and `login`, and `scram-sha-256`,
+        /// `scram-sha-256-plus`, `scram-sha-1` and `scram-sha-1-plus` if all users have a password that can be
+        /// used with them, in clear text or in the scheme of this name.
+        mechanisms: Option<Vec<SaslMechanism>> = "",
+        /// True if clients may log in without TLS. Everybody on the way can read their passwords then.
+        allow_clear_text: bool = "false",
+        /// Failed logins of a client (an IPv4 address or an IPv6 network /64) in ten minutes; after that its logins
+        /// get 454 4.7.0, whatever the password.
+        max_failures: u32 = "20",
     }
 }
 

@@ -38,6 +38,38 @@ fn every_kind_of_problem_is_shown_with_its_place_and_what_would_be_right() {
 }
 
 #[test]
+fn logins_that_cannot_work_are_shown() {
+    let listen =
+        "hostname = \"mx.test\"\n[[listen]]\naddress = \"127.0.0.1\"\nkind = \"submission\"\ntls = \"off\"\n";
+    let no_users = problems(listen);
+    let wrong = "[auth]\nusers = \"users\"\nmechanisms = [\"cram-md5\"]\nmax_failures = 0\n";
+    let no_store = problems(&format!("{listen}{wrong}"));
+    let no_file = problems("hostname = \"mx.test\"\n[auth]\nusers = \"passwd:users\"\nmechanisms = []\n");
+    golden("logins.txt", &[no_users, no_store, no_file].join("\n"));
+}
+
+#[test]
+fn a_file_of_users_is_checked_with_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("postrider.toml");
+    let check = |users: &str, mechanisms: &str| {
+        fs::write(dir.path().join("users"), users).unwrap();
+        let auth = format!(
+            "hostname = \"mx.test\"\n[auth]\nusers = \"passwd:users\"\nmechanisms = [{mechanisms}]\n"
+        );
+        fs::write(&path, auth).unwrap();
+        config::load(Some(&path)).map(drop).map_err(|problems| problems.to_string())
+    };
+    assert_eq!(check("jane:{PLAIN}secret\n", "\"scram-sha-1\""), Ok(()));
+    let said = check("# users\njane:secret\njoe\n", "\"plain\"").unwrap_err();
+    assert!(said.contains("/users:2:6: ") && said.contains("/users:3:1: write USER:PASSWORD"), "{said}");
+    assert!(said.contains("postrider.toml:3:9") && !said.contains("secret"), "{said}");
+    let digest = "jane:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
+    let said = check(digest, "\"scram-sha-1\"").unwrap_err();
+    assert!(said.contains("postrider auth hash --scheme scram-sha-1"), "{said}");
+}
+
+#[test]
 fn a_broken_line_is_shown_alone() {
     golden("broken.txt", &problems("hostname = \"mx.test\"\n[relay\nnetworks = 3\nx =\n"));
 }

@@ -22,6 +22,7 @@ const FULL: &str = include_str!("golden/full.toml");
 fn full(dir: &Path) -> config::Loaded {
     certify(dir, "cert.pem", "key.pem");
     fs::copy(dir.join("cert.pem"), dir.join("ca.pem")).unwrap();
+    fs::write(dir.join("users"), "jane:{PLAIN}secret\n").unwrap();
     loaded(dir, FULL)
 }
 

@@ -2,7 +2,8 @@
 //! becomes. A driver runs the checks, which may have to wait; what their verdicts mean is decided here.
 
 use mail::{
-    Edits, Envelope, Message, Origin, QueueId, ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis,
+    Edits, Envelope, ListenerKind, Message, Origin, QueueId, ReceivedContent, Recipient, Reply,
+    SharedMessage, UnixMillis,
 };
 use spool::{Entry, RecipientState, Recovered};
 use std::net::SocketAddr;
@@ -42,6 +43,8 @@ pub enum Source {
         peer: SocketAddr,
         /// Our address, to which the client connected.
         local: SocketAddr,
+        /// The kind of the listener.
+        listener: ListenerKind,
     },
     /// A program on this machine.
     Local {

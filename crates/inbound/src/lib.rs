@@ -18,5 +18,5 @@ mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
 pub use listener::{Inbound, ListenTls, Listener};
-pub use service::{Answer, AuthAnswer, Client, Draft, Service, Settings, StoreError};
+pub use service::{Answer, AuthAnswer, Client, ClientTls, Draft, Service, Settings, StoreError};
 pub use worker_pool::WorkerPool;

@@ -5,7 +5,7 @@ use crate::{
     session::{Session, SessionDriver, SessionEnd},
     stream::Stream,
 };
-use mail::Reply;
+use mail::{ListenerKind, Reply};
 use rustix::net::{SocketFlags, acceptfrom_with};
 use smtp::{
     Limits,
@@ -44,8 +44,12 @@ pub struct Listener {
     /// The socket. What is set on it is set on its connections: TCP_NODELAY belongs there, since
     /// replies are small and awaited.
     pub socket: TcpListener,
+    /// The listener's purpose.
+    pub kind: ListenerKind,
     /// The listener's use of TLS.
     pub tls: ListenTls,
+    /// True if the trace field does not name a client that has authenticated.
+    pub hide_client: bool,
     /// The treatment of a bare CR or LF. `None`: content of trusted clients is normalized, that of others rejected.
     pub bare_lf: Option<BareLf>,
     /// Keywords of EHLO that are not offered here.
@@ -74,7 +78,9 @@ struct Open {
     socket: AsyncFd<TcpListener>,
     /// Known beforehand unless it stands for all of the machine's.
     address: Option<SocketAddr>,
+    kind: ListenerKind,
     tls: ListenTls,
+    hide_client: bool,
     bare_lf: Option<BareLf>,
     withheld: Vec<Keyword>,
     message_bytes: Option<u64>,
@@ -92,6 +98,11 @@ impl Open {
             if self.tls == ListenTls::StartTls && current.tls.is_some() {
                 profile = profile.with_starttls();
             }
+            if self.kind.has_login() {
+                profile = profile.with_auth((*settings.auth).clone());
+            }
+            profile.needs_login = self.kind.needs_login();
+            profile.needs_tls = profile.needs_login && !settings.auth.in_clear_text;
             profile = self.withheld.iter().fold(profile, |profile, keyword| profile.without(*keyword));
             settings.profile = Arc::new(profile);
             if let Some(message_bytes) = self.message_bytes {
@@ -148,8 +159,18 @@ impl<S: Service> Inbound<S> {
         #[allow(deprecated)]
         // its heir is unsafe, for types that may lie about their descriptor; this one cannot
         let socket = AsyncFd::with_interest(listener.socket, Interest::READABLE)?;
-        let Listener { tls, bare_lf, withheld, message_bytes, .. } = listener;
-        let mut open = Open { socket, address, tls, bare_lf, withheld, message_bytes, settings: None };
+        let Listener { kind, tls, hide_client, bare_lf, withheld, message_bytes, .. } = listener;
+        let mut open = Open {
+            socket,
+            address,
+            kind,
+            tls,
+            hide_client,
+            bare_lf,
+            withheld,
+            message_bytes,
+            settings: None,
+        };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -171,9 +192,9 @@ impl<S: Service> Inbound<S> {
     fn begin(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, open: &mut Open) {
         let mode = open.tls;
         let Ok(local) = open.address.map_or_else(|| stream.local_addr(), Ok) else { return };
-        let client = Client { peer, local, tls: None };
+        let client = Client { peer, local, listener: open.kind, tls: None };
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let bare_lf = open.bare_lf;
+        let (bare_lf, hides_client) = (open.bare_lf, open.hide_client);
         let settings = open.settings(&current);
         let is_trusted = self.service.is_trusted(&client);
         let counted = (!is_trusted).then_some((peer.ip(), settings.sessions_per_client));
@@ -191,6 +212,7 @@ impl<S: Service> Inbound<S> {
             tls: current.tls.clone(),
             client,
             bare_lf: bare_lf.unwrap_or(usual),
+            hides_client,
             closing: self.closing.subscribe(),
             workers: self.workers.clone(),
             worker: self.workers.pick_first(),

@@ -1,10 +1,11 @@
 //! The questions of a session to the daemon, and how they are answered: at once, or later.
 
+use auth::ChannelBindings;
 use bytes::Bytes;
-use mail::{ChunkId, Envelope, Origin, QueueId, ReceivedContent, Recipient, Reply, UnixMillis};
+use mail::{ChunkId, Envelope, ListenerKind, Origin, QueueId, ReceivedContent, Recipient, Reply, UnixMillis};
 use smtp::{
     Limits,
-    server::{AuthInput, Profile},
+    server::{Auth, AuthInput, Profile},
 };
 use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
@@ -59,8 +60,26 @@ pub struct Client {
     pub peer: SocketAddr,
     /// Our address, to which the client connected.
     pub local: SocketAddr,
-    /// `TLSv1.3:TLS_AES_256_GCM_SHA384`, when TLS is active.
-    pub tls: Option<Box<str>>,
+    /// The kind of the listener.
+    pub listener: ListenerKind,
+    /// The TLS connection, when TLS is active.
+    pub tls: Option<ClientTls>,
+}
+
+/// The TLS connection of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientTls {
+    /// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
+    pub cipher: Box<str>,
+    /// The channel bindings, where AUTH is offered.
+    pub bindings: Option<Box<ChannelBindings>>,
+}
+
+impl Client {
+    /// Returns TLS version and cipher suite, when TLS is active.
+    pub fn cipher(&self) -> Option<&str> {
+        self.tls.as_ref().map(|tls| &*tls.cipher)
+    }
 }
 
 /// A message whose content is complete.
@@ -183,7 +202,7 @@ pub trait Service: Send + Sync + 'static {
     /// Gives back chunks that no message will name.
     fn discard_chunks(&self, chunk_ids: &[ChunkId]);
 
-    /// A refusal worth a line in the log: at which command, the reply, and what it was about.
+    /// A refusal worth a line in the log, but not of AUTH, which the service logs itself: at which command, the reply, and what it was about.
     fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply);
 }
 
@@ -192,8 +211,12 @@ pub trait Service: Send + Sync + 'static {
 pub struct Settings {
     /// Limits and timeouts of sessions.
     pub limits: Arc<Limits>,
-    /// The offered extensions. STARTTLS is added where a listener has it.
+    /// The offered extensions. STARTTLS and AUTH are added where a listener has them.
     pub profile: Arc<Profile>,
+    /// AUTH of the listeners that have logins.
+    pub auth: Arc<Auth>,
+    /// The hash of the server's certificate, which is the channel binding `tls-server-end-point` (RFC 5929 §4).
+    pub end_point: Option<Arc<[u8]>>,
     /// Content above this goes to the spool in pieces of this size.
     pub chunk_bytes: usize,
     /// Content in memory of all sessions together above which pieces become small, and no transaction begins.

@@ -4,11 +4,12 @@ mod receive_content;
 mod waiting;
 
 use crate::{
-    Answer, AuthAnswer, Budget, Client, Service, SessionPermit, Settings, WorkerPool,
+    Answer, AuthAnswer, Budget, Client, ClientTls, Service, SessionPermit, Settings, WorkerPool,
     content::ContentReceiver, stream::Stream,
 };
+use auth::ChannelBindings;
 use mail::{Envelope, Reply};
-use smtp::server::{BareLf, Connection, Session as ServerSession, Step, replies};
+use smtp::server::{BareLf, Connection, Keyword, Session as ServerSession, Step, replies};
 use std::{
     future::poll_fn,
     io,
@@ -41,6 +42,8 @@ pub(crate) struct SessionDriver<S: Service> {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) client: Client,
     pub(crate) bare_lf: BareLf,
+    /// The trace field does not name a client that has authenticated.
+    pub(crate) hides_client: bool,
     pub(crate) closing: watch::Receiver<bool>,
     pub(crate) workers: Arc<WorkerPool>,
     /// The worker that this session runs on.
@@ -130,8 +133,19 @@ impl<S: Service> SessionDriver<S> {
         // On the heap: large, and soon over, while the session it is a part of may last for hours.
         let handshake = Box::pin(timeout(self.settings.limits.tls_timeout, acceptor.accept(plain)));
         let stream = handshake.await.map_err(|_| late())??;
-        self.client.tls = Some(describe(&stream));
+        self.client.tls = Some(self.describe(&stream));
         Ok(Stream::Tls(Box::new(stream)))
+    }
+
+    fn describe(&self, stream: &TlsStream<TcpStream>) -> ClientTls {
+        // Keying material costs a hash, which only logins need.
+        let bindings = self.settings.profile.has(Keyword::Auth).then(|| {
+            let exporter =
+                stream.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, Some(&[]));
+            let end_point = self.settings.end_point.as_deref().map(Box::from);
+            Box::new(ChannelBindings { exporter: exporter.ok().map(Box::from), end_point })
+        });
+        ClientTls { cipher: cipher(stream), bindings }
     }
 
     fn less_loaded_worker(&self, io: &SessionIo<S>) -> Option<usize> {
@@ -239,12 +253,7 @@ impl<S: Service> SessionDriver<S> {
         let answer = self.ask(io, |service, context, _| service.authenticate(context, input)).await?;
         match answer.unwrap_or(AuthAnswer::Done(replies::AUTH_FAILED_FOR_NOW)) {
             AuthAnswer::Challenge(challenge) => io.connection.challenge(challenge),
-            AuthAnswer::Done(reply) => {
-                if !reply.is_positive() {
-                    self.service.log_reject(&self.client, "AUTH", None, &reply);
-                }
-                io.connection.answer(reply);
-            }
+            AuthAnswer::Done(reply) => io.connection.answer(reply),
         }
         Ok(())
     }
@@ -459,8 +468,13 @@ impl<S: Service> SessionIo<S> {
     }
 }
 
+/// The label of the channel binding `tls-exporter` (RFC 9266 §4).
+const EXPORTER_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
+/// Octets of that channel binding.
+const EXPORTER_BYTES: usize = 32;
+
 /// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
-fn describe(stream: &TlsStream<TcpStream>) -> Box<str> {
+fn cipher(stream: &TlsStream<TcpStream>) -> Box<str> {
     let connection = stream.get_ref().1;
     let version = match connection.protocol_version() {
         Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",

@@ -11,7 +11,8 @@ thread_local! {
 
 /// The contents of a Received field.
 pub(crate) struct Received<'a> {
-    pub(crate) client: &'a Client,
+    /// None: the field does not tell who the client is (RFC 6409 §8).
+    pub(crate) client: Option<&'a Client>,
     pub(crate) hello: &'a str,
     pub(crate) hostname: &'a str,
     pub(crate) protocol: TransmissionType,
@@ -24,17 +25,21 @@ impl Received<'_> {
     /// Appends the field with its CRLF. The recipient is named only when there is no other one to
     /// betray (RFC 5321 §7.2).
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"Received: from ");
-        out.extend(self.hello.bytes().map(|b| if is_plain(b) { b } else { b'?' }));
-        let literal = match self.client.peer.ip().to_canonical() {
-            IpAddr::V4(ip) => format!(" ([{ip}])"),
-            IpAddr::V6(ip) => format!(" ([IPv6:{ip}])"),
-        };
-        out.extend_from_slice(literal.as_bytes());
-        if let Some(tls) = &self.client.tls {
-            let _ = write!(out, "\r\n\t(using {tls})");
+        out.extend_from_slice(b"Received: ");
+        if let Some(client) = self.client {
+            out.extend_from_slice(b"from ");
+            out.extend(self.hello.bytes().map(|b| if is_plain(b) { b } else { b'?' }));
+            let literal = match client.peer.ip().to_canonical() {
+                IpAddr::V4(ip) => format!(" ([{ip}])"),
+                IpAddr::V6(ip) => format!(" ([IPv6:{ip}])"),
+            };
+            out.extend_from_slice(literal.as_bytes());
+            if let Some(cipher) = client.cipher() {
+                let _ = write!(out, "\r\n\t(using {cipher})");
+            }
+            out.extend_from_slice(b"\r\n\t");
         }
-        let _ = write!(out, "\r\n\tby {} (Postrider) with {} id {}", self.hostname, self.protocol, self.id);
+        let _ = write!(out, "by {} (Postrider) with {} id {}", self.hostname, self.protocol, self.id);
         if let [only] = &self.envelope.recipients[..] {
             let _ = write!(out, "\r\n\tfor <{}>", only.path);
         }
@@ -57,7 +62,8 @@ fn is_plain(b: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mail::{ForwardPath, Recipient, ReversePath};
+    use crate::ClientTls;
+    use mail::{ForwardPath, ListenerKind, Recipient, ReversePath};
 
     #[test]
     fn the_field_tells_who_when_and_how() {
@@ -66,10 +72,11 @@ mod tests {
         let client = Client {
             peer: "192.0.2.1:25".parse().unwrap(),
             local: "192.0.2.2:25".parse().unwrap(),
-            tls: Some("TLSv1.3".into()),
+            listener: ListenerKind::Mx,
+            tls: Some(ClientTls { cipher: "TLSv1.3".into(), bindings: None }),
         };
         let mut received = Received {
-            client: &client,
+            client: Some(&client),
             hello: "a(evil)\u{e4}",
             hostname: "mx.test",
             protocol: TransmissionType::Esmtps,
@@ -87,8 +94,11 @@ mod tests {
         let mut two = envelope.clone();
         two.recipients.push(two.recipients[0].clone());
         received.envelope = &two;
+        received.client = None;
         let mut out = Vec::new();
         received.write_to(&mut out);
-        assert!(!String::from_utf8(out).unwrap().contains("for <"));
+        let text = String::from_utf8(out).unwrap();
+        assert!(!text.contains("for <"));
+        assert!(text.starts_with("Received: by mx.test (Postrider) with ESMTPS id 0000000000001;"), "{text}");
     }
 }

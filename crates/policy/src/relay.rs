@@ -1,7 +1,7 @@
 //! The first rule of a mail server: it is no open relay.
 
 use ipnet::IpNet;
-use mail::{Enhanced, ForwardPath, Mailbox, Reply};
+use mail::{Domain, Enhanced, ForwardPath, Mailbox, Reply, ReversePath};
 use std::{collections::HashSet, net::IpAddr};
 
 /// The settings of the policy.
@@ -41,21 +41,39 @@ impl Policy {
         self.networks.iter().any(|network| network.contains(&client))
     }
 
-    /// Checks whether a client may send to a recipient.
+    /// Checks whether a client may send to a recipient. `has_login`: the client has logged in.
     ///
     /// # Errors
     /// The refusal to say: 550 5.1.1 for a user that does not exist, 550 5.7.1 for mail that is not
     /// ours to pass on.
-    pub fn recipient(&self, client: IpAddr, recipient: &ForwardPath) -> Result<(), Reply> {
+    pub fn recipient(&self, client: IpAddr, has_login: bool, recipient: &ForwardPath) -> Result<(), Reply> {
         let Some(mailbox) = recipient.mailbox() else { return Ok(()) };
         let domain = mailbox.domain().key();
         if self.local.contains(domain.as_ref()) {
             return self.user(mailbox);
         }
-        if self.may_relay(client) {
+        if has_login || self.may_relay(client) {
             return Ok(());
         }
         Err(Reply::new(550, Enhanced(5, 7, 1), format!("<{mailbox}>: relaying denied")))
+    }
+
+    /// Returns whether a login may use a sender address: its own, or none at all, as reports of mail programs have (RFC
+    /// 8098 §3). A login that is an address owns that address; another one owns its name in every local domain. Both with
+    /// `+anything` (RFC 5233).
+    pub fn owns(&self, login: &str, sender: &ReversePath) -> bool {
+        let ReversePath::Mailbox(mailbox) = sender else { return true };
+        let local = mailbox.local_unquoted().to_lowercase();
+        let is_local = || self.local.contains(mailbox.domain().key().as_ref());
+        let is_name =
+            |name: &str| name.eq_ignore_ascii_case(&local) || name.eq_ignore_ascii_case(base(&local));
+        match login.rsplit_once('@') {
+            Some((name, domain)) => {
+                is_name(name)
+                    && Domain::parse(domain).is_ok_and(|domain| domain.key() == mailbox.domain().key())
+            }
+            None => is_name(login) && is_local(),
+        }
     }
 
     /// Returns whether mail for a recipient goes to the configured postmaster. The bare one does (RFC 5321 §4.5.1), and
@@ -121,7 +139,7 @@ mod tests {
 
     fn verdict(client: &str, recipient: &str) -> u16 {
         let path = ForwardPath::parse(recipient, true).unwrap();
-        let verdict = policy().recipient(client.parse().unwrap(), &path);
+        let verdict = policy().recipient(client.parse().unwrap(), false, &path);
         verdict.map_or_else(|reply| reply.enhanced.unwrap().1 * 10 + reply.enhanced.unwrap().2, |()| 0)
     }
 
@@ -203,9 +221,46 @@ mod tests {
     }
 
     #[test]
+    fn logins_reach_everybody_but_unknown_local_users() {
+        let to = |recipient: &str| {
+            let path = ForwardPath::parse(recipient, true).unwrap();
+            policy().recipient("192.0.2.1".parse().unwrap(), true, &path).is_ok()
+        };
+        assert!(to("x@elsewhere.test") && to("jane@here.test") && !to("joe@here.test"));
+    }
+
+    #[test]
+    fn a_login_owns_its_own_addresses() {
+        let owns = |login: &str, sender: &str| {
+            let path = ReversePath::parse(sender, true).unwrap();
+            policy().owns(login, &path)
+        };
+        for (login, sender) in [
+            ("jane@here.test", "jane@here.test"),
+            ("Jane@Here.test", "JANE+list@HERE.TEST"),
+            ("jane@elsewhere.test", "jane@elsewhere.test"),
+            ("jane", "jane@here.test"),
+            ("a+b", "a+b@here.test"),
+            ("jane", ""),
+        ] {
+            assert!(owns(login, sender), "{login} {sender}");
+        }
+        for (login, sender) in [
+            ("jane@here.test", "joe@here.test"),
+            ("jane@here.test", "jane@sub.here.test"),
+            ("jane@here.test", "jane@elsewhere.test"),
+            ("jane", "jane@elsewhere.test"),
+            ("jane+list", "jane@here.test"),
+            ("jane", "\"jane@here.test\"@elsewhere.test"),
+        ] {
+            assert!(!owns(login, sender), "{login} {sender}");
+        }
+    }
+
+    #[test]
     fn without_a_list_of_users_everyone_exists() {
         let open = Policy::new(Settings { local_domains: vec!["here.test".into()], ..Settings::default() });
         let path = ForwardPath::parse("anyone@here.test", false).unwrap();
-        assert!(open.recipient("192.0.2.1".parse().unwrap(), &path).is_ok());
+        assert!(open.recipient("192.0.2.1".parse().unwrap(), false, &path).is_ok());
     }
 }

@@ -11,8 +11,10 @@ use std::{cell::RefCell, io::Write as _};
 pub struct Rejected<'a> {
     /// `192.0.2.1:1234`.
     pub client: std::net::SocketAddr,
-    /// The command: `CONNECT`, `MAIL`, `RCPT`, `DATA`.
+    /// The command: `CONNECT`, `AUTH PLAIN`, `MAIL`, `RCPT`, `DATA`.
     pub stage: &'a str,
+    /// The user name of a login that failed, as the client gave it.
+    pub login: Option<&'a str>,
     /// The reverse-path, once it is known.
     pub from: Option<&'a str>,
     /// The recipient it was about.
@@ -134,6 +136,8 @@ enum JsonLine<'a> {
         client: String,
         stage: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
+        login: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         from: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         to: Option<&'a str>,
@@ -220,6 +224,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
             time,
             client: r.client.to_string(),
             stage: r.stage,
+            login: r.login,
             from: r.from,
             to: r.to,
             reply: r.reply,
@@ -327,6 +332,18 @@ impl Postfix {
                 self.head("qmgr", now, out);
                 let _ = writeln!(out, "{id}: removed");
             }
+            Event::Rejected(Rejected { client, stage, login, reply, .. }) if stage.starts_with("AUTH") => {
+                self.head("smtpd", now, out);
+                let mechanism = stage.trim_start_matches("AUTH").trim_start();
+                let client = client.ip();
+                let _ = write!(
+                    out,
+                    "warning: unknown[{client}]: SASL {mechanism} authentication failed: {reply}, sasl_username="
+                );
+                // The name is the client's: it can end no line.
+                let login = login.unwrap_or("(unavailable)").escape_debug();
+                let _ = writeln!(out, "{login}");
+            }
             Event::Rejected(r) => {
                 self.head("smtpd", now, out);
                 let _ =
@@ -409,8 +426,14 @@ mod tests {
 
     fn events<'a>(message: &'a Message, outcome: &'a Outcome, attempt: &'a Attempt) -> Vec<Event<'a>> {
         let client = "192.0.2.1:1234".parse().unwrap();
-        let rejected =
-            Rejected { client, stage: "RCPT", from: Some("x@y"), to: Some("z@w"), reply: "550 5.7.1 no" };
+        let rejected = Rejected {
+            client,
+            stage: "RCPT",
+            login: None,
+            from: Some("x@y"),
+            to: Some("z@w"),
+            reply: "550 5.7.1 no",
+        };
         vec![
             Event::Accepted(message),
             Event::Attempt { message, recipient: 0, outcome, attempt },

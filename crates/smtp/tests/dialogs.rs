@@ -14,7 +14,9 @@
 use mail::{Enhanced, Reply};
 use smtp::{
     Limits,
-    server::{Auth, AuthInput, BareLf, Connection, Keyword, Profile, Step, replies},
+    server::{
+        Auth, AuthInput, BareLf, Connection, Keyword, MechanismNeed, OfferedMechanism, Profile, Step, replies,
+    },
 };
 use std::{fmt::Write as _, fs, path::Path, sync::Arc};
 
@@ -187,9 +189,19 @@ fn set(options: &mut Options, text: &str) {
             return options.profile = profile.without(keyword(value));
         }
         "auth" => {
-            options.profile.keywords.push(Keyword::Auth);
-            let in_clear_text = value == "always";
-            return options.profile.auth = Auth { mechanisms: vec!["X-SUM".into()], in_clear_text };
+            let offered = |name: &str, needs| OfferedMechanism { name: name.into(), needs };
+            let mechanisms = vec![
+                offered("X-SUM-PLUS", MechanismNeed::Tls),
+                offered("X-CERT", MechanismNeed::Certificate),
+                offered("X-SUM", MechanismNeed::Nothing),
+            ];
+            let auth = Auth { mechanisms, in_clear_text: value == "always" };
+            return options.profile = options.profile.clone().with_auth(auth);
+        }
+        "needs" => {
+            options.profile.needs_tls = true;
+            options.profile.needs_login = true;
+            return;
         }
         _ => {}
     }

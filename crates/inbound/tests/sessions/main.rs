@@ -11,7 +11,7 @@ use mail::{ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipien
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
-    server::{Auth, AuthInput, BareLf, Keyword, Profile, replies},
+    server::{Auth, AuthInput, BareLf, Keyword, MechanismNeed, OfferedMechanism, Profile, replies},
 };
 use std::{
     collections::BTreeMap,
@@ -215,6 +215,8 @@ fn settings(limits: Limits, sessions_max: usize) -> Settings {
     Settings {
         limits: limits.into(),
         profile: Arc::new(Profile::new("mx.test")),
+        auth: Arc::default(),
+        end_point: None,
         chunk_bytes: 1000,
         memory_bytes: 1_000_000,
         lookup_timeout: FOR_EVER,
@@ -254,7 +256,16 @@ async fn start_on(
 }
 
 fn listener(socket: std::net::TcpListener, tls: ListenTls) -> Listener {
-    Listener { socket, tls, bare_lf: None, withheld: Vec::new(), message_bytes: None }
+    let kind = mail::ListenerKind::Mx;
+    Listener {
+        socket,
+        kind,
+        tls,
+        hide_client: false,
+        bare_lf: None,
+        withheld: Vec::new(),
+        message_bytes: None,
+    }
 }
 
 /// Sends lines and reads whole replies.

@@ -218,11 +218,10 @@ async fn an_authentication_exchange_asks_the_service() {
     for slow in [&[][..], &["auth"]] {
         let service = TestService { slow, gate: watch::Sender::new(true), ..TestService::default() };
         let server = start(service, Limits::default(), ListenTls::Off, 10).await;
-        let mut profile = Profile::new("mx.test");
-        profile.keywords.push(Keyword::Auth);
-        profile.auth = Auth { mechanisms: vec!["X-TEST".into()], in_clear_text: true };
+        let mechanism = OfferedMechanism { name: "X-TEST".into(), needs: MechanismNeed::Nothing };
+        let auth = Auth { mechanisms: vec![mechanism], in_clear_text: true };
         let settings = settings(Limits::default(), 10);
-        server.inbound.reconfigure(Settings { profile: profile.into(), ..settings }, None);
+        server.inbound.reconfigure(Settings { auth: auth.into(), ..settings }, None);
         let mut c = greeted(&server).await;
         c.expect("AUTH X-TEST\r\n", "334 d2hvPw==").await;
         c.expect("bm8=\r\n", "535 5.7.8").await;

@@ -69,6 +69,9 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Make hashes of passwords, and try passwords
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Make the daemon read its configuration again; sessions continue
     Reload,
     /// Show the version
@@ -110,6 +113,42 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuthCommand {
+    /// Make the hash of a password for a file of users (`users = "passwd:FILE"` in [auth])
+    ///
+    /// The password is the first line of standard input; on a terminal it is asked for twice, and not shown.
+    Hash {
+        /// The scheme. With scram-sha-256 a user can log in with SCRAM-SHA-256, PLAIN and LOGIN; with
+        /// argon2id, sha512-crypt and bcrypt with PLAIN and LOGIN
+        #[arg(long, value_name = "SCHEME", default_value = "argon2id")]
+        scheme: HashScheme,
+        /// Print a whole line of the file for this user
+        user: Option<String>,
+    },
+    /// Try a user's password with the file of users in the configuration
+    ///
+    /// The password is the first line of standard input; on a terminal it is asked for, and not shown. The exit
+    /// code is 0 if it is right, and 77 if it is wrong or there is no such user.
+    Test {
+        /// The user name
+        user: String,
+    },
+}
+
+/// A scheme for new passwords.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum HashScheme {
+    Argon2id,
+    #[value(name = "scram-sha-256")]
+    ScramSha256,
+    #[value(name = "scram-sha-1")]
+    ScramSha1,
+    #[value(name = "sha512-crypt")]
+    Sha512Crypt,
+    Bcrypt,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,7 @@
 //! The command line: [`args`] defines it, and each command has a file that runs it.
 
 pub(crate) mod args;
+mod auth;
 mod daemon;
 mod explain;
 mod manual;
@@ -15,7 +16,7 @@ mod status;
 pub(crate) use settings::{find as find_config, load as load_config};
 
 use crate::{applets, serve};
-use args::{Cli, Command};
+use args::{AuthCommand, Cli, Command};
 use clap::{CommandFactory, Parser};
 use config::Purpose;
 pub(crate) use control::CommandError as CliError;
@@ -87,6 +88,10 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Spool(command) => spool::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Why { id } => explain::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Status { json } => status::run(json, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Auth(AuthCommand::Hash { scheme, user }) => auth::hash(scheme, user.as_deref(), out)?,
+        Command::Auth(AuthCommand::Test { user }) => {
+            auth::test(&user, &load_config(explicit, Purpose::Ask)?, out)?
+        }
         Command::Reload => status::reload(&load_config(explicit, Purpose::Ask)?, out)?,
         Command::Version => {
             writeln!(out, "postrider {}", args::VERSION)?;

@@ -1,21 +1,25 @@
 //! Takes messages in: the stages of the accept pipeline for clients, for programs on this machine and for reports, and
 //! the commit that ends it.
 
+mod authenticate;
 #[cfg(test)]
 mod tests;
 
 use super::{
     active::{ActiveCount, ActiveGuard},
     driver::Driver,
+    logins::Logins,
     pipeline::View,
     snapshot::ConfigSnapshot,
 };
+use auth::ChannelBindings;
+use authenticate::LoginSession;
 use bytes::Bytes;
 use engine::accept::{self, Accepted, Decisions, Facts, Source, Stage};
 use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError};
 use mail::{
-    BodyType, ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply, SharedMessage,
-    UnixMillis, content::chunk_ids, header::ContentScanner,
+    BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Part, QueueId, ReceivedContent, Recipient, Reply,
+    SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
 };
 use smtp::server::{AuthInput, replies};
 use spool::{CommitSeq, Refused, SpoolFailure};
@@ -41,11 +45,12 @@ pub(crate) struct Acceptor {
     pub(crate) driver: Arc<Driver>,
     /// Messages whose clients were told to try again and that may still be stored.
     late: ActiveCount,
+    logins: Logins,
 }
 
 impl Acceptor {
     pub(crate) fn new(driver: Arc<Driver>) -> Self {
-        Self { driver, late: ActiveCount::default() }
+        Self { driver, late: ActiveCount::default(), logins: Logins::new() }
     }
 
     fn commit_timeout(&self) -> Duration {
@@ -291,12 +296,16 @@ pub(crate) struct SessionContext {
     connection: Decisions,
     /// Of the open transaction.
     decisions: Decisions,
+    /// The client's attempts to log in; none before the first.
+    login: Option<Box<LoginSession>>,
+    /// For logins; none without TLS, or without AUTH.
+    bindings: Option<Box<ChannelBindings>>,
 }
 
 impl SessionContext {
     fn new(config: Arc<ConfigSnapshot>, facts: Facts) -> Self {
         let [connected, connection, decisions] = Default::default();
-        Self { config, facts, connected, connection, decisions }
+        Self { config, facts, connected, connection, decisions, login: None, bindings: None }
     }
 
     /// Asks the checks of a stage. `view` completes what they see.
@@ -311,6 +320,10 @@ impl SessionContext {
     }
 }
 
+fn bindings_of(client: &Client) -> Option<Box<ChannelBindings>> {
+    client.tls.as_ref().and_then(|tls| tls.bindings.clone())
+}
+
 /// The reply of a stage that says no more than yes.
 fn or_positive(positive: Reply) -> impl FnOnce(Result<(), Reply>) -> Reply + Send {
     move |judged| judged.err().unwrap_or(positive)
@@ -323,11 +336,16 @@ impl Service for Acceptor {
         if self.driver.spool.pressure().poisoned {
             return Answer::Ready(Err(replies::LOCAL_ERROR_CLOSING));
         }
+        let Client { peer, local, listener, .. } = *client;
         let facts = Facts {
-            tls: client.tls.clone(),
-            ..Facts::new(Source::Smtp { peer: client.peer, local: client.local })
+            tls: client.cipher().map(Box::from),
+            ..Facts::new(Source::Smtp { peer, local, listener })
         };
         let mut context = SessionContext::new(self.driver.current(), facts);
+        if listener == ListenerKind::Relay && !context.config.policy.may_relay(peer.ip()) {
+            return Answer::Ready(Err(replies::NO_ACCESS));
+        }
+        context.bindings = bindings_of(client);
         if !context.config.pipeline.has(Stage::Connect) {
             return Answer::Ready(Ok(context));
         }
@@ -339,7 +357,9 @@ impl Service for Acceptor {
     }
 
     fn tls_established(&self, context: &mut SessionContext, client: &Client) {
-        context.facts = Facts { tls: client.tls.clone(), ..Facts::new(context.facts.source.clone()) };
+        context.facts =
+            Facts { tls: client.cipher().map(Box::from), ..Facts::new(context.facts.source.clone()) };
+        context.bindings = bindings_of(client);
         // What was decided of the connection itself still holds; a name in clear text does not count any more.
         context.connection.clone_from(&context.connected);
         context.decisions = Decisions::default();
@@ -355,9 +375,12 @@ impl Service for Acceptor {
         context.run(Stage::Hello, |view| view).map(or_positive(replies::OK))
     }
 
-    fn authenticate<'a>(&'a self, _: &'a mut SessionContext, _: AuthInput) -> Answer<'a, AuthAnswer> {
-        // No listener offers a mechanism.
-        Answer::Ready(AuthAnswer::Done(replies::NOT_OFFERED))
+    fn authenticate<'a>(
+        &'a self,
+        context: &'a mut SessionContext,
+        input: AuthInput,
+    ) -> Answer<'a, AuthAnswer> {
+        self.log_in(context, input)
     }
 
     fn sender<'a>(&'a self, context: &'a mut SessionContext, envelope: &'a Envelope) -> Answer<'a, Reply> {

@@ -6,6 +6,7 @@ use report::{
     Log,
     line::{Event, Rejected},
 };
+use std::net::SocketAddr;
 
 /// Called with the outcomes of every attempt.
 type Observer = Box<dyn Fn(&[(u32, Outcome)]) + Send + Sync>;
@@ -58,7 +59,21 @@ impl DeliveryLog {
         let reply = reply.to_string();
         let from = envelope.map(|e| e.reverse_path.as_str());
         let to = envelope.and_then(|e| e.recipients.last()).map(|r| r.path.as_str());
-        self.log.write(&Event::Rejected(Rejected { client: client.peer, stage, from, to, reply: &reply }));
+        let rejected = Rejected { client: client.peer, stage, login: None, from, to, reply: &reply };
+        self.log.write(&Event::Rejected(rejected));
+    }
+
+    /// Logs that a client could not log in. `user`: the name that it gave.
+    pub(crate) fn login_failed(
+        &self,
+        client: SocketAddr,
+        user: Option<&str>,
+        mechanism: &str,
+        reply: &Reply,
+    ) {
+        let (stage, reply) = (format!("AUTH {mechanism}"), reply.to_string());
+        let rejected = Rejected { client, stage: &stage, login: user, from: None, to: None, reply: &reply };
+        self.log.write(&Event::Rejected(rejected));
     }
 
     /// Logs that a destination is suspended.

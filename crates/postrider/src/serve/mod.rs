@@ -8,6 +8,7 @@ mod delivery_log;
 mod driver;
 mod engine_setup;
 mod latency;
+mod logins;
 mod operator;
 mod pipeline;
 pub(crate) mod queue_run;
@@ -18,6 +19,7 @@ mod unscheduled;
 pub(crate) mod wiring;
 mod workers;
 
+pub(crate) use logins::random;
 pub(crate) use start::run;
 
 use acceptor::Acceptor;

@@ -1,6 +1,7 @@
 //! The accept pipeline: which checks are asked at which stage, and how a draft waits for them.
 
 mod addresses;
+mod submission;
 
 use crate::routing::Routes;
 use addresses::Addresses;
@@ -11,6 +12,7 @@ use mail::{Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use policy::Policy;
 use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
+pub(crate) use submission::{MissingFields, SenderOfLogin};
 use tokio::time::timeout;
 
 /// Time that a draft waits for a check; then its sender gets a temporary refusal.

@@ -1,6 +1,9 @@
 //! A configuration with everything that is derived from it; a reload replaces it as a whole.
 
-use super::pipeline::{Pipeline, Rules};
+use super::{
+    logins::LoginSettings,
+    pipeline::{Pipeline, Rules},
+};
 use crate::routing::Routes;
 use delivery::Courier;
 use engine::Routing;
@@ -18,6 +21,8 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) courier: Arc<Courier>,
     pub(crate) policy: Policy,
     pub(crate) pipeline: Pipeline,
+    /// None: nobody can log in.
+    pub(crate) logins: Option<LoginSettings>,
 }
 
 impl ConfigSnapshot {

@@ -131,7 +131,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let control = local_socket(control, control_mode, settings.control.group)?;
     let submit = local_socket(submit, 0o666, None)?;
     let delivery_log = DeliveryLog::new(wiring::log(&settings)?);
-    let server_tls = tls::server_config(&settings)?;
+    let (server_tls, end_point) = tls::server_config(&settings)?;
 
     let current = {
         let _context = runtime.enter();
@@ -169,7 +169,9 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let inbound = {
         let _context = runtime.enter();
         let workers = WorkerPool::new(workers.handles(), workers::sharing());
-        Inbound::new(acceptor.clone(), wiring::inbound_settings(&settings), Some(server_tls), workers)
+        let logins = driver.current();
+        let inbound = wiring::inbound_settings(&settings, logins.logins.as_ref(), end_point);
+        Inbound::new(acceptor.clone(), inbound, Some(server_tls), workers)
     };
     let daemon = Arc::new(Daemon { driver, acceptor, inbound, source, started: settings });
     let recovered = report.message_count;
@@ -226,10 +228,10 @@ fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
     let bind = |listen: &config::Listen| {
         let socket =
             bind(listen.address, &addresses).map_err(|e| format!("listen on {}: {e}", listen.address))?;
-        let (tls, bare_lf) = (listen.tls, listen.bare_lf);
+        let (kind, tls, hide_client, bare_lf) = (listen.kind, listen.tls, listen.hide_client, listen.bare_lf);
         let withheld = listen.discard_ehlo_keywords.iter().map(|one| wiring::keyword(*one)).collect();
         let message_bytes = listen.max_message_size.map(|size| size.0);
-        Ok(Listener { socket, tls, bare_lf, withheld, message_bytes })
+        Ok(Listener { socket, kind, tls, hide_client, bare_lf, withheld, message_bytes })
     };
     settings.listen.iter().map(bind).collect()
 }
@@ -361,9 +363,9 @@ impl Daemon {
         let failed = |text| Failure::Failed { text };
         let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
         // Whatever can fail comes first: half a reload is none that anybody wrote.
-        let server_tls = tls::server_config(&settings).map_err(failed)?;
-        let inbound = wiring::inbound_settings(&settings);
+        let (server_tls, end_point) = tls::server_config(&settings).map_err(failed)?;
         let new = wiring::current(settings).map_err(failed)?;
+        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), end_point);
         let old = self.driver.current();
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local

@@ -2,11 +2,13 @@
 
 use super::{
     acceptor::CHUNK_BYTES,
-    pipeline::{LOOKUP_TIMEOUT, Pipeline},
+    logins::{LoginSettings, UsersFile},
+    pipeline::{Check, LOOKUP_TIMEOUT, MissingFields, Pipeline, SenderOfLogin},
     snapshot::ConfigSnapshot,
     tls,
 };
 use crate::routing::Routes;
+use auth::Mechanism;
 use config::{Backend, Durability, EhloKeyword, EightBit, LogFormat, Settings};
 use control::Exit;
 use delivery::{Courier, TlsClient};
@@ -14,7 +16,7 @@ use mail::{Domain, Envelope};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, Router, RouterSettings};
-use smtp::server::{Keyword, Profile};
+use smtp::server::{Auth, Keyword, MechanismNeed, OfferedMechanism, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -79,7 +81,42 @@ pub(crate) fn current(settings: Settings) -> Result<ConfigSnapshot, String> {
     let courier = Arc::new(courier(&settings)?);
     let policy = policy(&settings);
     let engine = engine_settings(&settings);
-    Ok(ConfigSnapshot { settings, engine, routes, courier, policy, pipeline: Pipeline::new(Vec::new()) })
+    let logins = logins(&settings)?;
+    let mut checks: Vec<Box<dyn Check>> = Vec::new();
+    if logins.is_some() {
+        checks.push(Box::new(SenderOfLogin));
+    }
+    if settings.listen.iter().any(|listen| listen.kind.needs_login()) {
+        checks.push(Box::<MissingFields>::default());
+    }
+    let pipeline = Pipeline::new(checks);
+    Ok(ConfigSnapshot { settings, engine, routes, courier, policy, pipeline, logins })
+}
+
+/// Returns the users of the settings, and the mechanisms that they can use.
+fn logins(settings: &Settings) -> Result<Option<LoginSettings>, String> {
+    let Some(config::UserStore::Passwd(path)) = &settings.auth.users else { return Ok(None) };
+    let users = UsersFile::open(path).map_err(|e| e.to_string())?;
+    let known = users.users();
+    let is_usable = |mechanism: &Mechanism| match mechanism.scram_hash() {
+        Some(hash) => known.all_have_scram(hash),
+        None => matches!(mechanism, Mechanism::Plain | Mechanism::Login),
+    };
+    let mechanisms = match &settings.auth.mechanisms {
+        Some(words) => words.iter().map(|word| word.mechanism()).collect(),
+        None => Mechanism::all().filter(is_usable).collect(),
+    };
+    Ok(Some(LoginSettings { mechanisms, users, failures_max: settings.auth.max_failures }))
+}
+
+/// AUTH as listeners offer it.
+fn offered(logins: Option<&LoginSettings>, settings: &Settings) -> Auth {
+    let of = |mechanism: &Mechanism| {
+        let needs = if mechanism.is_plus() { MechanismNeed::Tls } else { MechanismNeed::Nothing };
+        OfferedMechanism { name: mechanism.as_str().into(), needs }
+    };
+    let mechanisms = logins.map_or(Vec::new(), |logins| logins.mechanisms.iter().map(of).collect());
+    Auth { mechanisms, in_clear_text: settings.auth.allow_clear_text }
 }
 
 fn courier(settings: &Settings) -> Result<Courier, String> {
@@ -126,7 +163,11 @@ fn delivery_settings(settings: &Settings) -> delivery::DeliverySettings {
     }
 }
 
-pub(crate) fn inbound_settings(settings: &Settings) -> inbound::Settings {
+pub(crate) fn inbound_settings(
+    settings: &Settings,
+    logins: Option<&LoginSettings>,
+    end_point: Option<Arc<[u8]>>,
+) -> inbound::Settings {
     let mut profile = Profile::new(settings.hostname.clone());
     if !matches!(settings.delivery.eight_bit, EightBit::Auto | EightBit::Convert) {
         // Binary content could not be passed on to a next hop that does not take it.
@@ -135,6 +176,8 @@ pub(crate) fn inbound_settings(settings: &Settings) -> inbound::Settings {
     inbound::Settings {
         limits: Arc::new(settings.limits.clone()),
         profile: Arc::new(profile),
+        auth: Arc::new(offered(logins, settings)),
+        end_point,
         chunk_bytes: CHUNK_BYTES,
         memory_bytes: memory(settings),
         lookup_timeout: LOOKUP_TIMEOUT,

@@ -193,6 +193,11 @@ impl Connection {
         self.act(action)
     }
 
+    /// The client's certificate was verified: mechanisms that need it are offered.
+    pub fn certified(&mut self) {
+        self.session.certified();
+    }
+
     /// The handshake is done. What the client said before is forgotten.
     pub fn tls_established(&mut self) {
         self.waiting = false;

@@ -47,10 +47,30 @@ const KEYWORDS: [Keyword; 9] = [
 /// Authentication on a listener. Nothing is offered by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Auth {
-    /// Names of SASL mechanisms in capitals, in the order of EHLO's reply.
-    pub mechanisms: Vec<Box<str>>,
+    /// In the order of EHLO's reply.
+    pub mechanisms: Vec<OfferedMechanism>,
     /// True if clients may authenticate without TLS.
     pub in_clear_text: bool,
+}
+
+/// A SASL mechanism that a listener offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfferedMechanism {
+    /// The name, in capitals.
+    pub name: Box<str>,
+    /// The property of the connection without which the mechanism is not offered.
+    pub needs: MechanismNeed,
+}
+
+/// A property of a connection that a mechanism needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MechanismNeed {
+    /// None.
+    Nothing,
+    /// TLS, whose channel bindings the mechanism uses.
+    Tls,
+    /// A client certificate that was verified.
+    Certificate,
 }
 
 /// The extensions that a listener offers. Parameters and commands of keywords that are not listed are refused.
@@ -62,22 +82,47 @@ pub struct Profile {
     pub keywords: Vec<Keyword>,
     /// The settings of [`Keyword::Auth`].
     pub auth: Auth,
+    /// True if commands before TLS are refused with 530 (RFC 3207 §4), but those that lead to it.
+    pub needs_tls: bool,
+    /// True if MAIL before AUTH is refused with 530 (RFC 4954 §6).
+    pub needs_login: bool,
 }
 
 impl Profile {
     /// Everything but AUTH and STARTTLS, which need settings of their own.
     pub fn new(hostname: impl Into<Box<str>>) -> Self {
-        Self { hostname: hostname.into(), keywords: KEYWORDS.to_vec(), auth: Auth::default() }
+        Self {
+            hostname: hostname.into(),
+            keywords: KEYWORDS.to_vec(),
+            auth: Auth::default(),
+            needs_tls: false,
+            needs_login: false,
+        }
+    }
+
+    /// The profile with AUTH offered, behind SIZE and STARTTLS; without mechanisms it stays as it is.
+    #[must_use]
+    pub fn with_auth(mut self, auth: Auth) -> Self {
+        if !auth.mechanisms.is_empty() && !self.has(Keyword::Auth) {
+            self.insert(Keyword::Auth);
+        }
+        self.auth = auth;
+        self
     }
 
     /// The profile with STARTTLS offered, behind SIZE.
     #[must_use]
     pub fn with_starttls(mut self) -> Self {
-        let at = self.keywords.iter().position(|keyword| *keyword == Keyword::EnhancedStatusCodes);
         if !self.has(Keyword::StartTls) {
-            self.keywords.insert(at.unwrap_or(self.keywords.len()), Keyword::StartTls);
+            self.insert(Keyword::StartTls);
         }
         self
+    }
+
+    /// Inserts a keyword before ENHANCEDSTATUSCODES.
+    fn insert(&mut self, keyword: Keyword) {
+        let at = self.keywords.iter().position(|one| *one == Keyword::EnhancedStatusCodes);
+        self.keywords.insert(at.unwrap_or(self.keywords.len()), keyword);
     }
 
     /// The profile without a keyword, and without BINARYMIME if it is CHUNKING, which BINARYMIME needs.
@@ -110,8 +155,8 @@ impl Profile {
         is_plain || self.has(Keyword::Dsn)
     }
 
-    /// The text of EHLO's reply: the host name and a line a keyword.
-    pub(super) fn hello_text(&self, limits: &Limits, is_tls: bool, offers_auth: bool) -> String {
+    /// The text of EHLO's reply: the host name and a line a keyword. `mechanisms`: those that this session may use.
+    pub(super) fn hello_text(&self, limits: &Limits, is_tls: bool, mechanisms: &[&str]) -> String {
         let mut text = String::with_capacity(192);
         text.push_str(&self.hostname);
         for keyword in &self.keywords {
@@ -123,10 +168,10 @@ impl Profile {
                 }
                 Keyword::StartTls if is_tls => continue,
                 Keyword::StartTls => "STARTTLS",
-                Keyword::Auth if !offers_auth => continue,
+                Keyword::Auth if mechanisms.is_empty() => continue,
                 Keyword::Auth => {
                     text.push_str("\nAUTH");
-                    for mechanism in &self.auth.mechanisms {
+                    for mechanism in mechanisms {
                         let _ = write!(text, " {mechanism}");
                     }
                     continue;

@@ -98,6 +98,20 @@ replies! {
     AUTHENTICATED_ALREADY = 503 5 . 5 . 1 "Already authenticated";
     /// AUTH in clear text where that is not allowed.
     AUTH_NEEDS_TLS = 538 5 . 7 . 11 "Encryption is needed for authentication: send STARTTLS first";
+    /// A command in clear text on a listener that needs TLS (RFC 3207 §4).
+    TLS_FIRST = 530 5 . 7 . 0 "Encryption is needed: send STARTTLS first";
+    /// MAIL without a login on a listener that needs one (RFC 4954 §6).
+    LOGIN_FIRST = 530 5 . 7 . 0 "Authentication is needed: send AUTH first";
+    /// AUTH that failed: no such user, or a wrong secret (RFC 4954 §6).
+    BAD_CREDENTIALS = 535 5 . 7 . 8 "Authentication failed: wrong user name or password";
+    /// AUTH that failed once too often. Closes.
+    TOO_MANY_FAILED_LOGINS = 421 4 . 7 . 0 "Too many failed logins";
+    /// A response that is no message of the mechanism.
+    BAD_AUTH_MESSAGE = 501 5 . 5 . 2 "Cannot understand the authentication message";
+    /// MAIL with a sender that the login may not use (RFC 6409 §6.1).
+    NOT_YOUR_ADDRESS = 553 5 . 7 . 1 "Sender address not owned by the login";
+    /// A client that may not use the listener. Closes.
+    NO_ACCESS = 554 5 . 7 . 1 "Access denied: this server relays for its own networks only";
     /// AUTH with a mechanism that the listener does not have.
     UNKNOWN_MECHANISM = 504 5 . 5 . 4 "Authentication mechanism not supported";
     /// A response that is not base64.

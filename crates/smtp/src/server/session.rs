@@ -1,7 +1,11 @@
 //! One SMTP server session as a table: every state, every input, and what is done (RFC 5321 §4.1.4).
 //! Knows neither bytes nor time; [`super::Connection`] decodes lines and content for it.
 
-use super::{Profile, profile::Keyword, replies};
+use super::{
+    Profile,
+    profile::{Keyword, MechanismNeed, OfferedMechanism},
+    replies,
+};
 use crate::{Command, Limits};
 use mail::{BodyType, Envelope, Recipient, Reply, TransmissionType};
 use std::fmt;
@@ -133,6 +137,8 @@ pub struct Session {
     hello: Option<Box<str>>,
     extended: bool,
     tls: bool,
+    /// The client showed a certificate, and it was verified.
+    has_certificate: bool,
     is_authenticated: bool,
     refused_in_transaction: bool,
     counts: Counts,
@@ -155,6 +161,7 @@ impl Session {
             hello: None,
             extended: false,
             tls,
+            has_certificate: false,
             is_authenticated: false,
             refused_in_transaction: false,
             counts: Counts::default(),
@@ -225,6 +232,11 @@ impl Session {
         *self = Self { counts: std::mem::take(&mut self.counts), ..Self::new(true) };
     }
 
+    /// The client's certificate was verified: mechanisms that need it are offered.
+    pub fn certified(&mut self) {
+        self.has_certificate = true;
+    }
+
     /// No transaction is open and none is being committed: stopping here breaks nothing.
     pub fn is_idle(&self) -> bool {
         matches!(self.state, State::Greeted | State::Ready | State::Authenticating | State::Closed)
@@ -277,6 +289,12 @@ impl Session {
         use Command::{Auth, Bdat, Data, Ehlo, Helo, Help, Mail, Noop, Quit, Rcpt, Rset, StartTls, Vrfy};
         let send = Action::Send;
         match (state, command) {
+            (state, Bdat { size_bytes, .. }) if profile.needs_tls && !self.tls => {
+                (state, Action::SkipChunk(size_bytes, replies::TLS_FIRST))
+            }
+            (state, Auth { .. } | Mail(..) | Rcpt(_) | Data | Vrfy) if profile.needs_tls && !self.tls => {
+                (state, send(replies::TLS_FIRST))
+            }
             (_, Quit) => (State::Closed, Action::Close(replies::BYE)),
             (state, Noop) => (state, send(replies::OK)),
             // A new EHLO drops the open transaction (RFC 5321 §4.1.4).
@@ -305,6 +323,11 @@ impl Session {
                 if !profile.allows(&envelope, size) =>
             {
                 (State::Ready, Action::Send(replies::UNKNOWN_PARAMETER))
+            }
+            (State::Ready | State::ChunksFailed, Mail(..))
+                if profile.needs_login && !self.is_authenticated =>
+            {
+                (State::Ready, send(replies::LOGIN_FIRST))
             }
             (State::Ready | State::ChunksFailed, Mail(envelope, size)) => self.mail(envelope, size, limits),
             (State::ChunksFailed, Bdat { size_bytes, .. }) => {
@@ -356,7 +379,9 @@ impl Session {
         self.hello = Some(name);
         self.extended = is_extended;
         let text = if is_extended {
-            profile.hello_text(limits, self.tls, self.may_authenticate(profile))
+            let offered = profile.auth.mechanisms.iter().filter(|one| self.offers(one, profile));
+            let mechanisms: Vec<&str> = offered.map(|one| &*one.name).collect();
+            profile.hello_text(limits, self.tls, &mechanisms)
         } else {
             profile.hostname.to_string()
         };
@@ -368,12 +393,27 @@ impl Session {
         !self.is_authenticated && (self.tls || profile.auth.in_clear_text)
     }
 
+    /// Is the mechanism offered now?
+    fn offers(&self, mechanism: &OfferedMechanism, profile: &Profile) -> bool {
+        self.may_authenticate(profile)
+            && match mechanism.needs {
+                MechanismNeed::Nothing => true,
+                MechanismNeed::Tls => self.tls,
+                MechanismNeed::Certificate => self.has_certificate,
+            }
+    }
+
     fn auth(&mut self, mechanism: Box<str>, initial: Option<Vec<u8>>, profile: &Profile) -> (State, Action) {
         let refusal = if self.is_authenticated {
             replies::AUTHENTICATED_ALREADY
         } else if !self.may_authenticate(profile) {
             replies::AUTH_NEEDS_TLS
-        } else if !profile.auth.mechanisms.contains(&mechanism) {
+        } else if !profile
+            .auth
+            .mechanisms
+            .iter()
+            .any(|one| one.name == mechanism && self.offers(one, profile))
+        {
             replies::UNKNOWN_MECHANISM
         } else {
             let begin = AuthInput::Begin { mechanism, initial };
@@ -437,7 +477,7 @@ impl Session {
     fn limit(&mut self, action: Action, junk: bool, limits: &Limits) -> Action {
         let error = match &action {
             Action::Send(reply) | Action::SkipChunk(_, reply) => {
-                (500..=504).contains(&reply.code) || matches!(reply.code, 535 | 538 | 555)
+                (500..=504).contains(&reply.code) || matches!(reply.code, 530 | 535 | 538 | 555)
             }
             _ => false,
         };

@@ -125,7 +125,9 @@ fn is_readable(input: &File) -> io::Result<bool> {
 }
 
 fn listener(settings: &Settings) -> Option<SocketAddr> {
-    let listen = settings.listen.iter().find(|l| l.tls != ListenTls::Implicit && l.address.port() != 0)?;
+    let is_usable =
+        |l: &&config::Listen| l.tls != ListenTls::Implicit && l.address.port() != 0 && !l.kind.needs_login();
+    let listen = settings.listen.iter().find(is_usable)?;
     let mut address = listen.address;
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
@@ -138,25 +140,22 @@ fn listener(settings: &Settings) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::Listen;
+    use config::{Listen, ListenerKind};
 
     #[test]
     fn the_first_plain_listener_is_taken_and_wildcards_mean_loopback() {
         let mut settings = config::load(None).unwrap();
-        let listen = |address: &str, tls| Listen {
-            address: address.parse().unwrap(),
-            tls,
-            bare_lf: None,
-            discard_ehlo_keywords: Vec::new(),
-            max_message_size: None,
-        };
+        let default = settings.listen[0].clone();
+        let listen =
+            |address: &str, tls| Listen { address: address.parse().unwrap(), tls, ..default.clone() };
         settings.listen = vec![
+            Listen { kind: ListenerKind::Submission, ..listen("0.0.0.0:587", ListenTls::StartTls) },
             listen("0.0.0.0:465", ListenTls::Implicit),
             listen("0.0.0.0:0", ListenTls::Off),
             listen("[::]:25", ListenTls::StartTls),
         ];
         assert_eq!(self::listener(&settings), Some("[::1]:25".parse().unwrap()));
-        settings.listen.truncate(2);
+        settings.listen.truncate(3);
         assert_eq!(self::listener(&settings), None);
     }
 }

@@ -44,6 +44,24 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             ("postrider config show --json", "Print the values as JSON."),
         ],
     ),
+    ("postrider-auth", &[("postrider auth hash joe@example.com", "Print a line for a file of users.")]),
+    (
+        "postrider-auth-hash",
+        &[
+            ("postrider auth hash joe@example.com", "Ask for a password, and print the line of the user."),
+            (
+                "postrider auth hash --scheme scram-sha-256 joe",
+                "Make a hash for clients that log in with SCRAM-SHA-256.",
+            ),
+        ],
+    ),
+    (
+        "postrider-auth-test",
+        &[(
+            "postrider auth test joe@example.com",
+            "Ask for the password of a user, and tell whether it is right.",
+        )],
+    ),
     (
         "postrider-queue",
         &[

@@ -146,7 +146,13 @@ fn draft(id: u64) -> Draft {
 /// A client that may send everywhere.
 fn connected(acceptor: &Acceptor) -> SessionContext {
     let address = "127.0.0.1:1".parse().unwrap();
-    now(acceptor.connected(&Client { peer: address, local: address, tls: None })).unwrap()
+    now(acceptor.connected(&Client {
+        peer: address,
+        local: address,
+        listener: mail::ListenerKind::Mx,
+        tls: None,
+    }))
+    .unwrap()
 }
 
 /// An answer that is there at once.

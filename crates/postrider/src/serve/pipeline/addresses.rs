@@ -38,12 +38,13 @@ fn is_deliverable(path: &ForwardPath, routes: &Routes) -> Result<(), Reply> {
 fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     let Rules { settings, policy, routes } = view.rules;
     let (client, connected_to) = match &view.facts.source {
-        Source::Smtp { peer, local } => (Some(peer.ip()), Some(local.ip())),
+        Source::Smtp { peer, local, .. } => (Some(peer.ip()), Some(local.ip())),
         Source::Local { .. } | Source::Report => (None, None),
     };
     let own = own_address::resolve(&recipient.path, settings, connected_to);
     let path = own.as_ref().unwrap_or(&recipient.path);
-    let judged = client.map_or(Ok(()), |client| policy.recipient(client, path));
+    let has_login = view.facts.login.is_some();
+    let judged = client.map_or(Ok(()), |client| policy.recipient(client, has_login, path));
     // What this machine sends to a name that no Maildir can have is returned by a report.
     let judged = judged.and_then(|()| client.map_or(Ok(()), |_| is_deliverable(path, routes)));
     if let Err(reply) = judged {

@@ -1,0 +1,78 @@
+//! Checks of `[auth]` and of the listeners where users log in.
+
+use super::Check;
+use crate::{
+    ListenTls, Settings,
+    choice::SaslMechanism,
+    load::Purpose,
+    users::{PasswdFileError, UserStore, read_passwd},
+};
+
+impl Check<'_, '_> {
+    pub(super) fn logins(&mut self, s: &Settings) {
+        let has_users = s.auth.users.is_some() || self.has_failed("auth.users");
+        for listen in s.listen.iter().filter(|listen| listen.kind.needs_login()) {
+            let path = |key: &str| format!("listen[{}].{key}", listen.number);
+            if !has_users {
+                let what = "nobody can log in to this listener".to_owned();
+                let help = "add `users = \"passwd:FILE\"` to [auth]; `postrider auth hash` makes the lines of the file";
+                self.problem(&path("kind"), what, "needs logins", help);
+            }
+            if listen.tls == ListenTls::Off && !s.auth.allow_clear_text {
+                let what = "this listener needs TLS: passwords would be sent in clear text".to_owned();
+                let help = "remove `tls`, or write `allow_clear_text = true` in [auth]";
+                self.problem(&path("tls"), what, "no TLS", help);
+            }
+        }
+        self.at_least("auth.max_failures", &s.auth.max_failures, &1);
+        if s.auth.mechanisms.as_ref().is_some_and(Vec::is_empty) {
+            let help = "remove the key, or name \"plain\" or another mechanism";
+            self.problem("auth.mechanisms", "no mechanism is offered".to_owned(), "empty", help);
+        }
+        let Some(UserStore::Passwd(path)) = &s.auth.users else { return };
+        if self.purpose != Purpose::Serve {
+            return;
+        }
+        match read_passwd(path) {
+            Ok(users) => self.mechanisms(s, &users),
+            Err(error) => {
+                let help = match &error {
+                    PasswdFileError::Io(..) => "name a file that this user may read",
+                    PasswdFileError::Lines(..) => "correct the lines of this file",
+                };
+                self.problem("auth.users", error.to_string(), "cannot be used", help);
+            }
+        }
+    }
+
+    /// A mechanism that a user cannot use makes his client fail, since clients choose the strongest that is offered.
+    fn mechanisms(&mut self, s: &Settings, users: &auth::PasswdFile) {
+        let unusable = s.auth.mechanisms.iter().flatten().find_map(|mechanism| {
+            let hash = mechanism.mechanism().scram_hash()?;
+            (!users.all_have_scram(hash)).then_some((mechanism.as_str(), hash))
+        });
+        let Some((word, hash)) = unusable else { return };
+        let scheme = match hash {
+            auth::ScramHash::Sha1 => "scram-sha-1",
+            auth::ScramHash::Sha256 => "scram-sha-256",
+        };
+        let what = format!("not every user of the file can log in with {word}");
+        let help =
+            format!("remove it, or store all passwords for it: `postrider auth hash --scheme {scheme}`");
+        self.problem("auth.mechanisms", what, "one of these", &help);
+    }
+}
+
+impl SaslMechanism {
+    /// Returns the mechanism as `auth` knows it.
+    pub fn mechanism(self) -> auth::Mechanism {
+        match self {
+            Self::ScramSha256Plus => auth::Mechanism::ScramSha256Plus,
+            Self::ScramSha256 => auth::Mechanism::ScramSha256,
+            Self::ScramSha1Plus => auth::Mechanism::ScramSha1Plus,
+            Self::ScramSha1 => auth::Mechanism::ScramSha1,
+            Self::Plain => auth::Mechanism::Plain,
+            Self::Login => auth::Mechanism::Login,
+        }
+    }
+}

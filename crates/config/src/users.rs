@@ -1,0 +1,62 @@
+//! The store of users who may log in.
+
+use crate::value::{Context, Found, Value, text, text_value};
+use auth::{LineProblem, PasswdFile};
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+/// The place of users and their passwords.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserStore {
+    /// `passwd:FILE`, in Dovecot's passwd-file format.
+    Passwd(PathBuf),
+}
+
+text_value!(UserStore, "a store of users", "\"passwd:/etc/postrider/users\"", parse, |store| {
+    let UserStore::Passwd(path) = store;
+    format!("passwd:{}", path.display())
+});
+
+fn parse(text: &str, base: &Path) -> Result<UserStore, (String, Option<String>)> {
+    match text.split_once(':') {
+        Some(("passwd", file)) if !file.is_empty() && !file.contains('\0') => {
+            Ok(UserStore::Passwd(base.join(file)))
+        }
+        _ => Err(("not a store of users".to_owned(), None)),
+    }
+}
+
+/// The reason why a file of users cannot be used.
+#[derive(Debug)]
+pub enum PasswdFileError {
+    /// The file cannot be read.
+    Io(PathBuf, io::Error),
+    /// Lines of the file cannot be used; never empty.
+    Lines(PathBuf, Vec<LineProblem>),
+}
+
+impl fmt::Display for PasswdFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, error) => write!(f, "read {}: {error}", path.display()),
+            Self::Lines(path, problems) => {
+                for (number, LineProblem { line, column, text }) in problems.iter().enumerate() {
+                    let separator = if number == 0 { "" } else { "\n" };
+                    write!(f, "{separator}{}:{line}:{column}: {text}", path.display())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads a file of users.
+///
+/// # Errors
+/// The file cannot be read, or has lines that cannot be used.
+pub fn read_passwd(path: &Path) -> Result<PasswdFile, PasswdFileError> {
+    let text = fs::read_to_string(path).map_err(|e| PasswdFileError::Io(path.to_owned(), e))?;
+    PasswdFile::parse(&text).map_err(|problems| PasswdFileError::Lines(path.to_owned(), problems))
+}

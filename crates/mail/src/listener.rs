@@ -1,0 +1,36 @@
+//! Kinds of listeners.
+
+/// The purpose of a listener: who may use it, and for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ListenerKind {
+    /// Mail from everywhere for local domains; from trusted clients and logins for all.
+    #[default]
+    Mx,
+    /// Mail from trusted clients only, for all domains.
+    Relay,
+    /// Mail from logins, with STARTTLS (RFC 6409).
+    Submission,
+    /// Mail from logins, with TLS from the first byte (RFC 8314 §3.3).
+    Submissions,
+}
+
+impl ListenerKind {
+    /// Returns whether mail needs a login.
+    pub fn needs_login(self) -> bool {
+        matches!(self, Self::Submission | Self::Submissions)
+    }
+
+    /// Returns whether AUTH is offered where there are users.
+    pub fn has_login(self) -> bool {
+        self != Self::Relay
+    }
+
+    /// Returns the port that is registered for the kind.
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Mx | Self::Relay => 25,
+            Self::Submission => 587,
+            Self::Submissions => 465,
+        }
+    }
+}

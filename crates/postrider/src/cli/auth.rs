@@ -1,0 +1,97 @@
+//! `postrider auth`: makes lines of a file of users, and tries passwords.
+
+use super::{CliError, Ending, args::HashScheme};
+use crate::serve::random;
+use auth::{NewScheme, ScramHash, Secret};
+use config::{Settings, UserStore, read_passwd};
+use control::Exit;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use std::io::{self, BufRead as _, IsTerminal as _, Write};
+
+/// Makes a hash; needs no configuration.
+pub(super) fn hash(scheme: HashScheme, user: Option<&str>, out: &mut dyn Write) -> Ending {
+    if let Some(user) = user.filter(|user| user.is_empty() || user.contains([':', ' ', '\t', '\n'])) {
+        return Err(CliError::new(
+            Exit::Usage,
+            format!("`{user}` cannot be a user name: it has no colon and no space"),
+        ));
+    }
+    let password = read_password(true)?;
+    let scheme = match scheme {
+        HashScheme::Argon2id => NewScheme::Argon2id,
+        HashScheme::ScramSha256 => NewScheme::ScramSha256,
+        HashScheme::ScramSha1 => NewScheme::ScramSha1,
+        HashScheme::Sha512Crypt => NewScheme::Sha512Crypt,
+        HashScheme::Bcrypt => NewScheme::Bcrypt,
+    };
+    let hash = scheme.hash(&password, random()).map_err(|why| CliError::new(Exit::DataErr, why))?;
+    match user {
+        Some(user) => writeln!(out, "{user}:{hash}")?,
+        None => writeln!(out, "{hash}")?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// Tries a password, as AUTH PLAIN does.
+pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let Some(UserStore::Passwd(path)) = &settings.auth.users else {
+        let text = "nobody can log in: add `users = \"passwd:FILE\"` to [auth] in the configuration";
+        return Err(CliError::new(Exit::Config, text));
+    };
+    let users = read_passwd(path).map_err(|e| CliError::new(Exit::Config, e.to_string()))?;
+    let Some(login) = users.get(user) else {
+        writeln!(out, "{user}: not in {}", path.display())?;
+        return Ok(Exit::NoPerm);
+    };
+    let password = Secret::new(read_password(false)?);
+    if !login.password.is(&password) {
+        writeln!(out, "{}: wrong password", login.name)?;
+        return Ok(Exit::NoPerm);
+    }
+    let scram = [(ScramHash::Sha256, "SCRAM-SHA-256"), (ScramHash::Sha1, "SCRAM-SHA-1")];
+    let scram = scram.iter().filter(|(hash, _)| login.password.has_scram(*hash)).map(|(_, name)| *name);
+    let mechanisms: Vec<&str> = ["PLAIN", "LOGIN"].into_iter().chain(scram).collect();
+    writeln!(out, "{}: right; can log in with {}", login.name, mechanisms.join(", "))?;
+    Ok(Exit::Ok)
+}
+
+/// Reads a password: from a terminal without showing it, twice if it is new; else the first line of standard input.
+fn read_password(is_new: bool) -> Result<String, CliError> {
+    let stdin = io::stdin();
+    let password = if stdin.is_terminal() {
+        let first = hidden_line("Password: ")?;
+        if is_new && hidden_line("Again: ")? != first {
+            return Err(CliError::new(Exit::DataErr, "the passwords differ"));
+        }
+        first
+    } else {
+        line()?
+    };
+    if password.is_empty() {
+        return Err(CliError::new(Exit::DataErr, "there is no password: write it to standard input"));
+    }
+    Ok(password)
+}
+
+fn line() -> Result<String, CliError> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn hidden_line(prompt: &str) -> Result<String, CliError> {
+    let stdin = io::stdin();
+    let failed = |e: rustix::io::Errno| CliError::from(io::Error::from(e));
+    let shown = tcgetattr(&stdin).map_err(failed)?;
+    let mut hidden = shown.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    let mut err = io::stderr();
+    write!(err, "{prompt}")?;
+    err.flush()?;
+    tcsetattr(&stdin, OptionalActions::Flush, &hidden).map_err(failed)?;
+    let line = line();
+    let restored = tcsetattr(&stdin, OptionalActions::Now, &shown);
+    writeln!(err)?;
+    restored.map_err(failed)?;
+    line
+}

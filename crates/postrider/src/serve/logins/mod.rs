@@ -1,0 +1,167 @@
+//! Logins of clients: answers the questions of their SASL exchanges, and slows down those who guess.
+
+mod users_file;
+
+pub(crate) use users_file::UsersFile;
+
+use auth::{
+    Answer, ChannelBindings, FailedLogins, Login, Mechanism, PasswdFile, Question, Secret, ServerFacts,
+    VerifiedPasswords,
+};
+use data_encoding::BASE64_NOPAD;
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::Semaphore;
+
+/// Hashes that are computed at the same time.
+const HASHING_MAX: usize = 2;
+/// Logins that wait for that; the next one is told to try again.
+const WAITING_MAX: usize = 64;
+
+/// State of logins that outlives a reload of the configuration.
+pub(crate) struct Logins {
+    /// The keys of users who do not exist are made of it.
+    decoy: Secret,
+    verified: Mutex<VerifiedPasswords>,
+    failed: Mutex<FailedLogins>,
+    hashing: Semaphore,
+    waiting: AtomicUsize,
+}
+
+/// The names that listeners offer, and where users come from.
+pub(crate) struct LoginSettings {
+    pub(crate) mechanisms: Vec<Mechanism>,
+    pub(crate) users: UsersFile,
+    /// Failures of a client after which it cannot log in.
+    pub(crate) failures_max: u32,
+}
+
+impl LoginSettings {
+    /// Returns whether a mechanism with channel binding is offered.
+    pub(crate) fn offers_plus(&self) -> bool {
+        self.mechanisms.iter().any(|mechanism| mechanism.is_plus())
+    }
+}
+
+impl Logins {
+    pub(crate) fn new() -> Self {
+        Self {
+            decoy: Secret::new(random::<32>()),
+            verified: Mutex::new(VerifiedPasswords::new(&random())),
+            failed: Mutex::default(),
+            hashing: Semaphore::new(HASHING_MAX),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// Returns the facts for a new exchange.
+    pub(crate) fn facts(&self, bindings: ChannelBindings, offers_plus: bool) -> ServerFacts {
+        let nonce = BASE64_NOPAD.encode(&random::<24>()).into();
+        ServerFacts { bindings, offers_plus, certificate: None, nonce, decoy: self.decoy.clone() }
+    }
+
+    /// Returns whether a client has failed too often of late.
+    pub(crate) fn is_blocked(&self, client: IpAddr, failures_max: u32) -> bool {
+        lock(&self.failed).of_client(client, Instant::now()) >= failures_max
+    }
+
+    /// Counts a failed login. Returns the delay of the reply.
+    pub(crate) fn failed(&self, client: IpAddr, user: Option<&str>, in_session: u32) -> Duration {
+        lock(&self.failed).count(client, user, in_session, Instant::now())
+    }
+
+    /// Answers a question of an exchange.
+    pub(crate) async fn answer(&self, settings: &LoginSettings, question: Question) -> Answer {
+        let (users, has_changed) = settings.users.current().await;
+        if has_changed {
+            lock(&self.verified).clear();
+        }
+        match question {
+            Question::Password { user, password } => self.check(users, user, password).await,
+            Question::Keys { user, hash } => match users.get(&user) {
+                // The salt of a password in clear text stays the same for as long as the process runs.
+                Some(login) => {
+                    let salt = auth::salt_of(&self.decoy, &login.name);
+                    Answer::Keys(login.password.scram_keys(hash, &salt).map(Box::new))
+                }
+                None => Answer::Keys(None),
+            },
+            // Tokens have no store.
+            Question::Token { .. } => Answer::Wrong,
+        }
+    }
+
+    async fn check(&self, users: Arc<PasswdFile>, user: Box<str>, password: Secret) -> Answer {
+        let login = users.get(&user);
+        // Somebody who does not exist is checked against the password of another: both take the same time.
+        let Some(checked) = login.or_else(|| users.any()) else { return Answer::Wrong };
+        if let Some(login) = login
+            && lock(&self.verified).knows(&login.name, &password, Instant::now())
+        {
+            return Answer::Right(login.name.clone());
+        }
+        let is_right = if checked.password.is_slow() {
+            let Some(is_right) = self.check_slowly(checked.clone(), password.clone()).await else {
+                return Answer::Unavailable;
+            };
+            is_right
+        } else {
+            checked.password.is(&password)
+        };
+        match login {
+            Some(login) if is_right => {
+                lock(&self.verified).remember(&login.name, &password, Instant::now());
+                Answer::Right(login.name.clone())
+            }
+            _ => Answer::Wrong,
+        }
+    }
+
+    /// Computes a hash on a thread of its own; `None` if too many wait for that.
+    async fn check_slowly(&self, login: Login, password: Secret) -> Option<bool> {
+        let _waiting = Waiting::begin(&self.waiting)?;
+        let _permit = self.hashing.acquire().await.ok()?;
+        tokio::task::spawn_blocking(move || login.password.is(&password)).await.ok()
+    }
+}
+
+/// One that waits for a hash.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicUsize) -> Option<Self> {
+        let waiting = Self(count);
+        (count.fetch_add(1, Ordering::Relaxed) < WAITING_MAX + HASHING_MAX).then_some(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Octets that nobody can guess.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut octets = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        // Only a kernel before 3.17 does not have it, and an interrupted call is made again.
+        match rustix::rand::getrandom(&mut octets[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => panic!("no random numbers: {e}"),
+        }
+    }
+    octets
+}
