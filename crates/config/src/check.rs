@@ -39,6 +39,7 @@ impl Check<'_, '_> {
     fn all(&mut self, s: &Settings) {
         self.listeners(s);
         self.logins(s);
+        self.secrets(s);
         self.relay(s);
         self.loops(s);
         self.own_mail(s);

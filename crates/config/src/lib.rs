@@ -41,7 +41,7 @@ pub use load::load_text;
 pub use load::{Loaded, Purpose, load, load_with_origins};
 pub use problem::{Problem, Problems};
 pub use reload::{Reloaded, reload};
-pub use route::{MaildirTemplate, Route, Target};
+pub use route::{MaildirTemplate, Route, RouteLogin, SecretSource, Target};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Listen, Settings, Spool};

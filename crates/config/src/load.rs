@@ -302,7 +302,27 @@ impl Reading<'_> {
             let what = format!("`tls` means nothing beside `{name}`");
             self.cx.problem(span, what, "no connection is made", "remove it".to_owned());
         }
-        Some(Route { domains: keys.domains, target, tls: keys.tls.unwrap_or(TlsMode::May) })
+        let is_smarthost = matches!(target, Target::Smarthost(_));
+        if let (Some(span), false) = (named("login"), is_smarthost) {
+            let what = format!("`login` means nothing beside `{name}`");
+            self.cx.problem(span, what, "only a smarthost is logged in to", "remove it".to_owned());
+        }
+        if let (Some(span), true) = (named("tls"), keys.login.is_some())
+            && matches!(keys.tls, Some(TlsMode::Off | TlsMode::May))
+        {
+            let what = "a password is never sent without TLS".to_owned();
+            self.cx.problem(span, what, "does not require TLS", "write \"verify\" or \"require\"".to_owned());
+        }
+        if let (Some(span), false) =
+            (named("source_address"), matches!(target, Target::Smarthost(_) | Target::Mx))
+        {
+            let what = format!("`source_address` means nothing beside `{name}`");
+            self.cx.problem(span, what, "for `smarthost` and `mx` only", "remove it".to_owned());
+        }
+        let usual = if keys.login.is_some() { TlsMode::Verify } else { TlsMode::May };
+        let tls = keys.tls.unwrap_or(usual);
+        let RouteKeys { domains, login, source_address, .. } = keys;
+        Some(Route { domains, target, tls, login, source_address })
     }
 
     /// A pattern that an earlier route covers is never reached: most likely the order is wrong.

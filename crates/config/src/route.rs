@@ -1,8 +1,13 @@
 //! Routes: which way mail for some domains goes.
 
 use crate::{TlsMode, domain::DomainPattern};
+use auth::Secret;
 use mail::{HostPort, LmtpServer};
-use std::{fmt, path::Path};
+use std::{
+    fmt, fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 /// A `[[route]]`. The first route whose domains match is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +18,86 @@ pub struct Route {
     pub target: Target,
     /// The use of TLS; without effect for a Maildir, a Unix socket and discarding.
     pub tls: TlsMode,
+    /// The name and the password to log in with.
+    pub login: Option<RouteLogin>,
+    /// The address from which connections are made.
+    pub source_address: Option<IpAddr>,
+}
+
+/// The name and the password with which a route logs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteLogin {
+    /// The user name.
+    pub user: String,
+    /// The place of the password.
+    pub secret: SecretSource,
+}
+
+/// The place of a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    /// `file:FILE`: the first line of a file.
+    File(PathBuf),
+    /// `credential:NAME`: the first line of a credential of systemd (`LoadCredential=`).
+    Credential(String),
+}
+
+impl SecretSource {
+    pub(crate) fn parse(text: &str, base: &Path) -> Option<Self> {
+        match text.split_once(':') {
+            Some(("file", file)) if !file.is_empty() && !file.contains('\0') => {
+                Some(Self::File(base.join(file)))
+            }
+            Some(("credential", name)) if !name.is_empty() && !name.contains(['/', '\0']) && name != ".." => {
+                Some(Self::Credential(name.to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads the secret.
+    ///
+    /// # Errors
+    /// In words, naming the file.
+    pub fn secret(&self) -> Result<Secret, String> {
+        let path = match self {
+            Self::File(path) => path.clone(),
+            Self::Credential(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
+                Some(directory) => Path::new(&directory).join(name),
+                None => {
+                    return Err(format!(
+                        "there is no credential {name}: systemd did not start this process with LoadCredential="
+                    ));
+                }
+            },
+        };
+        let text = fs::read(&path).map_err(|e| format!("read {}: {e}", path.display()))?;
+        let line = text.split(|b| *b == b'\n').next().unwrap_or_default();
+        match line.strip_suffix(b"\r").unwrap_or(line) {
+            [] => Err(format!("read {}: its first line is empty", path.display())),
+            line => Ok(Secret::new(line)),
+        }
+    }
+}
+
+impl fmt::Display for SecretSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Credential(name) => write!(f, "credential:{name}"),
+        }
+    }
+}
+
+impl Route {
+    /// Returns the name of the route in destinations, if its connections differ from others. Routes with the same name have the same
+    /// settings.
+    pub fn name(&self) -> Option<String> {
+        let login = self.login.as_ref().map(|login| format!("as {} ({})", login.user, login.secret));
+        let source = self.source_address.map(|ip| format!("from {ip}"));
+        let parts: Vec<String> = login.into_iter().chain(source).collect();
+        (!parts.is_empty()).then(|| parts.join(" "))
+    }
 }
 
 impl Route {

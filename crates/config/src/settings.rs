@@ -6,7 +6,7 @@ use crate::{
     choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
-    route::{MaildirTemplate, Route},
+    route::{MaildirTemplate, Route, RouteLogin},
     section::section,
     units::ByteSize,
     users::UserStore,
@@ -255,6 +255,13 @@ section! {
         /// certificate that names the host). With `may`, mail is sent in clear text if the handshake fails, and
         /// for four hours from the next attempt on if TLS breaks after the handshake.
         tls: Option<TlsMode> = "",
+        /// Log in to the smarthost: `{ user = "bob", secret = "file:isp.secret" }`. The secret is the first line of a
+        /// file, or of a credential of systemd, `credential:NAME`. The strongest mechanism that the server offers
+        /// is used: SCRAM-SHA-256, SCRAM-SHA-1, PLAIN or LOGIN. A password is never sent without TLS: `tls` must be
+        /// `require` or `verify`, and is `verify` if it is left out. A failed login defers the mail.
+        login: Option<RouteLogin> = "",
+        /// The address from which connections of the route are made, if it differs from `delivery.source_address`.
+        source_address: Option<IpAddr> = "",
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     domain::DomainPattern,
     problem::Problem,
-    route::{MaildirTemplate, parse_lmtp_server},
+    route::{MaildirTemplate, RouteLogin, SecretSource, parse_lmtp_server},
     units::{ByteSize, parse_duration, show_duration},
 };
 use ipnet::IpNet;
@@ -424,6 +424,56 @@ impl<T: Value> Value for Vec<T> {
         Some(toml::Value::Array(self.iter().filter_map(T::to_toml).collect()))
     }
 }
+
+impl Value for RouteLogin {
+    const HINT: &'static str = "{ user = \"bob\", secret = \"file:isp.secret\" }";
+
+    fn kind() -> String {
+        "a login".to_owned()
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        let Some(table) = found.get_ref().as_table() else {
+            cx.wrong::<Self>(found, this_is(found), None);
+            return None;
+        };
+        let of = cx.key.clone();
+        for (name, _) in table.iter().filter(|(name, _)| !["user", "secret"].contains(&&**name.get_ref())) {
+            let what = format!("there is no key `{}` in `{of}`", name.get_ref());
+            cx.problem(name.span(), what, "unknown key", format!("write {}", Self::HINT));
+        }
+        let mut key = |name: &str| {
+            let value = table.get(name);
+            if value.is_none() {
+                let what = format!("`{of}` lacks `{name}`");
+                cx.problem(found.span(), what, "incomplete", format!("write {}", Self::HINT));
+            }
+            value
+        };
+        let (user, secret) = (key("user"), key("secret"));
+        cx.key = format!("{of}.user");
+        let user = user.and_then(|user| Word::read(user, cx));
+        cx.key = format!("{of}.secret");
+        let secret = secret.and_then(|secret| SecretSource::read(secret, cx));
+        cx.key = of;
+        Some(Self { user: user?.0, secret: secret? })
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        let user = ("user".to_owned(), self.user.clone().into());
+        let secret = ("secret".to_owned(), self.secret.to_string().into());
+        Some(toml::Value::Table([user, secret].into_iter().collect()))
+    }
+}
+
+text_value!(
+    SecretSource,
+    "the place of a secret",
+    "\"file:isp.secret\" or \"credential:NAME\"",
+    |t, base| SecretSource::parse(t, base)
+        .ok_or_else(|| ("a secret itself does not stand in this file".to_owned(), None)),
+    SecretSource::to_string
+);
 
 /// `[hosts]`: any host name as key.
 pub(crate) type HostTable = BTreeMap<String, Vec<IpAddr>>;

@@ -23,6 +23,7 @@ fn full(dir: &Path) -> config::Loaded {
     certify(dir, "cert.pem", "key.pem");
     fs::copy(dir.join("cert.pem"), dir.join("ca.pem")).unwrap();
     fs::write(dir.join("users"), "jane:{PLAIN}secret\n").unwrap();
+    fs::write(dir.join("isp.secret"), "secret\n").unwrap();
     loaded(dir, FULL)
 }
 

@@ -3,13 +3,15 @@
 use crate::{
     DeliverySettings, EightBit,
     buffered_stream::{BufferedStream, Stream},
-    tls::{TlsClient, TlsFaults},
+    tls::{Secured, TlsClient, TlsFaults},
 };
+use auth::{ClientCredentials, ClientExchange, Mechanism};
+use data_encoding::BASE64;
 use mail::{Cause, DsnDuty, Enhanced, Outcome, Reply, ReplyStage, ReplyTo, TlsMode};
 use smtp::client::{self, Connection, Event, OutputPiece, Phase, Protocol};
 use std::{
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::Path,
     time::{Duration, Instant},
 };
@@ -34,6 +36,9 @@ pub(crate) struct Ready {
 /// The settings and the TLS state that a connection is made with.
 pub(crate) struct Connector<'a> {
     pub(crate) settings: &'a DeliverySettings,
+    /// The name and the password to log in with.
+    pub(crate) login: Option<&'a ClientCredentials>,
+    pub(crate) source_address: Option<IpAddr>,
     pub(crate) tls: &'a TlsClient,
     pub(crate) tls_faults: &'a TlsFaults,
     pub(crate) mode: TlsMode,
@@ -108,10 +113,10 @@ impl Connector<'_> {
         let _ = stream.set_nodelay(true);
         let mut stream = BufferedStream::new(Stream::Tcp(stream));
         let mut connection = self.greet(&mut stream, relay).await?;
-        let mut described = Box::default();
+        let mut secured = Secured::default();
         if mode != TlsMode::Off {
             if connection.capabilities().starttls {
-                (stream, described) = self.secure(stream, &mut connection, host, relay, mode).await?;
+                (stream, secured) = self.secure(stream, &mut connection, host, relay, mode).await?;
             } else if mode != TlsMode::May {
                 return deferred(
                     Enhanced(4, 7, 4),
@@ -119,14 +124,17 @@ impl Connector<'_> {
                 );
             }
         }
+        if let Some(login) = self.login {
+            self.log_in(&mut stream, &mut connection, login, &secured, relay).await?;
+        }
         let dsn_duty = self.dsn_duty(&connection);
         let opportunistic = (self.mode == TlsMode::May).then_some(address);
-        Ok(Ready { stream, connection, relay: relay.into(), tls: described, dsn_duty, opportunistic })
+        Ok(Ready { stream, connection, relay: relay.into(), tls: secured.described, dsn_duty, opportunistic })
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        if let Some(source) = self.settings.source_address.filter(|ip| ip.is_ipv4() == address.is_ipv4()) {
+        if let Some(source) = self.source_address.filter(|ip| ip.is_ipv4() == address.is_ipv4()) {
             socket.bind(SocketAddr::new(source, 0))?;
         }
         socket.connect(address).await
@@ -182,12 +190,12 @@ impl Connector<'_> {
         host: &str,
         relay: &str,
         mode: TlsMode,
-    ) -> Result<(BufferedStream, Box<str>), Unusable> {
+    ) -> Result<(BufferedStream, Secured), Unusable> {
         connection.start_tls();
         match self.converse(&mut stream, connection, relay).await? {
             Event::StartTls => {}
             // The server offered TLS and refuses it: continue in clear text, unless the route forbids that.
-            Event::NoTls(_) if mode == TlsMode::May => return Ok((stream, Box::default())),
+            Event::NoTls(_) if mode == TlsMode::May => return Ok((stream, Secured::default())),
             Event::NoTls(reply) => {
                 return deferred(Enhanced(4, 7, 4), format!("{relay} refused STARTTLS: {}", reply.excerpt()));
             }
@@ -195,8 +203,9 @@ impl Connector<'_> {
             _ => return unreached(relay, "the server spoke out of turn"),
         }
         let Stream::Tcp(stream) = stream.inner else { unreachable!("only TCP is secured, and once") };
-        let shaken = timeout(self.settings.greeting_timeout, self.tls.handshake(stream, host, mode)).await;
-        let (stream, described) = match shaken {
+        let handshake = self.tls.handshake(stream, host, mode, self.login.is_some());
+        let shaken = timeout(self.settings.greeting_timeout, handshake).await;
+        let (stream, secured) = match shaken {
             Ok(Ok(secured)) => secured,
             Ok(Err(why)) => return Err(Unusable::Handshake(why)),
             Err(_) => return Err(Unusable::Handshake("timed out".to_owned())),
@@ -209,9 +218,73 @@ impl Connector<'_> {
             other => other,
         };
         match news.map_err(broken)? {
-            Event::Hello => Ok((stream, described)),
+            Event::Hello => Ok((stream, secured)),
             Event::Refused(reply) | Event::Closing(reply) => refused(relay, &reply),
             _ => unreached(relay, "the server spoke out of turn"),
+        }
+    }
+
+    /// Logs in with the strongest mechanism that both sides have (RFC 4954).
+    ///
+    /// # Errors
+    /// A deferral: a wrong password is a matter of the configuration, and not of the mail.
+    async fn log_in(
+        &self,
+        stream: &mut BufferedStream,
+        connection: &mut Connection,
+        login: &ClientCredentials,
+        secured: &Secured,
+        relay: &str,
+    ) -> Result<(), Unusable> {
+        let failed = |why: String| {
+            let text = format!("{relay}: cannot log in as {}: {why}", login.user);
+            deferred(Enhanced(4, 7, 8), text)
+        };
+        if secured.described.is_empty() {
+            return failed("the connection has no TLS".to_owned());
+        }
+        let offered = &connection.capabilities().auth;
+        let can_use = |one: &Mechanism| {
+            let is_offered = offered.iter().any(|name| **name == *one.as_str());
+            is_offered && USABLE.contains(one) && (!one.is_plus() || secured.bindings.best().is_some())
+        };
+        let Some(mechanism) = Mechanism::all().find(can_use) else {
+            let names = offered.join(" ");
+            return failed(format!("the server offers no mechanism that can be used, only: {names}"));
+        };
+        let begun = ClientExchange::begin(mechanism, login, &secured.bindings, &nonce());
+        let (mut exchange, initial) = match begun {
+            Ok(begun) => begun,
+            Err(why) => return failed(why.to_string()),
+        };
+        let mut line = match &initial {
+            Some(initial) => format!("AUTH {mechanism} {}", encoded(initial)),
+            None => format!("AUTH {mechanism}"),
+        };
+        loop {
+            connection.authenticate(&line);
+            let reply = match self.converse(stream, connection, relay).await? {
+                Event::Auth(reply) => reply,
+                Event::Closing(reply) => return refused(relay, &reply),
+                _ => return unreached(relay, "the server spoke out of turn"),
+            };
+            match reply.code {
+                235 if exchange.may_succeed() => return Ok(()),
+                235 => {
+                    return failed(format!("{mechanism}: the server did not prove that it knows the user"));
+                }
+                334 => {}
+                _ => return failed(format!("{mechanism}: {}", reply.excerpt())),
+            }
+            let challenge = BASE64.decode(reply.text().trim().as_bytes());
+            let Ok(challenge) = challenge else {
+                return failed(format!("{mechanism}: a challenge is no base64"));
+            };
+            // The connection is closed without a word to a server that cannot be trusted.
+            line = match exchange.respond(&challenge) {
+                Ok(response) => encoded(&response),
+                Err(why) => return failed(format!("{mechanism}: {why}")),
+            };
         }
     }
 
@@ -246,6 +319,30 @@ impl Connector<'_> {
             let read = connection.receive(bytes);
             read.map_err(|e| unusable(Enhanced(4, 5, 0), format!("talk to {relay}: {e}")))?;
         }
+    }
+}
+
+/// Mechanisms that log in with a name and a password.
+const USABLE: [Mechanism; 6] = [
+    Mechanism::ScramSha256Plus,
+    Mechanism::ScramSha256,
+    Mechanism::ScramSha1Plus,
+    Mechanism::ScramSha1,
+    Mechanism::Plain,
+    Mechanism::Login,
+];
+
+/// Returns a message of an exchange as it is sent. An empty initial response is `=` (RFC 4954 §4), but no mechanism here has one.
+fn encoded(message: &[u8]) -> String {
+    BASE64.encode(message)
+}
+
+/// Returns a nonce that nobody can guess.
+fn nonce() -> String {
+    let mut octets = [0; 18];
+    match aws_lc_rs::rand::fill(&mut octets) {
+        Ok(()) => BASE64.encode(&octets),
+        Err(_) => unreachable!("the operating system has random numbers"),
     }
 }
 

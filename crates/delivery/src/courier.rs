@@ -8,12 +8,15 @@ use crate::{
     session::{Session, millis},
     tls::TlsFaults,
 };
+use auth::ClientCredentials;
 use mail::{Attempt, Destination, Enhanced, LmtpServer, NextHop, Outcome, TlsMode};
 use route::{Host, Router};
 use smtp::client::Protocol;
 use std::{
+    collections::HashMap,
     net::IpAddr,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -41,8 +44,10 @@ pub struct DeliverySettings {
     pub hello: Box<str>,
     /// True if a Maildir's symbolic links are followed.
     pub follow_symlinks: bool,
-    /// The address from which connections are made.
+    /// The address from which connections are made, unless a route says otherwise.
     pub source_address: Option<IpAddr>,
+    /// The settings of routes, by name.
+    pub routes: HashMap<Arc<str>, RouteSettings>,
     /// Messages on one connection before it is replaced.
     pub messages_per_connection: u32,
     /// Recipients of one transaction; a message to more recipients needs several.
@@ -65,6 +70,15 @@ pub struct DeliverySettings {
     pub data_done_timeout: Duration,
 }
 
+/// The settings of the connections of one route.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteSettings {
+    /// The name and the password to log in with; never sent without TLS.
+    pub login: Option<ClientCredentials>,
+    /// The address from which connections are made.
+    pub source_address: Option<IpAddr>,
+}
+
 /// Delivers to destinations of every kind.
 pub struct Courier {
     router: Router,
@@ -83,39 +97,62 @@ impl Courier {
     /// is completed or returned. When the future is dropped, `source` has to return the leases that are open.
     pub async fn serve<J: WorkSource>(&self, destination: &Destination, source: &J) {
         let tls = destination.tls;
+        let route = match &destination.route {
+            None => None,
+            Some(name) => match self.settings.routes.get(name) {
+                Some(route) => Some(route),
+                // A reload has taken the route away, and mail is being routed again.
+                None => {
+                    let text = format!("the route {name} is not in the configuration any more");
+                    return report(source, Outcome::deferred(Enhanced(4, 3, 5), text), Instant::now());
+                }
+            },
+        };
         match &destination.next_hop {
             NextHop::Discard => discard(source),
             NextHop::Maildir(template) => maildir::serve(template, &self.settings, source).await,
             NextHop::Mx(domain) => {
                 let hosts = self.router.exchangers(domain).await;
-                self.over_tcp(hosts, tls, Protocol::Smtp, source).await;
+                self.over_tcp(hosts, self.connector(tls, Protocol::Smtp, route), source).await;
             }
             NextHop::Smarthost(to) => {
                 let hosts = self.router.host(&to.host, to.port).await;
-                self.over_tcp(hosts, tls, Protocol::Smtp, source).await;
+                self.over_tcp(hosts, self.connector(tls, Protocol::Smtp, route), source).await;
             }
             NextHop::Lmtp(server) => match &**server {
                 LmtpServer::Tcp(to) => {
                     let hosts = self.router.host(&to.host, to.port).await;
-                    self.over_tcp(hosts, tls, Protocol::Lmtp, source).await;
+                    self.over_tcp(hosts, self.connector(tls, Protocol::Lmtp, route), source).await;
                 }
                 LmtpServer::Unix(path) => {
-                    let connector = self.connector(TlsMode::Off, Protocol::Lmtp);
+                    let connector = self.connector(TlsMode::Off, Protocol::Lmtp, route);
                     self.over(&connector, &Hosts::Unix(path), source).await;
                 }
             },
         }
     }
 
-    fn connector(&self, mode: TlsMode, protocol: Protocol) -> Connector<'_> {
-        Connector { settings: &self.settings, tls: &self.tls, tls_faults: &self.tls_faults, mode, protocol }
+    fn connector<'a>(
+        &'a self,
+        mode: TlsMode,
+        protocol: Protocol,
+        route: Option<&'a RouteSettings>,
+    ) -> Connector<'a> {
+        Connector {
+            settings: &self.settings,
+            login: route.and_then(|route| route.login.as_ref()),
+            source_address: route.and_then(|route| route.source_address).or(self.settings.source_address),
+            tls: &self.tls,
+            tls_faults: &self.tls_faults,
+            mode,
+            protocol,
+        }
     }
 
     async fn over_tcp<J: WorkSource>(
         &self,
         hosts: Result<Vec<Host>, Outcome>,
-        mode: TlsMode,
-        protocol: Protocol,
+        connector: Connector<'_>,
         source: &J,
     ) {
         let begun = Instant::now();
@@ -123,7 +160,6 @@ impl Courier {
             Ok(hosts) => hosts,
             Err(outcome) => return report(source, outcome, begun),
         };
-        let connector = self.connector(mode, protocol);
         self.over(&connector, &Hosts::Tcp(hosts), source).await;
     }
 

@@ -13,7 +13,7 @@ mod session;
 mod tls;
 mod work_source;
 
-pub use courier::{Courier, DeliverySettings, EightBit};
+pub use courier::{Courier, DeliverySettings, EightBit, RouteSettings};
 pub use maildir::can_have_maildir;
 pub use tls::TlsClient;
 pub use work_source::{LeasedMessage, WorkSource};

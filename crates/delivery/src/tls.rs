@@ -5,6 +5,7 @@ mod faults;
 mod small_rsa;
 
 use any_certificate::AnyCertificate;
+use auth::ChannelBindings;
 pub(crate) use faults::TlsFaults;
 use mail::TlsMode;
 use rustls::{
@@ -15,6 +16,20 @@ use rustls::{
 use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// The label of the channel binding `tls-exporter` (RFC 9266 §4).
+const EXPORTER_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
+/// Octets of that channel binding.
+const EXPORTER_BYTES: usize = 32;
+
+/// The way in which a connection is secured.
+#[derive(Debug, Default)]
+pub(crate) struct Secured {
+    /// TLS version, cipher suite and verification, for the log; empty in clear text.
+    pub(crate) described: Box<str>,
+    /// For logins.
+    pub(crate) bindings: ChannelBindings,
+}
 
 /// Makes handshakes.
 #[derive(Clone)]
@@ -53,7 +68,7 @@ impl TlsClient {
         Ok(Self { any: Arc::new(any).into(), verifying: Arc::new(verifying).into() })
     }
 
-    /// The handshake; how the connection is secured, for the log.
+    /// The handshake, and how the connection is secured. Channel bindings are for logins.
     ///
     /// # Errors
     /// In words.
@@ -62,7 +77,8 @@ impl TlsClient {
         stream: TcpStream,
         host: &str,
         mode: TlsMode,
-    ) -> Result<(TlsStream<TcpStream>, Box<str>), String> {
+        is_for_login: bool,
+    ) -> Result<(TlsStream<TcpStream>, Secured), String> {
         let name = ServerName::try_from(host.to_owned()).map_err(|e| format!("{host}: {e}"))?;
         let (connector, word) =
             if mode == TlsMode::Verify { (&self.verifying, ":verified") } else { (&self.any, "") };
@@ -72,6 +88,9 @@ impl TlsClient {
         let suite = session.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("unknown");
         let described =
             format!("{}:{}{word}", version.replace("TLSv1_", "TLSv1."), suite.replace("TLS13_", "TLS_"));
-        Ok((stream, described.into()))
+        let exported = || session.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, Some(&[])).ok();
+        let exporter = if is_for_login { exported().map(Box::from) } else { None };
+        let bindings = ChannelBindings { exporter, end_point: None };
+        Ok((stream, Secured { described: described.into(), bindings }))
     }
 }

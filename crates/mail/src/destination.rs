@@ -112,7 +112,7 @@ impl fmt::Display for NextHop {
     }
 }
 
-/// A unit of scheduling: the recipients that share a next hop and its TLS mode. Displayed as
+/// A unit of scheduling: the recipients that share a next hop, its TLS mode and its route. Displayed as
 /// `mx:example.com`, `smarthost:mail.isp.example:587`, `lmtp:unix:/run/lmtp`. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Destination {
@@ -120,12 +120,19 @@ pub struct Destination {
     pub next_hop: NextHop,
     /// The TLS mode is part of the destination, so that what is queued leaves no less safely when the routes change.
     pub tls: TlsMode,
+    /// The name of the route, if connections of the route differ from others: they log in, or come from another address.
+    pub route: Option<Arc<str>>,
 }
 
 impl Destination {
+    /// A next hop without settings of a route.
+    pub fn new(next_hop: NextHop, tls: TlsMode) -> Self {
+        Self { next_hop, tls, route: None }
+    }
+
     /// The mail exchangers of a domain, given as [`Domain::key`].
     pub fn mx(domain: impl Into<Arc<str>>, tls: TlsMode) -> Self {
-        Self { next_hop: NextHop::Mx(domain.into()), tls }
+        Self::new(NextHop::Mx(domain.into()), tls)
     }
 }
 
@@ -172,12 +179,14 @@ mod tests {
             (NextHop::Maildir("/m/{local}".into()), "maildir:/m/{local}"),
             (NextHop::Discard, "discard:discard"),
         ] {
-            assert_eq!(Destination { next_hop, tls: TlsMode::May }.to_string(), text);
+            assert_eq!(Destination::new(next_hop, TlsMode::May).to_string(), text);
         }
     }
 
     #[test]
-    fn next_hops_that_differ_in_tls_alone_are_two_destinations() {
+    fn next_hops_that_differ_in_tls_or_route_alone_are_two_destinations() {
+        let plain = Destination::mx("a.test", TlsMode::May);
+        assert_ne!(plain, Destination { route: Some("bob".into()), ..plain.clone() });
         assert_ne!(Destination::mx("a.test", TlsMode::May), Destination::mx("a.test", TlsMode::Require));
     }
 }

@@ -24,6 +24,7 @@ impl From<&Settings> for Routes {
                 matches: Box::new(move |key| patterns.iter().any(|pattern| pattern.matches(key))),
                 next_hop: next_hop(&route.target),
                 tls: route.tls,
+                route: route.name().map(Into::into),
             }
         });
         let domains = settings.local.domains.clone();
@@ -31,6 +32,7 @@ impl From<&Settings> for Routes {
             matches: Box::new(move |key| domains.iter().any(|domain| domain == key)),
             next_hop: Some(NextHop::Maildir(settings.local.maildir.as_str().into())),
             tls: TlsMode::Off,
+            route: None,
         };
         Self {
             table: Table::new(explicit.chain([local]), TlsMode::May),

@@ -305,3 +305,67 @@ fn real_clients_log_in_over_tls() {
     }
     until("every mail is delivered", || daemon.mailbox("joe").len() == sent);
 }
+
+/// A daemon that sends everything to a smarthost, where it logs in.
+fn satellite(smarthost: std::net::SocketAddr, secret: &str) -> Postrider {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("isp.secret"), format!("{secret}\n")).unwrap();
+    let login = "login = { user = \"jane\", secret = \"file:isp.secret\" }\n";
+    let route =
+        format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{smarthost}\"\ntls = \"require\"\n{login}");
+    let log = "[log]\nfile = \"mail.log\"\n[queue]\nretry_min = \"1s\"\nretry_max = \"1s\"\n";
+    Postrider::start_in(dir, free_address(), &format!("{route}{log}"))
+}
+
+#[test]
+fn a_smarthost_is_logged_in_to_with_the_strongest_mechanism() {
+    for (users, mechanism) in [
+        ("jane:{PLAIN}secret\n".to_owned(), "SCRAM-SHA-256-PLUS"),
+        (hashed("scram-sha-1", "jane", "secret"), "SCRAM-SHA-1-PLUS"),
+        (hashed("argon2id", "jane", "secret"), "PLAIN"),
+    ] {
+        let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+        fs::write(dir.path().join("users"), users).unwrap();
+        let listen = format!("[[listen]]\naddress = \"{address}\"\nkind = \"submission\"\n");
+        let more =
+            format!("{listen}[auth]\nusers = \"passwd:users\"\n[relay]\nnetworks = [\"192.0.2.0/24\"]\n");
+        let hub = Postrider::start_in(dir, free_address(), &more);
+        let satellite = satellite(address, "secret");
+        let mut client = Client::connect(satellite.address).unwrap();
+        assert_eq!(client.send("jane@mx.test", &["joe@mx.test"], MAIL).unwrap().0, 250, "{mechanism}");
+        until("the mail is delivered at the hub", || !hub.mailbox("joe").is_empty());
+    }
+}
+
+#[test]
+fn a_smarthost_that_refuses_the_login_defers_the_mail_and_a_new_secret_sends_it() {
+    let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+    fs::write(dir.path().join("users"), "jane:{PLAIN}secret\n").unwrap();
+    let listen = format!("[[listen]]\naddress = \"{address}\"\nkind = \"submission\"\n");
+    let more = format!("{listen}[auth]\nusers = \"passwd:users\"\n[relay]\nnetworks = [\"192.0.2.0/24\"]\n");
+    let hub = Postrider::start_in(dir, free_address(), &more);
+    let satellite = satellite(address, "wrong");
+    let mut client = Client::connect(satellite.address).unwrap();
+    assert_eq!(client.send("jane@mx.test", &["joe@mx.test"], MAIL).unwrap().0, 250);
+    let is_deferred = |line: &serde_json::Value| {
+        let text = line.to_string();
+        text.contains("cannot log in as jane") && text.contains("535 5.7.8") && !text.contains("wrong\\n")
+    };
+    until("the login is refused", || satellite.log().iter().any(is_deferred));
+    assert_eq!(satellite.counter("queued"), 1);
+    fs::write(satellite.dir.path().join("isp.secret"), "secret\n").unwrap();
+    satellite.ask(&["reload"]);
+    satellite.ask(&["queue", "flush"]);
+    until("the mail is delivered at the hub", || !hub.mailbox("joe").is_empty());
+}
+
+#[test]
+fn a_password_is_not_sent_where_there_is_no_tls() {
+    let sink = common::sink::Sink::start();
+    let satellite = satellite(sink.address, "secret");
+    let mut client = Client::connect(satellite.address).unwrap();
+    assert_eq!(client.send("jane@mx.test", &["joe@elsewhere.test"], MAIL).unwrap().0, 250);
+    until("the mail is deferred", || {
+        satellite.log().iter().any(|line| line.to_string().contains("does not offer TLS"))
+    });
+}

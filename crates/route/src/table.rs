@@ -1,7 +1,7 @@
 //! The routing table: the first rule that matches a domain decides.
 
 use mail::{Destination, NextHop, TlsMode};
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// Says of a domain, given as [`mail::Domain::key`], whether a rule is for it.
 pub type DomainMatcher = Box<dyn Fn(&str) -> bool + Send + Sync>;
@@ -14,6 +14,8 @@ pub struct Rule {
     pub next_hop: Option<NextHop>,
     /// The use of TLS towards the next hop.
     pub tls: TlsMode,
+    /// The name of the route, if it has settings of its own for connections.
+    pub route: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Rule {
@@ -41,8 +43,9 @@ impl Table {
     /// Returns where mail for a domain goes, given as [`mail::Domain::key`].
     pub fn destination(&self, key: &str) -> Destination {
         let found = self.rules.iter().find(|rule| (rule.matches)(key));
-        let (next_hop, tls) = found.map_or((None, self.mx_tls), |rule| (rule.next_hop.clone(), rule.tls));
-        Destination { next_hop: next_hop.unwrap_or_else(|| NextHop::Mx(key.into())), tls }
+        let Some(rule) = found else { return Destination::mx(key, self.mx_tls) };
+        let next_hop = rule.next_hop.clone().unwrap_or_else(|| NextHop::Mx(key.into()));
+        Destination { next_hop, tls: rule.tls, route: rule.route.clone() }
     }
 }
 
@@ -59,6 +62,7 @@ mod tests {
             matches: Box::new(matches),
             next_hop,
             tls: TlsMode::Require,
+            route: None,
         };
         let rules = [
             rule(|key| key.ends_with(".a.test"), smarthost("one")),

@@ -4,11 +4,30 @@ use super::Check;
 use crate::{
     ListenTls, Settings,
     choice::SaslMechanism,
+    listing::Effective,
     load::Purpose,
     users::{PasswdFileError, UserStore, read_passwd},
+    value::Value as _,
 };
 
 impl Check<'_, '_> {
+    /// Reads the secrets of routes, for a daemon that is about to use them.
+    pub(super) fn secrets(&mut self, s: &Settings) {
+        if self.purpose != Purpose::Serve {
+            return;
+        }
+        for login in s.routes.iter().filter_map(|route| route.login.as_ref()) {
+            if let Err(why) = login.secret.secret() {
+                // Routes with problems are not in the settings: the value tells which one it is.
+                let shown = login.to_toml();
+                let is_it = |e: &&Effective| e.path.ends_with(".login") && e.value == shown;
+                let found = self.reading.effective.iter().find(is_it);
+                let path = found.map_or(String::new(), |e| e.path.clone());
+                self.problem(&path, why, "no secret", "name a file that this user may read");
+            }
+        }
+    }
+
     pub(super) fn logins(&mut self, s: &Settings) {
         let has_users = s.auth.users.is_some() || self.has_failed("auth.users");
         for listen in s.listen.iter().filter(|listen| listen.kind.needs_login()) {

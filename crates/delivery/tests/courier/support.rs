@@ -135,7 +135,7 @@ pub(crate) fn courier_for(
     let (host, timeout) = (HostPort { host: "localhost".to_owned(), port }, Duration::from_secs(10));
     let next_hop =
         if lmtp { NextHop::Lmtp(LmtpServer::Tcp(host).into()) } else { NextHop::Smarthost(host.into()) };
-    let destination = Destination { next_hop, tls };
+    let destination = Destination::new(next_hop, tls);
     let name_servers = vec!["127.0.0.1:9".parse().unwrap()];
     let hosts = HashMap::from([("localhost".to_owned(), vec!["127.0.0.1".parse().unwrap()])]);
     let dns = Dns::new(DnsSettings { name_servers, timeout, attempts: 1, hosts }).unwrap();
@@ -145,6 +145,7 @@ pub(crate) fn courier_for(
         hello: "us.test".into(),
         follow_symlinks: false,
         source_address: None,
+        routes: HashMap::new(),
         messages_per_connection: 100,
         recipients_per_transaction: 100,
         pipeline_depth: 2,

@@ -69,6 +69,7 @@ impl From<ExpectedReply> for Phase {
             ExpectedReply::Greeting => Self::Banner,
             ExpectedReply::Hello => Self::Hello,
             ExpectedReply::StartTls => Self::Starttls,
+            ExpectedReply::Auth => Self::Auth,
             ExpectedReply::Mail => Self::Mail,
             ExpectedReply::Rcpt => Self::Rcpt,
             ExpectedReply::Data => Self::Data,

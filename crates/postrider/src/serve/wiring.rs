@@ -8,17 +8,17 @@ use super::{
     tls,
 };
 use crate::routing::Routes;
-use auth::Mechanism;
+use auth::{ClientCredentials, Mechanism};
 use config::{Backend, Durability, EhloKeyword, EightBit, LogFormat, Settings};
 use control::Exit;
-use delivery::{Courier, TlsClient};
+use delivery::{Courier, RouteSettings, TlsClient};
 use mail::{Domain, Envelope};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, Router, RouterSettings};
 use smtp::server::{Auth, Keyword, MechanismNeed, OfferedMechanism, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 fn policy(settings: &Settings) -> Policy {
     Policy::new(policy::Settings {
@@ -141,12 +141,29 @@ fn courier(settings: &Settings) -> Result<Courier, String> {
     let authorities = settings.tls.ca_file.as_deref().map(config::certificate::authorities);
     let authorities = authorities.transpose().map_err(|e| e.to_string())?;
     let client = TlsClient::new(authorities, tls::versions(settings))?;
-    Ok(Courier::new(router, delivery_settings(settings), client))
+    Ok(Courier::new(router, delivery_settings(settings)?, client))
 }
 
-fn delivery_settings(settings: &Settings) -> delivery::DeliverySettings {
+/// Returns the settings of the routes whose connections differ from others, by their names.
+fn route_settings(settings: &Settings) -> Result<HashMap<Arc<str>, RouteSettings>, String> {
+    let named = settings.routes.iter().filter_map(|route| Some((route, route.name()?)));
+    let of = |(route, name): (&config::Route, String)| {
+        let login = |login: &config::RouteLogin| {
+            Ok::<_, String>(ClientCredentials {
+                user: login.user.as_str().into(),
+                secret: login.secret.secret()?,
+            })
+        };
+        let login = route.login.as_ref().map(login).transpose()?;
+        Ok((name.into(), RouteSettings { login, source_address: route.source_address }))
+    };
+    named.map(of).collect()
+}
+
+fn delivery_settings(settings: &Settings) -> Result<delivery::DeliverySettings, String> {
     let d = &settings.delivery;
-    delivery::DeliverySettings {
+    Ok(delivery::DeliverySettings {
+        routes: route_settings(settings)?,
         hello: d.ehlo_name.0.clone().into(),
         follow_symlinks: settings.local.follow_symlinks,
         source_address: d.source_address,
@@ -160,7 +177,7 @@ fn delivery_settings(settings: &Settings) -> delivery::DeliverySettings {
         command_timeout: d.command_timeout,
         data_timeout: d.data_timeout,
         data_done_timeout: d.data_done_timeout,
-    }
+    })
 }
 
 pub(crate) fn inbound_settings(

@@ -27,7 +27,7 @@ impl Routes {
     pub(super) fn destination(&self, path: &ForwardPath) -> Destination {
         if self.0 & 1 == 1 && Self::number(path).is_multiple_of(3) {
             let hub = HostPort { host: HUB.to_owned(), port: 25 };
-            return Destination { next_hop: NextHop::Smarthost(hub.into()), tls: TlsMode::May };
+            return Destination::new(NextHop::Smarthost(hub.into()), TlsMode::May);
         }
         let target = path.mailbox().map_or("localhost".into(), |mailbox| mailbox.domain().key());
         Destination::mx(target.as_ref(), TlsMode::May)

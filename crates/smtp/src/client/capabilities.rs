@@ -19,6 +19,8 @@ pub struct Capabilities {
     pub dsn: bool,
     /// RFC 3207.
     pub starttls: bool,
+    /// RFC 4954: the names of mechanisms, in capitals.
+    pub auth: Vec<Box<str>>,
     /// RFC 1870: offered at all, and the limit if it names one.
     pub size: Option<Option<u64>>,
     /// RFC 9422, RCPTMAX: RCPT commands in one transaction.
@@ -54,6 +56,7 @@ impl Capabilities {
                 "STARTTLS" => c.starttls = true,
                 // Zero means no limit (RFC 1870 §4).
                 "SIZE" => c.size = Some(words.next().and_then(|w| w.parse().ok()).filter(|n| *n > 0)),
+                "AUTH" => c.auth.extend(words.map(|word| word.to_ascii_uppercase().into())),
                 "LIMITS" => words.for_each(|word| c.add_limit(word)),
                 _ => {}
             }
@@ -90,10 +93,11 @@ mod tests {
         let reply = Reply::new(
             250,
             None,
-            "mx PIPELINING\npipelining\nSIZE 100\n8bitmime\nLIMITS X=1 RCPTMAX=50\nOTHER",
+            "mx PIPELINING\npipelining\nSIZE 100\n8bitmime\nauth plain LOGIN\nLIMITS X=1 RCPTMAX=50\nOTHER",
         );
         let c = Capabilities::parse(&reply);
         assert!(c.pipelining && c.eight_bit && !c.chunking);
+        assert_eq!(c.auth, ["PLAIN".into(), "LOGIN".into()]);
         assert_eq!((c.size, c.recipients_max), (Some(Some(100)), Some(50)));
         assert_eq!(Capabilities::parse(&Reply::new(250, None, "mx\nSIZE 0")).size, Some(None));
     }

@@ -55,6 +55,8 @@ pub enum Event {
     StartTls,
     /// The server refused STARTTLS.
     NoTls(Reply),
+    /// The reply to a line of [`Connection::authenticate`]: 334 has a challenge, 235 ends the exchange.
+    Auth(Reply),
     /// A transaction ended: its id, and an outcome for each recipient by index.
     TransactionEnded(u64, Vec<RecipientResult>),
     /// The greeting or EHLO was refused: this server takes no mail now.
@@ -70,7 +72,7 @@ pub enum Phase {
     Idle,
     /// The greeting.
     Greeting,
-    /// EHLO, MAIL, RCPT, STARTTLS, RSET, QUIT.
+    /// EHLO, AUTH, MAIL, RCPT, STARTTLS, RSET, QUIT.
     Command,
     /// The reply to DATA.
     Data,
@@ -236,6 +238,12 @@ impl Connection {
         self.command("STARTTLS", Expected::StartTls);
     }
 
+    /// Sends a line of an authentication exchange (RFC 4954 §4); [`Event::Auth`] follows. No mail may be sent until the
+    /// exchange is over.
+    pub fn authenticate(&mut self, line: &str) {
+        self.command(line, Expected::Auth);
+    }
+
     /// Discards all state after the TLS handshake (RFC 3207 §4.2), and sends EHLO again.
     pub fn secured(&mut self) {
         self.capabilities = Capabilities::default();
@@ -305,6 +313,7 @@ impl Connection {
                 self.ready = true;
                 self.events.push_back(Event::NoTls(to_reply(code, raw)));
             }
+            Expected::Auth => self.events.push_back(Event::Auth(to_reply(code, raw))),
             Expected::Mail => self.mail_reply(is_ok, code, raw),
             Expected::Rcpt(i) => self.rcpt_reply(i, is_ok, code, raw),
             Expected::Data => self.data_reply(code, raw)?,

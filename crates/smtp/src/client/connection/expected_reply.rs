@@ -9,6 +9,8 @@ pub enum ExpectedReply {
     Hello,
     /// STARTTLS.
     StartTls,
+    /// AUTH, or a response to a challenge.
+    Auth,
     /// MAIL.
     Mail,
     /// One RCPT.
@@ -29,6 +31,7 @@ impl From<Expected> for ExpectedReply {
             Expected::Greeting => Self::Greeting,
             Expected::Ehlo | Expected::Helo => Self::Hello,
             Expected::StartTls => Self::StartTls,
+            Expected::Auth => Self::Auth,
             Expected::Mail => Self::Mail,
             Expected::Rcpt(_) => Self::Rcpt,
             Expected::Data => Self::Data,
@@ -46,6 +49,7 @@ pub(super) enum Expected {
     Ehlo,
     Helo,
     StartTls,
+    Auth,
     Mail,
     Rcpt(usize),
     Data,
