@@ -5,6 +5,7 @@
 
 mod channel;
 mod client;
+pub mod dovecot;
 mod failures;
 mod mechanism;
 mod oauth;

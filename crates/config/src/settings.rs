@@ -285,10 +285,12 @@ section! {
     /// Users who may log in with AUTH (RFC 4954), on listeners of the kinds `mx`, `submission` and `submissions`.
     pub Auth = "auth" {
         /// The users and their passwords: `passwd:FILE`, a file in Dovecot's passwd-file format, each line
-        /// `user:{SCHEME}hash`. `postrider auth hash` makes such lines. A changed file is read again within a
-        /// second. Without this key nobody can log in.
+        /// `user:{SCHEME}hash`; `postrider auth hash` makes such lines, and a changed file is read again within a
+        /// second. Or `dovecot:SOCKET`, Dovecot's auth socket for clients, such as
+        /// `dovecot:/run/dovecot/auth-client`. Without this key nobody can log in.
         users: Option<UserStore> = "",
-        /// SASL mechanisms that are offered. Default: `plain` and `login`, and `scram-sha-256`,
+        /// SASL mechanisms that are offered. Default with `dovecot:`: those that Dovecot offers. Default with
+        /// `passwd:`: `plain` and `login`, and `scram-sha-256`,
         /// `scram-sha-256-plus`, `scram-sha-1` and `scram-sha-1-plus` if all users have a password that can be
         /// used with them, in clear text or in the scheme of this name.
         mechanisms: Option<Vec<SaslMechanism>> = "",

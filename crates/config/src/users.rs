@@ -12,17 +12,28 @@ use std::{
 pub enum UserStore {
     /// `passwd:FILE`, in Dovecot's passwd-file format.
     Passwd(PathBuf),
+    /// `dovecot:SOCKET`, Dovecot's auth socket for clients.
+    Dovecot(PathBuf),
 }
 
-text_value!(UserStore, "a store of users", "\"passwd:/etc/postrider/users\"", parse, |store| {
-    let UserStore::Passwd(path) = store;
-    format!("passwd:{}", path.display())
-});
+text_value!(
+    UserStore,
+    "a store of users",
+    "\"passwd:/etc/postrider/users\" or \"dovecot:/run/dovecot/auth-client\"",
+    parse,
+    |store| match store {
+        UserStore::Passwd(path) => format!("passwd:{}", path.display()),
+        UserStore::Dovecot(path) => format!("dovecot:{}", path.display()),
+    }
+);
 
 fn parse(text: &str, base: &Path) -> Result<UserStore, (String, Option<String>)> {
     match text.split_once(':') {
         Some(("passwd", file)) if !file.is_empty() && !file.contains('\0') => {
             Ok(UserStore::Passwd(base.join(file)))
+        }
+        Some(("dovecot", socket)) if !socket.is_empty() && !socket.contains('\0') => {
+            Ok(UserStore::Dovecot(base.join(socket)))
         }
         _ => Err(("not a store of users".to_owned(), None)),
     }

@@ -369,3 +369,90 @@ fn a_password_is_not_sent_where_there_is_no_tls() {
         satellite.log().iter().any(|line| line.to_string().contains("does not offer TLS"))
     });
 }
+
+/// Dovecot with two users and an auth socket at `auth`; none where it cannot be started.
+fn dovecot(dir: &std::path::Path) -> Option<Background> {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: Dovecot starts as root only");
+        return None;
+    }
+    let mut dovecot = common::program_in_place("dovecot")?;
+    let at = dir.display();
+    fs::write(dir.join("passwd"), "jane:{PLAIN}secret\njoe@mx.test:{PLAIN}other\n").unwrap();
+    fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let config = format!(
+        "base_dir = {at}/run\nstate_dir = {at}/run\nlog_path = {at}/log\nprotocols =\nssl = no\n\
+         default_internal_user = nobody\ndefault_internal_group = nogroup\ndefault_login_user = nobody\n\
+         auth_mechanisms = plain login scram-sha-256\nauth_failure_delay = 0\n\
+         passdb {{\n  driver = passwd-file\n  args = {at}/passwd\n}}\n\
+         userdb {{\n  driver = static\n  args = uid=nobody gid=nogroup home=/tmp allow_all_users=yes\n}}\n\
+         service auth {{\n  unix_listener {at}/auth {{\n    mode = 0666\n  }}\n}}\n"
+    );
+    fs::write(dir.join("dovecot.conf"), config).unwrap();
+    let child = dovecot.arg("-F").arg("-c").arg(dir.join("dovecot.conf")).spawn().unwrap();
+    let running = Background(child);
+    until("Dovecot listens", || std::os::unix::net::UnixStream::connect(dir.join("auth")).is_ok());
+    Some(running)
+}
+
+/// A program that ends with the test.
+struct Background(std::process::Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Dovecot's other processes end with the first, which has to be asked.
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn dovecot_says_who_may_log_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(running) = dovecot(dir.path()) else { return };
+    let address = free_address();
+    let listen = format!("[[listen]]\naddress = \"{address}\"\nkind = \"submission\"\n");
+    let auth = format!(
+        "[auth]\nusers = \"dovecot:{}\"\nallow_clear_text = true\n",
+        dir.path().join("auth").display()
+    );
+    let log = "[log]\nfile = \"mail.log\"\n[relay]\nnetworks = [\"192.0.2.0/24\"]\n";
+    let daemon = Postrider::start(&format!("{listen}{auth}{log}"));
+    let mut client = Client::connect(address).unwrap();
+    say(&mut client, &plain("jane", "wrong"), "535 5.7.8");
+    say(&mut client, "AUTH LOGIN", "334 VXNlcm5hbWU6");
+    say(&mut client, &base64(b"joe@mx.test"), "334 UGFzc3dvcmQ6");
+    say(&mut client, &base64(b"other"), "235 2.7.0");
+    say(&mut client, "MAIL FROM:<jane@mx.test>", "553");
+    say(&mut client, "MAIL FROM:<joe@mx.test>", "250");
+    let mut client = Client::connect(address).unwrap();
+    say(&mut client, "AUTH PLAIN", "334");
+    say(&mut client, &base64(b"\0jane\0secret"), "235");
+    assert_eq!(client.send("jane@mx.test", &["joe@mx.test"], MAIL).unwrap().0, 250);
+    let failed = |line: &serde_json::Value| line["stage"] == "AUTH PLAIN" && line["login"] == "jane";
+    until("the failure is in the log", || daemon.log().iter().any(failed));
+    if common::program("gsasl").is_some() {
+        for (password, words) in [("secret", "235 2.7.0"), ("wrong", "535 5.7.8")] {
+            let output = common::program("gsasl")
+                .unwrap()
+                .args(["--client", "--smtp", &format!("--connect={address}"), "--no-starttls"])
+                .args([
+                    "--mechanism=SCRAM-SHA-256",
+                    "--authentication-id=jane",
+                    &format!("--password={password}"),
+                ])
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(said.contains(words), "{said}");
+        }
+    }
+    // Without Dovecot nobody is refused for good.
+    drop(running);
+    let mut client = Client::connect(address).unwrap();
+    say(&mut client, &plain("jane", "secret"), "454 4.7.0");
+    let sent = daemon.try_ask(&["auth", "test", "jane"]).unwrap_err();
+    assert!(sent.contains("ask Dovecot at "), "{sent}");
+}

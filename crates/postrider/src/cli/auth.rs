@@ -1,12 +1,15 @@
 //! `postrider auth`: makes lines of a file of users, and tries passwords.
 
 use super::{CliError, Ending, args::HashScheme};
-use crate::serve::random;
+use crate::serve::{DovecotAuth, random};
 use auth::{NewScheme, ScramHash, Secret};
 use config::{Settings, UserStore, read_passwd};
 use control::Exit;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use std::io::{self, BufRead as _, IsTerminal as _, Write};
+use std::{
+    io::{self, BufRead as _, IsTerminal as _, Write},
+    path::Path,
+};
 
 /// Makes a hash; needs no configuration.
 pub(super) fn hash(scheme: HashScheme, user: Option<&str>, out: &mut dyn Write) -> Ending {
@@ -34,9 +37,13 @@ pub(super) fn hash(scheme: HashScheme, user: Option<&str>, out: &mut dyn Write) 
 
 /// Tries a password, as AUTH PLAIN does.
 pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Ending {
-    let Some(UserStore::Passwd(path)) = &settings.auth.users else {
-        let text = "nobody can log in: add `users = \"passwd:FILE\"` to [auth] in the configuration";
-        return Err(CliError::new(Exit::Config, text));
+    let path = match &settings.auth.users {
+        Some(UserStore::Passwd(path)) => path,
+        Some(UserStore::Dovecot(path)) => return test_by_dovecot(user, path, out),
+        None => {
+            let text = "nobody can log in: add `users = \"passwd:FILE\"` to [auth] in the configuration";
+            return Err(CliError::new(Exit::Config, text));
+        }
     };
     let users = read_passwd(path).map_err(|e| CliError::new(Exit::Config, e.to_string()))?;
     let Some(login) = users.get(user) else {
@@ -52,6 +59,20 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
     let scram = scram.iter().filter(|(hash, _)| login.password.has_scram(*hash)).map(|(_, name)| *name);
     let mechanisms: Vec<&str> = ["PLAIN", "LOGIN"].into_iter().chain(scram).collect();
     writeln!(out, "{}: right; can log in with {}", login.name, mechanisms.join(", "))?;
+    Ok(Exit::Ok)
+}
+
+fn test_by_dovecot(user: &str, path: &Path, out: &mut dyn Write) -> Ending {
+    let dovecot = DovecotAuth::new(path);
+    let unavailable = |why: String| CliError::new(Exit::TempFail, why);
+    let mechanisms = dovecot.mechanisms().map_err(unavailable)?.join(", ");
+    match dovecot.test(user, &read_password(false)?).map_err(unavailable)? {
+        Some(user) => writeln!(out, "{user}: right; Dovecot offers {mechanisms}")?,
+        None => {
+            writeln!(out, "{user}: wrong password, or no such user")?;
+            return Ok(Exit::NoPerm);
+        }
+    }
     Ok(Exit::Ok)
 }
 

@@ -19,7 +19,7 @@ mod unscheduled;
 pub(crate) mod wiring;
 mod workers;
 
-pub(crate) use logins::random;
+pub(crate) use logins::{DovecotAuth, random};
 pub(crate) use start::run;
 
 use acceptor::Acceptor;

@@ -2,7 +2,7 @@
 
 use super::{
     acceptor::CHUNK_BYTES,
-    logins::{LoginSettings, UsersFile},
+    logins::{DovecotAuth, LoginSettings, Store, UsersFile},
     pipeline::{Check, LOOKUP_TIMEOUT, MissingFields, Pipeline, SenderOfLogin},
     snapshot::ConfigSnapshot,
     tls,
@@ -95,27 +95,49 @@ pub(crate) fn current(settings: Settings) -> Result<ConfigSnapshot, String> {
 
 /// Returns the users of the settings, and the mechanisms that they can use.
 fn logins(settings: &Settings) -> Result<Option<LoginSettings>, String> {
-    let Some(config::UserStore::Passwd(path)) = &settings.auth.users else { return Ok(None) };
-    let users = UsersFile::open(path).map_err(|e| e.to_string())?;
+    let Some(users) = &settings.auth.users else { return Ok(None) };
+    let (store, usual) = match users {
+        config::UserStore::Passwd(path) => {
+            let users = UsersFile::open(path).map_err(|e| e.to_string())?;
+            let usual = mechanisms_of(&users);
+            (Store::File(users), usual)
+        }
+        config::UserStore::Dovecot(path) => {
+            let dovecot = DovecotAuth::new(path);
+            // Dovecot may start later than this server.
+            let usual = dovecot.mechanisms().unwrap_or_else(|e| {
+                tracing::warn!("PLAIN and LOGIN are offered until the next reload: {e}");
+                vec!["PLAIN".into(), "LOGIN".into()]
+            });
+            (Store::Dovecot(dovecot), usual)
+        }
+    };
+    let names = match &settings.auth.mechanisms {
+        Some(words) => words.iter().map(|word| word.mechanism().as_str().into()).collect(),
+        None => usual,
+    };
+    let mechanisms = names.into_iter().map(offered_mechanism).collect();
+    Ok(Some(LoginSettings { mechanisms, store, failures_max: settings.auth.max_failures }))
+}
+
+/// Returns the mechanisms that every user of a file can use, the strongest first.
+fn mechanisms_of(users: &UsersFile) -> Vec<Box<str>> {
     let known = users.users();
     let is_usable = |mechanism: &Mechanism| match mechanism.scram_hash() {
         Some(hash) => known.all_have_scram(hash),
         None => matches!(mechanism, Mechanism::Plain | Mechanism::Login),
     };
-    let mechanisms = match &settings.auth.mechanisms {
-        Some(words) => words.iter().map(|word| word.mechanism()).collect(),
-        None => Mechanism::all().filter(is_usable).collect(),
-    };
-    Ok(Some(LoginSettings { mechanisms, users, failures_max: settings.auth.max_failures }))
+    Mechanism::all().filter(is_usable).map(|mechanism| mechanism.as_str().into()).collect()
+}
+
+fn offered_mechanism(name: Box<str>) -> OfferedMechanism {
+    let needs = if name.ends_with("-PLUS") { MechanismNeed::Tls } else { MechanismNeed::Nothing };
+    OfferedMechanism { name, needs }
 }
 
 /// AUTH as listeners offer it.
 fn offered(logins: Option<&LoginSettings>, settings: &Settings) -> Auth {
-    let of = |mechanism: &Mechanism| {
-        let needs = if mechanism.is_plus() { MechanismNeed::Tls } else { MechanismNeed::Nothing };
-        OfferedMechanism { name: mechanism.as_str().into(), needs }
-    };
-    let mechanisms = logins.map_or(Vec::new(), |logins| logins.mechanisms.iter().map(of).collect());
+    let mechanisms = logins.map_or(Vec::new(), |logins| logins.mechanisms.clone());
     Auth { mechanisms, in_clear_text: settings.auth.allow_clear_text }
 }
 

@@ -1,8 +1,11 @@
 //! AUTH (RFC 4954): one exchange after another, until one succeeds or too many have failed.
 
 use super::{Acceptor, SessionContext};
-use crate::serve::snapshot::ConfigSnapshot;
-use auth::{Failure, Mechanism, Question, ServerExchange, Step};
+use crate::serve::{
+    logins::{DovecotExchange, Store},
+    snapshot::ConfigSnapshot,
+};
+use auth::{Failure, Mechanism, Question, ServerExchange, Step, dovecot::ClientFacts};
 use engine::accept::{Source, Stage};
 use inbound::{Answer, AuthAnswer};
 use mail::Reply;
@@ -22,10 +25,25 @@ pub(super) struct LoginSession {
 struct OpenExchange {
     /// By which it began, whatever is reloaded meanwhile.
     config: Arc<ConfigSnapshot>,
-    exchange: ServerExchange,
-    mechanism: Mechanism,
+    exchange: Exchange,
+    mechanism: Box<str>,
     /// The name that the client gave.
     user: Option<Box<str>>,
+}
+
+/// The part that runs the exchange.
+enum Exchange {
+    Own(ServerExchange),
+    /// Dovecot, to which there is no connection before the client's first message.
+    Dovecot(Option<DovecotExchange>),
+}
+
+/// A step of the exchange that is still to be made.
+enum Todo {
+    /// Of our own exchange.
+    Step(Step),
+    /// Pass this on to Dovecot.
+    PassOn(Option<Vec<u8>>),
 }
 
 impl Acceptor {
@@ -34,65 +52,95 @@ impl Acceptor {
         context: &'a mut SessionContext,
         input: AuthInput,
     ) -> Answer<'a, AuthAnswer> {
-        let step = match input {
-            AuthInput::Begin { mechanism, initial } => {
-                match self.begin_login(context, &mechanism, initial.as_deref()) {
-                    Ok(step) => step,
-                    Err(reply) => return Answer::Ready(AuthAnswer::Done(reply)),
-                }
-            }
-            AuthInput::Response(response) => match open_exchange(context) {
-                Some(open) => open.exchange.respond(&response),
-                None => Step::Failed(Failure::Malformed),
+        let todo = match input {
+            AuthInput::Begin { mechanism, initial } => match self.begin_login(context, mechanism, initial) {
+                Ok(todo) => todo,
+                Err(reply) => return Answer::Ready(AuthAnswer::Done(reply)),
+            },
+            AuthInput::Response(response) => match open_exchange(context).map(|open| &mut open.exchange) {
+                Some(Exchange::Own(exchange)) => Todo::Step(exchange.respond(&response)),
+                Some(Exchange::Dovecot(_)) => Todo::PassOn(Some(response)),
+                None => Todo::Step(Step::Failed(Failure::Malformed)),
             },
         };
-        match step {
-            Step::Challenge(challenge) => Answer::Ready(AuthAnswer::Challenge(challenge)),
-            step => Answer::later(self.finish_login(context, step)),
+        match todo {
+            Todo::Step(Step::Challenge(challenge)) => Answer::Ready(AuthAnswer::Challenge(challenge)),
+            todo => Answer::later(self.finish_login(context, todo)),
         }
     }
 
     fn begin_login(
         &self,
         context: &mut SessionContext,
-        mechanism: &str,
-        initial: Option<&[u8]>,
-    ) -> Result<Step, Reply> {
+        mechanism: Box<str>,
+        initial: Option<Vec<u8>>,
+    ) -> Result<Todo, Reply> {
         let config = self.driver.current();
-        let (Some(settings), Ok(mechanism)) = (&config.logins, mechanism.parse::<Mechanism>()) else {
-            // A reload has taken logins away since EHLO.
-            return Err(replies::AUTH_FAILED_FOR_NOW);
-        };
+        // A reload may have taken logins away since EHLO.
+        let Some(settings) = &config.logins else { return Err(replies::AUTH_FAILED_FOR_NOW) };
         let client = client_of(context);
         if self.logins.is_blocked(client.ip(), settings.failures_max) {
-            self.driver.delivery_log.login_failed(
-                client,
-                None,
-                mechanism.as_str(),
-                &replies::AUTH_FAILED_FOR_NOW,
-            );
-            return Err(replies::AUTH_FAILED_FOR_NOW);
+            let reply = replies::AUTH_FAILED_FOR_NOW;
+            self.driver.delivery_log.login_failed(client, None, &mechanism, &reply);
+            return Err(reply);
         }
-        let bindings = context.bindings.as_deref().cloned().unwrap_or_default();
-        let offers_plus = context.facts.tls.is_some() && settings.offers_plus();
-        let facts = self.logins.facts(bindings, offers_plus);
-        let (exchange, step) = ServerExchange::begin(mechanism, facts, initial);
+        let (exchange, todo) = match (&settings.store, mechanism.parse::<Mechanism>()) {
+            (Store::Dovecot(_), _) => (Exchange::Dovecot(None), Todo::PassOn(initial)),
+            (Store::File(_), Ok(mechanism)) => {
+                let bindings = context.bindings.as_deref().cloned().unwrap_or_default();
+                let offers_plus = context.facts.tls.is_some() && settings.offers_plus();
+                let facts = self.logins.facts(bindings, offers_plus);
+                let (exchange, step) = ServerExchange::begin(mechanism, facts, initial.as_deref());
+                (Exchange::Own(exchange), Todo::Step(step))
+            }
+            (Store::File(_), Err(_)) => return Err(replies::UNKNOWN_MECHANISM),
+        };
         let login = context.login.get_or_insert_with(|| Box::new(LoginSession { failures: 0, open: None }));
         login.open = Some(OpenExchange { config, exchange, mechanism, user: None });
-        Ok(step)
+        Ok(todo)
     }
 
-    async fn finish_login(&self, context: &mut SessionContext, mut step: Step) -> AuthAnswer {
+    /// Passes on to Dovecot what the client sent.
+    async fn pass_on(&self, context: &mut SessionContext, message: Option<Vec<u8>>) -> Step {
+        let Source::Smtp { peer, local, .. } = context.facts.source else {
+            return Step::Failed(Failure::Unavailable);
+        };
+        let client = ClientFacts { peer, local, is_secured: context.facts.tls.is_some() };
+        let Some(OpenExchange { config, exchange: Exchange::Dovecot(exchange), mechanism, user }) =
+            open_exchange(context)
+        else {
+            return Step::Failed(Failure::Malformed);
+        };
+        let exchange = match (exchange, config.logins.as_ref().map(|settings| &settings.store)) {
+            (Some(exchange), _) => exchange,
+            (none, Some(Store::Dovecot(dovecot))) => match dovecot.begin(mechanism, client).await {
+                Ok(begun) => none.insert(begun),
+                Err(failure) => return Step::Failed(failure),
+            },
+            (None, _) => return Step::Failed(Failure::Unavailable),
+        };
+        let (step, named) = exchange.step(message.as_deref()).await;
+        *user = named;
+        step
+    }
+
+    async fn finish_login(&self, context: &mut SessionContext, todo: Todo) -> AuthAnswer {
+        let mut step = match todo {
+            Todo::Step(step) => step,
+            Todo::PassOn(message) => self.pass_on(context, message).await,
+        };
         while let Step::Ask(question) = step {
-            let Some(open) = open_exchange(context) else {
+            let Some(OpenExchange { config, exchange: Exchange::Own(exchange), user, .. }) =
+                open_exchange(context)
+            else {
                 return AuthAnswer::Done(replies::AUTH_FAILED_FOR_NOW);
             };
-            open.user = user_of(&question);
-            let answer = match &open.config.logins {
-                Some(settings) => self.logins.answer(settings, question).await,
-                None => auth::Answer::Unavailable,
+            *user = user_of(&question);
+            let answer = match config.logins.as_ref().map(|settings| &settings.store) {
+                Some(Store::File(users)) => self.logins.answer(users, question).await,
+                Some(Store::Dovecot(_)) | None => auth::Answer::Unavailable,
             };
-            step = open.exchange.answer(answer);
+            step = exchange.answer(answer);
         }
         match step {
             Step::Challenge(challenge) => AuthAnswer::Challenge(challenge),
@@ -115,7 +163,7 @@ impl Acceptor {
         let Some(session) = &mut context.login else { return replies::BAD_CREDENTIALS };
         let open = session.open.take();
         let (user, mechanism) = match &open {
-            Some(open) => (open.user.as_deref(), open.mechanism.as_str()),
+            Some(open) => (open.user.as_deref(), &*open.mechanism),
             None => (None, ""),
         };
         let reply = match failure {

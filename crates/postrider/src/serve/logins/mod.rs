@@ -1,14 +1,17 @@
 //! Logins of clients: answers the questions of their SASL exchanges, and slows down those who guess.
 
+mod dovecot;
 mod users_file;
 
+pub(crate) use dovecot::{DovecotAuth, DovecotExchange};
 pub(crate) use users_file::UsersFile;
 
 use auth::{
-    Answer, ChannelBindings, FailedLogins, Login, Mechanism, PasswdFile, Question, Secret, ServerFacts,
+    Answer, ChannelBindings, FailedLogins, Login, PasswdFile, Question, Secret, ServerFacts,
     VerifiedPasswords,
 };
 use data_encoding::BASE64_NOPAD;
+use smtp::server::OfferedMechanism;
 use std::{
     net::IpAddr,
     sync::{
@@ -34,18 +37,24 @@ pub(crate) struct Logins {
     waiting: AtomicUsize,
 }
 
-/// The names that listeners offer, and where users come from.
+/// The mechanisms that listeners offer, and where users come from.
 pub(crate) struct LoginSettings {
-    pub(crate) mechanisms: Vec<Mechanism>,
-    pub(crate) users: UsersFile,
+    pub(crate) mechanisms: Vec<OfferedMechanism>,
+    pub(crate) store: Store,
     /// Failures of a client after which it cannot log in.
     pub(crate) failures_max: u32,
+}
+
+/// The store of users.
+pub(crate) enum Store {
+    File(UsersFile),
+    Dovecot(DovecotAuth),
 }
 
 impl LoginSettings {
     /// Returns whether a mechanism with channel binding is offered.
     pub(crate) fn offers_plus(&self) -> bool {
-        self.mechanisms.iter().any(|mechanism| mechanism.is_plus())
+        self.mechanisms.iter().any(|mechanism| mechanism.name.ends_with("-PLUS"))
     }
 }
 
@@ -77,8 +86,8 @@ impl Logins {
     }
 
     /// Answers a question of an exchange.
-    pub(crate) async fn answer(&self, settings: &LoginSettings, question: Question) -> Answer {
-        let (users, has_changed) = settings.users.current().await;
+    pub(crate) async fn answer(&self, users: &UsersFile, question: Question) -> Answer {
+        let (users, has_changed) = users.current().await;
         if has_changed {
             lock(&self.verified).clear();
         }
