@@ -223,6 +223,27 @@ pub fn server_session(bytes: &[u8]) {
     }
 }
 
+/// A header of the PROXY protocol: it is read or refused, whatever its length says.
+pub fn proxy_header(bytes: &[u8]) {
+    use smtp::proxy::{
+        MAX_BYTES, Proxied, SIGNATURE, V1_MAX_BYTES, V2_HEAD_BYTES, parse_v1, parse_v2, v2_rest_bytes,
+    };
+    if let Ok(Proxied::Client { peer, local }) = parse_v1(bytes) {
+        assert!(bytes.len() <= V1_MAX_BYTES && peer.is_ipv4() == local.is_ipv4());
+    }
+    let Some((head, rest)) = bytes.split_at_checked(V2_HEAD_BYTES) else { return };
+    let mut head: [u8; V2_HEAD_BYTES] = head.try_into().expect("16 octets");
+    for is_signed in [false, true] {
+        if is_signed {
+            head[..SIGNATURE.len()].copy_from_slice(&SIGNATURE);
+        }
+        let Ok(length) = v2_rest_bytes(&head) else { continue };
+        assert!(V2_HEAD_BYTES + length <= MAX_BYTES && head[..SIGNATURE.len()] == SIGNATURE);
+        let read = parse_v2(&head, rest.get(..length).unwrap_or(rest));
+        assert!(length <= rest.len() || read.is_err());
+    }
+}
+
 /// Changes to a header: what is not changed stays, and no text becomes more than one field.
 pub fn header_edit(bytes: &[u8]) {
     let Some((at, rest)) = bytes.split_first() else { return };

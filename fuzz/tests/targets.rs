@@ -25,6 +25,7 @@ targets!(
     configuration,
     engine_events,
     passwd_file,
+    proxy_header,
     sasl_client,
     sasl_server,
     seven_bit_content,

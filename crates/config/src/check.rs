@@ -21,6 +21,9 @@ use std::{fmt::Display, fs::File, io, net::SocketAddr, ops::Range, path::Path, t
 /// fails, and is tried again for ever.
 const WORKERS_MAX: usize = 1024;
 
+/// Clients wait for a greeting; some do not wait longer.
+const GREETING_DELAY_MAX: Duration = Duration::from_secs(30);
+
 /// The kernel takes 107 bytes (`sun_path` with its final NUL; unix(7)); the daemon makes a socket
 /// under a name that is one longer.
 const SOCKET_PATH_MAX: usize = 106;
@@ -89,6 +92,15 @@ impl Check<'_, '_> {
             }
         }
         for listen in &s.listen {
+            let key = |key: &str| format!("listen[{}].{key}", listen.number);
+            if let Some(sessions) = listen.max_sessions {
+                self.at_least(&key("max_sessions"), &sessions, &1);
+            }
+            if listen.greeting_delay > GREETING_DELAY_MAX {
+                let what = format!("`{}` is too large", key("greeting_delay"));
+                let help = "write \"30s\" or less: honest clients wait five minutes at most, and many less";
+                self.problem(&key("greeting_delay"), what, "", help);
+            }
             let Some(size) = listen.max_message_size else { continue };
             let path = format!("listen[{}].max_message_size", listen.number);
             self.at_least(&path, &size, &ByteSize(64 << 10));

@@ -116,6 +116,12 @@ pub struct Listen {
     pub max_message_size: Option<ByteSize>,
     /// True if the trace field does not name a client that has logged in.
     pub hide_client: bool,
+    /// Load balancers, whose connections begin with a PROXY header.
+    pub proxy: Vec<IpNet>,
+    /// Time before the greeting of an untrusted client.
+    pub greeting_delay: Duration,
+    /// Concurrent connections of the listener.
+    pub max_sessions: Option<usize>,
 }
 
 impl ListenKeys {
@@ -132,6 +138,9 @@ impl ListenKeys {
             discard_ehlo_keywords: self.discard_ehlo_keywords.clone(),
             max_message_size: self.max_message_size,
             hide_client: self.hide_client,
+            proxy: self.proxy.clone(),
+            greeting_delay: self.greeting_delay,
+            max_sessions: self.max_sessions,
         }
     }
 }
@@ -197,6 +206,15 @@ section! {
         /// True if the `Received` field of mail from a login does not have the name and the address of the client
         /// (RFC 6409 §8). The log has them.
         hide_client: bool = "false",
+        /// Load balancers, as networks or addresses. Their connections must begin with a header of the PROXY protocol,
+        /// version 1 or 2, which names the client; a connection without it is closed. Other clients connect
+        /// directly, and must not send such a header.
+        proxy: Vec<IpNet> = "[]",
+        /// Time before the greeting of clients outside of `relay.networks`. A client that sends something
+        /// meanwhile is rejected with 554 5.5.0: programs that send spam often do not wait. At most 30s.
+        greeting_delay: Duration = "\"0s\"",
+        /// Concurrent connections of this listener, within `inbound.max_sessions`. Reply: 421 4.3.2.
+        max_sessions: Option<usize> = "",
     }
 }
 

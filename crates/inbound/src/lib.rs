@@ -10,6 +10,7 @@
 mod budget;
 mod content;
 mod listener;
+mod proxy;
 mod service;
 mod session;
 mod stream;
@@ -17,6 +18,6 @@ mod trace;
 mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
-pub use listener::{Inbound, ListenTls, Listener};
+pub use listener::{Inbound, ListenTls, Listener, ListenerOptions};
 pub use service::{Answer, AuthAnswer, Client, ClientTls, Draft, Service, Settings, StoreError};
 pub use worker_pool::WorkerPool;

@@ -1,19 +1,21 @@
 //! Listening sockets, and a task for each session.
 
 use crate::{
-    Budget, Client, Service, Settings, WorkerPool,
+    Budget, Client, Service, SessionPermit, Settings, WorkerPool, proxy,
     session::{Session, SessionDriver, SessionEnd},
     stream::Stream,
 };
+use ipnet::IpNet;
 use mail::{ListenerKind, Reply};
 use rustix::net::{SocketFlags, acceptfrom_with};
 use smtp::{
     Limits,
+    proxy::Proxied,
     server::{BareLf, Keyword, replies},
 };
 use std::{
     io,
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, SocketAddr, TcpListener},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -44,6 +46,13 @@ pub struct Listener {
     /// The socket. What is set on it is set on its connections: TCP_NODELAY belongs there, since
     /// replies are small and awaited.
     pub socket: TcpListener,
+    /// The settings of the listener.
+    pub options: ListenerOptions,
+}
+
+/// The settings of a listener. The default is one of the kind mx without TLS.
+#[derive(Debug, Clone)]
+pub struct ListenerOptions {
     /// The listener's purpose.
     pub kind: ListenerKind,
     /// The listener's use of TLS.
@@ -56,6 +65,28 @@ pub struct Listener {
     pub withheld: Vec<Keyword>,
     /// Largest content in bytes, where it differs from [`Settings::limits`].
     pub message_bytes: Option<u64>,
+    /// Load balancers, whose connections begin with a header of the PROXY protocol.
+    pub proxies: Vec<IpNet>,
+    /// Time before the greeting of a client that is not trusted; one that speaks meanwhile is refused.
+    pub greeting_delay: Duration,
+    /// Sessions of this listener at once; the next one gets 421.
+    pub sessions_max: Option<usize>,
+}
+
+impl Default for ListenerOptions {
+    fn default() -> Self {
+        Self {
+            kind: ListenerKind::Mx,
+            tls: ListenTls::Off,
+            hide_client: false,
+            bare_lf: None,
+            withheld: Vec::new(),
+            message_bytes: None,
+            proxies: Vec::new(),
+            greeting_delay: Duration::ZERO,
+            sessions_max: None,
+        }
+    }
 }
 
 /// Settings that a reload can change: a session uses those of its beginning.
@@ -78,12 +109,9 @@ struct Open {
     socket: AsyncFd<TcpListener>,
     /// Known beforehand unless it stands for all of the machine's.
     address: Option<SocketAddr>,
-    kind: ListenerKind,
-    tls: ListenTls,
-    hide_client: bool,
-    bare_lf: Option<BareLf>,
-    withheld: Vec<Keyword>,
-    message_bytes: Option<u64>,
+    options: Arc<ListenerOptions>,
+    /// Each session of the listener holds a clone.
+    sessions: Arc<()>,
     /// The settings of this listener's sessions, and what they were made of.
     settings: Option<(Arc<Current>, Settings)>,
 }
@@ -95,17 +123,18 @@ impl Open {
         if !is_made {
             let mut settings = current.settings.clone();
             let mut profile = (*settings.profile).clone();
-            if self.tls == ListenTls::StartTls && current.tls.is_some() {
+            if self.options.tls == ListenTls::StartTls && current.tls.is_some() {
                 profile = profile.with_starttls();
             }
-            if self.kind.has_login() {
+            if self.options.kind.has_login() {
                 profile = profile.with_auth((*settings.auth).clone());
             }
-            profile.needs_login = self.kind.needs_login();
+            profile.needs_login = self.options.kind.needs_login();
             profile.needs_tls = profile.needs_login && !settings.auth.in_clear_text;
-            profile = self.withheld.iter().fold(profile, |profile, keyword| profile.without(*keyword));
+            profile =
+                self.options.withheld.iter().fold(profile, |profile, keyword| profile.without(*keyword));
             settings.profile = Arc::new(profile);
-            if let Some(message_bytes) = self.message_bytes {
+            if let Some(message_bytes) = self.options.message_bytes {
                 settings.limits = Arc::new(Limits { message_bytes, ..(*settings.limits).clone() });
             }
             self.settings = Some((current.clone(), settings));
@@ -159,18 +188,8 @@ impl<S: Service> Inbound<S> {
         #[allow(deprecated)]
         // its heir is unsafe, for types that may lie about their descriptor; this one cannot
         let socket = AsyncFd::with_interest(listener.socket, Interest::READABLE)?;
-        let Listener { kind, tls, hide_client, bare_lf, withheld, message_bytes, .. } = listener;
-        let mut open = Open {
-            socket,
-            address,
-            kind,
-            tls,
-            hide_client,
-            bare_lf,
-            withheld,
-            message_bytes,
-            settings: None,
-        };
+        let (options, sessions) = (Arc::new(listener.options), Arc::default());
+        let mut open = Open { socket, address, options, sessions, settings: None };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -190,36 +209,111 @@ impl<S: Service> Inbound<S> {
     }
 
     fn begin(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, open: &mut Open) {
-        let mode = open.tls;
         let Ok(local) = open.address.map_or_else(|| stream.local_addr(), Ok) else { return };
-        let client = Client { peer, local, listener: open.kind, tls: None };
+        let client = Client { peer, local, listener: open.options.kind, tls: None };
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (bare_lf, hides_client) = (open.bare_lf, open.hide_client);
-        let settings = open.settings(&current);
-        let is_trusted = self.service.is_trusted(&client);
-        let counted = (!is_trusted).then_some((peer.ip(), settings.sessions_per_client));
-        let Some(guard) = self.budget.enter(settings.sessions_max, counted) else {
-            self.service.log_reject(&client, "CONNECT", None, &replies::TOO_BUSY);
-            reject_connection(&stream, &replies::TOO_BUSY);
-            return;
-        };
-        let settings = settings.clone();
-        let usual = if is_trusted { BareLf::Normalize } else { BareLf::Reject };
-        let driver = SessionDriver {
+        let settings = open.settings(&current).clone();
+        let worker = self.workers.pick_first();
+        let options = open.options.clone();
+        if options.sessions_max.is_some_and(|max| Arc::strong_count(&open.sessions) > max) {
+            return self.refuse_busy(&client, &stream);
+        }
+        let new = NewSession {
+            inbound: self.clone(),
             settings,
-            service: self.service.clone(),
-            budget: self.budget.clone(),
+            options,
+            listener_guard: open.sessions.clone(),
             tls: current.tls.clone(),
-            client,
-            bare_lf: bare_lf.unwrap_or(usual),
-            hides_client,
-            closing: self.closing.subscribe(),
-            workers: self.workers.clone(),
-            worker: self.workers.pick_first(),
-            _guard: guard,
+            worker,
         };
-        let worker = driver.worker;
-        spawn_session(self.workers.clone(), worker, peer, run(driver, stream, mode));
+        if is_in(&new.options.proxies, peer.ip()) {
+            let Some(guard) = self.budget.enter(new.settings.sessions_max, None) else {
+                return self.refuse_busy(&client, &stream);
+            };
+            return spawn_session(
+                self.workers.clone(),
+                worker,
+                peer,
+                new.run_behind_proxy(client, stream, guard),
+            );
+        }
+        if let Some(driver) = new.driver(client, &stream) {
+            let mode = driver.options.tls;
+            spawn_session(self.workers.clone(), worker, peer, run(driver, stream, mode));
+        }
+    }
+
+    fn refuse_busy(&self, client: &Client, stream: &std::net::TcpStream) {
+        self.service.log_reject(client, "CONNECT", None, &replies::TOO_BUSY);
+        reject_connection(stream, &replies::TOO_BUSY);
+    }
+}
+
+fn is_in(networks: &[IpNet], ip: IpAddr) -> bool {
+    // The usual listener has none.
+    !networks.is_empty() && networks.iter().any(|network| network.contains(&ip.to_canonical()))
+}
+
+/// Everything that a session of a new connection needs but its client.
+struct NewSession<S: Service> {
+    inbound: Arc<Inbound<S>>,
+    settings: Settings,
+    options: Arc<ListenerOptions>,
+    listener_guard: Arc<()>,
+    tls: Option<TlsAcceptor>,
+    worker: usize,
+}
+
+impl<S: Service> NewSession<S> {
+    /// Makes the session's driver; `None` if there are too many sessions, which the client is told.
+    fn driver(self, client: Client, stream: &std::net::TcpStream) -> Option<SessionDriver<S>> {
+        let Self { inbound, settings, options, listener_guard, tls, worker } = self;
+        let is_trusted = inbound.service.is_trusted(&client);
+        let counted = (!is_trusted).then_some((client.peer.ip(), settings.sessions_per_client));
+        let Some(guard) = inbound.budget.enter(settings.sessions_max, counted) else {
+            inbound.refuse_busy(&client, stream);
+            return None;
+        };
+        let usual = if is_trusted { BareLf::Normalize } else { BareLf::Reject };
+        Some(SessionDriver {
+            bare_lf: options.bare_lf.unwrap_or(usual),
+            settings,
+            service: inbound.service.clone(),
+            budget: inbound.budget.clone(),
+            tls,
+            client,
+            options,
+            closing: inbound.closing.subscribe(),
+            workers: inbound.workers.clone(),
+            worker,
+            _guard: guard,
+            _listener_guard: listener_guard,
+        })
+    }
+
+    /// Reads the header of a load balancer, and runs the session of the client that it names.
+    async fn run_behind_proxy(
+        self,
+        client: Client,
+        stream: std::net::TcpStream,
+        guard: SessionPermit,
+    ) -> io::Result<SessionEnd<S>> {
+        let balancer = client.peer;
+        let mut stream = TcpStream::from_std(stream)?;
+        let client = match proxy::read(&mut stream).await {
+            Ok(Proxied::Client { peer, local }) => Client { peer, local, ..client },
+            Ok(Proxied::Own) => client,
+            Err(e) => {
+                tracing::warn!("a connection of the load balancer {balancer} is closed: {e}");
+                return Ok(SessionEnd::Closed);
+            }
+        };
+        // Its place is the client's now.
+        drop(guard);
+        let stream = stream.into_std()?;
+        let Some(driver) = self.driver(client, &stream) else { return Ok(SessionEnd::Closed) };
+        let mode = driver.options.tls;
+        run(driver, stream, mode).await
     }
 }
 

@@ -4,8 +4,8 @@ mod receive_content;
 mod waiting;
 
 use crate::{
-    Answer, AuthAnswer, Budget, Client, ClientTls, Service, SessionPermit, Settings, WorkerPool,
-    content::ContentReceiver, stream::Stream,
+    Answer, AuthAnswer, Budget, Client, ClientTls, ListenerOptions, Service, SessionPermit, Settings,
+    WorkerPool, content::ContentReceiver, stream::Stream,
 };
 use auth::ChannelBindings;
 use mail::{Envelope, Reply};
@@ -42,13 +42,14 @@ pub(crate) struct SessionDriver<S: Service> {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) client: Client,
     pub(crate) bare_lf: BareLf,
-    /// The trace field does not name a client that has authenticated.
-    pub(crate) hides_client: bool,
+    pub(crate) options: Arc<ListenerOptions>,
     pub(crate) closing: watch::Receiver<bool>,
     pub(crate) workers: Arc<WorkerPool>,
     /// The worker that this session runs on.
     pub(crate) worker: usize,
     pub(crate) _guard: SessionPermit,
+    /// Counts the session for its listener.
+    pub(crate) _listener_guard: Arc<()>,
 }
 
 /// A session. It is on the heap because it moves between workers: a future holds twice what it takes by value.
@@ -102,6 +103,17 @@ impl<S: Service> SessionDriver<S> {
                 return Ok(None);
             }
         };
+        let delay = self.options.greeting_delay;
+        if !delay.is_zero() && unread.is_empty() && !self.service.is_trusted(&self.client) {
+            // A program that does not wait for the greeting was not made to deliver mail.
+            let early = poll_fn(|cx| stream.poll_read(cx, &mut unread));
+            if let Ok(read) = timeout(delay, early).await {
+                if read? > 0 {
+                    self.reject_connection(&mut stream, &mut sleep, &replies::OUT_OF_SYNC).await?;
+                }
+                return Ok(None);
+            }
+        }
         let is_early = !unread.is_empty() || stream.has_unread_bytes();
         if !implicit && is_early && !self.service.is_trusted(&self.client) {
             self.reject_connection(&mut stream, &mut sleep, &replies::OUT_OF_SYNC).await?;

@@ -6,6 +6,7 @@
 pub mod client;
 pub mod command;
 pub mod limits;
+pub mod proxy;
 pub mod server;
 pub mod xtext;
 

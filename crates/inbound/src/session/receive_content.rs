@@ -15,7 +15,11 @@ impl<S: Service> SessionDriver<S> {
         let session = io.connection.session();
         let envelope = session.envelope().expect("content has an envelope");
         let received = Received {
-            client: if self.hides_client && session.is_authenticated() { None } else { Some(&self.client) },
+            client: if self.options.hide_client && session.is_authenticated() {
+                None
+            } else {
+                Some(&self.client)
+            },
             hello: session.hello().unwrap_or("unknown"),
             hostname: &self.settings.profile.hostname,
             protocol: session.protocol(envelope.smtputf8),

@@ -4,8 +4,8 @@ mod stages;
 
 use bytes::Bytes;
 use inbound::{
-    Answer, AuthAnswer, Client, Draft, Inbound, ListenTls, Listener, Service, Settings, StoreError,
-    WorkerPool,
+    Answer, AuthAnswer, Client, Draft, Inbound, ListenTls, Listener, ListenerOptions, Service, Settings,
+    StoreError, WorkerPool,
 };
 use mail::{ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
@@ -256,16 +256,7 @@ async fn start_on(
 }
 
 fn listener(socket: std::net::TcpListener, tls: ListenTls) -> Listener {
-    let kind = mail::ListenerKind::Mx;
-    Listener {
-        socket,
-        kind,
-        tls,
-        hide_client: false,
-        bare_lf: None,
-        withheld: Vec::new(),
-        message_bytes: None,
-    }
+    Listener { socket, options: ListenerOptions { tls, ..ListenerOptions::default() } }
 }
 
 /// Sends lines and reads whole replies.
@@ -358,7 +349,8 @@ async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_ot
         let mut server = start(service, Limits::default(), ListenTls::Off, 10).await;
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         server.port = socket.local_addr().unwrap().port();
-        tokio::spawn(server.inbound.clone().listen(Listener { bare_lf, ..listener(socket, ListenTls::Off) }));
+        let options = ListenerOptions { bare_lf, ..ListenerOptions::default() };
+        tokio::spawn(server.inbound.clone().listen(Listener { socket, options }));
         let mut c = connect_up_to_data(&server).await;
         c.expect("a\n.\nb\r\n.\r\n", if is_taken { "250" } else { "521 5.5.2" }).await;
         let messages = server.service.messages.lock().unwrap();

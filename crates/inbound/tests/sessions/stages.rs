@@ -190,7 +190,8 @@ async fn a_listener_has_its_own_keywords_and_size() {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let own_port = std::mem::replace(&mut server.port, socket.local_addr().unwrap().port());
     let (withheld, message_bytes) = (vec![Keyword::Chunking, Keyword::Dsn], Some(1000));
-    let listener = Listener { withheld, message_bytes, ..listener(socket, ListenTls::Off) };
+    let options = ListenerOptions { withheld, message_bytes, ..ListenerOptions::default() };
+    let listener = Listener { socket, options };
     tokio::spawn(server.inbound.clone().listen(listener));
     let mut c = connect(&server).await;
     c.reply().await;

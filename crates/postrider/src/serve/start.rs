@@ -12,7 +12,7 @@ use config::Settings;
 use control::Exit;
 use control::{Failure, serve_control, server::Access, socket};
 use engine::Event;
-use inbound::{Inbound, Listener, WorkerPool};
+use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spool::{CommitWaiters, Spool};
 use std::{
@@ -228,10 +228,18 @@ fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
     let bind = |listen: &config::Listen| {
         let socket =
             bind(listen.address, &addresses).map_err(|e| format!("listen on {}: {e}", listen.address))?;
-        let (kind, tls, hide_client, bare_lf) = (listen.kind, listen.tls, listen.hide_client, listen.bare_lf);
-        let withheld = listen.discard_ehlo_keywords.iter().map(|one| wiring::keyword(*one)).collect();
-        let message_bytes = listen.max_message_size.map(|size| size.0);
-        Ok(Listener { socket, kind, tls, hide_client, bare_lf, withheld, message_bytes })
+        let options = ListenerOptions {
+            kind: listen.kind,
+            tls: listen.tls,
+            hide_client: listen.hide_client,
+            bare_lf: listen.bare_lf,
+            withheld: listen.discard_ehlo_keywords.iter().map(|one| wiring::keyword(*one)).collect(),
+            message_bytes: listen.max_message_size.map(|size| size.0),
+            proxies: listen.proxy.clone(),
+            greeting_delay: listen.greeting_delay,
+            sessions_max: listen.max_sessions,
+        };
+        Ok(Listener { socket, options })
     };
     settings.listen.iter().map(bind).collect()
 }

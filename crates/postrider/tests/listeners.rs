@@ -1,0 +1,146 @@
+//! Listeners behind load balancers, with a delay of the greeting, and with limits of their own.
+
+mod common;
+
+use common::{Postrider, free_address, until};
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+const LOG: &str = "[log]\nfile = \"mail.log\"\n";
+
+/// A daemon with a second listener, and the address of that listener.
+fn listener(keys: &str, more: &str) -> (Postrider, SocketAddr) {
+    let address = free_address();
+    let listen = format!("[[listen]]\naddress = \"{address}\"\n{keys}\n");
+    (Postrider::start(&format!("{listen}{LOG}{more}")), address)
+}
+
+/// Sends bytes, and then lines one by one; the first line of each reply.
+fn talk(address: SocketAddr, first: &[u8], lines: &[&str]) -> Vec<String> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(common::WAIT_TIMEOUT)).unwrap();
+    stream.write_all(first).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut replies = Vec::new();
+    let mut reply = || {
+        let mut first = None;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return first;
+            }
+            let is_last = line.as_bytes().get(3) != Some(&b'-');
+            first.get_or_insert(line.trim_end().to_owned());
+            if is_last {
+                return first;
+            }
+        }
+    };
+    replies.extend(reply());
+    for line in lines {
+        if stream.write_all(format!("{line}\r\n").as_bytes()).is_err() {
+            break;
+        }
+        let Some(said) = reply() else { break };
+        replies.push(said);
+    }
+    replies
+}
+
+/// A header of version 2 for a client with an IPv4 address.
+fn v2(client: [u8; 4]) -> Vec<u8> {
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
+    header.extend(client);
+    header.extend([127, 0, 0, 1, 4, 210, 0, 25]);
+    header
+}
+
+#[test]
+fn a_load_balancer_names_the_client_who_is_judged_and_logged() {
+    let more = "[relay]\nnetworks = [\"192.0.2.0/24\"]\n[local]\ndomains = [\"mx.test\"]\n";
+    let (daemon, address) = listener("proxy = [\"127.0.0.0/8\"]", more);
+    let relay = ["EHLO c.test", "MAIL FROM:<a@b.test>", "RCPT TO:<x@elsewhere.test>"];
+    for (header, expected) in [
+        (b"PROXY TCP4 192.0.2.9 127.0.0.1 1234 25\r\n".to_vec(), "250"),
+        (b"PROXY TCP4 198.51.100.9 127.0.0.1 1234 25\r\n".to_vec(), "550 5.7.1"),
+        (v2([192, 0, 2, 8]), "250"),
+        (v2([198, 51, 100, 8]), "550 5.7.1"),
+        // The load balancer itself is not in relay.networks.
+        (b"PROXY UNKNOWN\r\n".to_vec(), "550 5.7.1"),
+    ] {
+        let replies = talk(address, &header, &relay);
+        assert_eq!(replies.len(), 4, "{replies:?}");
+        assert!(replies[3].starts_with(expected), "{header:?}: {replies:?}");
+    }
+    let is_logged = |line: &serde_json::Value| line["client"] == "198.51.100.9:1234";
+    until("the client is in the log", || daemon.log().iter().any(is_logged));
+    let replies = talk(
+        address,
+        b"PROXY TCP4 192.0.2.9 127.0.0.1 1234 25\r\n",
+        &["EHLO c.test", "MAIL FROM:<a@b.test>", "RCPT TO:<jane@mx.test>", "DATA", "x\r\n."],
+    );
+    assert!(replies.last().unwrap().starts_with("250"), "{replies:?}");
+    until("the mail is in the Maildir", || !daemon.mailbox("jane").is_empty());
+    let text = std::fs::read_to_string(&daemon.mailbox("jane")[0]).unwrap();
+    assert!(text.contains("from c.test ([192.0.2.9])"), "{text}");
+}
+
+#[test]
+fn a_connection_of_a_load_balancer_without_a_header_is_closed() {
+    let (_daemon, address) = listener("proxy = [\"127.0.0.1\"]", "");
+    for first in [
+        &b"EHLO c.test\r\nMAIL FROM:<a@b.test>\r\n"[..],
+        b"PROXY TCP4 192.0.2.9 127.0.0.1 1234 25 and more and more and more and more and more and more and more and more and more\r\n",
+        b"PROXY TCP4 192.0.2.9 127.0.0.1 1234 25\n\nEHLO",
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff",
+        b"\r\n\r\n\0\r\nQUIT\n\x31\x11\x00\x0c............",
+    ] {
+        assert_eq!(talk(address, first, &[]), Vec::<String>::new(), "{first:?}");
+    }
+}
+
+#[test]
+fn a_header_of_somebody_else_is_no_command() {
+    let (_daemon, address) =
+        listener("proxy = [\"192.0.2.250\"]", "[relay]\nnetworks = [\"192.0.2.0/24\"]\n");
+    // It comes before the greeting, which is refused anyway.
+    let replies = talk(address, b"PROXY TCP4 192.0.2.9 127.0.0.1 1234 25\r\n", &[]);
+    assert!(replies[0].starts_with("554 5.5.0"), "{replies:?}");
+    let replies = talk(address, b"", &["PROXY TCP4 192.0.2.9 127.0.0.1 1234 25", "EHLO c.test"]);
+    assert!(replies[1].starts_with("500 5.5.2"), "{replies:?}");
+}
+
+#[test]
+fn strangers_wait_for_the_greeting_and_who_does_not_is_refused() {
+    let keys = "greeting_delay = \"700ms\"";
+    let (_daemon, address) = listener(keys, "[relay]\nnetworks = [\"192.0.2.0/24\"]\n");
+    let begun = Instant::now();
+    let replies = talk(address, b"", &["QUIT"]);
+    assert!(replies[0].starts_with("220") && begun.elapsed() >= Duration::from_millis(700), "{replies:?}");
+    let replies = talk(address, b"EHLO c.test\r\n", &[]);
+    assert_eq!(replies, ["554 5.5.0 SMTP protocol synchronization error"]);
+    let (_daemon, address) = listener(keys, "");
+    let begun = Instant::now();
+    assert!(talk(address, b"", &["QUIT"])[0].starts_with("220"));
+    assert!(begun.elapsed() < Duration::from_millis(700), "a client of the network does not wait");
+}
+
+#[test]
+fn a_listener_has_a_limit_of_its_own() {
+    let (daemon, address) = listener("max_sessions = 2", "");
+    let greeting = |address| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let mut code = [0; 3];
+        stream.read_exact(&mut code).unwrap();
+        (String::from_utf8(code.to_vec()).unwrap(), stream)
+    };
+    let (first, second) = (greeting(address), greeting(address));
+    assert_eq!((&*first.0, &*second.0), ("220", "220"));
+    assert_eq!(greeting(address).0, "421");
+    assert_eq!(greeting(daemon.address).0, "220", "the other listener has its own");
+    drop(second);
+    until("there is room again", || greeting(address).0 == "220");
+}
