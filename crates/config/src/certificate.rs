@@ -77,6 +77,12 @@ fn lacks(bytes: &[u8], what: &str) -> String {
     }
 }
 
+/// Returns the host names of a certificate in lower case, wildcards among them.
+pub fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
+    certificate.valid_dns_names().map(str::to_ascii_lowercase).collect()
+}
+
 /// The private key of a PEM file.
 ///
 /// # Errors
@@ -113,7 +119,7 @@ pub fn pair(chain: Chain, key: Arc<dyn SigningKey>, path: &Path) -> Result<Certi
     match chain.iter().position(fits) {
         Some(0) => Ok(CertifiedKey::new(chain, key)),
         Some(at) => {
-            let label = format!("it belongs to certificate {} of `tls.certificate`", at + 1);
+            let label = format!("it belongs to certificate {} of the file", at + 1);
             Err(unusable(
                 doing,
                 path,
@@ -123,7 +129,7 @@ pub fn pair(chain: Chain, key: Arc<dyn SigningKey>, path: &Path) -> Result<Certi
         }
         None => {
             let label = "it is the key of another certificate";
-            Err(unusable(doing, path, label, "name the key that `tls.certificate` was made with"))
+            Err(unusable(doing, path, label, "name the key that the certificate was made with"))
         }
     }
 }

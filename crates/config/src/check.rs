@@ -207,6 +207,23 @@ impl Check<'_, '_> {
         {
             self.unusable("tls.key", unusable);
         }
+        for certificate in &s.certificates {
+            let path = |key: &str| format!("certificate[{}].{key}", certificate.number);
+            let chain = self.pem(&path("chain"), Some(&certificate.chain), certificate::chain);
+            let key = self.pem(&path("key"), Some(&certificate.key), certificate::key);
+            if let Some(names) = chain.as_ref().map(|chain| certificate::names(&chain[0]))
+                && names.is_empty()
+            {
+                let what = format!("{}: no host name is in the certificate", certificate.chain.display());
+                let help = "name a certificate with names (subjectAltName), or put this one into [tls]";
+                self.problem(&path("chain"), what, "no name", help);
+            }
+            if let (Some(chain), Some(key)) = (chain, key)
+                && let Err(unusable) = certificate::pair(chain, key, &certificate.key)
+            {
+                self.unusable(&path("key"), unusable);
+            }
+        }
         self.pem("tls.ca_file", s.tls.ca_file.as_deref(), certificate::authorities);
     }
 

@@ -44,7 +44,7 @@ pub use reload::{Reloaded, reload};
 pub use route::{MaildirTemplate, Route, RouteLogin, SecretSource, Target};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
-pub use settings::{Listen, Settings, Spool};
+pub use settings::{Certificate, Listen, Settings, Spool};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
 pub use value::{HostName, ListenAddress, NameServer};

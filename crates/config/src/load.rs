@@ -170,6 +170,7 @@ impl Reading<'_> {
         let local = self.local(root);
         let routes = self.routes(root);
         let tls = self.plain(root, "tls");
+        let certificates = self.certificates(root);
         let auth = self.plain(root, "auth");
         let limits = self.limits(root);
         Settings {
@@ -181,6 +182,7 @@ impl Reading<'_> {
             local,
             routes,
             tls,
+            certificates,
             auth,
             limits,
             inbound: self.plain(root, "inbound"),
@@ -339,6 +341,24 @@ impl Reading<'_> {
                 self.cx.problem(item.span(), what, &label, help);
             }
         }
+    }
+
+    fn certificates(&mut self, root: &DeTable<'_>) -> Vec<Certificate> {
+        let tables = self.tables(root, "certificate").unwrap_or_default();
+        let mut certificates = Vec::new();
+        for (number, table) in tables.iter().enumerate() {
+            let keys: CertificateKeys =
+                self.section(&format!("certificate[{number}]"), Some(table.get_ref()));
+            for (key, example) in [("chain", "chain = \"fullchain.pem\""), ("key", "key = \"privkey.pem\"")] {
+                if !table.get_ref().contains_key(key) {
+                    self.missing(table.span(), key, example);
+                }
+            }
+            if let CertificateKeys { chain: Some(chain), key: Some(key) } = keys {
+                certificates.push(Certificate { number, chain, key });
+            }
+        }
+        certificates
     }
 
     /// Converts the keys to limits of sessions; a new limit of `smtp` does not compile until it has a key.

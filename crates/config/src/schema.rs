@@ -17,7 +17,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 19] {
+pub fn schema() -> [SectionDoc; 20] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -25,6 +25,7 @@ pub fn schema() -> [SectionDoc; 19] {
         LocalKeys::DOC,
         RouteKeys::DOC,
         Tls::DOC,
+        CertificateKeys::DOC,
         Auth::DOC,
         LimitKeys::DOC,
         TimeoutKeys::DOC,

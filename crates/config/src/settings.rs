@@ -39,6 +39,8 @@ pub struct Settings {
     pub routes: Vec<Route>,
     /// Certificates.
     pub tls: Tls,
+    /// Certificates for some names, in the order of the file.
+    pub certificates: Vec<Certificate>,
     /// Logins.
     pub auth: Auth,
     /// `[limits]` and `[timeouts]`.
@@ -297,6 +299,29 @@ section! {
         /// key, those of Mozilla.
         ca_file: Option<PathBuf> = "",
     }
+}
+
+section! {
+    /// A certificate for clients that ask for one of its names (SNI); others get that of `[tls]`. The names are those in the
+    /// certificate; `*.example.com` in it stands for one label. The section can be repeated. `postrider reload`
+    /// reads the files again; sessions go on.
+    pub(crate) CertificateKeys = "certificate" many {
+        /// PEM file with the certificate, followed by the certificates that signed it.
+        chain: Option<PathBuf> = "",
+        /// PEM file with the private key of the certificate.
+        key: Option<PathBuf> = "",
+    }
+}
+
+/// The files of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The number of its section in the file, from 0.
+    pub number: usize,
+    /// The certificate, and those that signed it.
+    pub chain: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
 }
 
 section! {

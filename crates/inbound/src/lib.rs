@@ -19,5 +19,5 @@ mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
 pub use listener::{Inbound, ListenTls, Listener, ListenerOptions};
-pub use service::{Answer, AuthAnswer, Client, ClientTls, Draft, Service, Settings, StoreError};
+pub use service::{Answer, AuthAnswer, Client, ClientTls, Draft, EndPoints, Service, Settings, StoreError};
 pub use worker_pool::WorkerPool;

@@ -206,6 +206,30 @@ pub trait Service: Send + Sync + 'static {
     fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply);
 }
 
+/// Returns the hash of the certificate that a client gets who asks for a name: the channel binding `tls-server-end-point` (RFC 5929
+/// §4). The default has none.
+#[derive(Clone, Default)]
+pub struct EndPoints(Option<EndPointOf>);
+
+type EndPointOf = Arc<dyn Fn(Option<&str>) -> Option<Box<[u8]>> + Send + Sync>;
+
+impl EndPoints {
+    /// Takes the function that finds the hash.
+    pub fn new(of: impl Fn(Option<&str>) -> Option<Box<[u8]>> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(of)))
+    }
+
+    pub(crate) fn of(&self, name: Option<&str>) -> Option<Box<[u8]>> {
+        self.0.as_ref().and_then(|of| of(name))
+    }
+}
+
+impl std::fmt::Debug for EndPoints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EndPoints")
+    }
+}
+
 /// The settings of inbound sessions. `docs/configuration.md` describes those that an operator can change.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -215,8 +239,8 @@ pub struct Settings {
     pub profile: Arc<Profile>,
     /// AUTH of the listeners that have logins.
     pub auth: Arc<Auth>,
-    /// The hash of the server's certificate, which is the channel binding `tls-server-end-point` (RFC 5929 §4).
-    pub end_point: Option<Arc<[u8]>>,
+    /// The hashes of the server's certificates, for the channel binding `tls-server-end-point`.
+    pub end_points: EndPoints,
     /// Content above this goes to the spool in pieces of this size.
     pub chunk_bytes: usize,
     /// Content in memory of all sessions together above which pieces become small, and no transaction begins.

@@ -154,7 +154,7 @@ impl<S: Service> SessionDriver<S> {
         let bindings = self.settings.profile.has(Keyword::Auth).then(|| {
             let exporter =
                 stream.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, Some(&[]));
-            let end_point = self.settings.end_point.as_deref().map(Box::from);
+            let end_point = self.settings.end_points.of(stream.get_ref().1.server_name());
             Box::new(ChannelBindings { exporter: exporter.ok().map(Box::from), end_point })
         });
         ClientTls { cipher: cipher(stream), bindings }

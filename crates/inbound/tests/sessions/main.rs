@@ -216,7 +216,7 @@ fn settings(limits: Limits, sessions_max: usize) -> Settings {
         limits: limits.into(),
         profile: Arc::new(Profile::new("mx.test")),
         auth: Arc::default(),
-        end_point: None,
+        end_points: inbound::EndPoints::default(),
         chunk_bytes: 1000,
         memory_bytes: 1_000_000,
         lookup_timeout: FOR_EVER,

@@ -131,7 +131,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let control = local_socket(control, control_mode, settings.control.group)?;
     let submit = local_socket(submit, 0o666, None)?;
     let delivery_log = DeliveryLog::new(wiring::log(&settings)?);
-    let (server_tls, end_point) = tls::server_config(&settings)?;
+    let (server_tls, end_points) = tls::server_config(&settings)?;
 
     let current = {
         let _context = runtime.enter();
@@ -170,7 +170,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let _context = runtime.enter();
         let workers = WorkerPool::new(workers.handles(), workers::sharing());
         let logins = driver.current();
-        let inbound = wiring::inbound_settings(&settings, logins.logins.as_ref(), end_point);
+        let inbound = wiring::inbound_settings(&settings, logins.logins.as_ref(), end_points);
         Inbound::new(acceptor.clone(), inbound, Some(server_tls), workers)
     };
     let daemon = Arc::new(Daemon { driver, acceptor, inbound, source, started: settings });
@@ -371,9 +371,9 @@ impl Daemon {
         let failed = |text| Failure::Failed { text };
         let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
         // Whatever can fail comes first: half a reload is none that anybody wrote.
-        let (server_tls, end_point) = tls::server_config(&settings).map_err(failed)?;
+        let (server_tls, end_points) = tls::server_config(&settings).map_err(failed)?;
         let new = wiring::current(settings).map_err(failed)?;
-        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), end_point);
+        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), end_points);
         let old = self.driver.current();
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local

@@ -2,43 +2,87 @@
 
 use aws_lc_rs::digest;
 use config::certificate::{self, Unusable};
+use inbound::EndPoints;
 use rustls::{
     ServerConfig, SupportedProtocolVersion,
     crypto::CryptoProvider,
     pki_types::PrivateKeyDer,
-    sign::{CertifiedKey, SingleCertAndKey},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
 };
-use std::{path::Path, sync::Arc};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
 /// The only provider in the tree, named wherever a configuration is built.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// The TLS settings of listeners, and the channel binding `tls-server-end-point` of their certificate.
-pub(crate) type ServerTls = (Arc<ServerConfig>, Option<Arc<[u8]>>);
+/// The TLS settings of listeners, and the channel bindings `tls-server-end-point` of their certificates.
+pub(crate) type ServerTls = (Arc<ServerConfig>, EndPoints);
 
 /// Returns the TLS settings of listeners.
 ///
 /// # Errors
 /// In words, naming the file.
 pub(crate) fn server_config(settings: &config::Settings) -> Result<ServerTls, String> {
-    let pair = match (&settings.tls.certificate, &settings.tls.key) {
-        (Some(certificate), Some(key)) => read(certificate, key).map_err(|e| e.to_string())?,
-        _ => self_signed(&settings.hostname)?,
-    };
-    let end_point = pair.cert.first().and_then(|certificate| end_point(certificate));
+    let certificates = Certificates::read(settings)?;
     let config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(versions(settings))
         .map_err(|e| format!("set up TLS: {e}"))?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(pair)));
-    Ok((Arc::new(config), end_point))
+        .with_cert_resolver(certificates.clone());
+    Ok((Arc::new(config), certificates.end_points()))
+}
+
+/// The certificates of listeners.
+#[derive(Debug)]
+struct Certificates {
+    /// For clients that ask for no name, or for one that no certificate has.
+    default: Arc<CertifiedKey>,
+    /// By name in lower case; a wildcard as it stands in the certificate.
+    by_name: HashMap<String, Arc<CertifiedKey>>,
+}
+
+impl Certificates {
+    fn read(settings: &config::Settings) -> Result<Arc<Self>, String> {
+        let pair = match (&settings.tls.certificate, &settings.tls.key) {
+            (Some(certificate), Some(key)) => read(certificate, key).map_err(|e| e.to_string())?,
+            _ => self_signed(&settings.hostname)?,
+        };
+        let mut certificates = Self { default: Arc::new(pair), by_name: HashMap::new() };
+        for certificate in &settings.certificates {
+            let pair = Arc::new(read(&certificate.chain, &certificate.key).map_err(|e| e.to_string())?);
+            for name in certificate::names(&pair.cert[0]) {
+                // The first section with a name has it.
+                certificates.by_name.entry(name).or_insert_with(|| pair.clone());
+            }
+        }
+        Ok(Arc::new(certificates))
+    }
+
+    fn of(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
+        let found = name.filter(|_| !self.by_name.is_empty()).and_then(|name| {
+            let name = name.to_ascii_lowercase();
+            let wildcard = name.split_once('.').map(|(_, domain)| format!("*.{domain}"));
+            self.by_name.get(&name).or_else(|| self.by_name.get(&wildcard?))
+        });
+        found.unwrap_or(&self.default)
+    }
+
+    fn end_points(self: Arc<Self>) -> EndPoints {
+        EndPoints::new(move |name| self.of(name).cert.first().and_then(|certificate| end_point(certificate)))
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.of(hello.server_name()).clone())
+    }
 }
 
 /// Returns the channel binding of a certificate (RFC 5929 §4.1): its hash by the function of its signature, and by SHA-256 in place of MD5
 /// and SHA-1. None if that function is not known, as with Ed25519.
-fn end_point(certificate: &[u8]) -> Option<Arc<[u8]>> {
+fn end_point(certificate: &[u8]) -> Option<Box<[u8]>> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let algorithm = match parsed.signature_algorithm.algorithm.to_id_string().as_str() {
         // MD5, SHA-1 and SHA-256 with RSA; SHA-1 and SHA-256 with ECDSA.
@@ -77,4 +121,49 @@ fn self_signed(hostname: &str) -> Result<CertifiedKey, String> {
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
     CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider())
         .map_err(|e| format!("use a self-signed certificate: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes a certificate for these names, and its key.
+    fn certify(dir: &Path, file: &str, names: &[&str]) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        std::fs::write(dir.join(format!("{file}.pem")), made.cert.pem()).unwrap();
+        std::fs::write(dir.join(format!("{file}.key")), made.signing_key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn a_client_gets_the_certificate_of_the_name_that_it_asks_for() {
+        let dir = tempfile::tempdir().unwrap();
+        certify(dir.path(), "default", &["mx.test"]);
+        certify(dir.path(), "a", &["a.test", "*.a.test", "mx.test"]);
+        certify(dir.path(), "b", &["B.test", "x.a.test"]);
+        let mut text =
+            "hostname = \"mx.test\"\n[tls]\ncertificate = \"default.pem\"\nkey = \"default.key\"\n"
+                .to_owned();
+        for file in ["a", "b"] {
+            text += &format!("[[certificate]]\nchain = \"{file}.pem\"\nkey = \"{file}.key\"\n");
+        }
+        let path = dir.path().join("postrider.toml");
+        std::fs::write(&path, text).unwrap();
+        let settings = config::load(Some(&path)).unwrap_or_else(|problems| panic!("{problems}"));
+        let certificates = Certificates::read(&settings).unwrap();
+        for (name, file) in [
+            (None, "default"),
+            (Some("else.test"), "default"),
+            (Some("a.test"), "a"),
+            (Some("mx.test"), "a"),
+            (Some("Y.A.Test"), "a"),
+            (Some("x.y.a.test"), "default"),
+            (Some("x.a.test"), "b"),
+            (Some("b.test"), "b"),
+            (Some("test"), "default"),
+        ] {
+            let expected = certificate::chain(&dir.path().join(format!("{file}.pem"))).unwrap();
+            assert_eq!(certificates.of(name).cert[0], expected[0], "{name:?}");
+        }
+    }
 }

@@ -12,6 +12,7 @@ use auth::{ClientCredentials, Mechanism};
 use config::{Backend, Durability, EhloKeyword, EightBit, LogFormat, Settings};
 use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient};
+use inbound::EndPoints;
 use mail::{Domain, Envelope};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
@@ -205,7 +206,7 @@ fn delivery_settings(settings: &Settings) -> Result<delivery::DeliverySettings, 
 pub(crate) fn inbound_settings(
     settings: &Settings,
     logins: Option<&LoginSettings>,
-    end_point: Option<Arc<[u8]>>,
+    end_points: EndPoints,
 ) -> inbound::Settings {
     let mut profile = Profile::new(settings.hostname.clone());
     if !matches!(settings.delivery.eight_bit, EightBit::Auto | EightBit::Convert) {
@@ -216,7 +217,7 @@ pub(crate) fn inbound_settings(
         limits: Arc::new(settings.limits.clone()),
         profile: Arc::new(profile),
         auth: Arc::new(offered(logins, settings)),
-        end_point,
+        end_points,
         chunk_bytes: CHUNK_BYTES,
         memory_bytes: memory(settings),
         lookup_timeout: LOOKUP_TIMEOUT,
