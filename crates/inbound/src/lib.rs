@@ -18,5 +18,6 @@ mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
 pub use listener::{Inbound, ListenTls, Listener};
-pub use service::{Answer, AuthAnswer, Client, Draft, Service, Settings, StoreError};
+pub use mail::Answer;
+pub use service::{AuthAnswer, Client, Draft, Service, Settings, StoreError};
 pub use worker_pool::WorkerPool;
