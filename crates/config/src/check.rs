@@ -1,5 +1,6 @@
 //! Checks that concern several keys or the machine: ranges, contradictions, missing files.
 
+mod maps;
 mod spool;
 
 use crate::{
@@ -49,6 +50,7 @@ impl Check<'_, '_> {
         self.log(s);
         self.sockets(s);
         self.users(s);
+        self.maps(s);
     }
 
     /// A problem with a key. A key that was not set can only be wrong through another key, so it is
@@ -166,7 +168,10 @@ impl Check<'_, '_> {
         };
         let local = s.postmaster.local_unquoted().to_lowercase();
         let base = local.split_once('+').map_or(&*local, |(user, _)| user);
-        if base == "postmaster" || users.iter().any(|user| [base, &local].contains(&&*user.to_lowercase())) {
+        if base == "postmaster"
+            || !s.local.user_maps.is_empty()
+            || users.iter().any(|user| [base, &local].contains(&&*user.to_lowercase()))
+        {
             return;
         }
         let what = format!("mail for postmaster has no mailbox: `{base}` is not in `local.users`");

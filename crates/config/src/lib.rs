@@ -43,6 +43,6 @@ pub use reload::{Reloaded, reload};
 pub use route::{MaildirTemplate, Route, Target};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
-pub use settings::{Listen, Settings, Spool};
+pub use settings::{Addresses, Listen, Settings, Spool};
 pub use units::{ByteSize, parse_duration, show_duration};
-pub use value::{HostName, NameServer};
+pub use value::{HostName, NameServer, SubAddress};
