@@ -162,14 +162,17 @@ impl Check<'_, '_> {
     /// purpose, and where a route leads another server has the list of users.
     fn postmaster(&mut self, s: &Settings) {
         let key = s.postmaster.domain().key();
+        // A map may have the address.
+        let is_looked_up = s.map_references().next().is_some();
         let Some(users) = s.local.users.as_ref().filter(|_| s.is_local(&key) && s.route(&key).is_none())
         else {
             return;
         };
         let local = s.postmaster.local_unquoted().to_lowercase();
-        let base = local.split_once('+').map_or(&*local, |(user, _)| user);
+        let separator = s.addresses.separator.0;
+        let base = separator.and_then(|separator| separator.split(&local)).map_or(&*local, |(user, _)| user);
         if base == "postmaster"
-            || !s.local.user_maps.is_empty()
+            || is_looked_up
             || users.iter().any(|user| [base, &local].contains(&&*user.to_lowercase()))
         {
             return;

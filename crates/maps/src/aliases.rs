@@ -88,8 +88,8 @@ fn check(file: &str, line: &Line<'_>, at: usize, refused: &mut Vec<FileFault>) -
     for target in list {
         count += 1;
         let (what, target) = match target {
-            Ok(Target::Command(command)) => ("a program", command),
-            Ok(Target::File(path)) => ("a file", path),
+            Ok(Target::Command(command)) => ("a program", format!("|{command}")),
+            Ok(Target::File(path)) => ("a file", path.into()),
             Ok(Target::Domain(domain)) => {
                 let what = format!("@{domain} is for virtual aliases");
                 return Err(FileFault::at(file, line.offset(at), what, "write an address or a name"));

@@ -144,6 +144,7 @@ pub(crate) fn courier_for(
     let settings = DeliverySettings {
         hello: "us.test".into(),
         follow_symlinks: false,
+        separator: None,
         source_address: None,
         messages_per_connection: 100,
         recipients_per_transaction: 100,

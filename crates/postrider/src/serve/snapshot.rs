@@ -1,10 +1,11 @@
 //! A configuration with everything that is derived from it; a reload replaces it as a whole.
 
 use super::pipeline::{Pipeline, Rules};
-use crate::routing::Routes;
+use crate::{expansion::Expansion, routing::Routes};
 use delivery::Courier;
 use engine::Routing;
 use mail::{Destination, Envelope};
+use maps::Maps;
 use policy::Policy;
 use queue::GroupId;
 use std::sync::Arc;
@@ -17,13 +18,21 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) routes: Routes,
     pub(crate) courier: Arc<Courier>,
     pub(crate) policy: Policy,
+    /// None: nothing is configured that changes addresses.
+    pub(crate) expansion: Option<Expansion>,
+    pub(crate) maps: Arc<Maps>,
     pub(crate) pipeline: Pipeline,
 }
 
 impl ConfigSnapshot {
     /// The part by which drafts are judged.
     pub(crate) fn rules(&self) -> Rules<'_> {
-        Rules { settings: &self.settings, policy: &self.policy, routes: &self.routes }
+        Rules {
+            settings: &self.settings,
+            policy: &self.policy,
+            routes: &self.routes,
+            expansion: self.expansion.as_ref(),
+        }
     }
 }
 

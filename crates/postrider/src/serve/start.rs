@@ -135,7 +135,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
 
     let current = {
         let _context = runtime.enter();
-        Arc::new(wiring::current(settings.clone())?)
+        Arc::new(wiring::current(settings.clone(), None)?)
     };
     let mut setup = EngineSetup::new(wiring::engine_settings(&settings), current);
     let reading = Instant::now();
@@ -363,8 +363,8 @@ impl Daemon {
         // Whatever can fail comes first: half a reload is none that anybody wrote.
         let server_tls = tls::server_config(&settings).map_err(failed)?;
         let inbound = wiring::inbound_settings(&settings);
-        let new = wiring::current(settings).map_err(failed)?;
         let old = self.driver.current();
+        let new = wiring::current(settings, Some(&old.maps)).map_err(failed)?;
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
             || old.settings.queue_groups != new.settings.queue_groups;
