@@ -34,6 +34,10 @@ impl Separator {
 
 /// Returns the form of an address that is looked up: lower case, the domain in A-labels.
 pub fn key(mailbox: &Mailbox) -> String {
+    let text = mailbox.as_str();
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
     format!("{}@{}", mailbox.local().to_lowercase(), mailbox.domain().key())
 }
 

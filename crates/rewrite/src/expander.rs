@@ -200,6 +200,14 @@ impl<'k> Asking<'k> {
     }
 }
 
+/// The end of an address.
+enum Advanced {
+    /// Its targets take its place.
+    Replaced,
+    /// It is a recipient.
+    Recipient,
+}
+
 /// Reasons not to go on with an item.
 enum Wait {
     Answer,
@@ -239,13 +247,14 @@ impl<'s> Expander<'s> {
         while let Some(mut item) = self.open.pop_front() {
             let advanced = match &mut item {
                 Item::Address(address) => self.advance(address, &mut asking),
-                Item::Include(include) => self.include(include, &mut asking),
+                Item::Include(include) => self.include(include, &mut asking).map(|()| Advanced::Replaced),
             };
-            match advanced {
-                Ok(()) => {}
-                Err(Wait::Answer) => waiting.push_back(item),
-                Err(Wait::Stop(Stop::NoSuchUser)) => return Step::NoSuchUser,
-                Err(Wait::Stop(Stop::Failed(trouble))) => return Step::Failed(trouble),
+            match (advanced, item) {
+                (Ok(Advanced::Recipient), Item::Address(address)) => self.found(address),
+                (Ok(_), _) => {}
+                (Err(Wait::Answer), item) => waiting.push_back(item),
+                (Err(Wait::Stop(Stop::NoSuchUser)), _) => return Step::NoSuchUser,
+                (Err(Wait::Stop(Stop::Failed(trouble))), _) => return Step::Failed(trouble),
             }
         }
         self.open = waiting;
@@ -256,7 +265,7 @@ impl<'s> Expander<'s> {
     }
 
     /// Takes an address through the stages that are left.
-    fn advance(&mut self, address: &mut Address, asking: &mut Asking<'_>) -> Result<(), Wait> {
+    fn advance(&mut self, address: &mut Address, asking: &mut Asking<'_>) -> Result<Advanced, Wait> {
         if address.stage == Stage::Canonical {
             if self.settings.has_canonical {
                 self.canonical(address, asking)?;
@@ -265,15 +274,19 @@ impl<'s> Expander<'s> {
         }
         if address.stage == Stage::Virtual {
             if self.settings.has_virtual && self.virtual_alias(address, asking)? {
-                return Ok(());
+                return Ok(Advanced::Replaced);
             }
             address.stage = Stage::Alias;
         }
-        let domain = address.mailbox.domain().key().into_owned();
+        if !self.settings.has_aliases && !self.settings.has_users {
+            return Ok(Advanced::Recipient);
+        }
+        let at = address.key.rfind('@').map_or(0, |at| at + 1);
+        let domain = address.key[at..].to_owned();
         let is_named = self.settings.domains.contains(domain.as_str());
         if address.stage == Stage::Alias {
             if self.settings.has_aliases && is_named && self.alias(address, &domain, asking)? {
-                return Ok(());
+                return Ok(Advanced::Replaced);
             }
             address.stage = Stage::User;
         }
@@ -283,10 +296,14 @@ impl<'s> Expander<'s> {
                 return Err(self.no_such_user(address));
             }
         }
-        if self.seen.insert(address.key.clone()) {
-            self.expanded.recipients.push((address.mailbox.clone(), address.from));
+        Ok(Advanced::Recipient)
+    }
+
+    /// Adds a recipient, unless it was found before.
+    fn found(&mut self, address: Address) {
+        if self.seen.insert(address.key) {
+            self.expanded.recipients.push((address.mailbox, address.from));
         }
-        Ok(())
     }
 
     fn is_local(&self, domain: &str, is_named: bool, asking: &mut Asking<'_>) -> Result<bool, Wait> {
