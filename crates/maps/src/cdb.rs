@@ -1,5 +1,5 @@
 //! A constant data base on disk in the format of cdb(5): a head for each of 256 tables of hashes, the records, and the
-//! tables. It is read with pread(2), two or three times a look-up, and nothing of it is kept but the heads.
+//! tables. It is read with preadv2(2), two or three times a look-up, and nothing of it is kept but the heads.
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::{
@@ -15,6 +15,7 @@ pub struct Cdb {
     file: File,
     /// Offset of each table, and its number of places.
     heads: Vec<(u32, u32)>,
+    end_bytes: u64,
 }
 
 const TABLES: u32 = 256;
@@ -22,6 +23,8 @@ const TABLES: u32 = 256;
 const PAIR_BYTES: u32 = 8;
 /// Longest value that is read. A damaged file could claim any length.
 const VALUE_MAX: u32 = 1 << 20;
+/// Octets of a record that are read at once.
+const FRONT_BYTES: usize = 256;
 /// Places of a table that one look-up reads: a damaged file could have no empty one.
 const PLACES_MAX: u32 = 10_000;
 
@@ -88,7 +91,7 @@ impl Cdb {
         if length < u64::from(TABLES * PAIR_BYTES) {
             return Err(damaged("it is shorter than its heads"));
         }
-        let cdb = Self { file, heads: Vec::new() };
+        let cdb = Self { file, heads: Vec::new(), end_bytes: length };
         let head = |i| cdb.read_pair(i * PAIR_BYTES, Read::Waiting);
         let heads = (0..TABLES).map(head).collect::<io::Result<Vec<_>>>()?;
         let end = length.min(u32::MAX.into());
@@ -139,20 +142,37 @@ impl Cdb {
 
     /// The value at `position`, if the key there is ours.
     fn record(&self, position: u32, key: &str, read: Read) -> io::Result<Option<String>> {
-        let (key_length, value_length) = self.read_pair(position, read)?;
+        // Most records are short: one read has the lengths, the key and the value.
+        let mut front = [0; FRONT_BYTES];
+        let within = self.end_bytes.saturating_sub(position.into());
+        let front = &mut front[..FRONT_BYTES.min(usize::try_from(within).unwrap_or(FRONT_BYTES))];
+        self.read_at(front, position.into(), read)?;
+        let (lengths, rest) =
+            front.split_at_checked(PAIR_BYTES as usize).ok_or_else(|| damaged("a record is cut off"))?;
+        let number = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| lengths[at + i]));
+        let (key_length, value_length) = (number(0), number(4));
         if key_length as usize != key.len() {
             return Ok(None);
         }
         if value_length > VALUE_MAX {
             return Err(damaged("a value is longer than 1 MiB"));
         }
-        let mut both = vec![0; key.len() + value_length as usize];
-        self.read_at(&mut both, u64::from(position) + u64::from(PAIR_BYTES), read)?;
-        let value = both.split_off(key.len());
-        if both != key.as_bytes() {
+        let length = key.len() + value_length as usize;
+        let mut whole = Vec::new();
+        let both = match rest.get(..length) {
+            Some(both) => both,
+            None => {
+                whole.resize(length, 0);
+                self.read_at(&mut whole, u64::from(position) + u64::from(PAIR_BYTES), read)?;
+                &whole
+            }
+        };
+        let (found, value) = both.split_at(key.len());
+        if found != key.as_bytes() {
             return Ok(None);
         }
-        String::from_utf8(value).map(Some).map_err(|_| damaged("a value is not UTF-8"))
+        let value = std::str::from_utf8(value).map_err(|_| damaged("a value is not UTF-8"))?;
+        Ok(Some(value.to_owned()))
     }
 
     fn read_pair(&self, at: u32, read: Read) -> io::Result<(u32, u32)> {
