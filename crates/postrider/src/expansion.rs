@@ -26,7 +26,7 @@ pub(crate) struct Expansion {
 /// The result of an expansion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// These recipients.
+    /// The recipients that take the place of the one that was given.
     Recipients(Expanded),
     /// A local address that no user has.
     NoSuchUser,

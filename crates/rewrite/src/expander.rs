@@ -202,9 +202,9 @@ impl<'k> Asking<'k> {
 
 /// The end of an address.
 enum Advanced {
-    /// Its targets take its place.
+    /// Targets took the place of the address.
     Replaced,
-    /// It is a recipient.
+    /// The address is a recipient.
     Recipient,
 }
 
