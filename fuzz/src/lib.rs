@@ -5,11 +5,13 @@
 mod client;
 mod directories;
 mod engine;
+mod maps;
 mod sasl;
 mod settings;
 mod seven_bit;
 mod store;
 
+pub use self::maps::{alias_targets, aliases_file, cdb_file, map_files, socketmap_reply};
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent};
 pub use engine::engine_events;

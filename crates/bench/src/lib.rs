@@ -3,7 +3,9 @@
 //! compares them with `baseline.txt`; `cargo bench --package bench` measures their time.
 
 pub mod commit;
+pub mod expand;
 pub mod log_lines;
+pub mod maps;
 pub mod memory;
 pub mod relay;
 pub mod schedule;
@@ -21,7 +23,7 @@ pub struct Part {
 }
 
 /// All of them.
-pub const PARTS: [Part; 6] = [
+pub const PARTS: [Part; 11] = [
     Part { name: "session", what: "a transaction of 1 KiB at a server session", run: session::run },
     Part { name: "commit", what: "a message written to the log and ended, 20 a commit", run: commit::run },
     Part {
@@ -36,6 +38,15 @@ pub const PARTS: [Part; 6] = [
     },
     Part { name: "log", what: "the three lines of a message in the delivery log", run: log_lines::run },
     Part { name: "relay", what: "a message of 1 KiB from the first command to the end", run: relay::run },
+    Part { name: "map-text", what: "100 keys of 100,000 in a text map", run: maps::text },
+    Part {
+        name: "map-file",
+        what: "100 keys in the map of a file, as the daemon looks them up",
+        run: maps::file,
+    },
+    Part { name: "map-cidr", what: "100 addresses in 10,000 networks", run: maps::cidr },
+    Part { name: "map-cdb", what: "100 keys of 100,000 in a cdb file", run: maps::cdb },
+    Part { name: "expand", what: "an alias with 10 addresses", run: expand::run },
 ];
 
 /// The part of that name.

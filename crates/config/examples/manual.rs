@@ -73,16 +73,15 @@ fn task_of(task: &str, page: &mut String) {
 }
 
 fn title(section: &SectionDoc) -> String {
-    match (section.name, section.repeated) {
-        ("", _) => "Top level".to_owned(),
-        (name, true) => format!("`[[{name}]]`"),
-        (name, false) => format!("`[{name}]`"),
-    }
+    if section.name.is_empty() { "Top level".to_owned() } else { format!("`{}`", section.header()) }
 }
 
 /// Returns the anchor of a section's heading on the usual sites: letters only, in lower case.
-fn anchor(section: &SectionDoc) -> &'static str {
-    if section.name.is_empty() { "top-level" } else { section.name }
+fn anchor(section: &SectionDoc) -> String {
+    match section.name {
+        "" => "top-level".to_owned(),
+        _ => section.header().replace(['[', ']', '.'], "").to_lowercase(),
+    }
 }
 
 fn section_of(section: &SectionDoc, page: &mut String) {

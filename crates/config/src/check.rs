@@ -1,6 +1,7 @@
 //! Checks that concern several keys or the machine: ranges, contradictions, missing files.
 
 mod logins;
+mod maps;
 mod spool;
 
 use crate::{
@@ -55,6 +56,7 @@ impl Check<'_, '_> {
         self.log(s);
         self.sockets(s);
         self.users(s);
+        self.maps(s);
     }
 
     /// A problem with a key. A key that was not set can only be wrong through another key, so it is
@@ -162,13 +164,19 @@ impl Check<'_, '_> {
     /// purpose, and where a route leads another server has the list of users.
     fn postmaster(&mut self, s: &Settings) {
         let key = s.postmaster.domain().key();
+        // A map may have the address.
+        let is_looked_up = s.map_references().next().is_some();
         let Some(users) = s.local.users.as_ref().filter(|_| s.is_local(&key) && s.route(&key).is_none())
         else {
             return;
         };
         let local = s.postmaster.local_unquoted().to_lowercase();
-        let base = local.split_once('+').map_or(&*local, |(user, _)| user);
-        if base == "postmaster" || users.iter().any(|user| [base, &local].contains(&&*user.to_lowercase())) {
+        let separator = s.addresses.separator.0;
+        let base = separator.and_then(|separator| separator.split(&local)).map_or(&*local, |(user, _)| user);
+        if base == "postmaster"
+            || is_looked_up
+            || users.iter().any(|user| [base, &local].contains(&&*user.to_lowercase()))
+        {
             return;
         }
         let what = format!("mail for postmaster has no mailbox: `{base}` is not in `local.users`");

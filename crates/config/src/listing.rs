@@ -30,8 +30,12 @@ pub struct Effective {
 impl Effective {
     /// `relay` and `networks`; the section of a top-level key is empty.
     pub fn split(&self) -> (&str, &str) {
-        // A key of [hosts] has dots of its own, so the first one separates.
-        self.path.split_once('.').unwrap_or(("", &self.path))
+        // The section [map.NAME] has a dot of its own. A key of [hosts] has, too, so elsewhere the first one separates.
+        let from = if self.path.starts_with("map.") { 4 } else { 0 };
+        match self.path[from..].find('.') {
+            Some(at) => (&self.path[..from + at], &self.path[from + at + 1..]),
+            None => ("", &self.path),
+        }
     }
 }
 

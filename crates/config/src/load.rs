@@ -8,9 +8,10 @@ use crate::{
     schema::schema,
     section::{Placeholders, Reading, Section as _},
     settings::*,
-    value::{Context, HostTable, Value, Word},
+    value::{Context, HostTable, OrMap, Value, Word},
 };
 use mail::Domain;
+use maps::NamedMap;
 use std::{
     fs, io,
     ops::Range,
@@ -168,6 +169,8 @@ impl Reading<'_> {
         let listen = self.listen(root);
         let relay = self.plain(root, "relay");
         let local = self.local(root);
+        let addresses = self.plain(root, "addresses");
+        let maps = self.maps(root);
         let routes = self.routes(root);
         let tls = self.plain(root, "tls");
         let certificates = self.certificates(root);
@@ -180,6 +183,8 @@ impl Reading<'_> {
             listen,
             relay,
             local,
+            addresses,
+            maps,
             routes,
             tls,
             certificates,
@@ -247,13 +252,56 @@ impl Reading<'_> {
     fn local(&mut self, root: &DeTable<'_>) -> Local {
         let keys: LocalKeys = self.plain(root, "local");
         let mut domains: Vec<String> = Vec::new();
-        for domain in keys.domains {
+        let (names, domain_maps) = OrMap::split(keys.domains);
+        for domain in names {
             if !domains.contains(&domain.0) {
                 domains.push(domain.0);
             }
         }
-        let users = keys.users.map(|users| users.into_iter().map(|Word(name)| name).collect());
-        Local { domains, maildir: keys.maildir, follow_symlinks: keys.follow_symlinks, users }
+        let (users, user_maps) = keys.users.map(OrMap::split).unzip();
+        let users = users.map(|users| users.into_iter().map(|Word(name)| name).collect());
+        Local {
+            domains,
+            domain_maps,
+            maildir: keys.maildir,
+            follow_symlinks: keys.follow_symlinks,
+            users,
+            user_maps: user_maps.unwrap_or_default(),
+        }
+    }
+
+    /// Reads each `[map.NAME]`.
+    fn maps(&mut self, root: &DeTable<'_>) -> Vec<NamedMap> {
+        let mut maps = Vec::new();
+        for (name, found) in self.table(root, "map").into_iter().flatten() {
+            let (name, span) = (name.get_ref(), name.span());
+            if !NamedMap::is_name(name) {
+                let help = "write a name of up to 64 letters, digits, `-` and `_`".to_owned();
+                self.cx.problem(span, format!("`{name}` is no name of a map"), "not a name", help);
+                continue;
+            }
+            let Some(table) = found.get_ref().as_table() else {
+                let help = "begin it with [map.NAME] on a line of its own, and its keys below".to_owned();
+                self.cx.problem(span, format!("`map.{name}` must be a section"), "not a section", help);
+                continue;
+            };
+            let keys: MapKeys = self.section(&format!("map.{name}"), Some(table));
+            let Some(socketmap) = keys.socketmap else {
+                if !table.contains_key("socketmap") {
+                    self.missing(span, "socketmap", "socketmap = \"unix:/run/users.sock\"");
+                }
+                continue;
+            };
+            maps.push(NamedMap {
+                name: name.to_string(),
+                socketmap: socketmap.0,
+                remote_name: keys.remote_name.map_or_else(|| name.to_string(), |word| word.0),
+                timeout: keys.timeout,
+                cache_ttl: keys.cache_ttl,
+                connections_max: keys.max_connections,
+            });
+        }
+        maps
     }
 
     fn routes(&mut self, root: &DeTable<'_>) -> Vec<Route> {

@@ -9,6 +9,7 @@ use crate::{
 const HOSTS: SectionDoc = SectionDoc {
     name: "hosts",
     repeated: false,
+    named: false,
     about: " Host names with fixed addresses, which are not looked up: for tests, and for sites without DNS. Each key is a host
  name in quotes, its value a list of addresses: `\"mx.example.com\" = [\"192.0.2.1\"]`. A domain in this section has
  no MX records.
@@ -17,12 +18,14 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 20] {
+pub fn schema() -> [SectionDoc; 22] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
         Relay::DOC,
         LocalKeys::DOC,
+        Addresses::DOC,
+        MapKeys::DOC,
         RouteKeys::DOC,
         Tls::DOC,
         CertificateKeys::DOC,

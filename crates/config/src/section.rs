@@ -33,10 +33,24 @@ pub struct SectionDoc {
     pub name: &'static str,
     /// True if the section can be repeated, as `[[route]]` can.
     pub repeated: bool,
+    /// True if each section has a name of its own, as `[map.NAME]` has.
+    pub named: bool,
     /// The description for the manual.
     pub about: &'static str,
     /// The section's keys, in the order of the manual. None for a table whose keys are free.
     pub keys: &'static [KeyDoc],
+}
+
+impl SectionDoc {
+    /// The line that begins the section: `[relay]`, `[[route]]`, `[map.NAME]`; empty for the keys before the first one.
+    pub fn header(&self) -> String {
+        match (self.name, self.repeated, self.named) {
+            ("", ..) => String::new(),
+            (name, true, _) => format!("[[{name}]]"),
+            (name, _, true) => format!("[{name}.NAME]"),
+            (name, ..) => format!("[{name}]"),
+        }
+    }
 }
 
 /// A struct that is read from a section of its own.
@@ -46,7 +60,22 @@ pub(crate) trait Section: Sized {
     fn read(reader: &mut Reader<'_, '_>) -> Self;
 }
 
-/// Defines a section: struct, reader and manual from one text.
+/// The word behind a section's name: whether it is the one that is asked for.
+macro_rules! section_is {
+    (many many) => {
+        true
+    };
+    (named named) => {
+        true
+    };
+    ($asked:ident $($word:ident)?) => {
+        false
+    };
+}
+pub(crate) use section_is;
+
+/// Defines a section: struct, reader and manual from one text. `many` behind the name stands for `[[name]]`, `named` for
+/// `[name.NAME]`.
 macro_rules! section {
     (
         $(#[doc = $doc:literal])+
@@ -63,13 +92,11 @@ macro_rules! section {
         impl $crate::section::Section for $name {
             const DOC: $crate::section::SectionDoc = $crate::section::SectionDoc {
                 name: $path,
-                repeated: {
-                    let words: &[&str] = &[$(stringify!($repeated))?];
-                    !words.is_empty()
-                },
+                repeated: $crate::section::section_is!(many $($repeated)?),
+                named: $crate::section::section_is!(named $($repeated)?),
                 about: concat!($($doc, "\n"),+),
                 keys: &[$($crate::section::KeyDoc {
-                    name: stringify!($key),
+                    name: $crate::section::key_name(stringify!($key)),
                     about: concat!($($about, "\n"),+),
                     kind: <$ty as $crate::value::Value>::kind,
                     default: $default,
@@ -77,12 +104,20 @@ macro_rules! section {
             };
 
             fn read(reader: &mut $crate::section::Reader<'_, '_>) -> Self {
-                Self { $($key: reader.value(stringify!($key), $default),)+ }
+                Self { $($key: reader.value($crate::section::key_name(stringify!($key)), $default),)+ }
             }
         }
     };
 }
 pub(crate) use section;
+
+/// Returns the name of a key whose field is a word of Rust: `r#virtual` is `virtual`.
+pub(crate) const fn key_name(field: &str) -> &str {
+    match field.as_bytes() {
+        [b'r', b'#', ..] => field.split_at(2).1,
+        _ => field,
+    }
+}
 
 /// The values that replace `{…}` in defaults.
 #[derive(Debug, Clone, Default)]
@@ -261,10 +296,9 @@ fn dotted(path: &str, key: &str) -> String {
 fn homes_of(key: &str) -> Option<String> {
     let sections = schema();
     let homes = sections.iter().filter(|section| section.keys.iter().any(|known| known.name == key));
-    let named = homes.map(|section| match (section.name, section.repeated) {
-        ("", _) => "before the first section".to_owned(),
-        (name, false) => format!("below [{name}]"),
-        (name, true) => format!("below [[{name}]]"),
+    let named = homes.map(|section| match section.name {
+        "" => "before the first section".to_owned(),
+        _ => format!("below {}", section.header()),
     });
     named.reduce(|first, next| format!("{first} or {next}"))
 }

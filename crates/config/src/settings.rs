@@ -10,10 +10,11 @@ use crate::{
     section::section,
     units::ByteSize,
     users::UserStore,
-    value::{HostName, HostTable, ListenAddress, NameServer, Word},
+    value::{HostName, HostTable, ListenAddress, MapServer, NameServer, OrMap, SubAddress, Word},
 };
 use ipnet::IpNet;
 use mail::{HostPort, ListenerKind, LmtpServer, Mailbox};
+use maps::{NamedMap, Reference};
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -35,6 +36,10 @@ pub struct Settings {
     pub relay: Relay,
     /// Domains and users whose mail is delivered here.
     pub local: Local,
+    /// Aliases and other changes of addresses.
+    pub addresses: Addresses,
+    /// Each `[map.NAME]`, by name.
+    pub maps: Vec<NamedMap>,
     /// Explicit routes, in the order of the file.
     pub routes: Vec<Route>,
     /// Certificates.
@@ -68,7 +73,20 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns whether a domain, given as [`mail::Domain::key`], is local.
+    /// All references to maps, each with its key.
+    pub fn map_references(&self) -> impl Iterator<Item = (&'static str, &Reference)> {
+        let (local, addresses) = (&self.local, &self.addresses);
+        let lists = [
+            ("local.domains", &local.domain_maps),
+            ("local.users", &local.user_maps),
+            ("addresses.canonical", &addresses.canonical),
+            ("addresses.virtual", &addresses.r#virtual),
+            ("addresses.aliases", &addresses.aliases),
+        ];
+        lists.into_iter().flat_map(|(key, maps)| maps.iter().map(move |map| (key, map)))
+    }
+
+    /// Returns whether a domain, given as [`mail::Domain::key`], is a local domain that is listed by name.
     pub fn is_local(&self, key: &str) -> bool {
         self.local.domains.iter().any(|domain| domain == key)
     }
@@ -150,14 +168,18 @@ impl ListenKeys {
 /// Domains and users whose mail is delivered here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Local {
-    /// Local domains as [`mail::Domain::key`] gives them.
+    /// Local domains that are listed by name, as [`mail::Domain::key`] gives them.
     pub domains: Vec<String>,
+    /// Maps of further local domains.
+    pub domain_maps: Vec<Reference>,
     /// The target of their mail.
     pub maildir: MaildirTemplate,
     /// True if mail is delivered through symbolic links in Maildirs' paths.
     pub follow_symlinks: bool,
     /// The users that exist; none: every user exists.
     pub users: Option<Vec<String>>,
+    /// Maps of further users. Without a list of users there are none.
+    pub user_maps: Vec<Reference>,
 }
 
 section! {
@@ -232,10 +254,11 @@ section! {
     /// Local domains and users. Mail for local domains is accepted from all clients. It is delivered to
     /// `maildir`, unless a `[[route]]` matches the domain.
     pub(crate) LocalKeys = "local" {
-        /// Local domains. The hostname must be one of them, or must match a route, because mail from programs
-        /// on this machine and its notifications go there. Mail for an address literal of this machine, such as
-        /// `postmaster@[192.0.2.1]`, is delivered to the same user at the hostname.
-        domains: Vec<HostName> = "[\"localhost\", \"{hostname}\"]",
+        /// Local domains, and maps of them, such as `text:domains`, in which each key is a domain. The hostname must be
+        /// listed by name, or must match a route, because mail from programs on this machine and its notifications go
+        /// there. Only domains that are listed by name have `addresses.aliases`. Mail for an address literal of this
+        /// machine, such as `postmaster@[192.0.2.1]`, is delivered to the same user at the hostname.
+        domains: Vec<OrMap<HostName>> = "[\"localhost\", \"{hostname}\"]",
         /// The Maildir of a recipient. `{local}` stands for the part before the `@` in lower case, `{domain}`
         /// for the part after it.
         maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
@@ -244,11 +267,54 @@ section! {
         /// such mail is deferred, because a user who can create the link could redirect mail to other files.
         /// Applies to the Maildirs of routes, too.
         follow_symlinks: bool = "false",
-        /// Local parts that exist. Mail from clients for other local parts is rejected with 550 5.1.1, and mail
+        /// Local parts that exist, and maps of them. In a map, `joe@example.com` is looked up first, and then `joe`; both
+        /// also without a detail (`addresses.separator`). Mail from clients for other local parts is rejected with 550 5.1.1, and mail
         /// from local programs for them is returned, if it would go to a Maildir. Postmaster always exists: if
         /// `users` does not name it, its mail goes to the address in `postmaster`, as does mail from local
         /// programs to `root`. Without this key, every local part exists.
-        users: Option<Vec<Word>> = "",
+        users: Option<Vec<OrMap<Word>>> = "",
+    }
+}
+
+section! {
+    /// Changes of recipients before their mail is stored, in this order: `canonical`, `virtual`, `aliases`. They apply to
+    /// mail of clients and of programs on this machine. A map that does not answer is a temporary error (451 4.3.0 at
+    /// RCPT); an alias that leads back to itself, to more than 10 others one behind the other, or to more than 1000
+    /// targets is one, too (451 4.2.4). docs/addresses.md has examples.
+    pub Addresses = "addresses" {
+        /// Maps of names to lists of targets, in the format of aliases(5): `aliases:/etc/aliases`. They apply to local
+        /// domains that are listed by name. A target is an address, a local name, `\\name` (the user, without further
+        /// aliases) or `:include:FILE`. A name that is its own target is the user. Mail for a name with a target
+        /// `|program` or `/file` is deferred.
+        aliases: Vec<Reference> = "[]",
+        /// Maps of addresses to lists of addresses, for all domains. `user@example.com` is looked up first, then the
+        /// address without its detail, and then `@example.com`. A name without a domain is at the hostname; the target
+        /// `@other.example` is the same user there.
+        r#virtual: Vec<Reference> = "[]",
+        /// The character between a user and a detail: `joe+lists` is `joe`. `""` for none.
+        separator: SubAddress = "\"+\"",
+        /// Domains that hide their hosts: with `example.com`, the sender `root@host.example.com` is changed to
+        /// `root@example.com`. Only the reverse-path is changed, not the header.
+        masquerade: Vec<HostName> = "[]",
+        /// Maps of addresses to one address each, for the reverse-path and for recipients. Keys are those of `virtual`.
+        canonical: Vec<Reference> = "[]",
+    }
+}
+
+section! {
+    /// A map that other keys use as `map:NAME`.
+    pub(crate) MapKeys = "map" named {
+        /// A server that answers by the socketmap protocol of Sendmail and Postfix: `unix:/path` or `host:port`.
+        socketmap: Option<MapServer> = "",
+        /// The name of the map at the server. Default: the name of the section.
+        remote_name: Option<Word> = "",
+        /// Time for one look-up, with connecting; then it has failed.
+        timeout: Duration = "\"5s\"",
+        /// Time that an answer is kept, also the answer that a key does not exist; 0: it is not. At most 20,000 answers
+        /// are kept.
+        cache_ttl: Duration = "\"0s\"",
+        /// The highest number of concurrent connections to the server.
+        max_connections: usize = "16",
     }
 }
 

@@ -8,6 +8,8 @@ use crate::{
 };
 use ipnet::IpNet;
 use mail::{Domain, HostPort, LmtpServer, Mailbox};
+use maps::{Reference, Server};
+use rewrite::Separator;
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
@@ -380,6 +382,88 @@ text_value!(
     },
     |w| w.0.clone()
 );
+
+text_value!(
+    Reference,
+    "a map",
+    "\"text:FILE\", \"aliases:FILE\", \"regex:FILE\", \"cidr:FILE\", \"cdb:FILE\" or \"map:NAME\"",
+    |t, base| Reference::parse(t, base).map_err(|(label, help)| (label, Some(help))),
+    Reference::to_string
+);
+
+/// A server that answers look-ups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MapServer(pub(crate) Server);
+
+text_value!(
+    MapServer,
+    "a server",
+    "\"unix:/run/users.sock\" or \"127.0.0.1:2102\"",
+    |t, base| match parse_lmtp_server(t, base) {
+        Ok(LmtpServer::Unix(path)) => Ok(MapServer(Server::Unix(path))),
+        Ok(LmtpServer::Tcp(host)) => Ok(MapServer(Server::Tcp(host))),
+        Err(why) => bad(why),
+    },
+    |s| s.0.to_string()
+);
+
+/// The character between a user and a detail; none: local parts have no detail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SubAddress(pub Option<Separator>);
+
+text_value!(
+    SubAddress,
+    "one character",
+    "\"+\", \"-\", \"=\", \"#\", \"_\", \".\", or \"\" for none",
+    |t, _| match Separator::parse(t) {
+        None if !t.is_empty() => bad("not such a character"),
+        separator => Ok(SubAddress(separator)),
+    },
+    |s| s.0.map(|separator| separator.as_char().to_string()).unwrap_or_default()
+);
+
+/// An item of a list in which maps may stand, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OrMap<T> {
+    Item(T),
+    Map(Reference),
+}
+
+impl<T> OrMap<T> {
+    /// Returns the items and the maps of a list.
+    pub(crate) fn split(list: Vec<Self>) -> (Vec<T>, Vec<Reference>) {
+        let (mut items, mut maps) = (Vec::new(), Vec::new());
+        for entry in list {
+            match entry {
+                Self::Item(item) => items.push(item),
+                Self::Map(map) => maps.push(map),
+            }
+        }
+        (items, maps)
+    }
+}
+
+impl<T: Value> Value for OrMap<T> {
+    const HINT: &'static str = T::HINT;
+
+    fn kind() -> String {
+        format!("{} or a map", T::kind())
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        match found.get_ref().as_str() {
+            Some(text) if Reference::is_meant(text) => Reference::read(found, cx).map(Self::Map),
+            _ => T::read(found, cx).map(Self::Item),
+        }
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        match self {
+            Self::Item(item) => item.to_toml(),
+            Self::Map(map) => map.to_toml(),
+        }
+    }
+}
 
 impl<T: Value> Value for Option<T> {
     const HINT: &'static str = T::HINT;

@@ -144,6 +144,24 @@ fn a_server_whose_own_mail_leads_nowhere_is_told() {
 }
 
 #[test]
+fn maps_that_cannot_be_are_told_with_their_places() {
+    let text = "hostname = \"mx.test\"\n[local]\ndomains = [\"mx.test\", \"hash:/etc/domains\", \"map:Users\"]\n\
+                users = [\"joe\", \"aliases:/etc/aliases\"]\n\
+                [addresses]\naliases = \"aliases:/etc/aliases\"\nvirtual = [\"virtual\", \"map:a.b\"]\nseparator = \"::\"\n\
+                [map.users]\nsocketmap = \"/run/users.sock\"\ntimeout = \"1h\"\n[map.none]\ncache = 5\n\
+                [map.\"a b\"]\n[map.slow]\nsocketmap = \"unix:/x\"\ntimeout = \"1h\"\nmax_connections = 0\n";
+    golden("maps.txt", &problems(text));
+    let domains = |more: &str| {
+        problems(&format!(
+            "hostname = \"mx.test\"\n[local]\ndomains = [\"mx.test\", \"map:domains\"]\n\
+             users = [\"map:user\"]\n[map.domains]\nsocketmap = \"unix:/x\"\n{more}"
+        ))
+    };
+    let routed = domains("[map.user]\nsocketmap = \"unix:/x\"\n");
+    golden("map-names.txt", &format!("{}\n{routed}", domains("")));
+}
+
+#[test]
 fn queue_directories_that_cannot_be_are_told() {
     let with = |text| problems(&format!("[spool]\nbackend = {text}\n"));
     let all = [

@@ -10,6 +10,7 @@ use crate::{
 };
 use auth::ClientCredentials;
 use mail::{Attempt, Destination, Enhanced, LmtpServer, NextHop, Outcome, TlsMode};
+use rewrite::Separator;
 use route::{Host, Router};
 use smtp::client::Protocol;
 use std::{
@@ -44,6 +45,8 @@ pub struct DeliverySettings {
     pub hello: Box<str>,
     /// True if a Maildir's symbolic links are followed.
     pub follow_symlinks: bool,
+    /// The character between a user and a detail, which is not part of a Maildir's name.
+    pub separator: Option<Separator>,
     /// The address from which connections are made, unless a route says otherwise.
     pub source_address: Option<IpAddr>,
     /// The settings of routes, by name.

@@ -61,13 +61,14 @@ async fn deliver<J: WorkSource>(
     let mut results = Vec::with_capacity(lease.recipients.len());
     for index in &lease.recipients {
         let recipient = &message.envelope.recipients[*index as usize].path;
-        let outcome = match recipient.mailbox().and_then(|mailbox| folder(template, mailbox)) {
-            _ if !source.is_local_user(recipient) => {
-                Outcome::failed(Enhanced(5, 1, 1), format!("{recipient}: no such user here"))
-            }
-            Some(folder) => store(folder, settings, source, message, recipient.as_str()).await,
-            None => Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a Maildir")),
-        };
+        let outcome =
+            match recipient.mailbox().and_then(|mailbox| folder(template, mailbox, settings.separator)) {
+                _ if !source.is_local_user(recipient) => {
+                    Outcome::failed(Enhanced(5, 1, 1), format!("{recipient}: no such user here"))
+                }
+                Some(folder) => store(folder, settings, source, message, recipient.as_str()).await,
+                None => Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a Maildir")),
+            };
         results.push((*index, outcome));
     }
     results
@@ -251,7 +252,7 @@ mod tests {
     /// Delivers a message to jane@b.test, and returns what is in `new` of the folder at `at`.
     fn deliver(template: &Path, may_follow: bool, at: &Path) -> Result<Vec<(String, String)>, Unwritten> {
         let mailbox = Mailbox::parse("jane@b.test", false).unwrap();
-        let folder = folder(template.to_str().unwrap(), &mailbox).unwrap();
+        let folder = folder(template.to_str().unwrap(), &mailbox, None).unwrap();
         let (pieces, inlet) = mpsc::channel(4);
         for piece in [Some("Subject: x\r\n\r"), Some("\nbody\r\n"), None] {
             pieces.try_send(piece.map(Bytes::from)).unwrap();
@@ -283,7 +284,7 @@ mod tests {
     fn a_message_that_is_not_whole_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let mailbox = Mailbox::parse("jane@b.test", false).unwrap();
-        let folder = folder(&format!("{}/{{local}}", dir.path().display()), &mailbox).unwrap();
+        let folder = folder(&format!("{}/{{local}}", dir.path().display()), &mailbox, None).unwrap();
         let (pieces, inlet) = mpsc::channel(4);
         pieces.try_send(Some(Bytes::from("half"))).unwrap();
         drop(pieces);

@@ -2,7 +2,7 @@
 //! becomes. A driver runs the checks, which may have to wait; what their verdicts mean is decided here.
 
 use mail::{
-    Edits, Envelope, ListenerKind, Message, Origin, QueueId, ReceivedContent, Recipient, Reply,
+    Edits, Envelope, ListenerKind, Message, Origin, QueueId, ReceivedContent, Recipient, Reply, ReversePath,
     SharedMessage, UnixMillis,
 };
 use spool::{Entry, RecipientState, Recovered};
@@ -98,6 +98,8 @@ pub enum Verdict {
     Hold(Box<str>),
     /// Other recipients replace the recipient that is judged; at another stage than RCPT, all recipients.
     Redirect(Vec<Recipient>),
+    /// Another reverse-path replaces the one that was given.
+    ReplaceSender(ReversePath),
     /// The header is changed when the content is complete.
     Edit(Edits),
 }
@@ -132,6 +134,8 @@ pub struct Decisions {
     redirects: Vec<(usize, Vec<Recipient>)>,
     /// In place of all recipients.
     recipients: Option<Vec<Recipient>>,
+    /// In place of the reverse-path.
+    sender: Option<ReversePath>,
     /// Reasons to discard given recipients, by index.
     discarded: Vec<(usize, Box<str>)>,
     edits: Edits,
@@ -190,6 +194,10 @@ impl Decisions {
                 self.recipients = Some(recipients);
                 Next::Continue
             }
+            Verdict::ReplaceSender(sender) => {
+                self.sender = Some(sender);
+                Next::Continue
+            }
             Verdict::Edit(edits) => {
                 self.edits.extend(edits);
                 Next::Continue
@@ -201,6 +209,11 @@ impl Decisions {
     pub fn redirect(&mut self, at: usize, recipients: Vec<Recipient>) {
         debug_assert!(self.redirects.last().is_none_or(|(last, _)| *last < at), "one decision a recipient");
         self.redirects.push((at, recipients));
+    }
+
+    /// Number of recipients that took the place of given ones.
+    pub fn replacement_count(&self) -> usize {
+        self.redirects.iter().map(|(_, to)| to.len()).sum()
     }
 
     /// Notes why the given recipient with this index, or one that took its place, is discarded.
@@ -278,6 +291,9 @@ impl Decisions {
         let of = |(at, reason): (usize, Box<str>)| (envelope.recipients[at].path.as_str().into(), reason);
         let discarded = std::mem::take(&mut self.discarded).into_iter().map(of).collect();
         self.resolve(&mut envelope.recipients);
+        if let Some(sender) = self.sender.take() {
+            envelope.reverse_path = sender;
+        }
         content.edit(&self.edits);
         Accepted::Message {
             message: Message { id, arrived, origin, envelope, content: content.into_content() },
@@ -378,6 +394,17 @@ mod tests {
         decisions.note(Stage::End, add("X-B"), 0);
         let content = message(finish(decisions, &["a@b.test"])).1;
         assert_eq!(content, "Subject: x\r\nX-A: 1\r\nX-B: 1\r\n\r\nbody\r\n");
+    }
+
+    #[test]
+    fn the_last_reverse_path_replaces_the_one_that_was_given() {
+        let mut decisions = Decisions::default();
+        for sender in ["a@b.test", "root@b.test"] {
+            let sender = ReversePath::parse(sender, false).unwrap();
+            assert_eq!(decisions.note(Stage::Mail, Verdict::ReplaceSender(sender), 0), Next::Continue);
+        }
+        let Accepted::Message { message, .. } = finish(decisions, &["c@d.test"]) else { panic!("discarded") };
+        assert_eq!(message.envelope.reverse_path.as_str(), "root@b.test");
     }
 
     #[test]

@@ -19,5 +19,6 @@ mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
 pub use listener::{Inbound, ListenTls, Listener, ListenerOptions};
-pub use service::{Answer, AuthAnswer, Client, ClientTls, Draft, EndPoints, Service, Settings, StoreError};
+pub use mail::Answer;
+pub use service::{AuthAnswer, Client, ClientTls, Draft, EndPoints, Service, Settings, StoreError};
 pub use worker_pool::WorkerPool;

@@ -2,56 +2,14 @@
 
 use auth::ChannelBindings;
 use bytes::Bytes;
-use mail::{ChunkId, Envelope, ListenerKind, Origin, QueueId, ReceivedContent, Recipient, Reply, UnixMillis};
+use mail::{
+    Answer, ChunkId, Envelope, ListenerKind, Origin, QueueId, ReceivedContent, Recipient, Reply, UnixMillis,
+};
 use smtp::{
     Limits,
     server::{Auth, AuthInput, Profile},
 };
-use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
-
-/// An answer, now or later. A session writes its replies before it waits for an answer, waits for at most
-/// [`Settings::lookup_timeout`], and drops the future when it ends.
-pub enum Answer<'a, T> {
-    /// The answer.
-    Ready(T),
-    /// Resolves to the answer.
-    Pending(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
-}
-
-impl<T> std::fmt::Debug for Answer<'_, T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Ready(_) => "Ready",
-            Self::Pending(_) => "Pending",
-        })
-    }
-}
-
-impl<'a, T> Answer<'a, T> {
-    /// The answer of a future.
-    pub fn later(future: impl Future<Output = T> + Send + 'a) -> Self {
-        Self::Pending(Box::pin(future))
-    }
-
-    /// Waits for the answer.
-    pub async fn wait(self) -> T {
-        match self {
-            Self::Ready(answer) => answer,
-            Self::Pending(answer) => answer.await,
-        }
-    }
-
-    /// Changes the answer, when it is there.
-    pub fn map<U: 'a>(self, change: impl FnOnce(T) -> U + Send + 'a) -> Answer<'a, U>
-    where
-        T: 'a,
-    {
-        match self {
-            Self::Ready(answer) => Answer::Ready(change(answer)),
-            Self::Pending(answer) => Answer::later(async move { change(answer.await) }),
-        }
-    }
-}
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 /// A client's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +75,8 @@ pub enum StoreError {
 
 /// The daemon's side of a session: the stages that a message passes, and the spool's promise.
 ///
-/// A stage that is answered at once costs a session nothing. Stages are the methods that return an [`Answer`]. A session calls
+/// A stage that is answered at once costs a session nothing. A session writes its replies before it waits for an answer,
+/// waits for at most [`Settings::lookup_timeout`], and drops the future when it ends. Stages are the methods that return an [`Answer`]. A session calls
 /// them one at a time: `connected` once; `hello` for each EHLO; in each transaction `sender` once, `recipient` for each RCPT,
 /// `header` once, `body` for each piece, `content` once, and then `commit`. After a refusal of `header` or `body` nothing
 /// more is asked about the message.

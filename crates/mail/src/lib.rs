@@ -5,6 +5,7 @@
 //! attempt). Protocol syntax beyond addresses lives in `smtp`; durability in `spool`.
 
 pub mod address;
+pub mod answer;
 pub mod content;
 pub mod destination;
 pub mod envelope;
@@ -20,6 +21,7 @@ pub mod seven_bit;
 pub mod time;
 
 pub use address::{AddressError, Domain, ForwardPath, Mailbox, ReversePath};
+pub use answer::Answer;
 pub use content::{ChunkId, Content, ContentTraits, Part};
 pub use destination::{Destination, HostPort, LmtpServer, NextHop, TlsMode};
 pub use envelope::{BodyType, Envelope, Notify, Recipient, Ret};

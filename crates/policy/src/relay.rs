@@ -2,10 +2,11 @@
 
 use ipnet::IpNet;
 use mail::{Domain, Enhanced, ForwardPath, Mailbox, Reply, ReversePath};
+use rewrite::Separator;
 use std::{collections::HashSet, net::IpAddr};
 
 /// The settings of the policy.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Domains whose mail is taken from everywhere, as [`mail::Domain::key`] gives them.
     pub local_domains: Vec<String>,
@@ -13,6 +14,19 @@ pub struct Settings {
     pub users: Option<Vec<String>>,
     /// Clients that may send anywhere.
     pub relay_networks: Vec<IpNet>,
+    /// The character between a user and a detail (RFC 5233); none: local parts have no detail.
+    pub separator: Option<Separator>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            local_domains: Vec::new(),
+            users: None,
+            relay_networks: Vec::new(),
+            separator: Separator::parse("+"),
+        }
+    }
 }
 
 /// Verdicts on clients and recipients.
@@ -21,6 +35,7 @@ pub struct Policy {
     local: HashSet<String>,
     users: Option<HashSet<String>>,
     networks: Vec<IpNet>,
+    separator: Option<Separator>,
 }
 
 impl Policy {
@@ -31,6 +46,7 @@ impl Policy {
             local: settings.local_domains.into_iter().collect(),
             users: settings.users.map(lower),
             networks: settings.relay_networks,
+            separator: settings.separator,
         }
     }
 
@@ -52,10 +68,28 @@ impl Policy {
         if self.local.contains(domain.as_ref()) {
             return self.user(mailbox);
         }
+        self.relay(client, has_login, mailbox)
+    }
+
+    /// Checks whether a client may send to a recipient that is not local. `has_login`: the client has logged in.
+    ///
+    /// # Errors
+    /// The refusal to say: 550 5.7.1.
+    pub fn relay(&self, client: IpAddr, has_login: bool, recipient: &Mailbox) -> Result<(), Reply> {
         if has_login || self.may_relay(client) {
             return Ok(());
         }
-        Err(Reply::new(550, Enhanced(5, 7, 1), format!("<{mailbox}>: relaying denied")))
+        Err(Reply::new(550, Enhanced(5, 7, 1), format!("<{recipient}>: relaying denied")))
+    }
+
+    /// Returns whether a domain, given as [`mail::Domain::key`], is local.
+    pub fn is_local(&self, key: &str) -> bool {
+        self.local.contains(key)
+    }
+
+    /// Returns whether the user of a local mailbox is in the list of users; true if there is no list.
+    pub fn is_user(&self, mailbox: &Mailbox) -> bool {
+        self.user(mailbox).is_ok()
     }
 
     /// Returns whether a login may use a sender address: its own, or none at all, as reports of mail programs have (RFC
@@ -66,7 +100,7 @@ impl Policy {
         let local = mailbox.local_unquoted().to_lowercase();
         let is_local = || self.local.contains(mailbox.domain().key().as_ref());
         let is_name =
-            |name: &str| name.eq_ignore_ascii_case(&local) || name.eq_ignore_ascii_case(base(&local));
+            |name: &str| name.eq_ignore_ascii_case(&local) || name.eq_ignore_ascii_case(self.base(&local));
         match login.rsplit_once('@') {
             Some((name, domain)) => {
                 is_name(name)
@@ -97,7 +131,7 @@ impl Policy {
     /// Returns whether the mailbox has this name in a local domain without such a user.
     fn is_without_user(&self, mailbox: &Mailbox, name: &str) -> bool {
         let Some(users) = &self.users else { return false };
-        base(&mailbox.local_unquoted().to_lowercase()) == name
+        self.base(&mailbox.local_unquoted().to_lowercase()) == name
             && !users.contains(name)
             && self.local.contains(mailbox.domain().key().as_ref())
     }
@@ -107,23 +141,28 @@ impl Policy {
     fn user(&self, mailbox: &Mailbox) -> Result<(), Reply> {
         let Some(users) = &self.users else { return Ok(()) };
         let local = mailbox.local_unquoted().to_lowercase();
-        let base = base(&local);
+        let base = self.base(&local);
         if base == POSTMASTER || users.contains(&local) || users.contains(base) {
             return Ok(());
         }
-        Err(Reply::new(550, Enhanced(5, 1, 1), format!("<{mailbox}>: no such user here")))
+        Err(no_such_user(mailbox))
     }
+
+    /// Returns the local part without its detail.
+    fn base<'l>(&self, local: &'l str) -> &'l str {
+        self.separator.and_then(|separator| separator.split(local)).map_or(local, |(user, _)| user)
+    }
+}
+
+/// The refusal of a user that does not exist.
+pub fn no_such_user(mailbox: &Mailbox) -> Reply {
+    Reply::new(550, Enhanced(5, 1, 1), format!("<{mailbox}>: no such user here"))
 }
 
 /// The user that exists in every domain.
 const POSTMASTER: &str = "postmaster";
 /// The user that gets mail from cron and similar programs.
 const ROOT: &str = "root";
-
-/// Returns the local part without `+anything`.
-fn base(local: &str) -> &str {
-    local.split_once('+').map_or(local, |(user, _)| user)
-}
 
 #[cfg(test)]
 mod tests {
@@ -134,6 +173,7 @@ mod tests {
             local_domains: vec!["here.test".into()],
             users: Some(vec!["Jane".into(), "a+b".into()]),
             relay_networks: vec!["127.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()],
+            ..Settings::default()
         })
     }
 

@@ -1,12 +1,19 @@
 //! The commands that the names `sendmail`, `mailq` and `newaliases` need.
 
-use crate::{cli, own_address, routing::Routes};
+use crate::{
+    cli,
+    expansion::{Expansion, Outcome},
+    own_address,
+    routing::Routes,
+    serve::wiring,
+};
 use config::{Purpose, Settings};
 use control::{CommandError, Exit, Selection};
-use mail::ForwardPath;
+use mail::{ForwardPath, Mailbox};
 use policy::Policy;
+use rewrite::Expanded;
 use std::{io::Write, path::Path};
-use submission::sendmail;
+use submission::sendmail::{self, Route};
 
 /// The commands of this program.
 pub(crate) struct Commands;
@@ -28,21 +35,65 @@ impl sendmail::Commands for Commands {
     }
 
     /// As the daemon does with what programs on this machine send.
-    fn route(&self, settings: &Settings, path: &ForwardPath) -> Option<String> {
-        let policy = Policy::new(policy::Settings {
-            local_domains: settings.local.domains.clone(),
-            users: settings.local.users.clone(),
-            ..policy::Settings::default()
-        });
-        let routes = Routes::from(settings);
-        let own = own_address::resolve(path, settings, None);
-        let path = own.as_ref().unwrap_or(path);
-        if policy.is_for_postmaster(path) || policy.is_for_absent_root(path) {
-            let postmaster = ForwardPath::Mailbox(settings.postmaster.clone());
-            return Some(format!("{} by {}", settings.postmaster, routes.recipient(&postmaster)));
-        }
-        policy.knows(path).then(|| format!("by {}", routes.recipient(path)))
+    fn routes(&self, settings: &Settings, paths: &[ForwardPath]) -> Result<Vec<Route>, CommandError> {
+        let maps = wiring::maps(settings, None);
+        let routes = Routes::new(settings, maps.clone());
+        let policy = wiring::policy(settings);
+        let Some(expansion) = Expansion::new(settings, maps) else {
+            return Ok(paths.iter().map(|path| known(settings, &policy, &routes, path)).collect());
+        };
+        let runtime = cli::map::runtime()?;
+        let expanded = |path| runtime.block_on(expanded(settings, &expansion, &routes, path));
+        Ok(paths.iter().map(expanded).collect())
     }
+
+    fn check_aliases(&self, settings: &Settings, out: &mut dyn Write) -> Result<Exit, CommandError> {
+        cli::map::check_aliases(settings, out)
+    }
+}
+
+/// The route of an address, where nothing has to be looked up.
+fn known(settings: &Settings, policy: &Policy, routes: &Routes, path: &ForwardPath) -> Route {
+    let own = own_address::resolve(path, settings, None);
+    let path = own.as_ref().unwrap_or(path);
+    if policy.is_for_postmaster(path) || policy.is_for_absent_root(path) {
+        let postmaster = ForwardPath::Mailbox(settings.postmaster.clone());
+        return Route::To(format!("{} by {}", settings.postmaster, routes.recipient(&postmaster)));
+    }
+    if policy.knows(path) { Route::To(format!("by {}", routes.recipient(path))) } else { Route::NoSuchUser }
+}
+
+/// The recipients of an address by maps, and their routes.
+async fn expanded(settings: &Settings, expansion: &Expansion, routes: &Routes, path: &ForwardPath) -> Route {
+    let own = own_address::resolve(path, settings, None);
+    let mailbox = own.as_ref().unwrap_or(path).mailbox().unwrap_or(&settings.postmaster).clone();
+    let is_for_postmaster = ["postmaster", "root"].iter().any(|name| expansion.is_named(&mailbox, name));
+    let outcome = match expansion.expand(mailbox).await {
+        Outcome::NoSuchUser if is_for_postmaster => expansion.expand(settings.postmaster.clone()).await,
+        outcome => outcome,
+    };
+    match outcome {
+        Outcome::Recipients(expanded) => Route::To(told(&expanded, routes, path)),
+        Outcome::NoSuchUser => Route::NoSuchUser,
+        Outcome::Failed(trouble) => Route::Failed(trouble.to_string()),
+    }
+}
+
+/// `joe@a.test by maildir:… (through staff@a.test, team@a.test), jane@b.test by mx:b.test`.
+fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> String {
+    let one = |(index, mailbox): (usize, &Mailbox)| {
+        let by = format!("by {}", routes.recipient(&ForwardPath::Mailbox(mailbox.clone())));
+        if Some(mailbox) == given.mailbox() {
+            return by;
+        }
+        match &expanded.through(index)[..] {
+            [] | [_] => format!("{mailbox} {by}"),
+            [_, through @ ..] => format!("{mailbox} {by} (through {})", through.join(", ")),
+        }
+    };
+    let all: Vec<String> = expanded.recipients().enumerate().map(one).collect();
+    let owner = expanded.owner.as_ref().map(|owner| format!("; the owner is {owner}")).unwrap_or_default();
+    all.join(", ") + &owner
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 mod applets;
 mod cli;
+mod expansion;
 mod own_address;
 mod routing;
 mod serve;

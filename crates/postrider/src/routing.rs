@@ -2,9 +2,10 @@
 
 use config::{QueueGroup, Settings, Target};
 use mail::{Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
+use maps::Maps;
 use queue::GroupId;
 use route::{Rule, Table};
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 /// The routes and queue groups of one configuration.
 #[derive(Debug)]
@@ -16,8 +17,16 @@ pub(crate) struct Routes {
 }
 
 impl From<&Settings> for Routes {
-    /// Explicit routes in their order, then local Maildirs, then MX.
+    /// Opens the maps of local domains for itself.
     fn from(settings: &Settings) -> Self {
+        Self::new(settings, Arc::new(Maps::open(&settings.local.domain_maps, &[], None)))
+    }
+}
+
+impl Routes {
+    /// Explicit routes in their order, then local Maildirs, then MX. Local domains of files are looked up in `maps`; for
+    /// those of a server, the configuration has a route for every domain.
+    pub(crate) fn new(settings: &Settings, maps: Arc<Maps>) -> Self {
         let explicit = settings.routes.iter().map(|route| {
             let patterns = route.domains.clone();
             Rule {
@@ -27,9 +36,11 @@ impl From<&Settings> for Routes {
                 route: route.name().map(Into::into),
             }
         });
-        let domains = settings.local.domains.clone();
+        let (domains, domain_maps) = (settings.local.domains.clone(), settings.local.domain_maps.clone());
+        let is_local =
+            move |key: &str| domains.iter().any(|domain| domain == key) || maps.has_now(&domain_maps, key);
         let local = Rule {
-            matches: Box::new(move |key| domains.iter().any(|domain| domain == key)),
+            matches: Box::new(is_local),
             next_hop: Some(NextHop::Maildir(settings.local.maildir.as_str().into())),
             tls: TlsMode::Off,
             route: None,
@@ -40,9 +51,7 @@ impl From<&Settings> for Routes {
             postmaster_key: settings.postmaster.domain().key().into_owned(),
         }
     }
-}
 
-impl Routes {
     /// Returns where mail for a domain goes, given as [`mail::Domain::key`].
     pub(crate) fn domain(&self, key: &str) -> Destination {
         self.table.destination(key)

@@ -1,6 +1,7 @@
 //! The path of a recipient's Maildir: a local part is never trusted to be a file name.
 
 use mail::Mailbox;
+use rewrite::Separator;
 use std::path::PathBuf;
 
 /// Longest name of a file or folder.
@@ -8,12 +9,12 @@ const NAME_MAX: usize = 255;
 
 /// Returns whether a Maildir can be named after this mailbox. Mail for any other mailbox would fail, so it is rejected
 /// before it is accepted.
-pub fn can_have_maildir(mailbox: &Mailbox) -> bool {
+pub fn can_have_maildir(mailbox: &Mailbox, separator: Option<Separator>) -> bool {
     let local = mailbox.local();
     // Few local parts have these characters, and only they can lead to an unsafe name. A character in lower case has
     // three times the octets at most.
     let is_odd = local.starts_with(['"', '.']) || local.contains('/') || local.len() > NAME_MAX / 3;
-    !is_odd || folder("", mailbox).is_some()
+    !is_odd || folder("", mailbox, separator).is_some()
 }
 
 /// The path of a Maildir. Its beginning was written by the operator; the rest may be under the control of the
@@ -26,13 +27,10 @@ pub(crate) struct Folder {
 }
 
 /// Returns the recipient's Maildir, or `None` when its name would lead anywhere else: a local part is never trusted to
-/// be a file name. The part behind a `+` is for the user (RFC 5233).
-pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<Folder> {
+/// be a file name. The part behind the separator is for the user (RFC 5233).
+pub(crate) fn folder(template: &str, mailbox: &Mailbox, separator: Option<Separator>) -> Option<Folder> {
     let local = mailbox.local_unquoted().to_lowercase();
-    let user = match local.split_once('+') {
-        Some((user, _)) if !user.is_empty() => user,
-        _ => &local,
-    };
+    let user = separator.and_then(|separator| separator.split(&local)).map_or(&*local, |(user, _)| user);
     let domain = mailbox.domain().key();
     let is_safe = |name: &str| {
         !name.is_empty()
@@ -67,7 +65,8 @@ mod tests {
 
     fn path(address: &str) -> Option<String> {
         let mailbox = Mailbox::parse(address, true).unwrap();
-        folder("/mail/{domain}/{local}", &mailbox).map(|f| f.path.to_str().unwrap().to_owned())
+        folder("/mail/{domain}/{local}", &mailbox, Separator::parse("+"))
+            .map(|f| f.path.to_str().unwrap().to_owned())
     }
 
     #[test]
@@ -85,7 +84,10 @@ mod tests {
             ["\"..\"@b.test", "\"../../etc\"@b.test", "a/b@b.test", "\".\"@b.test", "\".hidden\"@b.test"]
         {
             assert_eq!(path(address), None, "{address}");
-            assert!(!can_have_maildir(&Mailbox::parse(address, true).unwrap()), "{address}");
+            assert!(
+                !can_have_maildir(&Mailbox::parse(address, true).unwrap(), Separator::parse("+")),
+                "{address}"
+            );
         }
     }
 
@@ -96,7 +98,9 @@ mod tests {
             domain in "[a-z]{1,3}\\.test|\\[192\\.0\\.2\\.1\\]|bücher\\.test",
         ) {
             if let Ok(mailbox) = Mailbox::parse(&format!("{local}@{domain}"), true) {
-                prop_assert_eq!(can_have_maildir(&mailbox), folder("/m/{domain}/{local}", &mailbox).is_some());
+                let plus = Separator::parse("+");
+                let folder = folder("/m/{domain}/{local}", &mailbox, plus);
+                prop_assert_eq!(can_have_maildir(&mailbox, plus), folder.is_some());
             }
         }
     }

@@ -144,6 +144,7 @@ pub(crate) fn courier_for(
     let settings = DeliverySettings {
         hello: "us.test".into(),
         follow_symlinks: false,
+        separator: None,
         source_address: None,
         routes: HashMap::new(),
         messages_per_connection: 100,

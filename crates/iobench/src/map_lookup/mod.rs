@@ -1,7 +1,6 @@
 //! `postlab map-lookup`: what it costs to look an address up, in this process and behind a socket. sendmail X
 //! found the socket 100 times slower.
 
-mod cdb;
 mod ldap;
 mod server;
 mod sqlite;
@@ -12,9 +11,9 @@ use crate::{
     scratch::Scratch,
     table::{Cell, Column, Format, Table},
 };
-use cdb::Cdb;
 use clap::Args;
 use ldap::Ldap;
+use maps::cdb::Cdb;
 use server::Client;
 use sqlite::Sqlite;
 use std::{collections::HashMap, hint::black_box, io, path::PathBuf, sync::Arc, time::Instant};

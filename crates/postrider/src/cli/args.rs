@@ -33,6 +33,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Look keys up in maps, or check the files of maps
+    #[command(subcommand)]
+    Map(MapCommand),
     /// List and change queued messages
     #[command(subcommand)]
     Queue(QueueCommand),
@@ -96,7 +99,7 @@ pub(crate) enum Command {
     },
     /// List the queue in the format of mailq
     Mailq,
-    /// Do nothing and exit with 0: there is no alias database to rebuild
+    /// Check the files of aliases; the daemon reads a changed file by itself
     Newaliases,
 }
 
@@ -149,6 +152,25 @@ pub(crate) enum HashScheme {
     #[value(name = "sha512-crypt")]
     Sha512Crypt,
     Bcrypt,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MapCommand {
+    /// Look keys up in a map, and print each with its value
+    ///
+    /// The exit code is 0 when all keys were found, 1 when one was not, and 75 when a look-up failed. A key is looked
+    /// up as it is given, in lower case; the daemon also asks for parts of an address.
+    Query {
+        /// text:FILE, aliases:FILE, regex:FILE, cidr:FILE, cdb:FILE, or map:NAME for [map.NAME]
+        map: String,
+        /// Keys
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+    /// Read the files of all maps, and report faults with line and column
+    ///
+    /// The exit code is 0 when all files can be used, and 65 when one cannot.
+    Check,
 }
 
 #[derive(Debug, Subcommand)]

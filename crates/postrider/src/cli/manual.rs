@@ -155,11 +155,7 @@ fn sendmail_page() -> String {
 }
 
 fn section_of(section: &SectionDoc, page: &mut String) {
-    let title = match (section.name, section.repeated) {
-        ("", _) => "TOP LEVEL".to_owned(),
-        (name, true) => format!("[[{name}]]"),
-        (name, false) => format!("[{name}]"),
-    };
+    let title = if section.name.is_empty() { "TOP LEVEL".to_owned() } else { section.header() };
     page.push_str(&format!(".SH \"{title}\"\n{}\n", prose(section.about)));
     for key in section.keys {
         key_of(key, page);

@@ -5,6 +5,7 @@ mod auth;
 mod daemon;
 mod explain;
 mod manual;
+pub(crate) mod map;
 pub(crate) mod offline;
 mod owner;
 mod print;
@@ -84,6 +85,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             return Ok(End::Serve(Box::new(settings), source));
         }
         Command::Config { command } => settings::run(&command, explicit, out)?,
+        Command::Map(command) => return Ok(End::Other(map::run(&command, explicit, out)?)),
         Command::Queue(command) => queue::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Spool(command) => spool::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Why { id } => explain::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
@@ -110,7 +112,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             return Ok(End::Other(sendmail::run(sendmail::Applet::Sendmail, &arguments, &applets::Commands)));
         }
         Command::Mailq => queue::mailq(&load_config(explicit, Purpose::Ask)?, out)?,
-        Command::Newaliases => Exit::Ok,
+        Command::Newaliases => map::check_aliases(&load_config(explicit, Purpose::Ask)?, out)?,
     };
     Ok(End::Exit(exit))
 }

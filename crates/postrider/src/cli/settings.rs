@@ -1,6 +1,6 @@
 //! Finding the configuration, and `postrider config`.
 
-use super::{CliError, Ending, args::ConfigCommand};
+use super::{CliError, Ending, args::ConfigCommand, map};
 use config::{Loaded, Origin, Problems, Purpose, Settings};
 use control::Exit;
 use serde_json::{Map, Value, json};
@@ -40,7 +40,10 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
     match command {
         ConfigCommand::Check { file } => {
             let found = find(file.as_deref().or(explicit));
-            config::load(found.as_deref()).map_err(|problems| show_problems(&problems))?;
+            let settings = config::load(found.as_deref()).map_err(|problems| show_problems(&problems))?;
+            if map::has_faults(&settings) {
+                return Err(CliError::new(Exit::Config, ""));
+            }
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());
             writeln!(out, "{name}: no problems")?;
         }

@@ -3,7 +3,7 @@
 mod addresses;
 mod submission;
 
-use crate::routing::Routes;
+use crate::{expansion::Expansion, routing::Routes};
 use addresses::Addresses;
 use config::Settings;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
@@ -24,6 +24,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) policy: &'a Policy,
     pub(crate) routes: &'a Routes,
+    /// None: nothing is configured that changes addresses.
+    pub(crate) expansion: Option<&'a Expansion>,
 }
 
 /// The input of a check. Parts that a stage does not have yet are empty.
@@ -146,6 +148,9 @@ impl Pipeline {
                         Next::StageOver => break,
                         Next::Refuse(reply) => return Answer::Ready(Err(reply)),
                         Next::ContinueWith(recipients) if rest.is_empty() => {
+                            if let Err(reply) = within_limit(judged.decisions, &recipients) {
+                                return Answer::Ready(Err(reply));
+                            }
                             judged.decisions.redirect(at, recipients);
                         }
                         Next::ContinueWith(recipients) => {
@@ -207,7 +212,7 @@ impl Pipeline {
                     Verdict::Redirect(recipients) => next.extend(recipients),
                     Verdict::Discard(reason) => judged.decisions.discard_recipient(at, reason),
                     Verdict::Reject(reply) | Verdict::Defer(reply) => return Err(reply),
-                    verdict @ (Verdict::Hold(_) | Verdict::Edit(_)) => {
+                    verdict @ (Verdict::Hold(_) | Verdict::Edit(_) | Verdict::ReplaceSender(_)) => {
                         judged.decisions.note(view.stage, verdict, 0);
                         next.push(recipient);
                     }
@@ -216,6 +221,7 @@ impl Pipeline {
             open = next;
         }
         settled.append(&mut open);
+        within_limit(judged.decisions, &settled)?;
         judged.decisions.redirect(at, settled);
         judged.keep();
         Ok(())
@@ -271,6 +277,18 @@ impl Pipeline {
         }
         decisions.finish_report(report, content)
     }
+}
+
+/// Recipients of a message that may take the place of those that were given.
+const REPLACEMENTS_MAX: usize = 50_000;
+
+/// Checks that a message does not get too many recipients by redirection.
+fn within_limit(decisions: &Decisions, more: &[Recipient]) -> Result<(), Reply> {
+    // A single recipient for a given one is bounded by the limit of given ones.
+    if more.len() > 1 && decisions.replacement_count() + more.len() > REPLACEMENTS_MAX {
+        return Err(replies::TOO_MANY_RECIPIENTS);
+    }
+    Ok(())
 }
 
 /// Returns what a check may say. A notification of this server is neither refused nor held back: nobody would hear of

@@ -96,7 +96,7 @@ pub(crate) fn run(
     let builder = &mut tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.enable_all().build().map_err(|e| format!("start the runtime: {e}"))?;
     let context = runtime.enter();
-    let current = wiring::current(settings.clone())?;
+    let current = wiring::current(settings.clone(), None)?;
     let begun = Instant::now();
     probe::probe!(postrider, queue_read_start);
     let (mut items, source) = collect::read(settings, options, &current)?;

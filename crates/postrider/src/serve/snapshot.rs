@@ -4,10 +4,11 @@ use super::{
     logins::LoginSettings,
     pipeline::{Pipeline, Rules},
 };
-use crate::routing::Routes;
+use crate::{expansion::Expansion, routing::Routes};
 use delivery::Courier;
 use engine::Routing;
 use mail::{Destination, Envelope};
+use maps::Maps;
 use policy::Policy;
 use queue::GroupId;
 use std::sync::Arc;
@@ -20,6 +21,9 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) routes: Routes,
     pub(crate) courier: Arc<Courier>,
     pub(crate) policy: Policy,
+    /// None: nothing is configured that changes addresses.
+    pub(crate) expansion: Option<Expansion>,
+    pub(crate) maps: Arc<Maps>,
     pub(crate) pipeline: Pipeline,
     /// None: nobody can log in.
     pub(crate) logins: Option<LoginSettings>,
@@ -28,7 +32,12 @@ pub(crate) struct ConfigSnapshot {
 impl ConfigSnapshot {
     /// The part by which drafts are judged.
     pub(crate) fn rules(&self) -> Rules<'_> {
-        Rules { settings: &self.settings, policy: &self.policy, routes: &self.routes }
+        Rules {
+            settings: &self.settings,
+            policy: &self.policy,
+            routes: &self.routes,
+            expansion: self.expansion.as_ref(),
+        }
     }
 }
 

@@ -135,7 +135,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
 
     let current = {
         let _context = runtime.enter();
-        Arc::new(wiring::current(settings.clone())?)
+        Arc::new(wiring::current(settings.clone(), None)?)
     };
     let mut setup = EngineSetup::new(wiring::engine_settings(&settings), current);
     let reading = Instant::now();
@@ -372,9 +372,9 @@ impl Daemon {
         let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
         // Whatever can fail comes first: half a reload is none that anybody wrote.
         let (server_tls, end_points) = tls::server_config(&settings).map_err(failed)?;
-        let new = wiring::current(settings).map_err(failed)?;
-        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), end_points);
         let old = self.driver.current();
+        let new = wiring::current(settings, Some(&old.maps)).map_err(failed)?;
+        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), end_points);
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
             || old.settings.queue_groups != new.settings.queue_groups;

@@ -7,13 +7,14 @@ use super::{
     snapshot::ConfigSnapshot,
     tls,
 };
-use crate::routing::Routes;
+use crate::{expansion::Expansion, routing::Routes};
 use auth::{ClientCredentials, Mechanism};
 use config::{Backend, Durability, EhloKeyword, EightBit, LogFormat, Settings};
 use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient};
 use inbound::EndPoints;
 use mail::{Domain, Envelope};
+use maps::{Maps, Reference};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, Router, RouterSettings};
@@ -21,12 +22,30 @@ use smtp::server::{Auth, Keyword, MechanismNeed, OfferedMechanism, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
-fn policy(settings: &Settings) -> Policy {
+pub(crate) fn policy(settings: &Settings) -> Policy {
+    // Which users of a map exist is known at RCPT, and not asked again at delivery.
+    let users = settings.local.users.clone().filter(|_| settings.local.user_maps.is_empty());
     Policy::new(policy::Settings {
         local_domains: settings.local.domains.clone(),
-        users: settings.local.users.clone(),
+        users,
         relay_networks: settings.relay.networks.clone(),
+        separator: settings.addresses.separator.0,
     })
+}
+
+/// Opens the maps of the settings, and takes over those of `old` that have not changed.
+pub(crate) fn maps(settings: &Settings, old: Option<&Maps>) -> Arc<Maps> {
+    let references = settings.map_references().map(|(_, reference)| reference);
+    Arc::new(Maps::open(references, &settings.maps, old))
+}
+
+/// Checks that files of local domains can be used: without them mail for these domains would go elsewhere.
+fn has_local_domains(settings: &Settings, maps: &Maps) -> Result<(), String> {
+    let is_used = |reference: &Reference| settings.local.domain_maps.contains(reference);
+    for checked in maps.check().into_iter().filter(|checked| is_used(&checked.reference)) {
+        checked.state.map_err(|why| format!("read the local domains of {}: {why}", checked.reference))?;
+    }
+    Ok(())
 }
 
 pub(crate) fn queue_settings(settings: &Settings) -> queue::QueueSettings {
@@ -77,8 +96,11 @@ pub(crate) fn engine_settings(settings: &Settings) -> engine::EngineSettings {
 ///
 /// # Errors
 /// In words.
-pub(crate) fn current(settings: Settings) -> Result<ConfigSnapshot, String> {
-    let routes = Routes::from(&settings);
+pub(crate) fn current(settings: Settings, old: Option<&Maps>) -> Result<ConfigSnapshot, String> {
+    let maps = maps(&settings, old);
+    has_local_domains(&settings, &maps)?;
+    let routes = Routes::new(&settings, maps.clone());
+    let expansion = Expansion::new(&settings, maps.clone());
     let courier = Arc::new(courier(&settings)?);
     let policy = policy(&settings);
     let engine = engine_settings(&settings);
@@ -91,7 +113,7 @@ pub(crate) fn current(settings: Settings) -> Result<ConfigSnapshot, String> {
         checks.push(Box::<MissingFields>::default());
     }
     let pipeline = Pipeline::new(checks);
-    Ok(ConfigSnapshot { settings, engine, routes, courier, policy, pipeline, logins })
+    Ok(ConfigSnapshot { settings, engine, routes, courier, policy, expansion, maps, pipeline, logins })
 }
 
 /// Returns the users of the settings, and the mechanisms that they can use.
@@ -189,6 +211,7 @@ fn delivery_settings(settings: &Settings) -> Result<delivery::DeliverySettings, 
         routes: route_settings(settings)?,
         hello: d.ehlo_name.0.clone().into(),
         follow_symlinks: settings.local.follow_symlinks,
+        separator: settings.addresses.separator.0,
         source_address: d.source_address,
         messages_per_connection: d.messages_per_connection,
         recipients_per_transaction: d.recipients_per_transaction,

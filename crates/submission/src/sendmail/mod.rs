@@ -80,8 +80,28 @@ pub trait Commands {
     /// The daemon does not run, or refuses.
     fn flush(&self, settings: &Settings, selection: Option<&Selection>) -> Result<Exit, CommandError>;
 
-    /// Returns where mail of this machine for an address goes, in words; `None` where there is no such user.
-    fn route(&self, settings: &Settings, path: &ForwardPath) -> Option<String>;
+    /// Returns where mail of this machine for each address goes.
+    ///
+    /// # Errors
+    /// Nothing can be looked up.
+    fn routes(&self, settings: &Settings, paths: &[ForwardPath]) -> Result<Vec<Route>, CommandError>;
+
+    /// Checks the files of aliases, and says how many names each has.
+    ///
+    /// # Errors
+    /// A file has a fault.
+    fn check_aliases(&self, settings: &Settings, out: &mut dyn Write) -> Result<Exit, CommandError>;
+}
+
+/// The way of mail for an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// The recipients and their next hops, in words.
+    To(String),
+    /// A local address that no user has.
+    NoSuchUser,
+    /// The reason why the address cannot be expanded now.
+    Failed(String),
 }
 
 /// Runs one of the commands.
@@ -115,18 +135,12 @@ fn complain(who: &str, text: &str) {
 fn perform(options: &Options, commands: &dyn Commands) -> Result<Exit, CommandError> {
     match &options.mode {
         Mode::Deliver => {}
-        Mode::InitAliases => {
-            if options.verbose {
-                complain("newaliases", "maps are read as they are: there is nothing to rebuild");
-            }
-            return Ok(Exit::Ok);
-        }
         Mode::Help => {
             io::stdout().write_all(options::help().as_bytes())?;
             return Ok(Exit::Ok);
         }
         Mode::Refused(why) => return Err(CommandError::new(Exit::Usage, *why)),
-        Mode::Smtp | Mode::Verify | Mode::ListQueue | Mode::Flush(_) => {}
+        Mode::Smtp | Mode::Verify | Mode::ListQueue | Mode::Flush(_) | Mode::InitAliases => {}
     }
     let settings = commands.load_config(options.config.as_deref())?;
     match &options.mode {
@@ -139,6 +153,7 @@ fn perform(options: &Options, commands: &dyn Commands) -> Result<Exit, CommandEr
         Mode::Flush(selection) => {
             commands.flush(&settings, Some(selection).filter(|selection| !selection.is_empty()))
         }
+        Mode::InitAliases => commands.check_aliases(&settings, &mut io::stdout().lock()),
         Mode::Smtp => smtp_stdin::run(&settings),
         Mode::Verify => verify::run(&options.recipients, &settings, commands, &mut io::stdout().lock()),
         _ => deliver(options, &settings),

@@ -109,9 +109,12 @@ pub const DOCS: [(&str, &str); 22] = [
         "Run an SMTP session with the daemon on standard input and output. Lines may end in LF, and content may \
          follow DATA at once. Exits with 65 if a command was rejected, with 75 if all rejections were temporary.",
     ),
-    ("-bv", "Print where mail for the addresses goes according to the configuration; no name is looked up."),
+    (
+        "-bv",
+        "Print the recipients that mail for the addresses goes to, and their next hops. Maps and aliases are looked up, DNS is not.",
+    ),
     ("-bp", "List the queue, as mailq(1)."),
-    ("-bi", "Do nothing, as newaliases(1)."),
+    ("-bi", "Check the files of aliases, as newaliases(1). The daemon reads a changed file by itself."),
     ("-q", "Attempt delivery of all queued messages now. An interval after -q is ignored."),
     ("-qIid", "Attempt delivery of the message with this queue id now."),
     ("-qRtext", "Attempt delivery of messages with a recipient that contains this text."),

@@ -1,13 +1,13 @@
-//! `sendmail -bv`: where the configuration sends mail for an address. No name is looked up, and nothing
-//! is sent, so the daemon need not run.
+//! `sendmail -bv`: where the configuration sends mail for an address. Maps are asked, DNS is not, and nothing is sent, so
+//! the daemon need not run.
 
-use super::{Commands, addresses, data_error, qualified};
+use super::{Commands, Route, addresses, data_error, qualified};
 use config::Settings;
 use control::{CommandError, Exit};
 use mail::ForwardPath;
 use std::io::Write;
 
-/// A line for each address; 65 when there is no such user for one.
+/// A line for each address; 75 when one cannot be expanded now, else 65 when there is no such user for one.
 pub fn run(
     given: &[String],
     settings: &Settings,
@@ -17,18 +17,33 @@ pub fn run(
     if given.is_empty() {
         return Err(CommandError::new(Exit::Usage, "addresses must be given as arguments"));
     }
-    let mut exit = Exit::Ok;
+    let mut paths = Vec::new();
     for argument in given {
         for address in addresses::parse(argument).map_err(data_error)? {
             let address = qualified(&address, settings);
             let path = ForwardPath::parse(&address, true)
                 .map_err(|why| data_error(format!("recipient <{address}>: {why}")))?;
-            let verdict = commands.route(settings, &path);
-            writeln!(out, "{address}: {}", verdict.as_deref().unwrap_or("no such user here"))?;
-            if verdict.is_none() {
-                exit = Exit::DataErr;
-            }
+            paths.push(path);
         }
     }
-    Ok(exit)
+    let (mut has_unknown, mut has_failed) = (false, false);
+    for (path, route) in paths.iter().zip(commands.routes(settings, &paths)?) {
+        let told = match route {
+            Route::To(told) => told,
+            Route::NoSuchUser => {
+                has_unknown = true;
+                "no such user here".to_owned()
+            }
+            Route::Failed(why) => {
+                has_failed = true;
+                why
+            }
+        };
+        writeln!(out, "{path}: {told}")?;
+    }
+    Ok(match (has_failed, has_unknown) {
+        (true, _) => Exit::TempFail,
+        (_, true) => Exit::DataErr,
+        _ => Exit::Ok,
+    })
 }

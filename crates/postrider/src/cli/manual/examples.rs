@@ -63,6 +63,21 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     (
+        "postrider-map",
+        &[
+            ("postrider map query aliases:/etc/aliases root", "Print the targets of an alias."),
+            ("postrider map check", "Check the files of all maps."),
+        ],
+    ),
+    (
+        "postrider-map-query",
+        &[
+            ("postrider map query text:virtual info@example.com", "Look an address up in a file."),
+            ("postrider map query map:users joe@example.com", "Ask the server of [map.users]."),
+        ],
+    ),
+    ("postrider-map-check", &[("postrider map check", "Check the files of all maps.")]),
+    (
         "postrider-queue",
         &[
             ("postrider queue list --destination example.com", "List the messages for a domain."),
@@ -208,7 +223,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[("postrider sendmail -t", "Submit the message on standard input to the recipients in its header.")],
     ),
     ("postrider-mailq", &[("postrider mailq", "List the queue.")]),
-    ("postrider-newaliases", &[("postrider newaliases", "Do nothing, successfully.")]),
+    ("postrider-newaliases", &[("postrider newaliases", "Check the files of aliases.")]),
 ];
 
 /// The examples of sendmail(1).

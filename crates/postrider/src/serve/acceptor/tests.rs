@@ -208,7 +208,7 @@ fn acceptor_timed(
     let mut engine_settings = wiring::engine_settings(&settings);
     engine_settings.cache_bytes = 0;
     let delivery_log = DeliveryLog::new(wiring::log(&settings).unwrap());
-    let mut current = wiring::current(settings).unwrap();
+    let mut current = wiring::current(settings, None).unwrap();
     current.pipeline = Pipeline::new(checks);
     let current = Arc::new(current);
     let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
@@ -381,7 +381,7 @@ fn routed(dir: &std::path::Path, domains: &str, target: &str) -> ConfigSnapshot 
          [log]\nfile = \"mail.log\"\n"
     );
     std::fs::write(&path, text).unwrap();
-    wiring::current(config::load(Some(&path)).unwrap()).unwrap()
+    wiring::current(config::load(Some(&path)).unwrap(), None).unwrap()
 }
 
 #[tokio::test]

@@ -1,22 +1,32 @@
-//! The check of recipients: who may send where, and which addresses stand for others.
+//! The check of addresses: who may send where, and which addresses stand for others.
+
+mod expanded;
 
 use super::{Check, Rules, View};
-use crate::{own_address, routing::Routes};
+use crate::own_address;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{Enhanced, ForwardPath, NextHop, Recipient, Reply};
+use mail::{Enhanced, ForwardPath, Mailbox, NextHop, Recipient, Reply};
 
-/// Refuses mail of clients that is not ours to take, and redirects mail for address literals of this machine, for the
-/// postmaster (RFC 5321 §4.5.1) and for a root whose mail is not read.
+/// Refuses mail of clients that is not ours to take. Redirects mail for address literals of this machine, for the
+/// postmaster (RFC 5321 §4.5.1), for a root whose mail is not read, and for aliases. Replaces senders by the addresses
+/// that others may see.
 pub(crate) struct Addresses;
 
 impl Check for Addresses {
     fn stages(&self) -> &'static [Stage] {
-        &[Stage::Rcpt]
+        &[Stage::Mail, Stage::Rcpt]
     }
 
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
-        Answer::Ready(view.recipient.map_or(Verdict::Pass, |recipient| judge(&view, recipient)))
+        match (view.rules.expansion, view.recipient, view.envelope) {
+            (None, Some(recipient), _) => Answer::Ready(judge(&view, recipient)),
+            (Some(expansion), Some(recipient), _) => {
+                Answer::later(expanded::recipient(expansion, view, recipient))
+            }
+            (Some(expansion), None, Some(envelope)) => expanded::sender(expansion, &envelope.reverse_path),
+            _ => Answer::Ready(Verdict::Pass),
+        }
     }
 }
 
@@ -24,19 +34,22 @@ impl Check for Addresses {
 ///
 /// # Errors
 /// The reply that refuses it. Mail for it would be returned later.
-fn is_deliverable(path: &ForwardPath, routes: &Routes) -> Result<(), Reply> {
-    let Some(mailbox) = path.mailbox().filter(|mailbox| !delivery::can_have_maildir(mailbox)) else {
+fn is_deliverable(path: &ForwardPath, rules: Rules<'_>) -> Result<(), Reply> {
+    let separator = rules.settings.addresses.separator.0;
+    let cannot = |mailbox: &&Mailbox| !delivery::can_have_maildir(mailbox, separator);
+    let Some(mailbox) = path.mailbox().filter(cannot) else {
         return Ok(());
     };
-    if !matches!(routes.recipient(path).next_hop, NextHop::Maildir(_)) {
+    if !matches!(rules.routes.recipient(path).next_hop, NextHop::Maildir(_)) {
         return Ok(());
     }
     let text = format!("<{mailbox}>: no mailbox here can have this name");
     Err(Reply::new(550, Enhanced(5, 1, 1), text))
 }
 
+/// Judges a recipient where nothing has to be looked up.
 fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
-    let Rules { settings, policy, routes } = view.rules;
+    let Rules { settings, policy, .. } = view.rules;
     let (client, connected_to) = match &view.facts.source {
         Source::Smtp { peer, local, .. } => (Some(peer.ip()), Some(local.ip())),
         Source::Local { .. } | Source::Report => (None, None),
@@ -46,7 +59,7 @@ fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     let has_login = view.facts.login.is_some();
     let judged = client.map_or(Ok(()), |client| policy.recipient(client, has_login, path));
     // What this machine sends to a name that no Maildir can have is returned by a report.
-    let judged = judged.and_then(|()| client.map_or(Ok(()), |_| is_deliverable(path, routes)));
+    let judged = judged.and_then(|()| client.map_or(Ok(()), |_| is_deliverable(path, view.rules)));
     if let Err(reply) = judged {
         return Verdict::Reject(reply);
     }

@@ -1,0 +1,72 @@
+//! Checks of maps: those that are referred to exist, and each look-up ends.
+
+use super::Check;
+use crate::{domain::DomainPattern, settings::Settings};
+use maps::{Kind, Reference};
+use std::time::Duration;
+
+/// A session waits for all look-ups of a recipient together for 30 s.
+const TIMEOUT_MAX: Duration = Duration::from_secs(30);
+
+impl Check<'_, '_> {
+    pub(super) fn maps(&mut self, s: &Settings) {
+        for (key, reference) in s.map_references() {
+            if let Some(name) = reference.name() {
+                self.is_defined(s, key, name);
+            }
+            if matches!(reference, Reference::File(Kind::Aliases, _)) && key != "addresses.aliases" {
+                let what = format!("`{key}` cannot use the format of aliases(5)");
+                let help = "write \"text:FILE\", with lines `key value`";
+                self.problem(key, what, "aliases: is for `addresses.aliases`", help);
+            }
+        }
+        for map in &s.maps {
+            let path = format!("map.{}.timeout", map.name);
+            self.not_zero(&path, map.timeout);
+            if map.timeout > TIMEOUT_MAX {
+                let what = format!("`{path}` is too long");
+                self.problem(
+                    &path,
+                    what,
+                    "more than 30s",
+                    "write \"30s\" or less: clients wait for the answer",
+                );
+            }
+            self.at_least(&format!("map.{}.max_connections", map.name), &map.connections_max, &1);
+        }
+        self.local_domains_can_be_routed(s);
+    }
+
+    fn is_defined(&mut self, s: &Settings, key: &str, name: &str) {
+        // A map that has a problem itself is not in the settings.
+        let has_failed =
+            || self.reading.effective.iter().any(|e| e.path.starts_with(&format!("map.{name}.")));
+        if s.maps.iter().any(|map| map.name == name) || has_failed() {
+            return;
+        }
+        let what = format!("`{key}` uses \"map:{name}\", which is not defined");
+        let known: Vec<String> = s.maps.iter().map(|map| format!("\"map:{}\"", map.name)).collect();
+        let help = match &known[..] {
+            [] => format!("add [map.{name}] with socketmap = \"unix:/path\""),
+            known => format!("add [map.{name}], or write one of {}", known.join(", ")),
+        };
+        self.problem(key, what, "no such map", &help);
+    }
+
+    /// The route of a recipient is chosen without waiting. Where a local domain is known by waiting only, a route for
+    /// every domain has to say where its mail goes.
+    fn local_domains_can_be_routed(&mut self, s: &Settings) {
+        let Some(reference) = s.local.domain_maps.iter().find(|reference| reference.name().is_some()) else {
+            return;
+        };
+        let is_any = |pattern: &DomainPattern| *pattern == DomainPattern::Any;
+        if s.routes.iter().any(|route| route.domains.iter().any(is_any))
+            || !self.reading.cx.problems.is_empty()
+        {
+            return;
+        }
+        let what = format!("mail for the domains of \"{reference}\" has no route");
+        let help = "add a last [[route]] with domains = [\"*\"] and its target, or use a text or cdb file";
+        self.problem("local.domains", what, "a server is asked for these domains", help);
+    }
+}

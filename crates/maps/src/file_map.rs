@@ -1,0 +1,354 @@
+//! A map in a file, which is read again when the file changes.
+
+use crate::{
+    Looked, LookupError, Map,
+    fault::FileFault,
+    reference::{Kind, Reference},
+    table::Table,
+};
+use mail::Answer;
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
+
+/// Time between two looks at the file.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// A file that changed more recently may not be complete. It counts when it has not changed for this long.
+const SETTLED: Duration = Duration::from_secs(1);
+/// Time for one look-up that has to read the disk.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A map in a file. Cloning is cheap, and clones share the table.
+///
+/// The file is looked at by a look-up, at most once a second. When its modification time, size or inode differ, it is
+/// read in a thread for blocking work, and the new table replaces the old one as a whole. A new file that cannot be
+/// used leaves the old table in place; the error is logged once.
+#[derive(Debug, Clone)]
+pub struct FileMap(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    path: PathBuf,
+    state: RwLock<State>,
+    begun: Instant,
+    /// In milliseconds since `begun`.
+    next_check: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    table: Result<Arc<Table>, LookupError>,
+    /// The file that the table was read from.
+    read: Option<Identity>,
+    /// The newest file that was seen, or the error instead of one.
+    seen: Result<Identity, io::ErrorKind>,
+    /// The file that was refused; it is not read twice.
+    refused: Option<Identity>,
+}
+
+/// Tells one content of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    modified_ns: i128,
+    size_bytes: u64,
+    inode: u64,
+    device: u64,
+}
+
+impl Identity {
+    fn of(path: &Path) -> io::Result<Self> {
+        let meta = fs::metadata(path)?;
+        let modified_ns = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
+        Ok(Self { modified_ns, size_bytes: meta.size(), inode: meta.ino(), device: meta.dev() })
+    }
+
+    /// Returns whether the file has not changed for a while.
+    fn is_settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let age_ns = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - self.modified_ns;
+        age_ns >= i128::try_from(SETTLED.as_nanos()).unwrap_or(i128::MAX)
+    }
+}
+
+impl FileMap {
+    /// Reads the file. A file that cannot be used is logged, and each look-up fails until it is repaired.
+    pub fn open(kind: Kind, path: &Path) -> Self {
+        let reference = Reference::File(kind, path.to_owned());
+        // Before the table is read: a file that changes meanwhile is read again.
+        let seen = Identity::of(path).map_err(|error| error.kind());
+        let table = Table::read(kind, path).map(Arc::new).map_err(|fault| {
+            tracing::error!("{reference}: {fault}; look-ups fail until the file is repaired");
+            LookupError::new(&reference, fault)
+        });
+        let read = table.is_ok().then_some(seen.ok()).flatten();
+        let refused = if table.is_ok() { None } else { seen.ok() };
+        let state = State { table, read, seen, refused };
+        Self(Arc::new(Inner {
+            kind,
+            path: path.to_owned(),
+            state: RwLock::new(state),
+            begun: Instant::now(),
+            next_check: AtomicU64::new(millis(CHECK_INTERVAL)),
+        }))
+    }
+
+    /// The table in use.
+    ///
+    /// # Errors
+    /// No usable file was there yet.
+    pub fn table(&self) -> Result<Arc<Table>, LookupError> {
+        self.0.table()
+    }
+
+    /// Looks a key up in the table in use, without a look at the file and without waiting for a disk that answers late:
+    /// for decisions that cannot wait.
+    ///
+    /// # Errors
+    /// There is no table, or its file cannot be read.
+    pub fn get_now(&self, key: &str) -> Looked {
+        let inner = &self.0;
+        inner.table()?.get_blocking(key).map_err(|error| LookupError::new(&inner.reference(), error))
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Inner {
+    fn reference(&self) -> Reference {
+        Reference::File(self.kind, self.path.clone())
+    }
+
+    fn table(&self) -> Result<Arc<Table>, LookupError> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).table.clone()
+    }
+
+    /// Returns true for one caller a second.
+    fn is_check_due(&self) -> bool {
+        let now = millis(self.begun.elapsed());
+        let due = self.next_check.load(Ordering::Relaxed);
+        now >= due
+            && self
+                .next_check
+                .compare_exchange(due, now + millis(CHECK_INTERVAL), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Reads the file again if it changed.
+    fn refresh(&self) {
+        let now = Identity::of(&self.path).map_err(|error| error.kind());
+        let seen_before = {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let seen_before = std::mem::replace(&mut state.seen, now);
+            if now.is_ok_and(|now| [state.read, state.refused].contains(&Some(now))) {
+                return;
+            }
+            seen_before
+        };
+        match now {
+            Err(kind) if seen_before != now => self.keep(None, &FileFault::of_file(kind.to_string(), "")),
+            // A file that was written just now may not be complete: it is read when the next look finds it unchanged.
+            Ok(identity) if identity.is_settled() || seen_before == now => self.replace(identity),
+            _ => {}
+        }
+    }
+
+    fn replace(&self, identity: Identity) {
+        let read = Table::read(self.kind, &self.path);
+        if Identity::of(&self.path).ok() != Some(identity) {
+            return; // It changed meanwhile: the next look reads it.
+        }
+        match read {
+            // A full disk leaves a file like this.
+            Ok(table) if table.is_empty() && identity.size_bytes == 0 && self.has_entries() => {
+                let help = "to remove all entries, leave a comment in the file";
+                self.keep(Some(identity), &FileFault::of_file("the file is empty", help));
+            }
+            Ok(table) => {
+                let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+                (state.table, state.read) = (Ok(Arc::new(table)), Some(identity));
+                drop(state);
+                tracing::info!("{}: the changed file was read", self.reference());
+            }
+            Err(fault) => self.keep(Some(identity), &fault),
+        }
+    }
+
+    fn has_entries(&self) -> bool {
+        self.table().is_ok_and(|table| !table.is_empty())
+    }
+
+    fn keep(&self, refused: Option<Identity>, fault: &FileFault) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.refused = refused;
+        let consequence = match state.table {
+            Ok(_) => "the table that was read before stays in use",
+            Err(_) => "look-ups fail until the file is repaired",
+        };
+        drop(state);
+        tracing::error!("{}: {fault}; {consequence}", self.reference());
+    }
+
+    /// Looks a key up in a thread that may wait for the disk.
+    async fn get_later(self: Arc<Self>, table: Arc<Table>, key: Box<str>) -> Looked {
+        let reference = self.reference();
+        let looked = spawn_blocking(move || table.get_blocking(&key));
+        match timeout(TIMEOUT, looked).await {
+            Ok(Ok(looked)) => looked.map_err(|error| LookupError::new(&reference, error)),
+            Ok(Err(_)) => Err(LookupError::new(&reference, "the look-up was given up")),
+            Err(_) => Err(LookupError::new(&reference, format!("no answer of the disk in {TIMEOUT:?}"))),
+        }
+    }
+
+    fn get<'a>(self: &'a Arc<Self>, key: &'a str) -> Answer<'a, Looked> {
+        let table = match self.table() {
+            Ok(table) => table,
+            Err(error) => return Answer::Ready(Err(error)),
+        };
+        match table.get(key) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Handle::try_current().is_ok() => {
+                Answer::later(self.clone().get_later(table, key.into()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Answer::Ready(
+                table.get_blocking(key).map_err(|error| LookupError::new(&self.reference(), error)),
+            ),
+            looked => Answer::Ready(looked.map_err(|error| LookupError::new(&self.reference(), error))),
+        }
+    }
+}
+
+impl Map for FileMap {
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Looked> {
+        if !self.0.is_check_due() {
+            return self.0.get(key);
+        }
+        if Handle::try_current().is_err() {
+            self.0.refresh();
+            return self.0.get(key);
+        }
+        Answer::later(async move {
+            let inner = self.0.clone();
+            if timeout(TIMEOUT, spawn_blocking(move || inner.refresh())).await.is_err() {
+                tracing::warn!("{}: no answer of the disk in {TIMEOUT:?}", self.0.reference());
+            }
+            self.0.get(key).wait().await
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{File, FileTimes};
+
+    /// Writes a file as another program did some time ago.
+    fn write(path: &Path, text: &str, age: Duration) {
+        fs::write(path, text).unwrap();
+        let time = SystemTime::now() - age;
+        File::options()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_times(FileTimes::new().set_modified(time))
+            .unwrap();
+    }
+
+    fn get(map: &FileMap, key: &str) -> Result<Option<String>, LookupError> {
+        map.get_now(key).map(|value| value.map(String::from))
+    }
+
+    fn value(text: &str) -> Result<Option<String>, LookupError> {
+        Ok(Some(text.to_owned()))
+    }
+
+    const OLD: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_changed_file_is_read_and_a_bad_one_keeps_the_old_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("map");
+        write(&path, "a 1\n", OLD);
+        let map = FileMap::open(Kind::Text, &path);
+        assert_eq!(get(&map, "A"), value("1"));
+        for (text, now) in
+            [("a 2\nb 1\n", "2"), ("a 3\na 4\n", "2"), ("a 3\nb", "2"), ("", "2"), ("a 5\n", "5")]
+        {
+            write(&path, text, OLD + Duration::from_secs(text.len() as u64));
+            map.0.refresh();
+            assert_eq!(get(&map, "a"), value(now), "{text:?}");
+        }
+        fs::remove_file(&path).unwrap();
+        map.0.refresh();
+        assert_eq!(get(&map, "a"), value("5"));
+        write(&path, "# nothing left\n", OLD);
+        map.0.refresh();
+        assert_eq!(get(&map, "a"), Ok(None));
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_counts_when_it_has_not_changed_for_a_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("map");
+        write(&path, "a 1\n", OLD);
+        let map = FileMap::open(Kind::Text, &path);
+        write(&path, "a 2\n", Duration::ZERO);
+        map.0.refresh();
+        assert_eq!(get(&map, "a"), value("1"));
+        // The next look, a second later, finds the same file.
+        map.0.refresh();
+        assert_eq!(get(&map, "a"), value("2"));
+    }
+
+    #[test]
+    fn a_missing_file_is_an_error_until_it_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("map");
+        let map = FileMap::open(Kind::Text, &path);
+        let error = get(&map, "a").unwrap_err();
+        assert!(error.to_string().contains("text:") && error.to_string().contains("No such file"), "{error}");
+        write(&path, "a 1\n", OLD);
+        map.0.refresh();
+        assert_eq!(get(&map, "a"), value("1"));
+    }
+
+    #[tokio::test]
+    async fn a_look_up_finds_the_change_within_a_second_or_two() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("map");
+        write(&path, "a 1\n", OLD);
+        let map = FileMap::open(Kind::Text, &path);
+        assert!(matches!(map.get("a"), Answer::Ready(Ok(Some(_)))), "no look at the file yet");
+        write(&path, "a 2\n", OLD / 2);
+        map.0.next_check.store(0, Ordering::Relaxed);
+        assert_eq!(map.get("a").wait().await.unwrap().as_deref(), Some("2"));
+        assert!(matches!(map.get("a"), Answer::Ready(Ok(Some(_)))), "one look a second");
+    }
+
+    #[tokio::test]
+    async fn a_cdb_file_is_replaced_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, new) = (dir.path().join("map.cdb"), dir.path().join("new.cdb"));
+        let create = |path: &Path, value: &str| {
+            crate::cdb::Cdb::create(path, &[("a".to_owned(), value.to_owned())]).unwrap();
+        };
+        create(&path, "1");
+        let map = FileMap::open(Kind::Cdb, &path);
+        assert_eq!(map.get("A").wait().await.unwrap().as_deref(), Some("1"));
+        create(&new, "2");
+        fs::rename(&new, &path).unwrap();
+        map.0.refresh();
+        map.0.refresh();
+        assert_eq!(map.get("a").wait().await.unwrap().as_deref(), Some("2"));
+        assert_eq!(map.get("b").wait().await, Ok(None));
+    }
+}

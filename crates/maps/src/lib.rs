@@ -1,0 +1,72 @@
+//! Maps: tables of keys and values in files and behind sockets, which decide what exists and where mail goes.
+//!
+//! The tables themselves are pure modules: they read text and look keys up. [`FileMap`] reloads a table when its file
+//! changes; [`Socketmap`] asks another program. What a value means is the business of `rewrite` and `policy`.
+//!
+//! A look-up ends with a value, with none, or with an error. An error is never taken for "no such key". Each look-up has
+//! a timeout, each table and each reply a largest size.
+//!
+//! Read first: [`Map`] and [`Maps`].
+
+pub mod aliases;
+mod cache;
+pub mod cdb;
+pub mod cidr;
+mod fault;
+mod file_map;
+mod lines;
+mod netstring;
+mod patterns;
+mod reference;
+mod registry;
+mod socketmap;
+mod table;
+pub mod text;
+
+pub use cache::Cached;
+pub use fault::FileFault;
+pub use file_map::FileMap;
+pub use netstring::{Netstring, NetstringError};
+pub use patterns::Patterns;
+pub use reference::{Kind, NamedMap, Reference, Server};
+pub use registry::{Checked, Maps};
+pub use socketmap::{Socketmap, SocketmapReply};
+pub use table::Table;
+
+use mail::Answer;
+use std::fmt;
+
+/// The value of a key.
+pub type Value = Box<str>;
+
+/// The answer of a map.
+pub type Looked = Result<Option<Value>, LookupError>;
+
+/// A table of keys and values.
+pub trait Map: Send + Sync {
+    /// Looks a key up. Tables of addresses and names fold the key to lower case.
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Looked>;
+}
+
+/// A look-up that failed: whether the key exists is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookupError {
+    /// The map, as the configuration names it.
+    pub map: Box<str>,
+    /// The reason.
+    pub what: Box<str>,
+}
+
+impl LookupError {
+    pub(crate) fn new(map: &impl fmt::Display, what: impl fmt::Display) -> Self {
+        Self { map: map.to_string().into(), what: what.to_string().into() }
+    }
+}
+
+impl fmt::Display for LookupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "look up in {}: {}", self.map, self.what)
+    }
+}
+
+impl std::error::Error for LookupError {}

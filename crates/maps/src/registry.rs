@@ -1,0 +1,115 @@
+//! All maps of a configuration.
+
+use crate::{
+    Cached, FileMap, Looked, LookupError, Map, Socketmap,
+    reference::{NamedMap, Reference},
+};
+use mail::Answer;
+use std::{collections::HashMap, fmt, sync::Arc};
+
+/// The maps that a configuration refers to. A new configuration takes over the maps that it shares with the old one,
+/// with their tables, connections and kept answers.
+#[derive(Default, Clone)]
+pub struct Maps {
+    files: HashMap<Reference, FileMap>,
+    named: HashMap<Box<str>, (NamedMap, Arc<dyn Map>)>,
+}
+
+impl fmt::Debug for Maps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.files.keys()).entries(self.named.keys()).finish()
+    }
+}
+
+/// The state of a file.
+#[derive(Debug)]
+pub struct Checked {
+    /// The map.
+    pub reference: Reference,
+    /// Number of entries, where it is known, and warnings; or the reason why the file cannot be used.
+    pub state: Result<(Option<usize>, Vec<String>), String>,
+}
+
+impl Maps {
+    /// Opens maps; files that cannot be used are logged, and their look-ups fail.
+    pub fn open<'r>(
+        references: impl IntoIterator<Item = &'r Reference>,
+        named: &[NamedMap],
+        old: Option<&Self>,
+    ) -> Self {
+        let mut maps = Self::default();
+        for reference in references {
+            let Reference::File(kind, path) = reference else { continue };
+            let kept = old.and_then(|old| old.files.get(reference)).cloned();
+            maps.files
+                .entry(reference.clone())
+                .or_insert_with(|| kept.unwrap_or_else(|| FileMap::open(*kind, path)));
+        }
+        for settings in named {
+            let name: Box<str> = settings.name.as_str().into();
+            let kept = old.and_then(|old| old.named.get(&name)).filter(|(known, _)| known == settings);
+            let map = kept.map_or_else(|| open_named(settings), |(_, map)| map.clone());
+            maps.named.insert(name, (settings.clone(), map));
+        }
+        maps
+    }
+
+    /// Looks a key up in a map.
+    pub fn get<'a>(&'a self, reference: &Reference, key: &'a str) -> Answer<'a, Looked> {
+        let map: Option<&'a dyn Map> = match reference {
+            Reference::File(..) => self.files.get(reference).map(|map| map as &dyn Map),
+            Reference::Named(name) => self.named.get(name).map(|(_, map)| &**map),
+        };
+        match map {
+            Some(map) => map.get(key),
+            // The configuration refers to maps that it has only; this is a fault of the caller.
+            None => Answer::Ready(Err(LookupError::new(reference, "the map is not open"))),
+        }
+    }
+
+    /// Looks a key up without waiting; a named map always fails.
+    ///
+    /// # Errors
+    /// The look-up failed.
+    pub fn get_now(&self, reference: &Reference, key: &str) -> Looked {
+        match self.files.get(reference) {
+            Some(map) => map.get_now(key),
+            None => Err(LookupError::new(reference, "the map has to be waited for")),
+        }
+    }
+
+    /// Returns the first value of a key in several maps.
+    pub async fn first(&self, references: &[Reference], key: &str) -> Looked {
+        for reference in references {
+            if let Some(value) = self.get(reference, key).wait().await? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns whether one of several maps has a key, without waiting. Maps that fail have no keys.
+    pub fn has_now(&self, references: &[Reference], key: &str) -> bool {
+        references.iter().any(|reference| matches!(self.get_now(reference, key), Ok(Some(_))))
+    }
+
+    /// The state of all files.
+    pub fn check(&self) -> Vec<Checked> {
+        let state = |map: &FileMap| {
+            let table = map.table().map_err(|error| error.what.to_string())?;
+            Ok((table.len(), table.warnings().iter().map(ToString::to_string).collect()))
+        };
+        let mut all: Vec<Checked> = self
+            .files
+            .iter()
+            .map(|(reference, map)| Checked { reference: reference.clone(), state: state(map) })
+            .collect();
+        all.sort_by(|a, b| a.reference.cmp(&b.reference));
+        all
+    }
+}
+
+fn open_named(settings: &NamedMap) -> Arc<dyn Map> {
+    let map = Socketmap::new(settings);
+    if settings.cache_ttl.is_zero() { Arc::new(map) } else { Arc::new(Cached::new(map, settings.cache_ttl)) }
+}

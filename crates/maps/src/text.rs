@@ -1,0 +1,193 @@
+//! Lines `key value`, as postmap(1) reads them, in a table that takes little memory.
+
+use crate::{
+    fault::FileFault,
+    lines::{key_and_value, logical_lines},
+};
+use hashbrown::HashTable;
+use std::{
+    borrow::Cow,
+    hash::{BuildHasher as _, RandomState},
+};
+
+/// A table of keys and values. Keys are in lower case, and a look-up folds its key.
+///
+/// All keys and values stand in one text; a key costs 13 octets beside it, at a load of up to 7/8.
+#[derive(Debug, Clone, Default)]
+pub struct TextTable {
+    entries: HashTable<Entry>,
+    text: Box<str>,
+    hasher: RandomState,
+}
+
+/// The place of a key, which its value follows.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    at: u32,
+    key_bytes: u16,
+    value_bytes: u32,
+}
+
+impl Entry {
+    fn key(self, text: &str) -> &str {
+        let at = self.at as usize;
+        &text[at..at + usize::from(self.key_bytes)]
+    }
+
+    fn value(self, text: &str) -> &str {
+        let at = self.at as usize + usize::from(self.key_bytes);
+        &text[at..at + self.value_bytes as usize]
+    }
+}
+
+/// Returns a key in lower case; without a copy, if it is.
+pub fn fold(key: &str) -> Cow<'_, str> {
+    let has_other = key.bytes().any(|b| b.is_ascii_uppercase() || !b.is_ascii());
+    if has_other { Cow::Owned(key.to_lowercase()) } else { Cow::Borrowed(key) }
+}
+
+/// A reason not to take an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The key is there already.
+    Twice,
+    /// The key is longer than 65,535 octets, or the table longer than 4 GiB.
+    TooLarge,
+}
+
+/// Collects the entries of a table.
+#[derive(Debug, Default)]
+pub(crate) struct TextBuilder {
+    entries: HashTable<Entry>,
+    text: String,
+    hasher: RandomState,
+}
+
+impl TextBuilder {
+    /// Adds a key, which is folded, and its value.
+    pub(crate) fn add(&mut self, key: &str, value: &str) -> Result<(), Refused> {
+        let key = fold(key);
+        let (text, hasher) = (&mut self.text, &self.hasher);
+        let hash = hasher.hash_one(&*key);
+        if self.entries.find(hash, |entry| entry.key(text) == key).is_some() {
+            return Err(Refused::Twice);
+        }
+        let too_large = |_| Refused::TooLarge;
+        let entry = Entry {
+            at: u32::try_from(text.len()).map_err(too_large)?,
+            key_bytes: u16::try_from(key.len()).map_err(too_large)?,
+            value_bytes: u32::try_from(value.len()).map_err(too_large)?,
+        };
+        text.push_str(&key);
+        text.push_str(value);
+        self.entries.insert_unique(hash, entry, |entry| hasher.hash_one(entry.key(text)));
+        Ok(())
+    }
+
+    /// Returns the complete table.
+    pub(crate) fn finish(mut self) -> TextTable {
+        let (text, hasher) = (self.text.into_boxed_str(), self.hasher);
+        self.entries.shrink_to_fit(|entry| hasher.hash_one(entry.key(&text)));
+        TextTable { entries: self.entries, text, hasher }
+    }
+}
+
+impl TextTable {
+    /// Reads lines `key value`; the value may be empty.
+    ///
+    /// # Errors
+    /// The first fault with its place: a line without a key, or a key that is there twice.
+    pub fn parse(file: &str) -> Result<Self, FileFault> {
+        let mut table = TextBuilder::default();
+        for line in logical_lines(file) {
+            let (key, value, _) = key_and_value(&line.text);
+            let fault = |what: &str, help: &str| FileFault::at(file, line.offset(0), what, help);
+            if key.is_empty() {
+                return Err(fault(
+                    "a line that begins with a blank, and none before it",
+                    "begin the line with its key",
+                ));
+            }
+            table.add(key, value).map_err(|refused| match refused {
+                Refused::Twice => fault("this key is there already", "keep one of the two lines"),
+                Refused::TooLarge => fault("the key is too long", "write at most 65,535 octets"),
+            })?;
+        }
+        Ok(table.finish())
+    }
+
+    /// The value of a key, in upper or lower case.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let key = fold(key);
+        let hash = self.hasher.hash_one(&*key);
+        let entry = self.entries.find(hash, |entry| entry.key(&self.text) == key)?;
+        Some(entry.value(&self.text))
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// No keys?
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Memory of the table in octets.
+    pub fn memory_bytes(&self) -> usize {
+        self.text.len() + self.entries.allocation_size() + size_of::<Self>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::{collections::BTreeMap, fmt::Write as _};
+
+    #[test]
+    fn a_key_is_found_in_any_case_and_nothing_else_is() {
+        let table =
+            TextTable::parse("# x\nJoe@B.test  jane@b.test,\n  ann@b.test\nempty\nJÜRGEN x\n\"a b\"@c y\n")
+                .unwrap();
+        assert_eq!(table.get("joe@b.TEST"), Some("jane@b.test,  ann@b.test"));
+        assert_eq!((table.get("empty"), table.get("jürgen")), (Some(""), Some("x")));
+        assert_eq!((table.get("\"a b\"@c"), table.get("joe"), table.get("")), (Some("y"), None, None));
+        assert_eq!(table.len(), 4);
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_refused_with_its_place() {
+        let fault = TextTable::parse("a 1\nb 2\n# x\nA 3\n").unwrap_err();
+        assert_eq!((fault.line, fault.column), (4, 1));
+        let fault = TextTable::parse("  a 1\n").unwrap_err();
+        assert_eq!((fault.line, fault.column), (1, 1));
+    }
+
+    #[test]
+    fn a_hundred_thousand_keys_take_at_most_120_octets_each() {
+        let mut file = String::new();
+        for n in 0..100_000 {
+            let _ = writeln!(file, "user{n:08}@example.test joe.user{n:08}@hosts.example.test");
+        }
+        let table = TextTable::parse(&file).unwrap();
+        assert_eq!(table.len(), 100_000);
+        let each = table.memory_bytes() / table.len();
+        assert!(each <= 120, "{each}");
+        assert_eq!(table.get("user00099999@example.test"), Some("joe.user00099999@hosts.example.test"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_found(pairs in proptest::collection::btree_map("[a-z0-9@.]{1,12}", "[a-z@. ]{0,12}", 0..50)) {
+            let pairs: BTreeMap<String, String> = pairs;
+            let file: String = pairs.iter().map(|(key, value)| format!("{key} {value}\n")).collect();
+            let table = TextTable::parse(&file).unwrap();
+            prop_assert_eq!(table.len(), pairs.len());
+            for (key, value) in &pairs {
+                prop_assert_eq!(table.get(key), Some(value.trim()));
+            }
+        }
+    }
+}

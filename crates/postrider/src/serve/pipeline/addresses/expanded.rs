@@ -1,0 +1,155 @@
+//! Addresses that maps decide on.
+
+use super::{is_deliverable, own_address};
+use crate::{
+    expansion::{Expansion, Outcome},
+    serve::pipeline::{Rules, View},
+};
+use engine::accept::{Source, Verdict};
+use inbound::Answer;
+use mail::{Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
+use rewrite::{Expanded, Trouble, passed_on};
+use std::time::Duration;
+
+/// A map does not answer (the log says why): the sender tries again.
+const LOOKUP_FAILED: Reply =
+    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
+/// Aliases or files of this server are wrong.
+const NOT_EXPANDABLE: Reply =
+    Reply::fixed(451, Enhanced(4, 2, 4), "The recipient cannot be expanded now, try again later");
+
+/// Intervals after which a look-up for a notification of this server is repeated: nobody else would send it again.
+const REPORT_RETRIES: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(12)];
+
+/// Judges and expands a recipient. Relaying is decided by the address that was given; no map permits it.
+pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Recipient) -> Verdict {
+    let Rules { settings, .. } = view.rules;
+    let connected_to = match &view.facts.source {
+        Source::Smtp { local, .. } => Some(local.ip()),
+        Source::Local { .. } | Source::Report => None,
+    };
+    let own = own_address::resolve(&given.path, settings, connected_to);
+    let path = own.as_ref().unwrap_or(&given.path);
+    if let Err(refused) = may_send(expansion, &view, path).await {
+        return refused;
+    }
+    let mailbox = path.mailbox().unwrap_or(&settings.postmaster).clone();
+    let outcome = match expand(expansion, &view, &mailbox).await {
+        // Every domain has a postmaster (RFC 5321 §4.5.1), and programs on this machine write to root as well.
+        Outcome::NoSuchUser if is_for_postmaster(expansion, &view, &mailbox) => {
+            match expansion.expand(settings.postmaster.clone()).await {
+                Outcome::NoSuchUser => return redirect(&view, given, [settings.postmaster.clone()]),
+                outcome => outcome,
+            }
+        }
+        outcome => outcome,
+    };
+    match outcome {
+        Outcome::Recipients(expanded) => accepted(&view, given, expanded),
+        Outcome::NoSuchUser => unknown(&view, &mailbox),
+        Outcome::Failed(trouble) => failed(&trouble, given.path.as_str()),
+    }
+}
+
+/// Checks that the client may send to this domain.
+///
+/// # Errors
+/// The verdict that refuses.
+async fn may_send(expansion: &Expansion, view: &View<'_>, path: &ForwardPath) -> Result<(), Verdict> {
+    let (Source::Smtp { peer, .. }, Some(mailbox)) = (&view.facts.source, path.mailbox()) else {
+        return Ok(());
+    };
+    if view.rules.policy.may_relay(peer.ip()) {
+        return Ok(());
+    }
+    match expansion.is_local(&mailbox.domain().key()).await {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            view.rules.policy.relay(peer.ip(), view.facts.login.is_some(), mailbox).map_err(Verdict::Reject)
+        }
+        Err(error) => Err(failed(&Trouble::LookUp(error.to_string().into()), path.as_str())),
+    }
+}
+
+/// Expands; for a notification of this server, a look-up that fails is repeated.
+async fn expand(expansion: &Expansion, view: &View<'_>, mailbox: &Mailbox) -> Outcome {
+    let intervals = if view.facts.can_be_refused() { &[] } else { &REPORT_RETRIES[..] };
+    for interval in intervals {
+        match expansion.expand(mailbox.clone()).await {
+            Outcome::Failed(trouble) if trouble.is_look_up() => tokio::time::sleep(*interval).await,
+            outcome => return outcome,
+        }
+    }
+    expansion.expand(mailbox.clone()).await
+}
+
+fn is_for_postmaster(expansion: &Expansion, view: &View<'_>, mailbox: &Mailbox) -> bool {
+    let is_client = matches!(view.facts.source, Source::Smtp { .. });
+    expansion.is_named(mailbox, "postmaster") || !is_client && expansion.is_named(mailbox, "root")
+}
+
+/// The recipients that were found, or a pass if they are the one that was given.
+fn accepted(view: &View<'_>, given: &Recipient, expanded: Expanded) -> Verdict {
+    let is_client = matches!(view.facts.source, Source::Smtp { .. });
+    let is_same = expanded.recipients().len() == 1 && expanded.recipients().next() == given.path.mailbox();
+    if is_client {
+        for mailbox in expanded.recipients() {
+            let path = ForwardPath::Mailbox(mailbox.clone());
+            if let Err(reply) = is_deliverable(&path, view.rules) {
+                if is_same {
+                    return Verdict::Reject(reply);
+                }
+                tracing::error!("expand {}: {mailbox}: no mailbox here can have this name", given.path);
+                return Verdict::Defer(NOT_EXPANDABLE);
+            }
+        }
+    }
+    if is_same { Verdict::Pass } else { redirect(view, given, expanded.into_recipients()) }
+}
+
+// `Recipient::expansion` belongs here: `Expanded::through` names the aliases of each recipient.
+fn redirect(view: &View<'_>, given: &Recipient, to: impl IntoIterator<Item = Mailbox>) -> Verdict {
+    // An address literal or the bare postmaster is the same recipient under its name.
+    let is_report = !view.facts.can_be_refused();
+    let passed = |mailbox: Mailbox| match is_report {
+        true => Recipient { path: ForwardPath::Mailbox(mailbox), ..given.clone() },
+        false => passed_on(given, mailbox),
+    };
+    Verdict::Redirect(to.into_iter().map(passed).collect())
+}
+
+/// The verdict on a local address that no user has.
+fn unknown(view: &View<'_>, mailbox: &Mailbox) -> Verdict {
+    match view.facts.source {
+        Source::Report => {
+            tracing::warn!("a notification of this server for {mailbox}, who does not exist, is dropped");
+            Verdict::Redirect(Vec::new())
+        }
+        // Delivery asks the list of users again, and returns the mail by a report.
+        Source::Local { .. } if !view.rules.policy.knows(&ForwardPath::Mailbox(mailbox.clone())) => {
+            Verdict::Pass
+        }
+        Source::Local { .. } | Source::Smtp { .. } => Verdict::Reject(policy::no_such_user(mailbox)),
+    }
+}
+
+fn failed(trouble: &Trouble, recipient: &str) -> Verdict {
+    tracing::error!("expand {recipient}: {trouble}");
+    Verdict::Defer(if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE })
+}
+
+/// Replaces the sender by its canonical address, with its host hidden.
+pub(super) fn sender<'a>(expansion: &'a Expansion, path: &'a ReversePath) -> Answer<'a, Verdict> {
+    let ReversePath::Mailbox(mailbox) = path else { return Answer::Ready(Verdict::Pass) };
+    Answer::later(async move {
+        match expansion.sender(mailbox).await {
+            Ok(None) => Verdict::Pass,
+            Ok(Some(changed)) => Verdict::ReplaceSender(ReversePath::Mailbox(changed)),
+            Err(what) => {
+                tracing::error!("look up the sender {mailbox}: {what}");
+                Verdict::Defer(LOOKUP_FAILED)
+            }
+        }
+    })
+}

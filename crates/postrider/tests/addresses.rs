@@ -1,0 +1,242 @@
+//! Aliases, virtual domains and maps, through the daemon.
+
+mod common;
+
+use common::{BINARY, Postrider, client::Client, free_address, sink::Sink, until};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Starts a daemon beside files of maps.
+fn start(files: &[(&str, &str)], more: &str) -> Postrider {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    Postrider::start_in(dir, free_address(), more)
+}
+
+/// The reply to RCPT in a transaction of its own.
+fn rcpt(client: &mut Client, recipient: &str) -> String {
+    client.say("RSET").unwrap();
+    client.say("MAIL FROM:<sender@far.test>").unwrap();
+    client.say(&format!("RCPT TO:<{recipient}>")).unwrap().1
+}
+
+fn send(daemon: &Postrider, to: &[&str]) {
+    let mut client = Client::connect(daemon.address).unwrap();
+    let reply = client.send("sender@far.test", to, b"Subject: x\r\n\r\nx\r\n").unwrap();
+    assert_eq!(reply.0, 250, "{}", reply.1);
+}
+
+/// Hands a message in as a local program does.
+fn sendmail(daemon: &Postrider, arguments: &[&str]) -> std::process::ExitStatus {
+    let mut sendmail = Command::new(BINARY)
+        .arg("sendmail")
+        .args(arguments)
+        .env("POSTRIDER_CONFIG", daemon.config())
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    sendmail.stdin.take().unwrap().write_all(b"Subject: x\n\nx\n").unwrap();
+    sendmail.wait().unwrap()
+}
+
+fn has_mail(daemon: &Postrider, users: &[(&str, usize)]) {
+    for (user, count) in users {
+        until(&format!("{user} has {count} messages"), || daemon.mailbox(user).len() == *count);
+    }
+}
+
+/// A socketmap server: it answers `users KEY` with OK if the key is `joe`, else with NOTFOUND.
+fn socketmap(path: &Path) {
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut buffer = [0; 1024];
+                while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                    let request = String::from_utf8_lossy(&buffer[..count]).into_owned();
+                    let is_joe = request.ends_with(":users joe,") || request.ends_with(":users joe@mx.test,");
+                    let reply: &[u8] = if is_joe { b"4:OK 1," } else { b"9:NOTFOUND ," };
+                    if stream.write_all(reply).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+const ALIASES: &str = "root: joe\nstaff: joe, ann\nall: :include:INCLUDE\nloop: loop2\nloop2: loop\n\
+                       prog: |/bin/true\nself: self, ann\nMAILER-DAEMON: postmaster\n";
+
+#[test]
+fn aliases_reach_their_users_from_clients_and_from_local_programs() {
+    let list = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&list, "# everyone\nstaff\neve\n").unwrap();
+    let aliases = ALIASES.replace("INCLUDE", list.path().to_str().unwrap());
+    let daemon = start(&[("aliases", &aliases)], "[addresses]\naliases = [\"aliases:aliases\"]\n");
+    send(&daemon, &["Staff@mx.test"]);
+    has_mail(&daemon, &[("joe", 1), ("ann", 1)]);
+    send(&daemon, &["all@mx.test", "self+x@mx.test"]);
+    has_mail(&daemon, &[("joe", 2), ("ann", 3), ("eve", 1), ("self", 1)]);
+    assert!(sendmail(&daemon, &["root"]).success());
+    has_mail(&daemon, &[("joe", 3)]);
+    let mut client = Client::connect(daemon.address).unwrap();
+    for recipient in ["loop@mx.test", "prog@mx.test"] {
+        let reply = rcpt(&mut client, recipient);
+        assert!(reply.starts_with("451 4.2.4"), "{recipient}: {reply}");
+    }
+    // Names in a recipient are names: neither programs nor files nor routes.
+    for recipient in ["|/bin/true@mx.test", "/etc/passwd@mx.test", "\":include:/etc/passwd\"@mx.test"] {
+        let reply = rcpt(&mut client, recipient);
+        assert!(reply.starts_with("250") || reply.starts_with("550 5.1.1"), "{recipient}: {reply}");
+    }
+    assert_eq!(daemon.counter("bounced"), 0);
+}
+
+#[test]
+fn virtual_domains_have_addresses_a_catch_all_and_users() {
+    let daemon = start(
+        &[
+            ("domains", "hosted.test\nusers.test\n"),
+            ("virtual", "info@hosted.test joe, ann@mx.test\n@hosted.test eve\nx@foreign.test joe\n"),
+            ("users", "bob@users.test\njoe\nann\neve\n"),
+        ],
+        "[local]\ndomains = [\"mx.test\", \"text:domains\"]\nusers = [\"text:users\"]\n\
+         [addresses]\nvirtual = [\"text:virtual\"]\n[relay]\nnetworks = []\n",
+    );
+    send(&daemon, &["info@hosted.test"]);
+    has_mail(&daemon, &[("joe", 1), ("ann", 1)]);
+    send(&daemon, &["anybody@hosted.test", "Bob+lists@users.test"]);
+    has_mail(&daemon, &[("eve", 1), ("bob", 1)]);
+    let mut client = Client::connect(daemon.address).unwrap();
+    for (recipient, reply) in [
+        ("nobody@users.test", "550 5.1.1"),
+        ("bob@mx.test", "550 5.1.1"),
+        ("eve@users.test", "250"),
+        ("postmaster@users.test", "250"),
+        // A virtual alias is no right to relay.
+        ("x@foreign.test", "550 5.7.1"),
+        ("x%hosted.test@foreign.test", "550 5.7.1"),
+    ] {
+        let said = rcpt(&mut client, recipient);
+        assert!(said.starts_with(reply), "{recipient}: {said}");
+    }
+    assert_eq!(sendmail(&daemon, &["nobody@users.test"]).code(), Some(65));
+    assert_eq!(daemon.counter("bounced"), 0);
+}
+
+#[test]
+fn while_a_map_is_down_mail_waits_and_none_is_lost() {
+    let daemon = start(
+        &[],
+        "[local]\nusers = [\"map:users\"]\n[map.users]\nsocketmap = \"unix:users.sock\"\ntimeout = \"500ms\"\n",
+    );
+    let mut client = Client::connect(daemon.address).unwrap();
+    for recipient in ["joe@mx.test", "eve@mx.test", "postmaster@mx.test"] {
+        let reply = rcpt(&mut client, recipient);
+        assert!(reply.starts_with("451 4.3.0"), "{recipient}: {reply}");
+    }
+    assert!(rcpt(&mut client, "x@far.test").starts_with("250"), "others are not concerned");
+    // The message of a local program waits in the drop directory.
+    assert!(sendmail(&daemon, &["joe"]).success());
+    let path = daemon.dir.path().join("users.sock");
+    let silent = UnixListener::bind(&path).unwrap();
+    let reply = rcpt(&mut client, "joe@mx.test");
+    assert!(reply.starts_with("451 4.3.0"), "a server that does not answer: {reply}");
+    drop(silent);
+    fs::remove_file(&path).unwrap();
+    socketmap(&path);
+    assert!(rcpt(&mut client, "joe+x@mx.test").starts_with("250"));
+    assert!(rcpt(&mut client, "eve@mx.test").starts_with("550 5.1.1"));
+    has_mail(&daemon, &[("joe", 1)]);
+    assert_eq!((daemon.counter("bounced"), daemon.mailbox("eve").len()), (0, 0));
+}
+
+#[test]
+fn a_changed_file_is_used_and_a_bad_one_is_not() {
+    let daemon = start(&[("aliases", "list: joe\n")], "[addresses]\naliases = [\"aliases:aliases\"]\n");
+    let path = daemon.dir.path().join("aliases");
+    send(&daemon, &["list@mx.test"]);
+    has_mail(&daemon, &[("joe", 1)]);
+    let write = |text: &str| {
+        let new = daemon.dir.path().join("aliases.new");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &path).unwrap();
+    };
+    write("list: joe, nobody at all@\n");
+    let goes_to = |user: &str| {
+        let before = daemon.mailbox(user).len();
+        until(&format!("{user} gets mail"), || {
+            send(&daemon, &["list@mx.test"]);
+            until("the queue is empty", || daemon.ask(&["queue", "count"]) == "0\n");
+            daemon.mailbox(user).len() > before
+        });
+    };
+    // Well over the second between two looks at the file.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_millis(2500) {
+        goes_to("joe");
+    }
+    write("list: ann\n");
+    goes_to("ann");
+    fs::remove_file(&path).unwrap();
+    goes_to("ann");
+    assert_eq!(daemon.counter("bounced"), 0);
+}
+
+#[test]
+fn senders_get_their_canonical_address_without_the_host() {
+    let sink = Sink::start();
+    let daemon = start(
+        &[("canonical", "j.smith@mx.test joe.smith@mx.test\nold@far.test new@far.test\n")],
+        &format!(
+            "{}[addresses]\ncanonical = [\"text:canonical\"]\nmasquerade = [\"example.test\"]\n",
+            sink.route()
+        ),
+    );
+    let mut client = Client::connect(daemon.address).unwrap();
+    for (from, to) in
+        [("root@host.example.test", "old@far.test"), ("j.smith@mx.test", "x@far.test"), ("", "x@far.test")]
+    {
+        assert_eq!(client.send(from, &[to], b"Subject: x\r\n\r\nx\r\n").unwrap().0, 250);
+    }
+    assert!(sendmail(&daemon, &["-f", "ann@a.example.test", "old@far.test"]).success());
+    until("all have arrived", || sink.count() == 4);
+    let mut arrived: Vec<_> =
+        sink.messages().into_iter().map(|message| (message.from, message.to.concat())).collect();
+    arrived.sort();
+    let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+    let expected = [
+        pair("", "x@far.test"),
+        pair("ann@example.test", "new@far.test"),
+        pair("joe.smith@mx.test", "x@far.test"),
+        pair("root@example.test", "new@far.test"),
+    ];
+    assert_eq!(arrived, expected);
+}
+
+#[test]
+fn mail_for_hosted_domains_keeps_its_way_over_a_restart() {
+    let maildirs = |dir: &Path| -> PathBuf { dir.join("data/mail/joe") };
+    let daemon =
+        start(&[("domains", "hosted.test\n")], "[local]\ndomains = [\"mx.test\", \"text:domains\"]\n");
+    // Mail for a Maildir that cannot be made waits.
+    fs::create_dir_all(daemon.dir.path().join("data/mail")).unwrap();
+    fs::write(maildirs(daemon.dir.path()), "a file in its place").unwrap();
+    send(&daemon, &["joe@hosted.test"]);
+    until("it was attempted", || daemon.ask(&["queue", "list"]).contains("Not a directory"));
+    let (dir, address) = daemon.kill();
+    fs::remove_file(maildirs(dir.path())).unwrap();
+    let more = "[local]\ndomains = [\"mx.test\", \"text:domains\"]\n";
+    let daemon = Postrider::start_in(dir, address, more);
+    daemon.ask(&["queue", "flush"]);
+    has_mail(&daemon, &[("joe", 1)]);
+}

@@ -1,0 +1,208 @@
+//! Changes of one address: sub-addressing, canonical and generic maps, masquerading.
+
+use crate::targets::{Target, TargetList};
+use mail::Mailbox;
+
+/// The character between a user and a detail in a local part (RFC 5233): `+` in `joe+lists`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Separator(char);
+
+impl Separator {
+    /// Reads a separator: one printable ASCII character that a local part can have without quotes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut chars = text.chars();
+        let (first, None) = (chars.next()?, chars.next()) else { return None };
+        "+-=#_.".contains(first).then_some(Self(first))
+    }
+
+    /// The character.
+    pub fn as_char(self) -> char {
+        self.0
+    }
+
+    /// Splits a local part into user and detail. A quoted local part, `owner-…` and `…-request` are not split.
+    pub fn split(self, local: &str) -> Option<(&str, &str)> {
+        let has_prefix = local.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("owner-"));
+        let has_suffix = local.len() > 8
+            && local.get(local.len() - 8..).is_some_and(|end| end.eq_ignore_ascii_case("-request"));
+        if local.starts_with('"') || self.0 == '-' && (has_prefix || has_suffix) {
+            return None;
+        }
+        local.split_once(self.0).filter(|(user, _)| !user.is_empty())
+    }
+}
+
+/// Returns the form of an address that is looked up: lower case, the domain in A-labels.
+pub fn key(mailbox: &Mailbox) -> String {
+    let text = mailbox.as_str();
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
+    format!("{}@{}", mailbox.local().to_lowercase(), mailbox.domain().key())
+}
+
+/// The keys under which an address is looked up in a map of addresses, in their order: the address, the address
+/// without its detail, and the whole domain.
+pub fn map_keys(mailbox: &Mailbox, separator: Option<Separator>) -> impl Iterator<Item = String> + use<> {
+    let (local, domain) = (mailbox.local().to_lowercase(), mailbox.domain().key());
+    let whole = format!("{local}@{domain}");
+    let without = separator.and_then(|s| s.split(&local)).map(|(user, _)| format!("{user}@{domain}"));
+    let any = format!("@{domain}");
+    std::iter::once(whole).chain(without).chain([any])
+}
+
+/// Returns the address with another local part, in quotes if it needs them; `None` if that is no address.
+pub(crate) fn at_domain(local: &str, domain: &str) -> Option<Mailbox> {
+    let plain = Mailbox::parse(&format!("{local}@{domain}"), true);
+    if let Some(mailbox) = plain.ok().filter(|mailbox| mailbox.local() == local) {
+        return Some(mailbox);
+    }
+    let escaped = local.replace('\\', "\\\\").replace('"', "\\\"");
+    Mailbox::parse(&format!("\"{escaped}\"@{domain}"), true).ok()
+}
+
+/// Adds a detail to an address that has none, as a map does with the address that it returns for `user+detail`.
+pub fn with_detail(mailbox: Mailbox, separator: Separator, detail: &str) -> Mailbox {
+    if mailbox.local().starts_with('"') || separator.split(mailbox.local()).is_some() {
+        return mailbox;
+    }
+    let text = format!("{}{}{detail}@{}", mailbox.local(), separator.0, mailbox.domain().as_str());
+    Mailbox::parse(&text, true).unwrap_or(mailbox)
+}
+
+/// Returns the address that a canonical or generic map gives for an address. `value` is the map's answer for `key`, one
+/// of [`map_keys`]; a name without a domain is at `domain`.
+///
+/// # Errors
+/// The value is not one address.
+pub fn by_map(
+    mailbox: &Mailbox,
+    separator: Option<Separator>,
+    key: &str,
+    value: &str,
+    domain: &str,
+) -> Result<Mailbox, String> {
+    let mut list = TargetList::new(value);
+    let first = list.next().ok_or("the value is empty; write one address")?;
+    if list.next().is_some() {
+        return Err("the value has several addresses; write one address".to_owned());
+    }
+    let changed = match first.map_err(|error| error.to_string())? {
+        Target::Mailbox(changed) => Some(changed),
+        Target::Domain(domain) => return at_domain_of(mailbox, &domain),
+        Target::Local(name) => at_domain(&name, domain),
+        _ => None,
+    };
+    let changed = changed.ok_or_else(|| "the value is not an address; write user@example.com".to_owned())?;
+    Ok(keep_detail(mailbox, separator, key, changed))
+}
+
+/// Returns the same user at another domain.
+///
+/// # Errors
+/// The address is too long for this domain.
+pub(crate) fn at_domain_of(mailbox: &Mailbox, domain: &str) -> Result<Mailbox, String> {
+    Mailbox::parse(&format!("{}@{domain}", mailbox.local()), true).map_err(|error| error.to_string())
+}
+
+/// Adds the detail of the original address, where the map was asked without it.
+pub(crate) fn keep_detail(
+    original: &Mailbox,
+    separator: Option<Separator>,
+    key: &str,
+    changed: Mailbox,
+) -> Mailbox {
+    let Some(separator) = separator else { return changed };
+    let Some((user, detail)) = separator.split(original.local()) else { return changed };
+    let asked = key.rfind('@').map_or("", |at| &key[..at]);
+    if asked == user.to_lowercase() { with_detail(changed, separator, detail) } else { changed }
+}
+
+/// Hides the hosts of a domain: `root@host.example.com` becomes `root@example.com`, where `domains` has `example.com`.
+/// The first domain that matches decides. Domains are as [`mail::Domain::key`] gives them. Returns `None` for addresses
+/// that stay.
+pub fn masquerade(mailbox: &Mailbox, domains: &[String]) -> Option<Mailbox> {
+    let key = mailbox.domain().key();
+    let is_below = |domain: &&String| {
+        key.strip_suffix(domain.as_str()).is_some_and(|host| host.len() > 1 && host.ends_with('.'))
+    };
+    // The domain itself stays, also when it is below another one of the list.
+    if domains.iter().any(|domain| *domain == *key) {
+        return None;
+    }
+    at_domain_of(mailbox, domains.iter().find(is_below)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mailbox(text: &str) -> Mailbox {
+        Mailbox::parse(text, true).unwrap()
+    }
+
+    #[test]
+    fn a_local_part_is_split_at_the_first_separator() {
+        let plus = Separator::parse("+").unwrap();
+        assert_eq!(plus.split("joe+a+b"), Some(("joe", "a+b")));
+        for whole in ["joe", "+joe", "\"joe+a\""] {
+            assert_eq!(plus.split(whole), None, "{whole}");
+        }
+        let hyphen = Separator::parse("-").unwrap();
+        assert_eq!(hyphen.split("joe-a"), Some(("joe", "a")));
+        for whole in ["owner-list", "OWNER-list", "list-request", "owner-"] {
+            assert_eq!(hyphen.split(whole), None, "{whole}");
+        }
+        for bad in ["", "++", "@", "a", "\"", "é"] {
+            assert_eq!(Separator::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_looked_up_from_the_narrowest_key_to_the_widest() {
+        let keys = |text: &str, separator| map_keys(&mailbox(text), separator).collect::<Vec<_>>();
+        let plus = Separator::parse("+");
+        assert_eq!(keys("Joe+X@B.test", plus), ["joe+x@b.test", "joe@b.test", "@b.test"]);
+        assert_eq!(keys("Joe+X@B.test", None), ["joe+x@b.test", "@b.test"]);
+        assert_eq!(keys("joe@bücher.test", plus), ["joe@xn--bcher-kva.test", "@xn--bcher-kva.test"]);
+    }
+
+    #[test]
+    fn a_canonical_map_gives_one_address_and_the_detail_stays() {
+        let plus = Separator::parse("+");
+        let by = |key: &str, value: &str| by_map(&mailbox("joe+x@b.test"), plus, key, value, "here.test");
+        for (key, value, changed) in [
+            ("joe@b.test", "Joe.Smith@c.test", "Joe.Smith+x@c.test"),
+            ("joe+x@b.test", "Joe.Smith@c.test", "Joe.Smith@c.test"),
+            ("joe@b.test", "smith", "smith+x@here.test"),
+            ("@b.test", "@c.test", "joe+x@c.test"),
+            ("@b.test", "all@c.test", "all@c.test"),
+            ("joe@b.test", "joe+y@c.test", "joe+y@c.test"),
+        ] {
+            assert_eq!(by(key, value).unwrap().as_str(), changed, "{key} {value}");
+        }
+        for bad in ["", "a@b.test, c@d.test", "|x", "/x", "a@b@c"] {
+            assert!(by("joe@b.test", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_hidden_and_the_domain_itself_stays() {
+        let domains = ["example.com".to_owned(), "lab.example.org".to_owned()];
+        let hide = |text: &str| masquerade(&mailbox(text), &domains).map(|m| m.as_str().to_owned());
+        assert_eq!(hide("root@host.example.com").as_deref(), Some("root@example.com"));
+        assert_eq!(hide("\"a b\"@x.y.EXAMPLE.com").as_deref(), Some("\"a b\"@example.com"));
+        assert_eq!(hide("a@b.lab.example.org").as_deref(), Some("a@lab.example.org"));
+        for stays in ["a@example.com", "a@notexample.com", "a@example.org", "a@lab.example.org"] {
+            assert_eq!(hide(stays), None, "{stays}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_needs_quotes_gets_them() {
+        assert_eq!(at_domain("a b", "c.test").unwrap().as_str(), "\"a b\"@c.test");
+        assert_eq!(at_domain("a@b", "c.test").unwrap().as_str(), "\"a@b\"@c.test");
+        assert_eq!(at_domain("joe", "c.test").unwrap().as_str(), "joe@c.test");
+        assert_eq!(at_domain("a\u{1}b", "c.test"), None);
+    }
+}

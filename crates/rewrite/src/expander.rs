@@ -1,0 +1,532 @@
+//! The expansion of one recipient: a state machine that returns questions, and goes on when they are answered.
+
+mod links;
+mod trouble;
+
+use crate::{
+    address::{Separator, at_domain, at_domain_of, by_map, keep_detail, key, map_keys},
+    targets::{Target, TargetList},
+};
+use links::{LinkId, Links};
+use mail::Mailbox;
+use std::collections::{HashMap, HashSet, VecDeque};
+pub use trouble::Trouble;
+
+/// Aliases that may lead to another, one behind the other.
+const DEPTH_MAX: u8 = 10;
+/// Targets of one recipient, those of aliases in between included.
+const TARGETS_MAX: usize = 1_000;
+
+/// The rules of expansion.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The separator of a detail; none: local parts have no detail.
+    pub separator: Option<Separator>,
+    /// The domain of names without one in virtual aliases and canonical maps.
+    pub hostname: Box<str>,
+    /// Local domains that are listed by name, as [`mail::Domain::key`] gives them. Only they have aliases.
+    pub domains: HashSet<Box<str>>,
+    /// True if further local domains are in maps, and are asked for.
+    pub has_domain_maps: bool,
+    /// True if local users are known, and are asked for.
+    pub has_users: bool,
+    /// True if canonical maps are asked.
+    pub has_canonical: bool,
+    /// True if virtual maps are asked.
+    pub has_virtual: bool,
+    /// True if alias maps are asked.
+    pub has_aliases: bool,
+}
+
+/// A question to the driver.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// The value of this key in the canonical maps.
+    Canonical(Box<str>),
+    /// The value of this key in the virtual maps.
+    Virtual(Box<str>),
+    /// The value of this name in the alias maps.
+    Alias(Box<str>),
+    /// Any value if this domain, which is not listed by name, is local.
+    Domain(Box<str>),
+    /// Any value if this local address, in lower case, is a user's.
+    User(Box<str>),
+    /// The content of this `:include:` file.
+    Include(Box<str>),
+}
+
+/// The answer to a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// The value.
+    Value(Box<str>),
+    /// There is none.
+    Absent,
+    /// The look-up failed, for this reason.
+    Failed(Box<str>),
+}
+
+/// Answers to questions. They stay valid for all recipients of a transaction.
+#[derive(Debug, Clone, Default)]
+pub struct Answers(HashMap<Question, Found>);
+
+impl Answers {
+    /// Adds the answer to a question.
+    pub fn add(&mut self, question: Question, found: Found) {
+        self.0.insert(question, found);
+    }
+}
+
+/// The next step of an expansion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Answer these questions, and call [`Expander::step`] again.
+    Ask(Vec<Question>),
+    /// The expansion is complete.
+    Done(Expanded),
+    /// The address is local, and there is no such user or alias.
+    NoSuchUser,
+    /// The recipient cannot be expanded now: a temporary error, never a bounce.
+    Failed(Trouble),
+}
+
+/// The recipients that take the place of one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Expanded {
+    recipients: Vec<(Mailbox, Option<LinkId>)>,
+    links: Links,
+    /// The address `owner-NAME` of the outermost alias that has one: the reverse-path of what is sent to its targets.
+    pub owner: Option<Mailbox>,
+}
+
+impl Expanded {
+    /// The recipients, each once.
+    pub fn recipients(&self) -> impl ExactSizeIterator<Item = &Mailbox> {
+        self.recipients.iter().map(|(mailbox, _)| mailbox)
+    }
+
+    /// The aliases that led to the recipient with this index, the one that was given first.
+    pub fn through(&self, index: usize) -> Vec<&str> {
+        self.recipients.get(index).map_or_else(Vec::new, |(_, link)| self.links.path_to(*link))
+    }
+
+    /// The recipients by value.
+    pub fn into_recipients(self) -> impl ExactSizeIterator<Item = Mailbox> {
+        self.recipients.into_iter().map(|(mailbox, _)| mailbox)
+    }
+}
+
+/// One address on its way.
+#[derive(Debug, Clone)]
+struct Address {
+    mailbox: Mailbox,
+    /// Of [`key`].
+    key: Box<str>,
+    stage: Stage,
+    /// The alias that led here.
+    from: Option<LinkId>,
+    depth: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Canonical,
+    Virtual,
+    Alias,
+    /// No further alias is looked up.
+    User,
+}
+
+/// A file of targets that has to be read.
+#[derive(Debug, Clone)]
+struct Include {
+    path: Box<str>,
+    /// The alias that names the file: an address.
+    from: LinkId,
+    /// The domain of its names.
+    domain: Box<str>,
+    depth: u8,
+}
+
+#[derive(Debug, Clone)]
+enum Item {
+    Address(Address),
+    Include(Include),
+}
+
+/// Expands one recipient.
+#[derive(Debug, Clone)]
+pub struct Expander<'s> {
+    settings: &'s Settings,
+    open: VecDeque<Item>,
+    expanded: Expanded,
+    /// Keys of the recipients that were found.
+    seen: HashSet<Box<str>>,
+    target_count: usize,
+}
+
+/// Ends an expansion early.
+enum Stop {
+    NoSuchUser,
+    Failed(Trouble),
+}
+
+impl From<Trouble> for Stop {
+    fn from(trouble: Trouble) -> Self {
+        Self::Failed(trouble)
+    }
+}
+
+/// The answers that are there, and the questions that are open.
+struct Asking<'k> {
+    known: &'k Answers,
+    asked: Vec<Question>,
+}
+
+impl<'k> Asking<'k> {
+    /// Returns the value; `Err` while the answer is not there.
+    fn value(&mut self, question: Question) -> Result<Option<&'k str>, Wait> {
+        match self.known.0.get(&question) {
+            None => {
+                if !self.asked.contains(&question) {
+                    self.asked.push(question);
+                }
+                Err(Wait::Answer)
+            }
+            Some(Found::Value(value)) => Ok(Some(value)),
+            Some(Found::Absent) => Ok(None),
+            Some(Found::Failed(why)) => Err(Wait::Stop(Trouble::LookUp(why.clone()).into())),
+        }
+    }
+}
+
+/// The end of an address.
+enum Advanced {
+    /// Targets took the place of the address.
+    Replaced,
+    /// The address is a recipient.
+    Recipient,
+}
+
+/// Reasons not to go on with an item.
+enum Wait {
+    Answer,
+    Stop(Stop),
+}
+
+impl From<Trouble> for Wait {
+    fn from(trouble: Trouble) -> Self {
+        Self::Stop(Stop::Failed(trouble))
+    }
+}
+
+impl<'s> Expander<'s> {
+    /// Begins with the recipient that was given.
+    pub fn new(settings: &'s Settings, recipient: Mailbox) -> Self {
+        let first = Address {
+            key: key(&recipient).into(),
+            mailbox: recipient,
+            stage: Stage::Canonical,
+            from: None,
+            depth: 0,
+        };
+        Self {
+            settings,
+            open: VecDeque::from([Item::Address(first)]),
+            expanded: Expanded::default(),
+            seen: HashSet::new(),
+            target_count: 0,
+        }
+    }
+
+    /// Goes on as far as the answers allow. Each question is asked once; all questions of a step can be answered in
+    /// parallel.
+    pub fn step(&mut self, known: &Answers) -> Step {
+        let mut asking = Asking { known, asked: Vec::new() };
+        let mut waiting = VecDeque::new();
+        while let Some(mut item) = self.open.pop_front() {
+            let advanced = match &mut item {
+                Item::Address(address) => self.advance(address, &mut asking),
+                Item::Include(include) => self.include(include, &mut asking).map(|()| Advanced::Replaced),
+            };
+            match (advanced, item) {
+                (Ok(Advanced::Recipient), Item::Address(address)) => self.found(address),
+                (Ok(_), _) => {}
+                (Err(Wait::Answer), item) => waiting.push_back(item),
+                (Err(Wait::Stop(Stop::NoSuchUser)), _) => return Step::NoSuchUser,
+                (Err(Wait::Stop(Stop::Failed(trouble))), _) => return Step::Failed(trouble),
+            }
+        }
+        self.open = waiting;
+        if self.open.is_empty() {
+            return Step::Done(std::mem::take(&mut self.expanded));
+        }
+        Step::Ask(asking.asked)
+    }
+
+    /// Takes an address through the stages that are left.
+    fn advance(&mut self, address: &mut Address, asking: &mut Asking<'_>) -> Result<Advanced, Wait> {
+        if address.stage == Stage::Canonical {
+            if self.settings.has_canonical {
+                self.canonical(address, asking)?;
+            }
+            address.stage = Stage::Virtual;
+        }
+        if address.stage == Stage::Virtual {
+            if self.settings.has_virtual && self.virtual_alias(address, asking)? {
+                return Ok(Advanced::Replaced);
+            }
+            address.stage = Stage::Alias;
+        }
+        if !self.settings.has_aliases && !self.settings.has_users {
+            return Ok(Advanced::Recipient);
+        }
+        let at = address.key.rfind('@').map_or(0, |at| at + 1);
+        let domain = address.key[at..].to_owned();
+        let is_named = self.settings.domains.contains(domain.as_str());
+        if address.stage == Stage::Alias {
+            if self.settings.has_aliases && is_named && self.alias(address, &domain, asking)? {
+                return Ok(Advanced::Replaced);
+            }
+            address.stage = Stage::User;
+        }
+        if self.settings.has_users && self.is_local(&domain, is_named, asking)? {
+            let is_user = asking.value(Question::User(address.key.clone()))?.is_some();
+            if !is_user {
+                return Err(self.no_such_user(address));
+            }
+        }
+        Ok(Advanced::Recipient)
+    }
+
+    /// Adds a recipient, unless it was found before.
+    fn found(&mut self, address: Address) {
+        if self.seen.insert(address.key) {
+            self.expanded.recipients.push((address.mailbox, address.from));
+        }
+    }
+
+    fn is_local(&self, domain: &str, is_named: bool, asking: &mut Asking<'_>) -> Result<bool, Wait> {
+        if is_named || !self.settings.has_domain_maps {
+            return Ok(is_named);
+        }
+        Ok(asking.value(Question::Domain(domain.into()))?.is_some())
+    }
+
+    fn no_such_user(&self, address: &Address) -> Wait {
+        let Some(from) = address.from else { return Wait::Stop(Stop::NoSuchUser) };
+        let alias = self.expanded.links.text(from).into();
+        Trouble::NoSuchTarget { alias, target: address.mailbox.as_str().into() }.into()
+    }
+
+    /// Replaces the address that was given by the one in the canonical maps.
+    fn canonical(&self, address: &mut Address, asking: &mut Asking<'_>) -> Result<(), Wait> {
+        let (separator, hostname) = (self.settings.separator, &self.settings.hostname);
+        for map_key in map_keys(&address.mailbox, separator) {
+            let Some(value) = asking.value(Question::Canonical(map_key.as_str().into()))? else { continue };
+            let changed = by_map(&address.mailbox, separator, &map_key, value, hostname);
+            address.mailbox =
+                changed.map_err(|what| Trouble::Value { key: map_key.into(), what: what.into() })?;
+            address.key = key(&address.mailbox).into();
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Returns true if virtual maps have the address.
+    fn virtual_alias(&mut self, address: &mut Address, asking: &mut Asking<'_>) -> Result<bool, Wait> {
+        let separator = self.settings.separator;
+        for map_key in map_keys(&address.mailbox, separator) {
+            let Some(value) = asking.value(Question::Virtual(map_key.as_str().into()))? else { continue };
+            let from = self.link(address)?;
+            let mut count = 0;
+            for target in TargetList::new(value) {
+                count += 1;
+                let (mailbox, stage) = self.virtual_target(address, &map_key, target)?;
+                let target_key: Box<str> = key(&mailbox).into();
+                // The address itself: the user is meant, and other look-ups of the domain do not apply.
+                let is_self = target_key == address.key;
+                let stage = if is_self { stage.max(Stage::Alias) } else { stage };
+                self.push(mailbox, target_key, stage, from, address.depth, is_self)?;
+            }
+            if count == 0 {
+                return Err(Trouble::value(&map_key, "the value is empty; write one address at least").into());
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn virtual_target(
+        &self,
+        address: &Address,
+        map_key: &str,
+        target: Result<Target, crate::TargetError>,
+    ) -> Result<(Mailbox, Stage), Trouble> {
+        let target = target.map_err(|error| Trouble::value(map_key, error.to_string()))?;
+        let bad = |what: &str| Trouble::value(map_key, what);
+        let at_host = |name: &str| {
+            at_domain(name, &self.settings.hostname).ok_or_else(|| bad("a name that is no local part"))
+        };
+        let detailed = |mailbox| keep_detail(&address.mailbox, self.settings.separator, map_key, mailbox);
+        match target {
+            Target::Mailbox(mailbox) => Ok((detailed(mailbox), Stage::Virtual)),
+            Target::Local(name) => Ok((detailed(at_host(&name)?), Stage::Virtual)),
+            Target::Final(name) => Ok((at_host(&name)?, Stage::User)),
+            Target::Domain(domain) => {
+                let moved = at_domain_of(&address.mailbox, &domain).map_err(|what| bad(&what))?;
+                Ok((moved, Stage::Virtual))
+            }
+            Target::Include(_) | Target::Command(_) | Target::File(_) => {
+                Err(bad("a virtual alias has addresses only; write files and programs as aliases"))
+            }
+        }
+    }
+
+    /// Returns true if alias maps have the local part.
+    fn alias(&mut self, address: &mut Address, domain: &str, asking: &mut Asking<'_>) -> Result<bool, Wait> {
+        let whole = address.mailbox.local_unquoted().to_lowercase();
+        let user = self.settings.separator.and_then(|s| s.split(&whole)).map(|(user, _)| user);
+        for name in std::iter::once(whole.as_str()).chain(user) {
+            let Some(value) = asking.value(Question::Alias(name.into()))? else { continue };
+            if !name.starts_with("owner-") && self.expanded.owner.is_none() {
+                let owner = format!("owner-{name}");
+                if asking.value(Question::Alias(owner.as_str().into()))?.is_some() {
+                    self.expanded.owner = at_domain(&owner, domain);
+                }
+            }
+            let from = self.link(address)?;
+            let mut count = 0;
+            for target in TargetList::new(value) {
+                count += 1;
+                let target = target.map_err(|error| Trouble::value(name, error.to_string()))?;
+                self.alias_target(target, Some(address), name, domain, from, address.depth)?;
+            }
+            if count == 0 {
+                return Err(Trouble::value(name, "the value is empty; write one target at least").into());
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Adds a target of the alias `name`, or of a file that it includes.
+    fn alias_target(
+        &mut self,
+        target: Target,
+        address: Option<&Address>,
+        name: &str,
+        domain: &str,
+        from: LinkId,
+        depth: u8,
+    ) -> Result<(), Trouble> {
+        let bad = |what: &str| Trouble::value(name, what);
+        let local = |text: &str| at_domain(text, domain).ok_or_else(|| bad("a name that is no local part"));
+        let (mailbox, stage) = match target {
+            // `joe: joe, jane` means the user joe, with the detail that was given.
+            Target::Local(same) if same.to_lowercase() == name && address.is_some() => {
+                let address = address.expect("checked by the pattern");
+                return self.push(
+                    address.mailbox.clone(),
+                    address.key.clone(),
+                    Stage::User,
+                    from,
+                    depth,
+                    true,
+                );
+            }
+            Target::Local(text) => (local(&text)?, Stage::Virtual),
+            Target::Final(text) => (local(&text)?, Stage::User),
+            Target::Mailbox(mailbox) => (mailbox, Stage::Virtual),
+            Target::Include(path) => {
+                let depth = self.deeper(depth, name)?;
+                self.open.push_back(Item::Include(Include { path, from, domain: domain.into(), depth }));
+                return Ok(());
+            }
+            Target::Domain(_) => return Err(bad("@domain is for virtual aliases; write an address")),
+            Target::Command(command) => {
+                return Err(Trouble::NotAllowed { alias: name.into(), target: format!("|{command}").into() });
+            }
+            Target::File(path) => {
+                return Err(Trouble::NotAllowed { alias: name.into(), target: path });
+            }
+        };
+        let target_key: Box<str> = key(&mailbox).into();
+        let is_self = address.is_some_and(|address| address.key == target_key);
+        let stage = if is_self { Stage::User } else { stage };
+        self.push(mailbox, target_key, stage, from, depth, is_self)
+    }
+
+    /// Reads the targets of an `:include:` file.
+    fn include(&mut self, include: &mut Include, asking: &mut Asking<'_>) -> Result<(), Wait> {
+        let Include { path, from, domain, depth } = include;
+        let content = match asking.value(Question::Include(path.clone())) {
+            Err(Wait::Stop(Stop::Failed(Trouble::LookUp(why)))) => {
+                return Err(Trouble::Include { path: path.clone(), why }.into());
+            }
+            content => content?,
+        };
+        let Some(content) = content else {
+            return Err(Trouble::Include { path: path.clone(), why: "no such file".into() }.into());
+        };
+        let link = self.expanded.links.add(path.clone(), Some(*from));
+        if self.expanded.links.has_above(link, path) {
+            return Err(Trouble::Loop(path.clone()).into());
+        }
+        for target in TargetList::of_file(content) {
+            let target = target.map_err(|error| Trouble::value(path, error.to_string()))?;
+            self.alias_target(target, None, path, domain, link, *depth)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that the address is an alias.
+    ///
+    /// # Errors
+    /// The address was expanded on the way to itself.
+    fn link(&mut self, address: &Address) -> Result<LinkId, Trouble> {
+        let link = self.expanded.links.add(address.key.clone(), address.from);
+        if self.expanded.links.has_above(link, &address.key) {
+            // An address that stands in its own virtual list goes on to its aliases: one step, which ends.
+            let is_next_stage = address.stage == Stage::Alias
+                && address.from.is_some_and(|from| {
+                    self.expanded.links.text(from) == &*address.key
+                        && !self.expanded.links.has_above(from, &address.key)
+                });
+            if !is_next_stage {
+                return Err(Trouble::Loop(address.key.clone()));
+            }
+        }
+        Ok(link)
+    }
+
+    fn deeper(&mut self, depth: u8, alias: &str) -> Result<u8, Trouble> {
+        self.target_count += 1;
+        if self.target_count > TARGETS_MAX {
+            return Err(Trouble::TooMany { alias: alias.into(), limit: TARGETS_MAX });
+        }
+        if depth >= DEPTH_MAX {
+            return Err(Trouble::TooDeep { alias: alias.into(), limit: DEPTH_MAX });
+        }
+        Ok(depth + 1)
+    }
+
+    /// Adds an address that an alias names. A target that is the alias itself is no step deeper.
+    fn push(
+        &mut self,
+        mailbox: Mailbox,
+        key: Box<str>,
+        stage: Stage,
+        from: LinkId,
+        depth: u8,
+        is_self: bool,
+    ) -> Result<(), Trouble> {
+        let deeper = self.deeper(depth, &key)?;
+        let depth = if is_self { depth } else { deeper };
+        self.open.push_back(Item::Address(Address { mailbox, key, stage, from: Some(from), depth }));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

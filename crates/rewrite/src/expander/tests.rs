@@ -1,0 +1,299 @@
+//! Expansions with the answers of small tables.
+
+use super::*;
+use std::collections::BTreeMap;
+
+/// Tables that answer questions.
+#[derive(Default)]
+struct Tables {
+    canonical: BTreeMap<String, String>,
+    r#virtual: BTreeMap<String, String>,
+    aliases: BTreeMap<String, String>,
+    /// Domains in a map.
+    domains: Vec<String>,
+    users: Vec<String>,
+    includes: BTreeMap<String, String>,
+    /// Questions that fail.
+    broken: Vec<Question>,
+}
+
+impl Tables {
+    fn answer(&self, question: &Question) -> Found {
+        if self.broken.contains(question) {
+            return Found::Failed("the map is down".into());
+        }
+        let of = |table: &BTreeMap<String, String>, key: &str| {
+            table.get(key).map_or(Found::Absent, |value| Found::Value(value.as_str().into()))
+        };
+        let any = |is_there: bool| if is_there { Found::Value("".into()) } else { Found::Absent };
+        match question {
+            Question::Canonical(key) => of(&self.canonical, key),
+            Question::Virtual(key) => of(&self.r#virtual, key),
+            Question::Alias(key) => of(&self.aliases, key),
+            Question::Include(path) => of(&self.includes, path),
+            Question::Domain(domain) => any(self.domains.iter().any(|d| **d == **domain)),
+            Question::User(address) => any(self.users.iter().any(|u| **u == **address)),
+        }
+    }
+}
+
+fn table(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn aliases(pairs: &[(&str, &str)]) -> Tables {
+    Tables { aliases: table(pairs), ..Tables::default() }
+}
+
+/// Everything is asked; `here.test` is listed by name.
+fn settings() -> Settings {
+    Settings {
+        separator: Separator::parse("+"),
+        hostname: "mx.test".into(),
+        domains: [Box::from("here.test"), Box::from("mx.test")].into(),
+        has_domain_maps: true,
+        has_users: false,
+        has_canonical: true,
+        has_virtual: true,
+        has_aliases: true,
+    }
+}
+
+fn run_with(settings: &Settings, tables: &Tables, recipient: &str) -> Step {
+    let mut expander = Expander::new(settings, Mailbox::parse(recipient, true).unwrap());
+    let mut answers = Answers::default();
+    loop {
+        match expander.step(&answers) {
+            Step::Ask(questions) => {
+                assert!(!questions.is_empty());
+                for question in questions {
+                    let found = tables.answer(&question);
+                    answers.add(question, found);
+                }
+            }
+            step => return step,
+        }
+    }
+}
+
+/// The recipients, sorted, or the fault.
+fn run(tables: &Tables, recipient: &str) -> Result<Vec<String>, Trouble> {
+    match run_with(&settings(), tables, recipient) {
+        Step::Done(expanded) => {
+            let mut all: Vec<_> = expanded.recipients().map(|m| m.as_str().to_owned()).collect();
+            all.sort_unstable();
+            Ok(all)
+        }
+        Step::Failed(trouble) => Err(trouble),
+        step => panic!("{step:?}"),
+    }
+}
+
+#[test]
+fn an_address_without_aliases_stays_as_it_is() {
+    for recipient in ["Joe@Here.test", "joe+x@here.test", "joe@else.test", "\"a b\"@here.test"] {
+        assert_eq!(run(&Tables::default(), recipient).unwrap(), [recipient]);
+    }
+}
+
+#[test]
+fn an_alias_leads_to_all_of_its_targets_once() {
+    let tables = aliases(&[
+        ("staff", "joe, Jane@Else.test, helpers"),
+        ("helpers", "ann, joe, jane@else.test"),
+        ("ann", "\\ann, ann@phone.test"),
+    ]);
+    assert_eq!(
+        run(&tables, "Staff@Here.test").unwrap(),
+        ["Jane@Else.test", "ann@here.test", "ann@phone.test", "joe@here.test"]
+    );
+    // Only for domains that are listed by name.
+    assert_eq!(run(&tables, "staff@else.test").unwrap(), ["staff@else.test"]);
+}
+
+#[test]
+fn an_alias_that_names_itself_is_the_user() {
+    let tables = aliases(&[("joe", "joe, joe@phone.test")]);
+    assert_eq!(run(&tables, "joe@here.test").unwrap(), ["joe@here.test", "joe@phone.test"]);
+    assert_eq!(run(&tables, "joe+x@here.test").unwrap(), ["joe+x@here.test", "joe@phone.test"]);
+    let tables = aliases(&[("joe", "joe@here.test")]);
+    assert_eq!(run(&tables, "joe@here.test").unwrap(), ["joe@here.test"]);
+}
+
+#[test]
+fn a_virtual_alias_comes_first_and_a_catch_all_last() {
+    let tables = Tables {
+        r#virtual: table(&[
+            ("info@hosted.test", "joe, jane@else.test"),
+            ("@hosted.test", "rest@else.test"),
+            ("abuse@hosted.test", "abuse@hosted.test"),
+            ("@old.test", "@new.test"),
+            ("root@here.test", "boss@else.test"),
+        ]),
+        aliases: table(&[("joe", "joe@phone.test"), ("root", "joe")]),
+        domains: vec!["hosted.test".to_owned()],
+        ..Tables::default()
+    };
+    assert_eq!(run(&tables, "info@hosted.test").unwrap(), ["jane@else.test", "joe@phone.test"]);
+    assert_eq!(run(&tables, "any.one@hosted.test").unwrap(), ["rest@else.test"]);
+    assert_eq!(run(&tables, "Abuse@hosted.test").unwrap(), ["abuse@hosted.test"]);
+    assert_eq!(run(&tables, "ann+x@old.test").unwrap(), ["ann+x@new.test"]);
+    assert_eq!(run(&tables, "root@here.test").unwrap(), ["boss@else.test"]);
+    // The detail stays, unless the map was asked with it or has the whole domain.
+    assert_eq!(run(&tables, "info+x@hosted.test").unwrap(), ["jane+x@else.test", "joe@phone.test"]);
+}
+
+#[test]
+fn a_canonical_map_changes_the_address_before_aliases_are_looked_up() {
+    let tables = Tables {
+        canonical: table(&[("j.smith@here.test", "joe"), ("@alt.test", "@here.test")]),
+        aliases: table(&[("joe", "joe@phone.test")]),
+        ..Tables::default()
+    };
+    assert_eq!(run(&tables, "J.Smith@here.test").unwrap(), ["joe@phone.test"]);
+    assert_eq!(run(&tables, "joe@alt.test").unwrap(), ["joe@phone.test"]);
+}
+
+#[test]
+fn an_included_file_is_a_list_of_targets() {
+    let mut tables = aliases(&[("list", ":include:/lists/all"), ("more", "joe, :include:/lists/none")]);
+    tables.includes = table(&[("/lists/all", "# all\nann@a.test\nbob, more\n"), ("/lists/none", "")]);
+    assert_eq!(run(&tables, "list@here.test").unwrap(), ["ann@a.test", "bob@here.test", "joe@here.test"]);
+    tables.includes = table(&[("/lists/all", "list\n")]);
+    assert!(matches!(run(&tables, "list@here.test"), Err(Trouble::Loop(_))));
+    tables.includes = table(&[("/lists/all", "ann\n:include:/lists/all\n")]);
+    assert!(matches!(run(&tables, "list@here.test"), Err(Trouble::Loop(_))));
+    tables.includes.clear();
+    assert!(matches!(run(&tables, "list@here.test"), Err(Trouble::Include { .. })));
+}
+
+#[test]
+fn a_list_with_an_owner_names_the_owner() {
+    let mut tables = aliases(&[("list", "ann@a.test, sub"), ("owner-list", "joe"), ("sub", "x@b.test")]);
+    let owner = |tables: &Tables, recipient: &str| match run_with(&settings(), tables, recipient) {
+        Step::Done(expanded) => expanded.owner.map(|owner| owner.as_str().to_owned()),
+        step => panic!("{step:?}"),
+    };
+    assert_eq!(owner(&tables, "list+x@here.test").as_deref(), Some("owner-list@here.test"));
+    assert_eq!((owner(&tables, "sub@here.test"), owner(&tables, "owner-list@here.test")), (None, None));
+    tables.aliases.insert("owner-sub".to_owned(), "jane".to_owned());
+    assert_eq!(owner(&tables, "list@here.test").as_deref(), Some("owner-list@here.test"), "the outermost");
+}
+
+#[test]
+fn the_aliases_that_led_to_a_recipient_are_known() {
+    let tables = aliases(&[("staff", "helpers, bob"), ("helpers", "ann@a.test")]);
+    let Step::Done(expanded) = run_with(&settings(), &tables, "staff@here.test") else { panic!() };
+    let at = expanded.recipients().position(|m| m.as_str() == "ann@a.test").unwrap();
+    assert_eq!(expanded.through(at), ["staff@here.test", "helpers@here.test"]);
+}
+
+#[test]
+fn loops_and_excess_are_told_and_end() {
+    let chain = |length: usize| {
+        let mut tables = Tables::default();
+        for n in 0..length {
+            tables.aliases.insert(format!("a{n}"), format!("a{}", n + 1));
+        }
+        tables
+    };
+    assert_eq!(run(&chain(10), "a0@here.test").unwrap(), ["a10@here.test"]);
+    assert!(matches!(run(&chain(11), "a0@here.test"), Err(Trouble::TooDeep { .. })));
+    let wide = |count: usize| {
+        let list: Vec<String> = (0..count).map(|n| format!("u{n}@else.test")).collect();
+        aliases(&[("all", &list.join(", "))])
+    };
+    assert_eq!(run(&wide(1000), "all@here.test").unwrap().len(), 1000);
+    assert!(matches!(run(&wide(1001), "all@here.test"), Err(Trouble::TooMany { .. })));
+    for (pairs, looping) in [
+        (&[("a", "b"), ("b", "a")][..], "a@here.test"),
+        (&[("a", "b"), ("b", "c, x"), ("c", "b@here.test")][..], "a@here.test"),
+    ] {
+        assert!(matches!(run(&aliases(pairs), looping), Err(Trouble::Loop(_))), "{pairs:?}");
+    }
+    let both = Tables {
+        r#virtual: table(&[("joe@v.test", "joe@here.test"), ("@x.test", "@y.test"), ("@y.test", "@x.test")]),
+        aliases: table(&[("joe", "joe@v.test")]),
+        ..Tables::default()
+    };
+    for recipient in ["joe@v.test", "joe@here.test", "a@x.test"] {
+        assert!(matches!(run(&both, recipient), Err(Trouble::Loop(_))), "{recipient}");
+    }
+    // Through the detail, each step is another address.
+    let growing = aliases(&[("a", "a+x@here.test, b"), ("b", "a+y")]);
+    assert!(run(&growing, "a@here.test").is_err());
+}
+
+#[test]
+fn programs_files_and_bad_values_are_refused_for_now() {
+    for value in ["\"|/bin/vacation joe\"", "/var/mail/joe", "joe, |/bin/sh"] {
+        let refused = run(&aliases(&[("joe", value)]), "joe@here.test");
+        assert!(matches!(refused, Err(Trouble::NotAllowed { .. })), "{value}: {refused:?}");
+    }
+    for value in ["", "a@b@c", "@else.test", ":fail: no", "\"open"] {
+        let refused = run(&aliases(&[("joe", value)]), "joe@here.test");
+        assert!(matches!(refused, Err(Trouble::Value { .. })), "{value}: {refused:?}");
+        if value != "@else.test" {
+            let tables = Tables { r#virtual: table(&[("joe@here.test", value)]), ..Tables::default() };
+            let refused = run(&tables, "joe@here.test");
+            assert!(matches!(refused, Err(Trouble::Value { .. })), "{value}: {refused:?}");
+        }
+    }
+    let tables = Tables { r#virtual: table(&[("joe@here.test", "|/bin/sh")]), ..Tables::default() };
+    assert!(matches!(run(&tables, "joe@here.test"), Err(Trouble::Value { .. })));
+}
+
+/// A local part is a name: never a program, a file, a route or a pattern.
+#[test]
+fn nothing_in_a_recipient_is_interpreted() {
+    let tables = aliases(&[("joe", "joe@phone.test")]);
+    for recipient in [
+        "joe%else.test@here.test",
+        "else.test!joe@here.test",
+        "\"joe@else.test\"@here.test",
+        "|/bin/sh@here.test",
+        "/etc/passwd@here.test",
+        "\":include:/etc/passwd\"@here.test",
+        "\"|/bin/sh\"@here.test",
+        "\"\\\\joe\"@here.test",
+    ] {
+        assert_eq!(run(&tables, recipient).unwrap(), [recipient]);
+    }
+}
+
+#[test]
+fn unknown_users_are_told_apart_from_targets_that_do_not_exist() {
+    let settings = Settings { has_users: true, ..settings() };
+    let mut tables = aliases(&[("staff", "joe"), ("old", "gone, x@else.test")]);
+    tables.users = vec!["joe@here.test".to_owned(), "ann@map.test".to_owned()];
+    tables.domains = vec!["map.test".to_owned()];
+    for (recipient, exists) in [
+        ("joe@here.test", true),
+        ("staff@here.test", true),
+        ("ann@map.test", true),
+        ("any@else.test", true),
+        ("gone@here.test", false),
+        ("joe@map.test", false),
+    ] {
+        let step = run_with(&settings, &tables, recipient);
+        assert_eq!(step != Step::NoSuchUser, exists, "{recipient}: {step:?}");
+    }
+    let step = run_with(&settings, &tables, "old@here.test");
+    assert!(matches!(step, Step::Failed(Trouble::NoSuchTarget { .. })), "{step:?}");
+}
+
+#[test]
+fn a_look_up_that_fails_is_never_an_unknown_user() {
+    let settings = Settings { has_users: true, ..settings() };
+    let all = [
+        Question::Canonical("joe@here.test".into()),
+        Question::Virtual("@here.test".into()),
+        Question::Alias("joe".into()),
+        Question::User("joe@here.test".into()),
+    ];
+    for question in all {
+        let tables = Tables { broken: vec![question.clone()], ..Tables::default() };
+        let step = run_with(&settings, &tables, "joe@here.test");
+        assert!(matches!(&step, Step::Failed(trouble) if trouble.is_look_up()), "{question:?}: {step:?}");
+    }
+}

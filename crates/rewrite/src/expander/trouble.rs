@@ -1,0 +1,93 @@
+//! Reasons why a recipient cannot be expanded now.
+
+use std::fmt;
+
+/// A fault of maps, aliases or files. The sender's mail waits until it is repaired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// A look-up failed, for this reason.
+    LookUp(Box<str>),
+    /// An address or file leads back to itself.
+    Loop(Box<str>),
+    /// Too many aliases lead to one another.
+    TooDeep {
+        /// The last one.
+        alias: Box<str>,
+        /// The number that is permitted.
+        limit: u8,
+    },
+    /// The recipient has too many targets.
+    TooMany {
+        /// The alias whose target was one too many.
+        alias: Box<str>,
+        /// The number that is permitted.
+        limit: usize,
+    },
+    /// The value of a key is not usable.
+    Value {
+        /// The key, or the path of an included file.
+        key: Box<str>,
+        /// The fault, and the correct form.
+        what: Box<str>,
+    },
+    /// A program or file, which an alias must not name.
+    NotAllowed {
+        /// The alias.
+        alias: Box<str>,
+        /// The target as it is written.
+        target: Box<str>,
+    },
+    /// A local user who does not exist.
+    NoSuchTarget {
+        /// The alias.
+        alias: Box<str>,
+        /// The address.
+        target: Box<str>,
+    },
+    /// An `:include:` file that cannot be used.
+    Include {
+        /// The path of the file.
+        path: Box<str>,
+        /// The reason.
+        why: Box<str>,
+    },
+}
+
+impl Trouble {
+    pub(super) fn value(key: &str, what: impl Into<Box<str>>) -> Self {
+        Self::Value { key: key.into(), what: what.into() }
+    }
+
+    /// Returns whether a map did not answer, which may repair itself.
+    pub fn is_look_up(&self) -> bool {
+        matches!(self, Self::LookUp(_))
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LookUp(why) => f.write_str(why),
+            Self::Loop(address) => write!(f, "{address} leads back to itself: remove one of the aliases"),
+            Self::TooDeep { alias, limit } => {
+                write!(
+                    f,
+                    "{alias}: more than {limit} aliases lead to one another: name the last target directly"
+                )
+            }
+            Self::TooMany { alias, limit } => {
+                write!(f, "{alias}: more than {limit} targets: use a mailing list program")
+            }
+            Self::Value { key, what } => write!(f, "{key}: {what}"),
+            Self::NotAllowed { alias, target } => {
+                write!(f, "{alias}: {target} is a program or a file, and aliases may only name addresses")
+            }
+            Self::NoSuchTarget { alias, target } => {
+                write!(f, "{alias}: {target} does not exist: add the user, or correct the alias")
+            }
+            Self::Include { path, why } => write!(f, ":include:{path}: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Trouble {}

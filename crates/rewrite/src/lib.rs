@@ -1,0 +1,19 @@
+//! Rewriting of addresses: the expansion of one recipient by virtual aliases, aliases and `:include:` files, and the
+//! changes of one address by canonical, masquerade and generic rules. Pure: look-ups are questions, whose answers are
+//! arguments.
+//!
+//! Maps belong to `maps`; relaying belongs to `policy`.
+//!
+//! Read first: [`Expander`] and [`TargetList`].
+
+mod address;
+mod dsn;
+mod expander;
+#[cfg(test)]
+mod properties;
+mod targets;
+
+pub use address::{Separator, by_map, key, map_keys, masquerade, with_detail};
+pub use dsn::passed_on;
+pub use expander::{Answers, Expanded, Expander, Found, Question, Settings, Step, Trouble};
+pub use targets::{Target, TargetError, TargetList};
