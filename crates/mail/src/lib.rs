@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod content;
+pub mod delivery_options;
 pub mod destination;
 pub mod envelope;
 pub mod header;
@@ -20,8 +21,9 @@ pub mod time;
 
 pub use address::{AddressError, Domain, ForwardPath, Mailbox, ReversePath};
 pub use content::{ChunkId, Content, ContentTraits, Part};
+pub use delivery_options::{DeliverBy, DeliverByMode, DeliveryOptions, Priority};
 pub use destination::{Destination, HostPort, LmtpServer, NextHop, TlsMode};
-pub use envelope::{BodyType, Envelope, Notify, Recipient, Ret};
+pub use envelope::{BodyType, Envelope, Expansion, Notify, Recipient, Ret};
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};
 pub use origin::{Origin, TransmissionType};

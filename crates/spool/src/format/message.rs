@@ -78,7 +78,7 @@ fn read_recipient(r: &mut Reader<'_>) -> Result<Recipient, Malformed> {
     let bit = |i: u8| bits >> i & 1 == 1;
     let notify = Notify { success: bit(0), failure: bit(1), delay: bit(2), explicit: bit(3) };
     let orcpt = if bit(4) { Some(r.text()?.into()) } else { None };
-    Ok(Recipient { path, notify, orcpt })
+    Ok(Recipient { notify, orcpt, ..Recipient::new(path) })
 }
 
 fn write_content(out: &mut Vec<u8>, content: &Content) {
