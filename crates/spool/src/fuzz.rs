@@ -3,7 +3,7 @@
 
 use crate::format::{
     block::{ALIGN, Chain, FIRST_BATCH, HeaderPlace, SegmentHeader, begin_batch, end_batch, read_batch},
-    message::{read_message, read_results, write_message, write_results},
+    message::{read_message, read_results, write_message_again, write_results},
     record::{self, Kind},
 };
 use mail::QueueId;
@@ -40,13 +40,14 @@ pub fn batch(records: &[(u8, u64, &[u8])], position: u64, seed: u64) {
 pub fn bodies(body: &[u8]) {
     if let Ok(stored) = read_message(QueueId(1), body, true) {
         let mut out = Vec::new();
-        write_message(
+        write_message_again(
             &mut out,
             &stored.message,
             stored.states.as_deref().map(|states| (states, stored.held)),
+            &stored.unknown,
         );
         let again = read_message(QueueId(1), &out, true).expect("it was just written");
-        assert_eq!(again.message, stored.message);
+        assert_eq!((again.message, again.unknown), (stored.message, stored.unknown));
         assert_eq!(again.states.map(|s| s.len()), stored.states.map(|s| s.len()));
     }
     if let Ok((at, results)) = read_results(body) {

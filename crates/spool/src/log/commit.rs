@@ -11,7 +11,7 @@ use crate::{
     disk::lacks_room,
     format::{
         block::{ALIGN, Chain, FIRST_BATCH, begin_batch, end_batch},
-        message::{write_message, write_results},
+        message::{write_message, write_message_again, write_results},
         record::{self, Kind},
     },
     mutant::Mutant,
@@ -268,13 +268,13 @@ impl LogCommitter {
         match entry {
             Entry::Accept(message) => {
                 let chunks = chunk_ids(&message.content);
-                self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message, None));
+                self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message));
             }
             Entry::Import(found) => {
                 let (message, past) = (&found.message, (&found.recipients[..], found.held));
                 let chunks = chunk_ids(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| {
-                    write_message(out, message, Some(past));
+                    write_message_again(out, message, Some(past), &[]);
                 });
             }
             Entry::Outcome { .. } if self.shared.mutant.is(Mutant::DropOutcome) => {}
@@ -300,7 +300,7 @@ impl LogCommitter {
         let chunks = moved.entry.extras.as_ref().map(|more| more.chunks.clone()).unwrap_or_default();
         let past = (&moved.folded.states[..], moved.folded.held);
         self.record(Kind::Message, moved.name, chunks, |out| {
-            write_message(out, &moved.folded.message, Some(past));
+            write_message_again(out, &moved.folded.message, Some(past), &moved.folded.unknown);
         });
     }
 

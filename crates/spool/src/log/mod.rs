@@ -253,7 +253,7 @@ impl Shared {
                 }
             }
         }
-        Folded { message: stored.message, states, held, lost }
+        Folded { message: stored.message, states, held, lost, unknown: stored.unknown }
     }
 
     /// Reads the notes of a message. Notes of a message whose own record is parked are written again as they
@@ -538,6 +538,8 @@ pub(crate) struct Folded {
     held: bool,
     /// A part of the past that cannot be read.
     lost: Option<SpoolFailure>,
+    /// Extensions of a later version.
+    unknown: Box<[u8]>,
 }
 
 /// At least what the past of a message takes in a batch.
@@ -559,6 +561,7 @@ fn message_bytes(message: &Message) -> usize {
         + in_memory
         + names
         + message.envelope.envid.as_ref().map_or(0, |e| e.len())
+        + crate::format::extension::bytes_max(&message.envelope)
 }
 
 impl Spool for LogSpool {

@@ -115,7 +115,7 @@ impl Shared {
                 }
             });
             take(stored.map(|stored| {
-                let Folded { message, states, held, lost } = self.fold_stored(id, entry, stored);
+                let Folded { message, states, held, lost, .. } = self.fold_stored(id, entry, stored);
                 (Recovered { message: SharedMessage::new(message), recipients: states, held }, lost)
             }));
         }
