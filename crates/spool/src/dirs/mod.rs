@@ -230,6 +230,7 @@ fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
     // Each byte of a name or text may take three; each recipient and part has a line.
     let names = |r: &Recipient| 64 + 3 * (r.path.as_str().len() + r.orcpt.as_ref().map_or(0, |o| o.len()));
     let names: usize = message.envelope.recipients.iter().map(names).sum();
+    let names = names + 3 * crate::format::extension::bytes_max(&message.envelope);
     let past = |s: &RecipientState| 128 + 3 * s.last.as_ref().map_or(0, |(_, outcome)| outcome.text.len());
     let past: usize = states.iter().map(past).sum();
     let envelope =
