@@ -59,6 +59,14 @@ pub fn spool_envelope(bytes: &[u8]) {
     }
 }
 
+/// The totals: bytes as they are, and numbers behind the first words.
+pub fn spool_totals(bytes: &[u8]) {
+    spool::fuzz::directory_totals(&String::from_utf8_lossy(bytes));
+    let numbers: String =
+        bytes.chunks(3).map(|some| format!(" {}", u32::from(some[0]) << some.len())).collect();
+    spool::fuzz::directory_totals(&format!("postrider-totals 1{numbers}"));
+}
+
 /// An intent.
 pub fn spool_intent(bytes: &[u8]) {
     let spelt = spell(bytes);

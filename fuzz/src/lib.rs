@@ -11,7 +11,7 @@ mod seven_bit;
 mod store;
 
 pub use client::{client_conversation, client_replies, client_session};
-pub use directories::{spool_envelope, spool_intent};
+pub use directories::{spool_envelope, spool_intent, spool_totals};
 pub use engine::engine_events;
 pub use sasl::{sasl_client, sasl_server};
 pub use settings::configuration;

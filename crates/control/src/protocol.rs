@@ -192,7 +192,7 @@ pub struct MessageInfo {
     pub sender: String,
     /// The source of the message.
     pub origin: String,
-    /// Its delivery options, if it has any.
+    /// Delivery options, if the message has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<OptionsInfo>,
     /// Every recipient of its envelope; those that are left where that cannot be read.

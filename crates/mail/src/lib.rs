@@ -27,7 +27,7 @@ pub use envelope::{BodyType, Envelope, Expansion, Notify, Recipient, Ret};
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};
 pub use origin::{Origin, TransmissionType};
-pub use outcome::{Attempt, Cause, Disposition, DsnDuty, Outcome, ReplyStage, ReplyTo};
+pub use outcome::{Attempt, Cause, Disposition, DsnDuty, FinishedAs, Outcome, ReplyStage, ReplyTo};
 pub use received::ReceivedContent;
 pub use reply::{Enhanced, Reply};
 pub use time::UnixMillis;

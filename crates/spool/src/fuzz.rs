@@ -3,12 +3,13 @@
 
 use crate::format::{
     block::{ALIGN, Chain, FIRST_BATCH, HeaderPlace, SegmentHeader, begin_batch, end_batch, read_batch},
-    message::{read_message, read_results, write_message_again, write_results},
+    message::{read_message, read_results, read_totals, write_message_again, write_results, write_totals},
     record::{self, Kind},
 };
 use mail::QueueId;
 
-const KINDS: [Kind; 5] = [Kind::Message, Kind::Outcome, Kind::Tombstone, Kind::Hold, Kind::Chunk];
+const KINDS: [Kind; 6] =
+    [Kind::Message, Kind::Outcome, Kind::Tombstone, Kind::Hold, Kind::Chunk, Kind::Totals];
 
 /// The segment header, batches and records: whatever is read lies within what was there.
 pub fn framing(bytes: &[u8], position: u64, seed: u64) {
@@ -50,6 +51,11 @@ pub fn bodies(body: &[u8]) {
         assert_eq!((again.message, again.unknown), (stored.message, stored.unknown));
         assert_eq!(again.states.map(|s| s.len()), stored.states.map(|s| s.len()));
     }
+    if let Ok(totals) = read_totals(body) {
+        let mut out = Vec::new();
+        write_totals(&mut out, &totals);
+        assert_eq!(out, body);
+    }
     if let Ok((at, results)) = read_results(body) {
         let mut out = Vec::new();
         write_results(&mut out, at, &results);
@@ -66,6 +72,11 @@ pub fn directory_envelope(bytes: &[u8]) {
 /// An intent of queue directories.
 pub fn directory_intent(bytes: &[u8]) {
     crate::dirs::fuzz::intent(bytes);
+}
+
+/// The totals of queue directories.
+pub fn directory_totals(text: &str) {
+    crate::dirs::totals::fuzz(text);
 }
 
 /// The index file of a segment.

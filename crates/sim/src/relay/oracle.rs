@@ -1,6 +1,6 @@
 //! The promises to clients and their results. The oracle is no part of the tested code: no crash harms it.
 
-use crate::seed::Rng;
+use crate::{expected_totals::ExpectedTotals, seed::Rng};
 use bytes::Bytes;
 use mail::{Message, QueueId};
 use queue::Millis;
@@ -56,6 +56,8 @@ pub(super) struct Oracle {
     pub(super) accepted: BTreeMap<QueueId, Millis>,
     /// The wall clock was wrong by more than an hour.
     pub(super) was_far_off: bool,
+    /// The totals that a start may find.
+    pub(super) expected: ExpectedTotals,
     /// Broken promises, seen in passing.
     pub(super) violations: Vec<String>,
 }

@@ -45,6 +45,7 @@ mod shared;
 mod space_monitor;
 mod split_disk;
 mod stepper;
+pub(crate) mod totals;
 
 pub use find::Layout;
 pub use name_only::Listed;
@@ -218,7 +219,7 @@ fn size(entry: &Entry) -> (u64, u64) {
     match entry {
         Entry::Accept(message) => message_size(message, &[]),
         Entry::Import(found) => message_size(&found.message, &found.recipients),
-        Entry::Outcome { last: true, .. } | Entry::Control { .. } => (64, 0),
+        Entry::Outcome { last: true, .. } | Entry::Control { .. } | Entry::Count(_) => (64, 0),
         Entry::Outcome { results, .. } => {
             let bytes = 64 + results.iter().map(|r| 32 + r.1.text.len() as u64).sum::<u64>();
             (bytes, blocks([bytes]))

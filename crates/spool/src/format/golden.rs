@@ -5,10 +5,13 @@ use super::{
     block::{
         ALIGN, Chain, FIRST_BATCH, HeaderPlace, SegmentHeader, VERSION, begin_batch, end_batch, read_batch,
     },
-    message::{read_message, read_results, write_message, write_message_again, write_results},
+    message::{
+        read_message, read_results, read_totals, write_message, write_message_again, write_results,
+        write_totals,
+    },
     record::{self, Kind},
 };
-use crate::RecipientState;
+use crate::{RecipientState, Totals};
 use bytes::Bytes;
 use mail::{
     BodyType, ChunkId, Content, ContentTraits, DeliverBy, DeliverByMode, DeliveryOptions, Enhanced, Envelope,
@@ -63,6 +66,8 @@ fn results() -> [(u32, Outcome); 1] {
     [(1, Outcome { from_remote: true, ..Outcome::deferred(Enhanced(4, 2, 2), "later") })]
 }
 
+const TOTALS: Totals = Totals { accepted: 21, delivered: 8, bounced: 5, expired: 3, deleted: 2, moved: 1 };
+
 /// A message with each extension.
 fn extended() -> Message {
     let mailbox = |text| Mailbox::parse(text, true).unwrap();
@@ -94,6 +99,8 @@ fn second_batch() -> Vec<u8> {
     begin_batch(&mut out);
     let write = |out: &mut Vec<u8>| write_message(out, &extended());
     chain.add(record::append(&mut out, SECOND_BATCH, HEADER.seed, Kind::Message, ID.0 + 1, write));
+    let write = |out: &mut Vec<u8>| write_totals(out, &TOTALS);
+    chain.add(record::append(&mut out, SECOND_BATCH, HEADER.seed, Kind::Totals, BATCH + 1, write));
     end_batch(&mut out, SECOND_BATCH, HEADER.seed, BATCH + 1, chain);
     out
 }
@@ -178,11 +185,12 @@ fn a_batch_with_what_version_3_added_is_as_documented() {
 }
 
 #[test]
-fn extensions_that_are_documented_are_read() {
+fn extensions_and_totals_that_are_documented_are_read() {
     let mut bytes = documented(SECOND_BATCH);
     bytes.resize(ALIGN, 0);
     let (_, records) = read_batch(&bytes, SECOND_BATCH, HEADER.seed, true).unwrap();
     assert_eq!(read_message(extended().id, records[0].2.body, true).unwrap().message, extended());
+    assert_eq!(read_totals(records[1].2.body), Ok(TOTALS));
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! The bodies of records: messages with their envelopes, outcomes, holds.
+//! The bodies of records: messages with their envelopes, outcomes, totals.
 
 use super::{
     extension,
     wire::{Malformed, Reader, put_text, put_u16, put_u32, put_u64, put_written},
 };
-use crate::RecipientState;
+use crate::{RecipientState, Totals};
 use bytes::Bytes;
 use mail::{
     BodyType, Cause, ChunkId, Content, ContentTraits, Disposition, Enhanced, Envelope, ForwardPath, Message,
@@ -358,6 +358,20 @@ pub(crate) fn read_results(body: &[u8]) -> Result<Results, Malformed> {
     let at = UnixMillis(r.u64()?);
     let count = r.count(12)?;
     Ok((at, read_all(count, || Ok((r.u32()?, read_outcome(&mut r)?)))?))
+}
+
+/// Writes the body of a totals record.
+pub(crate) fn write_totals(out: &mut Vec<u8>, totals: &Totals) {
+    totals.numbers().iter().for_each(|number| put_u64(out, *number));
+}
+
+/// Reads what [`write_totals`] wrote.
+pub(crate) fn read_totals(body: &[u8]) -> Result<Totals, Malformed> {
+    let (mut r, mut numbers) = (Reader(body), [0; Totals::COUNT]);
+    for number in &mut numbers {
+        *number = r.u64()?;
+    }
+    Totals::from_numbers(numbers).filter(|_| r.0.is_empty()).ok_or(Malformed("totals"))
 }
 
 /// Folds one attempt's outcome into a recipient's state.

@@ -21,9 +21,19 @@ pub(crate) enum Kind {
     Hold = 4,
     /// A chunk of content. The name is the id of the chunk.
     Chunk = 5,
+    /// The totals behind the batch. The name is the number of the batch.
+    Totals = 6,
 }
 
 impl Kind {
+    /// Is the name of such a record the queue id of a message?
+    pub(crate) fn is_of_message(self) -> bool {
+        match self {
+            Self::Message | Self::Outcome | Self::Tombstone | Self::Hold => true,
+            Self::Chunk | Self::Totals => false,
+        }
+    }
+
     pub(crate) fn from_u8(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Message,
@@ -31,6 +41,7 @@ impl Kind {
             3 => Self::Tombstone,
             4 => Self::Hold,
             5 => Self::Chunk,
+            6 => Self::Totals,
             _ => return None,
         })
     }

@@ -5,6 +5,7 @@ mod damage;
 mod fault_disk;
 mod options;
 mod room;
+mod totals;
 
 use bytes::Bytes;
 use mail::{
@@ -501,7 +502,11 @@ fn files(dir: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if !path.ends_with("totals") {
+            found.push(path);
+        }
     }
     found
 }

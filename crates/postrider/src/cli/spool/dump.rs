@@ -72,7 +72,7 @@ impl Dump<'_> {
             RecordBody::Outcome { id, .. } | RecordBody::Tombstone { id } | RecordBody::Hold { id, .. } => {
                 Some(*id)
             }
-            RecordBody::Chunk { .. } | RecordBody::Nonsense { .. } => None,
+            RecordBody::Chunk { .. } | RecordBody::Totals { .. } | RecordBody::Nonsense { .. } => None,
         };
         if self.only.is_some() && of != self.only {
             return Ok(());
@@ -96,6 +96,7 @@ impl Dump<'_> {
                 writeln!(self.out, "chunk {} bytes {}", chunk_id.0, bytes.len())?;
                 self.content(bytes)
             }
+            RecordBody::Totals { totals } => writeln!(self.out, "totals {}", super::totals_text(totals)),
             RecordBody::Nonsense { why } => writeln!(self.out, "unreadable: {why}"),
         }
     }
