@@ -32,6 +32,11 @@ pub(super) fn is_needed(envelope: &Envelope) -> bool {
 
 /// Returns a length that the section does not exceed, in bytes.
 pub(crate) fn bytes_max(envelope: &Envelope) -> usize {
+    if is_needed(envelope) { needed_bytes_max(envelope) } else { 0 }
+}
+
+#[cold]
+fn needed_bytes_max(envelope: &Envelope) -> usize {
     let options = envelope.options.as_ref().map_or(0, |options| {
         let auth = options.auth.as_ref().map_or(0, |auth| auth.as_str().len());
         128 + options.login.as_ref().map_or(0, |login| login.len()) + auth
@@ -44,6 +49,7 @@ pub(crate) fn bytes_max(envelope: &Envelope) -> usize {
 }
 
 /// Writes the section. `unknown` are the extensions of a record that is written again, as [`read`] returned them.
+#[cold]
 pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
     let start = out.len();
     put_u32(out, 0);
@@ -109,6 +115,7 @@ pub(super) fn section<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
 }
 
 /// Reads a section into an envelope whose recipients are complete. Returns the extensions that were skipped.
+#[cold]
 pub(super) fn read(section: &[u8], envelope: &mut Envelope) -> Result<Box<[u8]>, Malformed> {
     let (mut r, mut options, mut unknown) = (Reader(section), DeliveryOptions::default(), Vec::new());
     while !r.0.is_empty() {

@@ -362,7 +362,8 @@ pub(crate) fn read_results(body: &[u8]) -> Result<Results, Malformed> {
 
 /// Writes the body of a totals record.
 pub(crate) fn write_totals(out: &mut Vec<u8>, totals: &Totals) {
-    totals.numbers().iter().for_each(|number| put_u64(out, *number));
+    let bytes = totals.numbers().map(u64::to_le_bytes);
+    out.extend_from_slice(bytes.as_flattened());
 }
 
 /// Reads what [`write_totals`] wrote.

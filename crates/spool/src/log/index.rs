@@ -288,12 +288,14 @@ impl Index {
             }
             // A batch that was written again may come behind later ones.
             Kind::Totals if self.totals.is_some_and(|(batch, _)| batch > name) => {}
-            Kind::Totals => {
-                if let Some((_, old)) = self.totals.replace((name, at)) {
-                    self.release(old);
+            Kind::Totals => match self.totals.replace((name, at)) {
+                // Mostly: nothing changes but the place.
+                Some((_, old)) if (old.segment, old.length) == (at.segment, at.length) => {}
+                old => {
+                    self.keep(at);
+                    old.into_iter().for_each(|(_, old)| self.release(old));
                 }
-                self.keep(at);
-            }
+            },
         }
     }
 
