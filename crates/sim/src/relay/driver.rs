@@ -416,13 +416,14 @@ impl Driver {
     /// The end of a transaction: whoever sent it waits for its answer.
     pub(super) fn accept(
         &mut self,
-        envelope: Envelope,
+        mut envelope: Envelope,
         content: Content,
         (place, turn): (usize, u64),
         oracle: &mut Oracle,
     ) -> Result<QueueId, Reply> {
         let (id, arrived) = (self.ids.next(self.context.wall.0), self.context.wall);
         self.name(id, oracle);
+        oracle::extend(&mut envelope);
         let message =
             SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
         // As a check of the accept pipeline may decide.
