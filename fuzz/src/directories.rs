@@ -10,6 +10,9 @@ const WORDS: &[&str] = &[
     "from path= body=binary smtputf8 ret=full envid=%25",
     "to path=c@d",
     "to path=postmaster notify=success,explicit orcpt=rfc822;x",
+    "options login=a auth=b@c priority=-3 colour=red\n",
+    "require tls by=99,return,trace release=7\n",
+    "to path=c@d original=l@b through=m@b\n",
     "facts dot-line 8bit\n",
     "content 6 00000000\n",
     "chunk 6 00000000 0000000000000007\n",
@@ -54,6 +57,14 @@ pub fn spool_envelope(bytes: &[u8]) {
     for file in [bytes, &spelt, &[ENVELOPE.as_bytes(), &spelt].concat()] {
         spool::fuzz::directory_envelope(file);
     }
+}
+
+/// The totals: bytes as they are, and numbers behind the first words.
+pub fn spool_totals(bytes: &[u8]) {
+    spool::fuzz::directory_totals(&String::from_utf8_lossy(bytes));
+    let numbers: String =
+        bytes.chunks(3).map(|some| format!(" {}", u32::from(some[0]) << some.len())).collect();
+    spool::fuzz::directory_totals(&format!("postrider-totals 1{numbers}"));
 }
 
 /// An intent.

@@ -13,7 +13,7 @@ mod store;
 
 pub use self::maps::{alias_targets, aliases_file, cdb_file, map_files, socketmap_reply};
 pub use client::{client_conversation, client_replies, client_session};
-pub use directories::{spool_envelope, spool_intent};
+pub use directories::{spool_envelope, spool_intent, spool_totals};
 pub use engine::engine_events;
 pub use sasl::{passwd_file, sasl_client, sasl_server};
 pub use settings::configuration;

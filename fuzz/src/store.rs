@@ -104,8 +104,14 @@ fn mostly_right(bytes: &[u8]) -> Vec<u8> {
     let mut next = || rest.next().unwrap_or_default();
     let mut out = vec![0; 8];
     out.extend_from_slice(b"\x01\0o\x03\0a@b");
-    let (body, ret) = (next() % 3, next() % 3);
-    out.extend([body | ret << 2 | (next() & 1) << 4, next()]);
+    let (body, ret, more) = (next() % 3, next() % 3, next());
+    out.push(body | ret << 2 | (more & 1) << 4 | (more & 2) << 5);
+    if more & 2 == 2 {
+        let extensions = extensions(&mut next);
+        out.extend((extensions.len() as u32).to_le_bytes());
+        out.extend(extensions);
+    }
+    out.push(next());
     let recipient_count = next() % 4;
     out.extend([recipient_count, 0, 0, 0]);
     for _ in 0..recipient_count {
@@ -134,6 +140,28 @@ fn mostly_right(bytes: &[u8]) -> Vec<u8> {
     if next() % 4 == 0 {
         let at = usize::from(next()) % out.len();
         out[at] ^= next();
+    }
+    out
+}
+
+/// Extensions of a message record: known and unknown tags with bodies that mostly mean something.
+fn extensions(next: &mut impl FnMut() -> u8) -> Vec<u8> {
+    let mut out = Vec::new();
+    for _ in 0..next() % 5 {
+        let (tag, body) = match next() % 9 {
+            0 => (1, b"al".to_vec()),
+            1 => (2, b"a@b".to_vec()),
+            2 => (3, vec![next() % 20]),
+            3 => (4, [&[next() % 4, 0, 0, 0][..], b"\x03\0l@b\x03\0m@b"].concat()),
+            4 => (128, Vec::new()),
+            5 => (129, [&[0; 8][..], &[next() % 8]].concat()),
+            6 => (130, vec![next(); 8]),
+            7 => (99, vec![next(); 3]),
+            _ => (next(), vec![next()]),
+        };
+        out.push(tag);
+        out.extend((body.len() as u32).to_le_bytes());
+        out.extend(body);
     }
     out
 }

@@ -38,5 +38,6 @@ targets!(
     spool_envelope,
     spool_format,
     spool_intent,
-    spool_recovery
+    spool_recovery,
+    spool_totals
 );

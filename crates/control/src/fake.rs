@@ -17,6 +17,7 @@ use tokio::{net::UnixListener, runtime::Runtime};
 pub fn message(number: u64) -> MessageInfo {
     let recipient = |address: &str, destination: &str, status| RecipientInfo {
         address: address.to_owned(),
+        expanded_from: Vec::new(),
         destination: destination.to_owned(),
         status,
         attempt_count: 1,
@@ -31,6 +32,7 @@ pub fn message(number: u64) -> MessageInfo {
         arrived_ms: number * 1000,
         sender: "alice@a.test".to_owned(),
         origin: "client=[127.0.0.1]".to_owned(),
+        options: None,
         recipients: vec![
             recipient("bob@b.test", "mx:b.test", Status::Waiting),
             recipient("carol@c.test", "mx:c.test", Status::Held),

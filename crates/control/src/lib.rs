@@ -7,12 +7,14 @@ pub mod client;
 pub mod exit;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
+mod options_info;
 pub mod protocol;
 pub mod selection;
 pub mod server;
 pub mod socket;
 
 pub use exit::{CommandError, Exit};
+pub use options_info::OptionsInfo;
 pub use protocol::{Action, Failure, Gauges, Id, MessageInfo, RecipientInfo, Request, Response, Status};
 pub use selection::{Matched, Selection};
 pub use server::serve_control;

@@ -2,7 +2,7 @@
 //! any number of requests, one after the other; each is answered by lines of which the last is
 //! [`Response::Done`] or [`Response::Failed`].
 
-use super::selection::Selection;
+use super::{options_info::OptionsInfo, selection::Selection};
 use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use report::RecipientCounters;
 use serde::{Deserialize, Serialize};
@@ -192,6 +192,9 @@ pub struct MessageInfo {
     pub sender: String,
     /// The source of the message.
     pub origin: String,
+    /// Delivery options, if the message has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<OptionsInfo>,
     /// Every recipient of its envelope; those that are left where that cannot be read.
     pub recipients: Vec<RecipientInfo>,
     /// The reason why the spool cannot give its envelope.
@@ -204,6 +207,9 @@ pub struct MessageInfo {
 pub struct RecipientInfo {
     /// Forward-path without brackets; empty where it is not known.
     pub address: String,
+    /// The address that the client gave, if it was expanded to this recipient, and the addresses in between.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expanded_from: Vec<String>,
     /// `mx:example.com`.
     pub destination: String,
     /// The status of the recipient.
@@ -225,6 +231,13 @@ pub struct RecipientInfo {
 }
 
 impl RecipientInfo {
+    /// Returns what [`RecipientInfo::expanded_from`] holds for a recipient.
+    pub fn expansion_of(recipient: &mail::Recipient) -> Vec<String> {
+        let addresses =
+            recipient.expansion.iter().flat_map(|e| std::iter::once(&e.original).chain(&e.through));
+        addresses.map(|mailbox| mailbox.as_str().to_owned()).collect()
+    }
+
     /// One that nothing is left to do for, and how it ended if that is known: the spool keeps which way it
     /// went and the status, the log keeps all.
     pub fn finished(address: String, destination: String, end: Option<(&Outcome, UnixMillis)>) -> Self {
@@ -234,6 +247,7 @@ impl RecipientInfo {
         };
         Self {
             address,
+            expanded_from: Vec::new(),
             destination,
             status: Status::Done,
             attempt_count: 0,

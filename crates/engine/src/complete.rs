@@ -11,8 +11,7 @@ use crate::{
 };
 use mail::{Attempt, Cause, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
 use queue::{CancelAs, CommandResult, Completion, DestinationId, Overdue};
-use report::FinishedAs;
-use spool::{ControlOp, Entry, SpoolFailure, Transaction};
+use spool::{ControlOp, Entry, SpoolFailure, Totals, Transaction};
 use std::sync::Arc;
 
 /// "Delivery time expired" (RFC 3463 §3.5).
@@ -27,12 +26,13 @@ fn expired(last: Option<&Outcome>) -> Outcome {
     Outcome::failed(EXPIRED, text).because(Cause::Expired)
 }
 
-/// The entry for the spool.
-fn ending(id: QueueId, is_deleted: bool, results: Vec<(u32, Outcome)>, last: bool) -> Entry {
-    match (is_deleted, last) {
-        (true, true) => Entry::Control { id, op: ControlOp::Delete },
-        _ => Entry::Outcome { id, results, last },
+/// The entries for the spool. A deletion does not say how many recipients it ends.
+fn ending(id: QueueId, is_deleted: bool, results: Vec<(u32, Outcome)>, last: bool) -> Transaction {
+    if is_deleted && last {
+        let deleted = Totals { deleted: results.len() as u64, ..Totals::default() };
+        return vec![Entry::Control { id, op: ControlOp::Delete }, Entry::Count(deleted)];
     }
+    vec![Entry::Outcome { id, results, last }]
 }
 
 impl Engine {
@@ -235,10 +235,10 @@ impl Engine {
         results.retain(|(_, outcome)| has_ended(outcome));
         if is_deleted {
             let task = answer.map(|request| self.tasks.add(Task::Answer(request, CommandResult::Changed)));
-            self.submit(task, vec![ending(id, is_deleted, results, completion.last)], effects);
+            self.submit(task, ending(id, is_deleted, results, completion.last), effects);
         } else {
             if !results.is_empty() {
-                self.submit(None, vec![ending(id, is_deleted, results, completion.last)], effects);
+                self.submit(None, ending(id, is_deleted, results, completion.last), effects);
             }
             effects.extend(answer.map(|request| Effect::Answer { request, result: Err(failure) }));
         }
@@ -299,8 +299,7 @@ impl Engine {
         }
         self.count(&result);
         let AttemptResult { results, attempt, .. } = result;
-        let mut transaction = Vec::with_capacity(1 + reports.len());
-        transaction.push(ending(id, is_deleted, results.clone(), completion.last));
+        let mut transaction = ending(id, is_deleted, results.clone(), completion.last);
         transaction.extend(reports.iter().cloned().map(Entry::Accept));
         self.submit(task, transaction, effects);
         let message = message.clone();
@@ -326,17 +325,8 @@ impl Engine {
     }
 
     fn count(&mut self, result: &AttemptResult) {
-        for (_, outcome) in &result.results {
-            self.counters.finish(match (outcome.cause, outcome.disposition) {
-                (_, Disposition::Deferred) => continue,
-                (_, Disposition::Delivered) => FinishedAs::Delivered,
-                (Cause::Deleted, Disposition::Failed) => FinishedAs::Deleted,
-                (Cause::Expired, Disposition::Failed) => FinishedAs::Expired,
-                (Cause::Local | Cause::Reply(_) | Cause::Returned, Disposition::Failed) => {
-                    FinishedAs::Bounced
-                }
-            });
-        }
+        let finished = result.results.iter().filter_map(|(_, outcome)| outcome.finished_as());
+        finished.for_each(|finished_as| self.counters.finish(finished_as));
     }
 
     /// Completes each job with the outcomes of its own recipients.

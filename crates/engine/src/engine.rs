@@ -199,6 +199,7 @@ impl Engine {
             }
             Event::Recovered(found) => self.on_recovered(context, found, effects),
             Event::SecondCopy(copy) => self.on_second_copy(context, copy, effects),
+            Event::Totals(totals) => self.on_totals(totals),
             Event::Started => {
                 self.is_started = true;
                 self.wake_now(context, effects);

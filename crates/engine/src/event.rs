@@ -3,7 +3,7 @@
 use crate::{ConnectionId, EngineSettings, Lease, Routed, Routing, TaskId};
 use mail::{Attempt, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{CancelAs, Millis};
-use spool::{Recovered, Refused, SecondCopy, SpoolFailure, Transaction};
+use spool::{Recovered, Refused, SecondCopy, SpoolFailure, Totals, Transaction};
 use std::sync::Arc;
 
 /// The circumstances of an event: its time and its place.
@@ -64,6 +64,8 @@ pub enum Event<'a> {
     Recovered(&'a Recovered),
     /// Recovery found a second copy of a recovered message.
     SecondCopy(&'a SecondCopy),
+    /// The totals of the spool: how the recipients of earlier starts ended.
+    Totals(&'a Totals),
     /// Recovery is complete: connections may be opened.
     Started,
     /// A message from a client or from this machine is durable. The driver has logged its acceptance.

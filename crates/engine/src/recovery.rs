@@ -1,10 +1,10 @@
 //! Recovery: messages that a start finds in the spool go back to the queue.
 
 use crate::{Effect, Engine, RetryAt, event::Context};
-use mail::{Disposition, QueueId, UnixMillis};
+use mail::{QueueId, UnixMillis};
 use queue::{Arrival, CancelAs, Millis};
-use report::FinishedAs;
-use spool::{Entry, Recovered, SecondCopy};
+use report::RecipientCounters;
+use spool::{Entry, Recovered, SecondCopy, Totals};
 
 impl Engine {
     /// Queues a message whose recipients are not all finished.
@@ -70,14 +70,23 @@ impl Engine {
                 results.iter().map(|(index, outcome)| (*index, outcome.disposition)).collect();
             let last = self.queue.complete(one.job, &dispositions, false, context.now).last;
             self.last_outcomes.note_all(copy.id, &results, last, || context.wall);
-            for (_, outcome) in &results {
-                self.counters.finish(match outcome.disposition {
-                    Disposition::Delivered => FinishedAs::Delivered,
-                    Disposition::Failed | Disposition::Deferred => FinishedAs::Bounced,
-                });
-            }
+            let finished = results.iter().filter_map(|(_, outcome)| outcome.finished_as());
+            finished.for_each(|finished_as| self.counters.finish(finished_as));
             self.end_recovered(Entry::Outcome { id: copy.id, results, last }, effects);
         }
+    }
+
+    /// Continues the counters of earlier starts.
+    pub(crate) fn on_totals(&mut self, totals: &Totals) {
+        let Totals { accepted: _, delivered, bounced, expired, deleted, moved } = *totals;
+        self.counters.add_finished(&RecipientCounters {
+            delivered,
+            bounced,
+            expired,
+            deleted,
+            moved,
+            ..RecipientCounters::default()
+        });
     }
 
     /// One transaction each: the messages of one transaction must be in one spool.

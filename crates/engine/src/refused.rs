@@ -18,12 +18,17 @@ pub(crate) struct RefusedTransactions {
     retry_at: Option<Millis>,
 }
 
-fn id_of(entry: &Entry) -> QueueId {
+fn id_of(entry: &Entry) -> Option<QueueId> {
     match entry {
-        Entry::Accept(message) => message.id,
-        Entry::Import(recovered) => recovered.message.id,
-        Entry::Outcome { id, .. } | Entry::Control { id, .. } => *id,
+        Entry::Accept(message) => Some(message.id),
+        Entry::Import(recovered) => Some(recovered.message.id),
+        Entry::Outcome { id, .. } | Entry::Control { id, .. } => Some(*id),
+        Entry::Count(_) => None,
     }
+}
+
+fn ids_of(transaction: &Transaction) -> impl Iterator<Item = QueueId> + '_ {
+    transaction.iter().filter_map(id_of)
 }
 
 impl RefusedTransactions {
@@ -34,7 +39,7 @@ impl RefusedTransactions {
     /// Returns whether a refused transaction names a message of this one. Then this one must wait behind it, because
     /// the spool keeps the last decision on a message.
     pub(crate) fn is_before(&self, transaction: &Transaction) -> bool {
-        !self.list.is_empty() && transaction.iter().any(|entry| self.by_id.contains_key(&id_of(entry)))
+        !self.list.is_empty() && ids_of(transaction).any(|id| self.by_id.contains_key(&id))
     }
 
     /// Takes in a transaction that waits behind others of its messages.
@@ -51,8 +56,8 @@ impl RefusedTransactions {
     }
 
     fn count_in(&mut self, transaction: &Transaction) {
-        for entry in transaction {
-            *self.by_id.entry(id_of(entry)).or_default() += 1;
+        for id in ids_of(transaction) {
+            *self.by_id.entry(id).or_default() += 1;
         }
     }
 
@@ -69,8 +74,8 @@ impl RefusedTransactions {
         let (mut due, mut seen) = (Vec::new(), HashSet::new());
         self.by_id.clear();
         for (task, transaction) in std::mem::take(&mut self.list) {
-            let is_first = !transaction.iter().any(|entry| seen.contains(&id_of(entry)));
-            seen.extend(transaction.iter().map(id_of));
+            let is_first = !ids_of(&transaction).any(|id| seen.contains(&id));
+            seen.extend(ids_of(&transaction));
             if is_first {
                 due.push((task, transaction));
             } else {
@@ -85,7 +90,7 @@ impl RefusedTransactions {
     pub(crate) fn check_invariants(&self) {
         assert!(self.list.is_empty() || self.retry_at.is_some(), "refused transactions are retried");
         let named: u32 = self.by_id.values().sum();
-        let entries: usize = self.list.iter().map(|(_, transaction)| transaction.len()).sum();
+        let entries: usize = self.list.iter().map(|(_, transaction)| ids_of(transaction).count()).sum();
         assert_eq!(named as usize, entries, "each refused entry is counted");
     }
 }

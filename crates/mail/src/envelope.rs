@@ -1,6 +1,9 @@
 //! The envelope: reverse-path, forward-paths, and their parameters.
 
-use crate::address::{ForwardPath, ReversePath};
+use crate::{
+    address::{ForwardPath, Mailbox, ReversePath},
+    delivery_options::DeliveryOptions,
+};
 
 /// The body type that the client declared (RFC 6152, RFC 3030).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -57,13 +60,24 @@ pub struct Recipient {
     pub notify: Notify,
     /// `ORCPT=`, decoded: `rfc822;user@example.com` (RFC 3461 §4.2).
     pub orcpt: Option<Box<str>>,
+    /// The expansion that made this recipient; `None` if the client gave the address itself.
+    pub expansion: Option<Box<Expansion>>,
 }
 
 impl Recipient {
     /// A recipient without parameters.
     pub fn new(path: ForwardPath) -> Self {
-        Self { path, notify: Notify::default(), orcpt: None }
+        Self { path, notify: Notify::default(), orcpt: None, expansion: None }
     }
+}
+
+/// The expansion of an address by aliases and lists, of which a recipient is a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expansion {
+    /// The address that the client gave. DSNs name it, and not the address that the message was sent to.
+    pub original: Mailbox,
+    /// The addresses between the original and the recipient, in the order of their expansion.
+    pub through: Vec<Mailbox>,
 }
 
 /// Everything MAIL and RCPT said. Recipients are named by their index elsewhere.
@@ -81,6 +95,8 @@ pub struct Envelope {
     pub ret: Option<Ret>,
     /// `ENVID=`, decoded.
     pub envid: Option<Box<str>>,
+    /// Options that few messages have.
+    pub options: Option<Box<DeliveryOptions>>,
 }
 
 impl Envelope {
@@ -93,6 +109,7 @@ impl Envelope {
             smtputf8: false,
             ret: None,
             envid: None,
+            options: None,
         }
     }
 }

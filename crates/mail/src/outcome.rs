@@ -87,6 +87,19 @@ pub enum Cause {
     Deleted,
 }
 
+/// The counter that a finished recipient adds to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FinishedAs {
+    /// The next hop or the mailbox has the message.
+    Delivered,
+    /// Failed.
+    Bounced,
+    /// Failed because the lifetime of the message was over.
+    Expired,
+    /// Deleted by an operator.
+    Deleted,
+}
+
 /// One recipient's outcome. A remote 4yz or 5yz is news, not an error: it travels as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -126,6 +139,19 @@ impl Outcome {
     #[must_use]
     pub fn because(self, cause: Cause) -> Self {
         Self { cause, ..self }
+    }
+
+    /// Returns the counter that the recipient adds to; `None` if the recipient is not finished.
+    pub fn finished_as(&self) -> Option<FinishedAs> {
+        match (self.cause, self.disposition) {
+            (_, Disposition::Deferred) => None,
+            (_, Disposition::Delivered) => Some(FinishedAs::Delivered),
+            (Cause::Deleted, Disposition::Failed) => Some(FinishedAs::Deleted),
+            (Cause::Expired, Disposition::Failed) => Some(FinishedAs::Expired),
+            (Cause::Local | Cause::Reply(_) | Cause::Returned, Disposition::Failed) => {
+                Some(FinishedAs::Bounced)
+            }
+        }
     }
 
     /// Returns the reply that decided; `None` if the server was not asked or did not answer.

@@ -4,7 +4,8 @@ mod common;
 
 use common::{BINARY, Postrider, client::Client, free_address, sink::Sink, until};
 use mail::{
-    Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath, UnixMillis,
+    Content, DeliveryOptions, Enhanced, Envelope, Expansion, ForwardPath, Mailbox, Message, Outcome, QueueId,
+    Recipient, ReversePath, UnixMillis,
 };
 use serde_json::Value;
 use spool::{DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Spool};
@@ -289,5 +290,78 @@ fn a_spool_in_memory_is_named_at_the_start() {
         let warned =
             before.iter().filter(|line| line.contains("WARN") && line.contains("is on tmpfs")).count();
         assert_eq!(warned, 1, "{backend}: {before:#?}");
+    }
+}
+
+fn counters(daemon: &Postrider) -> [u64; 5] {
+    let status: Value = serde_json::from_str(&daemon.ask(&["status", "--json"])).unwrap();
+    assert_eq!(status["consistent"], true, "{status}");
+    ["accepted", "delivered", "bounced", "deleted", "queued"].map(|name| status[name].as_u64().unwrap())
+}
+
+#[test]
+fn the_counters_continue_after_a_kill() {
+    for backend in [LOG, DIRECTORIES] {
+        let sink = Sink::with(|command| command.contains("<x@").then(|| "450 4.2.1 Mailbox busy".to_owned()));
+        let config = format!("{backend}{}{SLOW_RETRY}", sink.route());
+        let daemon = Postrider::start(&config);
+        let mut client = Client::connect(daemon.address).unwrap();
+        let content = b"Subject: x\r\n\r\nx\r\n";
+        assert_eq!(client.send("a@a.test", &["y@b.test"], content).unwrap().0, 250);
+        let (waiting, deleted) = (send(&daemon), send(&daemon));
+        until_deferred(&daemon, &waiting);
+        until_deferred(&daemon, &deleted);
+        until("one is delivered", || counters(&daemon) == [3, 1, 0, 0, 2]);
+        // The answer to the deletion waits for the commit of everything before it.
+        daemon.ask(&["queue", "delete", &deleted]);
+        let expected = [3, 1, 0, 1, 1];
+        assert_eq!(counters(&daemon), expected);
+        let (dir, address) = daemon.kill();
+        let daemon = Postrider::start_in(dir, address, &config);
+        assert_eq!(counters(&daemon), expected, "{backend}");
+        daemon.ask(&["queue", "delete", &waiting]);
+        let (dir, _) = daemon.stop();
+        let report = spool::inspect(&dir.path().join("data/spool"), &mut |_| {}).unwrap();
+        let totals = spool::Totals { accepted: 3, delivered: 1, deleted: 2, ..spool::Totals::default() };
+        assert_eq!((report.totals, report.imbalances), (totals, vec![]), "{backend}");
+    }
+}
+
+#[test]
+fn options_and_expansions_are_shown_after_each_restart() {
+    for backend in [LOG, DIRECTORIES] {
+        let dir = tempfile::tempdir().unwrap();
+        let before = spool(dir.path(), backend);
+        let id = QueueId(9);
+        let mut message = message(id, UnixMillis::now());
+        let login = Some("alice".into());
+        message.envelope.options =
+            DeliveryOptions { login, requiretls: true, ..DeliveryOptions::default() }.boxed();
+        let mailbox = |text| Mailbox::parse(text, false).unwrap();
+        let (original, through) = (mailbox("list@b.test"), vec![mailbox("all@b.test")]);
+        message.envelope.recipients[0].expansion = Some(Box::new(Expansion { original, through }));
+        before.submit(vec![Entry::Accept(message.into())]).unwrap();
+        before.close();
+        drop(before);
+        let sink = defers();
+        let config = format!("{backend}{}{SLOW_RETRY}", sink.route());
+        let mut daemon = Postrider::start_in(dir, free_address(), &config);
+        for _ in 0..2 {
+            let shown = show(&daemon, &id.to_string());
+            assert_eq!(
+                shown["options"],
+                serde_json::json!({ "login": "alice", "requiretls": true }),
+                "{shown}"
+            );
+            let from = serde_json::json!(["list@b.test", "all@b.test"]);
+            assert_eq!(shown["recipients"][0]["expanded_from"], from, "{shown}");
+            let text = daemon.ask(&["queue", "show", &id.to_string()]);
+            let lines =
+                ["options:  login alice, requiretls\n", "expanded from <list@b.test> through <all@b.test>\n"];
+            assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+            until_deferred(&daemon, &id.to_string());
+            let (dir, address) = daemon.kill();
+            daemon = Postrider::start_in(dir, address, &config);
+        }
     }
 }

@@ -236,6 +236,8 @@ fn messages_move_to_another_backend_and_back_with_their_past() {
         assert!(text(&moved).starts_with("2 messages, "), "{}", text(&moved));
         let check = command(dir.path(), &["spool", "check", "--path", into.to_str().unwrap()]);
         assert!(check.status.success(), "{}", text(&check));
+        let totals = "\n  totals         accepted 4 delivered 2 bounced 0 expired 0 deleted 0 moved 0\n";
+        assert!(text(&check).contains(totals), "{}", text(&check));
     }
     fs::write(dir.path().join("postrider.toml"), with("path = \"as-log\"\n")).unwrap();
     assert_eq!(list(dir.path()), before);

@@ -1,12 +1,14 @@
-//! The counters of recipients: accepted = delivered + bounced + expired + deleted + queued. A difference is lost or
-//! invented mail.
+//! The counters of recipients: accepted = delivered + bounced + expired + deleted + moved + queued. A difference is lost
+//! or invented mail.
 
+use mail::FinishedAs;
 use serde::{Deserialize, Serialize};
 
-/// The number of recipients in each state. The message engine counts, and `postrider status` shows the counters.
+/// The number of recipients in each state, since the spool was made. The message engine counts, and `postrider status`
+/// shows the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RecipientCounters {
-    /// Recipients of accepted messages, including DSNs and what recovery found.
+    /// Recipients of accepted messages, including DSNs.
     pub accepted: u64,
     /// The next hop or the mailbox has the message.
     pub delivered: u64,
@@ -16,21 +18,11 @@ pub struct RecipientCounters {
     pub expired: u64,
     /// Deleted by an operator.
     pub deleted: u64,
+    /// Ended here because another spool has the message.
+    #[serde(default)]
+    pub moved: u64,
     /// Queued: none of the above yet.
     pub queued: u64,
-}
-
-/// The counter that a finished recipient adds to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FinishedAs {
-    /// [`RecipientCounters::delivered`].
-    Delivered,
-    /// [`RecipientCounters::bounced`].
-    Bounced,
-    /// [`RecipientCounters::expired`].
-    Expired,
-    /// [`RecipientCounters::deleted`].
-    Deleted,
 }
 
 impl RecipientCounters {
@@ -55,9 +47,19 @@ impl RecipientCounters {
         } += 1;
     }
 
+    /// Counts recipients that left the queue before this start. They were accepted, too.
+    pub fn add_finished(&mut self, earlier: &Self) {
+        self.accepted += earlier.finished();
+        self.delivered += earlier.delivered;
+        self.bounced += earlier.bounced;
+        self.expired += earlier.expired;
+        self.deleted += earlier.deleted;
+        self.moved += earlier.moved;
+    }
+
     /// Returns the number of recipients that have left the queue.
     pub fn finished(&self) -> u64 {
-        self.delivered + self.bounced + self.expired + self.deleted
+        self.delivered + self.bounced + self.expired + self.deleted + self.moved
     }
 
     /// Returns whether every accepted recipient is queued or finished.
@@ -86,12 +88,23 @@ mod tests {
             counters.check_invariants();
         }
         assert_eq!((counters.queued, counters.finished()), (1, 4));
+        let earlier = RecipientCounters { delivered: 7, moved: 2, ..RecipientCounters::default() };
+        counters.add_finished(&earlier);
+        counters.check_invariants();
+        assert_eq!((counters.accepted, counters.queued, counters.finished()), (14, 1, 13));
     }
 
     #[test]
     fn counters_are_inconsistent_when_a_recipient_is_in_no_counter() {
-        let mut counters =
-            RecipientCounters { accepted: 10, delivered: 4, bounced: 3, expired: 1, deleted: 1, queued: 1 };
+        let mut counters = RecipientCounters {
+            accepted: 10,
+            delivered: 3,
+            bounced: 3,
+            expired: 1,
+            deleted: 1,
+            moved: 1,
+            queued: 1,
+        };
         assert!(counters.is_consistent());
         counters.queued = 0;
         assert!(!counters.is_consistent());

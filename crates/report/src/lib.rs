@@ -8,5 +8,5 @@ pub mod dsn;
 pub mod line;
 mod log;
 
-pub use counters::{FinishedAs, RecipientCounters};
+pub use counters::RecipientCounters;
 pub use log::{Format, Log, LogSettings};

@@ -9,6 +9,7 @@ pub mod args;
 pub mod backend;
 pub mod clock;
 pub mod disk;
+pub mod expected_totals;
 pub mod model;
 pub mod mutant;
 pub mod relay;

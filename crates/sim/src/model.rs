@@ -5,11 +5,14 @@
 mod damaged;
 mod order;
 
-use crate::backend::{Backend, Survivors};
+use crate::{
+    backend::{Backend, Survivors},
+    expected_totals::{ExpectedTotals, counted},
+};
 use bytes::Bytes;
 use damaged::Damaged;
 use mail::{Disposition, Outcome, Part, QueueId, SharedMessage};
-use spool::{CommitSeq, ControlOp, Entry, RecipientState, Spool, Transaction};
+use spool::{CommitSeq, ControlOp, Entry, RecipientState, RecoveryReport, Spool, Totals, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A live message's state, without the times at which the spool noted it.
@@ -44,6 +47,9 @@ pub struct Model {
     /// With everything submitted.
     latest: Queue,
     damaged: Damaged,
+    expected: ExpectedTotals,
+    /// False after a start that could not know the totals: damage, or envelopes that were not read.
+    has_expected: bool,
 }
 
 /// The transactions that become durable in one order.
@@ -58,6 +64,8 @@ struct Shard {
     acknowledged: usize,
     /// Messages it was ever given.
     own: BTreeSet<u64>,
+    /// The totals that the last recovery found, where this is the only one.
+    totals: Totals,
 }
 
 fn apply(queue: &mut Queue, transaction: &Transaction) {
@@ -77,6 +85,7 @@ fn apply(queue: &mut Queue, transaction: &Transaction) {
                 let Some(live) = queue.get_mut(&id.0) else { continue };
                 results.iter().for_each(|(index, outcome)| live.recipients[*index as usize].note(outcome));
             }
+            Entry::Count(_) => {}
             Entry::Control { id, op: change } => {
                 if let Some(live) = queue.get_mut(&id.0) {
                     live.held = *change == ControlOp::Hold;
@@ -91,7 +100,7 @@ fn accepted(entry: &Entry) -> Option<u64> {
     match entry {
         Entry::Accept(message) => Some(message.id.0),
         Entry::Import(found) => Some(found.message.id.0),
-        Entry::Outcome { .. } | Entry::Control { .. } => None,
+        Entry::Outcome { .. } | Entry::Control { .. } | Entry::Count(_) => None,
     }
 }
 
@@ -138,12 +147,20 @@ impl Model {
     /// Of a spool with nothing in it.
     pub fn new(backend: Backend) -> Self {
         let shards = backend.survivors().iter().map(|order| Shard::new(*order)).collect();
-        Self { sent: BTreeMap::new(), shards, latest: Queue::new(), damaged: Damaged::default() }
+        Self {
+            sent: BTreeMap::new(),
+            shards,
+            latest: Queue::new(),
+            damaged: Damaged::default(),
+            expected: ExpectedTotals::default(),
+            has_expected: true,
+        }
     }
 
     /// The spool took it.
     pub fn submitted(&mut self, shard: usize, commit_seq: CommitSeq, transaction: Transaction) {
         apply(&mut self.latest, &transaction);
+        self.expected.submitted(&counted(&transaction));
         transaction.iter().for_each(|entry| self.damaged.submitted(entry));
         self.shards[shard].submit(commit_seq, transaction);
     }
@@ -168,7 +185,10 @@ impl Model {
     pub fn acknowledged(&mut self, shard: usize, commit_seq: CommitSeq) {
         let shard = &mut self.shards[shard];
         let up_to = shard.submitted.iter().filter(|(t, _)| *t <= commit_seq).count();
-        shard.acknowledged = shard.acknowledged.max(up_to);
+        let from = shard.acknowledged;
+        shard.acknowledged = from.max(up_to);
+        let durable = shard.submitted[from..shard.acknowledged].iter();
+        durable.for_each(|(_, transaction)| self.expected.durable(&counted(transaction)));
     }
 
     /// With everything that was submitted.
@@ -187,14 +207,25 @@ impl Model {
         self.sent.len() as u64
     }
 
-    /// Checks that the queue that recovery found is one of the queues that may be; from now on it is durable.
-    pub fn settle(&mut self, found: Queue) -> Result<(), String> {
+    /// Checks that the queue that recovery found is one of the queues that may be, and that the totals are those of the
+    /// queue; from now on both are durable. `has_totals` says that the totals can be known: all was read.
+    pub fn settle(&mut self, found: Queue, report: &RecoveryReport, has_totals: bool) -> Result<(), String> {
         if let Some(id) = found.keys().find(|id| !self.shards.iter().any(|shard| shard.own.contains(id))) {
             return Err(format!("{id} was given to nobody"));
         }
         self.damaged.check(&found)?;
-        self.shards.iter().try_for_each(|shard| shard.check(&shard.part(&found), &self.damaged))?;
+        let is_known = has_totals && self.has_expected;
+        if is_known {
+            let left = found.values().map(|live| live.open_recipients().len() as u64).sum();
+            self.expected.check(report, left)?;
+        }
+        let is_alone = self.shards.len() == 1;
+        let totals = (is_known && is_alone).then_some(&report.totals);
+        self.shards.iter().try_for_each(|shard| shard.check(&shard.part(&found), totals, &self.damaged))?;
         self.adopt(found);
+        self.has_expected = has_totals;
+        self.expected.adopt(&report.totals);
+        self.shards.iter_mut().for_each(|shard| shard.totals = report.totals);
         Ok(())
     }
 
@@ -206,6 +237,7 @@ impl Model {
             shard.proven = shard.part(&found);
         }
         self.latest = found;
+        self.has_expected = false;
     }
 
     /// The message is what was handed to the spool, byte by byte; one that is damaged may be unreadable.
@@ -267,7 +299,7 @@ impl Model {
 impl Shard {
     fn new(order: Survivors) -> Self {
         let (proven, own) = (Queue::new(), BTreeSet::new());
-        Self { order, proven, submitted: Vec::new(), acknowledged: 0, own }
+        Self { order, proven, submitted: Vec::new(), acknowledged: 0, own, totals: Totals::default() }
     }
 
     fn submit(&mut self, commit_seq: CommitSeq, transaction: Transaction) {
@@ -291,9 +323,9 @@ impl Shard {
     }
 
     /// Is it one of the queues that may be?
-    fn check(&self, found: &Queue, damaged: &Damaged) -> Result<(), String> {
+    fn check(&self, found: &Queue, totals: Option<&Totals>, damaged: &Damaged) -> Result<(), String> {
         match self.order {
-            Survivors::Prefix => self.check_prefix(found, damaged),
+            Survivors::Prefix => self.check_prefix(found, totals, damaged),
             Survivors::Subset => self.check_subset(found, damaged),
         }
     }
@@ -311,20 +343,27 @@ impl Shard {
         Err(self.explain(&damaged.sound(found), &damaged.sound(&least), &damaged.sound(&most)))
     }
 
-    fn check_prefix(&self, found: &Queue, damaged: &Damaged) -> Result<(), String> {
+    fn check_prefix(&self, found: &Queue, totals: Option<&Totals>, damaged: &Damaged) -> Result<(), String> {
         let sound = damaged.sound(found);
-        let mut queue = self.proven.clone();
-        let mut least = None;
+        let (mut queue, mut sum) = (self.proven.clone(), self.totals);
+        let (mut least, mut others) = (None, Vec::new());
         for count in 0..=self.submitted.len() {
             if count >= self.acknowledged {
                 if queue == *found || !damaged.is_empty() && damaged.sound(&queue) == sound {
-                    return Ok(());
+                    if totals.is_none_or(|totals| *totals == sum) {
+                        return Ok(());
+                    }
+                    others.push(sum);
                 }
                 least.get_or_insert_with(|| queue.clone());
             }
             if let Some((_, transaction)) = self.submitted.get(count) {
                 apply(&mut queue, transaction);
+                sum.add(&counted(transaction));
             }
+        }
+        if !others.is_empty() {
+            return Err(format!("the totals are {totals:?}, and not one of {others:?}"));
         }
         Err(self.explain(&sound, &damaged.sound(&least.unwrap_or_default()), &damaged.sound(&queue)))
     }

@@ -39,7 +39,7 @@ pub enum DiskMutant {
 
 impl Mutant {
     /// Rules whose breach is noticed while synced bytes stay as they are.
-    pub const OF_CRASHES: [Self; 9] = [
+    pub const OF_CRASHES: [Self; 10] = [
         Self::Disk(DiskMutant::SkipSync),
         Self::Disk(DiskMutant::SkipDirSync),
         Self::Disk(DiskMutant::RetrySync),
@@ -49,6 +49,7 @@ impl Mutant {
         Self::Spool(spool::Mutant::SkipTailRewrite),
         Self::Spool(spool::Mutant::ReuseEarly),
         Self::Spool(spool::Mutant::DropOutcome),
+        Self::Spool(spool::Mutant::StaleTotals),
     ];
 
     /// Rules on the intact rest of a spool of which a part is damaged.

@@ -213,7 +213,10 @@ impl Run {
         if !self.decayed.is_empty() {
             self.check_told(&found, &report).map_err(Ended::Violation)?;
         }
-        self.model.settle(found).map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
+        // By name alone nobody knows which part of an interrupted batch is there.
+        let has_totals = self.decayed.is_empty() && !(is_listed && matches!(spool, Subject::QueueDirs(_)));
+        let settled = self.model.settle(found, &report, has_totals);
+        settled.map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
         for id in ids {
             self.read(&spool, QueueId(id)).map_err(Ended::Violation)?;
         }

@@ -1,12 +1,15 @@
 //! The changes that a mail server makes to its spool, at random: accepts of all sizes, outcomes, holds, bounces.
 
-use crate::{model::Model, seed::Rng};
+use crate::{
+    model::{Live, Model},
+    seed::Rng,
+};
 use bytes::Bytes;
 use mail::{
-    ChunkId, Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Outcome, Part, QueueId,
-    Recipient, ReversePath, SharedMessage, UnixMillis,
+    Cause, ChunkId, Content, ContentTraits, DeliveryOptions, Enhanced, Envelope, Expansion, ForwardPath,
+    Mailbox, Message, Outcome, Part, QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
-use spool::{CommitSeq, ControlOp, Entry, Refused, Spool, Transaction};
+use spool::{CommitSeq, ControlOp, Entry, Refused, Spool, Totals, Transaction};
 
 /// Above so many live messages they are finished rather than accepted.
 const LIVE_MAX: usize = 14;
@@ -41,10 +44,40 @@ fn path(n: usize) -> ForwardPath {
     ForwardPath::parse(&format!("r{n}@there.test"), false).expect("an address")
 }
 
+fn mailbox(text: &str) -> Mailbox {
+    Mailbox::parse(text, false).expect("an address")
+}
+
 fn envelope(sender: &str, recipient_count: usize) -> Envelope {
     let mut envelope = Envelope::new(ReversePath::parse(sender, false).expect("an address"));
     envelope.recipients = (0..recipient_count).map(|n| Recipient::new(path(n))).collect();
+    // Some have what few messages have.
+    if recipient_count == 3 {
+        let (original, through) = (mailbox("list@here.test"), vec![mailbox("all@here.test")]);
+        envelope.recipients[1].expansion = Some(Box::new(Expansion { original, through }));
+        let login = Some("alice".into());
+        envelope.options = DeliveryOptions { login, requiretls: true, ..DeliveryOptions::default() }.boxed();
+    }
     envelope
+}
+
+/// The end of a message: each recipient that is left is delivered, fails or expires.
+pub(crate) fn finished(model: &Model, id: QueueId) -> Entry {
+    let outcome = |index: u32| match (id.0 * 7 + u64::from(index)) % 5 {
+        0 => Outcome::failed(Enhanced(5, 1, 1), "unknown"),
+        1 => Outcome::failed(Enhanced(5, 4, 7), "expired").because(Cause::Expired),
+        _ => Outcome::delivered(Enhanced(2, 0, 0), "ok"),
+    };
+    let open = model.latest().get(&id.0).map(Live::open_recipients).unwrap_or_default();
+    let results = open.into_iter().map(|index| (index, outcome(index))).collect();
+    Entry::Outcome { id, results, last: true }
+}
+
+/// An operator deletes a message.
+pub(crate) fn deleted(model: &Model, id: QueueId) -> Transaction {
+    let open = model.latest().get(&id.0).map(Live::open_recipients).unwrap_or_default();
+    let count = Totals { deleted: open.len() as u64, ..Totals::default() };
+    vec![Entry::Control { id, op: ControlOp::Delete }, Entry::Count(count)]
 }
 
 impl Workload {
@@ -87,7 +120,7 @@ impl Workload {
     /// The oldest message is delivered.
     pub fn finish_one(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<(), Refused> {
         let Some(id) = model.latest().keys().next().copied() else { return Ok(()) };
-        let done = Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true };
+        let done = finished(model, QueueId(id));
         Self::submit(spool, model, vec![done]).map(drop)
     }
 
@@ -142,7 +175,8 @@ impl Workload {
             model.sent(message.clone(), bytes);
             Self::submit(spool, model, vec![Entry::Accept(message)])?;
             step();
-            Self::submit(spool, model, vec![Entry::Outcome { id, results: Vec::new(), last: true }])?;
+            let done = finished(model, id);
+            Self::submit(spool, model, vec![done])?;
             step();
         }
         Ok(())
@@ -307,13 +341,13 @@ impl Workload {
         model: &mut Model,
         id: QueueId,
     ) -> Result<Option<CommitSeq>, Refused> {
-        let mut entries = vec![Entry::Outcome { id, results: Vec::new(), last: true }];
+        let mut entries = vec![finished(model, id)];
         match self.rng.below(10) {
             0..3 => {
                 let size_bytes = self.rng.index(1500);
                 entries.push(self.mail(model, "", size_bytes));
             }
-            3 => entries = vec![Entry::Control { id, op: ControlOp::Delete }],
+            3 => entries = deleted(model, id),
             _ => {}
         }
         Self::submit(spool, model, entries)

@@ -75,6 +75,7 @@ pub(crate) fn classify(transaction: &[Entry]) -> (bool, Urgency) {
         Entry::Import(_) => (false, Urgency::OnWait),
         Entry::Outcome { .. } => (!entry.is_deferral(), Urgency::Lazy),
         Entry::Control { .. } => (true, Urgency::Immediate),
+        Entry::Count(_) => (true, Urgency::Lazy),
     };
     let classes = transaction.iter().map(of);
     classes.fold((true, Urgency::Lazy), |all, one| (all.0 && one.0, all.1.max(one.1)))

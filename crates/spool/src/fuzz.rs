@@ -3,12 +3,13 @@
 
 use crate::format::{
     block::{ALIGN, Chain, FIRST_BATCH, HeaderPlace, SegmentHeader, begin_batch, end_batch, read_batch},
-    message::{read_message, read_results, write_message, write_results},
+    message::{read_message, read_results, read_totals, write_message_again, write_results, write_totals},
     record::{self, Kind},
 };
 use mail::QueueId;
 
-const KINDS: [Kind; 5] = [Kind::Message, Kind::Outcome, Kind::Tombstone, Kind::Hold, Kind::Chunk];
+const KINDS: [Kind; 6] =
+    [Kind::Message, Kind::Outcome, Kind::Tombstone, Kind::Hold, Kind::Chunk, Kind::Totals];
 
 /// The segment header, batches and records: whatever is read lies within what was there.
 pub fn framing(bytes: &[u8], position: u64, seed: u64) {
@@ -40,14 +41,20 @@ pub fn batch(records: &[(u8, u64, &[u8])], position: u64, seed: u64) {
 pub fn bodies(body: &[u8]) {
     if let Ok(stored) = read_message(QueueId(1), body, true) {
         let mut out = Vec::new();
-        write_message(
+        write_message_again(
             &mut out,
             &stored.message,
             stored.states.as_deref().map(|states| (states, stored.held)),
+            &stored.unknown,
         );
         let again = read_message(QueueId(1), &out, true).expect("it was just written");
-        assert_eq!(again.message, stored.message);
+        assert_eq!((again.message, again.unknown), (stored.message, stored.unknown));
         assert_eq!(again.states.map(|s| s.len()), stored.states.map(|s| s.len()));
+    }
+    if let Ok(totals) = read_totals(body) {
+        let mut out = Vec::new();
+        write_totals(&mut out, &totals);
+        assert_eq!(out, body);
     }
     if let Ok((at, results)) = read_results(body) {
         let mut out = Vec::new();
@@ -65,6 +72,11 @@ pub fn directory_envelope(bytes: &[u8]) {
 /// An intent of queue directories.
 pub fn directory_intent(bytes: &[u8]) {
     crate::dirs::fuzz::intent(bytes);
+}
+
+/// The totals of queue directories.
+pub fn directory_totals(text: &str) {
+    crate::dirs::totals::fuzz(text);
 }
 
 /// The index file of a segment.

@@ -26,6 +26,7 @@ mod null;
 mod parallel;
 mod sched;
 mod sharded;
+mod totals;
 
 pub use commit_progress::block_on;
 pub use commit_stats::CommitStats;
@@ -44,6 +45,7 @@ pub use migrate::migrate_message;
 pub use mutant::Mutant;
 pub use null::NullSpool;
 pub use sharded::{ShardSelector, ShardedSpool};
+pub use totals::{Imbalance, Totals};
 
 use bytes::Bytes;
 use mail::{ChunkId, Disposition, Envelope, Outcome, QueueId, SharedMessage, UnixMillis};
@@ -78,6 +80,9 @@ pub enum Entry {
         /// The decision.
         op: ControlOp,
     },
+    /// Adds to the totals what the other entries do not say: recipients that a deletion ends, or what became of
+    /// recipients in another spool.
+    Count(Totals),
 }
 
 impl Entry {
@@ -95,7 +100,7 @@ pub enum ControlOp {
     Hold,
     /// Undo [`ControlOp::Hold`].
     Release,
-    /// Forget it; its space may be freed once this is durable.
+    /// Forget it; its space may be freed once this is durable. An [`Entry::Count`] says how many recipients end.
     Delete,
 }
 
@@ -194,6 +199,10 @@ pub struct RecoveryReport {
     pub quarantined: Vec<String>,
     /// Copies of messages in another spool than the one they were recovered from. They are ended.
     pub copies: Vec<SecondCopy>,
+    /// The totals: how many recipients were accepted so far, and how they ended.
+    pub totals: Totals,
+    /// Differences between the stored totals and the recipients that were found, one for each spool.
+    pub imbalances: Vec<Imbalance>,
 }
 
 /// A second copy of a recovered message: a spool directory was copied, for instance.
@@ -216,6 +225,8 @@ impl RecoveryReport {
         self.unread.extend(other.unread);
         self.quarantined.extend(other.quarantined);
         self.copies.extend(other.copies);
+        self.totals.add(&other.totals);
+        self.imbalances.extend(other.imbalances);
     }
 
     /// Returns the problems that an operator must see, a sentence each.
@@ -225,7 +236,15 @@ impl RecoveryReport {
         let quarantined = self.quarantined.iter().map(|name| {
             format!("the spool has a quarantined segment: {name}; see `postrider spool salvage`")
         });
-        corrupt.chain(unread).chain(quarantined)
+        let imbalances = self.imbalances.iter().map(|one| format!("recipients are not accounted for: {one}"));
+        corrupt.chain(unread).chain(quarantined).chain(imbalances)
+    }
+
+    /// Takes in the totals that were stored, if there are any, and the number of recipients that were found.
+    fn note_totals(&mut self, stored: Option<Totals>, found: u64) {
+        // A spool of a version without totals begins with what it has.
+        self.totals = stored.unwrap_or(Totals { accepted: found, ..Totals::default() });
+        self.imbalances.extend(self.totals.agree(found));
     }
 
     /// Takes note of a message that could not be read.

@@ -42,6 +42,8 @@ pub enum Mutant {
     IgnoreHeaderCopy,
     /// Tombstones of messages that may come back are freed with their segments.
     DropTombstones,
+    /// Only the first batch of a segment, or of a start, has totals.
+    StaleTotals,
 }
 
 /// The rule that this spool breaks: none in a release.

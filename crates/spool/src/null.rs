@@ -59,7 +59,7 @@ impl Spool for NullSpool {
                 Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => {
                     contents.forget(id);
                 }
-                Entry::Outcome { .. } | Entry::Control { .. } => {}
+                Entry::Outcome { .. } | Entry::Control { .. } | Entry::Count(_) => {}
             }
         }
         Ok(CommitSeq(self.commit_seq.fetch_add(1, Ordering::Relaxed) + 1))

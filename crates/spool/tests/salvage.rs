@@ -6,7 +6,8 @@ use mail::{
     ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{
-    Entry, LogItem, LogSettings, LogSpool, SalvageReport, Salvaged, Spool, SpoolFailure, dump_log, salvage,
+    Entry, LogItem, LogSettings, LogSpool, RecordBody, SalvageReport, Salvaged, Spool, SpoolFailure,
+    dump_log, salvage,
 };
 use std::{
     fs::{self, OpenOptions},
@@ -252,9 +253,12 @@ fn everything_that_was_written_is_seen() {
     let spool = open(dir.path());
     (1..=3).for_each(|id| commit(&spool, vec![Entry::Accept(small(id))]));
     drop(spool);
-    let (mut batches, mut records, mut others) = (0, 0, 0);
+    let (mut batches, mut records, mut totals, mut others) = (0, 0, Vec::new(), 0);
     dump_log(dir.path(), &mut |seen| match seen {
         LogItem::Batch { .. } => batches += 1,
+        LogItem::Record { is_loose: false, body: RecordBody::Totals { totals: all }, .. } => {
+            totals.push(all.accepted);
+        }
         LogItem::Record { is_loose: false, .. } => records += 1,
         LogItem::Segment { .. } | LogItem::Empty { .. } => {}
         LogItem::Record { .. } | LogItem::Damage { .. } | LogItem::Torn { .. } | LogItem::Unread { .. } => {
@@ -262,5 +266,5 @@ fn everything_that_was_written_is_seen() {
         }
     })
     .unwrap();
-    assert_eq!((batches, records, others), (3, 3, 0));
+    assert_eq!((batches, records, totals, others), (3, 3, vec![2, 4, 6], 0));
 }

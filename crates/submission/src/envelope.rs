@@ -158,7 +158,7 @@ impl Header {
             envelope.smtputf8 |= !r.address.is_ascii();
             let notify = r.notify.as_deref().map_or(Ok(Notify::default()), parse_notify)?;
             let orcpt = r.orcpt.as_deref().map(|text| parameter("ORCPT", text)).transpose()?;
-            envelope.recipients.push(Recipient { path, notify, orcpt });
+            envelope.recipients.push(Recipient { notify, orcpt, ..Recipient::new(path) });
         }
         if envelope.recipients.is_empty() {
             return Err("no recipients".to_owned());
@@ -264,7 +264,8 @@ mod tests {
         for (address, notify) in [("\"b\\\"\"@b.test", "success,delay"), ("postmaster", "never")] {
             let path = ForwardPath::parse(address, true).unwrap();
             let notify = parse_notify(notify).unwrap();
-            e.recipients.push(Recipient { path, notify, orcpt: Some("rfc822;x@y".into()) });
+            let orcpt = Some("rfc822;x@y".into());
+            e.recipients.push(Recipient { notify, orcpt, ..Recipient::new(path) });
         }
         e.recipients.push(Recipient::new(ForwardPath::parse("c@c.test", true).unwrap()));
         e.smtputf8 = true;
@@ -299,7 +300,8 @@ mod tests {
         for _ in 0..RECIPIENTS_MAX {
             let path = ForwardPath::parse(&address, false).unwrap();
             let notify = parse_notify("success,failure,delay").unwrap();
-            longest.recipients.push(Recipient { path, notify, orcpt: Some("o".repeat(500).into()) });
+            let orcpt = Some("o".repeat(500).into());
+            longest.recipients.push(Recipient { notify, orcpt, ..Recipient::new(path) });
         }
         assert!(Header::new(&longest, u64::MAX).to_line().len() <= HEADER_BYTES_MAX);
     }

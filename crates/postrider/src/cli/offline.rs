@@ -4,7 +4,7 @@ use super::{CliError, daemon::Answer};
 use crate::{routing::Routes, serve::wiring};
 use config::Settings;
 use control::Exit;
-use control::{Id, MessageInfo, RecipientInfo, Selection, Status};
+use control::{Id, MessageInfo, OptionsInfo, RecipientInfo, Selection, Status};
 use mail::UnixMillis;
 use spool::Recovered;
 use std::{io, os::unix::ffi::OsStrExt as _, path::Path};
@@ -85,12 +85,14 @@ fn listed(recovered: &Recovered, routes: &Routes) -> MessageInfo {
         };
         let (address, destination) =
             (recipient.path.as_str().to_owned(), routes.recipient(&recipient.path).to_string());
+        let expanded_from = RecipientInfo::expansion_of(recipient);
         if status == Status::Done {
             let end = state.last.as_ref().map(|(at, outcome)| (outcome, *at));
-            return RecipientInfo::finished(address, destination, end);
+            return RecipientInfo { expanded_from, ..RecipientInfo::finished(address, destination, end) };
         }
         RecipientInfo {
             address,
+            expanded_from,
             destination,
             status,
             attempt_count: state.attempt_count,
@@ -106,6 +108,7 @@ fn listed(recovered: &Recovered, routes: &Routes) -> MessageInfo {
         arrived_ms: message.arrived.0,
         sender: message.envelope.reverse_path.as_str().to_owned(),
         origin: message.origin.to_string(),
+        options: message.envelope.options.as_deref().map(OptionsInfo::from),
         recipients: recipients.collect(),
         damaged: None,
     }

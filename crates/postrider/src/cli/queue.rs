@@ -185,6 +185,9 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
         writeln!(out, "origin:   {}", print::plain(&message.origin))?;
         writeln!(out, "sender:   <{}>", print::plain(&message.sender))?;
     }
+    if let Some(options) = &message.options {
+        writeln!(out, "options:  {}", print::plain(&options.to_string()))?;
+    }
     for r in &message.recipients {
         let (address, destination) = (print::address(r), print::plain(&r.destination));
         let status = r.status.as_str();
@@ -194,6 +197,10 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
                 let attempts = r.attempt_count;
                 writeln!(out, "to:       {address}, {status}, {destination}, attempts: {attempts}")?;
             }
+        }
+        if let [original, through @ ..] = &*r.expanded_from {
+            let through: String = through.iter().map(|one| format!(" through <{one}>")).collect();
+            writeln!(out, "          {}", print::plain(&format!("expanded from <{original}>{through}")))?;
         }
         if let Some(last) = &r.last {
             writeln!(out, "          {}", print::plain(last))?;

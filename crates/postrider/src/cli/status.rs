@@ -50,9 +50,11 @@ fn table(counters: &RecipientCounters, out: &mut dyn Write) -> std::io::Result<(
         ("bounced", counters.bounced),
         ("expired", counters.expired),
         ("deleted", counters.deleted),
+        ("moved", counters.moved),
         ("queued", counters.queued),
     ];
-    for (name, count) in rows {
+    let is_shown = |(name, count): &(&str, u64)| *name != "moved" || *count > 0;
+    for (name, count) in rows.into_iter().filter(is_shown) {
         writeln!(out, "{name:<10} {count:>12}")?;
     }
     if counters.is_consistent() {

@@ -3,7 +3,7 @@
 use super::{clock::Clock, connection, delivery_log::DeliveryLog, driver::Driver, snapshot::ConfigSnapshot};
 use engine::{Effect, Engine, Event};
 use mail::IdSource;
-use spool::{Recovered, SecondCopy, Spool};
+use spool::{Recovered, SecondCopy, Spool, Totals};
 use std::sync::Arc;
 
 /// An engine before its spool is recovered. The spool takes no transaction before that: the effects are performed
@@ -33,6 +33,11 @@ impl EngineSetup {
     /// Applies what a second copy of a recovered message says.
     pub(super) fn second_copy(&mut self, copy: &SecondCopy) {
         self.engine.handle(Event::SecondCopy(copy), self.clock.context(), &mut self.effects);
+    }
+
+    /// Continues the counters of earlier starts.
+    pub(super) fn totals(&mut self, totals: &Totals) {
+        self.engine.handle(Event::Totals(totals), self.clock.context(), &mut self.effects);
     }
 
     /// Returns the driver of the engine over a recovered spool, and the effects for [`Driver::begin`].

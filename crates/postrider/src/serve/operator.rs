@@ -2,7 +2,8 @@
 
 use super::{Daemon, driver::Driver, snapshot::ConfigSnapshot};
 use control::{
-    Action, Applied, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo, Status,
+    Action, Applied, Failure, Gauges, Id, Matched, MessageInfo, Operations, OptionsInfo, RecipientInfo,
+    Status,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -182,11 +183,13 @@ fn describe(
     let recipients = (0..).zip(&message.envelope.recipients).zip(current.routes.envelope(&message.envelope));
     let recipients = recipients.map(|((index, recipient), (destination, _))| {
         let address = recipient.path.as_str().to_owned();
+        let expanded_from = RecipientInfo::expansion_of(recipient);
         match described(engine, view, notes, index) {
-            Some(row) => RecipientInfo { address, ..row },
+            Some(row) => RecipientInfo { address, expanded_from, ..row },
             None => {
                 let end = notes.iter().find(|note| note.0 == index).map(|note| (&*note.1, note.2));
-                RecipientInfo::finished(address, destination.to_string(), end)
+                let row = RecipientInfo::finished(address, destination.to_string(), end);
+                RecipientInfo { expanded_from, ..row }
             }
         }
     });
@@ -196,6 +199,7 @@ fn describe(
         arrived_ms: message.arrived.0,
         sender: message.envelope.reverse_path.as_str().to_owned(),
         origin: message.origin.to_string(),
+        options: message.envelope.options.as_deref().map(OptionsInfo::from),
         recipients: recipients.collect(),
         damaged: None,
     }
@@ -216,6 +220,7 @@ fn describe_damaged(
         arrived_ms: engine.on_wall(view.arrived).0,
         sender: String::new(),
         origin: String::new(),
+        options: None,
         recipients: left.into_iter().filter_map(|index| described(engine, view, notes, index)).collect(),
         damaged: Some(failure.to_string()),
     }
@@ -252,6 +257,7 @@ fn cancelled_text(cancel_as: CancelAs) -> &'static str {
 fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
     let mut row = RecipientInfo {
         address: String::new(),
+        expanded_from: Vec::new(),
         destination: job.destination.to_string(),
         status: Status::Ready,
         attempt_count: u32::from(job.attempt_count),

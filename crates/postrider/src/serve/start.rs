@@ -143,6 +143,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         .recover(&mut |found| setup.recovered(&found))
         .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
     let read_us = reading.elapsed().as_micros() as u64;
+    setup.totals(&report.totals);
     report.copies.iter().for_each(|copy| setup.second_copy(copy));
     for problem in report.problems() {
         tracing::error!("{problem}");

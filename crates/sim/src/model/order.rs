@@ -11,11 +11,12 @@ const TRIES_MAX: u32 = 1_000_000;
 
 fn named(transaction: &Transaction) -> BTreeSet<u64> {
     let id = |entry: &Entry| match entry {
-        Entry::Accept(message) => message.id.0,
-        Entry::Import(found) => found.message.id.0,
-        Entry::Outcome { id, .. } | Entry::Control { id, .. } => id.0,
+        Entry::Accept(message) => Some(message.id.0),
+        Entry::Import(found) => Some(found.message.id.0),
+        Entry::Outcome { id, .. } | Entry::Control { id, .. } => Some(id.0),
+        Entry::Count(_) => None,
     };
-    transaction.iter().map(id).collect()
+    transaction.iter().filter_map(id).collect()
 }
 
 /// Can `found` be what `before` became by some of these transactions?

@@ -7,7 +7,7 @@ use super::{
     routing::{Routes, groups},
     source::Source,
 };
-use crate::seed::Rng;
+use crate::{expected_totals::counted, seed::Rng};
 use bytes::Bytes;
 use engine::{
     Command, ConnectionId, Context, Effect, Engine, EngineSettings, Event, Lease, LogEvent, ReportRequest,
@@ -19,7 +19,7 @@ use mail::{
 };
 use queue::{CancelAs, CommandResult, GroupId, JobStatus, Millis};
 use smtp::server::replies;
-use spool::{CommitSeq, Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure};
+use spool::{CommitSeq, Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure, Totals};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -40,6 +40,8 @@ struct Commit {
     accepted: Option<Accepted>,
     /// Recipients whose outcome is then durable.
     settled: Vec<(QueueId, u32)>,
+    /// Numbers that the transaction adds to the totals.
+    counted: Totals,
 }
 
 /// A message on its way to the disk.
@@ -187,7 +189,9 @@ impl Driver {
                     match if is_busy { Err(Refused::Busy) } else { submit() } {
                         Ok(commit_seq) => {
                             let settled = transaction.iter().flat_map(settled).collect();
-                            self.commits.push(Commit { commit_seq, task, accepted: None, settled });
+                            let counted = counted(&transaction);
+                            oracle.expected.submitted(&counted);
+                            self.commits.push(Commit { commit_seq, task, accepted: None, settled, counted });
                         }
                         Err(refused) => {
                             let event = Event::Refused { task, transaction, refused };
@@ -371,6 +375,7 @@ impl Driver {
             };
             if result.is_ok() {
                 oracle.concluded.extend(commit.settled);
+                oracle.expected.durable(&commit.counted);
             }
             match (commit.accepted, &result) {
                 (Some(Accepted { message, is_held, client: (place, turn), is_late, .. }), Ok(())) => {
@@ -411,32 +416,61 @@ impl Driver {
     /// The end of a transaction: whoever sent it waits for its answer.
     pub(super) fn accept(
         &mut self,
-        envelope: Envelope,
+        mut envelope: Envelope,
         content: Content,
         (place, turn): (usize, u64),
         oracle: &mut Oracle,
     ) -> Result<QueueId, Reply> {
         let (id, arrived) = (self.ids.next(self.context.wall.0), self.context.wall);
         self.name(id, oracle);
+        oracle::extend(&mut envelope);
         let message =
             SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
         // As a check of the accept pipeline may decide.
         let is_held = id.0 % 13 == 5;
         let entry = engine::accept::entry(&message, is_held);
-        let commit_seq = self.spool.submit(vec![entry]).map_err(refusal)?;
+        let transaction = vec![entry];
+        let counted = counted(&transaction);
+        let commit_seq = self.spool.submit(transaction).map_err(refusal)?;
+        oracle.expected.submitted(&counted);
         oracle.accepted.insert(id, self.context.now);
         if is_held {
             oracle.hold_from_start(id);
         }
         let since = self.context.now;
         let accepted = Some(Accepted { message, is_held, client: (place, turn), since, is_late: false });
-        self.commits.push(Commit { commit_seq, task: None, accepted, settled: Vec::new() });
+        self.commits.push(Commit { commit_seq, task: None, accepted, settled: Vec::new(), counted });
         Ok(id)
     }
 
+    /// When all is stored, the counters of the engine are the totals of the spool.
+    pub(super) fn check_counters(&self, totals: &Totals) -> Result<(), String> {
+        let own = self.engine.counters();
+        let counted = Totals {
+            accepted: own.accepted,
+            delivered: own.delivered,
+            bounced: own.bounced,
+            expired: own.expired,
+            deleted: own.deleted,
+            moved: own.moved,
+        };
+        if counted == *totals {
+            Ok(())
+        } else {
+            Err(format!("the engine counted {own:?}, and stored {totals:?}"))
+        }
+    }
+
     /// Hands what recovery found to the engine, before anything else.
-    pub(super) fn recover(&mut self, found: &[Recovered], oracle: &mut Oracle, rng: &mut Rng) {
+    pub(super) fn recover(
+        &mut self,
+        found: &[Recovered],
+        totals: &Totals,
+        oracle: &mut Oracle,
+        rng: &mut Rng,
+    ) {
         let mut effects = Vec::new();
+        self.engine.handle(Event::Totals(totals), self.context, &mut effects);
         for recovered in found {
             self.engine.handle(Event::Recovered(recovered), self.context, &mut effects);
         }

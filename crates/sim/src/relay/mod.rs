@@ -254,6 +254,7 @@ impl World {
                 if queued != stored {
                     return Err(format!("{queued} messages are queued, and {stored} are in the spool"));
                 }
+                driver.check_counters(self.oracle.expected.most())?;
                 self.shutdown_count += 1;
                 self.was_clean = true;
                 return Ok(());
@@ -291,14 +292,17 @@ impl World {
             Err(failure) => return failed(&self.disk, format!("the spool does not open: {failure}")),
         };
         let mut found: Vec<Recovered> = Vec::new();
-        match spool.recover(&mut |r| found.push(r)) {
+        let report = match spool.recover(&mut |r| found.push(r)) {
             // What could not be read joins the queue at a later start only.
-            Ok(report) if report.is_complete() && !self.disk.is_off() => {}
+            Ok(report) if report.is_complete() && !self.disk.is_off() => report,
             Ok(report) => {
                 return failed(&self.disk, format!("nothing was damaged, but {report:?}"));
             }
             Err(failure) => return failed(&self.disk, format!("no recovery: {failure}")),
-        }
+        };
+        let left = found.iter().flat_map(|one| &one.recipients).filter(|state| !state.settled).count();
+        self.oracle.expected.check(&report, left as u64)?;
+        self.oracle.expected.adopt(&report.totals);
         let plan = Plan {
             mutant: self.mutant.of_engine(),
             cache_bytes: [0, 8 * 1024, 1 << 20][self.kind.index(3)],
@@ -309,7 +313,7 @@ impl World {
         let mut driver = Driver::new(spool, &plan, self.context(), self.is_well);
         let was_clean = std::mem::take(&mut self.was_clean);
         found.iter().for_each(|recovered| self.oracle.recovered(recovered, was_clean));
-        driver.recover(&found, &mut self.oracle, &mut self.rng);
+        driver.recover(&found, &report.totals, &mut self.oracle, &mut self.rng);
         self.oracle.check(&driver.queued(&self.oracle))?;
         Ok(Some(driver))
     }

@@ -1,8 +1,8 @@
 //! The promises to clients and their results. The oracle is no part of the tested code: no crash harms it.
 
-use crate::seed::Rng;
+use crate::{expected_totals::ExpectedTotals, seed::Rng};
 use bytes::Bytes;
-use mail::{Message, QueueId};
+use mail::{DeliveryOptions, Envelope, Expansion, Message, QueueId, ReversePath};
 use queue::Millis;
 use spool::Recovered;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +56,8 @@ pub(super) struct Oracle {
     pub(super) accepted: BTreeMap<QueueId, Millis>,
     /// The wall clock was wrong by more than an hour.
     pub(super) was_far_off: bool,
+    /// The totals that a start may find.
+    pub(super) expected: ExpectedTotals,
     /// Broken promises, seen in passing.
     pub(super) violations: Vec<String>,
 }
@@ -78,6 +80,22 @@ fn domain((n, k): Who, destinations: u64) -> String {
         n * 7 + u64::from(k) * 3
     };
     format!("d{}.test", spread % destinations)
+}
+
+/// Sets what few messages have: delivery options, and the expansion of a recipient.
+pub(super) fn extend(envelope: &mut Envelope) {
+    let ReversePath::Mailbox(sender) = &envelope.reverse_path else { return };
+    let n = sender.local().strip_prefix('s').and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+    if n % 5 != 3 {
+        return;
+    }
+    let login = Some(sender.as_str().into());
+    let options = DeliveryOptions { login, requiretls: n.is_multiple_of(2), ..DeliveryOptions::default() };
+    envelope.options = options.boxed();
+    if let Some(last) = envelope.recipients.last_mut() {
+        let (original, through) = (sender.clone(), vec![sender.clone()]);
+        last.expansion = Some(Box::new(Expansion { original, through }));
+    }
 }
 
 /// Parses the numbers of message and recipient in an address.
@@ -174,6 +192,18 @@ impl Oracle {
     pub(super) fn change_answered(&mut self, request: u64) {
         for change in self.changes.values_mut().flatten().filter(|change| change.0 == request) {
             change.2 = true;
+        }
+    }
+
+    /// A message is given to delivery with the options and expansions that it was accepted with.
+    pub(super) fn check_options(&mut self, message: &Message) {
+        let mut expected = message.envelope.clone();
+        expected.options = None;
+        expected.recipients.iter_mut().for_each(|recipient| recipient.expansion = None);
+        extend(&mut expected);
+        if expected != message.envelope {
+            self.violations
+                .push(format!("{} is delivered with other options: {:?}", message.id, message.envelope));
         }
     }
 

@@ -83,7 +83,7 @@ impl Run {
                 compared => compared?,
             }
         }
-        match self.model.settle(found.clone()) {
+        match self.model.settle(found.clone(), report, false) {
             Err(what) if !is_told => Err(what),
             Err(_) => {
                 self.model.adopt(found);

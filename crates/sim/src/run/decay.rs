@@ -9,9 +9,10 @@ use crate::{
     disk::Decay,
     model::{Live, Queue},
     survey::{self, Spot, What},
+    workload,
 };
 use mail::QueueId;
-use spool::{ControlOp, Entry, RecoveryReport, WorkStep};
+use spool::{RecoveryReport, Transaction, WorkStep};
 use std::{collections::BTreeSet, fmt, ops::Range};
 
 /// Lives before the last one.
@@ -86,14 +87,6 @@ impl fmt::Display for Decayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} in {:?}, {} from {}", self.how, self.what, self.file, self.bytes.start)
     }
-}
-
-fn finish(id: &u64) -> Entry {
-    Entry::Outcome { id: QueueId(*id), results: Vec::new(), last: true }
-}
-
-fn delete(id: &u64) -> Entry {
-    Entry::Control { id: QueueId(*id), op: ControlOp::Delete }
 }
 
 impl Run {
@@ -261,7 +254,9 @@ impl Run {
         let unreadable = |id: &u64| spool.read(QueueId(*id)).is_err();
         let (damaged, found): (Vec<u64>, Vec<u64>) =
             self.model.latest().keys().partition(|id| unreadable(id));
-        if !self.end(spool, found.iter().map(finish))? {
+        let finished: Vec<Transaction> =
+            found.iter().map(|id| vec![workload::finished(&self.model, QueueId(*id))]).collect();
+        if !self.end(spool, finished)? {
             return Ok(false);
         }
         // What waits for an operator keeps nothing else back, however long he takes.
@@ -269,7 +264,9 @@ impl Run {
             self.churn(spool)?;
         }
         let lost = self.model.hurt_messages().filter(|id| !found.contains(id)).collect::<Vec<_>>();
-        if !self.end(spool, damaged.iter().chain(&lost).map(delete))? {
+        let deleted = damaged.iter().chain(&lost).map(|id| workload::deleted(&self.model, QueueId(*id)));
+        let deleted: Vec<Transaction> = deleted.collect();
+        if !self.end(spool, deleted)? {
             return Ok(false);
         }
         let mut rounds = 0;
@@ -301,9 +298,8 @@ impl Run {
     }
 
     /// Ends messages; `false` as above.
-    fn end(&mut self, spool: &Subject, entries: impl Iterator<Item = Entry>) -> Result<bool, String> {
-        for entry in entries {
-            let transaction = vec![entry];
+    fn end(&mut self, spool: &Subject, transactions: Vec<Transaction>) -> Result<bool, String> {
+        for transaction in transactions {
             match spool.submit(transaction.clone()) {
                 Ok(commit_seq) => self.model.submitted(spool.shard(commit_seq), commit_seq, transaction),
                 Err(_) if self.has_met_decay(spool) => return Ok(false),

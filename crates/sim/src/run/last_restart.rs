@@ -1,8 +1,9 @@
 //! The end of a seed: the disk is sound and has room, and everything is delivered.
 
 use super::{Backend, Run};
+use crate::workload;
 use mail::QueueId;
-use spool::{Entry, WorkStep};
+use spool::WorkStep;
 
 /// One in use, three ready, and one on its way between the two.
 pub(super) const SEGMENTS_MAX: usize = 5;
@@ -10,8 +11,10 @@ pub(super) const SEGMENTS_MAX: usize = 5;
 /// Files that may be there when everything is delivered.
 pub(super) fn files_max(backend: Backend) -> usize {
     match backend {
-        Backend::Log | Backend::Both => SEGMENTS_MAX,
-        Backend::QueueDirs => 0,
+        Backend::Log => SEGMENTS_MAX,
+        // The totals.
+        Backend::QueueDirs => 1,
+        Backend::Both => SEGMENTS_MAX + 1,
     }
 }
 
@@ -34,7 +37,7 @@ impl Run {
         given.map_err(|refused| format!("a message more: {refused}"))?;
         let ids: Vec<u64> = self.model.latest().keys().copied().collect();
         for id in ids {
-            let done = vec![Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true }];
+            let done = vec![workload::finished(&self.model, QueueId(id))];
             let commit_seq =
                 spool.submit(done.clone()).map_err(|refused| format!("an outcome: {refused}"))?;
             self.model.submitted(spool.shard(commit_seq), commit_seq, done);

@@ -7,8 +7,9 @@ use super::{
     intent,
     names::Named,
     pending_sync::{Unwritten, Written},
+    totals::{self, Slot},
 };
-use crate::{CommitSeq, SpoolFailure, disk::File, mutant::Mutant};
+use crate::{CommitSeq, SpoolFailure, Totals, disk::File, mutant::Mutant};
 use mail::Part;
 use std::{sync::Arc, time::Instant};
 
@@ -79,12 +80,17 @@ impl DirCommitter {
             batch.changed.iter().filter(|t| t.ends).for_each(|t| self.remove_content(t));
         }
         let started = Instant::now();
-        self.write_new(&batch)?;
+        let totals = self.shared.totals().next(&batch.counted);
+        let is_counted = batch.counted != Totals::default() && !self.shared.mutant.is(Mutant::StaleTotals);
+        self.write_new(&batch, is_counted.then_some(&totals))?;
         let intent = self.write_intent(&batch)?;
         self.apply(&batch)?;
         let took_us = started.elapsed().as_micros() as u64;
         probe::probe!(postrider, commit, batch.changed.len(), batch.blocks, took_us);
         self.shared.group_commit.note_commit();
+        if is_counted {
+            *self.shared.totals() = totals;
+        }
         let blocks = batch.blocks;
         self.note(batch);
         if let Some(number) = intent {
@@ -99,10 +105,13 @@ impl DirCommitter {
         Ok(())
     }
 
-    /// Chunks, content and unfinished envelopes; afterwards their bytes and names are durable.
-    fn write_new(&self, batch: &CommitBatch) -> Result<(), SpoolFailure> {
+    /// Chunks, content, unfinished envelopes and the totals; afterwards their bytes and names are durable.
+    fn write_new(&self, batch: &CommitBatch, totals: Option<&Slot>) -> Result<(), SpoolFailure> {
         self.when_there_is_room(|written| {
             Self::create_all(written, batch)?;
+            if let Some(totals) = totals {
+                totals::write(written, &self.shared, totals)?;
+            }
             written.sync()
         })
         .map(drop)

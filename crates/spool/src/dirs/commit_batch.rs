@@ -7,7 +7,7 @@ use super::{
     line::Lines,
     note::{self, Append, Note},
 };
-use crate::{ControlOp, Entry, RecipientState, Recovered, mutant::Mutant};
+use crate::{ControlOp, Entry, RecipientState, Recovered, Totals, mutant::Mutant};
 use bytes::Bytes;
 use mail::{Message, Part, QueueId, SharedMessage};
 use std::collections::HashMap;
@@ -50,12 +50,15 @@ pub(super) struct CommitBatch {
     bytes: usize,
     /// Bytes, in whole blocks, that were reserved for all this.
     pub(super) blocks: u64,
+    /// Numbers that the changes add to the totals.
+    pub(super) counted: Totals,
 }
 
 impl CommitBatch {
     pub(super) fn new(number: u64) -> Self {
         let (changed, by_id, chunks, forgotten) = (Vec::new(), HashMap::new(), Vec::new(), Vec::new());
-        Self { number, queue: None, changed, by_id, chunks, forgotten, bytes: 0, blocks: 0 }
+        let counted = Totals::default();
+        Self { number, queue: None, changed, by_id, chunks, forgotten, bytes: 0, blocks: 0, counted }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -63,7 +66,8 @@ impl CommitBatch {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.changed.is_empty() && self.chunks.is_empty() && self.forgotten.is_empty()
+        let changes_nothing = self.changed.is_empty() && self.chunks.is_empty() && self.forgotten.is_empty();
+        changes_nothing && self.counted == Totals::default()
     }
 
     fn dir_for(&mut self, number: u64, shared: &Shared, index: &Index) -> u16 {
@@ -84,9 +88,14 @@ impl CommitBatch {
     pub(super) fn transaction(&mut self, shared: &Shared, entries: Vec<Entry>) {
         let mut together: Vec<usize> = Vec::new();
         for entry in entries {
-            if let Some(at) = self.entry(shared, entry) {
-                together.push(at);
+            let mut counted = Totals::default();
+            counted.count(&entry);
+            let is_count = matches!(entry, Entry::Count(_));
+            let at = self.entry(shared, entry);
+            if is_count || at.is_some() {
+                self.counted.add(&counted);
             }
+            together.extend(at);
         }
         together.sort_unstable();
         together.dedup();
@@ -104,6 +113,7 @@ impl CommitBatch {
                 self.note(shared, found.message.id, &past(&found))?;
                 Some(at)
             }
+            Entry::Count(_) => None,
             Entry::Outcome { .. } if shared.mutant.is(Mutant::DropOutcome) => None,
             Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => {
                 let at = self.touch(shared, id)?;

@@ -1,6 +1,7 @@
 //! An envelope file: what was accepted, then what became of it, line by line. Whatever is read back is
 //! taken for hostile.
 
+mod options;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -15,8 +16,10 @@ use crate::RecipientState;
 use mail::{BodyType, ContentTraits, Envelope, Message, Notify, Part, Recipient, Ret};
 use std::fmt;
 
-/// The version this reads and writes.
-pub(super) const VERSION: u32 = 1;
+/// The version of a file without options and expansions.
+pub(super) const PLAIN: u32 = 1;
+/// The version of other files. Both are read, and others are refused.
+pub(super) const VERSION: u32 = 2;
 const MAGIC: &str = "postrider-message";
 
 /// A run of content, and the checksum of its bytes.
@@ -66,7 +69,7 @@ impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Version(other) => {
-                write!(f, "format {other}; this version reads and writes {VERSION}")
+                write!(f, "format {other}; this version writes {VERSION} and reads what is older")
             }
             Self::Damaged(offset, what) => write!(f, "byte {offset}: {what}"),
         }
@@ -82,8 +85,9 @@ pub(super) fn write(
 ) {
     let e = &message.envelope;
     let mut to = Lines::new(out, checksum, 0);
+    let is_plain = e.options.is_none() && e.recipients.iter().all(|r| r.expansion.is_none());
     to.line(MAGIC, |w| {
-        w.word(VERSION).word(message.id);
+        w.word(if is_plain { PLAIN } else { VERSION }).word(message.id);
     });
     to.line("arrived", |w| {
         w.word(message.arrived.0);
@@ -92,6 +96,9 @@ pub(super) fn write(
         w.key_display("text", &message.origin);
     });
     to.line("from", |w| write_sender(w, e));
+    if let Some(options) = &e.options {
+        options::write(&mut to, options);
+    }
     for recipient in &e.recipients {
         to.line("to", |w| write_recipient(w, recipient));
     }
@@ -149,6 +156,12 @@ fn write_recipient(w: &mut Words<'_>, recipient: &Recipient) {
     }
     if let Some(orcpt) = &recipient.orcpt {
         w.key("orcpt", orcpt.as_bytes());
+    }
+    if let Some(expansion) = &recipient.expansion {
+        w.key("original", expansion.original.as_str().as_bytes());
+        expansion.through.iter().for_each(|mailbox| {
+            w.key("through", mailbox.as_str().as_bytes());
+        });
     }
 }
 

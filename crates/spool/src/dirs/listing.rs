@@ -69,6 +69,7 @@ impl Listing {
                 self.drafts.push((dir, named));
                 true
             }
+            Named::Totals => true, // no name is read as this
         }
     }
 
@@ -86,7 +87,7 @@ impl Listing {
                     self.chunk_copies.entry(chunk_id).or_default().push(dir);
                     left.push((dir, named));
                 }
-                Named::Intent(_) | Named::Draft(_) => left.push((dir, named)),
+                Named::Intent(_) | Named::Draft(_) | Named::Totals => left.push((dir, named)),
             }
         }
         for (id, mut files) in everywhere {

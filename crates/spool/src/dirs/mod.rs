@@ -45,6 +45,7 @@ mod shared;
 mod space_monitor;
 mod split_disk;
 mod stepper;
+pub(crate) mod totals;
 
 pub use find::Layout;
 pub use name_only::Listed;
@@ -218,7 +219,7 @@ fn size(entry: &Entry) -> (u64, u64) {
     match entry {
         Entry::Accept(message) => message_size(message, &[]),
         Entry::Import(found) => message_size(&found.message, &found.recipients),
-        Entry::Outcome { last: true, .. } | Entry::Control { .. } => (64, 0),
+        Entry::Outcome { last: true, .. } | Entry::Control { .. } | Entry::Count(_) => (64, 0),
         Entry::Outcome { results, .. } => {
             let bytes = 64 + results.iter().map(|r| 32 + r.1.text.len() as u64).sum::<u64>();
             (bytes, blocks([bytes]))
@@ -230,6 +231,7 @@ fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
     // Each byte of a name or text may take three; each recipient and part has a line.
     let names = |r: &Recipient| 64 + 3 * (r.path.as_str().len() + r.orcpt.as_ref().map_or(0, |o| o.len()));
     let names: usize = message.envelope.recipients.iter().map(names).sum();
+    let names = names + 3 * crate::format::extension::bytes_max(&message.envelope);
     let past = |s: &RecipientState| 128 + 3 * s.last.as_ref().map_or(0, |(_, outcome)| outcome.text.len());
     let past: usize = states.iter().map(past).sum();
     let envelope =

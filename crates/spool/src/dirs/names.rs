@@ -17,6 +17,8 @@ pub(super) enum Named {
     Intent(u64),
     /// An intent that is being written.
     Draft(u64),
+    /// The totals.
+    Totals,
 }
 
 impl Named {
@@ -28,10 +30,11 @@ impl Named {
             Self::Chunk(chunk_id) => format!("{chunk_id:016x}.chunk"),
             Self::Intent(number) => format!("{number:016x}.intent"),
             Self::Draft(number) => format!("{number:016x}.draft"),
+            Self::Totals => "totals".to_owned(),
         }
     }
 
-    /// None for what is not ours.
+    /// None for what is not ours, and for the totals, which no listing looks for.
     pub(super) fn of(file: &str) -> Option<Self> {
         let (stem, kind) = file.rsplit_once('.')?;
         // In another letter case or with fewer digits it is somebody else's.

@@ -102,6 +102,11 @@ impl Queues {
         &self.dirs[usize::from(dir)]
     }
 
+    /// Returns the directory for the totals: the first queue directory itself.
+    pub(super) fn root(&self) -> u16 {
+        self.queue_dirs.first().copied().unwrap_or_default()
+    }
+
     /// Returns the directory for intents: the first that takes new files.
     pub(super) fn first(&self) -> u16 {
         self.open.iter().flatten().next().copied().unwrap_or_default()

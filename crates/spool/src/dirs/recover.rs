@@ -13,9 +13,12 @@ use super::{
     note::{Append, is_overtaken},
     pending_sync::told,
     shared::{ENVELOPE_MAX, is_ours, read_file},
+    totals::{self, StoredTotals},
 };
 use crate::log::tolerant::with_retries;
-use crate::{Recovered, RecoveryReport, SpoolFailure, mutant::Mutant, parallel::in_order};
+use crate::{
+    Recovered, RecoveryReport, SpoolFailure, mutant::Mutant, parallel::in_order, totals::open_recipients,
+};
 use mail::{QueueId, SharedMessage};
 use std::{
     collections::{BTreeSet, HashSet},
@@ -113,9 +116,12 @@ pub(super) fn recover(
     visit: &mut dyn FnMut(Recovered),
 ) -> Result<(RecoveryReport, Next), SpoolFailure> {
     let Begun { listing, mut scan, intent, keep_unfinished } = begin(shared)?;
-    scan.read_all(shared, &listing, visit)?;
+    let stored = StoredTotals::read(shared);
+    let left = scan.read_all(shared, &listing, visit)?;
     scan.mend(shared)?;
     scan.tidy(shared, &listing, keep_unfinished)?;
+    totals::make_file(shared)?;
+    *shared.totals() = stored.compare(left, &mut scan.report);
     shared.begin_chunk_ids();
     // From the last number of all there is no going on: all batches have it then, and none is proven.
     let batch = scan.last_round().saturating_add(1);
@@ -129,6 +135,8 @@ pub(super) fn list(shared: &Shared) -> Result<(Listing, RecoveryReport, Next), S
     scan.lost_chunks = true;
     scan.tidy(shared, &listing, keep_unfinished)?;
     shared.begin_chunk_ids();
+    totals::make_file(shared)?;
+    *shared.totals() = StoredTotals::read(shared).believe(&mut scan.report);
     scan.report.message_count = listing.envelopes.len() as u64;
     scan.report.corrupt.extend(listing.twice.iter().cloned());
     Ok((listing, scan.report, Next { intent, batch: round_by_clock(shared) }))
@@ -195,7 +203,15 @@ pub(super) fn inspect(
 ) -> Result<RecoveryReport, SpoolFailure> {
     let (listing, report) = imagined(shared)?;
     let mut scan = Scan { report, ..Scan::default() };
-    scan.read_all(shared, &listing, visit)?;
+    let before = StoredTotals::read(shared);
+    let left = scan.read_all(shared, &listing, visit)?;
+    let stored = StoredTotals::read(shared);
+    // Beside a daemon, what was read is of several moments.
+    if stored.is_as_new_as(&before) {
+        stored.compare(left, &mut scan.report);
+    } else {
+        stored.believe(&mut scan.report);
+    }
     Ok(scan.report)
 }
 
@@ -250,13 +266,19 @@ fn chunks_of(shared: &Shared, listing: &Listing, pieces: &[Piece]) -> Vec<(u64, 
 }
 
 impl Scan {
-    /// Every envelope file, in the order of the ids. Threads read and decode, this one takes.
+    /// Every envelope file, in the order of the ids. Threads read and decode, this one takes. Returns the number of
+    /// recipients that are left.
     fn read_all(
         &mut self,
         shared: &Shared,
         listing: &Listing,
         visit: &mut dyn FnMut(Recovered),
-    ) -> Result<(), SpoolFailure> {
+    ) -> Result<u64, SpoolFailure> {
+        let mut left = 0;
+        let mut visit = |found: Recovered| {
+            left += open_recipients(&found.recipients);
+            visit(found);
+        };
         self.report.corrupt.extend(listing.twice.iter().cloned());
         let all: Vec<File> = listing.envelopes.iter().map(|(id, (dir, named))| (*id, *dir, *named)).collect();
         let pieces: Vec<&[File]> = all.chunks(PIECE).collect();
@@ -266,10 +288,11 @@ impl Scan {
         };
         in_order(shared.settings.read_threads, &pieces, read, |piece: Vec<Result<Option<_>, _>>| {
             piece.into_iter().try_for_each(|one| match one? {
-                Some(one) => self.take(shared, listing, one, visit),
+                Some(one) => self.take(shared, listing, one, &mut visit),
                 None => Ok(()),
             })
-        })
+        })?;
+        Ok(left)
     }
 
     /// One of them.

@@ -8,6 +8,7 @@ use super::{
     names::Named,
     queues::{Dir, Queues},
     room::{Allowed, Room},
+    totals::Slot,
 };
 use crate::log::tolerant::with_retries;
 use crate::{
@@ -59,6 +60,8 @@ pub(super) struct Shared {
     first_chunk: AtomicU64,
     /// The last batch of every message that was opened later than at the start.
     opened_batch: AtomicU64,
+    /// The totals with everything that was committed.
+    totals: Mutex<Slot>,
     pub(super) mutant: ActiveMutant,
 }
 
@@ -75,12 +78,17 @@ impl Shared {
             next_chunk: AtomicU64::new(0),
             first_chunk: AtomicU64::new(0),
             opened_batch: AtomicU64::new(0),
+            totals: Mutex::default(),
             mutant,
         }
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn totals(&self) -> MutexGuard<'_, Slot> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn checksum_of(&self, number: u64) -> LineChecksum {

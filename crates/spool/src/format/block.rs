@@ -5,8 +5,9 @@ use super::wire::{Malformed, Reader, put_u32, put_u64};
 /// Every batch begins and ends at a multiple of this, so that no sector with acknowledged bytes is
 /// written twice.
 pub(crate) const ALIGN: usize = 4096;
-/// The version that is written. Version 1, which has no copy of the header, is read too; others are refused.
-pub(crate) const VERSION: u32 = 2;
+/// The version that is written. Version 2, which has neither extensions nor totals, and version 1, which has no copy of
+/// the header either, are read too; others are refused.
+pub(crate) const VERSION: u32 = 3;
 /// Offset of a segment's first batch.
 pub(crate) const FIRST_BATCH: u64 = ALIGN as u64;
 
@@ -24,7 +25,7 @@ const HEADER_BYTES: usize = 44;
 /// The header of a segment: one generation, from its preparation until its blocks are used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// Of the format: 1 or 2.
+    /// Of the format: 1 to 3.
     pub(crate) version: u32,
     /// Nothing in the segment is needed: its file is about to be removed.
     pub(crate) is_freed: bool,
@@ -113,7 +114,7 @@ impl SegmentHeader {
         };
         match parse() {
             Ok((0, header)) if header.version == 1 && place == HeaderPlace::First => Ok(header),
-            Ok((flags, header)) if header.version == VERSION => {
+            Ok((flags, header)) if (2..=VERSION).contains(&header.version) => {
                 let found = if flags & COPY == 0 { HeaderPlace::First } else { HeaderPlace::Last };
                 if found == place { Ok(header) } else { Err(BadHeader::Unreadable) }
             }

@@ -5,17 +5,24 @@ use super::{
     block::{
         ALIGN, Chain, FIRST_BATCH, HeaderPlace, SegmentHeader, VERSION, begin_batch, end_batch, read_batch,
     },
-    message::{read_message, read_results, write_message, write_results},
+    message::{
+        read_message, read_results, read_totals, write_message, write_message_again, write_results,
+        write_totals,
+    },
     record::{self, Kind},
 };
-use crate::RecipientState;
+use crate::{RecipientState, Totals};
 use bytes::Bytes;
 use mail::{
-    BodyType, ChunkId, Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Notify, Outcome,
-    Part, QueueId, Recipient, Ret, ReversePath, UnixMillis,
+    BodyType, ChunkId, Content, ContentTraits, DeliverBy, DeliverByMode, DeliveryOptions, Enhanced, Envelope,
+    Expansion, ForwardPath, Mailbox, Message, Notify, Outcome, Part, Priority, QueueId, Recipient, Ret,
+    ReversePath, UnixMillis,
 };
 
 const DOCUMENT: &str = include_str!("../../../../docs/spool-format.md");
+/// Segments as earlier versions wrote them, with the version.
+const EARLIER: [(u32, &str); 2] =
+    [(1, include_str!("golden/version-1.txt")), (2, include_str!("golden/version-2.txt"))];
 pub(crate) const HEADER: SegmentHeader = SegmentHeader {
     version: VERSION,
     is_freed: false,
@@ -24,6 +31,7 @@ pub(crate) const HEADER: SegmentHeader = SegmentHeader {
     size_bytes: 64 * 1024 * 1024,
 };
 const BATCH: u64 = 42;
+const SECOND_BATCH: u64 = FIRST_BATCH + ALIGN as u64;
 const ID: QueueId = QueueId(0x0123_4567_89ab_cdef);
 
 /// One of everything: every bit of the flags' bytes that has a meaning is set somewhere.
@@ -58,7 +66,46 @@ fn results() -> [(u32, Outcome); 1] {
     [(1, Outcome { from_remote: true, ..Outcome::deferred(Enhanced(4, 2, 2), "later") })]
 }
 
-/// One record of each kind, in a batch where a segment's first stands.
+const TOTALS: Totals = Totals { accepted: 21, delivered: 8, bounced: 5, expired: 3, deleted: 2, moved: 1 };
+
+/// A message with each extension.
+fn extended() -> Message {
+    let mailbox = |text| Mailbox::parse(text, true).unwrap();
+    let mut envelope = Envelope::new(ReversePath::Null);
+    envelope.options = DeliveryOptions {
+        login: Some("al".into()),
+        auth: Some(ReversePath::Mailbox(mailbox("a@b.test"))),
+        requiretls: true,
+        deliver_by: Some(DeliverBy {
+            deadline: UnixMillis(1_795_255_260_000),
+            mode: DeliverByMode::Return,
+            trace: true,
+        }),
+        release: Some(UnixMillis(1_795_255_230_000)),
+        priority: Priority::new(-2),
+    }
+    .boxed();
+    let expansion = Expansion { original: mailbox("l@b.test"), through: vec![mailbox("m@b.test")] };
+    let path = ForwardPath::Mailbox(mailbox("d@e.test"));
+    envelope.recipients = vec![Recipient { expansion: Some(Box::new(expansion)), ..Recipient::new(path) }];
+    let content = Content::from_bytes("A: b\r\n");
+    let (id, arrived) = (QueueId(ID.0 + 1), UnixMillis(1_795_255_200_000));
+    Message { id, arrived, origin: "o".into(), envelope, content }
+}
+
+/// The batch behind the first one, with what version 3 added.
+fn second_batch() -> Vec<u8> {
+    let (mut out, mut chain) = (Vec::new(), Chain::default());
+    begin_batch(&mut out);
+    let write = |out: &mut Vec<u8>| write_message(out, &extended());
+    chain.add(record::append(&mut out, SECOND_BATCH, HEADER.seed, Kind::Message, ID.0 + 1, write));
+    let write = |out: &mut Vec<u8>| write_totals(out, &TOTALS);
+    chain.add(record::append(&mut out, SECOND_BATCH, HEADER.seed, Kind::Totals, BATCH + 1, write));
+    end_batch(&mut out, SECOND_BATCH, HEADER.seed, BATCH + 1, chain);
+    out
+}
+
+/// One record of each kind that version 2 has, in a batch where a segment's first stands.
 pub(crate) fn batch() -> Vec<u8> {
     let (mut out, mut chain) = (Vec::new(), Chain::default());
     begin_batch(&mut out);
@@ -66,7 +113,7 @@ pub(crate) fn batch() -> Vec<u8> {
         chain.add(record::append(&mut out, FIRST_BATCH, HEADER.seed, kind, name, write));
     };
     put(Kind::Chunk, 3, &|out| out.extend_from_slice(b"c\r\nd\n"));
-    put(Kind::Message, ID.0, &|out| write_message(out, &message(), Some((&states(), true))));
+    put(Kind::Message, ID.0, &|out| write_message_again(out, &message(), Some((&states(), true)), &[]));
     put(Kind::Outcome, ID.0, &|out| write_results(out, UnixMillis(1_795_255_202_000), &results()));
     put(Kind::Hold, ID.0, &|out| out.push(0));
     put(Kind::Tombstone, ID.0, &|_| {});
@@ -74,11 +121,15 @@ pub(crate) fn batch() -> Vec<u8> {
     out
 }
 
-/// The bytes of the document's dumps from `from` on: lines of `00001000  50 42  what it is`, each of
-/// which goes on where the one before ended.
 fn documented(from: u64) -> Vec<u8> {
+    bytes_of(DOCUMENT, from)
+}
+
+/// The bytes of a text's dumps from `from` on: lines of `00001000  50 42  what it is`, each of
+/// which goes on where the one before ended.
+fn bytes_of(text: &str, from: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for line in DOCUMENT.lines() {
+    for line in text.lines() {
         let mut columns = line.split("  ");
         let offset = columns.next().filter(|offset| offset.len() == 8);
         let offset = offset.and_then(|offset| u64::from_str_radix(offset, 16).ok());
@@ -129,8 +180,41 @@ fn a_batch_with_every_record_is_as_documented() {
 }
 
 #[test]
+fn a_batch_with_what_version_3_added_is_as_documented() {
+    check(SECOND_BATCH, &second_batch());
+}
+
+#[test]
+fn extensions_and_totals_that_are_documented_are_read() {
+    let mut bytes = documented(SECOND_BATCH);
+    bytes.resize(ALIGN, 0);
+    let (_, records) = read_batch(&bytes, SECOND_BATCH, HEADER.seed, true).unwrap();
+    assert_eq!(read_message(extended().id, records[0].2.body, true).unwrap().message, extended());
+    assert_eq!(read_totals(records[1].2.body), Ok(TOTALS));
+}
+
+#[test]
+fn segments_of_earlier_versions_are_read() {
+    for (version, dump) in EARLIER {
+        let mut header = bytes_of(dump, 0);
+        header.resize(ALIGN, 0);
+        let header = SegmentHeader::decode(&header, HeaderPlace::First).unwrap();
+        assert_eq!(header, SegmentHeader { version, ..HEADER });
+        let copy = bytes_of(dump, HeaderPlace::Last.offset(HEADER.size_bytes));
+        assert_eq!(copy.is_empty(), version == 1);
+        if version > 1 {
+            assert_eq!(SegmentHeader::decode(&copy, HeaderPlace::Last), Ok(header));
+        }
+        check_first_batch(bytes_of(dump, FIRST_BATCH));
+    }
+}
+
+#[test]
 fn what_is_documented_is_read() {
-    let mut bytes = documented(FIRST_BATCH);
+    check_first_batch(documented(FIRST_BATCH));
+}
+
+fn check_first_batch(mut bytes: Vec<u8>) {
     bytes.resize(ALIGN, 0);
     let (head, records) = read_batch(&bytes, FIRST_BATCH, HEADER.seed, true).unwrap();
     assert_eq!((head.sequence, head.count), (BATCH, 5));

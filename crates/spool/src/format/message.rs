@@ -1,7 +1,10 @@
-//! The bodies of records: messages with their envelopes, outcomes, holds.
+//! The bodies of records: messages with their envelopes, outcomes, totals.
 
-use super::wire::{Malformed, Reader, put_text, put_u16, put_u32, put_u64, put_written};
-use crate::RecipientState;
+use super::{
+    extension,
+    wire::{Malformed, Reader, put_text, put_u16, put_u32, put_u64, put_written},
+};
+use crate::{RecipientState, Totals};
 use bytes::Bytes;
 use mail::{
     BodyType, Cause, ChunkId, Content, ContentTraits, Disposition, Enhanced, Envelope, ForwardPath, Message,
@@ -11,8 +14,19 @@ use mail::{
 /// A remote's longest text that is kept for `why`.
 pub(crate) const TEXT_MAX: usize = 1000;
 
-/// Writes a message; with `past`, also what became of its recipients and whether it is held.
-pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message, past: Option<(&[RecipientState], bool)>) {
+/// Writes a message that is accepted.
+pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message) {
+    write_message_again(out, message, None, &[]);
+}
+
+/// Writes a message; with `past`, also what became of its recipients and whether it is held. `unknown` are the
+/// extensions that were skipped when it was read.
+pub(crate) fn write_message_again(
+    out: &mut Vec<u8>,
+    message: &Message,
+    past: Option<(&[RecipientState], bool)>,
+    unknown: &[u8],
+) {
     let e = &message.envelope;
     put_u64(out, message.arrived.0);
     put_written(out, |out| message.origin.write_to(out));
@@ -27,9 +41,14 @@ pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message, past: Option<(
         Some(Ret::Full) => 1,
         Some(Ret::Headers) => 2,
     };
-    out.push(body | ret << 2 | u8::from(e.smtputf8) << 4 | u8::from(e.envid.is_some()) << 5);
+    let has_extensions = extension::is_needed(e) || !unknown.is_empty();
+    let follow = u8::from(e.envid.is_some()) << 5 | u8::from(has_extensions) << 6;
+    out.push(body | ret << 2 | u8::from(e.smtputf8) << 4 | follow);
     if let Some(envid) = &e.envid {
         put_text(out, envid);
+    }
+    if has_extensions {
+        extension::write(out, e, unknown);
     }
     out.push(traits_byte(message.content.traits));
     put_u32(out, e.recipients.len() as u32);
@@ -78,7 +97,7 @@ fn read_recipient(r: &mut Reader<'_>) -> Result<Recipient, Malformed> {
     let bit = |i: u8| bits >> i & 1 == 1;
     let notify = Notify { success: bit(0), failure: bit(1), delay: bit(2), explicit: bit(3) };
     let orcpt = if bit(4) { Some(r.text()?.into()) } else { None };
-    Ok(Recipient { path, notify, orcpt })
+    Ok(Recipient { notify, orcpt, ..Recipient::new(path) })
 }
 
 fn write_content(out: &mut Vec<u8>, content: &Content) {
@@ -130,8 +149,12 @@ fn content_of(body: &[u8]) -> Result<Reader<'_>, Malformed> {
     r.bytes(8)?; // arrived
     r.skip_text()?; // origin
     r.skip_text()?; // reverse-path
-    if r.u8()? >> 5 & 1 == 1 {
+    let bits = r.u8()?;
+    if bits >> 5 & 1 == 1 {
         r.skip_text()?; // ENVID
+    }
+    if bits >> 6 & 1 == 1 {
+        extension::section(&mut r)?;
     }
     r.u8()?; // traits
     let count = r.count(3)?;
@@ -170,6 +193,8 @@ pub(crate) struct Stored {
     pub(crate) message: Message,
     pub(crate) states: Option<Vec<RecipientState>>,
     pub(crate) held: bool,
+    /// Extensions of a later version, which are kept when the message is written again.
+    pub(crate) unknown: Box<[u8]>,
 }
 
 /// Reads what [`write_message`] wrote. Content in the record is copied only with `with_content`;
@@ -215,9 +240,11 @@ fn read(id: QueueId, body: &[u8], bodies: Bodies) -> Result<Stored, Malformed> {
     if bits >> 5 & 1 == 1 {
         envelope.envid = Some(r.text()?.into());
     }
+    let section = if bits >> 6 & 1 == 1 { Some(extension::section(&mut r)?) } else { None };
     let traits = traits_of(r.u8()?);
     let count = r.count(3)?;
     envelope.recipients = read_all(count, || read_recipient(&mut r))?;
+    let unknown = section.map_or(Ok(Box::default()), |section| extension::read(section, &mut envelope))?;
     let past = r.u8()?;
     let states = if past & 1 == 1 { Some(read_all(count, || read_state(&mut r))?) } else { None };
     let content = read_content(&mut r, traits, bodies)?;
@@ -225,6 +252,7 @@ fn read(id: QueueId, body: &[u8], bodies: Bodies) -> Result<Stored, Malformed> {
         message: Message { id, arrived, origin, envelope, content },
         states,
         held: past >> 1 & 1 == 1,
+        unknown,
     })
 }
 
@@ -332,6 +360,21 @@ pub(crate) fn read_results(body: &[u8]) -> Result<Results, Malformed> {
     Ok((at, read_all(count, || Ok((r.u32()?, read_outcome(&mut r)?)))?))
 }
 
+/// Writes the body of a totals record.
+pub(crate) fn write_totals(out: &mut Vec<u8>, totals: &Totals) {
+    let bytes = totals.numbers().map(u64::to_le_bytes);
+    out.extend_from_slice(bytes.as_flattened());
+}
+
+/// Reads what [`write_totals`] wrote.
+pub(crate) fn read_totals(body: &[u8]) -> Result<Totals, Malformed> {
+    let (mut r, mut numbers) = (Reader(body), [0; Totals::COUNT]);
+    for number in &mut numbers {
+        *number = r.u64()?;
+    }
+    Totals::from_numbers(numbers).filter(|_| r.0.is_empty()).ok_or(Malformed("totals"))
+}
+
 /// Folds one attempt's outcome into a recipient's state.
 pub(crate) fn fold(state: &mut RecipientState, at: UnixMillis, outcome: Outcome) {
     state.attempt_count += 1;
@@ -342,6 +385,7 @@ pub(crate) fn fold(state: &mut RecipientState, at: UnixMillis, outcome: Outcome)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mail::DeliveryOptions;
     use proptest::prelude::*;
 
     fn message() -> Message {
@@ -375,7 +419,7 @@ mod tests {
     fn messages_and_their_past_are_read_as_written() {
         for past in [None, Some((&states()[..], true))] {
             let mut out = Vec::new();
-            write_message(&mut out, &message(), past);
+            write_message_again(&mut out, &message(), past, &[]);
             let stored = read_message(QueueId(5), &out, true).unwrap();
             assert_eq!(stored.message, message());
             assert_eq!(read_places(&out), Ok(vec![7]));
@@ -403,7 +447,51 @@ mod tests {
         assert_eq!((at, read[0].0, read[0].1.text.len()), (UnixMillis(1), 3, TEXT_MAX));
     }
 
+    #[test]
+    fn a_message_without_options_is_written_as_before_there_were_any() {
+        let mut out = Vec::new();
+        write_message(&mut out, &message());
+        let flags = 8 + 2 + "test".len() + 2 + "ä@b.test".len();
+        assert_eq!(out[flags] >> 6, 0);
+        let mut with_options = message();
+        with_options.envelope.options =
+            DeliveryOptions { requiretls: true, ..DeliveryOptions::default() }.boxed();
+        let mut longer = Vec::new();
+        write_message(&mut longer, &with_options);
+        // The flag, and a section with one extension that has no bytes.
+        let at = flags + 1 + 2 + "id=1".len();
+        assert_eq!(longer[at..at + 9], [5, 0, 0, 0, 128, 0, 0, 0, 0]);
+        longer.drain(at..at + 9);
+        longer[flags] &= !(1 << 6);
+        assert_eq!(longer, out);
+    }
+
+    #[test]
+    fn an_extension_of_a_later_version_stays_when_a_message_is_written_again() {
+        let unknown = [99, 2, 0, 0, 0, b'x', b'y'];
+        let mut out = Vec::new();
+        write_message_again(&mut out, &message(), None, &unknown);
+        let stored = read_message(QueueId(5), &out, true).unwrap();
+        assert_eq!(stored.message, message());
+        let mut again = Vec::new();
+        write_message_again(&mut again, &stored.message, None, &stored.unknown);
+        assert_eq!(again, out);
+    }
+
     proptest! {
+        #[test]
+        fn any_options_and_expansions_are_read_as_written(envelope in extension::tests::any_envelope()) {
+            let message = Message { envelope, ..message() };
+            let mut out = Vec::new();
+            write_message(&mut out, &message);
+            let stored = read_message(QueueId(5), &out, true).unwrap();
+            prop_assert_eq!(&stored.message, &message);
+            let mut abridged = Vec::new();
+            prop_assert_eq!(abridge(&out, &mut abridged), read_places(&out));
+            let short = read_abridged(QueueId(5), &abridged).unwrap();
+            prop_assert_eq!(short.message.envelope, message.envelope);
+        }
+
         #[test]
         fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
             let _ = read_message(QueueId(0), &bytes, true);
@@ -418,7 +506,7 @@ mod tests {
         #[test]
         fn damaged_messages_never_panic(at in any::<usize>(), flip in 1u8..) {
             let mut out = Vec::new();
-            write_message(&mut out, &message(), Some((&states(), false)));
+            write_message_again(&mut out, &message(), Some((&states(), false)), &[]);
             let at = at % out.len();
             out[at] ^= flip;
             let _ = read_message(QueueId(5), &out, true);

@@ -2,6 +2,7 @@
 //! read back is taken for hostile: no length is believed before it was compared with what is there.
 
 pub(crate) mod block;
+pub(crate) mod extension;
 #[cfg(test)]
 pub(crate) mod golden;
 pub(crate) mod message;

@@ -7,11 +7,11 @@ use super::{
     index::{Location, Segment, chunk_ids},
 };
 use crate::{
-    CommitSeq, ControlOp, Entry, SpoolFailure,
+    CommitSeq, ControlOp, Entry, SpoolFailure, Totals,
     disk::lacks_room,
     format::{
         block::{ALIGN, Chain, FIRST_BATCH, begin_batch, end_batch},
-        message::{write_message, write_results},
+        message::{write_message, write_message_again, write_results, write_totals},
         record::{self, Kind},
     },
     mutant::Mutant,
@@ -50,6 +50,10 @@ pub(crate) struct LogCommitter {
     buffer: Vec<u8>,
     written: Vec<Written>,
     chain: Chain,
+    /// Numbers that the entries of the batch add to the totals.
+    counted: Totals,
+    /// The segment whose newest totals are the newest of all; none before the first commit.
+    totals_in: Option<u32>,
 }
 
 struct Current {
@@ -88,8 +92,8 @@ impl LogCommitter {
         let current = Current::of(&segment);
         shared.index().write_to(current.number, segment);
         let (buffer, written, chain) = (Vec::new(), Vec::new(), Chain::default());
-        let committer = Self { shared, current, batch_sequence, buffer, written, chain };
-        Ok(committer)
+        let (counted, totals_in) = (Totals::default(), None);
+        Ok(Self { shared, current, batch_sequence, buffer, written, chain, counted, totals_in })
     }
 
     /// Writes records again that were found behind the last proven batch.
@@ -103,7 +107,8 @@ impl LogCommitter {
             let chunks = super::index::chunks_of(&view);
             self.record(r.kind, r.name, chunks, |out| out.extend_from_slice(&r.body));
         }
-        self.commit()
+        // As they were, without totals of this start: a copy with other records would be damage.
+        self.write_batch()
     }
 
     /// The thread: until closed or failed.
@@ -265,16 +270,18 @@ impl LogCommitter {
     }
 
     fn entry(&mut self, entry: &Entry) {
+        self.counted.count(entry);
         match entry {
+            Entry::Count(_) => {}
             Entry::Accept(message) => {
                 let chunks = chunk_ids(&message.content);
-                self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message, None));
+                self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message));
             }
             Entry::Import(found) => {
                 let (message, past) = (&found.message, (&found.recipients[..], found.held));
                 let chunks = chunk_ids(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| {
-                    write_message(out, message, Some(past));
+                    write_message_again(out, message, Some(past), &[]);
                 });
             }
             Entry::Outcome { .. } if self.shared.mutant.is(Mutant::DropOutcome) => {}
@@ -300,7 +307,7 @@ impl LogCommitter {
         let chunks = moved.entry.extras.as_ref().map(|more| more.chunks.clone()).unwrap_or_default();
         let past = (&moved.folded.states[..], moved.folded.held);
         self.record(Kind::Message, moved.name, chunks, |out| {
-            write_message(out, &moved.folded.message, Some(past));
+            write_message_again(out, &moved.folded.message, Some(past), &moved.folded.unknown);
         });
     }
 
@@ -329,8 +336,33 @@ impl LogCommitter {
         Ok(())
     }
 
-    /// Writes and syncs what is in the buffer, then tells the index.
+    /// Appends the totals if the batch changes them, or is the first in its segment: so only the segment in use has
+    /// totals that are needed.
+    fn append_totals(&mut self) {
+        let is_changed = self.counted != Totals::default();
+        let is_first = self.totals_in != Some(self.current.number) && !self.written.is_empty();
+        if !is_changed && !is_first {
+            return;
+        }
+        let totals = {
+            let mut totals = self.shared.totals();
+            totals.add(&std::mem::take(&mut self.counted));
+            *totals
+        };
+        if !is_first && self.shared.mutant.is(Mutant::StaleTotals) {
+            return;
+        }
+        self.totals_in = Some(self.current.number);
+        self.record(Kind::Totals, self.batch_sequence, Vec::new(), |out| write_totals(out, &totals));
+    }
+
     fn commit(&mut self) -> Result<(), SpoolFailure> {
+        self.append_totals();
+        self.write_batch()
+    }
+
+    /// Writes and syncs what is in the buffer, then tells the index.
+    fn write_batch(&mut self) -> Result<(), SpoolFailure> {
         if self.written.is_empty() {
             return Ok(());
         }
@@ -398,6 +430,6 @@ pub(super) fn entry_bytes(entry: &Entry) -> usize {
         Entry::Accept(message) => super::message_bytes(message),
         Entry::Import(found) => super::message_bytes(&found.message) + super::states_bytes(&found.recipients),
         Entry::Outcome { results, .. } => 64 + results.iter().map(|r| 32 + r.1.text.len()).sum::<usize>(),
-        Entry::Control { .. } => 64,
+        Entry::Control { .. } | Entry::Count(_) => 64,
     }
 }

@@ -9,11 +9,11 @@ use super::{
     tolerant::{FaultTolerantFile, with_retries},
 };
 use crate::{
-    RecipientState, SpoolFailure,
+    RecipientState, SpoolFailure, Totals,
     disk::{Disk, File as _, RealDisk},
     format::{
         block::{FIRST_BATCH, VERSION, read_batch},
-        message::{read_message, read_results},
+        message::{read_message, read_results, read_totals},
         record::{self, Kind, Record},
     },
     mutant::ActiveMutant,
@@ -123,6 +123,11 @@ pub enum RecordBody {
         /// The piece.
         bytes: Vec<u8>,
     },
+    /// The totals behind this batch.
+    Totals {
+        /// The numbers.
+        totals: Totals,
+    },
     /// The checksum is right and the body makes no sense: written by a version that does not say so.
     Nonsense {
         /// The fault.
@@ -143,6 +148,7 @@ impl RecordBody {
             Kind::Tombstone => Ok(Self::Tombstone { id }),
             Kind::Hold => Ok(Self::Hold { id, held: record.body == [1] }),
             Kind::Chunk => Ok(Self::Chunk { chunk_id: ChunkId(record.name), bytes: record.body.to_vec() }),
+            Kind::Totals => read_totals(record.body).map(|totals| Self::Totals { totals }),
         };
         body.unwrap_or_else(|malformed| Self::Nonsense { why: malformed.0 })
     }

@@ -164,6 +164,8 @@ pub(crate) struct Index {
     pub(crate) chunks: IdMap<Location>,
     /// Chunks that were discarded while they still wait to be written.
     abandoned: HashSet<u64>,
+    /// The newest totals record, with the number of its batch.
+    pub(crate) totals: Option<(u64, Location)>,
     /// The segment that is written to.
     pub(crate) current: u32,
 }
@@ -234,7 +236,7 @@ impl Index {
                 kept.notes.push((kind, at));
                 None
             }
-            Kind::Message | Kind::Chunk => return,
+            Kind::Message | Kind::Chunk | Kind::Totals => return,
         };
         self.keep(at);
         replaced.into_iter().for_each(|at| self.release(at));
@@ -242,7 +244,7 @@ impl Index {
 
     /// A record is at a place. `chunks` are those a message record names.
     pub(crate) fn apply(&mut self, kind: Kind, name: u64, at: Location, chunks: &[u64]) {
-        if kind != Kind::Chunk {
+        if kind.is_of_message() {
             self.highest_id = self.highest_id.max(name);
         }
         match kind {
@@ -284,6 +286,16 @@ impl Index {
                 }
                 self.keep(at);
             }
+            // A batch that was written again may come behind later ones.
+            Kind::Totals if self.totals.is_some_and(|(batch, _)| batch > name) => {}
+            Kind::Totals => match self.totals.replace((name, at)) {
+                // Mostly: nothing changes but the place.
+                Some((_, old)) if (old.segment, old.length) == (at.segment, at.length) => {}
+                old => {
+                    self.keep(at);
+                    old.into_iter().for_each(|(_, old)| self.release(old));
+                }
+            },
         }
     }
 

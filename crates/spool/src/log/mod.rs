@@ -4,6 +4,8 @@
 mod commit;
 mod compact;
 pub(crate) mod dump;
+#[cfg(test)]
+mod earlier_version_tests;
 mod epoch;
 mod header;
 mod index;
@@ -28,7 +30,7 @@ pub(crate) mod tolerant;
 
 use crate::{
     CommitSeq, CommitStats, Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused,
-    Spool, SpoolFailure, Transaction,
+    Spool, SpoolFailure, Totals, Transaction,
     commit_queue::{self, Pending, Urgency},
     disk::{Disk, RealDisk},
     format::{
@@ -120,6 +122,8 @@ pub(crate) struct Shared {
     compactor: Mutex<Option<JoinHandle<()>>>,
     round: Mutex<compact::Round>,
     faults: Mutex<Faults>,
+    /// The totals with everything that was written.
+    totals: Mutex<Totals>,
     /// A commit found no room, although its segment was prepared: the file system takes new blocks for what is
     /// written in place. No mail is accepted until it has succeeded.
     lacks_room: AtomicBool,
@@ -134,6 +138,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 impl Shared {
     fn faults(&self) -> MutexGuard<'_, Faults> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -228,7 +236,7 @@ impl Shared {
                     let (when, results) = read_results(&body).map_err(bad)?;
                     Ok(Note::Outcome(when, results))
                 }
-                Kind::Message | Kind::Tombstone | Kind::Chunk => Err(self.unexpected(at)),
+                Kind::Message | Kind::Tombstone | Kind::Chunk | Kind::Totals => Err(self.unexpected(at)),
             });
             match read {
                 Ok(Note::Hold(is_held)) => held = is_held,
@@ -253,7 +261,7 @@ impl Shared {
                 }
             }
         }
-        Folded { message: stored.message, states, held, lost }
+        Folded { message: stored.message, states, held, lost, unknown: stored.unknown }
     }
 
     /// Reads the notes of a message. Notes of a message whose own record is parked are written again as they
@@ -403,7 +411,7 @@ impl LogSpool {
         recover::settle_last(&mut found);
         found.index.forget_orphans();
         let shared = Self::shared(Arc::new(disk), settings, ActiveMutant::default(), false, &mut found);
-        shared.replay_live(&mut found, visit);
+        shared.replay_with_totals(&mut found, visit);
         Ok(found.report)
     }
 
@@ -433,6 +441,7 @@ impl LogSpool {
             compactor: Mutex::default(),
             round: Mutex::default(),
             faults: Mutex::default(),
+            totals: Mutex::default(),
             lacks_room: AtomicBool::new(false),
             mutant,
         }
@@ -538,6 +547,8 @@ pub(crate) struct Folded {
     held: bool,
     /// A part of the past that cannot be read.
     lost: Option<SpoolFailure>,
+    /// Extensions of a later version.
+    unknown: Box<[u8]>,
 }
 
 /// At least what the past of a message takes in a batch.
@@ -559,6 +570,7 @@ fn message_bytes(message: &Message) -> usize {
         + in_memory
         + names
         + message.envelope.envid.as_ref().map_or(0, |e| e.len())
+        + crate::format::extension::bytes_max(&message.envelope)
 }
 
 impl Spool for LogSpool {
@@ -685,7 +697,7 @@ impl Spool for LogSpool {
                 shared.allocator.close();
             })?;
         }
-        self.shared.replay_live(&mut found, visit);
+        self.shared.replay_with_totals(&mut found, visit);
         // Not before: it frees what is visited.
         let dead = {
             let mut index = self.shared.index();

@@ -199,7 +199,7 @@ fn told(found: &mut Found, dir: &Path, threads: usize) -> String {
     let settings = LogSettings { read_threads: threads, ..LogSettings::default() };
     let shared = LogSpool::shared(disk, settings, ActiveMutant::default(), false, found);
     let mut visited: Vec<Recovered> = Vec::new();
-    shared.replay_live(found, &mut |one| visited.push(one));
+    shared.replay_with_totals(found, &mut |one| visited.push(one));
     text + &format!("\n{visited:?}\n{:?}", found.report)
 }
 

@@ -559,7 +559,8 @@ impl Found {
             Kind::Message => self.index.messages.contains_key(&row.name) || self.ended.contains(&row.name),
             Kind::Chunk => self.index.chunks.contains_key(&row.name),
             Kind::Outcome | Kind::Hold => true,
-            Kind::Tombstone => false,
+            // The index keeps the newest.
+            Kind::Tombstone | Kind::Totals => false,
         };
         if !is_known {
             self.apply(row, segment);
@@ -754,7 +755,7 @@ impl Found {
     /// The highest queue id in the last batch, which is not in the index yet.
     pub(crate) fn highest_id_in_tail(&self) -> u64 {
         let rows = self.last.iter().flat_map(|last| &last.rows);
-        rows.filter(|row| row.kind != Kind::Chunk).map(|row| row.name).max().unwrap_or(0)
+        rows.filter(|row| row.kind.is_of_message()).map(|row| row.name).max().unwrap_or(0)
     }
 
     /// Could this start not read everything as it was written? Then no number may be used that may have been used.

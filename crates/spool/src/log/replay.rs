@@ -9,13 +9,14 @@ use super::{
     segment_index::EnvelopeTable,
 };
 use crate::{
-    Recovered, SpoolFailure,
+    Recovered, SpoolFailure, Totals,
     format::{
-        message::{read_abridged, read_message},
+        message::{read_abridged, read_message, read_totals},
         record::{self, Kind},
         wire::Malformed,
     },
     parallel::in_order,
+    totals::open_recipients,
 };
 use mail::{QueueId, SharedMessage};
 use std::convert::Infallible;
@@ -39,8 +40,31 @@ struct SegmentEnvelopes<'a> {
 type Replayed = Result<(Recovered, Option<SpoolFailure>), SpoolFailure>;
 
 impl Shared {
+    /// Passes each live message to `visit`, and compares the stored totals with the recipients that are left.
+    pub(super) fn replay_with_totals(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
+        let stored = self.stored_totals().unwrap_or_else(|failure| {
+            found.report.note(&failure);
+            None
+        });
+        let mut left = 0;
+        self.replay_live(found, &mut |recovered| {
+            left += open_recipients(&recovered.recipients);
+            visit(recovered);
+        });
+        found.report.note_totals(stored, left);
+        *self.totals() = found.report.totals;
+    }
+
+    /// Reads the newest totals; `None` if only versions without totals wrote to the log.
+    fn stored_totals(&self) -> Result<Option<Totals>, SpoolFailure> {
+        let Some((batch, at)) = self.index().totals else { return Ok(None) };
+        let body = self.record(at, Kind::Totals, batch)?;
+        let bad = |m: Malformed| SpoolFailure::Corrupt(format!("the totals of batch {batch}: {}", m.0));
+        read_totals(&body).map(Some).map_err(bad)
+    }
+
     /// Passes each live message to `visit`. Messages that cannot be read are reported.
-    pub(super) fn replay_live(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
+    fn replay_live(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
         let mut live: Vec<Live> =
             self.index().messages.iter().map(|(id, entry)| (*id, entry.clone())).collect();
         live.sort_unstable_by_key(|(_, entry)| {
@@ -115,7 +139,7 @@ impl Shared {
                 }
             });
             take(stored.map(|stored| {
-                let Folded { message, states, held, lost } = self.fold_stored(id, entry, stored);
+                let Folded { message, states, held, lost, .. } = self.fold_stored(id, entry, stored);
                 (Recovered { message: SharedMessage::new(message), recipients: states, held }, lost)
             }));
         }

@@ -62,7 +62,7 @@ pub(super) fn each_record(segment: &Segment, mut each: impl FnMut(Placed)) -> Re
             let at = Location { segment: *number, offset: offset as u32, length };
             let sum = match record.kind {
                 Kind::Outcome => crc32c::crc32c(record.body),
-                Kind::Message | Kind::Tombstone | Kind::Hold | Kind::Chunk => 0,
+                Kind::Message | Kind::Tombstone | Kind::Hold | Kind::Chunk | Kind::Totals => 0,
             };
             each(Placed { kind: record.kind, name: record.name, at, batch: head.sequence, sum });
         }
@@ -112,7 +112,7 @@ fn collect(
                 Kind::Tombstone | Kind::Outcome | Kind::Hold => {
                     index.retention.covers_beside(record.name, segment.number)
                 }
-                Kind::Message | Kind::Chunk => false,
+                Kind::Message | Kind::Chunk | Kind::Totals => false,
             };
             // The batch at the tail is written once more, and what is in it is kept there.
             if is_kept && Some(record.batch) != tail {

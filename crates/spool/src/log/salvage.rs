@@ -196,6 +196,7 @@ impl Heap {
             | RecordBody::Outcome { .. }
             | RecordBody::Hold { .. }
             | RecordBody::Chunk { .. }
+            | RecordBody::Totals { .. }
             | RecordBody::Nonsense { .. } => {}
         }
     }

@@ -9,7 +9,7 @@ mod shard_ids;
 
 use crate::{
     CommitSeq, CommitStats, ControlOp, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused,
-    SecondCopy, Spool, SpoolFailure, Transaction, commit_progress::block_on,
+    SecondCopy, Spool, SpoolFailure, Totals, Transaction, commit_progress::block_on, totals::open_recipients,
 };
 use bytes::Bytes;
 use mail::{ChunkId, Envelope, QueueId, SharedMessage};
@@ -133,12 +133,13 @@ fn is_same(one: &SharedMessage, other: &SharedMessage) -> bool {
 
 impl<S: Spool + ?Sized> ShardedSpool<S> {
     /// Ends copies in their stores, so that they do not come back at the next start.
-    fn end_copies(&self, copies: &[(usize, QueueId)]) -> Result<(), SpoolFailure> {
+    fn end_copies(&self, copies: &[(usize, QueueId, u64)]) -> Result<(), SpoolFailure> {
         let mut last = HashMap::new();
-        for (shard, id) in copies {
+        for (shard, id, open_count) in copies {
             loop {
                 let ended = Entry::Outcome { id: *id, results: Vec::new(), last: true };
-                match self.stores[*shard].submit(vec![ended]) {
+                let moved = Totals { moved: *open_count, ..Totals::default() };
+                match self.stores[*shard].submit(vec![ended, Entry::Count(moved)]) {
                     Ok(commit_seq) => drop(last.insert(*shard, commit_seq)),
                     Err(Refused::Busy) if last.contains_key(shard) => {
                         block_on(self.stores[*shard].durable(last[shard]))?;
@@ -157,7 +158,7 @@ fn message_of(entry: &Entry) -> Option<&SharedMessage> {
     match entry {
         Entry::Accept(message) => Some(message),
         Entry::Import(found) => Some(&found.message),
-        Entry::Outcome { .. } | Entry::Control { .. } => None,
+        Entry::Outcome { .. } | Entry::Control { .. } | Entry::Count(_) => None,
     }
 }
 
@@ -172,6 +173,7 @@ impl MessageShards {
             Entry::Outcome { id, .. } | Entry::Control { id, .. } => Some(self.shard_of_message(*id)),
             Entry::Accept(message) => shard_ids::shard_of_message(message),
             Entry::Import(found) => shard_ids::shard_of_message(&found.message),
+            Entry::Count(_) => None,
         }
     }
 
@@ -197,7 +199,7 @@ fn step(entry: &Entry) -> Option<(QueueId, Step)> {
         Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => {
             Some((*id, Step::Ends))
         }
-        Entry::Outcome { .. } | Entry::Control { .. } => None,
+        Entry::Outcome { .. } | Entry::Control { .. } | Entry::Count(_) => None,
         Entry::Accept(_) | Entry::Import(_) => message_of(entry).map(|message| (message.id, Step::Begins)),
     }
 }
@@ -307,7 +309,11 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
             assert!(twice.count <= report.message_count, "a store counts each message that it passes on");
             report.message_count -= twice.count;
             report.corrupt.extend(twice.told);
-            copies.extend(twice.copies.iter().map(|copy| (shard, copy.id)));
+            for copy in &twice.copies {
+                let open_count = open_recipients(&copy.recipients);
+                report.totals.moved += open_count;
+                copies.push((shard, copy.id, open_count));
+            }
             report.copies = twice.copies;
             whole.add(report);
         }

@@ -55,7 +55,7 @@ pub(super) fn inner_entry(entry: Entry, of: usize) -> Entry {
             let message = with_places(found.message, of, own);
             Entry::Import(Box::new(Recovered { message, ..*found }))
         }
-        Entry::Outcome { .. } | Entry::Control { .. } => entry,
+        Entry::Outcome { .. } | Entry::Control { .. } | Entry::Count(_) => entry,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Ending;
 use control::Exit;
 use serde::Serialize;
-use spool::{LogItem, RecordBody, RecoveryReport, dump_log, inspect_all};
+use spool::{LogItem, RecordBody, RecoveryReport, Totals, dump_log, inspect_all};
 use std::{
     io::{self, Write},
     path::Path,
@@ -20,10 +20,17 @@ struct Count {
     tombstones: u64,
     holds: u64,
     chunks: u64,
+    totals: u64,
     torn_bytes: u64,
     damage: Vec<String>,
     #[serde(skip)]
     unread: Vec<String>,
+}
+
+impl Count {
+    fn records(&self) -> u64 {
+        self.messages + self.outcomes + self.tombstones + self.holds + self.chunks + self.totals
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -36,6 +43,24 @@ struct Live {
     deferred_recipients: u64,
 }
 
+/// The totals of the spool.
+#[derive(Debug, Serialize)]
+struct TotalsReport {
+    accepted: u64,
+    delivered: u64,
+    bounced: u64,
+    expired: u64,
+    deleted: u64,
+    moved: u64,
+}
+
+impl From<Totals> for TotalsReport {
+    fn from(totals: Totals) -> Self {
+        let Totals { accepted, delivered, bounced, expired, deleted, moved } = totals;
+        Self { accepted, delivered, bounced, expired, deleted, moved }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     path: &'a Path,
@@ -43,6 +68,9 @@ struct Report<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<Count>,
     live: Live,
+    totals: TotalsReport,
+    /// Differences between the totals and the recipients that are left.
+    imbalances: Vec<String>,
     corrupt: Vec<String>,
     /// Places that the disk does not give back now.
     unread: Vec<String>,
@@ -59,14 +87,19 @@ pub(super) fn run(dir: &Path, json: bool, out: &mut dyn Write) -> Ending {
         Some(written) => written.unread.clone(),
         None => recovery.unread.clone(),
     };
-    let RecoveryReport { corrupt, quarantined, .. } = recovery;
-    let is_sound = !is_damaged && corrupt.is_empty() && unread.is_empty() && quarantined.is_empty();
-    let report = Report { path: dir, written, live, corrupt, unread, quarantined, is_sound };
+    let RecoveryReport { corrupt, quarantined, totals, imbalances, .. } = recovery;
+    let imbalances: Vec<String> = imbalances.iter().map(ToString::to_string).collect();
+    let is_sound =
+        !is_damaged && [&corrupt, &unread, &quarantined, &imbalances].into_iter().all(Vec::is_empty);
+    let text = super::totals_text(&totals);
+    let totals = totals.into();
+    let report =
+        Report { path: dir, written, live, totals, imbalances, corrupt, unread, quarantined, is_sound };
     if json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        print(&report, out)?;
+        print(&report, &text, out)?;
     }
     Ok(if is_sound { Exit::Ok } else { Exit::DataErr })
 }
@@ -94,6 +127,7 @@ fn count(dir: &Path) -> Result<Count, super::CliError> {
             RecordBody::Tombstone { .. } => count.tombstones += 1,
             RecordBody::Hold { .. } => count.holds += 1,
             RecordBody::Chunk { .. } => count.chunks += 1,
+            RecordBody::Totals { .. } => count.totals += 1,
             RecordBody::Nonsense { why } => {
                 count.damage.push(format!("{segment}: record at {offset}: {why}"));
             }
@@ -117,7 +151,7 @@ fn live(dir: &Path) -> Result<(Live, RecoveryReport), super::CliError> {
     Ok((live, report.map_err(|failure| super::spool_error(&failure))?))
 }
 
-fn print(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn print(report: &Report<'_>, totals: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", report.path.display())?;
     if let Some(written) = &report.written {
         print_written(written, out)?;
@@ -126,6 +160,8 @@ fn print(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  live messages  {:>12}   ({} bytes, {} held)", l.messages, l.bytes, l.held_messages)?;
     let (left, tried) = (l.recipients_left, l.deferred_recipients);
     writeln!(out, "    recipients   {:>12}   ({left} left, {tried} of them tried)", l.recipients)?;
+    writeln!(out, "  totals         {totals}")?;
+    report.imbalances.iter().try_for_each(|what| writeln!(out, "not accounted for: {what}"))?;
     let damage = report.written.iter().flat_map(|written| &written.damage);
     damage.into_iter().try_for_each(|what| writeln!(out, "damaged: {what}"))?;
     report.corrupt.iter().try_for_each(|what| writeln!(out, "corrupt: {what}"))?;
@@ -142,12 +178,13 @@ fn print_written(w: &Count, out: &mut dyn Write) -> io::Result<()> {
     let (empty, quarantined) = (w.empty_segments, w.quarantined_segments);
     writeln!(out, "  segments       {:>12}   ({empty} empty, {quarantined} quarantined)", w.segments)?;
     writeln!(out, "  batches        {:>12}", w.batches)?;
-    writeln!(out, "  records        {:>12}", w.messages + w.outcomes + w.tombstones + w.holds + w.chunks)?;
+    writeln!(out, "  records        {:>12}", w.records())?;
     writeln!(out, "    messages     {:>12}", w.messages)?;
     writeln!(out, "    outcomes     {:>12}", w.outcomes)?;
     writeln!(out, "    tombstones   {:>12}", w.tombstones)?;
     writeln!(out, "    holds        {:>12}", w.holds)?;
     writeln!(out, "    chunks       {:>12}", w.chunks)?;
+    writeln!(out, "    totals       {:>12}", w.totals)?;
     let note = "(behind the last batch: nothing acknowledged was in them)";
     writeln!(out, "  torn bytes     {:>12}   {note}", w.torn_bytes)
 }

@@ -5,7 +5,7 @@ use crate::{cli::CliError, serve::wiring};
 use config::{Backend, Settings};
 use control::Exit;
 use control::client::Client;
-use spool::{CommitSeq, Recovered, Spool, SpoolFailure, migrate_message};
+use spool::{CommitSeq, Entry, Recovered, Spool, SpoolFailure, Totals, migrate_message};
 use std::{io::Write, path::Path, time::Duration};
 
 /// A disk that is behind is asked again after this.
@@ -31,9 +31,9 @@ pub(super) fn run(
         return Err(CliError::new(Exit::TempFail, text));
     }
     let say = |text: String| CliError::new(Exit::Unavailable, text);
-    let (from, messages) = open(&old).map_err(say)?;
+    let (from, messages, totals) = open(&old).map_err(say)?;
     let target = config::Spool { backend, path: into.to_owned(), ..old.clone() };
-    let (to, already) = open(&target).map_err(say)?;
+    let (to, already, _) = open(&target).map_err(say)?;
     if !already.is_empty() {
         let text = format!("{} has {} messages already: name an empty folder", into.display(), already.len());
         return Err(CliError::new(Exit::CantCreate, text));
@@ -43,13 +43,14 @@ pub(super) fn run(
         last = Some(migrate_one(&*from, found, &*to, last).map_err(|failure| super::spool_error(&failure))?);
     }
     last.map_or(Ok(()), |commit_seq| wait(&*to, commit_seq))
+        .and_then(|()| migrate_totals(&*to, &totals))
         .map_err(|failure| super::spool_error(&failure))?;
     to.close();
     from.close();
     let mut count = 0;
     let report =
         spool::inspect_all(into, &mut |_| count += 1).map_err(|failure| super::spool_error(&failure))?;
-    if count != messages.len() || !report.is_complete() {
+    if count != messages.len() || !report.is_complete() || report.totals != totals {
         let all = messages.len();
         let text = format!("{count} of {all} messages are in {}: keep the old spool", into.display());
         return Err(CliError::new(Exit::IoErr, text));
@@ -73,7 +74,10 @@ fn spool_of(settings: &Settings, name: &str) -> Result<config::Spool, CliError> 
     Err(CliError::new(Exit::Usage, missing))
 }
 
-fn open(settings: &config::Spool) -> Result<(Box<dyn Spool>, Vec<Recovered>), String> {
+/// A recovered spool, with its live messages and its totals.
+type Opened = (Box<dyn Spool>, Vec<Recovered>, Totals);
+
+fn open(settings: &config::Spool) -> Result<Opened, String> {
     let mut spool = wiring::store(settings)?;
     let mut found = Vec::new();
     let report = spool.recover(&mut |one| found.push(one));
@@ -81,7 +85,7 @@ fn open(settings: &config::Spool) -> Result<(Box<dyn Spool>, Vec<Recovered>), St
     if let Some(first) = report.corrupt.iter().chain(&report.unread).chain(&report.quarantined).next() {
         return Err(format!("the spool is damaged, see `postrider spool check`: {first}"));
     }
-    Ok((spool, found))
+    Ok((spool, found, report.totals))
 }
 
 /// Copies a message to the new spool. If the new spool is busy, waits until the message handed over before is
@@ -102,6 +106,13 @@ fn migrate_one(
     };
     let migrated = migrate_message(from, found, to, &mut busy)?;
     migrated.map_err(|refused| SpoolFailure::Io(format!("the new spool: {refused}")))
+}
+
+/// Adds the recipients that were finished in the old spool. Those that are left were counted with their messages.
+fn migrate_totals(to: &dyn Spool, totals: &Totals) -> Result<(), SpoolFailure> {
+    let finished = Totals { accepted: totals.finished(), ..*totals };
+    let submitted = to.submit(vec![Entry::Count(finished)]);
+    wait(to, submitted.map_err(|refused| SpoolFailure::Io(format!("the new spool: {refused}")))?)
 }
 
 fn wait(spool: &dyn Spool, commit_seq: CommitSeq) -> Result<(), SpoolFailure> {

@@ -2,7 +2,7 @@
 
 use super::{CliError, Ending};
 use crate::cli::print::{plain, plain_content};
-use control::Exit;
+use control::{Exit, OptionsInfo, RecipientInfo};
 use mail::{Message, QueueId};
 use spool::{LogItem, RecipientState, RecordBody, dump_log};
 use std::{
@@ -72,7 +72,7 @@ impl Dump<'_> {
             RecordBody::Outcome { id, .. } | RecordBody::Tombstone { id } | RecordBody::Hold { id, .. } => {
                 Some(*id)
             }
-            RecordBody::Chunk { .. } | RecordBody::Nonsense { .. } => None,
+            RecordBody::Chunk { .. } | RecordBody::Totals { .. } | RecordBody::Nonsense { .. } => None,
         };
         if self.only.is_some() && of != self.only {
             return Ok(());
@@ -96,6 +96,7 @@ impl Dump<'_> {
                 writeln!(self.out, "chunk {} bytes {}", chunk_id.0, bytes.len())?;
                 self.content(bytes)
             }
+            RecordBody::Totals { totals } => writeln!(self.out, "totals {}", super::totals_text(totals)),
             RecordBody::Nonsense { why } => writeln!(self.out, "unreadable: {why}"),
         }
     }
@@ -107,8 +108,14 @@ impl Dump<'_> {
         if held {
             write!(self.out, " held")?;
         }
+        if let Some(options) = &m.envelope.options {
+            write!(self.out, " options ({})", plain(&OptionsInfo::from(&**options).to_string()))?;
+        }
         for (index, recipient) in m.envelope.recipients.iter().enumerate() {
             write!(self.out, " to <{}>", plain(recipient.path.as_str()))?;
+            for address in RecipientInfo::expansion_of(recipient) {
+                write!(self.out, " from <{}>", plain(&address))?;
+            }
             if let Some(state) = states.and_then(|all| all.get(index)) {
                 let settled = if state.settled { " done" } else { "" };
                 write!(self.out, " (attempts {}{settled})", state.attempt_count)?;

@@ -1,7 +1,8 @@
 //! `postrider spool salvage`: what can be proved out of damage, into files.
 
 use super::Ending;
-use control::Exit;
+use crate::cli::print::plain;
+use control::{Exit, OptionsInfo};
 use mail::Envelope;
 use spool::{Salvaged, salvage};
 use std::{
@@ -67,7 +68,10 @@ fn write(into: &Path, one: &Salvaged) -> io::Result<String> {
     let left = message.envelope.recipients.iter().zip(&one.recipients).filter(|(_, state)| !state.settled);
     let recipients = left.map(|(recipient, _)| recipient.clone()).collect();
     let envelope = Envelope { recipients, ..message.envelope.clone() };
-    let suffix = if one.lost_bytes == 0 { "mail" } else { "incomplete" };
+    // The form has no place for them, and the message must not leave without what was required.
+    let options = message.envelope.options.as_deref().map(|options| OptionsInfo::from(options).to_string());
+    let is_whole = one.lost_bytes == 0 && options.is_none();
+    let suffix = if is_whole { "mail" } else { "incomplete" };
     let name = format!("{}.{suffix}", message.id);
     let content: Vec<u8> = message.content.parts().iter().flat_map(bytes).copied().collect();
     maildrop::write_named(&into.join(&name), &envelope, &content)?;
@@ -75,8 +79,14 @@ fn write(into: &Path, one: &Salvaged) -> io::Result<String> {
         0 => String::new(),
         lost => format!(", {lost} bytes of its content are lost"),
     };
+    let options = options.map(|options| format!(", without its options: {}", plain(&options)));
+    let options = options.unwrap_or_default();
     let count = envelope.recipients.len();
-    Ok(format!("{}: {} bytes for {count} recipients{lost}", into.join(name).display(), content.len()))
+    Ok(format!(
+        "{}: {} bytes for {count} recipients{lost}{options}",
+        into.join(name).display(),
+        content.len()
+    ))
 }
 
 fn bytes(part: &mail::Part) -> &[u8] {
@@ -89,7 +99,23 @@ fn bytes(part: &mail::Part) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mail::{BodyType, Content, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis};
+    use mail::{
+        BodyType, Content, DeliveryOptions, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis,
+    };
+
+    #[test]
+    fn salvaged_mail_with_options_is_not_handed_in_again_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut envelope = Envelope::new(ReversePath::Null);
+        envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
+        envelope.options = DeliveryOptions { requiretls: true, ..DeliveryOptions::default() }.boxed();
+        let (id, arrived, content) = (QueueId(7), UnixMillis(1), Content::from_bytes("x\r\n"));
+        let message = Message { id, arrived, origin: "test".into(), envelope, content };
+        let recipients = vec![spool::RecipientState::default()];
+        let line = write(dir.path(), &Salvaged { message, recipients, lost_bytes: 0 }).unwrap();
+        assert!(line.ends_with("for 1 recipients, without its options: requiretls"), "{line}");
+        assert_eq!(maildrop::list(dir.path(), None, 9).unwrap().len(), 0);
+    }
 
     #[test]
     fn salvaged_binary_mime_keeps_its_nuls_when_it_is_handed_in_again() {

@@ -120,7 +120,7 @@ pub(crate) fn live(
         return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
     }
     let ids: Vec<u64> = found.keys().copied().collect();
-    past.model.settle(found).map_err(|what| format!("{what}; {report:?}"))?;
+    past.model.settle(found, &report, true).map_err(|what| format!("{what}; {report:?}"))?;
     for id in ids {
         let compared = past.model.compare(&*spool, QueueId(id));
         if is_off() {

@@ -1,6 +1,9 @@
 //! Reads an envelope file.
 
-use super::{FACTS, Filed, MAGIC, Piece, Unreadable, VERSION};
+use super::{
+    FACTS, Filed, MAGIC, PLAIN, Piece, Unreadable, VERSION,
+    options::{self, OPTIONS, REQUIRE},
+};
 use crate::{
     RecipientState,
     dirs::{
@@ -13,8 +16,8 @@ use crate::{
     },
 };
 use mail::{
-    BodyType, ChunkId, Content, ContentTraits, Envelope, ForwardPath, Message, Notify, Origin, Part, QueueId,
-    Recipient, Ret, ReversePath, UnixMillis,
+    BodyType, ChunkId, Content, ContentTraits, DeliveryOptions, Envelope, Expansion, ForwardPath, Mailbox,
+    Message, Notify, Origin, Part, QueueId, Recipient, Ret, ReversePath, UnixMillis,
 };
 
 /// Reads an envelope file.
@@ -49,6 +52,7 @@ pub(in crate::dirs) fn chunk_ids(bytes: &[u8], checksum: LineChecksum) -> impl I
 /// Up to the line that says it is whole. Nothing here was ever written but before the file had its name.
 fn read_accepted<'a>(filed: &mut Filed, all: &mut impl Iterator<Item = Line<'a>>) -> Result<(), Unreadable> {
     let (mut traits, mut count) = (ContentTraits::default(), 0u64);
+    let mut delivery = DeliveryOptions::default();
     loop {
         let line = all.next().ok_or(Unreadable::Damaged(filed.end, "cut short"))?;
         let bad = |m: Malformed| Unreadable::Damaged(line.offset, m.0);
@@ -63,7 +67,7 @@ fn read_accepted<'a>(filed: &mut Filed, all: &mut impl Iterator<Item = Line<'a>>
         match first {
             MAGIC => {
                 let version = words.next().ok_or(Malformed("no version")).and_then(number).map_err(bad)?;
-                if version != VERSION {
+                if !(PLAIN..=VERSION).contains(&version) {
                     return Err(Unreadable::Version(version));
                 }
                 if words.next() != Some(&filed.message.id.to_string()) {
@@ -71,6 +75,8 @@ fn read_accepted<'a>(filed: &mut Filed, all: &mut impl Iterator<Item = Line<'a>>
                 }
             }
             "facts" => traits = read_traits(words).map_err(bad)?,
+            OPTIONS => options::read_options(&mut delivery, words).map_err(bad)?,
+            REQUIRE => options::read_required(&mut delivery, words).map_err(bad)?,
             "accepted" => break,
             _ => read_field(filed, first, words).map_err(bad)?,
         }
@@ -82,6 +88,7 @@ fn read_accepted<'a>(filed: &mut Filed, all: &mut impl Iterator<Item = Line<'a>>
         }
     };
     filed.message.content = Content::new(traits, filed.pieces.iter().map(part).collect::<Vec<_>>());
+    filed.message.envelope.options = delivery.boxed();
     filed.states = vec![RecipientState::default(); filed.message.envelope.recipients.len()];
     Ok(())
 }
@@ -109,6 +116,14 @@ fn read_field<'a>(
                 match word.split_once('=') {
                     Some(("notify", set)) => recipient.notify = read_notify(set)?,
                     Some(("orcpt", text)) => recipient.orcpt = Some(unescape_text(text)?),
+                    Some(("original", text)) => {
+                        let (original, through) = (mailbox(text)?, Vec::new());
+                        recipient.expansion = Some(Box::new(Expansion { original, through }));
+                    }
+                    Some(("through", text)) => {
+                        let expansion = recipient.expansion.as_mut().ok_or(Malformed("no original"))?;
+                        expansion.through.push(mailbox(text)?);
+                    }
                     _ => return Err(Malformed("parameter")),
                 }
             }
@@ -130,6 +145,10 @@ fn read_field<'a>(
 fn value(key: &str, word: &str) -> Result<Box<str>, Malformed> {
     let (found, text) = word.split_once('=').ok_or(Malformed("no value"))?;
     if found == key { unescape_text(text) } else { Err(Malformed("another key")) }
+}
+
+fn mailbox(text: &str) -> Result<Mailbox, Malformed> {
+    Mailbox::parse(&unescape_text(text)?, true).map_err(|_| Malformed("expanded address"))
 }
 
 fn read_parameter(envelope: &mut Envelope, word: &str) -> Result<(), Malformed> {

@@ -1,9 +1,15 @@
 //! The bytes of an envelope file, as docs/spool-directories.md shows them.
 
 use super::*;
-use crate::dirs::note::{self, Append, Note};
+use crate::{
+    dirs::note::{self, Append, Note},
+    format::extension::tests::any_envelope,
+};
 use bytes::Bytes;
-use mail::{ChunkId, Content, Enhanced, ForwardPath, Outcome, QueueId, ReversePath, UnixMillis};
+use mail::{
+    ChunkId, Content, DeliverBy, DeliverByMode, DeliveryOptions, Enhanced, Expansion, ForwardPath, Mailbox,
+    Outcome, Priority, QueueId, ReversePath, UnixMillis,
+};
 use proptest::prelude::*;
 
 const ID: QueueId = QueueId(5);
@@ -48,11 +54,74 @@ fn file() -> (Vec<u8>, Vec<usize>) {
     (out, ends)
 }
 
+/// Version 2: with options and an expansion.
+fn extended() -> Message {
+    let mut message = message();
+    message.envelope.options = DeliveryOptions {
+        login: Some("al ice".into()),
+        auth: Some(ReversePath::parse("a@b.test", true).unwrap()),
+        requiretls: true,
+        deliver_by: Some(DeliverBy { deadline: UnixMillis(5000), mode: DeliverByMode::Return, trace: true }),
+        release: Some(UnixMillis(1000)),
+        priority: Priority::new(-4),
+    }
+    .boxed();
+    let mailbox = |text| Mailbox::parse(text, true).unwrap();
+    let (original, through) = (mailbox("list@b.test"), vec![mailbox("all@b.test"), mailbox("ä@b.test")]);
+    message.envelope.recipients[1].expansion = Some(Box::new(Expansion { original, through }));
+    message
+}
+
+fn written(message: &Message) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out, LineChecksum::new(ID.0), message, |chunk_id| chunk_id as u32);
+    out
+}
+
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let document = include_str!("../../../../../docs/spool-directories.md");
-    let text = String::from_utf8(file().0).unwrap();
-    assert!(document.contains(&text), "{text}");
+    for bytes in [file().0, written(&extended())] {
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(document.contains(&text), "{text}");
+    }
+}
+
+#[test]
+fn options_and_expansions_are_read_in_version_2_and_version_1_has_none() {
+    for (message, first) in [(message(), "postrider-message 1 "), (extended(), "postrider-message 2 ")] {
+        let bytes = written(&message);
+        assert!(bytes.starts_with(first.as_bytes()));
+        let filed = read(ID, &bytes, LineChecksum::new(ID.0)).unwrap();
+        assert_eq!(filed.message.envelope, message.envelope);
+    }
+}
+
+#[test]
+fn an_unknown_option_is_skipped_and_an_unknown_requirement_is_refused() {
+    let with = |first: &str, word: &str| {
+        let mut out = Vec::new();
+        let mut to = Lines::new(&mut out, LineChecksum::new(ID.0), 0);
+        to.line(MAGIC, |w| {
+            w.word(VERSION).word(ID);
+        });
+        to.line(first, |w| {
+            w.word(word);
+        });
+        to.line("accepted", |_| {});
+        let offset = 1 + out.iter().position(|b| *b == b'\n').unwrap() as u64;
+        (read(ID, &out, LineChecksum::new(ID.0)), offset)
+    };
+    assert_eq!(with("options", "colour=red").0.unwrap().message.envelope.options, None);
+    let (refused, offset) = with("require", "colour=red");
+    assert_eq!(refused, Err(Unreadable::Damaged(offset, "a requirement of a later version")));
+    for (word, why) in [("priority=10", "priority"), ("auth=x", "auth"), ("priority=x", "number")] {
+        let (refused, offset) = with("options", word);
+        assert_eq!(refused, Err(Unreadable::Damaged(offset, why)), "{word}");
+    }
+    for word in ["by=5", "by=5,later", "by=5,return,trace,trace", "by=x,return", "release=", "tls=no"] {
+        assert!(with("require", word).0.is_err(), "{word}");
+    }
 }
 
 #[test]
@@ -136,6 +205,13 @@ fn another_version_is_told() {
 }
 
 proptest! {
+    #[test]
+    fn any_options_and_expansions_are_read_as_written(envelope in any_envelope()) {
+        let message = Message { envelope, ..message() };
+        let filed = read(ID, &written(&message), LineChecksum::new(ID.0)).unwrap();
+        prop_assert_eq!(filed.message.envelope, message.envelope);
+    }
+
     #[test]
     fn any_texts_are_read_as_written(origin: String, envid: String, orcpt: String, text: String, at: u64) {
         let mut message = message();
