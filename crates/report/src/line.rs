@@ -92,6 +92,8 @@ enum JsonLine<'a> {
         size: u64,
         #[serde(serialize_with = "displayed")]
         origin: &'a Origin,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        login: Option<&'a str>,
     },
     Attempt {
         time: &'a str,
@@ -179,6 +181,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
                 recipients: message.envelope.recipients.len(),
                 size: message.content.size_bytes(),
                 origin: &message.origin,
+                login: login_of(message),
             }
         }
         Event::Attempt { message, recipient, outcome, attempt } => {
@@ -240,6 +243,11 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
     // Into memory, of strings and numbers: it cannot fail.
     let _ = serde_json::to_writer(&mut *out, &row);
     out.push(b'\n');
+}
+
+/// Returns the login that submitted a message.
+fn login_of(message: &Message) -> Option<&str> {
+    message.envelope.options.as_ref()?.login.as_deref()
 }
 
 fn recipient_of(message: &Message, index: u32) -> &str {
@@ -372,7 +380,11 @@ impl Postfix {
             let _ = writeln!(out, "{id}: uid={uid} from=<{}>", message.envelope.reverse_path);
         } else if let Origin::Smtp { client, .. } = message.origin {
             self.head("smtpd", now, out);
-            let _ = writeln!(out, "{id}: client=unknown[{client}]");
+            let _ = write!(out, "{id}: client=unknown[{client}]");
+            if let Some(login) = login_of(message) {
+                let _ = write!(out, ", sasl_username={}", login.escape_debug());
+            }
+            out.push(b'\n');
         }
         self.head("cleanup", now, out);
         let _ = write!(out, "{id}: message-id=");

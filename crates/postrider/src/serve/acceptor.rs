@@ -435,7 +435,10 @@ impl Service for Acceptor {
     }
 
     async fn commit(&self, context: &mut SessionContext, draft: Draft) -> Reply {
-        let Draft { id, arrived, origin, envelope, content } = draft;
+        let Draft { id, arrived, origin, mut envelope, content } = draft;
+        if let Some(login) = &context.facts.login {
+            envelope.options.get_or_insert_default().login = Some(login.clone());
+        }
         let decisions = std::mem::take(&mut context.decisions);
         self.accept(decisions.finish(id, arrived, origin, envelope, content)).await
     }

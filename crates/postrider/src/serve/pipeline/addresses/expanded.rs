@@ -105,10 +105,29 @@ fn accepted(view: &View<'_>, given: &Recipient, expanded: Expanded) -> Verdict {
             }
         }
     }
-    if is_same { Verdict::Pass } else { redirect(view, given, expanded.into_recipients()) }
+    if is_same {
+        return Verdict::Pass;
+    }
+    let through: Vec<Vec<Mailbox>> =
+        (0..expanded.recipients().len()).map(|index| aliases(&expanded, index)).collect();
+    let Verdict::Redirect(mut recipients) = redirect(view, given, expanded.into_recipients()) else {
+        return Verdict::Pass;
+    };
+    for (recipient, through) in recipients.iter_mut().zip(through) {
+        recipient.expansion = given
+            .path
+            .mailbox()
+            .map(|original| Box::new(mail::Expansion { original: original.clone(), through }));
+    }
+    Verdict::Redirect(recipients)
 }
 
-// `Recipient::expansion` belongs here: `Expanded::through` names the aliases of each recipient.
+/// Returns the addresses between the one that was given and a recipient. A catch-all is no address.
+fn aliases(expanded: &Expanded, index: usize) -> Vec<Mailbox> {
+    let between = expanded.through(index).into_iter().skip(1);
+    between.filter_map(|alias| Mailbox::parse(alias, true).ok()).collect()
+}
+
 fn redirect(view: &View<'_>, given: &Recipient, to: impl IntoIterator<Item = Mailbox>) -> Verdict {
     // An address literal or the bare postmaster is the same recipient under its name.
     let is_report = !view.facts.can_be_refused();
