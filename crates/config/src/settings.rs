@@ -75,6 +75,12 @@ pub struct Settings {
 impl Settings {
     /// All references to maps, each with its key.
     pub fn map_references(&self) -> impl Iterator<Item = (&'static str, &Reference)> {
+        let senders = self.auth.senders.iter().map(|map| ("auth.senders", map));
+        self.address_maps().chain(senders)
+    }
+
+    /// The references to maps that recipients and senders are looked up in, each with its key.
+    pub fn address_maps(&self) -> impl Iterator<Item = (&'static str, &Reference)> {
         let (local, addresses) = (&self.local, &self.addresses);
         let lists = [
             ("local.domains", &local.domain_maps),
@@ -398,6 +404,10 @@ section! {
         /// second. Or `dovecot:SOCKET`, Dovecot's auth socket for clients, such as
         /// `dovecot:/run/dovecot/auth-client`. Without this key nobody can log in.
         users: Option<UserStore> = "",
+        /// Sender addresses of users: a map from a login to the addresses that it may send with, separated by spaces or
+        /// commas: `user@example.com`, `@example.com` for a whole domain, `*` for all. Logins that the map does
+        /// not have, and all without this key, may send with their own address only.
+        senders: Option<Reference> = "",
         /// SASL mechanisms that are offered. Default with `dovecot:`: those that Dovecot offers. Default with
         /// `passwd:`: `plain` and `login`, and `scram-sha-256`,
         /// `scram-sha-256-plus`, `scram-sha-1` and `scram-sha-1-plus` if all users have a password that can be

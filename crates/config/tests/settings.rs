@@ -24,6 +24,7 @@ fn full(dir: &Path) -> config::Loaded {
     fs::copy(dir.join("cert.pem"), dir.join("ca.pem")).unwrap();
     fs::write(dir.join("users"), "jane:{PLAIN}secret\n").unwrap();
     fs::write(dir.join("isp.secret"), "secret\n").unwrap();
+    fs::write(dir.join("senders"), "jane sales@full.test\n").unwrap();
     loaded(dir, FULL)
 }
 

@@ -38,7 +38,7 @@ impl Expansion {
     /// Returns `None` if nothing is configured that changes addresses.
     pub(crate) fn new(settings: &Settings, maps: Arc<Maps>) -> Option<Self> {
         let (local, addresses) = (&settings.local, &settings.addresses);
-        if settings.map_references().next().is_none() && addresses.masquerade.is_empty() {
+        if settings.address_maps().next().is_none() && addresses.masquerade.is_empty() {
             return None;
         }
         let rules = rewrite::Settings {

@@ -457,3 +457,42 @@ fn dovecot_says_who_may_log_in() {
     let sent = daemon.try_ask(&["auth", "test", "jane"]).unwrap_err();
     assert!(sent.contains("ask Dovecot at "), "{sent}");
 }
+
+#[test]
+fn a_map_gives_a_login_further_addresses() {
+    let dir = tempfile::tempdir().unwrap();
+    let (senders, dead) = (dir.path().join("senders"), dir.path().join("nobody"));
+    fs::write(&senders, "jane sales@mx.test, @else.test\njoe *\n").unwrap();
+    let users = "jane:{PLAIN}secret\njoe:{PLAIN}secret\nann:{PLAIN}secret\n";
+    let (daemon, address) = submission(users, "");
+    let with = |map: &str| {
+        daemon.reconfigure(&format!(
+            "[[listen]]\naddress = \"{address}\"\nkind = \"submission\"\n[auth]\nusers = \"passwd:users\"\n\
+             allow_clear_text = true\nsenders = \"{map}\"\n[relay]\nnetworks = [\"192.0.2.0/24\"]\n\
+             [map.down]\nsocketmap = \"unix:{}\"\n",
+            dead.display()
+        ));
+        daemon.ask(&["reload"]);
+    };
+    let may = |user: &str, sender: &str| {
+        let mut client = Client::connect(address).unwrap();
+        say(&mut client, &plain(user, "secret"), "235");
+        client.say(&format!("MAIL FROM:<{sender}>")).unwrap().1
+    };
+    with(&format!("text:{}", senders.display()));
+    for (user, sender, reply) in [
+        ("jane", "jane@mx.test", "250"),
+        ("jane", "Sales@MX.test", "250"),
+        ("jane", "anybody@else.test", "250"),
+        ("jane", "joe@mx.test", "553 5.7.1"),
+        ("JOE", "anybody@anywhere.test", "250"),
+        ("ann", "sales@mx.test", "553 5.7.1"),
+        ("ann", "", "250"),
+    ] {
+        assert!(may(user, sender).starts_with(reply), "{user} {sender}: {}", may(user, sender));
+    }
+    // A map that is down refuses nobody for good, and lets nobody through.
+    with("map:down");
+    assert!(may("jane", "jane@mx.test").starts_with("250"));
+    assert!(may("jane", "sales@mx.test").starts_with("451 4.3.0"));
+}

@@ -9,6 +9,7 @@ use config::Settings;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 use inbound::Answer;
 use mail::{Envelope, Message, Part, ReceivedContent, Recipient, Reply};
+use maps::Maps;
 use policy::Policy;
 use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
@@ -26,6 +27,7 @@ pub(crate) struct Rules<'a> {
     pub(crate) routes: &'a Routes,
     /// None: nothing is configured that changes addresses.
     pub(crate) expansion: Option<&'a Expansion>,
+    pub(crate) maps: &'a Maps,
 }
 
 /// The input of a check. Parts that a stage does not have yet are empty.

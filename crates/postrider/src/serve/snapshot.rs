@@ -37,6 +37,7 @@ impl ConfigSnapshot {
             policy: &self.policy,
             routes: &self.routes,
             expansion: self.expansion.as_ref(),
+            maps: &self.maps,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Check, View};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{Edit, Field, UnixMillis, header::ContentScanner};
+use mail::{Domain, Edit, Enhanced, Field, Mailbox, Reply, ReversePath, UnixMillis, header::ContentScanner};
 use smtp::server::replies;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,9 +19,41 @@ impl Check for SenderOfLogin {
         let (Some(login), Some(envelope)) = (&view.facts.login, view.envelope) else {
             return Answer::Ready(Verdict::Pass);
         };
-        let owns = view.rules.policy.owns(login, &envelope.reverse_path);
-        Answer::Ready(if owns { Verdict::Pass } else { Verdict::Reject(replies::NOT_YOUR_ADDRESS) })
+        let sender = &envelope.reverse_path;
+        if view.rules.policy.owns(login, sender) {
+            return Answer::Ready(Verdict::Pass);
+        }
+        let (Some(map), ReversePath::Mailbox(sender)) = (&view.rules.settings.auth.senders, sender) else {
+            return Answer::Ready(Verdict::Reject(replies::NOT_YOUR_ADDRESS));
+        };
+        Answer::later(async move {
+            // Keys of maps are in lower case.
+            match view.rules.maps.get(map, &login.to_lowercase()).wait().await {
+                Ok(Some(addresses)) if has_address(&addresses, sender) => Verdict::Pass,
+                Ok(_) => Verdict::Reject(replies::NOT_YOUR_ADDRESS),
+                Err(error) => {
+                    tracing::error!("look up the senders of {login}: {error}");
+                    Verdict::Defer(SENDERS_UNKNOWN)
+                }
+            }
+        })
     }
+}
+
+/// The map of senders does not answer: the client tries again.
+const SENDERS_UNKNOWN: Reply =
+    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
+
+/// Returns whether a sender is in a list of addresses, or in a domain of it.
+fn has_address(list: &str, sender: &Mailbox) -> bool {
+    list.split([',', ' ', '\t']).filter(|item| !item.is_empty()).any(|item| match item.strip_prefix('@') {
+        Some(domain) => Domain::parse(domain).is_ok_and(|domain| domain.key() == sender.domain().key()),
+        None if item == "*" => true,
+        None => Mailbox::parse(item, true).is_ok_and(|own| {
+            let is_same_user = own.local_unquoted().eq_ignore_ascii_case(&sender.local_unquoted());
+            is_same_user && own.domain().key() == sender.domain().key()
+        }),
+    })
 }
 
 /// Adds the fields that a mail program has left to the server (RFC 6409 §8).
@@ -59,5 +91,32 @@ impl Check for MissingFields {
         } else {
             Verdict::Edit(edits.into_iter().collect())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_addresses_and_domains() {
+        let has = |list: &str, sender: &str| has_address(list, &Mailbox::parse(sender, true).unwrap());
+        for (list, sender) in [
+            ("jane@a.test", "Jane@A.test"),
+            ("x@b.test, jane@a.test", "jane@a.test"),
+            ("x@b.test\t@a.test", "anybody@a.test"),
+            ("*", "x@y.test"),
+        ] {
+            assert!(has(list, sender), "{list}: {sender}");
+        }
+        for (list, sender) in [
+            ("", "jane@a.test"),
+            ("jane@a.test", "joe@a.test"),
+            ("@a.test", "jane@b.a.test"),
+            ("a.test jane", "jane@a.test"),
+            ("jane@a.test", "\"jane@a.test\"@b.test"),
+        ] {
+            assert!(!has(list, sender), "{list}: {sender}");
+        }
     }
 }
