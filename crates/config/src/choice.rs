@@ -78,11 +78,12 @@ words! {
 }
 
 words! {
-    ListenerKind: "one of \"mx\", \"relay\", \"submission\" and \"submissions\"" {
+    ListenerKind: "one of \"mx\", \"relay\", \"submission\", \"submissions\" and \"lmtp\"" {
         Mx = "mx",
         Relay = "relay",
         Submission = "submission",
         Submissions = "submissions",
+        Lmtp = "lmtp",
     }
 }
 

@@ -153,8 +153,11 @@ pub struct Listen {
 impl ListenKeys {
     /// The listener that these keys describe.
     pub(crate) fn at(&self, number: usize, address: ListenAddress) -> Listen {
-        let usual =
-            if self.kind == ListenerKind::Submissions { ListenTls::Implicit } else { ListenTls::StartTls };
+        let usual = match self.kind {
+            ListenerKind::Submissions => ListenTls::Implicit,
+            ListenerKind::Lmtp => ListenTls::Off,
+            ListenerKind::Mx | ListenerKind::Relay | ListenerKind::Submission => ListenTls::StartTls,
+        };
         Listen {
             number,
             address: SocketAddr::new(address.ip, address.port.unwrap_or(self.kind.port())),
@@ -208,16 +211,17 @@ section! {
     /// listens on 127.0.0.1:2525.
     pub(crate) ListenKeys = "listen" many {
         /// IP address and port. `0.0.0.0` and `[::]` stand for all addresses of the machine. Without a port, the
-        /// port of the kind: 25, 587 for `submission`, 465 for `submissions`.
+        /// port of the kind: 25, 587 for `submission`, 465 for `submissions`, 24 for `lmtp`.
         address: Option<ListenAddress> = "",
         /// The purpose of the listener. `mx` takes mail for local domains from all clients, and mail for all
         /// domains from clients in `relay.networks` and from logins. `relay` takes mail from `relay.networks`
         /// only; other clients get 554 5.7.1. `submission` and `submissions` take mail from logins only (RFC
         /// 6409, RFC 8314); before the login the reply is 530 5.7.0, and the sender must be an address of the
-        /// login. They add `Date` and `Message-ID` to messages without.
+        /// login. They add `Date` and `Message-ID` to messages without. `lmtp` speaks LMTP (RFC 2033) with other mail
+        /// servers, and takes mail for local domains only, with a reply for each recipient.
         kind: ListenerKind = "\"mx\"",
         /// The use of TLS: offered by STARTTLS (RFC 3207), from the first byte (`implicit`, RFC 8314), or
-        /// `off`. Default: `implicit` for `submissions`, `starttls` for other kinds. Without a certificate in
+        /// `off`. Default: `implicit` for `submissions`, `off` for `lmtp`, `starttls` for other kinds. Without a certificate in
         /// `[tls]`, a self-signed certificate is generated.
         tls: Option<ListenTls> = "",
         /// The treatment of a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` rejects the

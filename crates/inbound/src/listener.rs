@@ -129,6 +129,7 @@ impl Open {
             if self.options.kind.has_login() {
                 profile = profile.with_auth((*settings.auth).clone());
             }
+            profile.is_lmtp = self.options.kind == ListenerKind::Lmtp;
             profile.needs_login = self.options.kind.needs_login();
             profile.needs_tls = profile.needs_login && !settings.auth.in_clear_text;
             profile =

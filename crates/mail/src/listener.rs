@@ -12,6 +12,8 @@ pub enum ListenerKind {
     Submission,
     /// Mail from logins, with TLS from the first byte (RFC 8314 §3.3).
     Submissions,
+    /// LMTP (RFC 2033): mail for local domains from other mail servers, with a reply for each recipient.
+    Lmtp,
 }
 
 impl ListenerKind {
@@ -22,7 +24,7 @@ impl ListenerKind {
 
     /// Returns whether AUTH is offered where there are users.
     pub fn has_login(self) -> bool {
-        self != Self::Relay
+        !matches!(self, Self::Relay | Self::Lmtp)
     }
 
     /// Returns the port that is registered for the kind.
@@ -31,6 +33,7 @@ impl ListenerKind {
             Self::Mx | Self::Relay => 25,
             Self::Submission => 587,
             Self::Submissions => 465,
+            Self::Lmtp => 24,
         }
     }
 }

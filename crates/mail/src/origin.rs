@@ -56,10 +56,18 @@ pub enum TransmissionType {
     Utf8Smtpa,
     /// EHLO and SMTPUTF8 with TLS and AUTH.
     Utf8Smtpsa,
+    /// LHLO.
+    Lmtp,
+    /// LHLO with TLS.
+    Lmtps,
+    /// LHLO and SMTPUTF8.
+    Utf8Lmtp,
+    /// LHLO and SMTPUTF8 with TLS.
+    Utf8Lmtps,
 }
 
 impl TransmissionType {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 14] = [
         Self::Smtp,
         Self::Smtps,
         Self::Esmtp,
@@ -70,6 +78,10 @@ impl TransmissionType {
         Self::Utf8Smtps,
         Self::Utf8Smtpa,
         Self::Utf8Smtpsa,
+        Self::Lmtp,
+        Self::Lmtps,
+        Self::Utf8Lmtp,
+        Self::Utf8Lmtps,
     ];
 
     /// Returns the name as it stands in a `Received` field.
@@ -85,6 +97,10 @@ impl TransmissionType {
             Self::Utf8Smtps => "UTF8SMTPS",
             Self::Utf8Smtpa => "UTF8SMTPA",
             Self::Utf8Smtpsa => "UTF8SMTPSA",
+            Self::Lmtp => "LMTP",
+            Self::Lmtps => "LMTPS",
+            Self::Utf8Lmtp => "UTF8LMTP",
+            Self::Utf8Lmtps => "UTF8LMTPS",
         }
     }
 

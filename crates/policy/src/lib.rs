@@ -4,4 +4,4 @@
 
 mod relay;
 
-pub use relay::{Policy, Settings, no_such_user};
+pub use relay::{Policy, SessionFacts, Settings, no_such_user};

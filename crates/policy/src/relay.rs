@@ -1,7 +1,7 @@
 //! The first rule of a mail server: it is no open relay.
 
 use ipnet::IpNet;
-use mail::{Domain, Enhanced, ForwardPath, Mailbox, Reply, ReversePath};
+use mail::{Domain, Enhanced, ForwardPath, ListenerKind, Mailbox, Reply, ReversePath};
 use rewrite::Separator;
 use std::{collections::HashSet, net::IpAddr};
 
@@ -27,6 +27,17 @@ impl Default for Settings {
             separator: Separator::parse("+"),
         }
     }
+}
+
+/// The facts of a session that decide where it may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionFacts {
+    /// The client's address.
+    pub client: IpAddr,
+    /// The kind of the listener.
+    pub listener: ListenerKind,
+    /// The client has logged in.
+    pub has_login: bool,
 }
 
 /// Verdicts on clients and recipients.
@@ -57,26 +68,31 @@ impl Policy {
         self.networks.iter().any(|network| network.contains(&client))
     }
 
-    /// Checks whether a client may send to a recipient. `has_login`: the client has logged in.
+    /// Returns whether a session may send to every domain.
+    pub fn may_send_anywhere(&self, session: &SessionFacts) -> bool {
+        session.listener != ListenerKind::Lmtp && (session.has_login || self.may_relay(session.client))
+    }
+
+    /// Checks whether a session may send to a recipient.
     ///
     /// # Errors
     /// The refusal to say: 550 5.1.1 for a user that does not exist, 550 5.7.1 for mail that is not
     /// ours to pass on.
-    pub fn recipient(&self, client: IpAddr, has_login: bool, recipient: &ForwardPath) -> Result<(), Reply> {
+    pub fn recipient(&self, session: &SessionFacts, recipient: &ForwardPath) -> Result<(), Reply> {
         let Some(mailbox) = recipient.mailbox() else { return Ok(()) };
         let domain = mailbox.domain().key();
         if self.local.contains(domain.as_ref()) {
             return self.user(mailbox);
         }
-        self.relay(client, has_login, mailbox)
+        self.relay(session, mailbox)
     }
 
-    /// Checks whether a client may send to a recipient that is not local. `has_login`: the client has logged in.
+    /// Checks whether a session may send to a recipient that is not local.
     ///
     /// # Errors
     /// The refusal to say: 550 5.7.1.
-    pub fn relay(&self, client: IpAddr, has_login: bool, recipient: &Mailbox) -> Result<(), Reply> {
-        if has_login || self.may_relay(client) {
+    pub fn relay(&self, session: &SessionFacts, recipient: &Mailbox) -> Result<(), Reply> {
+        if self.may_send_anywhere(session) {
             return Ok(());
         }
         Err(Reply::new(550, Enhanced(5, 7, 1), format!("<{recipient}>: relaying denied")))
@@ -177,9 +193,24 @@ mod tests {
         })
     }
 
+    fn session(client: &str, listener: ListenerKind, has_login: bool) -> SessionFacts {
+        SessionFacts { client: client.parse().unwrap(), listener, has_login }
+    }
+
+    #[test]
+    fn lmtp_is_for_local_domains_whoever_the_client_is() {
+        for client in ["127.0.0.1", "192.0.2.1"] {
+            let to = |recipient: &str| {
+                let path = ForwardPath::parse(recipient, true).unwrap();
+                policy().recipient(&session(client, ListenerKind::Lmtp, false), &path).is_ok()
+            };
+            assert!(to("jane@here.test") && !to("jane@elsewhere.test"), "{client}");
+        }
+    }
+
     fn verdict(client: &str, recipient: &str) -> u16 {
         let path = ForwardPath::parse(recipient, true).unwrap();
-        let verdict = policy().recipient(client.parse().unwrap(), false, &path);
+        let verdict = policy().recipient(&session(client, ListenerKind::Mx, false), &path);
         verdict.map_or_else(|reply| reply.enhanced.unwrap().1 * 10 + reply.enhanced.unwrap().2, |()| 0)
     }
 
@@ -264,7 +295,7 @@ mod tests {
     fn logins_reach_everybody_but_unknown_local_users() {
         let to = |recipient: &str| {
             let path = ForwardPath::parse(recipient, true).unwrap();
-            policy().recipient("192.0.2.1".parse().unwrap(), true, &path).is_ok()
+            policy().recipient(&session("192.0.2.1", ListenerKind::Mx, true), &path).is_ok()
         };
         assert!(to("x@elsewhere.test") && to("jane@here.test") && !to("joe@here.test"));
     }
@@ -301,6 +332,6 @@ mod tests {
     fn without_a_list_of_users_everyone_exists() {
         let open = Policy::new(Settings { local_domains: vec!["here.test".into()], ..Settings::default() });
         let path = ForwardPath::parse("anyone@here.test", false).unwrap();
-        assert!(open.recipient("192.0.2.1".parse().unwrap(), false, &path).is_ok());
+        assert!(open.recipient(&session("192.0.2.1", ListenerKind::Mx, false), &path).is_ok());
     }
 }

@@ -144,3 +144,45 @@ fn a_listener_has_a_limit_of_its_own() {
     drop(second);
     until("there is room again", || greeting(address).0 == "220");
 }
+
+#[test]
+fn lmtp_takes_local_mail_and_replies_for_each_recipient() {
+    let (daemon, address) =
+        listener("kind = \"lmtp\"", "[local]\ndomains = [\"mx.test\"]\nusers = [\"jane\", \"joe\"]\n");
+    let mut stream = TcpStream::connect(address).unwrap();
+    let lines = "LHLO c.test\r\nMAIL FROM:<a@b.test>\r\nRCPT TO:<jane@mx.test>\r\nRCPT TO:<nobody@mx.test>\r\n\
+                 RCPT TO:<x@elsewhere.test>\r\nRCPT TO:<joe@mx.test>\r\nDATA\r\n";
+    let mut said = String::new();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    reader.read_line(&mut said).unwrap();
+    assert!(said.starts_with("220 mx.test LMTP "), "{said}");
+    stream.write_all(lines.as_bytes()).unwrap();
+    while !said.contains("354") {
+        reader.read_line(&mut said).unwrap();
+    }
+    let codes = said.matches("\n550 5.1.1").count() + 10 * said.matches("\n550 5.7.1").count();
+    assert_eq!(codes, 11, "{said}");
+    stream.write_all(b"Subject: s\r\n\r\nx\r\n.\r\nQUIT\r\n").unwrap();
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest.matches("250 2.0.0 Ok: queued as ").count(), 2, "{rest}");
+    assert!(rest.contains("\r\n221 "), "{rest}");
+    for user in ["jane", "joe"] {
+        until("the mail is in the Maildir", || daemon.mailbox(user).len() == 1);
+    }
+    let text = std::fs::read_to_string(&daemon.mailbox("jane")[0]).unwrap();
+    assert!(text.contains("with LMTP id "), "{text}");
+}
+
+#[test]
+fn a_relay_hands_mail_over_by_lmtp() {
+    let (daemon, address) = listener("kind = \"lmtp\"", "[local]\ndomains = [\"mx.test\"]\n");
+    let route = format!("[[route]]\ndomains = [\"mx.test\"]\nlmtp = \"{address}\"\n");
+    let front = Postrider::start(&format!("{route}{LOG}"));
+    let mut client = common::client::Client::connect(front.address).unwrap();
+    client.send("a@b.test", &["jane@mx.test", "joe@mx.test"], b"Subject: s\r\n\r\nx\r\n").unwrap();
+    for user in ["jane", "joe"] {
+        until("the mail is in the Maildir", || daemon.mailbox(user).len() == 1);
+    }
+    until("the front's queue is empty", || front.counter("delivered") == 2);
+}

@@ -18,6 +18,8 @@ pub enum Command {
     Helo(Box<str>),
     /// EHLO with the client's name.
     Ehlo(Box<str>),
+    /// LHLO of LMTP with the client's name.
+    Lhlo(Box<str>),
     /// MAIL: an envelope without recipients, and the declared SIZE.
     Mail(Envelope, Option<u64>),
     /// RCPT.
@@ -85,6 +87,7 @@ pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply>
         b"BDAT" => parse_bdat(rest),
         b"EHLO" => parse_name(rest).map(Command::Ehlo),
         b"HELO" => parse_name(rest).map(Command::Helo),
+        b"LHLO" => parse_name(rest).map(Command::Lhlo),
         b"QUIT" => alone(Command::Quit),
         b"RSET" => alone(Command::Rset),
         b"NOOP" => Ok(Command::Noop),
@@ -107,10 +110,10 @@ fn parse_name(rest: &str) -> Result<Box<str>, Reply> {
     if good { Ok(name.into()) } else { Err(replies::BAD_HELLO) }
 }
 
-/// Is this EHLO or HELO?
+/// Is this EHLO, HELO or LHLO?
 fn is_hello(line: &[u8]) -> bool {
     let is = |verb: &[u8; 5]| line.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(verb));
-    is(b"EHLO ") || is(b"HELO ")
+    is(b"EHLO ") || is(b"HELO ") || is(b"LHLO ")
 }
 
 fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {

@@ -4,7 +4,7 @@
 //! the same segment as the one before. `\r`, `\n`, `\0`, `\xHH` and `\\` are escapes; a `C` line ends
 //! in CRLF unless it ends in `\c`. `<close>` after `S:` expects the connection to close. `!` sets a
 //! limit (`! bare_lf = normalize` what is done with a bare LF, `! without = DSN` takes a keyword from EHLO's reply,
-//! `! auth = tls` and `! auth = always` offer AUTH, `! needs = login` needs TLS and AUTH), `#` is a comment, `= text` is a message that must have been
+//! `! auth = tls` and `! auth = always` offer AUTH, `! needs = login` needs TLS and AUTH, `! protocol = lmtp`), `#` is a comment, `= text` is a message that must have been
 //! accepted by now.
 //!
 //! The policy played here: `@here.test` is ours, everything else is refused; a client that calls itself `bad.test` is
@@ -197,6 +197,10 @@ fn set(options: &mut Options, text: &str) {
             ];
             let auth = Auth { mechanisms, in_clear_text: value == "always" };
             return options.profile = options.profile.clone().with_auth(auth);
+        }
+        "protocol" => {
+            assert_eq!(value, "lmtp");
+            return options.profile.is_lmtp = true;
         }
         "needs" => {
             options.profile.needs_tls = true;

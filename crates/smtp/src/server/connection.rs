@@ -102,7 +102,8 @@ impl Connection {
     /// A connection whose greeting stands in the output.
     pub fn new(limits: Arc<Limits>, profile: Arc<Profile>, tls: bool) -> Self {
         let mut output = Vec::with_capacity(256);
-        Reply::new(220, None, format!("{} ESMTP Postrider", profile.hostname)).write_to(&mut output);
+        let protocol = if profile.is_lmtp { "LMTP" } else { "ESMTP" };
+        Reply::new(220, None, format!("{} {protocol} Postrider", profile.hostname)).write_to(&mut output);
         Self {
             session: Session::new(tls),
             mode: Mode::Commands,
@@ -329,6 +330,10 @@ impl Connection {
         match action {
             Action::Send(reply) => {
                 reply.write_to(&mut self.output);
+                None
+            }
+            Action::SendEach(reply, count) => {
+                (0..count).for_each(|_| reply.write_to(&mut self.output));
                 None
             }
             Action::Close(reply) => {

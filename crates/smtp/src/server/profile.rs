@@ -84,6 +84,8 @@ pub struct Profile {
     pub auth: Auth,
     /// True if commands before TLS are refused with 530 (RFC 3207 §4), but those that lead to it.
     pub needs_tls: bool,
+    /// True if the protocol is LMTP (RFC 2033): LHLO, and at the end of the content a reply for each recipient.
+    pub is_lmtp: bool,
     /// True if MAIL before AUTH is refused with 530 (RFC 4954 §6).
     pub needs_login: bool,
 }
@@ -95,6 +97,7 @@ impl Profile {
             hostname: hostname.into(),
             keywords: KEYWORDS.to_vec(),
             auth: Auth::default(),
+            is_lmtp: false,
             needs_tls: false,
             needs_login: false,
         }

@@ -98,6 +98,8 @@ replies! {
     AUTHENTICATED_ALREADY = 503 5 . 5 . 1 "Already authenticated";
     /// AUTH in clear text where that is not allowed.
     AUTH_NEEDS_TLS = 538 5 . 7 . 11 "Encryption is needed for authentication: send STARTTLS first";
+    /// EHLO or HELO where LMTP is spoken (RFC 2033 §4.1).
+    USE_LHLO = 500 5 . 5 . 1 "This is LMTP: send LHLO";
     /// A command in clear text on a listener that needs TLS (RFC 3207 §4).
     TLS_FIRST = 530 5 . 7 . 0 "Encryption is needed: send STARTTLS first";
     /// MAIL without a login on a listener that needs one (RFC 4954 §6).

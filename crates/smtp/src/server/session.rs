@@ -60,6 +60,8 @@ impl fmt::Debug for AuthInput {
 pub enum Action {
     /// Send a reply.
     Send(Reply),
+    /// Send a reply so many times: once for each recipient (RFC 2033 §4.2).
+    SendEach(Reply, usize),
     /// May the client go on under the name it gave? See [`Session::judged_hello`].
     JudgeHello,
     /// Ask the SASL mechanism. Answered by [`Input::Challenge`] or, at the end, by [`Input::Answer`].
@@ -141,6 +143,10 @@ pub struct Session {
     has_certificate: bool,
     is_authenticated: bool,
     refused_in_transaction: bool,
+    /// LHLO was accepted.
+    is_lmtp: bool,
+    /// LMTP: the recipients that the open content has.
+    content_recipients: usize,
     counts: Counts,
 }
 
@@ -164,6 +170,8 @@ impl Session {
             has_certificate: false,
             is_authenticated: false,
             refused_in_transaction: false,
+            is_lmtp: false,
+            content_recipients: 0,
             counts: Counts::default(),
         }
     }
@@ -176,8 +184,17 @@ impl Session {
     /// Returns the `with` protocol of the `Received` field.
     pub fn protocol(&self, smtputf8: bool) -> TransmissionType {
         use TransmissionType::{
-            Esmtp, Esmtpa, Esmtps, Esmtpsa, Smtp, Smtps, Utf8Smtp, Utf8Smtpa, Utf8Smtps, Utf8Smtpsa,
+            Esmtp, Esmtpa, Esmtps, Esmtpsa, Lmtp, Lmtps, Smtp, Smtps, Utf8Lmtp, Utf8Lmtps, Utf8Smtp,
+            Utf8Smtpa, Utf8Smtps, Utf8Smtpsa,
         };
+        if self.is_lmtp {
+            return match (smtputf8, self.tls) {
+                (true, true) => Utf8Lmtps,
+                (true, false) => Utf8Lmtp,
+                (false, true) => Lmtps,
+                (false, false) => Lmtp,
+            };
+        }
         match (smtputf8, self.extended, self.tls, self.is_authenticated) {
             (true, _, true, true) => Utf8Smtpsa,
             (true, _, true, false) => Utf8Smtps,
@@ -265,11 +282,11 @@ impl Session {
                 (State::Authenticating, Action::Authenticate(AuthInput::Response(response)))
             }
             (State::Authenticating, Input::AuthLine(Err(reply))) => (State::Ready, Action::Send(reply)),
-            (State::Content(_), Input::ContentEnd(Some(bad))) => (State::Ready, send_or_close(bad)),
+            (State::Content(_), Input::ContentEnd(Some(bad))) => (State::Ready, self.end_content(bad)),
             (State::Content(e) | State::Chunks(e), Input::ContentEnd(None)) => {
                 (State::JudgingContent(e), Action::JudgeContent)
             }
-            (State::Chunks(_), Input::ContentEnd(Some(bad))) => (State::Ready, Action::Send(bad)),
+            (State::Chunks(_), Input::ContentEnd(Some(bad))) => (State::Ready, self.end_content(bad)),
             (State::Chunks(e), Input::ChunkEnd(None)) => (State::Chunks(e), Action::Send(replies::OK)),
             (State::Chunks(_), Input::ChunkEnd(Some(bad))) => (State::ChunksFailed, Action::Send(bad)),
             (State::JudgingContent(e), Input::Accepted) => (State::Committing, Action::Commit(e)),
@@ -286,7 +303,9 @@ impl Session {
         limits: &Limits,
         profile: &Profile,
     ) -> (State, Action) {
-        use Command::{Auth, Bdat, Data, Ehlo, Helo, Help, Mail, Noop, Quit, Rcpt, Rset, StartTls, Vrfy};
+        use Command::{
+            Auth, Bdat, Data, Ehlo, Helo, Help, Lhlo, Mail, Noop, Quit, Rcpt, Rset, StartTls, Vrfy,
+        };
         let send = Action::Send;
         match (state, command) {
             (state, Bdat { size_bytes, .. }) if profile.needs_tls && !self.tls => {
@@ -297,6 +316,12 @@ impl Session {
             }
             (_, Quit) => (State::Closed, Action::Close(replies::BYE)),
             (state, Noop) => (state, send(replies::OK)),
+            (state, Ehlo(_) | Helo(_)) if profile.is_lmtp => (state, send(replies::USE_LHLO)),
+            (state, Lhlo(_)) if !profile.is_lmtp => (state, send(replies::UNKNOWN_COMMAND)),
+            (_, Lhlo(name)) => {
+                self.is_lmtp = true;
+                (State::JudgingHello { name, is_extended: true }, Action::JudgeHello)
+            }
             // A new EHLO drops the open transaction (RFC 5321 §4.1.4).
             (_, Ehlo(name)) => (State::JudgingHello { name, is_extended: true }, Action::JudgeHello),
             (_, Helo(name)) => (State::JudgingHello { name, is_extended: false }, Action::JudgeHello),
@@ -352,12 +377,18 @@ impl Session {
             (State::Open(e), Data) if e.body == BodyType::Binary => {
                 (State::Open(e), send(replies::BINARY_NEEDS_BDAT))
             }
-            (State::Open(e), Data) => (State::Content(e), Action::ReadData),
+            (State::Open(e), Data) => {
+                self.content_recipients = e.recipients.len();
+                (State::Content(e), Action::ReadData)
+            }
             (State::Open(e), Bdat { size_bytes, .. }) if e.recipients.is_empty() => {
                 let reply = self.no_recipients();
                 (State::Open(e), Action::SkipChunk(size_bytes, reply))
             }
-            (State::Open(e) | State::Chunks(e), Bdat { size_bytes, last }) => chunk(e, size_bytes, last),
+            (State::Open(e) | State::Chunks(e), Bdat { size_bytes, last }) => {
+                self.content_recipients = e.recipients.len();
+                chunk(e, size_bytes, last)
+            }
             (State::Chunks(e), _) => (State::Chunks(e), send(replies::CHUNKS_OPEN)),
             (state, command) => unreachable!("driver sent {command:?} in {state:?}"),
         }
@@ -435,10 +466,19 @@ impl Session {
     }
 
     fn no_recipients(&self) -> Reply {
-        if self.refused_in_transaction {
+        // LMTP has 503 for both (RFC 2033 §4.2).
+        if self.refused_in_transaction && !self.is_lmtp {
             replies::NO_RECIPIENTS
         } else {
             Reply::fixed(503, mail::Enhanced(5, 5, 1), "Send RCPT first")
+        }
+    }
+
+    /// Ends a transaction with the reply to its content: one for each recipient in LMTP.
+    fn end_content(&self, reply: Reply) -> Action {
+        match send_or_close(reply) {
+            Action::Send(reply) if self.is_lmtp => Action::SendEach(reply, self.content_recipients),
+            action => action,
         }
     }
 
@@ -460,14 +500,14 @@ impl Session {
                 self.is_authenticated = good;
                 (State::Ready, send_or_close(reply))
             }
-            State::JudgingContent(_) => (State::Ready, send_or_close(reply)),
+            State::JudgingContent(_) => (State::Ready, self.end_content(reply)),
             State::Committing => {
                 if good {
                     // A client that brings mail may err now and then, however long its session is.
                     self.counts.errors = 0;
                     self.counts.refused = 0;
                 }
-                (State::Ready, send_or_close(reply))
+                (State::Ready, self.end_content(reply))
             }
             state => unreachable!("driver answered in {state:?}"),
         }
@@ -476,7 +516,7 @@ impl Session {
     /// Counts what the action shows and turns it into a close at a limit.
     fn limit(&mut self, action: Action, junk: bool, limits: &Limits) -> Action {
         let error = match &action {
-            Action::Send(reply) | Action::SkipChunk(_, reply) => {
+            Action::Send(reply) | Action::SendEach(reply, _) | Action::SkipChunk(_, reply) => {
                 (500..=504).contains(&reply.code) || matches!(reply.code, 530 | 535 | 538 | 555)
             }
             _ => false,
@@ -499,7 +539,7 @@ impl Session {
             return action;
         };
         match action {
-            Action::Send(_) | Action::SkipChunk(..) => {
+            Action::Send(_) | Action::SendEach(..) | Action::SkipChunk(..) => {
                 self.state = State::Closed;
                 Action::Close(close_with)
             }
@@ -510,8 +550,8 @@ impl Session {
 
 /// Commands that move no mail: many in a row are a probe or an attack.
 fn is_junk(input: &Input) -> bool {
-    use Command::{Ehlo, Helo, Help, Noop, Rset, Vrfy};
-    matches!(input, Input::Command(Noop | Rset | Vrfy | Help | Ehlo(_) | Helo(_)))
+    use Command::{Ehlo, Helo, Help, Lhlo, Noop, Rset, Vrfy};
+    matches!(input, Input::Command(Noop | Rset | Vrfy | Help | Ehlo(_) | Helo(_) | Lhlo(_)))
 }
 
 fn chunk(envelope: Box<Envelope>, size_bytes: u64, last: bool) -> (State, Action) {

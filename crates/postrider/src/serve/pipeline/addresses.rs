@@ -7,6 +7,7 @@ use crate::own_address;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
 use mail::{Enhanced, ForwardPath, Mailbox, NextHop, Recipient, Reply};
+use policy::SessionFacts;
 
 /// Refuses mail of clients that is not ours to take. Redirects mail for address literals of this machine, for the
 /// postmaster (RFC 5321 §4.5.1), for a root whose mail is not read, and for aliases. Replaces senders by the addresses
@@ -47,6 +48,12 @@ fn is_deliverable(path: &ForwardPath, rules: Rules<'_>) -> Result<(), Reply> {
     Err(Reply::new(550, Enhanced(5, 1, 1), text))
 }
 
+/// The facts of a client's session that decide where it may send; none for programs on this machine.
+fn session_facts(view: &View<'_>) -> Option<SessionFacts> {
+    let Source::Smtp { peer, listener, .. } = view.facts.source else { return None };
+    Some(SessionFacts { client: peer.ip(), listener, has_login: view.facts.login.is_some() })
+}
+
 /// Judges a recipient where nothing has to be looked up.
 fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     let Rules { settings, policy, .. } = view.rules;
@@ -56,8 +63,7 @@ fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     };
     let own = own_address::resolve(&recipient.path, settings, connected_to);
     let path = own.as_ref().unwrap_or(&recipient.path);
-    let has_login = view.facts.login.is_some();
-    let judged = client.map_or(Ok(()), |client| policy.recipient(client, has_login, path));
+    let judged = session_facts(view).map_or(Ok(()), |session| policy.recipient(&session, path));
     // What this machine sends to a name that no Maildir can have is returned by a report.
     let judged = judged.and_then(|()| client.map_or(Ok(()), |_| is_deliverable(path, view.rules)));
     if let Err(reply) = judged {

@@ -1,6 +1,6 @@
 //! Addresses that maps decide on.
 
-use super::{is_deliverable, own_address};
+use super::{is_deliverable, own_address, session_facts};
 use crate::{
     expansion::{Expansion, Outcome},
     serve::pipeline::{Rules, View},
@@ -57,17 +57,13 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
 /// # Errors
 /// The verdict that refuses.
 async fn may_send(expansion: &Expansion, view: &View<'_>, path: &ForwardPath) -> Result<(), Verdict> {
-    let (Source::Smtp { peer, .. }, Some(mailbox)) = (&view.facts.source, path.mailbox()) else {
-        return Ok(());
-    };
-    if view.rules.policy.may_relay(peer.ip()) {
+    let (Some(session), Some(mailbox)) = (session_facts(view), path.mailbox()) else { return Ok(()) };
+    if view.rules.policy.may_send_anywhere(&session) {
         return Ok(());
     }
     match expansion.is_local(&mailbox.domain().key()).await {
         Ok(true) => Ok(()),
-        Ok(false) => {
-            view.rules.policy.relay(peer.ip(), view.facts.login.is_some(), mailbox).map_err(Verdict::Reject)
-        }
+        Ok(false) => view.rules.policy.relay(&session, mailbox).map_err(Verdict::Reject),
         Err(error) => Err(failed(&Trouble::LookUp(error.to_string().into()), path.as_str())),
     }
 }
