@@ -114,7 +114,7 @@ words! {
 
 choice! {
     /// A keyword of EHLO's reply that a listener can withhold.
-    EhloKeyword: "one of \"8bitmime\", \"binarymime\", \"chunking\", \"dsn\", \"pipelining\", \"size\" and \"smtputf8\"" {
+    EhloKeyword: "one of \"8bitmime\", \"binarymime\", \"chunking\", \"dsn\", \"limits\", \"pipelining\", \"requiretls\", \"size\" and \"smtputf8\"" {
         /// RFC 6152.
         EightBitMime = "8bitmime",
         /// RFC 3030.
@@ -123,8 +123,12 @@ choice! {
         Chunking = "chunking",
         /// RFC 3461.
         Dsn = "dsn",
+        /// RFC 9422.
+        Limits = "limits",
         /// RFC 2920.
         Pipelining = "pipelining",
+        /// RFC 8689.
+        RequireTls = "requiretls",
         /// RFC 1870.
         Size = "size",
         /// RFC 6531.

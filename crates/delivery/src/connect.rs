@@ -212,6 +212,9 @@ impl Connector<'_> {
         };
         let mut stream = BufferedStream::new(Stream::Tls(Box::new(stream)));
         connection.secured();
+        if mode == TlsMode::Verify {
+            connection.verified();
+        }
         let news = self.converse(&mut stream, connection, relay).await;
         let broken = |e| match e {
             Unusable::Deferred(outcome) => Unusable::BrokenTls(outcome),

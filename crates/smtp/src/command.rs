@@ -139,7 +139,9 @@ fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
             "SMTPUTF8" if value.is_none() => envelope.smtputf8 = true,
             "RET" => envelope.ret = Some(parse_ret(value)?),
             "ENVID" => envelope.envid = Some(parse_xtext(value, 100)?),
-            "SMTPUTF8" => return Err(replies::BAD_PARAMETER),
+            "AUTH" => envelope.options.get_or_insert_default().auth = Some(parse_submitter(value)?),
+            "REQUIRETLS" if value.is_none() => envelope.options.get_or_insert_default().requiretls = true,
+            "SMTPUTF8" | "REQUIRETLS" => return Err(replies::BAD_PARAMETER),
             _ => return Err(replies::UNKNOWN_PARAMETER),
         }
     }
@@ -245,6 +247,17 @@ fn parse_body(value: Option<&str>) -> Result<BodyType, Reply> {
         Some("8BITMIME") => Ok(BodyType::EightBit),
         Some("BINARYMIME") => Ok(BodyType::Binary),
         _ => Err(replies::BAD_PARAMETER),
+    }
+}
+
+/// `AUTH=` of MAIL (RFC 4954 §5): a mailbox in xtext, or `<>`.
+fn parse_submitter(value: Option<&str>) -> Result<ReversePath, Reply> {
+    match value {
+        Some("<>") => Ok(ReversePath::Null),
+        value => {
+            let mailbox = parse_xtext(value, 500)?;
+            Mailbox::parse(&mailbox, true).map(ReversePath::Mailbox).map_err(|_| replies::BAD_PARAMETER)
+        }
     }
 }
 
@@ -395,7 +408,7 @@ mod tests {
             ("MAIL FROM:<a@b> SIZE=18446744073709551616", "552 5.3.4"),
             ("MAIL FROM:<a@b> SIZE=1 SIZE=1", "501 5.5.4"),
             ("MAIL FROM:<a@b> FOO=1", "555 5.5.4"),
-            ("MAIL FROM:<a@b> AUTH=a+0Ab", "555 5.5.4"),
+            ("MAIL FROM:<a@b> AUTH=a+0Ab", "501 5.5.4"),
             ("MAIL FROM:<a@b> ENVID=x+0D+0AQUIT", "501 5.5.4"),
             ("RCPT TO:<a@b> ORCPT=rfc822;a+00b", "501 5.5.4"),
             ("RCPT TO:<a@b> NOTIFY=NEVER,SUCCESS", "501 5.5.4"),

@@ -228,6 +228,8 @@ fn keyword(name: &str) -> Keyword {
         "PIPELINING" => Keyword::Pipelining,
         "SIZE" => Keyword::Size,
         "8BITMIME" => Keyword::EightBitMime,
+        "LIMITS" => Keyword::Limits,
+        "REQUIRETLS" => Keyword::RequireTls,
         "DSN" => Keyword::Dsn,
         "SMTPUTF8" => Keyword::SmtpUtf8,
         "CHUNKING" => Keyword::Chunking,

@@ -256,6 +256,8 @@ pub(crate) fn keyword(keyword: EhloKeyword) -> Keyword {
         EhloKeyword::BinaryMime => Keyword::BinaryMime,
         EhloKeyword::Chunking => Keyword::Chunking,
         EhloKeyword::Dsn => Keyword::Dsn,
+        EhloKeyword::Limits => Keyword::Limits,
+        EhloKeyword::RequireTls => Keyword::RequireTls,
         EhloKeyword::Pipelining => Keyword::Pipelining,
         EhloKeyword::Size => Keyword::Size,
         EhloKeyword::SmtpUtf8 => Keyword::SmtpUtf8,

@@ -19,6 +19,8 @@ pub struct Capabilities {
     pub dsn: bool,
     /// RFC 3207.
     pub starttls: bool,
+    /// RFC 8689.
+    pub requiretls: bool,
     /// RFC 4954: the names of mechanisms, in capitals.
     pub auth: Vec<Box<str>>,
     /// RFC 1870: offered at all, and the limit if it names one.
@@ -56,6 +58,7 @@ impl Capabilities {
                 "STARTTLS" => c.starttls = true,
                 // Zero means no limit (RFC 1870 §4).
                 "SIZE" => c.size = Some(words.next().and_then(|w| w.parse().ok()).filter(|n| *n > 0)),
+                "REQUIRETLS" => c.requiretls = true,
                 "AUTH" => c.auth.extend(words.map(|word| word.to_ascii_uppercase().into())),
                 "LIMITS" => words.for_each(|word| c.add_limit(word)),
                 _ => {}

@@ -98,6 +98,8 @@ pub struct Connection {
     /// The command that sends the content of the opening transaction.
     content_command: ContentCommand,
     needs_reset: bool,
+    /// The server's certificate was verified.
+    is_verified: bool,
     ready: bool,
     closing: bool,
 }
@@ -117,6 +119,7 @@ impl Connection {
             mail_count: 0,
             content_command: ContentCommand::Data,
             needs_reset: false,
+            is_verified: false,
             ready: false,
             closing: false,
         }
@@ -244,6 +247,11 @@ impl Connection {
         self.command(line, Expected::Auth);
     }
 
+    /// The certificate of the server was verified, and names it: mail that requires TLS may be sent (RFC 8689 §4.2.1).
+    pub fn verified(&mut self) {
+        self.is_verified = true;
+    }
+
     /// Discards all state after the TLS handshake (RFC 3207 §4.2), and sends EHLO again.
     pub fn secured(&mut self) {
         self.capabilities = Capabilities::default();
@@ -266,7 +274,11 @@ impl Connection {
     pub fn begin_converted(&mut self, transaction: Transaction, conversion: Option<Arc<Plan>>) {
         debug_assert!(self.can_begin(), "no transaction can begin now");
         let (is_converted, anyway) = (conversion.is_some(), self.settings.eight_bit_anyway);
-        let content_command = content_command(&transaction, &self.capabilities, is_converted, anyway);
+        // By LMTP mail is delivered, and not relayed.
+        let may_require_tls =
+            self.settings.protocol == Protocol::Lmtp || self.is_verified && self.capabilities.requiretls;
+        let content_command =
+            content_command(&transaction, &self.capabilities, is_converted, anyway, may_require_tls);
         let state = TransactionState::new(transaction, &self.capabilities, conversion);
         match content_command {
             Ok(content_command) => {

@@ -5,7 +5,7 @@ use crate::xtext;
 use mail::seven_bit::Plan;
 use mail::{
     BodyType, Cause, ContentTraits, Disposition, Enhanced, Notify, Outcome, Recipient, Reply, ReplyStage,
-    ReplyTo, Ret, SharedMessage,
+    ReplyTo, Ret, ReversePath, SharedMessage,
 };
 use std::{io::Write as _, sync::Arc};
 
@@ -100,9 +100,15 @@ pub(super) fn content_command(
     c: &Capabilities,
     is_converted: bool,
     eight_bit_anyway: bool,
+    may_require_tls: bool,
 ) -> Result<ContentCommand, Outcome> {
     let fail = |status, text: &str| Err(Outcome::failed(status, text));
     let (content, e) = (&t.message.content, &t.message.envelope);
+    // The sender prefers a failure to a hop without (RFC 8689 §4.2.1).
+    if e.options.as_ref().is_some_and(|options| options.requiretls) && !may_require_tls {
+        let text = "the sender requires TLS (REQUIRETLS), but the next hop does not offer REQUIRETLS over a verified connection";
+        return fail(Enhanced(5, 7, 30), text);
+    }
     if let Some(Some(max)) = c.size
         && content.size_bytes() > max
     {
@@ -172,6 +178,21 @@ pub(super) fn write_mail(
     }
     if c.smtputf8 && e.smtputf8 {
         out.extend_from_slice(b" SMTPUTF8");
+    }
+    if let Some(options) = &e.options {
+        if options.requiretls && c.requiretls {
+            out.extend_from_slice(b" REQUIRETLS");
+        }
+        match &options.auth {
+            Some(submitter) if !c.auth.is_empty() => {
+                out.extend_from_slice(b" AUTH=");
+                match submitter {
+                    ReversePath::Null => out.extend_from_slice(b"<>"),
+                    ReversePath::Mailbox(mailbox) => xtext::encode(mailbox.as_str(), out),
+                }
+            }
+            _ => {}
+        }
     }
     if c.dsn {
         match e.ret {

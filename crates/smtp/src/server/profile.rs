@@ -27,12 +27,19 @@ pub enum Keyword {
     Chunking,
     /// RFC 3030; needs [`Keyword::Chunking`].
     BinaryMime,
+    /// RFC 9422; the values are [`Limits::recipients`] and [`Limits::transactions`].
+    Limits,
+    /// RFC 8689. Offered under TLS only.
+    RequireTls,
     /// RFC 5321 §4.1.1.8.
     Help,
 }
 
+/// The largest value of a limit (RFC 9422 §3).
+const LIMIT_MAX: usize = 999_999;
+
 /// The keywords that need no settings, in the order of EHLO's reply.
-const KEYWORDS: [Keyword; 9] = [
+const KEYWORDS: [Keyword; 11] = [
     Keyword::Pipelining,
     Keyword::Size,
     Keyword::EnhancedStatusCodes,
@@ -41,6 +48,8 @@ const KEYWORDS: [Keyword; 9] = [
     Keyword::SmtpUtf8,
     Keyword::Chunking,
     Keyword::BinaryMime,
+    Keyword::Limits,
+    Keyword::RequireTls,
     Keyword::Help,
 ];
 
@@ -143,8 +152,15 @@ impl Profile {
     }
 
     /// Are all of the envelope's parameters offered here?
-    pub(super) fn allows(&self, envelope: &Envelope, size: Option<u64>) -> bool {
+    pub(super) fn allows(&self, envelope: &Envelope, size: Option<u64>, is_tls: bool) -> bool {
         let is_allowed = |is_used: bool, keyword| !is_used || self.has(keyword);
+        if let Some(options) = &envelope.options
+            && !(is_allowed(options.auth.is_some(), Keyword::Auth)
+                && is_allowed(options.requiretls, Keyword::RequireTls)
+                && (is_tls || !options.requiretls))
+        {
+            return false;
+        }
         is_allowed(size.is_some(), Keyword::Size)
             && is_allowed(envelope.smtputf8, Keyword::SmtpUtf8)
             && is_allowed(envelope.ret.is_some() || envelope.envid.is_some(), Keyword::Dsn)
@@ -169,6 +185,14 @@ impl Profile {
                     let _ = write!(text, "\nSIZE {}", limits.message_bytes);
                     continue;
                 }
+                Keyword::Limits => {
+                    // A value has six digits at most (RFC 9422 §3).
+                    let _ = write!(text, "\nLIMITS RCPTMAX={}", limits.recipients.min(LIMIT_MAX));
+                    let _ = write!(text, " MAILMAX={}", (limits.transactions as usize).min(LIMIT_MAX));
+                    continue;
+                }
+                Keyword::RequireTls if !is_tls => continue,
+                Keyword::RequireTls => "REQUIRETLS",
                 Keyword::StartTls if is_tls => continue,
                 Keyword::StartTls => "STARTTLS",
                 Keyword::Auth if mechanisms.is_empty() => continue,

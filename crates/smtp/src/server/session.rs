@@ -7,7 +7,7 @@ use super::{
     replies,
 };
 use crate::{Command, Limits};
-use mail::{BodyType, Envelope, Recipient, Reply, TransmissionType};
+use mail::{BodyType, Envelope, Recipient, Reply, ReversePath, TransmissionType};
 use std::fmt;
 
 /// An input of the session.
@@ -345,7 +345,7 @@ impl Session {
             }
             (State::Greeted, _) => (State::Greeted, send(replies::HELLO_FIRST)),
             (State::Ready | State::ChunksFailed, Mail(envelope, size))
-                if !profile.allows(&envelope, size) =>
+                if !profile.allows(&envelope, size, self.tls) =>
             {
                 (State::Ready, Action::Send(replies::UNKNOWN_PARAMETER))
             }
@@ -354,7 +354,16 @@ impl Session {
             {
                 (State::Ready, send(replies::LOGIN_FIRST))
             }
-            (State::Ready | State::ChunksFailed, Mail(envelope, size)) => self.mail(envelope, size, limits),
+            (State::Ready | State::ChunksFailed, Mail(mut envelope, size)) => {
+                // A submitter whom nobody vouches for is not passed on (RFC 4954 §5).
+                if let Some(options) = &mut envelope.options
+                    && options.auth.is_some()
+                    && !self.is_authenticated
+                {
+                    options.auth = Some(ReversePath::Null);
+                }
+                self.mail(envelope, size, limits)
+            }
             (State::ChunksFailed, Bdat { size_bytes, .. }) => {
                 (State::ChunksFailed, Action::SkipChunk(size_bytes, replies::MAIL_FIRST))
             }
