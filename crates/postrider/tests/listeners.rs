@@ -104,8 +104,8 @@ fn a_connection_of_a_load_balancer_without_a_header_is_closed() {
 
 #[test]
 fn a_header_of_somebody_else_is_no_command() {
-    let (_daemon, address) =
-        listener("proxy = [\"192.0.2.250\"]", "[relay]\nnetworks = [\"192.0.2.0/24\"]\n");
+    let keys = "proxy = [\"192.0.2.250\"]\ngreeting_delay = \"500ms\"";
+    let (_daemon, address) = listener(keys, "[relay]\nnetworks = [\"192.0.2.0/24\"]\n");
     // It comes before the greeting, which is refused anyway.
     let replies = talk(address, b"PROXY TCP4 192.0.2.9 127.0.0.1 1234 25\r\n", &[]);
     assert!(replies[0].starts_with("554 5.5.0"), "{replies:?}");

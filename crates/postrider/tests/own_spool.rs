@@ -30,10 +30,14 @@ fn start(dir: tempfile::TempDir, address: SocketAddr, next_hop: SocketAddr) -> P
     Postrider::start_in(dir, address, &config(next_hop))
 }
 
-/// The files of the group's queue directories; of how many directories.
+/// The files of messages in the group's queue directories; of how many directories. The first one has a file of totals, too.
 fn files(dir: &Path) -> (Vec<PathBuf>, usize) {
     let list = |dir: &Path| fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
-    let queues: Vec<_> = list(&dir.join("disk2/bulk")).iter().map(|queue| list(queue)).collect();
+    let messages = |queue: &PathBuf| {
+        let of_messages = |path: &PathBuf| !path.ends_with("totals");
+        list(queue).into_iter().filter(of_messages).collect::<Vec<_>>()
+    };
+    let queues: Vec<_> = list(&dir.join("disk2/bulk")).iter().map(messages).collect();
     let used = queues.iter().filter(|files| !files.is_empty()).count();
     (queues.concat(), used)
 }
