@@ -106,6 +106,35 @@ fn a_server_is_measured_beside_its_ceiling_and_everything_is_kept() {
 }
 
 #[test]
+fn an_open_loop_keeps_its_rate_and_counts_latency_from_the_due_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = sink_address();
+    let server = wire(&sink);
+    let measured = |options: &str, sink_options: &str| {
+        let mut words = vec!["relay", &server, "--sink", &sink, "--json", "--rounds", "1", "--sessions", "1"];
+        words.extend(["--results", directory.path().to_str().unwrap(), "--source-options", options]);
+        words.extend(["--sink-options", sink_options]);
+        let output = run(&words);
+        assert!(output.status.success(), "{output:?}");
+        let cases = json(&output)["cases"].clone();
+        [&server, "ceiling"].map(|name: &str| {
+            let case = cases.as_array().unwrap().iter().find(|case| case["server"] == name).unwrap();
+            ["accepted", "max"].map(|key| case["figures"][key]["median"].as_f64().unwrap())
+        })
+    };
+    // The last of 40 messages is due 50 ms before the end of two seconds.
+    for [accepted, _] in measured("--rate 20 --duration 2", "") {
+        assert!(accepted < 21.0, "{accepted}");
+    }
+    // A ramp has half the messages of its last rate.
+    let [[accepted, _], _] = measured("--rate 40 --arrivals ramp --duration 2", "");
+    assert!(accepted < 24.0, "{accepted}");
+    // The sink takes a message in 50 ms, so the last of half a second is late by two.
+    let [[_, max_ms], _] = measured("--rate 100 --duration 0.5", "-W .:0.05");
+    assert!(max_ms > 1000.0, "{max_ms}");
+}
+
+#[test]
 fn a_missed_requirement_is_exit_code_1_and_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let sink = sink_address();

@@ -102,7 +102,8 @@ pub(crate) struct RelayArgs {
         allow_hyphen_values = true
     )]
     sink_options: String,
-    /// More options of `postlab source`
+    /// More options of `postlab source`, as in '--rate 100 --arrivals poisson' for an open loop; a --duration there is that
+    /// of each run
     #[arg(
         long,
         value_name = "OPTIONS",
@@ -255,7 +256,7 @@ fn measure_all(
     let file = begin(&directory, &machine)?;
     let runs = args.rounds as usize * args.sessions.len() * (targets.len() + 1);
     let progress = Progress::new("relay", runs as u64);
-    let (duration, drain) = (args.duration, args.drain);
+    let (duration, drain) = (args.run_duration(scenario)?, args.drain);
     let bench = Bench { scenario, keeps_connections: args.keep, duration, drain, stop, progress: &progress };
     measured.known.next_hop_ms = bench.next_hop_ms(&sink.address)?;
     let about = targets.iter().zip(abouts).collect::<Vec<_>>();
@@ -312,7 +313,7 @@ fn rounds(
 ) -> Result<(), String> {
     let cases = args.rounds as usize * args.sessions.len();
     let seconds = cases as f64
-        * (args.duration.as_secs_f64() * (targets.len() + 1) as f64 + AROUND_SECONDS * targets.len() as f64);
+        * (bench.duration.as_secs_f64() * (targets.len() + 1) as f64 + AROUND_SECONDS * targets.len() as f64);
     eprintln!(
         "{} runs, about {:.0} min; Ctrl-C keeps what was measured",
         cases * (targets.len() + 1),
@@ -480,6 +481,12 @@ impl RelayArgs {
         arguments::<crate::sink::SinkArgs>(&[&self.sink_options, &scenario.sink.listen])
             .map_err(|e| format!("--sink or --sink-options: {e}"))?;
         Ok(scenario)
+    }
+
+    /// Returns the time for which each run sends: that of the options of the source, if they have one.
+    fn run_duration(&self, scenario: &Scenario) -> Result<Duration, String> {
+        let source = scenario.source(&Variant::default(), 1, measure::MESSAGES, "127.0.0.1:25")?;
+        Ok(source.duration.unwrap_or(self.duration))
     }
 
     fn check(&self, servers: &[case::Server<'_>]) -> Vec<Checked> {
