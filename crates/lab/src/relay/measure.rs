@@ -11,7 +11,7 @@ use crate::{
     arguments::arguments,
     rounds::{Progress, beside},
     run::{
-        runner::{Kind, Moment, Run},
+        runner::{Kind, Moment, Run, drained_seconds},
         scenario::{Scenario, Variant},
     },
     sink::{SinkState, served::Served},
@@ -96,7 +96,7 @@ impl Bench<'_> {
         let first = sink.counts().messages;
         let warm_up = WARM_UP.min(self.duration);
         let args = self.source(case.sessions, &started.endpoint, warm_up)?;
-        let warm = self.sent(&args, warm_up, &mut |_| {}, |_| {})?;
+        let (warm, _) = self.sent(&args, warm_up, &mut |_| {}, |_| {})?;
         self.drain(first + warm.messages_sent, sink);
         self.run(case, &started.endpoint, Some(started), sink)
     }
@@ -106,7 +106,7 @@ impl Bench<'_> {
         // One session may be too slow for the rate: times from the due time would be those of its queue.
         let mut args = self.source(1, sink_address, WARM_UP)?;
         args.rate = None;
-        let report = self.sent(&args, WARM_UP, &mut |_| {}, |_| {})?;
+        let (report, _) = self.sent(&args, WARM_UP, &mut |_| {}, |_| {})?;
         Ok(report.message_ms(|times| times.p50_us))
     }
 
@@ -149,7 +149,7 @@ impl Bench<'_> {
             }
         };
         let args = self.source(case.sessions, endpoint, self.duration)?;
-        let report = self.sent(&args, self.duration, &mut look, |report: &Report| {
+        let (report, sending_from) = self.sent(&args, self.duration, &mut look, |report: &Report| {
             let received = sink.counts().messages - first;
             backlog_at_end.store(report.messages_sent.saturating_sub(received), Relaxed);
             is_sent.store(true, Relaxed);
@@ -157,8 +157,7 @@ impl Bench<'_> {
         })?;
         let observed = observer.finish(backlog_at_end.load(Relaxed));
         let received = sink.counts().messages - first;
-        let drained_seconds =
-            sink.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
+        let drained_seconds = drained_seconds(sink, sending_from, &report);
         let moments = moments.into_inner().unwrap_or_default();
         let delays = log.and_then(|log| log.delays());
         let run = Run {
@@ -203,14 +202,14 @@ impl Bench<'_> {
         Ok(args)
     }
 
-    /// Sends for as long as `duration`, then does `and_then`; looks all the time.
+    /// Sends for as long as `duration`, then does `and_then`; looks all the time. Returns the begin, too.
     fn sent(
         &self,
         args: &SourceArgs,
         duration: Duration,
         look: &mut (dyn FnMut(&Plan) + Send),
         and_then: impl FnOnce(&Report),
-    ) -> Result<Report, String> {
+    ) -> Result<(Report, Instant), String> {
         let setup = args.setup()?;
         let plan = args.plan();
         // In an open loop, messages that were due are sent even if the server is behind.
@@ -230,7 +229,7 @@ impl Bench<'_> {
             let report = measure(args, &setup, &plan)?;
             and_then(&report);
             // The end of the time is no early one.
-            Ok(Report { stopped_early: self.stop.load(Relaxed), ..report })
+            Ok((Report { stopped_early: self.stop.load(Relaxed), ..report }, plan.begin()))
         })
     }
 

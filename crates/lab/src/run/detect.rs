@@ -27,7 +27,8 @@ pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
     if failed > 0 {
         remarks.push(format!("{failed} messages failed"));
     }
-    remarks.extend(runs.iter().find_map(|run| too_short(run.source.seconds)).map(str::to_owned));
+    remarks.extend(runs.iter().find_map(|run| too_short(run.source.sending_seconds())).map(str::to_owned));
+    remarks.extend(runs.iter().find_map(|run| run.source.unanswered()));
     remarks.extend(pauses(runs));
     remarks.extend(client_bound(runs));
     remarks.extend(sink_bound(runs));

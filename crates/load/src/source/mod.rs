@@ -117,7 +117,7 @@ pub(crate) fn measure_all(
         crate::hdr::append(path, all.histograms(), elapsed)?;
     }
     let (done, count) = plan.progress();
-    let report =
-        Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count);
+    let stopped_early = plan.is_stopped() && done < count;
+    let report = Report::new(&all, plan.begin(), elapsed, cpu_time().saturating_sub(cpu), stopped_early);
     Ok((report, all))
 }

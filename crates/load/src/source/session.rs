@@ -196,6 +196,7 @@ impl Session {
     /// The server was silent for too long, or the run was stopped, which is no failure of the server.
     pub(crate) fn timed_out(&mut self, stopped: bool, counts: &mut SourceCounts) {
         if stopped {
+            counts.unanswered_sessions += 1;
             self.under_way.clear();
             (self.ticket, self.due) = (None, None);
             self.hangs_up = true;
@@ -397,6 +398,7 @@ impl Session {
         counts.recipients += delivered as u64;
         if delivered > 0 {
             counts.sent += 1;
+            counts.last_sent = counts.last_sent.max(Some(now));
             counts.recipients_refused += (results.len() - delivered) as u64;
             return;
         }
