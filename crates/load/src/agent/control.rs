@@ -213,10 +213,7 @@ fn print(args: &ControlArgs, results: Vec<Result<Sent, String>>) -> Result<bool,
                     .remarks()
                     .into_iter()
                     .chain(too_short(report.sending_seconds()).map(str::to_owned));
-                remarks.for_each(|remark| table.silent_remark(remark));
-                for (kind, count) in &report.failures {
-                    table.note(format!("{agent}: {count} {kind}"));
-                }
+                remarks.for_each(|remark| table.remark(format!("{agent}: {}", remark.trim())));
                 reports.push(report);
             }
             Err(error) => errors.push(format!("{agent}: {error}")),

@@ -173,8 +173,8 @@ impl Report {
         ));
         table.fields(self)?;
         table.record(self.cells());
-        let remarks = self.remarks();
-        for remark in remarks.iter().map(String::as_str).chain(too_short(self.sending_seconds())) {
+        let (remarks, too_short) = (self.remarks(), too_short(self.sending_seconds()));
+        for remark in remarks.iter().map(String::as_str).chain(too_short) {
             table.silent_remark(remark);
         }
         let (stopped, others): (Vec<_>, Vec<_>) = remarks.iter().partition(|remark| *remark == STOPPED);
@@ -182,7 +182,7 @@ impl Report {
         if percentiles || !format.is_text() {
             add_times(&mut table, self.times.iter().map(|(phase, times)| (phase.name(), times.clone())));
         }
-        others.into_iter().for_each(|remark| table.text(remark));
+        others.into_iter().map(String::as_str).chain(too_short).for_each(|remark| table.text(remark));
         table.finish();
         Ok(())
     }
