@@ -87,6 +87,9 @@ fn a_server_is_measured_beside_its_ceiling_and_everything_is_kept() {
         assert!(case["phases_us"]["QUIT"]["count"].as_u64().unwrap() > 0, "{case}");
     }
     assert_eq!(result_json["servers"][0]["server"], server);
+    // No server that is only installed.
+    let versions = result_json["machine"]["versions"].as_object().unwrap();
+    assert_eq!(versions.keys().collect::<Vec<_>>(), [&server], "{versions:?}");
     let kept = result(&results);
     for name in ["scenario.toml", "machine.json", "runs.jsonl", "relay.json", "relay.csv", "relay.md"] {
         assert!(kept.join(name).exists(), "{name}");
@@ -165,6 +168,8 @@ fn an_open_loop_keeps_its_rate_and_counts_latency_from_the_due_time() {
         words.extend(["--sink-options", sink_options]);
         let output = run(&words);
         assert!(output.status.success(), "{output:?}");
+        let found = json(&output)["servers"][0]["bottlenecks"].clone();
+        assert!(options.starts_with("--rate 100") || found == Value::Array(Vec::new()), "{options}: {found}");
         let cases = json(&output)["cases"].clone();
         [&server, "ceiling"].map(|name: &str| {
             let case = cases.as_array().unwrap().iter().find(|case| case["server"] == name).unwrap();
