@@ -238,7 +238,7 @@ fn print(args: &ControlArgs, results: Vec<Result<Sent, String>>) -> Result<bool,
         errors[1..].iter().for_each(|more| eprintln!("postlab: {more}"));
         return Err(error.clone());
     }
-    Ok(reports.iter().all(|report| report.messages_failed == 0 && report.recipients_refused == 0))
+    Ok(reports.iter().all(Report::is_good))
 }
 
 fn number(value: Option<f64>) -> Cell {

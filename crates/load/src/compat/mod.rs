@@ -56,7 +56,10 @@ impl Round {
     }
 
     fn is_good(&self) -> bool {
-        self.reports.iter().all(|report| report.messages_failed == 0 && !report.stopped_early)
+        let is_good = |report: &Report| {
+            report.messages_failed == 0 && report.server_failures == 0 && !report.stopped_early
+        };
+        self.reports.iter().all(is_good)
     }
 
     /// Of whole messages, in milliseconds; of several processes it is not known.

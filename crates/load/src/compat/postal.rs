@@ -147,7 +147,7 @@ pub fn run(args: &PostalArgs) -> Result<bool, String> {
             }
             table.silent_remark(remark);
         });
-        good &= report.messages_failed == 0;
+        good &= report.messages_failed == 0 && report.server_failures == 0;
         left -= share;
         minute += 1;
     }

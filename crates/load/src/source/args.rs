@@ -322,6 +322,7 @@ impl SourceArgs {
             locals: self.bind.iter().flat_map(|locals| locals.0.iter().copied()).collect(),
             next_local: AtomicUsize::new(0),
             addresses: self.servers.resolve(self.family())?,
+            servers: self.servers.counted(self.family())?,
             looks_up: self.servers.looks_up_again().then(|| (self.servers.clone(), self.family())),
             next_address: AtomicUsize::new(0),
         })

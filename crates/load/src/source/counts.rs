@@ -124,6 +124,8 @@ pub(crate) enum Fault {
     Reset,
     /// No answer in time.
     Timeout,
+    /// Connecting to this one of several servers failed.
+    At(String, Box<Fault>),
     /// Connecting failed, by the system's word for it.
     System(String),
     /// The server does not speak SMTP, or offers too little for the message.
@@ -137,6 +139,7 @@ impl fmt::Display for Fault {
             Self::Lost => f.write_str("lost connection"),
             Self::Reset => f.write_str("connection refused"),
             Self::Timeout => f.write_str("timeout"),
+            Self::At(server, fault) => write!(f, "{server}: {fault}"),
             Self::System(why) | Self::Protocol(why) => f.write_str(why),
         }
     }
@@ -151,6 +154,8 @@ pub(crate) struct SourceCounts {
     /// Messages the server took, for one recipient at least.
     pub(crate) sent: u64,
     pub(crate) failed: u64,
+    /// Connections that one server did not take, and that were tried at another.
+    pub(crate) server_failures: u64,
     /// The time of the last message that was taken.
     pub(crate) last_sent: Option<Instant>,
     /// Sessions to which the server owed a reply when the run was stopped.
@@ -182,6 +187,7 @@ impl Default for SourceCounts {
             connections: 0,
             sent: 0,
             failed: 0,
+            server_failures: 0,
             last_sent: None,
             unanswered_sessions: 0,
             recipients: 0,
@@ -238,6 +244,7 @@ impl SourceCounts {
         self.connections += other.connections;
         self.sent += other.sent;
         self.failed += other.failed;
+        self.server_failures += other.server_failures;
         self.last_sent = self.last_sent.max(other.last_sent);
         self.unanswered_sessions += other.unanswered_sessions;
         self.recipients += other.recipients;

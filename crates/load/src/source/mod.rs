@@ -54,9 +54,9 @@ pub fn run(args: &SourceArgs) -> Result<bool, String> {
         println!();
     }
     report.print(args.format, args.percentiles)?;
-    let refusals_only = report.failures.keys().all(|kind| kind.ends_with(|c: char| c.is_ascii_digit()));
-    let all_taken = report.messages_failed == 0 && report.recipients_refused == 0;
-    Ok(all_taken || (args.refusals_are_fine && refusals_only))
+    let refusals_only = report.server_failures == 0
+        && report.failures.keys().all(|kind| kind.ends_with(|c: char| c.is_ascii_digit()));
+    Ok(report.is_good() || (args.refusals_are_fine && refusals_only))
 }
 
 /// Measures, and shows how far it is, unless -c does.

@@ -52,6 +52,9 @@ pub struct Report {
     pub connections: u64,
     /// The duration of the run, until the last session ended.
     pub seconds: f64,
+    /// Connections that one of several servers did not take, and another did or was asked to.
+    #[serde(default)]
+    pub server_failures: u64,
     /// The time until the last 250 of a message; nothing if there was none.
     #[serde(default)]
     pub accepted_seconds: f64,
@@ -98,6 +101,7 @@ impl Report {
             recipients_refused: counts.recipients_refused,
             connections: counts.connections,
             seconds: elapsed.as_secs_f64(),
+            server_failures: counts.server_failures,
             accepted_seconds,
             unanswered_sessions: counts.unanswered_sessions,
             // Sessions that wait for a reply or pause behind the last message make the run longer, and the server no slower.
@@ -115,6 +119,11 @@ impl Report {
     /// A figure of the whole messages' times, in milliseconds.
     pub fn message_ms(&self, figure_us: impl Fn(&Times) -> f64) -> Option<f64> {
         self.times.get(&Phase::Message).map(|times| figure_us(times) / 1e3)
+    }
+
+    /// Did the servers take all messages for all recipients, each on the first attempt to connect?
+    pub fn is_good(&self) -> bool {
+        self.messages_failed == 0 && self.recipients_refused == 0 && self.server_failures == 0
     }
 
     /// Returns the time to which the rate belongs; of a run without an accepted message, its duration.
