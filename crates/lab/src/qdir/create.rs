@@ -98,7 +98,8 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<Measured, String> {
     }
     table.note("Durability: synced before 250. The next hop refuses connections: nothing is delivered.");
     if !scratch.is_stopped() {
-        args.peer.create(&mut table, args.messages, args.rounds.count)?;
+        let grid = (&args.directories[..], &args.senders()[..]);
+        args.peer.create(&mut table, grid, args.messages, args.rounds.count)?;
         args.peer.keep(&table, &directory)?;
     }
     if let Some(busy) = here.busy() {
