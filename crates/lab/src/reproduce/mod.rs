@@ -14,7 +14,7 @@ mod verdict;
 use crate::{scratch, signals};
 use clap::{Args, ValueEnum};
 use finding::{Finding, findings, measured};
-use notes::Notes;
+use notes::PageNotes;
 use record::Record;
 use seeds::Seeds;
 use std::{
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
     fs::create_dir_all(&results).map_err(|e| format!("create {}: {e}", results.display()))?;
     let results = fs::canonicalize(&results).map_err(|e| format!("look at {}: {e}", results.display()))?;
     // A file that cannot be read must not be noticed after hours.
-    let notes = Notes::read(args.notes.as_deref(), &results)?;
+    let notes = PageNotes::read(args.notes.as_deref(), &results)?;
     let steps = step::all()?;
     let is_good = args.page || measure(args, &steps, &results)?;
     let seeds = Seeds::new()?;

@@ -10,7 +10,7 @@ pub(super) const NAME: &str = "notes.toml";
 /// The notes on the results.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Notes {
+pub(super) struct PageNotes {
     /// Paragraphs in Markdown that stand above the table.
     #[serde(default)]
     pub(super) introduction: String,
@@ -19,7 +19,7 @@ pub(super) struct Notes {
     open: BTreeMap<String, String>,
 }
 
-impl Notes {
+impl PageNotes {
     /// Reads the notes; without a named file, those of the results, if there are any.
     ///
     /// # Errors
