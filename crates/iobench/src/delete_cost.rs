@@ -4,7 +4,7 @@
 use crate::{
     device::Device,
     message_factory::{MessageFactory, delivered},
-    rounds::{Figure, Progress, Rounds},
+    rounds::{Figure, Progress, Rounds, disagreement, too_short_round},
     scratch::Scratch,
     table::{Cell, Column, Format, Table},
     usage::cpu_time,
@@ -150,6 +150,8 @@ struct Row {
     cpu_us: Figure,
     cpu_percent: Figure,
     messages: Figure,
+    /// Of all work of the case in a round.
+    seconds: Figure,
 }
 
 impl Rows {
@@ -159,7 +161,9 @@ impl Rows {
         let more = Cost { wall: beside.wall - storing.wall, cpu: beside.cpu - storing.cpu };
         let costs =
             [(storing, round.storing.1), (more, round.beside.1), (Cost::each(round.behind), round.behind.1)];
-        for (row, (cost, messages)) in self.cases.iter_mut().zip(costs) {
+        let seconds = [round.storing.0.wall, round.beside.0.wall, round.behind.0.wall];
+        for ((row, (cost, messages)), seconds) in self.cases.iter_mut().zip(costs).zip(seconds) {
+            row.seconds.push(seconds);
             row.wall_us.push(cost.wall * 1e6);
             row.wall_percent.push(cost.wall / storing.wall * 100.0);
             row.cpu_us.push(cost.cpu * 1e6);
@@ -174,6 +178,10 @@ impl Rows {
         let name = if backend == Backend::Log { "log" } else { "queue-dirs" };
         for (what, row) in ["stored", "and settled beside", "and settled behind"].into_iter().zip(self.cases)
         {
+            let remarks = too_short_round(&row.seconds)
+                .into_iter()
+                .chain(disagreement(&row.wall_us))
+                .collect::<Vec<_>>();
             table.row([
                 name.into(),
                 what.into(),
@@ -183,6 +191,7 @@ impl Rows {
                 row.cpu_percent.into(),
                 Cell::Median(row.messages, 0),
             ]);
+            remarks.into_iter().for_each(|remark| table.remark(remark));
         }
         table.note(format!(
             "{name}: {:.0} commits; the close of the empty spool took {:.1} ms (medians)",

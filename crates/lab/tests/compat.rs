@@ -218,3 +218,22 @@ fn the_null_sender_is_a_sender() {
     sink.output();
     assert!(std::fs::read_to_string(dump).unwrap().contains("X-Mail-Args: <>\n"));
 }
+
+#[test]
+fn a_result_that_is_too_short_says_so_in_the_text() {
+    let sink = Sink::start(&[]);
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_str().unwrap();
+    for (words, target, remark) in [
+        (&["source", "-m", "3"][..], sink.address.as_str(), "too short to trust"),
+        (&["slam", "-m", "1", "-p", "1"], &sink.address, "too short to trust"),
+        (&["gatling", "-m", "1", "-c", "2"], &sink.address, "too short to trust"),
+        (&["smtpc", "-t", "1", "-s", "2", "-r"], &sink.address, "too short to trust"),
+        (&["delete-cost", "-m", "300"], place, "too short: the shortest round took"),
+        (&["queuedirs", "-S", "-q", "1", "-s", "1", "-m", "20"], place, "too short: the shortest round took"),
+    ] {
+        let output = run(&[words, &[target]].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains(remark), "{words:?}: {output:?}");
+    }
+}

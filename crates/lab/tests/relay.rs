@@ -87,6 +87,9 @@ fn a_server_is_measured_beside_its_ceiling_and_everything_is_kept() {
         assert!(case["phases_us"]["QUIT"]["count"].as_u64().unwrap() > 0, "{case}");
     }
     assert_eq!(result_json["servers"][0]["server"], server);
+    // No server that is only installed.
+    let versions = result_json["machine"]["versions"].as_object().unwrap();
+    assert_eq!(versions.keys().collect::<Vec<_>>(), [&server], "{versions:?}");
     let kept = result(&results);
     for name in ["scenario.toml", "machine.json", "runs.jsonl", "relay.json", "relay.csv", "relay.md"] {
         assert!(kept.join(name).exists(), "{name}");
@@ -103,6 +106,86 @@ fn a_server_is_measured_beside_its_ceiling_and_everything_is_kept() {
     assert!(String::from_utf8_lossy(&output.stdout).contains(&server), "{output:?}");
     let junit = std::fs::read_to_string(junit).unwrap();
     assert!(junit.contains("tests=\"6\" failures=\"0\""), "{junit}");
+}
+
+/// As [`wire`], and connections of these numbers, from 1 on, never get a word.
+fn wire_with_hung(to: &str, hung: &'static [usize]) -> String {
+    let behind = wire(to);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let mut held = Vec::new();
+        for (i, near) in listener.incoming().map_while(Result::ok).enumerate() {
+            if hung.contains(&(i + 1)) {
+                held.push(near);
+                continue;
+            }
+            let far = TcpStream::connect(&behind).unwrap();
+            for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_session_that_hangs_makes_no_rate_smaller_and_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = sink_address();
+    // The first connections are those of the recognition, of the test message, and of the four sessions of the warm-up.
+    let server = wire_with_hung(&sink, &[8, 9]);
+    let mut words = vec!["relay", &server, "--sink", &sink, "--keep", "--json", "--sessions", "4"];
+    words.extend(["--rounds", "1", "--duration", "1", "--drain", "3"]);
+    words.extend(["--results", directory.path().to_str().unwrap()]);
+    let result_json = json(&run(&words));
+    let case = result_json["cases"].as_array().unwrap().iter().find(|c| c["server"] == server).unwrap();
+    let figure = |key: &str| case["figures"][key]["median"].as_f64().unwrap();
+    assert!(figure("accepted") >= figure("drained") && figure("drained") > 0.0, "{case}");
+    let runs = std::fs::read_to_string(result(directory.path()).join("runs.jsonl")).unwrap();
+    let kept: Value = serde_json::from_str(runs.lines().last().unwrap()).unwrap();
+    let source = &kept["source"];
+    let [seconds, accepted, rate] =
+        ["seconds", "accepted_seconds", "rate"].map(|key| source[key].as_f64().unwrap());
+    assert!(seconds >= 4.0 && accepted < 2.5, "{source}");
+    let sent = source["messages_sent"].as_f64().unwrap();
+    assert!((rate * accepted / sent - 1.0).abs() < 1e-6, "{source}");
+    let remarks = case["remarks"].to_string();
+    assert!(remarks.contains("HUNG SESSIONS: 2 waited for a reply"), "{remarks}");
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_counts_latency_from_the_due_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = sink_address();
+    let server = wire(&sink);
+    let measured = |options: &str, sink_options: &str| {
+        let mut words = vec!["relay", &server, "--sink", &sink, "--json", "--rounds", "1", "--sessions", "1"];
+        words.extend(["--results", directory.path().to_str().unwrap(), "--source-options", options]);
+        words.extend(["--sink-options", sink_options]);
+        let output = run(&words);
+        assert!(output.status.success(), "{output:?}");
+        let found = json(&output)["servers"][0]["bottlenecks"].clone();
+        assert!(options.starts_with("--rate 100") || found == Value::Array(Vec::new()), "{options}: {found}");
+        let cases = json(&output)["cases"].clone();
+        [&server, "ceiling"].map(|name: &str| {
+            let case = cases.as_array().unwrap().iter().find(|case| case["server"] == name).unwrap();
+            ["accepted", "max"].map(|key| case["figures"][key]["median"].as_f64().unwrap())
+        })
+    };
+    // The last of 40 messages is due 50 ms before the end of two seconds.
+    for [accepted, _] in measured("--rate 20 --duration 2", "") {
+        assert!(accepted < 21.0, "{accepted}");
+    }
+    // A ramp has half the messages of its last rate.
+    let [[accepted, _], _] = measured("--rate 40 --arrivals ramp --duration 2", "");
+    assert!(accepted < 24.0, "{accepted}");
+    // The sink takes a message in 50 ms, so the last of half a second is late by two.
+    let [[_, max_ms], _] = measured("--rate 100 --duration 0.5", "-W .:0.05");
+    assert!(max_ms > 1000.0, "{max_ms}");
 }
 
 #[test]

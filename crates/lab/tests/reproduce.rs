@@ -147,3 +147,56 @@ fn a_step_that_cannot_run_says_why_and_loses_nothing() {
         String::from_utf8_lossy(&output.stderr).contains("there is no step nosuch: write one of queuedirs, ")
     );
 }
+
+#[test]
+fn notes_explain_what_cannot_be_told_and_are_kept_by_the_page() {
+    let directory = tempfile::tempdir().unwrap();
+    // With two rounds nothing can be told.
+    keep(directory.path(), &record(".", &[[100, 30, 105], [101, 31, 104]], 0.0));
+    let notes = directory.path().join("notes.toml");
+    let explained = "[open]\n\"queue files: host to priority\" = \"Both open all files.\"\n";
+    std::fs::write(&notes, format!("introduction = \"Run on a Monday.\"\n{explained}")).unwrap();
+    for _ in 0..2 {
+        let (text, html) = page(directory.path());
+        let row = text.lines().find(|line| line.contains("queue files: host to priority")).unwrap();
+        assert!(row.contains("Open: two rounds: at least 3 are needed. Both open all files."), "{row}");
+        assert!(text.contains("\n\nRun on a Monday.\n\nOf "), "{text}");
+        assert!(html.contains("Both open all files."));
+    }
+    let results = directory.path().to_str().unwrap();
+    let output = run(&["reproduce", "--page", "--results", results]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("no note explains why `queue files: filename to priority, read and sort`"),
+        "{said}"
+    );
+    // Where it can be told now, the note is left out; a name that is not there is refused.
+    keep(directory.path(), &record(".", &[[100, 30, 300], [101, 31, 310], [99, 30, 305]], 0.0));
+    let (text, _) = page(directory.path());
+    assert!(!text.contains("Both open all files."), "{text}");
+    std::fs::write(&notes, "[open]\n\"queue files\" = \"x\"\n").unwrap();
+    let output = run(&["reproduce", "--page", "--results", results]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("there is no finding `queue files`"), "{said}");
+}
+
+#[test]
+fn the_published_page_explains_each_finding_that_cannot_be_told() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
+    let notes: toml::Table = toml::from_str(&read("reproduce-notes.toml")).unwrap();
+    let (page, open) = (read("reproduce.md"), notes["open"].as_table().unwrap());
+    assert!(page.contains(notes["introduction"].as_str().unwrap().trim()), "the introduction is missing");
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.contains("| cannot tell |"))
+        .map(|line| line.split(" | ").collect())
+        .collect();
+    assert!(!rows.is_empty());
+    for row in &rows {
+        let note =
+            open.get(row[1]).unwrap_or_else(|| panic!("reproduce-notes.toml does not explain `{}`", row[1]));
+        assert!(row[5].contains(note.as_str().unwrap()), "{row:?}");
+    }
+    assert_eq!(rows.len(), open.len(), "a note is on a finding that can be told");
+}

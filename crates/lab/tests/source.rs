@@ -422,3 +422,27 @@ fn a_closed_loop_lasts_for_its_duration() {
     let report = source(&["--duration", "30", "-m", "3"], &sink.address);
     assert_eq!(report["messages_sent"], 3, "{report}");
 }
+
+#[test]
+fn a_dead_server_among_several_is_told_and_is_a_failure() {
+    let sink = Sink::start(&[]);
+    let (_socket, nobody) = common::silent_address();
+    let both = format!("{nobody},{}", sink.address);
+    let output = run(&["source", "-m", "50", "-s", "5", "--json", &both]);
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!((&result["messages_sent"], &result["messages_failed"]), (&50.into(), &0.into()), "{result}");
+    let kind = format!("connect {nobody}: connection refused");
+    let count = result["failures"][&kind].as_u64().unwrap_or_default();
+    assert!(count > 0 && result["server_failures"] == count, "{result}");
+    // In the text, and an accepted refusal (-A) is something else.
+    let output = run(&["source", "-A", "-m", "2", &both]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(1) && text.contains(&format!("1  {kind}")), "{output:?}");
+    let dead = run(&["source", "-m", "2", "--json", &format!("{nobody},{nobody}")]);
+    let result: serde_json::Value = serde_json::from_slice(&dead.stdout).unwrap();
+    assert_eq!(result["failures"].as_object().unwrap().keys().collect::<Vec<_>>(), [&kind], "{result}");
+    // The addresses of one server stand for each other.
+    let output = run(&["source", "-m", "4", "-s", "2", &sink.address]);
+    assert!(output.status.success(), "{output:?}");
+}

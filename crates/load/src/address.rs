@@ -139,6 +139,18 @@ impl Servers {
         self.looks_up_again
     }
 
+    /// Returns the servers with the numbers of their addresses; nothing of one server, which needs no name.
+    ///
+    /// # Errors
+    /// A name has no address of the wanted family.
+    pub(crate) fn counted(&self, family: Family) -> Result<Vec<(String, usize)>, String> {
+        if self.endpoints.len() < 2 {
+            return Ok(Vec::new());
+        }
+        let count = |endpoint: &Endpoint| Ok((endpoint.to_string(), endpoint.resolve(family)?.len()));
+        self.endpoints.iter().map(count).collect()
+    }
+
     /// Returns the addresses of all servers.
     ///
     /// # Errors

@@ -123,6 +123,21 @@ pub fn too_short_round(seconds: &Figure) -> Option<String> {
     (least < SHORTEST_SECONDS).then(|| format!("too short: the shortest round took {least:.3} s"))
 }
 
+/// Rounds that lie further apart than this share of their median disagree.
+pub const DISAGREEMENT_SHARE: f64 = 0.5;
+
+/// Returns a remark on rounds that disagree, with the one that is furthest off.
+pub fn disagreement(figure: &Figure) -> Option<String> {
+    let (values, spread) = (figure.values(), figure.spread()?);
+    if values.len() < 3 || spread.max - spread.min <= spread.median.abs() * DISAGREEMENT_SHARE {
+        return None;
+    }
+    let distance = |i: &usize| (values[*i] - spread.median).abs();
+    let off = (0..values.len()).max_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+    let [least, most] = [spread.min, spread.max].map(crate::stat::spread::shown);
+    Some(format!("REPEATS DISAGREE: {least} to {most}; round {} is furthest off", off + 1))
+}
+
 /// One figure's repeats.
 #[derive(Debug, Clone, Default)]
 pub struct Figure(Vec<f64>);
@@ -190,6 +205,20 @@ mod tests {
         assert_eq!(payload.downcast_ref(), Some(&"x"));
         progress.step();
         drop(progress);
+    }
+
+    #[test]
+    fn rounds_that_lie_far_apart_disagree_and_one_is_named() {
+        let of = |values: &[f64]| disagreement(&values.iter().copied().collect());
+        assert_eq!(
+            of(&[106.0, 503.0, 110.0]).unwrap(),
+            "REPEATS DISAGREE: 106 to 503; round 2 is furthest off"
+        );
+        assert_eq!(of(&[-0.1, 0.2, -0.15]).unwrap().split(';').next_back(), Some(" round 2 is furthest off"));
+        assert_eq!(
+            [of(&[100.0, 500.0]), of(&[100.0, 110.0, 140.0]), of(&[0.0, 0.0, 0.0])],
+            [None, None, None]
+        );
     }
 
     #[test]

@@ -168,7 +168,13 @@ impl Shell {
         self.table.record(report::cells(&done));
         let stopped = self.stop.load(Relaxed).then_some(STOPPED);
         let remarks = stopped.into_iter().chain(too_short(done.total.as_secs_f64()));
-        remarks.for_each(|remark| self.table.silent_remark(remark));
+        for remark in remarks {
+            if remark != STOPPED {
+                // The text is that of the original.
+                eprintln!("{remark}");
+            }
+            self.table.silent_remark(remark);
+        }
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     arguments::arguments,
     device::Device,
-    rounds::{Figure, Progress},
+    rounds::{Figure, Progress, disagreement, too_short},
     run::{append, begin, machine::Machine, make_directory},
     scratch::Scratch,
     source::{Phase, Plan, SourceArgs, measure},
@@ -41,6 +41,8 @@ pub(super) struct Run {
     round: u32,
     messages: u64,
     rate: f64,
+    #[serde(default)]
+    seconds: f64,
     /// The senders' time for a message: all of them together, by all messages.
     latency_us: f64,
     p99_us: f64,
@@ -96,7 +98,8 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<Measured, String> {
     }
     table.note("Durability: synced before 250. The next hop refuses connections: nothing is delivered.");
     if !scratch.is_stopped() {
-        args.peer.create(&mut table, args.messages, args.rounds.count)?;
+        let grid = (&args.directories[..], &args.senders()[..]);
+        args.peer.create(&mut table, grid, args.messages, args.rounds.count)?;
         args.peer.keep(&table, &directory)?;
     }
     if let Some(busy) = here.busy() {
@@ -172,6 +175,7 @@ fn one(args: &QueuedirsArgs, home: &Home, cell: Cell, round: u32, file: &File) -
         round,
         messages: report.messages_sent,
         rate: report.rate,
+        seconds: report.sending_seconds(),
         latency_us: report.seconds * senders_us / report.messages_sent.max(1) as f64,
         p99_us: report.times.get(&Phase::Message).map_or(0.0, |times| times.p99_us),
         commits_per_message: each(after.commits - before.commits),
@@ -215,4 +219,9 @@ fn add_row(table: &mut Table<'_>, cell: Cell, runs: &[Run]) {
         median(&|run| run.flushes_per_message),
         median(&|run| Some(run.cpu_us_per_message)),
     ]);
+    let of_cell = || runs.iter().filter(|run| run.cell == cell);
+    // What an old result did not keep is not judged.
+    let short = of_cell().filter(|run| run.seconds > 0.0).find_map(|run| too_short(run.seconds));
+    short.into_iter().for_each(|remark| table.remark(remark));
+    disagreement(&of(&|run| Some(run.rate))).into_iter().for_each(|remark| table.remark(remark));
 }

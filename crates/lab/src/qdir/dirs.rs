@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     device::{Device, Traffic},
-    rounds::{Figure, Progress, Rounds},
+    rounds::{Figure, Progress, Rounds, disagreement, too_short_round},
     run::machine::Machine,
     scratch::Scratch,
     stat::Confidence,
@@ -123,6 +123,7 @@ struct Figures {
     point: Figure,
     latency: Figure,
     writes: Figure,
+    seconds: Figure,
     series: Vec<Series>,
     done: u32,
 }
@@ -220,7 +221,8 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
     scratch.needs(kept.saturating_mul(super::message_bytes(args.length)))?;
     let progress = Progress::new("enqueue", settings.len() as u64 * u64::from(args.rounds.count));
     let load = format!("{} messages of {} octets, {}", args.messages, args.length, args.durability());
-    let mut result = Baseline::new(load, Machine::here(scratch.path()));
+    let here = Machine::here(scratch.path());
+    let mut result = Baseline::new(load, here.clone());
     let mut all_series = Vec::new();
     let mut table = Table::new(args.format, &COLUMNS, None);
     table.fact(device.text());
@@ -230,7 +232,8 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
             break;
         }
         let Setting { senders, directories, processes, .. } = setting;
-        let Figures { rate, point, latency, writes, series, done } = figures;
+        let Figures { rate, point, latency, writes, seconds, series, done } = figures;
+        let remarks: Vec<String> = too_short_round(&seconds).into_iter().chain(disagreement(&rate)).collect();
         let slopes: Vec<Slope> = series.iter().filter_map(|series| Slope::of(&series.points)).collect();
         let slope: Figure = slopes.iter().map(Slope::us_per_thousand).collect();
         progress.beside(|| {
@@ -246,6 +249,7 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
                 writes.into(),
                 slope.into(),
             ]);
+            remarks.into_iter().for_each(|remark| table.remark(remark));
         });
         for slope in slopes.iter().filter(|_| args.slope) {
             progress.beside(|| table.remark(format!("{:>22} {}", "", slope.text())));
@@ -253,6 +257,7 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
         all_series.extend(series);
     }
     drop(progress);
+    here.busy().into_iter().for_each(|busy| table.note(busy));
     table.note(format!("Durability: {}.", args.durability()));
     table.note("Writes are those of the whole disk until everything is on it.");
     Ok((result, all_series, table))
@@ -292,6 +297,7 @@ fn one(
         figures.done = round.done;
         let rate = f64::from(round.done) / round.seconds.max(1e-9);
         figures.rate.push(rate);
+        figures.seconds.push(round.seconds);
         if !round.points.is_empty() {
             figures.point.push(round.points.iter().sum::<f64>() / round.points.len() as f64);
         }

@@ -62,10 +62,18 @@ enum Line {
 }
 
 impl PeerArgs {
-    /// Sends messages that stay, and adds a part with the figures.
-    pub(super) fn create(&self, table: &mut Table<'_>, messages: u32, rounds: u32) -> Result<(), String> {
+    /// Sends messages that stay with each number of directories and senders, and adds a part with the figures.
+    pub(super) fn create(
+        &self,
+        table: &mut Table<'_>,
+        (directories, senders): (&[u32], &[u32]),
+        messages: u32,
+        rounds: u32,
+    ) -> Result<(), String> {
         let count = self.peer_messages.unwrap_or((messages / 10).max(100)).to_string();
-        let Some(lines) = self.lines(&["create", &count, &count], rounds)? else { return Ok(()) };
+        let words = |counts: &[u32]| counts.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+        let grid = [("QUEUE_DIRS", words(directories)), ("SENDERS", words(senders))];
+        let Some(lines) = self.lines(&["create", &count, &count], &grid, rounds)? else { return Ok(()) };
         let mut cells: Vec<(u32, u32, u32, Figure, Figure)> = Vec::new();
         for line in lines {
             let Line::Create { dirs, senders, messages, queued, us_per_msg, per_s } = line else { continue };
@@ -96,7 +104,7 @@ impl PeerArgs {
     /// Reads and sorts a queue, and adds a part with the figures.
     pub(super) fn sort(&self, table: &mut Table<'_>, messages: u32, rounds: u32) -> Result<(), String> {
         let count = self.peer_messages.unwrap_or(messages).to_string();
-        let Some(lines) = self.lines(&["sort", &count], rounds)? else { return Ok(()) };
+        let Some(lines) = self.lines(&["sort", &count], &[], rounds)? else { return Ok(()) };
         let mut orders: Vec<(String, u32, Figure, Figure)> = Vec::new();
         for line in lines {
             let Line::Sort { order, messages, read_s, sort_s } = line else { continue };
@@ -123,11 +131,17 @@ impl PeerArgs {
     }
 
     /// Returns the output of the script; nothing if no peer was asked for.
-    fn lines(&self, words: &[&str], rounds: u32) -> Result<Option<Vec<Line>>, String> {
+    fn lines(
+        &self,
+        words: &[&str],
+        environment: &[(&str, String)],
+        rounds: u32,
+    ) -> Result<Option<Vec<Line>>, String> {
         let Some(Peer::Sendmail) = self.peer else { return Ok(None) };
         let named = self.peers.clone().or_else(|| std::env::var_os("POSTLAB_PEERS").map(PathBuf::from));
         let script = named.unwrap_or_else(|| "crates/lab/peers".into()).join("sendmail-queue.sh");
         let mut command = Command::new(&script);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
         command.args(words).arg(rounds.to_string()).stdin(Stdio::null()).stderr(Stdio::inherit());
         let output = command.output().map_err(|e| format!("run {}: {e}", script.display()))?;
         if !output.status.success() {
@@ -146,6 +160,30 @@ fn parse(text: &str) -> Result<Vec<Line>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_script_gets_the_numbers_of_directories_and_senders() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let peers = tempfile::tempdir().unwrap();
+        let script = peers.path().join("sendmail-queue.sh");
+        let text = "#!/bin/sh\nfor d in $QUEUE_DIRS; do for s in $SENDERS; do\n\
+                    echo \"{\\\"test\\\":\\\"create\\\",\\\"dirs\\\":$d,\\\"senders\\\":$s,\\\"messages\\\":$3,\\\"queued\\\":$3,\
+                    \\\"us_per_msg\\\":5,\\\"per_s\\\":9}\"\ndone; done\n";
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let peer = PeerArgs {
+            peer: Some(Peer::Sendmail),
+            peers: Some(peers.path().to_owned()),
+            peer_messages: None,
+        };
+        let mut table = Table::new(crate::table::Format::default(), &CREATE, None);
+        peer.create(&mut table, (&[1, 2], &[20, 30]), 5000, 1).unwrap();
+        let text = table.part_text(PART);
+        let rows: Vec<Vec<&str>> =
+            text.lines().skip(1).map(|line| line.split_whitespace().take(4).collect()).collect();
+        let row = |dirs, senders| vec!["files", dirs, senders, "500"];
+        assert_eq!(rows, [row("1", "20"), row("1", "30"), row("2", "20"), row("2", "30")], "{text}");
+    }
 
     #[test]
     fn the_scripts_lines_are_read() {

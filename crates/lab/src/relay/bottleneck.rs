@@ -33,6 +33,8 @@ pub(super) struct Evidence {
     pub(super) idle_share: f64,
     pub(super) backlog_at_end: f64,
     pub(super) delays: Option<Delays>,
+    /// The source sends at a rate, or with pauses.
+    pub(super) is_paced: bool,
 }
 
 /// The kinds of bottleneck that a rule can name, the most specific first.
@@ -100,9 +102,17 @@ const SLOW_SETUP_MS: f64 = 100.0;
 
 /// Returns all causes that the quantities show, the most specific first. None: no bottleneck was found.
 pub(super) fn findings(evidence: &Evidence) -> Vec<Finding> {
-    let found =
-        RULES.iter().filter_map(|(cause, rule)| Some(Finding { cause: *cause, evidence: rule(evidence)? }));
-    found.collect()
+    // Nothing limits a rate that is reached; a message can still be late.
+    let is_wanted = |cause: Cause| !evidence.is_rate_reached() || cause.is_of_latency();
+    let rules = RULES.iter().filter(|(cause, _)| is_wanted(*cause));
+    rules.filter_map(|(cause, rule)| Some(Finding { cause: *cause, evidence: rule(evidence)? })).collect()
+}
+
+impl Cause {
+    /// Does it make single messages late, also far below the highest rate?
+    fn is_of_latency(self) -> bool {
+        matches!(self, Self::InFlowDelay | Self::Dns | Self::ListenQueue | Self::ReplyTimer)
+    }
 }
 
 impl std::fmt::Display for Cause {
@@ -128,6 +138,12 @@ impl Evidence {
     /// Does the server accept faster than it delivers?
     fn has_backlog(&self) -> bool {
         self.backlog_at_end >= BACKLOG && self.drained < self.accepted * 0.95
+    }
+
+    /// Does the server accept and deliver all that a source with a rate or pauses offers it? That is what the ceiling is then.
+    fn is_rate_reached(&self) -> bool {
+        let is_reached = |ceiling: f64| self.accepted >= ceiling * CEILING_SHARE;
+        self.is_paced && !self.has_backlog() && self.ceiling.is_some_and(is_reached)
     }
 
     fn time(&self, phase: Phase, figure_us: impl Fn(&Times) -> f64) -> f64 {

@@ -74,6 +74,8 @@ pub(super) struct Known {
     /// By label.
     pub(super) mtas: BTreeMap<String, Mta>,
     pub(super) next_hop_ms: Option<f64>,
+    /// The source sends at a rate, or with pauses.
+    pub(super) is_paced: bool,
 }
 
 impl Case<'_> {
@@ -191,6 +193,7 @@ impl Case<'_> {
             idle_share: of(&|r| r.observed.idle_share),
             backlog_at_end: of(&|r| r.observed.backlog_at_end as f64),
             delays: last.and_then(|run| run.delays),
+            is_paced: known.is_paced,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The settings that lead the mail for the test domain to the sink, and what to do if it does not arrive.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _},
     net::{TcpStream, ToSocketAddrs as _},
     time::Duration,
 };
@@ -37,14 +37,43 @@ pub(super) struct Redirection<'a> {
 /// For the greeting.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Recognizes a server by its greeting; none if it says nothing of itself.
-pub(super) fn recognize(endpoint: &str) -> Option<Mta> {
+/// A server as far as its greeting names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Recognized {
+    /// One that can be told where to send the test domain.
+    pub(super) mta: Option<Mta>,
+    /// Name and version as the greeting has them, with a note of it; empty if it names nothing.
+    pub(super) version: String,
+}
+
+/// The longest line that is read as a greeting, as in RFC 5321 §4.5.3.1.5 for replies.
+const GREETING_MAX_BYTES: u64 = 512;
+
+/// Recognizes a server by its greeting.
+pub(super) fn recognize(endpoint: &str) -> Recognized {
+    let greeting = greeting(endpoint).unwrap_or_default();
+    Recognized { mta: of_greeting(&greeting), version: version_in(&greeting) }
+}
+
+fn greeting(endpoint: &str) -> Option<String> {
     let address = endpoint.to_socket_addrs().ok()?.next()?;
     let stream = TcpStream::connect_timeout(&address, TIMEOUT).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let mut greeting = String::new();
-    BufReader::new(stream).read_line(&mut greeting).ok()?;
-    of_greeting(&greeting)
+    BufReader::new(stream.take(GREETING_MAX_BYTES)).read_line(&mut greeting).ok()?;
+    Some(greeting)
+}
+
+/// Returns the name behind ESMTP, and the version behind the name: `Exim 4.96`, `Postfix (Debian/GNU)`.
+fn version_in(greeting: &str) -> String {
+    let mut words = greeting.split_ascii_whitespace().skip_while(|word| !word.ends_with("SMTP")).skip(1);
+    let name = words.next().map(|word| word.trim_end_matches([',', ';'])).unwrap_or_default();
+    if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
+        return String::new();
+    }
+    let version = words.next().filter(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '('));
+    let version = version.map(|word| format!(" {}", word.trim_end_matches([',', ';']))).unwrap_or_default();
+    format!("{name}{version} (by its greeting)")
 }
 
 fn of_greeting(greeting: &str) -> Option<Mta> {
@@ -169,9 +198,15 @@ impl Lost {
     }
 }
 
-/// Tells which server was recognized.
-pub(super) fn named(mta: Option<Mta>) -> &'static str {
-    mta.map_or("a server that does not name itself", Mta::name)
+impl Recognized {
+    /// Returns the name for people.
+    pub(super) fn name(&self) -> &str {
+        match self.mta {
+            Some(mta) => mta.name(),
+            None if self.version.is_empty() => "a server that does not name itself",
+            None => &self.version,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -186,6 +221,17 @@ mod tests {
         assert_eq!(of_greeting("220 x ESMTP Exim 4.96 Mon"), Some(Mta::Exim));
         assert_eq!(of_greeting("220 x ESMTP OpenSMTPD"), Some(Mta::Opensmtpd));
         assert_eq!(of_greeting("220 x ready"), None);
+        for (greeting, version) in [
+            ("220 x ESMTP Exim 4.96 Mon, 23 Nov\r\n", "Exim 4.96 (by its greeting)"),
+            ("220 x ESMTP Postfix (Debian/GNU)\r\n", "Postfix (Debian/GNU) (by its greeting)"),
+            ("220 x ESMTP Sendmail 8.17.1.9/8.17; Mon\r\n", "Sendmail 8.17.1.9/8.17 (by its greeting)"),
+            ("220 x ESMTP OpenSMTPD\r\n", "OpenSMTPD (by its greeting)"),
+            ("220 x ESMTP ready\r\n", ""),
+            ("220 x ESMTP\r\n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(version_in(greeting), version, "{greeting}");
+        }
         assert!(Mta::Postfix.settings(REDIRECTION).contains("postlab.test=smtp:[127.0.0.1]:2600 }'"));
         assert!(Mta::Exim.settings(REDIRECTION).contains("\n      port = 2600\n"));
         assert!(Mta::Opensmtpd.settings(REDIRECTION).contains("relay host smtp://127.0.0.1:2600\n"));

@@ -11,11 +11,11 @@ use crate::{
     arguments::arguments,
     rounds::{Progress, beside},
     run::{
-        runner::{Kind, Moment, Run},
+        runner::{Kind, Moment, Run, drained_seconds},
         scenario::{Scenario, Variant},
     },
     sink::{SinkState, served::Served},
-    source::{LiveView, Plan, Report, measure},
+    source::{LiveView, Plan, Report, SourceArgs, measure},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -94,14 +94,19 @@ impl Bench<'_> {
         sink: &SinkState,
     ) -> Result<RelayRun, String> {
         let first = sink.counts().messages;
-        let warm = self.send(case.sessions, &started.endpoint, WARM_UP.min(self.duration), &mut |_| {})?;
+        let warm_up = WARM_UP.min(self.duration);
+        let args = self.source(case.sessions, &started.endpoint, warm_up)?;
+        let (warm, _) = self.sent(&args, warm_up, &mut |_| {}, |_| {})?;
         self.drain(first + warm.messages_sent, sink);
         self.run(case, &started.endpoint, Some(started), sink)
     }
 
     /// The median time of a message straight into the sink with one session, in milliseconds: what the next hop takes itself.
     pub(super) fn next_hop_ms(&self, sink_address: &str) -> Result<Option<f64>, String> {
-        let report = self.send(1, sink_address, WARM_UP, &mut |_| {})?;
+        // One session may be too slow for the rate: times from the due time would be those of its queue.
+        let mut args = self.source(1, sink_address, WARM_UP)?;
+        args.rate = None;
+        let (report, _) = self.sent(&args, WARM_UP, &mut |_| {}, |_| {})?;
         Ok(report.message_ms(|times| times.p50_us))
     }
 
@@ -143,7 +148,8 @@ impl Bench<'_> {
                     .for_each(|line| self.progress.running(line));
             }
         };
-        let report = self.sent(case.sessions, endpoint, self.duration, &mut look, |report: &Report| {
+        let args = self.source(case.sessions, endpoint, self.duration)?;
+        let (report, sending_from) = self.sent(&args, self.duration, &mut look, |report: &Report| {
             let received = sink.counts().messages - first;
             backlog_at_end.store(report.messages_sent.saturating_sub(received), Relaxed);
             is_sent.store(true, Relaxed);
@@ -151,8 +157,7 @@ impl Bench<'_> {
         })?;
         let observed = observer.finish(backlog_at_end.load(Relaxed));
         let received = sink.counts().messages - first;
-        let drained_seconds =
-            sink.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
+        let drained_seconds = drained_seconds(sink, sending_from, &report);
         let moments = moments.into_inner().unwrap_or_default();
         let delays = log.and_then(|log| log.delays());
         let run = Run {
@@ -190,44 +195,41 @@ impl Bench<'_> {
         })
     }
 
-    fn send(
-        &self,
-        sessions: u32,
-        endpoint: &str,
-        duration: Duration,
-        look: &mut (dyn FnMut(&Plan) + Send),
-    ) -> Result<Report, String> {
-        self.sent(sessions, endpoint, duration, look, |_| {})
+    /// Returns the options of the source for a part of the measurement that sends for `duration`.
+    fn source(&self, sessions: u32, endpoint: &str, duration: Duration) -> Result<SourceArgs, String> {
+        let mut args = self.scenario.source(&Variant::default(), sessions, MESSAGES, endpoint)?;
+        args.duration = Some(duration);
+        Ok(args)
     }
 
-    /// Sends for as long as `duration`, then does `and_then`; looks all the time.
+    /// Sends for as long as `duration`, then does `and_then`; looks all the time. Returns the begin, too.
     fn sent(
         &self,
-        sessions: u32,
-        endpoint: &str,
+        args: &SourceArgs,
         duration: Duration,
         look: &mut (dyn FnMut(&Plan) + Send),
         and_then: impl FnOnce(&Report),
-    ) -> Result<Report, String> {
-        let args = self.scenario.source(&Variant::default(), sessions, MESSAGES, endpoint)?;
+    ) -> Result<(Report, Instant), String> {
         let setup = args.setup()?;
-        let plan = Plan::new(args.messages, None, Instant::now());
+        let plan = args.plan();
+        // In an open loop, messages that were due are sent even if the server is behind.
+        let last_begin = duration + if args.rate.is_some() { self.drain } else { Duration::ZERO };
         let watch = || {
             let elapsed = plan.begin().elapsed();
             // Messages that have begun are accepted to their end, unless the server has stopped.
-            if elapsed >= duration {
+            if elapsed >= last_begin {
                 plan.close();
             }
-            if elapsed >= duration + self.drain || self.stop.load(Relaxed) {
+            if elapsed >= last_begin + self.drain || self.stop.load(Relaxed) {
                 plan.stop();
             }
             look(&plan);
         };
         beside(TICK, watch, || {
-            let report = measure(&args, &setup, &plan)?;
+            let report = measure(args, &setup, &plan)?;
             and_then(&report);
             // The end of the time is no early one.
-            Ok(Report { stopped_early: self.stop.load(Relaxed), ..report })
+            Ok((Report { stopped_early: self.stop.load(Relaxed), ..report }, plan.begin()))
         })
     }
 

@@ -29,7 +29,7 @@ use crate::{
 };
 use case::{Known, servers};
 use clap::Args;
-use explain::{Mta, Redirection};
+use explain::{Mta, Recognized, Redirection};
 use measure::{Bench, Case, RelayRun};
 use require::{Checked, Requirement};
 use std::{
@@ -102,7 +102,8 @@ pub(crate) struct RelayArgs {
         allow_hyphen_values = true
     )]
     sink_options: String,
-    /// More options of `postlab source`
+    /// More options of `postlab source`, as in '--rate 100 --arrivals poisson' for an open loop; a --duration there is that
+    /// of each run
     #[arg(
         long,
         value_name = "OPTIONS",
@@ -234,11 +235,12 @@ fn measure_all(
     sink: &Served,
     stop: &AtomicBool,
 ) -> Result<(PathBuf, Machine, Measured), String> {
-    let mut measured = Measured::default();
-    for target in targets {
+    let (mut measured, mut abouts) = (Measured::default(), abouts.to_vec());
+    for (target, about) in targets.iter().zip(&mut abouts) {
         if let Target::Address(endpoint) = target {
-            let mta = lead_to_sink(args, scenario, endpoint, sink)?;
-            measured.known.mtas.extend(mta.map(|mta| (target.label(), mta)));
+            let server = lead_to_sink(args, scenario, endpoint, sink)?;
+            measured.known.mtas.extend(server.mta.map(|mta| (target.label(), mta)));
+            about.version = server.version;
         } else if let Some(mta) = peer_kind(target) {
             measured.known.mtas.insert(target.label(), mta);
         }
@@ -247,18 +249,18 @@ fn measure_all(
     let text = toml::to_string(scenario).map_err(|e| format!("write TOML: {e}"))?;
     write(&directory.join("scenario.toml"), &text)?;
     let mut machine = Machine::here(&directory);
-    for (target, about) in targets.iter().zip(abouts).filter(|(_, about)| !about.version.is_empty()) {
-        machine
-            .versions
-            .insert(target.label(), format!("{}, configuration {}", about.version, about.config_hash));
-    }
+    // Those that are installed are not those that are measured.
+    machine.versions = targets.iter().zip(&abouts).map(|(t, about)| (t.label(), about.text())).collect();
     let file = begin(&directory, &machine)?;
     let runs = args.rounds as usize * args.sessions.len() * (targets.len() + 1);
     let progress = Progress::new("relay", runs as u64);
-    let (duration, drain) = (args.duration, args.drain);
+    let source = scenario.source(&Variant::default(), 1, measure::MESSAGES, "127.0.0.1:25")?;
+    measured.known.is_paced = source.is_paced();
+    // A duration among the options of the source is that of each run.
+    let (duration, drain) = (source.duration.unwrap_or(args.duration), args.drain);
     let bench = Bench { scenario, keeps_connections: args.keep, duration, drain, stop, progress: &progress };
     measured.known.next_hop_ms = bench.next_hop_ms(&sink.address)?;
-    let about = targets.iter().zip(abouts).collect::<Vec<_>>();
+    let about = targets.iter().zip(&abouts).collect::<Vec<_>>();
     rounds(args, &bench, &about, sink, &Output { file: &file, directory: &directory }, &mut measured)?;
     Ok((directory, machine, measured))
 }
@@ -284,19 +286,20 @@ fn lead_to_sink(
     scenario: &Scenario,
     endpoint: &str,
     sink: &Served,
-) -> Result<Option<Mta>, String> {
+) -> Result<Recognized, String> {
     let redirection = args.redirection(&sink.address);
-    let mta = explain::recognize(endpoint);
+    let server = explain::recognize(endpoint);
+    let mta = server.mta;
     eprintln!(
         "{endpoint} is {}. All mail for {} must lead to the sink on {}.",
-        explain::named(mta),
+        server.name(),
         redirection.domain,
         redirection.sink
     );
     match measure::probe(scenario, endpoint, &sink.sink_state, args.wait) {
         Ok(()) => {
             eprintln!("A test message for {} arrived at the sink.", redirection.domain);
-            Ok(mta)
+            Ok(server)
         }
         Err(lost) => Err(lost.advice(mta, endpoint, redirection)),
     }
@@ -312,7 +315,7 @@ fn rounds(
 ) -> Result<(), String> {
     let cases = args.rounds as usize * args.sessions.len();
     let seconds = cases as f64
-        * (args.duration.as_secs_f64() * (targets.len() + 1) as f64 + AROUND_SECONDS * targets.len() as f64);
+        * (bench.duration.as_secs_f64() * (targets.len() + 1) as f64 + AROUND_SECONDS * targets.len() as f64);
     eprintln!(
         "{} runs, about {:.0} min; Ctrl-C keeps what was measured",
         cases * (targets.len() + 1),

@@ -30,6 +30,15 @@ pub(crate) struct About {
     pub(crate) durability: String,
 }
 
+impl About {
+    /// Returns version and configuration in a line, as far as they are known.
+    pub(super) fn text(&self) -> String {
+        let version = if self.version.is_empty() { "version not known" } else { &self.version };
+        let hash = if self.config_hash.is_empty() { "not known" } else { &self.config_hash };
+        format!("{version}, configuration {hash}")
+    }
+}
+
 impl Target {
     /// Reads `postfix`, `postfix:tuned` or `HOST:PORT`; the scripts of peers lie in `peers`.
     pub(super) fn parse(text: &str, peers: &Path) -> Result<Self, String> {

@@ -2,6 +2,7 @@
 //! is kept round for round, so that a run that was cut short goes on where it was. The page is made of all that is kept.
 
 mod finding;
+mod notes;
 mod page;
 mod read;
 mod record;
@@ -13,6 +14,7 @@ mod verdict;
 use crate::{scratch, signals};
 use clap::{Args, ValueEnum};
 use finding::{Finding, findings, measured};
+use notes::PageNotes;
 use record::Record;
 use seeds::Seeds;
 use std::{
@@ -49,6 +51,10 @@ pub(crate) struct ReproduceArgs {
     /// Write the page from what is kept, and measure nothing
     #[arg(long, conflicts_with = "again")]
     page: bool,
+    /// Texts for the page: `introduction`, and in `[open]` an explanation for each finding that cannot be told, by its name
+    /// [default: notes.toml in the directory of the results, if it is there]
+    #[arg(long, value_name = "FILE")]
+    notes: Option<PathBuf>,
     /// Directory of the results [default: results/reproduce, or results/reproduce-quick]
     #[arg(long, value_name = "DIRECTORY")]
     results: Option<PathBuf>,
@@ -99,6 +105,8 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
     let results = args.results.clone().unwrap_or_else(|| name.into());
     fs::create_dir_all(&results).map_err(|e| format!("create {}: {e}", results.display()))?;
     let results = fs::canonicalize(&results).map_err(|e| format!("look at {}: {e}", results.display()))?;
+    // A file that cannot be read must not be noticed after hours.
+    let notes = PageNotes::read(args.notes.as_deref(), &results)?;
     let steps = step::all()?;
     let is_good = args.page || measure(args, &steps, &results)?;
     let seeds = Seeds::new()?;
@@ -107,8 +115,17 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
         let findings = findings(&step, record.as_ref(), &seeds)?;
         Ok(Kept { step, record, findings })
     };
-    let kept = steps.into_iter().map(keep).collect::<Result<Vec<Kept>, String>>()?;
-    let text = markdown(&kept);
+    let mut kept = steps.into_iter().map(keep).collect::<Result<Vec<Kept>, String>>()?;
+    for what in notes.explain(&mut kept)? {
+        eprintln!("the note on `{what}` is left out: the finding can be told now");
+    }
+    if !notes.is_empty() {
+        notes
+            .missing(&kept)
+            .iter()
+            .for_each(|what| eprintln!("no note explains why `{what}` cannot be told"));
+    }
+    let text = markdown(&kept, &notes.introduction);
     for (name, text) in [("reproduce.md", &text), ("reproduce.html", &page::page(&kept, &seeds))] {
         let path = results.join(name);
         fs::write(&path, text).map_err(|e| format!("write {}: {e}", path.display()))?;
@@ -204,8 +221,12 @@ fn ordered(kept: &[Kept]) -> Vec<&Finding> {
     all
 }
 
-fn markdown(kept: &[Kept]) -> String {
-    let mut out = format!("# The 2002–2005 papers' experiments again\n\n{}\n", count(kept));
+fn markdown(kept: &[Kept], introduction: &str) -> String {
+    let mut out = "# The 2002–2005 papers' experiments again\n\n".to_owned();
+    if !introduction.trim().is_empty() {
+        out += &format!("{}\n\n", introduction.trim());
+    }
+    out += &format!("{}\n", count(kept));
     out.push_str("\n| text | what | theirs | here | verdict | conclusions |\n|---|---|---|---|---|---|\n");
     let plain = |text: &str| text.replace('|', "\\|").replace('\n', " ");
     for finding in ordered(kept).into_iter().filter(|finding| finding.judged.is_some()) {

@@ -3,7 +3,7 @@
 
 use super::runner::{Kind, Run};
 use crate::{
-    rounds::too_short,
+    rounds::{DISAGREEMENT_SHARE, too_short},
     source::{
         Phase, Times,
         pause::{self, PhaseTimes, SplitReplies},
@@ -13,8 +13,6 @@ use crate::{
 
 /// Of the laboratory's share of all processor time, above which it measures itself.
 const BUSY_SHARE: f64 = 0.85;
-/// Repeats that lie further apart than this share of their median.
-const SPREAD_SHARE: f64 = 0.5;
 
 /// Each as a sentence.
 pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
@@ -27,7 +25,8 @@ pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
     if failed > 0 {
         remarks.push(format!("{failed} messages failed"));
     }
-    remarks.extend(runs.iter().find_map(|run| too_short(run.source.seconds)).map(str::to_owned));
+    remarks.extend(runs.iter().find_map(|run| too_short(run.source.sending_seconds())).map(str::to_owned));
+    remarks.extend(runs.iter().find_map(|run| run.source.unanswered()));
     remarks.extend(pauses(runs));
     remarks.extend(client_bound(runs));
     remarks.extend(sink_bound(runs));
@@ -98,7 +97,7 @@ fn clock_limited(runs: &[&Run]) -> Option<String> {
 /// Repeats that disagree, and which of them is off.
 fn disagreement(runs: &[&Run]) -> Option<String> {
     let spread = Spread::of(runs.iter().map(|run| run.drained_rate))?;
-    if runs.len() < 3 || spread.max - spread.min < spread.median * SPREAD_SHARE {
+    if runs.len() < 3 || spread.max - spread.min < spread.median * DISAGREEMENT_SHARE {
         return None;
     }
     let distance = |run: &&&Run| (run.drained_rate - spread.median).abs();

@@ -8,7 +8,7 @@ use crate::{
     address::{Endpoint, Family},
     relay::sessions_text,
     rounds::{Progress, beside},
-    sink::{SinkCounts, StoreCounts, served::Served},
+    sink::{SinkCounts, SinkState, StoreCounts, served::Served},
     source::{LiveView, Plan, Report, measure},
     usage::Usage,
 };
@@ -211,8 +211,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     let moments = moments.into_inner().unwrap_or_default();
     let got = received();
     let after = sink.sink_state.counts();
-    let drained_seconds =
-        sink.sink_state.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
+    let drained_seconds = drained_seconds(&sink.sink_state, begin, &report);
     let measured = gauge.map(|gauge| gauge.read(got)).unwrap_or_default();
     Ok(Run {
         kind: Kind::Ceiling,
@@ -236,6 +235,13 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
         source: report,
         moments,
     })
+}
+
+/// Returns the time from the begin to the last message at the sink. A sink can have a message before the source reads the 250;
+/// only a message that was accepted is drained.
+pub(crate) fn drained_seconds(sink: &SinkState, begin: Instant, report: &Report) -> f64 {
+    let last = sink.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
+    last.max(report.accepted_seconds)
 }
 
 /// Returns the work of the store between two moments.

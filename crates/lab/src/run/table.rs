@@ -156,7 +156,7 @@ fn shares(scenario: &Scenario, runs: &[Run]) -> String {
 
 /// Returns the remark on a share above 100 %; empty for others.
 fn above_ceiling(share: f64, relay: &[&Run], ceiling: &[&Run]) -> &'static str {
-    let is_short = |runs: &[&Run]| runs.iter().any(|run| too_short(run.source.seconds).is_some());
+    let is_short = |runs: &[&Run]| runs.iter().any(|run| too_short(run.source.sending_seconds()).is_some());
     if share <= 1.0 {
         ""
     } else if is_short(ceiling) {

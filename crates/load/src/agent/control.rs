@@ -16,7 +16,7 @@ use std::{
     net::{TcpStream, ToSocketAddrs as _},
     path::PathBuf,
     sync::{
-        Arc, Barrier,
+        Arc, Barrier, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -53,6 +53,8 @@ struct Shared {
     /// Messages that are done, by agent.
     done: Vec<AtomicU64>,
     stop: AtomicBool,
+    /// The time of the first begin.
+    first_begin: OnceLock<Instant>,
     /// An agent cannot begin: no other shall.
     has_failed: AtomicBool,
     /// All are ready, or have failed.
@@ -65,6 +67,7 @@ pub(super) fn run(args: &ControlArgs) -> Result<bool, String> {
     let shared = Arc::new(Shared {
         done: args.agents.iter().map(|_| AtomicU64::new(0)).collect(),
         stop: AtomicBool::new(false),
+        first_begin: OnceLock::new(),
         has_failed: AtomicBool::new(false),
         ready: Barrier::new(args.agents.len()),
     });
@@ -97,6 +100,15 @@ pub(super) fn run(args: &ControlArgs) -> Result<bool, String> {
     print(args, results)
 }
 
+/// The result of an agent.
+struct Sent {
+    /// From the begin of the first agent to that of this one.
+    begin_seconds: f64,
+    report: Report,
+    /// The histograms.
+    hdr: String,
+}
+
 /// Speaks with one agent, from the first message to the result.
 fn ask(
     args: &ControlArgs,
@@ -104,7 +116,7 @@ fn ask(
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
     shared: &Shared,
-) -> Result<(Report, String), String> {
+) -> Result<Sent, String> {
     let prepared = connect(&args.agents[number]).and_then(|socket| {
         let connection = ClientConnection::new(config, name).map_err(|e| e.to_string())?;
         let mut channel = Channel::new(connection, socket)?;
@@ -124,11 +136,16 @@ fn ask(
     if shared.has_failed.load(Relaxed) {
         return Err("not begun, since another agent failed".to_owned());
     }
+    let begin = Instant::now();
+    let first = *shared.first_begin.get_or_init(|| begin);
+    let begin_seconds = begin.saturating_duration_since(first).as_secs_f64();
     channel.send(&Message::Go)?;
     loop {
         match next(&mut channel, shared)? {
             Message::Done(count) => shared.done[number].store(count, Relaxed),
-            Message::Result { report, hdr } => return Ok((*report, hdr)),
+            Message::Result { report, hdr } => {
+                return Ok(Sent { begin_seconds, report: *report, hdr });
+            }
             Message::Error(error) => return Err(error),
             other => return Err(format!("it said {other:?} while mail was sent")),
         }
@@ -175,27 +192,28 @@ const COLUMNS: [Column; 8] = [
     Column::right("max ms", "max_ms", 9),
 ];
 
-/// Prints a row for each agent, and one for all: rates added up, percentiles of the merged histograms.
-fn print(args: &ControlArgs, results: Vec<Result<(Report, String), String>>) -> Result<bool, String> {
+/// Prints a row for each agent, and one for all: messages by the time from the first begin to the last 250 of any agent,
+/// percentiles of the merged histograms.
+fn print(args: &ControlArgs, results: Vec<Result<Sent, String>>) -> Result<bool, String> {
     let mut table = Table::new(args.format, &COLUMNS, None);
     let (mut sums, mut errors) = (Sums::default(), Vec::new());
-    let mut reports = Vec::new();
+    let (mut reports, mut span_seconds) = (Vec::new(), 0.0f64);
     for (agent, result) in args.agents.iter().zip(results) {
         match result {
-            Ok((report, hdr)) => {
+            Ok(Sent { begin_seconds, report, hdr }) => {
+                span_seconds = span_seconds.max(begin_seconds + report.sending_seconds());
                 // An agent that sent nothing has no histogram.
                 if !report.times.is_empty() {
                     sums.read(hdr.as_bytes()).map_err(|e| format!("read the histograms of {agent}: {e}"))?;
                 }
                 let ms = |us: fn(&crate::source::Times) -> f64| number(report.message_ms(us));
                 let quantiles = [ms(|t| t.p50_us), ms(|t| t.p99_us), ms(|t| t.max_us)];
-                row(&mut table, agent, &report, report.rate, quantiles);
-                let remarks =
-                    report.remarks().into_iter().chain(too_short(report.seconds).map(str::to_owned));
-                remarks.for_each(|remark| table.silent_remark(remark));
-                for (kind, count) in &report.failures {
-                    table.note(format!("{agent}: {count} {kind}"));
-                }
+                row(&mut table, agent, &report, report.sending_seconds(), quantiles);
+                let remarks = report
+                    .remarks()
+                    .into_iter()
+                    .chain(too_short(report.sending_seconds()).map(str::to_owned));
+                remarks.for_each(|remark| table.remark(format!("{agent}: {}", remark.trim())));
                 reports.push(report);
             }
             Err(error) => errors.push(format!("{agent}: {error}")),
@@ -205,13 +223,12 @@ fn print(args: &ControlArgs, results: Vec<Result<(Report, String), String>>) -> 
         let all = Report {
             messages_sent: reports.iter().map(|r| r.messages_sent).sum(),
             messages_failed: reports.iter().map(|r| r.messages_failed).sum(),
-            seconds: reports.iter().map(|r| r.seconds).fold(0.0, f64::max),
             ..first.clone()
         };
         let times = sums.times("message");
         let ms = |us: fn(&crate::source::Times) -> f64| number(times.as_ref().map(|times| us(times) / 1e3));
         let quantiles = [ms(|t| t.p50_us), ms(|t| t.p99_us), ms(|t| t.max_us)];
-        row(&mut table, "all", &all, reports.iter().map(|r| r.rate).sum(), quantiles);
+        row(&mut table, "all", &all, span_seconds, quantiles);
     }
     table.finish();
     if let Some(path) = args.hdr.as_deref().filter(|_| !reports.is_empty()) {
@@ -221,20 +238,20 @@ fn print(args: &ControlArgs, results: Vec<Result<(Report, String), String>>) -> 
         errors[1..].iter().for_each(|more| eprintln!("postlab: {more}"));
         return Err(error.clone());
     }
-    Ok(reports.iter().all(|report| report.messages_failed == 0 && report.recipients_refused == 0))
+    Ok(reports.iter().all(Report::is_good))
 }
 
 fn number(value: Option<f64>) -> Cell {
     value.map_or(Cell::Empty, |value| Cell::Number(value, 2))
 }
 
-fn row(table: &mut Table<'_>, name: &str, report: &Report, rate: f64, [p50, p99, max]: [Cell; 3]) {
+fn row(table: &mut Table<'_>, name: &str, report: &Report, seconds: f64, [p50, p99, max]: [Cell; 3]) {
     table.row([
         name.into(),
         report.messages_sent.into(),
         report.messages_failed.into(),
-        Cell::Number(report.seconds, 2),
-        Cell::Number(rate, 1),
+        Cell::Number(seconds, 2),
+        Cell::Number(report.messages_sent as f64 / seconds.max(1e-9), 1),
         p50,
         p99,
         max,

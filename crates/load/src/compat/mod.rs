@@ -8,7 +8,7 @@ pub mod smtpc;
 
 use crate::{
     arguments::exactly,
-    rounds::{Figure, Progress, beside, too_short},
+    rounds::{Figure, Progress, beside, disagreement, too_short},
     source::{Plan, Report, SourceArgs, Times, measure},
     table::{Column, Format, Table},
 };
@@ -56,7 +56,10 @@ impl Round {
     }
 
     fn is_good(&self) -> bool {
-        self.reports.iter().all(|report| report.messages_failed == 0 && !report.stopped_early)
+        let is_good = |report: &Report| {
+            report.messages_failed == 0 && report.server_failures == 0 && !report.stopped_early
+        };
+        self.reports.iter().all(is_good)
     }
 
     /// Of whole messages, in milliseconds; of several processes it is not known.
@@ -96,11 +99,12 @@ fn record(table: &mut Table<'_>, sessions: u32, rounds: &[Round]) {
         of(&|round| round.message_ms(|times| times.p99_us)).into(),
     ]);
     let mut remarks = std::collections::BTreeSet::new();
+    remarks.extend(disagreement(&of(&|round| Some(round.rate()))));
     for round in rounds {
         remarks.extend(too_short(round.seconds).map(str::to_owned));
         remarks.extend(round.reports.iter().flat_map(Report::remarks));
     }
-    remarks.into_iter().for_each(|remark| table.silent_remark(remark));
+    remarks.into_iter().for_each(|remark| table.remark(remark));
 }
 
 /// A run under way; Ctrl-C ends it, and the rounds behind it.
@@ -176,7 +180,6 @@ impl Runner {
             }
             let one = round()?;
             table.text(&words(&one));
-            one.reports.iter().for_each(|report| table.text(&failures(report)));
             rounds.push(one);
         }
         table.text(&format!("Messages a second: {}", rounds.iter().map(Round::rate).collect::<Figure>()));
@@ -203,11 +206,6 @@ fn peak(samples: &Samples) -> f64 {
         Some((seconds, done)) if peak == 0.0 && *seconds > 0.0 => *done as f64 / seconds,
         _ => peak,
     }
-}
-
-/// Returns the failures, a line each.
-fn failures(report: &Report) -> String {
-    report.failures.iter().map(|(kind, count)| format!("{count:>10}  {kind}\n")).collect()
 }
 
 #[cfg(test)]

@@ -128,7 +128,6 @@ pub fn run(args: &PostalArgs) -> Result<bool, String> {
             "{time},{},{kib},{},{},{tls}",
             report.messages_sent, report.messages_failed, report.connections
         ));
-        eprint!("{}", super::failures(&report));
         table.record([
             Cell::from(time),
             report.messages_sent.into(),
@@ -141,10 +140,14 @@ pub fn run(args: &PostalArgs) -> Result<bool, String> {
         ]);
         // The plan is stopped at the end of each minute.
         let remarks = report.remarks().into_iter().filter(|_| !report.stopped_early || runner.is_stopped());
-        remarks
-            .chain(too_short(report.seconds).map(str::to_owned))
-            .for_each(|remark| table.silent_remark(remark));
-        good &= report.messages_failed == 0;
+        remarks.chain(too_short(report.sending_seconds()).map(str::to_owned)).for_each(|remark| {
+            // The text is the CSV of the original, which has no place for it; a stopped run says so itself.
+            if !runner.is_stopped() {
+                eprintln!("{remark}");
+            }
+            table.silent_remark(remark);
+        });
+        good &= report.messages_failed == 0 && report.server_failures == 0;
         left -= share;
         minute += 1;
     }

@@ -253,6 +253,11 @@ impl SourceArgs {
         options.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
     }
 
+    /// Does the source send less than the server may take: at a rate, or with pauses?
+    pub fn is_paced(&self) -> bool {
+        self.rate.is_some() || self.wait.is_some() || self.random_wait.is_some()
+    }
+
     /// Returns the plan of a run that begins now.
     pub fn plan(&self) -> Plan {
         let arrivals = |rate| Arrivals::new(self.arrivals, rate, self.messages, self.duration);
@@ -317,6 +322,7 @@ impl SourceArgs {
             locals: self.bind.iter().flat_map(|locals| locals.0.iter().copied()).collect(),
             next_local: AtomicUsize::new(0),
             addresses: self.servers.resolve(self.family())?,
+            servers: self.servers.counted(self.family())?,
             looks_up: self.servers.looks_up_again().then(|| (self.servers.clone(), self.family())),
             next_address: AtomicUsize::new(0),
         })

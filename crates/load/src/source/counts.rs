@@ -5,7 +5,12 @@ use super::live::LiveTimes;
 use super::pause::PauseCounts;
 use hdrhistogram::Histogram;
 use smtp::client::ExpectedReply;
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// A phase that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -119,6 +124,8 @@ pub(crate) enum Fault {
     Reset,
     /// No answer in time.
     Timeout,
+    /// Connecting to this one of several servers failed.
+    At(String, Box<Fault>),
     /// Connecting failed, by the system's word for it.
     System(String),
     /// The server does not speak SMTP, or offers too little for the message.
@@ -132,6 +139,7 @@ impl fmt::Display for Fault {
             Self::Lost => f.write_str("lost connection"),
             Self::Reset => f.write_str("connection refused"),
             Self::Timeout => f.write_str("timeout"),
+            Self::At(server, fault) => write!(f, "{server}: {fault}"),
             Self::System(why) | Self::Protocol(why) => f.write_str(why),
         }
     }
@@ -146,6 +154,12 @@ pub(crate) struct SourceCounts {
     /// Messages the server took, for one recipient at least.
     pub(crate) sent: u64,
     pub(crate) failed: u64,
+    /// Connections that one server did not take, and that were tried at another.
+    pub(crate) server_failures: u64,
+    /// The time of the last message that was taken.
+    pub(crate) last_sent: Option<Instant>,
+    /// Sessions to which the server owed a reply when the run was stopped.
+    pub(crate) unanswered_sessions: u64,
     pub(crate) recipients: u64,
     /// Of messages that were taken for others.
     pub(crate) recipients_refused: u64,
@@ -173,6 +187,9 @@ impl Default for SourceCounts {
             connections: 0,
             sent: 0,
             failed: 0,
+            server_failures: 0,
+            last_sent: None,
+            unanswered_sessions: 0,
             recipients: 0,
             recipients_refused: 0,
             bytes_out: 0,
@@ -227,6 +244,9 @@ impl SourceCounts {
         self.connections += other.connections;
         self.sent += other.sent;
         self.failed += other.failed;
+        self.server_failures += other.server_failures;
+        self.last_sent = self.last_sent.max(other.last_sent);
+        self.unanswered_sessions += other.unanswered_sessions;
         self.recipients += other.recipients;
         self.recipients_refused += other.recipients_refused;
         self.bytes_out += other.bytes_out;

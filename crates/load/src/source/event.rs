@@ -131,8 +131,11 @@ impl<'a> Loop<'a> {
                 }
                 Moved::Secured => place.session.secured(setup, now, counts),
                 Moved::Nothing => {}
-                Moved::Broken(fault) if place.session.tries_again(&fault, setup, now) => again = true,
-                Moved::Broken(fault) => place.session.broken(&fault, counts),
+                Moved::Broken(fault) if place.session.tries_again(&fault, setup, now, counts) => again = true,
+                Moved::Broken(fault) => {
+                    let fault = place.session.at_server(&fault, setup);
+                    place.session.broken(&fault, counts);
+                }
             }
             more &= !place.session.hangs_up();
         }
@@ -155,8 +158,11 @@ impl<'a> Loop<'a> {
                     let address = place.session.address(setup);
                     match address.and_then(|address| Line::connect(setup, &address, epoll, name)) {
                         Ok(line) => place.line = Some(line),
-                        Err(fault) if place.session.tries_again(&fault, setup, now) => {}
-                        Err(fault) => place.session.broken(&fault, counts),
+                        Err(fault) if place.session.tries_again(&fault, setup, now, counts) => {}
+                        Err(fault) => {
+                            let fault = place.session.at_server(&fault, setup);
+                            place.session.broken(&fault, counts);
+                        }
                     }
                 }
                 Turn::Speak => {
@@ -222,7 +228,7 @@ impl<'a> Loop<'a> {
         for i in 0..self.places.len() {
             let place = &mut self.places[i];
             if place.session.waits() && (place.deadline <= now || stopped) {
-                place.session.timed_out(stopped, &mut self.counts);
+                place.session.timed_out(stopped, self.setup, &mut self.counts);
                 self.turn(i, now)?;
             } else if stopped {
                 self.turn(i, now)?;

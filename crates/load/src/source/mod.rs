@@ -54,9 +54,9 @@ pub fn run(args: &SourceArgs) -> Result<bool, String> {
         println!();
     }
     report.print(args.format, args.percentiles)?;
-    let refusals_only = report.failures.keys().all(|kind| kind.ends_with(|c: char| c.is_ascii_digit()));
-    let all_taken = report.messages_failed == 0 && report.recipients_refused == 0;
-    Ok(all_taken || (args.refusals_are_fine && refusals_only))
+    let refusals_only = report.server_failures == 0
+        && report.failures.keys().all(|kind| kind.ends_with(|c: char| c.is_ascii_digit()));
+    Ok(report.is_good() || (args.refusals_are_fine && refusals_only))
 }
 
 /// Measures, and shows how far it is, unless -c does.
@@ -117,7 +117,7 @@ pub(crate) fn measure_all(
         crate::hdr::append(path, all.histograms(), elapsed)?;
     }
     let (done, count) = plan.progress();
-    let report =
-        Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count);
+    let stopped_early = plan.is_stopped() && done < count;
+    let report = Report::new(&all, plan.begin(), elapsed, cpu_time().saturating_sub(cpu), stopped_early);
     Ok((report, all))
 }

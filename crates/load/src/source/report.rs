@@ -10,7 +10,10 @@ use crate::{
 };
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 /// One phase's times in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,9 +50,18 @@ pub struct Report {
     pub recipients_refused: u64,
     /// Connections that were opened.
     pub connections: u64,
-    /// The duration of the run.
+    /// The duration of the run, until the last session ended.
     pub seconds: f64,
-    /// Sent messages a second.
+    /// Connections that one of several servers did not take, and another did or was asked to.
+    #[serde(default)]
+    pub server_failures: u64,
+    /// The time until the last 250 of a message; nothing if there was none.
+    #[serde(default)]
+    pub accepted_seconds: f64,
+    /// Sessions that waited for a reply when the run was stopped.
+    #[serde(default)]
+    pub unanswered_sessions: u64,
+    /// Sent messages a second, until the last of them was accepted.
     pub rate: f64,
     /// Octets sent.
     pub bytes_out: u64,
@@ -69,9 +81,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// From a counts, and how long the run took.
-    pub(crate) fn new(counts: &SourceCounts, elapsed: Duration, cpu: Duration, stopped_early: bool) -> Self {
-        let seconds = elapsed.as_secs_f64();
+    /// From counts, the begin of the run, and how long it took.
+    pub(crate) fn new(
+        counts: &SourceCounts,
+        begin: Instant,
+        elapsed: Duration,
+        cpu: Duration,
+        stopped_early: bool,
+    ) -> Self {
+        let since_begin = |at: Instant| at.saturating_duration_since(begin).as_secs_f64();
+        let accepted_seconds = counts.last_sent.map_or(0.0, since_begin);
         let times = Phase::ALL.iter().filter_map(|phase| Some((*phase, times_of(counts.times(*phase))?)));
         let failures =
             counts.faults.iter().map(|((phase, fault), count)| (format!("{phase} {fault}"), *count));
@@ -81,8 +100,12 @@ impl Report {
             recipients: counts.recipients,
             recipients_refused: counts.recipients_refused,
             connections: counts.connections,
-            seconds,
-            rate: counts.sent as f64 / seconds.max(1e-9),
+            seconds: elapsed.as_secs_f64(),
+            server_failures: counts.server_failures,
+            accepted_seconds,
+            unanswered_sessions: counts.unanswered_sessions,
+            // Sessions that wait for a reply or pause behind the last message make the run longer, and the server no slower.
+            rate: counts.sent as f64 / accepted_seconds.max(1e-9),
             bytes_out: counts.bytes_out,
             bytes_in: counts.bytes_in,
             cpu_us_per_message: cpu.as_secs_f64() * 1e6 / (counts.sent + counts.failed).max(1) as f64,
@@ -96,6 +119,26 @@ impl Report {
     /// A figure of the whole messages' times, in milliseconds.
     pub fn message_ms(&self, figure_us: impl Fn(&Times) -> f64) -> Option<f64> {
         self.times.get(&Phase::Message).map(|times| figure_us(times) / 1e3)
+    }
+
+    /// Did the servers take all messages for all recipients, each on the first attempt to connect?
+    pub fn is_good(&self) -> bool {
+        self.messages_failed == 0 && self.recipients_refused == 0 && self.server_failures == 0
+    }
+
+    /// Returns the time to which the rate belongs; of a run without an accepted message, its duration.
+    pub fn sending_seconds(&self) -> f64 {
+        if self.accepted_seconds > 0.0 { self.accepted_seconds } else { self.seconds }
+    }
+
+    /// Returns a remark if sessions waited for a reply to the end.
+    pub fn unanswered(&self) -> Option<String> {
+        (self.unanswered_sessions > 0 && !self.stopped_early).then(|| {
+            format!(
+                "HUNG SESSIONS: {} waited for a reply until they were closed after {:.1} s; the last message was accepted after {:.1} s",
+                self.unanswered_sessions, self.seconds, self.accepted_seconds
+            )
+        })
     }
 
     /// Returns a remark for each phase with a pause of 40 or 200 ms.
@@ -115,7 +158,14 @@ impl Report {
         let refused = (self.recipients_refused > 0)
             .then(|| format!("{} recipients refused of messages taken for others", self.recipients_refused));
         let kinds = self.failures.iter().map(|(kind, count)| format!("{count:>10}  {kind}"));
-        stopped.into_iter().chain(self.pauses()).chain(failed).chain(refused).chain(kinds).collect()
+        stopped
+            .into_iter()
+            .chain(self.unanswered())
+            .chain(self.pauses())
+            .chain(failed)
+            .chain(refused)
+            .chain(kinds)
+            .collect()
     }
 
     /// Prints: for people a summary, with `percentiles` the phases, and the remarks; else a table with all of it.
@@ -124,12 +174,16 @@ impl Report {
         table.part("run", &RUN);
         table.text(&format!(
             "{} messages sent in {:.3} s: {:.1} a second, {} connections, {:.1} µs of CPU a message here",
-            self.messages_sent, self.seconds, self.rate, self.connections, self.cpu_us_per_message
+            self.messages_sent,
+            self.sending_seconds(),
+            self.rate,
+            self.connections,
+            self.cpu_us_per_message
         ));
         table.fields(self)?;
         table.record(self.cells());
-        let remarks = self.remarks();
-        for remark in remarks.iter().map(String::as_str).chain(too_short(self.seconds)) {
+        let (remarks, too_short) = (self.remarks(), too_short(self.sending_seconds()));
+        for remark in remarks.iter().map(String::as_str).chain(too_short) {
             table.silent_remark(remark);
         }
         let (stopped, others): (Vec<_>, Vec<_>) = remarks.iter().partition(|remark| *remark == STOPPED);
@@ -137,12 +191,12 @@ impl Report {
         if percentiles || !format.is_text() {
             add_times(&mut table, self.times.iter().map(|(phase, times)| (phase.name(), times.clone())));
         }
-        others.into_iter().for_each(|remark| table.text(remark));
+        others.into_iter().map(String::as_str).chain(too_short).for_each(|remark| table.text(remark));
         table.finish();
         Ok(())
     }
 
-    fn cells(&self) -> [Cell; 10] {
+    fn cells(&self) -> [Cell; 11] {
         [
             self.messages_sent.into(),
             self.messages_failed.into(),
@@ -150,6 +204,7 @@ impl Report {
             self.recipients_refused.into(),
             self.connections.into(),
             Cell::Number(self.seconds, 3),
+            Cell::Number(self.accepted_seconds, 3),
             Cell::Number(self.rate, 1),
             self.bytes_out.into(),
             self.bytes_in.into(),
@@ -160,13 +215,14 @@ impl Report {
 
 const STOPPED: &str = "stopped before the end";
 
-const RUN: [Column; 10] = [
+const RUN: [Column; 11] = [
     Column::other("messages sent", "messages_sent"),
     Column::other("failed", "messages_failed"),
     Column::other("recipients", "recipients"),
     Column::other("recipients refused", "recipients_refused"),
     Column::other("connections", "connections"),
     Column::other("s", "seconds"),
+    Column::other("s to the last 250", "accepted_seconds"),
     Column::other("messages/s", "messages_per_second"),
     Column::other("octets out", "bytes_out"),
     Column::other("octets in", "bytes_in"),

@@ -44,6 +44,8 @@ pub(crate) struct Session {
     /// Attempts at this connection that came to nothing, and whose turn it was at the first of them.
     failed_attempts: u32,
     turn: Option<usize>,
+    /// The turn of the last attempt.
+    attempt: usize,
     /// Taken, and not begun.
     ticket: Option<Ticket>,
     /// The time from which the ticket's message counts.
@@ -172,12 +174,19 @@ impl Session {
     /// The server's name has no address any more.
     pub(crate) fn address(&mut self, setup: &Setup) -> Result<SocketAddrAny, Fault> {
         let first = *self.turn.get_or_insert_with(|| setup.next_turn());
-        setup.address(first.wrapping_add(self.failed_attempts as usize))
+        self.attempt = first.wrapping_add(self.failed_attempts as usize);
+        setup.address(self.attempt)
     }
 
     /// The attempt failed; true if another may be made: at each further address of the server, and -C times where the
     /// connection is refused.
-    pub(crate) fn tries_again(&mut self, fault: &Fault, setup: &Setup, now: Instant) -> bool {
+    pub(crate) fn tries_again(
+        &mut self,
+        fault: &Fault,
+        setup: &Setup,
+        now: Instant,
+        counts: &mut SourceCounts,
+    ) -> bool {
         if self.connecting.is_none() {
             return false;
         }
@@ -186,6 +195,14 @@ impl Session {
         let times = if *fault == Fault::Reset { setup.connect_tries } else { 1 };
         let again = u64::from(self.failed_attempts) < u64::from(times) * addresses;
         if again {
+            // Another server comes next, and all addresses of this one have failed.
+            if let Some((_, place, count)) = setup.server(self.attempt)
+                && place + 1 == count
+                && self.failed_attempts as usize >= count
+            {
+                counts.server_failures += 1;
+                counts.failed_in(Phase::Connect, self.at_server(fault, setup));
+            }
             self.connecting = None;
             let is_round = u64::from(self.failed_attempts).is_multiple_of(addresses);
             self.rest_until = is_round.then(|| now + RESET_PAUSE);
@@ -193,14 +210,23 @@ impl Session {
         again
     }
 
+    /// Returns the fault with the name of the server, if there are several and the connection is not made yet.
+    pub(crate) fn at_server(&self, fault: &Fault, setup: &Setup) -> Fault {
+        match setup.server(self.attempt).filter(|_| self.connecting.is_some()) {
+            Some((name, ..)) => Fault::At(name.to_owned(), Box::new(fault.clone())),
+            None => fault.clone(),
+        }
+    }
+
     /// The server was silent for too long, or the run was stopped, which is no failure of the server.
-    pub(crate) fn timed_out(&mut self, stopped: bool, counts: &mut SourceCounts) {
+    pub(crate) fn timed_out(&mut self, stopped: bool, setup: &Setup, counts: &mut SourceCounts) {
         if stopped {
+            counts.unanswered_sessions += 1;
             self.under_way.clear();
             (self.ticket, self.due) = (None, None);
             self.hangs_up = true;
         } else {
-            self.broken(&Fault::Timeout, counts);
+            self.broken(&self.at_server(&Fault::Timeout, setup), counts);
         }
     }
 
@@ -397,6 +423,7 @@ impl Session {
         counts.recipients += delivered as u64;
         if delivered > 0 {
             counts.sent += 1;
+            counts.last_sent = counts.last_sent.max(Some(now));
             counts.recipients_refused += (results.len() - delivered) as u64;
             return;
         }

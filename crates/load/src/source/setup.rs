@@ -65,6 +65,8 @@ pub struct Setup {
     pub(crate) locals: Vec<IpAddr>,
     pub(crate) next_local: AtomicUsize,
     pub(crate) addresses: Vec<SocketAddrAny>,
+    /// The servers, if there are several, in the order of their addresses: the name of each, and the number of its addresses.
+    pub(crate) servers: Vec<(String, usize)>,
     /// Names that are looked up for each connection.
     pub(crate) looks_up: Option<(Servers, Family)>,
     pub(crate) next_address: AtomicUsize,
@@ -93,6 +95,19 @@ impl Setup {
                 Ok(found.swap_remove(turn % found.len()))
             }
         }
+    }
+
+    /// Returns the server of that turn, if there are several: its name, and the place of the address among so many of it.
+    pub(crate) fn server(&self, turn: usize) -> Option<(&str, usize, usize)> {
+        let all: usize = self.servers.iter().map(|(_, count)| count).sum();
+        let mut place = turn % all.max(1);
+        for (name, count) in &self.servers {
+            if place < *count {
+                return Some((name, place, *count));
+            }
+            place -= count;
+        }
+        None
     }
 
     /// Returns the largest number of messages for a new connection.

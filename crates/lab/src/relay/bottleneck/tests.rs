@@ -35,6 +35,7 @@ fn calm() -> Evidence {
         sink_open_peak: 12.0,
         idle_share: 0.0,
         backlog_at_end: 26.0,
+        is_paced: false,
         delays: Some(Delays {
             deliveries: 700,
             before_queue_manager_ms: 26.0,
@@ -200,4 +201,36 @@ fn the_most_specific_cause_comes_first() {
     };
     let causes: Vec<Cause> = findings(&evidence).into_iter().map(|finding| finding.cause).collect();
     assert_eq!(causes, [Cause::DeliveryConcurrency, Cause::SlowNextHop]);
+}
+
+#[test]
+fn a_server_that_takes_all_that_a_paced_source_offers_has_no_bottleneck() {
+    let idle = Evidence {
+        accepted: 20.0,
+        drained: 20.0,
+        ceiling: Some(20.0),
+        backlog_at_end: 0.0,
+        next_hop_ms: Some(60.0),
+        sink_open_peak: 1.0,
+        is_paced: true,
+        ..calm()
+    };
+    assert_eq!(findings(&idle), []);
+    // Also beside other processes that use the machine.
+    assert_eq!(
+        findings(&Evidence { busy_share: 0.97, other_cores: 1.6, mta_cores: Some(0.1), ..idle.clone() }),
+        []
+    );
+    // The same load without a pause is all that the load generator can do.
+    let causes = |evidence: &Evidence| findings(evidence).iter().map(|found| found.cause).collect::<Vec<_>>();
+    assert_eq!(
+        causes(&Evidence { is_paced: false, next_hop_ms: Some(0.1), ..idle.clone() }),
+        [Cause::LoadGenerator]
+    );
+    // A rate that is not reached has its cause, and a reply that is late is told at any rate.
+    let behind = Evidence { accepted: 20.0, drained: 10.0, backlog_at_end: 40.0, ..idle.clone() };
+    assert_eq!(causes(&behind), [Cause::DeliveryConcurrency, Cause::SlowNextHop]);
+    let mut late = idle;
+    late.phases.insert(Phase::Quit, times([200.4e3, 201e3, 202e3, 204e3, 210e3]));
+    assert_eq!(causes(&late), [Cause::ReplyTimer]);
 }
