@@ -335,8 +335,7 @@ fn options_and_expansions_are_shown_after_each_restart() {
         let id = QueueId(9);
         let mut message = message(id, UnixMillis::now());
         let login = Some("alice".into());
-        message.envelope.options =
-            DeliveryOptions { login, requiretls: true, ..DeliveryOptions::default() }.boxed();
+        message.envelope.options = DeliveryOptions { login, ..DeliveryOptions::default() }.boxed();
         let mailbox = |text| Mailbox::parse(text, false).unwrap();
         let (original, through) = (mailbox("list@b.test"), vec![mailbox("all@b.test")]);
         message.envelope.recipients[0].expansion = Some(Box::new(Expansion { original, through }));
@@ -348,16 +347,11 @@ fn options_and_expansions_are_shown_after_each_restart() {
         let mut daemon = Postrider::start_in(dir, free_address(), &config);
         for _ in 0..2 {
             let shown = show(&daemon, &id.to_string());
-            assert_eq!(
-                shown["options"],
-                serde_json::json!({ "login": "alice", "requiretls": true }),
-                "{shown}"
-            );
+            assert_eq!(shown["options"], serde_json::json!({ "login": "alice" }), "{shown}");
             let from = serde_json::json!(["list@b.test", "all@b.test"]);
             assert_eq!(shown["recipients"][0]["expanded_from"], from, "{shown}");
             let text = daemon.ask(&["queue", "show", &id.to_string()]);
-            let lines =
-                ["options:  login alice, requiretls\n", "expanded from <list@b.test> through <all@b.test>\n"];
+            let lines = ["options:  login alice\n", "expanded from <list@b.test> through <all@b.test>\n"];
             assert!(lines.iter().all(|line| text.contains(line)), "{text}");
             until_deferred(&daemon, &id.to_string());
             let (dir, address) = daemon.kill();
