@@ -134,7 +134,11 @@ impl StoredTotals {
             Slot::read(text).ok().filter(|slot| slot.offset() == offset)
         };
         let read: Vec<Slot> = [0, SLOT_BYTES].into_iter().filter_map(slot).collect();
-        if read.is_empty() && bytes.iter().any(|byte| *byte != 0) {
+        // The first slot that is ever written may be torn by a crash, while the other one is still empty.
+        let mut slots = bytes.chunks(SLOT_BYTES as usize);
+        let are_both_written =
+            bytes.len() > SLOT_BYTES as usize && slots.all(|slot| slot.iter().any(|byte| *byte != 0));
+        if read.is_empty() && are_both_written {
             self.damaged.push(format!("{}: neither of its slots can be read", place()));
         }
         self.newest = self.newest.into_iter().chain(read).max_by_key(|slot| slot.sequence);
@@ -246,10 +250,17 @@ mod tests {
         let second = first.next(&totals(0, 1, 0));
         put(&shared, &first);
         assert_eq!(StoredTotals::read(&shared).newest, Some(first));
+        let path = dir.path().join("totals");
+        let whole = std::fs::read(&path).unwrap();
+        let mut torn = whole.clone();
+        torn[first.offset() as usize + 30] ^= 1;
+        std::fs::write(&path, &torn).unwrap();
+        let read = StoredTotals::read(&shared);
+        assert!(read.newest.is_none() && read.damaged.is_empty(), "a first slot that is torn is no damage");
+        std::fs::write(&path, &whole).unwrap();
         put(&shared, &second);
         make_file(&shared).unwrap();
         assert_eq!(StoredTotals::read(&shared).newest, Some(second));
-        let path = dir.path().join("totals");
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[second.offset() as usize + 30] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
