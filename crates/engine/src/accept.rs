@@ -98,6 +98,12 @@ pub enum Verdict {
     Hold(Box<str>),
     /// Other recipients replace the recipient that is judged; at another stage than RCPT, all recipients.
     Redirect(Vec<Recipient>),
+    /// As [`Verdict::Redirect`], and no further check is asked about the recipient.
+    Settle(Vec<Recipient>),
+    /// Further recipients of the message. One that the message has already is left out.
+    Bcc(Vec<Recipient>),
+    /// Several verdicts, in their order, up to the first that ends the stage.
+    All(Vec<Self>),
     /// Another reverse-path replaces the one that was given.
     ReplaceSender(ReversePath),
     /// The header is changed when the content is complete.
@@ -139,6 +145,8 @@ pub struct Decisions {
     /// Reasons to discard given recipients, by index.
     discarded: Vec<(usize, Box<str>)>,
     edits: Edits,
+    /// Further recipients.
+    bcc: Vec<Recipient>,
     treatment: Treatment,
 }
 
@@ -194,12 +202,37 @@ impl Decisions {
                 self.recipients = Some(recipients);
                 Next::Continue
             }
+            Verdict::Settle(recipients) if stage == Stage::Rcpt => {
+                self.redirect(at, recipients);
+                Next::StageOver
+            }
+            Verdict::Settle(recipients) => self.note(stage, Verdict::Redirect(recipients), at),
+            Verdict::Bcc(recipients) => {
+                for recipient in recipients {
+                    if self.bcc.iter().all(|known| known.path != recipient.path) {
+                        self.bcc.push(recipient);
+                    }
+                }
+                Next::Continue
+            }
+            Verdict::All(verdicts) => {
+                for verdict in verdicts {
+                    match self.note(stage, verdict, at) {
+                        Next::Continue => {}
+                        next => return next,
+                    }
+                }
+                Next::Continue
+            }
             Verdict::ReplaceSender(sender) => {
                 self.sender = Some(sender);
                 Next::Continue
             }
             Verdict::Edit(edits) => {
-                self.edits.extend(edits);
+                // A rule that several recipients meet changes the header once.
+                if !self.edits.ends_with(&edits) {
+                    self.edits.extend(edits);
+                }
                 Next::Continue
             }
         }
@@ -291,6 +324,11 @@ impl Decisions {
         let of = |(at, reason): (usize, Box<str>)| (envelope.recipients[at].path.as_str().into(), reason);
         let discarded = std::mem::take(&mut self.discarded).into_iter().map(of).collect();
         self.resolve(&mut envelope.recipients);
+        for recipient in self.bcc.drain(..) {
+            if envelope.recipients.iter().all(|known| known.path != recipient.path) {
+                envelope.recipients.push(recipient);
+            }
+        }
         if let Some(sender) = self.sender.take() {
             envelope.reverse_path = sender;
         }

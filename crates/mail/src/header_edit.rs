@@ -114,6 +114,11 @@ impl Edits {
         self.0.extend(other.0);
     }
 
+    /// Are these changes the last ones?
+    pub fn ends_with(&self, other: &Self) -> bool {
+        !other.0.is_empty() && self.0.ends_with(&other.0)
+    }
+
     /// Is there nothing to change?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -45,17 +45,18 @@ pub struct Reply {
     /// Repeated on each line; absent in the greeting, EHLO's reply and 354 (RFC 2034 §4).
     pub enhanced: Option<Enhanced>,
     text: Cow<'static, str>,
+    rule: Option<Box<str>>,
 }
 
 impl Reply {
     /// A reply with a fixed text.
     pub const fn fixed(code: u16, enhanced: Enhanced, text: &'static str) -> Self {
-        Self { code, enhanced: Some(enhanced), text: Cow::Borrowed(text) }
+        Self { code, enhanced: Some(enhanced), text: Cow::Borrowed(text), rule: None }
     }
 
     /// A reply without enhanced code and with a fixed text.
     pub const fn bare(code: u16, text: &'static str) -> Self {
-        Self { code, enhanced: None, text: Cow::Borrowed(text) }
+        Self { code, enhanced: None, text: Cow::Borrowed(text), rule: None }
     }
 
     /// A reply whose text is made at run time. Everything but printable ASCII, UTF-8 letters and
@@ -68,7 +69,17 @@ impl Reply {
         } else {
             text.chars().map(|c| if clean(c) { c } else { '?' }).collect()
         };
-        Self { code, enhanced: enhanced.into(), text: Cow::Owned(text) }
+        Self { code, enhanced: enhanced.into(), text: Cow::Owned(text), rule: None }
+    }
+
+    /// The reply with the name of the rule that decided on it, which goes to the log and not to the client.
+    pub fn with_rule(self, rule: Option<Box<str>>) -> Self {
+        Self { rule, ..self }
+    }
+
+    /// The rule of the configuration that decided on the reply.
+    pub fn rule(&self) -> Option<&str> {
+        self.rule.as_deref()
     }
 
     /// The text without codes; lines separated by `\n`.

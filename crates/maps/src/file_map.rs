@@ -210,7 +210,7 @@ impl Inner {
         }
     }
 
-    fn get<'a>(self: &'a Arc<Self>, key: &'a str) -> Answer<'a, Looked> {
+    fn get<'a>(self: &'a Arc<Self>, key: &str) -> Answer<'a, Looked> {
         let table = match self.table() {
             Ok(table) => table,
             Err(error) => return Answer::Ready(Err(error)),
@@ -229,20 +229,33 @@ impl Inner {
 
 impl Map for FileMap {
     fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Looked> {
+        if self.is_checked_now() { self.0.get(key) } else { Answer::later(self.check_and_get(key.into())) }
+    }
+
+    fn get_owned(&self, key: Box<str>) -> Answer<'_, Looked> {
+        if self.is_checked_now() { self.0.get(&key) } else { Answer::later(self.check_and_get(key)) }
+    }
+}
+
+impl FileMap {
+    /// Returns whether the table in use need not be compared with its file. Outside of a runtime that is done at once.
+    fn is_checked_now(&self) -> bool {
         if !self.0.is_check_due() {
-            return self.0.get(key);
+            return true;
         }
-        if Handle::try_current().is_err() {
+        let is_outside = Handle::try_current().is_err();
+        if is_outside {
             self.0.refresh();
-            return self.0.get(key);
         }
-        Answer::later(async move {
-            let inner = self.0.clone();
-            if timeout(TIMEOUT, spawn_blocking(move || inner.refresh())).await.is_err() {
-                tracing::warn!("{}: no answer of the disk in {TIMEOUT:?}", self.0.reference());
-            }
-            self.0.get(key).wait().await
-        })
+        is_outside
+    }
+
+    async fn check_and_get(&self, key: Box<str>) -> Looked {
+        let inner = self.0.clone();
+        if timeout(TIMEOUT, spawn_blocking(move || inner.refresh())).await.is_err() {
+            tracing::warn!("{}: no answer of the disk in {TIMEOUT:?}", self.0.reference());
+        }
+        self.0.get(&key).wait().await
     }
 }
 

@@ -46,6 +46,11 @@ pub type Looked = Result<Option<Value>, LookupError>;
 pub trait Map: Send + Sync {
     /// Looks a key up. Tables of addresses and names fold the key to lower case.
     fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Looked>;
+
+    /// As [`Map::get`], for a key that does not live as long as the answer.
+    fn get_owned(&self, key: Box<str>) -> Answer<'_, Looked> {
+        Answer::later(async move { self.get(&key).wait().await })
+    }
 }
 
 /// A look-up that failed: whether the key exists is not known.

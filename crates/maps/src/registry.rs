@@ -56,15 +56,27 @@ impl Maps {
 
     /// Looks a key up in a map.
     pub fn get<'a>(&'a self, reference: &Reference, key: &'a str) -> Answer<'a, Looked> {
-        let map: Option<&'a dyn Map> = match reference {
+        match self.map(reference) {
+            Ok(map) => map.get(key),
+            Err(error) => Answer::Ready(Err(error)),
+        }
+    }
+
+    /// As [`Maps::get`], for a key that does not live as long as the answer.
+    pub fn get_owned(&self, reference: &Reference, key: Box<str>) -> Answer<'_, Looked> {
+        match self.map(reference) {
+            Ok(map) => map.get_owned(key),
+            Err(error) => Answer::Ready(Err(error)),
+        }
+    }
+
+    fn map(&self, reference: &Reference) -> Result<&dyn Map, LookupError> {
+        let map: Option<&dyn Map> = match reference {
             Reference::File(..) => self.files.get(reference).map(|map| map as &dyn Map),
             Reference::Named(name) => self.named.get(name).map(|(_, map)| &**map),
         };
-        match map {
-            Some(map) => map.get(key),
-            // The configuration refers to maps that it has only; this is a fault of the caller.
-            None => Answer::Ready(Err(LookupError::new(reference, "the map is not open"))),
-        }
+        // The configuration refers to maps that it has only; otherwise this is a fault of the caller.
+        map.ok_or_else(|| LookupError::new(reference, "the map is not open"))
     }
 
     /// Looks a key up without waiting; a named map always fails.

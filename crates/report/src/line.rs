@@ -21,6 +21,8 @@ pub struct Rejected<'a> {
     pub to: Option<&'a str>,
     /// The reply.
     pub reply: &'a str,
+    /// The rule of the configuration that decided.
+    pub rule: Option<&'a str>,
 }
 
 /// An event of the delivery log.
@@ -144,6 +146,8 @@ enum JsonLine<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         to: Option<&'a str>,
         reply: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rule: Option<&'a str>,
     },
     Suspended {
         time: &'a str,
@@ -231,6 +235,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
             from: r.from,
             to: r.to,
             reply: r.reply,
+            rule: r.rule,
         },
         Event::Suspended { destination, outcome, until } => JsonLine::Suspended {
             time,
@@ -445,6 +450,7 @@ mod tests {
             from: Some("x@y"),
             to: Some("z@w"),
             reply: "550 5.7.1 no",
+            rule: Some("rule 3, line 20"),
         };
         vec![
             Event::Accepted(message),

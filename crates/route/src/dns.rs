@@ -122,6 +122,39 @@ impl Dns {
     }
 }
 
+impl Dns {
+    /// Returns the name of an address that leads back to the address: the first such name of its PTR records (RFC 8601
+    /// §3, `iprev`). No data if no name does.
+    pub async fn verified_name(&self, address: IpAddr) -> Lookup<String> {
+        let address = address.to_canonical();
+        if let Some((name, _)) = self.hosts.iter().find(|(_, addresses)| addresses.contains(&address)) {
+            return Lookup::Found(name.clone());
+        }
+        let reverse = Name::from(address).to_ascii();
+        let names = lookup(&self.resolver, &reverse, RecordType::PTR, |data| match data {
+            RData::PTR(name) => Some(name.0.to_ascii().trim_end_matches('.').to_ascii_lowercase()),
+            _ => None,
+        });
+        let names = match names.await {
+            Lookup::Found(names) => names,
+            Lookup::NoData | Lookup::NxDomain => return Lookup::NoData,
+            Lookup::Unknown(why) => return Lookup::Unknown(why),
+        };
+        let mut unknown = None;
+        for name in names.into_iter().take(PTR_NAMES_MAX) {
+            match self.addresses(&name).await {
+                Lookup::Found(addresses) if addresses.contains(&address) => return Lookup::Found(name),
+                Lookup::Unknown(why) => unknown = Some(why),
+                _ => {}
+            }
+        }
+        unknown.map_or(Lookup::NoData, Lookup::Unknown)
+    }
+}
+
+/// Names of an address that are looked at (RFC 7208 §4.6.4 has the same limit).
+const PTR_NAMES_MAX: usize = 10;
+
 fn in_turn(first: Vec<IpAddr>, second: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut all = Vec::with_capacity(first.len() + second.len());
     let (mut first, mut second) = (first.into_iter(), second.into_iter());

@@ -6,7 +6,10 @@ use rustix::net::sockopt;
 use std::{
     collections::HashSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// The most addresses that one delivery tries: a hundred dead ones would hold a connection for an hour.
@@ -34,7 +37,7 @@ pub struct RouterSettings {
 
 /// Finds hosts.
 pub struct Router {
-    dns: Dns,
+    dns: Arc<Dns>,
     settings: RouterSettings,
     /// Orders hosts of equal preference differently each time.
     turn: AtomicU64,
@@ -42,8 +45,8 @@ pub struct Router {
 
 impl Router {
     /// A router over this resolver.
-    pub fn new(dns: Dns, settings: RouterSettings) -> Self {
-        Self { dns, settings, turn: AtomicU64::new(u64::from(std::process::id())) }
+    pub fn new(dns: impl Into<Arc<Dns>>, settings: RouterSettings) -> Self {
+        Self { dns: dns.into(), settings, turn: AtomicU64::new(u64::from(std::process::id())) }
     }
 
     /// Returns the addresses of a fixed host. A name that cannot be found is an error of the configuration: the mail
