@@ -39,7 +39,7 @@ macro_rules! words {
             $hint,
             |t, _| match t {
                 $($word => Ok($name::$variant),)+
-                _ => Err((format!("no such choice{}", nearest(t, &[$($word),+])), None)),
+                _ => Err((format!("no such choice{}", $crate::choice::nearest(t, &[$($word),+])), None)),
             },
             |v| {
                 let as_str: fn($name) -> &'static str = $as_str;
@@ -49,11 +49,13 @@ macro_rules! words {
     };
 }
 
+pub(crate) use {choice, words};
+
 /// Words that have a new name, and that name.
 const FORMER_WORDS: &[(&str, &str)] = &[("directories", "queue-dirs"), ("fewest", "least-used")];
 
 /// `: did you mean "may"?`, when one of the words is near; the new name of a former word.
-fn nearest(given: &str, words: &[&str]) -> String {
+pub(crate) fn nearest(given: &str, words: &[&str]) -> String {
     let new = FORMER_WORDS.iter().find(|(former, new)| *former == given && words.contains(new));
     if let Some((former, new)) = new {
         return format!(": \"{former}\" has a new name: write \"{new}\"");

@@ -10,13 +10,16 @@
 pub mod certificate;
 mod check;
 mod choice;
-mod domain;
+mod domain {
+    pub use policy::DomainPattern;
+}
 mod group;
 mod listing;
 mod load;
 mod problem;
 mod reload;
 mod route;
+mod rules;
 mod schema;
 mod section;
 pub mod settings;
@@ -42,6 +45,7 @@ pub use load::{Loaded, Purpose, load, load_with_origins};
 pub use problem::{Problem, Problems};
 pub use reload::{Reloaded, reload};
 pub use route::{MaildirTemplate, Route, RouteLogin, SecretSource, Target};
+pub use rules::{CheckMode, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Addresses, Certificate, Listen, Settings, Spool};

@@ -169,9 +169,10 @@ impl Reading<'_> {
         let listen = self.listen(root);
         let relay = self.plain(root, "relay");
         let local = self.local(root);
-        let addresses = self.plain(root, "addresses");
+        let addresses: crate::settings::Addresses = self.plain(root, "addresses");
         let maps = self.maps(root);
         let routes = self.routes(root);
+        let rules = self.rules(root, &hostname, &local, addresses.separator.0);
         let tls = self.plain(root, "tls");
         let certificates = self.certificates(root);
         let auth = self.plain(root, "auth");
@@ -186,6 +187,7 @@ impl Reading<'_> {
             addresses,
             maps,
             routes,
+            rules,
             tls,
             certificates,
             auth,

@@ -1,6 +1,7 @@
 //! All sections, in the order of the manual.
 
 use crate::{
+    rules::keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys},
     section::{Section, SectionDoc},
     settings::*,
 };
@@ -18,7 +19,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 22] {
+pub fn schema() -> [SectionDoc; 26] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -27,6 +28,10 @@ pub fn schema() -> [SectionDoc; 22] {
         Addresses::DOC,
         MapKeys::DOC,
         RouteKeys::DOC,
+        RuleKeys::DOC,
+        Checks::DOC,
+        LimitRateKeys::DOC,
+        PolicyServiceKeys::DOC,
         Tls::DOC,
         CertificateKeys::DOC,
         Auth::DOC,

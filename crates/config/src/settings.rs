@@ -7,6 +7,7 @@ use crate::{
     domain::DomainPattern,
     group::QueueGroup,
     route::{MaildirTemplate, Route, RouteLogin},
+    rules::RuleSet,
     section::section,
     units::ByteSize,
     users::UserStore,
@@ -42,6 +43,8 @@ pub struct Settings {
     pub maps: Vec<NamedMap>,
     /// Explicit routes, in the order of the file.
     pub routes: Vec<Route>,
+    /// Rules, checks and limits.
+    pub rules: RuleSet,
     /// Certificates.
     pub tls: Tls,
     /// Certificates for some names, in the order of the file.
@@ -74,9 +77,10 @@ pub struct Settings {
 
 impl Settings {
     /// All references to maps, each with its key.
-    pub fn map_references(&self) -> impl Iterator<Item = (&'static str, &Reference)> {
+    pub fn map_references(&self) -> impl Iterator<Item = (&str, &Reference)> {
         let senders = self.auth.senders.iter().map(|map| ("auth.senders", map));
-        self.address_maps().chain(senders)
+        let rules = self.rules.references.iter().map(|(key, map)| (key.as_str(), map));
+        self.address_maps().chain(senders).map(|(key, map): (&str, _)| (key, map)).chain(rules)
     }
 
     /// The references to maps that recipients and senders are looked up in, each with its key.

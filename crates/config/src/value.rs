@@ -47,7 +47,7 @@ impl Context {
         self.problems.push(Problem { what, label: label.to_owned(), help: help.into(), span: Some(span) });
     }
 
-    fn wrong<T: Value>(&mut self, found: &Found<'_>, label: &str, help: Option<String>) {
+    pub(crate) fn wrong<T: Value>(&mut self, found: &Found<'_>, label: &str, help: Option<String>) {
         let what = format!("`{}` must be {}", self.key, T::kind());
         let help = help.or_else(|| (!T::HINT.is_empty()).then(|| format!("write {}", T::HINT)));
         self.problem(found.span(), what, label, help);
@@ -75,7 +75,7 @@ pub(crate) trait Value: Sized {
 }
 
 /// Returns the kind of a TOML value in words, for "this is …".
-fn this_is(found: &Found<'_>) -> &'static str {
+pub(crate) fn this_is(found: &Found<'_>) -> &'static str {
     match found.get_ref() {
         DeValue::String(_) => "this is text",
         DeValue::Integer(_) => "this is a whole number",

@@ -162,6 +162,43 @@ fn maps_that_cannot_be_are_told_with_their_places() {
 }
 
 #[test]
+fn rules_that_cannot_be_are_told() {
+    let with = |text: &str| problems(&format!("hostname = \"mx.test\"\n{text}\n"));
+    let rule = |keys: &str| format!("[[rule]]\n{keys}\n");
+    let all = [
+        with(&rule("from = [\"a b\", \"@c.test\", \"hash:x\", 5]\nto = \"abuse@*\"\nreject = true")),
+        with(&rule(
+            "client = [\"192.0.2.1/24\"]\nclient_name = [\".a.test\"]\nheader = [\"Subject: x\", \"X: /a(/\"]\nhold = \"\"",
+        )),
+        with(&rule("reject = \"450 4.7.1 later\"")),
+        with(&rule("defer = \"try {who} later\"")),
+        with(&rule("reject = false\naccept = true")),
+        with(&rule("accept = true\nreject = true")),
+        with(&rule("client = []\naccept = true")),
+        with(&rule("tls = true")),
+        with(&rule("at = \"connect\"\nfrom = [\"a.test\"]\nreject = true")),
+        with(&rule("at = \"connect\"\nredirect = [\"a@b.test\"]")),
+        with(&rule("over = [\"bulk\"]\nask = \"grey\"")),
+        with(&rule("unless = { from = [\"a.test\"], form = [\"b.test\"] }\ndelay = \"1m\"")),
+        with(&rule("frm = [\"a.test\"]\nfor = \"everyone\"\nreject = true")),
+        with(&format!(
+            "{}{}",
+            rule("from = [\"*.a.test\"]\nreject = true"),
+            rule("from = [\"x@b.a.test\"]\ntls = true\naccept = true")
+        )),
+        with("[checks]\nhello = \"on\"\n[[limit]]\nper = \"user\"\nrecipients = \"500\""),
+        with(
+            "[[limit]]\nper = \"client\"\n[[limit]]\nrecipients = \"5/h\"\n[[limit]]\nper = \"login\"\nfailures = \"5/h\"",
+        ),
+        with(
+            "[[limit]]\nname = \"a\"\nper = \"client\"\nrecipients = \"5/h\"\n[[limit]]\nname = \"a\"\nper = \"client\"\nmessages = \"5/h\"\nbytes = \"1MiB/h\"",
+        ),
+        with("[policy_service.grey]\ntimeout = \"0s\"\n[policy_service]\nx = 3"),
+    ];
+    golden("rules.txt", &all.join("\n"));
+}
+
+#[test]
 fn queue_directories_that_cannot_be_are_told() {
     let with = |text| problems(&format!("[spool]\nbackend = {text}\n"));
     let all = [

@@ -25,6 +25,7 @@ fn full(dir: &Path) -> config::Loaded {
     fs::write(dir.join("users"), "jane:{PLAIN}secret\n").unwrap();
     fs::write(dir.join("isp.secret"), "secret\n").unwrap();
     fs::write(dir.join("senders"), "jane sales@full.test\n").unwrap();
+    fs::write(dir.join("partners"), "198.51.0.0/16 yes\n").unwrap();
     loaded(dir, FULL)
 }
 

@@ -1,7 +1,30 @@
-//! Relay policy: which client may send which message to which recipient. Pure: facts in, verdicts out; the reply is the verdict's text.
+//! Policy: which client may send which message to which recipient. Pure: facts in, verdicts out; the reply is the verdict's
+//! text. [`Policy`] decides who may relay; a [`Program`] is the rules of the operator, which only narrow that.
 //!
 //! Protocol rules are `smtp`'s; where accepted mail goes is `route`'s.
 
+mod address_pattern;
+mod condition;
+mod domain_pattern;
+mod explain;
+mod facts;
+mod header_pattern;
+mod hello;
+mod limit;
+mod program;
 mod relay;
+mod reply_text;
+mod rule;
+mod service;
 
+pub use address_pattern::AddressPattern;
+pub use condition::{Addresses, ClientNames, Condition, Finding, Hellos, Logins, Networks};
+pub use domain_pattern::DomainPattern;
+pub use facts::{Answer, Answers, ClientName, Facts, LimitId, MapId, MapInfo, Question, Scope, ServiceId};
+pub use header_pattern::HeaderPattern;
+pub use limit::{Limit, Measure, Per};
+pub use program::{Act, Effects, Next, Outcome, Program, Step, Trace};
 pub use relay::{Policy, SessionFacts, Settings, no_such_user};
+pub use reply_text::{ReplyClass, ReplyText};
+pub use rule::{Action, Audience, Line, Modifiers, Rule, Stage};
+pub use service::{ServiceAction, parse_action};

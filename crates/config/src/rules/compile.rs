@@ -1,0 +1,401 @@
+//! The keys of a rule turned into its conditions, verdict and changes.
+
+use super::{
+    RuleSet,
+    keys::RuleKeys,
+    values::{ClientNamePattern, LoginName},
+};
+use crate::{
+    domain::DomainPattern,
+    problem::line_and_column,
+    section::Reading,
+    units::ByteSize,
+    value::{Context, Found, OrMap, Value, Word},
+};
+use ipnet::IpNet;
+use mail::ListenerKind;
+use maps::{Kind, Reference};
+use policy::{
+    Action, AddressPattern, Addresses, ClientNames, Condition, HeaderPattern, Hellos, LimitId, Line, Logins,
+    MapId, MapInfo, Modifiers, Networks, Rule, ServiceId, Stage,
+};
+use std::{ops::Range, time::Duration};
+use toml::{Spanned, de::DeTable};
+
+/// A client waits so long at most because of a rule.
+const DELAY_MAX: Duration = Duration::from_secs(20);
+
+/// The keys of verdicts and changes.
+const CHANGES: [&str; 11] =
+    ["accept", "reject", "defer", "discard", "hold", "ask", "tag", "delay", "add_header", "redirect", "bcc"];
+
+/// A condition whose maps and names are still as they are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReadCondition {
+    Listener(Vec<ListenerKind>),
+    Client(Vec<OrMap<IpNet>>),
+    ClientName(Vec<OrMap<ClientNamePattern>>),
+    Hello(Vec<OrMap<DomainPattern>>),
+    Tls(bool),
+    Login(Vec<OrMap<LoginName>>),
+    From(Vec<OrMap<AddressPattern>>),
+    To(Vec<OrMap<AddressPattern>>),
+    Size(ByteSize),
+    Recipients(usize),
+    Header(Vec<HeaderPattern>),
+    Tagged(Vec<Word>),
+    Over(Vec<Word>),
+}
+
+/// The keys of conditions.
+const CONDITIONS: [&str; 13] = [
+    "listener",
+    "client",
+    "client_name",
+    "hello",
+    "tls",
+    "login",
+    "from",
+    "to",
+    "size",
+    "recipients",
+    "header",
+    "tagged",
+    "over",
+];
+
+/// Reads one condition by its key; also returns how it is shown.
+pub(crate) fn condition(
+    name: &Found2<'_>,
+    found: &Found<'_>,
+    cx: &mut Context,
+) -> Option<(ReadCondition, toml::Value)> {
+    fn of<T: Value>(
+        found: &Found<'_>,
+        cx: &mut Context,
+        make: fn(T) -> ReadCondition,
+    ) -> Option<(ReadCondition, toml::Value)> {
+        let value = T::read(found, cx)?;
+        let shown = value.to_toml()?;
+        Some((make(value), shown))
+    }
+    use ReadCondition as C;
+    match &**name.get_ref() {
+        "listener" => of(found, cx, C::Listener),
+        "client" => of(found, cx, C::Client),
+        "client_name" => of(found, cx, C::ClientName),
+        "hello" => of(found, cx, C::Hello),
+        "tls" => of(found, cx, C::Tls),
+        "login" => of(found, cx, C::Login),
+        "from" => of(found, cx, C::From),
+        "to" => of(found, cx, C::To),
+        "size" => of(found, cx, C::Size),
+        "recipients" => of(found, cx, C::Recipients),
+        "header" => of(found, cx, C::Header),
+        "tagged" => of(found, cx, C::Tagged),
+        "over" => of(found, cx, C::Over),
+        other => {
+            let what = format!("there is no condition `{other}`");
+            cx.problem(
+                name.span(),
+                what,
+                "unknown condition",
+                format!("conditions: {}", CONDITIONS.join(", ")),
+            );
+            None
+        }
+    }
+}
+
+/// A key where it stands in the file.
+pub(crate) type Found2<'a> = toml::Spanned<toml::de::DeString<'a>>;
+
+impl RuleKeys {
+    fn conditions(&mut self) -> Vec<ReadCondition> {
+        use ReadCondition as C;
+        [
+            self.listener.take().map(C::Listener),
+            self.client.take().map(C::Client),
+            self.client_name.take().map(C::ClientName),
+            self.hello.take().map(C::Hello),
+            self.tls.take().map(C::Tls),
+            self.login.take().map(C::Login),
+            self.from.take().map(C::From),
+            self.to.take().map(C::To),
+            self.size.take().map(C::Size),
+            self.recipients.take().map(C::Recipients),
+            self.header.take().map(C::Header),
+            self.tagged.take().map(C::Tagged),
+            self.over.take().map(C::Over),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl ReadCondition {
+    fn key(&self) -> &'static str {
+        match self {
+            Self::Listener(_) => "listener",
+            Self::Client(_) => "client",
+            Self::ClientName(_) => "client_name",
+            Self::Hello(_) => "hello",
+            Self::Tls(_) => "tls",
+            Self::Login(_) => "login",
+            Self::From(_) => "from",
+            Self::To(_) => "to",
+            Self::Size(_) => "size",
+            Self::Recipients(_) => "recipients",
+            Self::Header(_) => "header",
+            Self::Tagged(_) => "tagged",
+            Self::Over(_) => "over",
+        }
+    }
+
+    /// A list without items never holds.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Listener(list) => list.is_empty(),
+            Self::Client(list) => list.is_empty(),
+            Self::ClientName(list) => list.is_empty(),
+            Self::Hello(list) => list.is_empty(),
+            Self::Login(list) => list.is_empty(),
+            Self::From(list) | Self::To(list) => list.is_empty(),
+            Self::Header(list) => list.is_empty(),
+            Self::Tagged(list) | Self::Over(list) => list.is_empty(),
+            Self::Tls(_) | Self::Size(_) | Self::Recipients(_) => false,
+        }
+    }
+}
+
+/// Makes rules of their keys.
+pub(super) struct Compiler<'c, 's> {
+    pub(super) reading: &'c mut Reading<'s>,
+    pub(super) set: &'c mut RuleSet,
+    pub(super) maps: Vec<MapInfo>,
+    pub(super) limits: Vec<Box<str>>,
+    /// Names of limits that rules ask for.
+    pub(super) asked_limits: Vec<LimitId>,
+}
+
+impl Compiler<'_, '_> {
+    /// Makes one rule; `span` is its section.
+    pub(super) fn rule(&mut self, number: usize, mut keys: RuleKeys, table: &Spanned<&DeTable<'_>>) -> Rule {
+        let span = table.span();
+        let (line, _) = line_and_column(self.reading.source, span.start);
+        let has_change = CHANGES.iter().any(|key| table.get_ref().contains_key(*key));
+        let path = format!("rule[{number}]");
+        let read = keys.conditions();
+        let unless_read = keys.unless.take().map(|unless| unless.conditions).unwrap_or_default();
+        let conditions = self.resolve_all(&path, None, read, &span);
+        let unless = self.resolve_all(&path, Some("unless"), unless_read, &span);
+        let stage = keys.at.unwrap_or_else(|| Rule::usual_stage(conditions.iter().chain(&unless)));
+        self.check_stage(&path, stage, &conditions, &unless, &span);
+        let action = self.action(&path, &keys, &span);
+        let modifiers = Modifiers {
+            tags: keys.tag.iter().map(|tag| tag.0.as_str().into()).collect(),
+            delay: keys.delay,
+            fields: keys.add_header.0.iter().map(|added| added.field.clone()).collect(),
+            redirect: keys.redirect,
+            bcc: keys.bcc,
+            is_trust: keys.trust,
+        };
+        self.check_modifiers(&path, stage, &modifiers, &span);
+        // A change that could not be read was reported already.
+        if action.is_none() && modifiers == Modifiers::default() && !has_change {
+            let help = "add a verdict, such as reject = true, or a change, such as tag = [\"name\"]";
+            self.problem(&path, &span, "this rule does nothing".to_owned(), "no verdict and no change", help);
+        }
+        let name = match keys.name {
+            Some(name) => format!("rule \"{}\"", name.0),
+            None => format!("rule {}", number + 1),
+        };
+        Rule {
+            name: name.into(),
+            line: Line(line),
+            stage,
+            audience: keys.r#for,
+            conditions,
+            unless,
+            action,
+            modifiers,
+        }
+    }
+
+    fn problem(&mut self, path: &str, span: &Range<usize>, what: String, label: &str, help: &str) {
+        let span = match self.reading.origin(path) {
+            Some(crate::listing::Origin::File { span, .. }) => span.clone(),
+            _ => span.clone(),
+        };
+        self.reading.cx.problem(span, what, label, (!help.is_empty()).then(|| help.to_owned()));
+    }
+
+    fn resolve_all(
+        &mut self,
+        path: &str,
+        inner: Option<&str>,
+        read: Vec<ReadCondition>,
+        span: &Range<usize>,
+    ) -> Vec<Condition> {
+        let mut conditions = Vec::new();
+        for one in read {
+            let key = format!("{path}.{}", inner.unwrap_or(one.key()));
+            if one.is_empty() {
+                let what = format!("`{}` has no items, and never holds", one.key());
+                self.problem(&key, span, what, "empty", "name what it is for, or leave it out");
+                continue;
+            }
+            conditions.push(self.resolve(&key, one, span));
+        }
+        conditions
+    }
+
+    fn resolve(&mut self, key: &str, read: ReadCondition, span: &Range<usize>) -> Condition {
+        match read {
+            ReadCondition::Listener(kinds) => Condition::Listener(kinds),
+            ReadCondition::Client(list) => {
+                let (networks, maps) = self.split(key, list);
+                Condition::Client(Networks { networks, maps })
+            }
+            ReadCondition::ClientName(list) => {
+                let (names, maps) = self.split(key, list);
+                let has_none = names.contains(&ClientNamePattern::None);
+                let pattern = |name| match name {
+                    ClientNamePattern::None => None,
+                    ClientNamePattern::Name(pattern) => Some(pattern),
+                };
+                let patterns = names.into_iter().filter_map(pattern).collect();
+                Condition::ClientName(ClientNames { patterns, has_none, maps })
+            }
+            ReadCondition::Hello(list) => {
+                let (patterns, maps) = self.split(key, list);
+                Condition::Hello(Hellos { patterns, maps })
+            }
+            ReadCondition::Tls(wanted) => Condition::Tls(wanted),
+            ReadCondition::Login(list) => {
+                let (names, maps) = self.split(key, list);
+                let is_any = names.iter().any(|name| &*name.0 == "*");
+                let names =
+                    names.into_iter().map(|LoginName(name)| name).filter(|name| &**name != "*").collect();
+                Condition::Login(Logins { names, is_any, maps })
+            }
+            ReadCondition::From(list) => {
+                let (patterns, maps) = self.split(key, list);
+                Condition::From(Addresses { patterns, maps })
+            }
+            ReadCondition::To(list) => {
+                let (patterns, maps) = self.split(key, list);
+                Condition::To(Addresses { patterns, maps })
+            }
+            ReadCondition::Size(most) => Condition::Size(most.0),
+            ReadCondition::Recipients(most) => Condition::Recipients(most),
+            ReadCondition::Header(patterns) => Condition::Header(patterns),
+            ReadCondition::Tagged(tags) => {
+                Condition::Tagged(tags.into_iter().map(|tag| tag.0.into()).collect())
+            }
+            ReadCondition::Over(names) => {
+                let found = names.iter().filter_map(|name| self.limit(key, &name.0, span)).collect();
+                Condition::Over(found)
+            }
+        }
+    }
+
+    fn split<T>(&mut self, key: &str, list: Vec<OrMap<T>>) -> (Vec<T>, Vec<MapId>) {
+        let (items, references) = OrMap::split(list);
+        let maps = references.into_iter().map(|reference| self.map(key, reference)).collect();
+        (items, maps)
+    }
+
+    fn map(&mut self, key: &str, reference: Reference) -> MapId {
+        let known = self.set.references.iter().position(|(_, known)| *known == reference);
+        let at = known.unwrap_or_else(|| {
+            let has_patterns = matches!(reference, Reference::File(Kind::Regex | Kind::Cidr, _));
+            self.maps.push(MapInfo { name: reference.to_string().into(), has_patterns });
+            self.set.references.push((key.to_owned(), reference));
+            self.set.references.len() - 1
+        });
+        MapId(at as u16)
+    }
+
+    fn limit(&mut self, key: &str, name: &str, span: &Range<usize>) -> Option<LimitId> {
+        let Some(at) = self.limits.iter().position(|known| **known == *name) else {
+            let known = if self.limits.is_empty() { "none".to_owned() } else { self.limits.join(", ") };
+            let what = format!("there is no limit `{name}`");
+            let help = format!("add [[limit]] with name = \"{name}\"; limits with a name: {known}");
+            self.problem(key, span, what, "unknown limit", &help);
+            return None;
+        };
+        let id = LimitId(at as u16);
+        self.asked_limits.push(id);
+        Some(id)
+    }
+
+    /// Reports conditions that have no answer yet at a stage.
+    fn check_stage(
+        &mut self,
+        path: &str,
+        stage: Stage,
+        conditions: &[Condition],
+        unless: &[Condition],
+        span: &Range<usize>,
+    ) {
+        for condition in conditions.iter().chain(unless) {
+            let earliest = condition.earliest_stage();
+            if earliest > stage {
+                let what =
+                    format!("`{}` is not known yet at the stage \"{}\"", condition.key(), stage.as_str());
+                let help = format!("write at = \"{}\" or later, or leave `at` out", earliest.as_str());
+                self.problem(&format!("{path}.at"), span, what, "too early", &help);
+            }
+        }
+    }
+
+    fn action(&mut self, path: &str, keys: &RuleKeys, span: &Range<usize>) -> Option<Action> {
+        let mut verdicts: Vec<(&str, Action)> = Vec::new();
+        verdicts.extend(keys.accept.then_some(("accept", Action::Accept)));
+        verdicts.extend(keys.reject.as_ref().map(|verb| ("reject", Action::Reject(verb.0.clone()))));
+        verdicts.extend(keys.defer.as_ref().map(|verb| ("defer", Action::Defer(verb.0.clone()))));
+        verdicts.extend(keys.discard.as_ref().map(|reason| ("discard", Action::Discard(reason.0.clone()))));
+        verdicts.extend(keys.hold.as_ref().map(|reason| ("hold", Action::Hold(reason.0.clone()))));
+        if let Some(Word(name)) = &keys.ask {
+            let key = format!("{path}.ask");
+            let known: Vec<&str> = self.set.services.iter().map(|service| service.name.as_str()).collect();
+            match known.iter().position(|known| known == name) {
+                Some(at) => verdicts.push(("ask", Action::Ask(ServiceId(at as u16)))),
+                None => {
+                    let what = format!("there is no policy service `{name}`");
+                    let help = format!("add [policy_service.{name}] with address = \"unix:/path\"");
+                    self.problem(&key, span, what, "unknown service", &help);
+                }
+            }
+        }
+        let mut verdicts = verdicts.into_iter();
+        let (first, action) = verdicts.next()?;
+        for (other, _) in verdicts {
+            let what = format!("`{other}` and `{first}` contradict each other");
+            let help = "keep one of accept, reject, defer, discard, hold and ask";
+            self.problem(&format!("{path}.{other}"), span, what, "a rule has one verdict", help);
+        }
+        Some(action)
+    }
+
+    fn check_modifiers(&mut self, path: &str, stage: Stage, modifiers: &Modifiers, span: &Range<usize>) {
+        if modifiers.delay > DELAY_MAX {
+            let key = format!("{path}.delay");
+            let help = "write \"20s\" or less: honest clients do not wait longer";
+            self.problem(&key, span, format!("`{key}` is too large"), "more than 20s", help);
+        }
+        for (name, is_used, least) in [
+            ("redirect", !modifiers.redirect.is_empty(), Stage::Rcpt),
+            ("bcc", !modifiers.bcc.is_empty(), Stage::Mail),
+            ("add_header", !modifiers.fields.is_empty(), Stage::Mail),
+        ] {
+            if is_used && stage < least {
+                let what = format!("`{name}` has no message yet at the stage \"{}\"", stage.as_str());
+                let help = format!("write at = \"{}\" or later", least.as_str());
+                self.problem(&format!("{path}.at"), span, what, "too early", &help);
+            }
+        }
+    }
+}

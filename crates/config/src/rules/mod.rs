@@ -1,0 +1,265 @@
+//! Rules, checks, limits and policy services.
+
+mod compile;
+pub(crate) mod keys;
+mod values;
+
+use crate::{problem::line_and_column, section::Reading, settings::Local};
+use compile::Compiler;
+use keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys};
+use maps::{Reference, Server};
+use policy::{
+    Action, Audience, Condition, Limit, Line, Measure, Modifiers, Per, Program, ReplyClass, ReplyText, Rule,
+    Stage,
+};
+use rewrite::Separator;
+use std::{ops::Range, time::Duration};
+use toml::{Spanned, de::DeTable};
+pub use values::{CheckMode, OnFailure};
+
+/// The rules of a configuration, compiled, and what they refer to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RuleSet {
+    /// The program. Empty if nothing is configured.
+    pub program: Program,
+    /// By number: the maps of the program, each with the key that names it first.
+    pub references: Vec<(String, Reference)>,
+    /// By number: the policy services of the program.
+    pub services: Vec<PolicyService>,
+}
+
+/// A policy server in the protocol of Postfix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyService {
+    /// The name of the section.
+    pub name: String,
+    /// The address.
+    pub address: Server,
+    /// Time for one answer.
+    pub timeout: Duration,
+    /// True if the rules below are read when the server does not answer.
+    pub passes_on_failure: bool,
+}
+
+/// More would not fit their numbers.
+const SECTIONS_MAX: usize = 10_000;
+
+impl Reading<'_> {
+    /// Reads and compiles `[[rule]]`, `[checks]`, `[[limit]]` and `[policy_service.NAME]`.
+    pub(crate) fn rules(
+        &mut self,
+        root: &DeTable<'_>,
+        hostname: &str,
+        local: &Local,
+        separator: Option<Separator>,
+    ) -> RuleSet {
+        let mut set = RuleSet { services: self.policy_services(root), ..RuleSet::default() };
+        let checks: Checks = {
+            let table = self.table(root, "checks");
+            self.section("checks", table)
+        };
+        let mut limits = self.rate_limits(root);
+        let tables = self.tables(root, "rule").unwrap_or_default();
+        let read: Vec<(RuleKeys, &Spanned<&DeTable<'_>>)> = tables
+            .iter()
+            .take(SECTIONS_MAX)
+            .enumerate()
+            .map(|(number, table)| (self.section(&format!("rule[{number}]"), Some(table.get_ref())), table))
+            .collect();
+        let names = limits.iter().map(|limit| limit.name.clone()).collect();
+        let mut compiler = Compiler {
+            reading: self,
+            set: &mut set,
+            maps: Vec::new(),
+            limits: names,
+            asked_limits: Vec::new(),
+        };
+        let mut rules: Vec<(Rule, Range<usize>)> = Vec::new();
+        for (number, (keys, table)) in read.into_iter().enumerate() {
+            rules.push((compiler.rule(number, keys, table), table.span()));
+        }
+        let Compiler { maps, asked_limits, .. } = compiler;
+        // A condition that could not be read makes a rule wider than it is meant.
+        if self.cx.problems.is_empty() {
+            self.refuse_hidden(&rules);
+        }
+        for id in asked_limits {
+            limits[usize::from(id.0)].is_for_rules = true;
+        }
+        let rules = rules.into_iter().map(|(rule, _)| rule).chain(rules_of(&checks)).collect();
+        let services = set.services.iter().map(|service| service.name.as_str().into()).collect();
+        let own = local.domains.iter().map(String::as_str).chain([hostname]).map(Box::from).collect();
+        set.program = Program::new(rules, limits, maps, services, separator, own);
+        set
+    }
+
+    /// A rule that an earlier one decides for is never reached: most likely the order is wrong.
+    fn refuse_hidden(&mut self, rules: &[(Rule, Range<usize>)]) {
+        for (number, (rule, span)) in rules.iter().enumerate() {
+            if let Some((above, _)) = rules[..number].iter().find(|(above, _)| above.hides(rule)) {
+                let what = format!("{} is never reached", rule.name);
+                let label = format!("{} decides before it", above.place());
+                let help = format!("move it above {}, or remove it", above.name);
+                self.cx.problem(span.clone(), what, &label, help);
+            }
+        }
+    }
+
+    fn rate_limits(&mut self, root: &DeTable<'_>) -> Vec<Limit> {
+        let tables = self.tables(root, "limit").unwrap_or_default();
+        let mut limits: Vec<Limit> = Vec::new();
+        for (number, table) in tables.iter().take(SECTIONS_MAX).enumerate() {
+            let keys: LimitRateKeys = self.section(&format!("limit[{number}]"), Some(table.get_ref()));
+            limits.extend(self.one_limit(number, keys, table, &limits));
+        }
+        limits
+    }
+
+    fn one_limit(
+        &mut self,
+        number: usize,
+        keys: LimitRateKeys,
+        table: &Spanned<&DeTable<'_>>,
+        others: &[Limit],
+    ) -> Option<Limit> {
+        let (line, _) = line_and_column(self.source, table.span().start);
+        let rates = [
+            (Measure::Connections, keys.connections),
+            (Measure::Messages, keys.messages),
+            (Measure::Recipients, keys.recipients),
+            (Measure::Bytes, keys.bytes),
+            (Measure::Failures, keys.failures),
+        ];
+        let mut given = rates.into_iter().filter_map(|(measure, rate)| Some((measure, rate?)));
+        let first = given.next();
+        if let Some((other, _)) = given.next() {
+            let what = format!("a limit has one rate; this one has `{}`, too", other.as_str());
+            self.cx.problem(table.span(), what, "two rates", "write a [[limit]] for each".to_owned());
+        }
+        let has = |key: &str| table.get_ref().contains_key(key);
+        if first.is_none() && !rates.iter().any(|(measure, _)| has(measure.as_str())) {
+            self.missing(
+                table.span(),
+                "recipients",
+                "a rate: recipients = \"500/h\", or messages, connections, bytes, failures",
+            );
+        }
+        if keys.per.is_none() && !has("per") {
+            self.missing(table.span(), "per", "per = \"client\"");
+        }
+        let ((measure, rate), per) = (first?, keys.per?);
+        if matches!(measure, Measure::Connections | Measure::Failures) && per != Per::Client {
+            let what = format!("`{}` are counted per client only", measure.as_str());
+            self.cx.problem(table.span(), what, "another `per`", "write per = \"client\"".to_owned());
+        }
+        if per == Per::RecipientDomain && measure == Measure::Bytes {
+            let what = "`bytes` are not counted per recipient domain".to_owned();
+            self.cx.problem(
+                table.span(),
+                what,
+                "another `per`",
+                "count recipients, or write per = \"sender-domain\"".to_owned(),
+            );
+        }
+        if per == Per::RecipientDomain && measure == Measure::Messages {
+            let what = "`messages` are not counted per recipient domain".to_owned();
+            self.cx.problem(table.span(), what, "another `per`", "write recipients = \"…\"".to_owned());
+        }
+        let name: Box<str> =
+            keys.name.map_or_else(|| format!("limit {}", number + 1).into(), |name| name.0.into());
+        if others.iter().any(|other| other.name == name) {
+            let what = format!("two limits have the name `{name}`");
+            self.cx.problem(table.span(), what, "the second one", "give each its own name".to_owned());
+        }
+        let reply = keys.reply.0;
+        Some(Limit {
+            name,
+            line: Line(line),
+            per,
+            measure,
+            rate,
+            reply,
+            except: keys.except,
+            is_for_rules: false,
+        })
+    }
+
+    fn policy_services(&mut self, root: &DeTable<'_>) -> Vec<PolicyService> {
+        let mut services = Vec::new();
+        for (name, found) in self.table(root, "policy_service").into_iter().flatten() {
+            let (name, span) = (name.get_ref().to_string(), name.span());
+            let Some(table) = found.get_ref().as_table() else {
+                let help =
+                    "begin it with [policy_service.NAME] on a line of its own, and its keys below".to_owned();
+                self.cx.problem(
+                    span,
+                    format!("`policy_service.{name}` must be a section"),
+                    "not a section",
+                    help,
+                );
+                continue;
+            };
+            let keys: PolicyServiceKeys = self.section(&format!("policy_service.{name}"), Some(table));
+            if keys.timeout.is_zero() || keys.timeout > TIMEOUT_MAX {
+                let what = format!("`policy_service.{name}.timeout` must be from 1ms to 25s");
+                let help = "write \"10s\": clients wait for the answer".to_owned();
+                self.cx.problem(span.clone(), what, "", help);
+            }
+            let Some(address) = keys.address else {
+                if !table.contains_key("address") {
+                    self.missing(span, "address", "address = \"unix:/run/policy.sock\"");
+                }
+                continue;
+            };
+            let passes_on_failure = keys.on_failure == OnFailure::Pass;
+            services.push(PolicyService {
+                name,
+                address: address.0,
+                timeout: keys.timeout,
+                passes_on_failure,
+            });
+        }
+        services
+    }
+}
+
+/// A session waits for all look-ups together for 30 s.
+const TIMEOUT_MAX: Duration = Duration::from_secs(25);
+
+/// The checks as rules, in their order.
+fn rules_of(checks: &Checks) -> Vec<Rule> {
+    let rule = |name: &str, condition: Condition, reply: (&str, ReplyClass), mode: CheckMode| {
+        let text = ReplyText::parse(reply.0, reply.1).expect("replies of checks are replies");
+        let action = (mode == CheckMode::Enforce).then_some(match reply.1 {
+            ReplyClass::Permanent => Action::Reject(text),
+            ReplyClass::Transient => Action::Defer(text),
+        });
+        let tags = if mode == CheckMode::Tag { vec![name.into()] } else { Vec::new() };
+        (mode != CheckMode::Off).then(|| Rule {
+            name: format!("checks.{name}").into(),
+            line: Line(0),
+            stage: Stage::Rcpt,
+            audience: Audience::Untrusted,
+            conditions: vec![condition],
+            unless: Vec::new(),
+            action,
+            modifiers: Modifiers { tags, ..Modifiers::default() },
+        })
+    };
+    use ReplyClass::{Permanent, Transient};
+    let hello = ("550 5.7.1 The name {hello} in EHLO is not that of a mail server: {text}", Permanent);
+    let none = ("550 5.7.25 The address {client} has no name that leads back to it", Permanent);
+    let unknown =
+        ("450 4.7.25 The name of the address {client} cannot be found now, try again later", Transient);
+    // An address whose name is not known now is not tagged: nothing is known of it.
+    let unknown_mode =
+        if checks.reverse_name == CheckMode::Enforce { CheckMode::Enforce } else { CheckMode::Off };
+    [
+        rule("hello", Condition::BadHello, hello, checks.hello),
+        rule("reverse_name", Condition::NoReverseName, none, checks.reverse_name),
+        rule("reverse_name", Condition::ReverseNameUnknown, unknown, unknown_mode),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

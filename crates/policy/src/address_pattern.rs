@@ -1,0 +1,152 @@
+//! Patterns of addresses.
+
+use crate::DomainPattern;
+use mail::{Mailbox, ReversePath};
+use std::fmt;
+
+/// A pattern over addresses. Letter case is ignored, in local parts, too.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum AddressPattern {
+    /// `<>`: the null reverse-path.
+    Null,
+    /// `user@host`, in lower case, and its domain as [`mail::Domain::key`] gives it.
+    Mailbox(Box<str>, Box<str>),
+    /// `user@*`, in lower case.
+    User(Box<str>),
+    /// `host`, `*.host`, and `*` for every address with a domain.
+    Domain(DomainPattern),
+}
+
+impl AddressPattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// The correct form.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        const FORMS: &str =
+            "write \"user@example.com\", \"user@*\", \"example.com\", \"*.example.com\", \"*\" or \"<>\"";
+        if text == "<>" {
+            return Ok(Self::Null);
+        }
+        let Some((user, domain)) = text.rsplit_once('@') else {
+            return DomainPattern::parse(text).map(Self::Domain).map_err(|_| FORMS.to_owned());
+        };
+        if user.is_empty() {
+            return Err(format!("write \"{domain}\" for all addresses of the domain"));
+        }
+        if domain == "*" {
+            let is_local_part = Mailbox::parse(&format!("{user}@localhost"), true).is_ok();
+            return if is_local_part {
+                Ok(Self::User(user.to_lowercase().into()))
+            } else {
+                Err(FORMS.to_owned())
+            };
+        }
+        if user == "*" {
+            return Err(format!("write \"{domain}\" for all addresses of the domain"));
+        }
+        let mailbox = Mailbox::parse(text, true).map_err(|_| FORMS.to_owned())?;
+        let domain = mailbox.domain().key().into_owned();
+        Ok(Self::Mailbox(mailbox.local_unquoted().to_lowercase().into(), domain.into()))
+    }
+
+    /// Returns whether the pattern matches a mailbox.
+    pub fn matches(&self, mailbox: &Mailbox) -> bool {
+        let is_user = |user: &str| same_letters(&mailbox.local_unquoted(), user);
+        match self {
+            Self::Null => false,
+            Self::Mailbox(user, domain) => is_user(user) && *mailbox.domain().key() == **domain,
+            Self::User(user) => is_user(user),
+            Self::Domain(pattern) => pattern.matches(&mailbox.domain().key()),
+        }
+    }
+
+    /// Returns whether the pattern matches a reverse-path.
+    pub fn matches_sender(&self, sender: &ReversePath) -> bool {
+        match sender {
+            ReversePath::Null => *self == Self::Null,
+            ReversePath::Mailbox(mailbox) => self.matches(mailbox),
+        }
+    }
+
+    /// Returns whether the pattern matches everything that `other` matches.
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Domain(DomainPattern::Any), other) => *other != Self::Null,
+            (Self::Domain(wide), Self::Domain(narrow)) => wide.covers(narrow),
+            (Self::Domain(wide), Self::Mailbox(_, domain)) => wide.matches(domain),
+            (Self::User(wide), Self::Mailbox(user, _)) => wide == user,
+            _ => self == other,
+        }
+    }
+}
+
+/// Compares with a text in lower case.
+fn same_letters(text: &str, lower: &str) -> bool {
+    if text.is_ascii() { text.eq_ignore_ascii_case(lower) } else { text.to_lowercase() == lower }
+}
+
+impl fmt::Display for AddressPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("<>"),
+            Self::Mailbox(user, domain) => write!(f, "{user}@{domain}"),
+            Self::User(user) => write!(f, "{user}@*"),
+            Self::Domain(pattern) => pattern.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> AddressPattern {
+        AddressPattern::parse(text).unwrap()
+    }
+
+    #[test]
+    fn patterns_match_addresses_users_and_domains() {
+        let matches = |text: &str, address: &str| {
+            pattern(text).matches_sender(&ReversePath::parse(address, true).unwrap())
+        };
+        for (text, address) in [
+            ("Jane@Example.com", "jane@EXAMPLE.com"),
+            ("abuse@*", "Abuse@a.test"),
+            ("example.com", "x@example.com"),
+            ("*.example.com", "x@a.example.com"),
+            ("*", "x@y.test"),
+            ("<>", ""),
+            ("jürgen@a.test", "JÜRGEN@a.test"),
+        ] {
+            assert!(matches(text, address), "{text} {address}");
+        }
+        for (text, address) in [
+            ("jane@example.com", "jane@a.example.com"),
+            ("abuse@*", "abuse+x@a.test"),
+            ("example.com", "x@a.example.com"),
+            ("*", ""),
+            ("<>", "x@y.test"),
+            ("jane@example.com", "\"jane@example.com\"@evil.test"),
+        ] {
+            assert!(!matches(text, address), "{text} {address}");
+        }
+    }
+
+    #[test]
+    fn wide_patterns_cover_narrow_ones() {
+        let covers = |wide: &str, narrow: &str| pattern(wide).covers(&pattern(narrow));
+        assert!(covers("*", "a@b.test") && covers("b.test", "a@b.test") && covers("a@*", "a@b.test"));
+        assert!(!covers("*", "<>") && !covers("a@*", "b@b.test") && !covers("a@b.test", "b.test"));
+    }
+
+    #[test]
+    fn other_text_is_answered_with_the_right_form() {
+        for (text, help) in
+            [("@a.test", "\"a.test\""), ("*@a.test", "\"a.test\""), ("a b", "\"*\""), ("a@b@*", "user@*")]
+        {
+            let error = AddressPattern::parse(text).unwrap_err();
+            assert!(error.contains(help), "{text}: {error}");
+        }
+    }
+}

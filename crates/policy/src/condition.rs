@@ -1,0 +1,414 @@
+//! The conditions of rules.
+
+use crate::{
+    AddressPattern, Answer, Answers, ClientName, DomainPattern, Facts, HeaderPattern, Limit, LimitId, MapId,
+    MapInfo, Question, Stage,
+    hello::{fault, name_keys},
+};
+use ipnet::IpNet;
+use mail::{ForwardPath, ListenerKind, Mailbox, ReversePath};
+use rewrite::Separator;
+
+/// Networks of clients, and maps of their addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Networks {
+    /// Networks.
+    pub networks: Vec<IpNet>,
+    /// Maps that are asked for the address.
+    pub maps: Vec<MapId>,
+}
+
+/// Verified names of clients.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientNames {
+    /// Patterns of names.
+    pub patterns: Vec<DomainPattern>,
+    /// True if clients without a verified name are meant, too.
+    pub has_none: bool,
+    /// Maps that are asked for the name and the domains above it.
+    pub maps: Vec<MapId>,
+}
+
+/// Names in EHLO.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hellos {
+    /// Patterns of names.
+    pub patterns: Vec<DomainPattern>,
+    /// Maps that are asked for the name and the domains above it.
+    pub maps: Vec<MapId>,
+}
+
+/// Logins.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Logins {
+    /// Names, in lower case.
+    pub names: Vec<Box<str>>,
+    /// True if every login is meant.
+    pub is_any: bool,
+    /// Maps that are asked for the name.
+    pub maps: Vec<MapId>,
+}
+
+/// Addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Addresses {
+    /// Patterns of addresses.
+    pub patterns: Vec<AddressPattern>,
+    /// Maps that are asked for the address, its domain and the domains above it.
+    pub maps: Vec<MapId>,
+}
+
+/// One condition. A list means any of its items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// The kind of the listener.
+    Listener(Vec<ListenerKind>),
+    /// The client's address.
+    Client(Networks),
+    /// The client's verified name.
+    ClientName(ClientNames),
+    /// The name in EHLO.
+    Hello(Hellos),
+    /// TLS is active, or not.
+    Tls(bool),
+    /// The login.
+    Login(Logins),
+    /// The reverse-path.
+    From(Addresses),
+    /// The recipient; at the content, one of them.
+    To(Addresses),
+    /// More octets than this.
+    Size(u64),
+    /// More recipients than this.
+    Recipients(usize),
+    /// A field of the header.
+    Header(Vec<HeaderPattern>),
+    /// A tag of an earlier rule.
+    Tagged(Vec<Box<str>>),
+    /// A limit that is exceeded.
+    Over(Vec<LimitId>),
+    /// The name in EHLO cannot be that of a mail server.
+    BadHello,
+    /// The client's address has no verified name.
+    NoReverseName,
+    /// DNS does not say now whether the client's address has a verified name.
+    ReverseNameUnknown,
+}
+
+/// The answer to a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// True. With the value of the map that decided.
+    Holds(Option<Box<str>>),
+    /// False.
+    Fails,
+    /// Answers are needed.
+    Ask(Vec<Question>),
+    /// A look-up failed, for this reason.
+    Failed(Box<str>),
+}
+
+/// Everything that a condition is judged by.
+pub(crate) struct Judge<'a> {
+    pub(crate) facts: &'a Facts<'a>,
+    pub(crate) answers: &'a Answers,
+    /// Tags of rules above, at this stage.
+    pub(crate) tags: &'a [Box<str>],
+    pub(crate) maps: &'a [MapInfo],
+    pub(crate) limits: &'a [Limit],
+    pub(crate) separator: Option<Separator>,
+    pub(crate) own_names: &'a [Box<str>],
+}
+
+impl From<bool> for Finding {
+    fn from(holds: bool) -> Self {
+        if holds { Self::Holds(None) } else { Self::Fails }
+    }
+}
+
+impl Condition {
+    /// The key of the configuration.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Listener(_) => "listener",
+            Self::Client(_) => "client",
+            Self::ClientName(_) => "client_name",
+            Self::Hello(_) => "hello",
+            Self::Tls(_) => "tls",
+            Self::Login(_) => "login",
+            Self::From(_) => "from",
+            Self::To(_) => "to",
+            Self::Size(_) => "size",
+            Self::Recipients(_) => "recipients",
+            Self::Header(_) => "header",
+            Self::Tagged(_) => "tagged",
+            Self::Over(_) => "over",
+            Self::BadHello => "hello",
+            Self::NoReverseName | Self::ReverseNameUnknown => "reverse_name",
+        }
+    }
+
+    /// The first stage at which the condition has an answer.
+    pub fn earliest_stage(&self) -> Stage {
+        match self {
+            Self::Listener(_) | Self::Client(_) | Self::ClientName(_) | Self::Tagged(_) | Self::Over(_) => {
+                Stage::Connect
+            }
+            Self::NoReverseName | Self::ReverseNameUnknown => Stage::Connect,
+            Self::Hello(_) | Self::Tls(_) | Self::BadHello => Stage::Hello,
+            Self::Login(_) | Self::From(_) => Stage::Mail,
+            Self::To(_) | Self::Recipients(_) => Stage::Rcpt,
+            Self::Header(_) | Self::Size(_) => Stage::Content,
+        }
+    }
+
+    /// Order of evaluation: facts, files and servers, DNS, and what has an effect.
+    pub(crate) fn cost(&self) -> u8 {
+        match self {
+            Self::Over(_) => 4,
+            Self::ClientName(_) | Self::NoReverseName | Self::ReverseNameUnknown => 3,
+            Self::Header(_) => 1,
+            other if other.maps().is_empty() => 0,
+            _ => 2,
+        }
+    }
+
+    pub(crate) fn maps(&self) -> &[MapId] {
+        match self {
+            Self::Client(Networks { maps, .. })
+            | Self::ClientName(ClientNames { maps, .. })
+            | Self::Hello(Hellos { maps, .. })
+            | Self::Login(Logins { maps, .. })
+            | Self::From(Addresses { maps, .. })
+            | Self::To(Addresses { maps, .. }) => maps,
+            _ => &[],
+        }
+    }
+
+    /// Returns whether this condition holds wherever `narrow` does.
+    pub(crate) fn covers(&self, narrow: &Self) -> bool {
+        fn each<T>(narrow: &[T], wide: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
+            narrow.iter().all(|n| wide.iter().any(|w| covers(w, n)))
+        }
+        let maps = || each(narrow.maps(), self.maps(), |w, n| w == n);
+        match (self, narrow) {
+            (Self::Client(w), Self::Client(n)) => {
+                maps() && each(&n.networks, &w.networks, |w, n| w.contains(n))
+            }
+            (Self::ClientName(w), Self::ClientName(n)) => {
+                maps() && (w.has_none || !n.has_none) && each(&n.patterns, &w.patterns, DomainPattern::covers)
+            }
+            (Self::Hello(w), Self::Hello(n)) => {
+                maps() && each(&n.patterns, &w.patterns, DomainPattern::covers)
+            }
+            (Self::Login(w), Self::Login(n)) => {
+                w.is_any || !n.is_any && maps() && each(&n.names, &w.names, |w, n| w == n)
+            }
+            (Self::From(w), Self::From(n)) | (Self::To(w), Self::To(n)) => {
+                maps() && each(&n.patterns, &w.patterns, AddressPattern::covers)
+            }
+            (Self::Size(w), Self::Size(n)) => w <= n,
+            (Self::Recipients(w), Self::Recipients(n)) => w <= n,
+            (Self::Listener(w), Self::Listener(n)) => each(n, w, |w, n| w == n),
+            (Self::Header(w), Self::Header(n)) => each(n, w, |w, n| w == n),
+            (Self::Tagged(w), Self::Tagged(n)) => each(n, w, |w, n| w == n),
+            _ => self == narrow,
+        }
+    }
+
+    /// Judges the condition.
+    pub(crate) fn judge(&self, judge: &Judge<'_>) -> Finding {
+        let facts = judge.facts;
+        match self {
+            Self::Listener(kinds) => facts.listener.is_some_and(|kind| kinds.contains(&kind)).into(),
+            Self::Client(networks) => judge.client(networks),
+            Self::ClientName(names) => judge.client_name(names),
+            Self::Hello(hellos) => judge.hello(hellos),
+            Self::Tls(wanted) => (facts.has_tls == *wanted).into(),
+            Self::Login(logins) => judge.login(logins),
+            Self::From(addresses) => match facts.from {
+                Some(from) => judge.from(addresses, from),
+                None => Finding::Fails,
+            },
+            Self::To(addresses) => judge.to(addresses),
+            Self::Size(most) => facts.size_bytes.is_some_and(|size| size > *most).into(),
+            Self::Recipients(most) => (facts.recipient_count > *most).into(),
+            Self::Header(patterns) => patterns.iter().any(|pattern| pattern.matches(facts.header)).into(),
+            Self::Tagged(wanted) => {
+                wanted.iter().any(|tag| facts.tags.contains(tag) || judge.tags.contains(tag)).into()
+            }
+            Self::Over(limits) => judge.over(limits),
+            Self::BadHello => {
+                let is_own = |key: &str| judge.own_names.iter().any(|own| **own == *key);
+                facts
+                    .hello
+                    .and_then(|hello| fault(hello, facts.client, is_own))
+                    .map_or(Finding::Fails, |why| Finding::Holds(Some(why.into())))
+            }
+            Self::NoReverseName => judge.with_name(|name| *name == ClientName::None),
+            Self::ReverseNameUnknown => judge.with_name(|name| matches!(name, ClientName::Unknown(_))),
+        }
+    }
+}
+
+impl Judge<'_> {
+    fn client(&self, networks: &Networks) -> Finding {
+        let Some(client) = self.facts.client.map(|client| client.to_canonical()) else {
+            return Finding::Fails;
+        };
+        if networks.networks.iter().any(|network| network.contains(&client)) {
+            return Finding::Holds(None);
+        }
+        self.look_up(&networks.maps, |_| vec![client.to_string().into()])
+    }
+
+    fn with_name(&self, holds: impl FnOnce(&ClientName) -> bool) -> Finding {
+        if self.facts.client.is_none() {
+            return Finding::Fails;
+        }
+        match self.answers.find(&Question::ClientName) {
+            Some(Answer::ClientName(name)) => holds(name).into(),
+            _ => Finding::Ask(vec![Question::ClientName]),
+        }
+    }
+
+    fn client_name(&self, names: &ClientNames) -> Finding {
+        if self.facts.client.is_none() {
+            return Finding::Fails;
+        }
+        match self.answers.find(&Question::ClientName) {
+            Some(Answer::ClientName(ClientName::Verified(name))) => {
+                if names.patterns.iter().any(|pattern| pattern.matches(name)) {
+                    return Finding::Holds(None);
+                }
+                self.look_up(&names.maps, |whole_only| name_keys(name, whole_only))
+            }
+            Some(Answer::ClientName(ClientName::None)) => names.has_none.into(),
+            // A name that DNS does not tell now is no reason to refuse (reputation, not permission).
+            Some(_) => Finding::Fails,
+            None => Finding::Ask(vec![Question::ClientName]),
+        }
+    }
+
+    fn hello(&self, hellos: &Hellos) -> Finding {
+        let Some(hello) = self.facts.hello else { return Finding::Fails };
+        let key = mail::Domain::parse(hello)
+            .map_or_else(|_| hello.to_lowercase(), |domain| domain.key().into_owned());
+        if hellos.patterns.iter().any(|pattern| pattern.matches(&key)) {
+            return Finding::Holds(None);
+        }
+        self.look_up(&hellos.maps, |whole_only| name_keys(&key, whole_only))
+    }
+
+    fn login(&self, logins: &Logins) -> Finding {
+        let Some(login) = self.facts.login else { return Finding::Fails };
+        let login = login.to_lowercase();
+        if logins.is_any || logins.names.iter().any(|name| **name == *login) {
+            return Finding::Holds(None);
+        }
+        self.look_up(&logins.maps, |_| vec![login.as_str().into()])
+    }
+
+    fn from(&self, addresses: &Addresses, from: &ReversePath) -> Finding {
+        if addresses.patterns.iter().any(|pattern| pattern.matches_sender(from)) {
+            return Finding::Holds(None);
+        }
+        self.look_up(&addresses.maps, |whole_only| match from {
+            ReversePath::Null => vec!["<>".into()],
+            ReversePath::Mailbox(mailbox) => self.address_keys(mailbox, whole_only),
+        })
+    }
+
+    fn to(&self, addresses: &Addresses) -> Finding {
+        let mut finding = Finding::Fails;
+        for recipient in self.facts.to {
+            let judged = match &recipient.path {
+                ForwardPath::Mailbox(mailbox) => self.address(addresses, mailbox),
+                // The bare postmaster has no domain.
+                _ => {
+                    let is_it = |pattern: &AddressPattern| {
+                        matches!(pattern, AddressPattern::User(user) if &**user == "postmaster")
+                            || *pattern == AddressPattern::Domain(DomainPattern::Any)
+                    };
+                    addresses.patterns.iter().any(is_it).into()
+                }
+            };
+            match judged {
+                Finding::Holds(text) => return Finding::Holds(text),
+                Finding::Fails => {}
+                judged => finding = judged,
+            }
+        }
+        finding
+    }
+
+    fn address(&self, addresses: &Addresses, mailbox: &Mailbox) -> Finding {
+        if addresses.patterns.iter().any(|pattern| pattern.matches(mailbox)) {
+            return Finding::Holds(None);
+        }
+        self.look_up(&addresses.maps, |whole_only| self.address_keys(mailbox, whole_only))
+    }
+
+    /// The keys of an address: itself, without its detail, its domain, the domains above that, and the user alone.
+    fn address_keys(&self, mailbox: &Mailbox, whole_only: bool) -> Vec<Box<str>> {
+        let whole: Box<str> = rewrite::key(mailbox).into();
+        if whole_only {
+            return vec![whole];
+        }
+        let (local, domain) = (mailbox.local().to_lowercase(), mailbox.domain().key());
+        let user = self.separator.and_then(|separator| separator.split(&local)).map(|(user, _)| user);
+        let without = user.map(|user| format!("{user}@{domain}").into());
+        let alone = format!("{}@", user.unwrap_or(&local)).into();
+        [whole].into_iter().chain(without).chain(name_keys(&domain, false)).chain([alone]).collect()
+    }
+
+    /// Looks keys up in maps, in their order; the first value decides.
+    fn look_up(&self, maps: &[MapId], keys: impl FnOnce(bool) -> Vec<Box<str>>) -> Finding {
+        if maps.is_empty() {
+            return Finding::Fails;
+        }
+        let info = |map: &MapId| self.maps.get(usize::from(map.0));
+        let keys = keys(maps.iter().all(|map| info(map).is_some_and(|map| map.has_patterns)));
+        for map in maps {
+            let has_patterns = info(map).is_some_and(|map| map.has_patterns);
+            let asked = &keys[..if has_patterns { 1 } else { keys.len() }];
+            let mut open = Vec::new();
+            for key in asked {
+                match self.answers.map(*map, key) {
+                    // A value behind a key that is still open does not decide yet.
+                    Some(Ok(Some(value))) if open.is_empty() => return Finding::Holds(Some(value.clone())),
+                    Some(Ok(_)) => {}
+                    Some(Err(why)) => return Finding::Failed(why.clone()),
+                    None => open.push(Question::Map(*map, key.clone())),
+                }
+            }
+            if !open.is_empty() {
+                return Finding::Ask(open);
+            }
+        }
+        Finding::Fails
+    }
+
+    fn over(&self, limits: &[LimitId]) -> Finding {
+        let mut open = Vec::new();
+        for id in limits {
+            match self.spend(*id) {
+                Finding::Holds(text) => return Finding::Holds(text),
+                Finding::Ask(questions) => open.extend(questions),
+                _ => {}
+            }
+        }
+        if open.is_empty() { Finding::Fails } else { Finding::Ask(open) }
+    }
+
+    /// Holds if a limit is exceeded.
+    pub(crate) fn spend(&self, id: LimitId) -> Finding {
+        let Some(limit) = self.limits.get(usize::from(id.0)) else { return Finding::Fails };
+        let Some(key) = limit.key(self.facts) else { return Finding::Fails };
+        let question = Question::Spend(id, key, limit.amount(self.facts));
+        match self.answers.find(&question) {
+            Some(Answer::Over(is_over)) => (*is_over).into(),
+            _ => Finding::Ask(vec![question]),
+        }
+    }
+}

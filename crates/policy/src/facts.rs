@@ -1,0 +1,134 @@
+//! The facts that rules see, and the questions whose answers become facts.
+
+use crate::ServiceAction;
+use mail::{ListenerKind, Recipient, ReversePath};
+use std::net::IpAddr;
+
+/// The facts of a session and its transaction, as far as they are known at a stage.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Facts<'a> {
+    /// The kind of the listener; none for programs on this machine.
+    pub listener: Option<ListenerKind>,
+    /// The client's address.
+    pub client: Option<IpAddr>,
+    /// The name in EHLO or HELO.
+    pub hello: Option<&'a str>,
+    /// TLS is active.
+    pub has_tls: bool,
+    /// The authenticated login.
+    pub login: Option<&'a str>,
+    /// The reverse-path, from MAIL on.
+    pub from: Option<&'a ReversePath>,
+    /// At RCPT the recipient that is judged; at the content all.
+    pub to: &'a [Recipient],
+    /// Recipients so far, with the one that is judged.
+    pub recipient_count: usize,
+    /// At the content: its size.
+    pub size_bytes: Option<u64>,
+    /// At the content: the header.
+    pub header: &'a [u8],
+    /// Tags of rules at earlier stages.
+    pub tags: &'a [Box<str>],
+    /// The client may relay, or a rule says that it counts as trusted.
+    pub is_trusted: bool,
+}
+
+/// The number of a map among the maps of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MapId(pub u16);
+
+/// The number of a limit of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LimitId(pub u16);
+
+/// The number of a policy service of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceId(pub u16);
+
+/// The description of a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapInfo {
+    /// `text:/etc/postrider/blocked`.
+    pub name: Box<str>,
+    /// True if only whole keys are looked up, and not parts of them: patterns match parts by themselves.
+    pub has_patterns: bool,
+}
+
+/// A question that a program asks; the driver answers it, and evaluates again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// The value of a key in a map.
+    Map(MapId, Box<str>),
+    /// The verified name of the client.
+    ClientName,
+    /// Spend an amount of a key's rate.
+    Spend(LimitId, Box<str>, u64),
+    /// The action of a policy service.
+    Service(ServiceId),
+}
+
+/// The lifetime of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// The session.
+    Session,
+    /// Until the next MAIL.
+    Transaction,
+    /// Until the next RCPT.
+    Recipient,
+}
+
+/// The client's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientName {
+    /// A name that its address leads to, and that leads back to its address.
+    Verified(Box<str>),
+    /// There is none.
+    None,
+    /// DNS does not say now.
+    Unknown(Box<str>),
+}
+
+/// An answer to a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The value of a key, if the map has it; or the reason why the look-up failed.
+    Map(Result<Option<Box<str>>, Box<str>>),
+    /// The client's name.
+    ClientName(ClientName),
+    /// True if the rate is exceeded; then nothing was spent.
+    Over(bool),
+    /// The action, or the reason why the service did not answer.
+    Service(Result<ServiceAction, Box<str>>),
+}
+
+/// Answers that are known. A question is asked once in its scope, however often a program is evaluated.
+#[derive(Debug, Clone, Default)]
+pub struct Answers(Vec<(Scope, Question, Answer)>);
+
+impl Answers {
+    /// Adds an answer.
+    pub fn add(&mut self, scope: Scope, question: Question, answer: Answer) {
+        self.0.push((scope, question, answer));
+    }
+
+    /// Returns the answer to a question.
+    pub fn find(&self, question: &Question) -> Option<&Answer> {
+        self.0.iter().find(|(_, known, _)| known == question).map(|(.., answer)| answer)
+    }
+
+    /// Returns the value of a key in a map, if that was asked.
+    pub(crate) fn map(&self, map: MapId, key: &str) -> Option<&Result<Option<Box<str>>, Box<str>>> {
+        self.0.iter().find_map(|(_, question, answer)| match (question, answer) {
+            (Question::Map(asked, known), Answer::Map(value)) if *asked == map && **known == *key => {
+                Some(value)
+            }
+            _ => None,
+        })
+    }
+
+    /// Forgets what lives no longer than this scope.
+    pub fn forget(&mut self, scope: Scope) {
+        self.0.retain(|(known, ..)| *known < scope);
+    }
+}

@@ -1,0 +1,140 @@
+//! Conditions on fields of the header.
+
+use regex::bytes::{Regex, RegexBuilder};
+use std::fmt;
+
+/// Memory of one compiled pattern.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// A field that a header has, perhaps with a value that a regular expression matches: `X-Spam-Flag`, or
+/// `Subject: /lottery/`.
+#[derive(Debug, Clone)]
+pub struct HeaderPattern {
+    name: Box<str>,
+    value: Option<Regex>,
+}
+
+impl PartialEq for HeaderPattern {
+    fn eq(&self, other: &Self) -> bool {
+        let pattern = |one: &Self| one.value.as_ref().map(|regex| regex.as_str().to_owned());
+        self.name == other.name && pattern(self) == pattern(other)
+    }
+}
+
+impl Eq for HeaderPattern {}
+
+impl HeaderPattern {
+    /// Reads a pattern. Letter case is ignored, unless the expression begins with `(?-i)`.
+    ///
+    /// # Errors
+    /// The fault, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        const FORM: &str = "write \"Name\" or \"Name: /regular expression/\"";
+        let (name, value) = match text.split_once(':') {
+            Some((name, value)) => (name, value.trim()),
+            None => (text, ""),
+        };
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(FORM.to_owned());
+        }
+        if value.is_empty() {
+            return Ok(Self { name: name.into(), value: None });
+        }
+        let Some(expression) = value.strip_prefix('/').and_then(|value| value.strip_suffix('/')) else {
+            return Err(FORM.to_owned());
+        };
+        let (inner, front) = (expression, text.len() - value.len() + 1);
+        if let Err(regex_syntax::Error::Parse(error)) = regex_syntax::Parser::new().parse(inner) {
+            let at = front + error.span().start.offset + 1;
+            return Err(format!("{} at character {at}", error.kind()));
+        }
+        let regex = RegexBuilder::new(expression)
+            .case_insensitive(true)
+            .size_limit(PATTERN_BYTES)
+            .dfa_size_limit(PATTERN_BYTES)
+            .build()
+            .map_err(|error| error.to_string().lines().last().unwrap_or_default().trim().to_owned())?;
+        Ok(Self { name: name.into(), value: Some(regex) })
+    }
+
+    /// Returns whether a field of a header matches. `header` has lines that end in CRLF; a folded value is unfolded.
+    pub fn matches(&self, header: &[u8]) -> bool {
+        fields(header).any(|(name, value)| {
+            name.eq_ignore_ascii_case(self.name.as_bytes())
+                && self.value.as_ref().is_none_or(|regex| regex.is_match(&unfold(value)))
+        })
+    }
+}
+
+/// Returns the names and the values of the fields, with their folding.
+fn fields(header: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = header;
+    std::iter::from_fn(move || {
+        loop {
+            if rest.is_empty() {
+                return None;
+            }
+            let mut end = 0;
+            loop {
+                end += rest[end..].iter().position(|b| *b == b'\n').map_or(rest.len() - end, |at| at + 1);
+                if !matches!(rest.get(end), Some(b' ' | b'\t')) {
+                    break;
+                }
+            }
+            let (field, behind) = rest.split_at(end);
+            rest = behind;
+            if let Some(colon) = field.iter().position(|b| *b == b':') {
+                return Some((field[..colon].trim_ascii_end(), &field[colon + 1..]));
+            }
+        }
+    })
+}
+
+fn unfold(value: &[u8]) -> Vec<u8> {
+    let value: Vec<u8> = value.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    value.trim_ascii().to_vec()
+}
+
+impl fmt::Display for HeaderPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}: /{}/", self.name, value.as_str()),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &[u8] =
+        b"Received: from a\r\n\tby b\r\nsubject: You have\r\n  won a Lottery\r\nX-Empty:\r\n\r\n";
+
+    #[test]
+    fn fields_are_found_by_name_and_by_their_unfolded_value() {
+        for (text, expected) in [
+            ("Subject", true),
+            ("X-Empty", true),
+            ("From", false),
+            ("Subject: /won a lottery$/", true),
+            ("Subject: /^You have {2}won/", true),
+            ("Subject: /(?-i)lottery/", false),
+            ("Received: /^from a\\tby b$/", true),
+            ("by b", false),
+        ] {
+            let pattern = HeaderPattern::parse(text);
+            assert_eq!(pattern.is_ok_and(|pattern| pattern.matches(HEADER)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn faults_are_told_with_their_place() {
+        for (text, part) in
+            [("", "Name"), ("Subject: x", "Name"), ("Subject: /a(/", "character 12"), ("a b: /x/", "Name")]
+        {
+            let error = HeaderPattern::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Limits: rates of clients, logins, senders and domains.
+
+use crate::{Facts, Line, ReplyText, Stage};
+use ipnet::{IpNet, Ipv6Net};
+use limits::Rate;
+use mail::ReversePath;
+use std::net::IpAddr;
+
+/// The unit that is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// Connections.
+    Connections,
+    /// MAIL commands.
+    Messages,
+    /// RCPT commands.
+    Recipients,
+    /// Octets of content.
+    Bytes,
+    /// Commands that were rejected.
+    Failures,
+}
+
+impl Measure {
+    /// The key of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Messages => "messages",
+            Self::Recipients => "recipients",
+            Self::Bytes => "bytes",
+            Self::Failures => "failures",
+        }
+    }
+
+    /// The stage at which it is spent.
+    pub fn stage(self) -> Stage {
+        match self {
+            Self::Connections | Self::Failures => Stage::Connect,
+            Self::Messages => Stage::Mail,
+            Self::Recipients => Stage::Rcpt,
+            Self::Bytes => Stage::Content,
+        }
+    }
+}
+
+/// The owner of the events that are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Per {
+    /// An IPv4 address, or an IPv6 network /64.
+    Client,
+    /// A login.
+    Login,
+    /// A reverse-path.
+    Sender,
+    /// The domain of the reverse-path.
+    SenderDomain,
+    /// The domain of a recipient.
+    RecipientDomain,
+}
+
+impl Per {
+    /// The word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Login => "login",
+            Self::Sender => "sender",
+            Self::SenderDomain => "sender-domain",
+            Self::RecipientDomain => "recipient-domain",
+        }
+    }
+
+    /// The first stage at which there is such a key.
+    pub fn first_stage(self) -> Stage {
+        match self {
+            Self::Client => Stage::Connect,
+            Self::Login | Self::Sender | Self::SenderDomain => Stage::Mail,
+            Self::RecipientDomain => Stage::Rcpt,
+        }
+    }
+}
+
+/// A limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// The name, or `limit 2`.
+    pub name: Box<str>,
+    /// The line of the configuration.
+    pub line: Line,
+    /// The owner of the events.
+    pub per: Per,
+    /// The unit.
+    pub measure: Measure,
+    /// The rate.
+    pub rate: Rate,
+    /// The reply when it is exceeded.
+    pub reply: ReplyText,
+    /// Clients without this limit.
+    pub except: Vec<IpNet>,
+    /// A rule asks for it: then it refuses nothing by itself.
+    pub is_for_rules: bool,
+}
+
+impl Limit {
+    /// Returns the key whose events are counted; `None` if the limit is not for this session.
+    pub fn key(&self, facts: &Facts<'_>) -> Option<Box<str>> {
+        let client = facts.client.map(|client| client.to_canonical());
+        if client.is_some_and(|client| self.except.iter().any(|network| network.contains(&client))) {
+            return None;
+        }
+        // Programs on this machine are no clients.
+        facts.listener?;
+        match self.per {
+            Per::Client => client.map(client_key),
+            Per::Login => facts.login.map(|login| login.to_lowercase().into()),
+            Per::Sender => sender(facts).map(|mailbox| rewrite::key(mailbox).into()),
+            Per::SenderDomain => sender(facts).map(|mailbox| mailbox.domain().key().into()),
+            Per::RecipientDomain => {
+                facts.to.first().and_then(|to| to.path.mailbox()).map(|mailbox| mailbox.domain().key().into())
+            }
+        }
+    }
+
+    /// Returns the amount that is spent.
+    pub fn amount(&self, facts: &Facts<'_>) -> u64 {
+        match self.measure {
+            Measure::Bytes => facts.size_bytes.unwrap_or(0),
+            Measure::Failures => 0,
+            Measure::Connections | Measure::Messages | Measure::Recipients => 1,
+        }
+    }
+}
+
+/// An IPv4 address, or an IPv6 network /64: who has one IPv6 address has them all.
+pub(crate) fn client_key(client: IpAddr) -> Box<str> {
+    match client {
+        IpAddr::V4(address) => address.to_string().into(),
+        IpAddr::V6(address) => {
+            let network = Ipv6Net::new(address, 64).map(|network| network.trunc().to_string());
+            network.unwrap_or_else(|_| address.to_string()).into()
+        }
+    }
+}
+
+fn sender<'a>(facts: &Facts<'a>) -> Option<&'a mail::Mailbox> {
+    match facts.from? {
+        ReversePath::Mailbox(mailbox) => Some(mailbox),
+        ReversePath::Null => None,
+    }
+}

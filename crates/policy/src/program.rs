@@ -1,0 +1,382 @@
+//! A compiled program of rules, checks and limits, and its evaluation.
+
+use crate::{
+    Action, Answer, Answers, Audience, Condition, Facts, Finding, Limit, LimitId, MapInfo, Measure,
+    Modifiers, Question, ReplyText, Rule, Scope, ServiceAction, Stage, condition::Judge,
+};
+use mail::{Enhanced, Field, Mailbox, Reply};
+use rewrite::Separator;
+use std::time::Duration;
+
+/// The rules of a configuration, in the order of their evaluation. An empty program passes everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Program {
+    rules: Vec<Rule>,
+    limits: Vec<Limit>,
+    /// By stage.
+    steps: [Vec<Step>; Stage::ALL.len()],
+    maps: Vec<MapInfo>,
+    services: Vec<Box<str>>,
+    separator: Option<Separator>,
+    own_names: Vec<Box<str>>,
+}
+
+/// A step of a program at a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A rule, or a check, by its number.
+    Rule(usize),
+    /// A limit that refuses by itself.
+    Limit(LimitId),
+}
+
+/// The verdict of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Act {
+    /// No rule has decided.
+    #[default]
+    Pass,
+    /// A rule ends the stage.
+    Accept,
+    /// A 5yz.
+    Reject(Reply),
+    /// A 4yz.
+    Defer(Reply),
+    /// Accepted, and not delivered.
+    Discard(Box<str>),
+    /// Accepted, and held.
+    Hold(Box<str>),
+}
+
+/// The changes that rules ask for beside the verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Effects {
+    /// Words for rules of later stages.
+    pub tags: Vec<Box<str>>,
+    /// The reply waits so long.
+    pub delay: Duration,
+    /// Fields to add.
+    pub fields: Vec<Field>,
+    /// In place of the recipient, or of all.
+    pub redirect: Option<Vec<Mailbox>>,
+    /// Further recipients.
+    pub bcc: Vec<Mailbox>,
+    /// The client counts as trusted at later stages.
+    pub is_trusted: bool,
+}
+
+/// The result of an evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// The verdict.
+    pub act: Act,
+    /// The rule, check or limit that decided.
+    pub by: Option<Box<str>>,
+    /// The changes.
+    pub effects: Effects,
+}
+
+/// The next step of a driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Answer these questions, and evaluate again.
+    Ask(Vec<Question>),
+    /// The program has decided.
+    Done(Outcome),
+}
+
+/// An observer of an evaluation.
+pub trait Trace {
+    /// True if anything is observed.
+    const IS_ON: bool;
+
+    /// An evaluation begins, perhaps once more with further answers.
+    fn begin(&mut self, stage: Stage);
+
+    /// A rule was judged. `text` says which condition decided, and by which value.
+    fn judged(&mut self, place: &str, text: &str);
+}
+
+impl Trace for () {
+    const IS_ON: bool = false;
+
+    fn begin(&mut self, _: Stage) {}
+
+    fn judged(&mut self, _: &str, _: &str) {}
+}
+
+/// A map does not answer (the log says why): the sender tries again.
+const LOOKUP_FAILED: Reply =
+    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
+
+/// The result of one rule.
+enum Judged {
+    Holds(Option<Box<str>>),
+    /// The condition that does not hold.
+    Not(String),
+    Ask(Vec<Question>),
+    Failed(Box<str>),
+}
+
+impl Program {
+    /// Compiles a program. Rules run in their order, then limits that no rule asks for.
+    pub fn new(
+        mut rules: Vec<Rule>,
+        limits: Vec<Limit>,
+        maps: Vec<MapInfo>,
+        services: Vec<Box<str>>,
+        separator: Option<Separator>,
+        own_names: Vec<Box<str>>,
+    ) -> Self {
+        let mut steps: [Vec<Step>; Stage::ALL.len()] = Default::default();
+        for (number, rule) in rules.iter_mut().enumerate() {
+            rule.sort();
+            steps[rule.stage as usize].push(Step::Rule(number));
+        }
+        for (number, limit) in limits.iter().enumerate().filter(|(_, limit)| !limit.is_for_rules) {
+            let stage = limit.measure.stage().max(limit.per.first_stage());
+            steps[stage as usize].push(Step::Limit(LimitId(number as u16)));
+        }
+        Self { rules, limits, steps, maps, services, separator, own_names }
+    }
+
+    /// Does nothing happen at any stage?
+    pub fn is_empty(&self) -> bool {
+        self.steps.iter().all(Vec::is_empty)
+    }
+
+    /// Does something happen at this stage?
+    pub fn has(&self, stage: Stage) -> bool {
+        !self.steps[stage as usize].is_empty()
+    }
+
+    /// The steps of a stage, in their order.
+    pub fn steps(&self, stage: Stage) -> &[Step] {
+        &self.steps[stage as usize]
+    }
+
+    /// All rules, with those of checks behind them.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// All limits.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// All maps.
+    pub fn maps(&self) -> &[MapInfo] {
+        &self.maps
+    }
+
+    /// The names of the policy services.
+    pub fn services(&self) -> &[Box<str>] {
+        &self.services
+    }
+
+    /// Returns the lifetime of the answer to a question.
+    pub fn scope(&self, stage: Stage, question: &Question) -> Scope {
+        match question {
+            Question::ClientName => Scope::Session,
+            Question::Map(..) if stage < Stage::Mail => Scope::Session,
+            Question::Map(..) => Scope::Transaction,
+            Question::Spend(id, ..) => match self.limits[usize::from(id.0)].measure {
+                Measure::Connections | Measure::Failures => Scope::Session,
+                Measure::Messages | Measure::Bytes => Scope::Transaction,
+                Measure::Recipients => Scope::Recipient,
+            },
+            Question::Service(_) if stage == Stage::Rcpt => Scope::Recipient,
+            Question::Service(_) if stage < Stage::Mail => Scope::Session,
+            Question::Service(_) => Scope::Transaction,
+        }
+    }
+
+    /// Evaluates the rules of a stage from the top, with what is known. The same facts and answers give the same result.
+    pub fn evaluate<T: Trace>(
+        &self,
+        stage: Stage,
+        facts: &Facts<'_>,
+        answers: &Answers,
+        trace: &mut T,
+    ) -> Next {
+        trace.begin(stage);
+        let (mut effects, mut is_trusted) = (Effects::default(), facts.is_trusted);
+        for step in self.steps(stage) {
+            let rule = match step {
+                Step::Rule(number) => &self.rules[*number],
+                Step::Limit(id) => {
+                    let judge = self.judge_of(facts, answers, &effects.tags);
+                    let limit = &self.limits[usize::from(id.0)];
+                    match judge.spend(*id) {
+                        Finding::Ask(questions) => return Next::Ask(questions),
+                        Finding::Holds(_) => {
+                            trace_limit(trace, limit, true);
+                            let act = deferred(&limit.reply, facts);
+                            return Next::Done(Outcome { act, by: Some(limit_place(limit).into()), effects });
+                        }
+                        _ => trace_limit(trace, limit, false),
+                    }
+                    continue;
+                }
+            };
+            let is_for = match rule.audience {
+                Audience::All => true,
+                Audience::Untrusted => !is_trusted,
+                Audience::Users => is_trusted && facts.listener.is_some(),
+            };
+            if !is_for {
+                if T::IS_ON {
+                    trace.judged(&rule.place(), &format!("no: it is for {} clients", rule.audience.as_str()));
+                }
+                continue;
+            }
+            let judged = self.judge(rule, &self.judge_of(facts, answers, &effects.tags), T::IS_ON);
+            let text = match judged {
+                Judged::Not(why) => {
+                    if T::IS_ON {
+                        trace.judged(&rule.place(), &format!("no: {why}"));
+                    }
+                    continue;
+                }
+                Judged::Ask(questions) => return Next::Ask(questions),
+                Judged::Failed(why) => {
+                    if T::IS_ON {
+                        trace.judged(&rule.place(), &format!("a look-up failed: {why}"));
+                    }
+                    let by = Some(format!("{}: {why}", rule.place()).into());
+                    return Next::Done(Outcome { act: Act::Defer(LOOKUP_FAILED), by, effects });
+                }
+                Judged::Holds(text) => text.unwrap_or_default(),
+            };
+            if let Some(Action::Ask(service)) = &rule.action
+                && answers.find(&Question::Service(*service)).is_none()
+            {
+                return Next::Ask(vec![Question::Service(*service)]);
+            }
+            if T::IS_ON {
+                trace.judged(&rule.place(), &format!("yes: {}", self.explain_action(rule)));
+            }
+            effects.add(&rule.modifiers);
+            is_trusted |= rule.modifiers.is_trust;
+            let act = rule
+                .action
+                .as_ref()
+                .map_or(Act::Pass, |action| act_of(action, facts, answers, &text, &mut effects));
+            if act != Act::Pass {
+                return Next::Done(Outcome { act, by: Some(rule.place().into()), effects });
+            }
+        }
+        Next::Done(Outcome { act: Act::Pass, by: None, effects })
+    }
+
+    fn judge_of<'a>(&'a self, facts: &'a Facts<'a>, answers: &'a Answers, tags: &'a [Box<str>]) -> Judge<'a> {
+        Judge {
+            facts,
+            answers,
+            tags,
+            maps: &self.maps,
+            limits: &self.limits,
+            separator: self.separator,
+            own_names: &self.own_names,
+        }
+    }
+
+    fn judge(&self, rule: &Rule, judge: &Judge<'_>, is_traced: bool) -> Judged {
+        let why = |condition: &Condition, holds: bool| {
+            if is_traced { self.explain_finding(condition, judge, holds) } else { String::new() }
+        };
+        let mut text = None;
+        for condition in &rule.conditions {
+            match condition.judge(judge) {
+                Finding::Holds(found) => text = text.or(found),
+                Finding::Fails => return Judged::Not(why(condition, false)),
+                Finding::Ask(questions) => return Judged::Ask(questions),
+                Finding::Failed(why) => return Judged::Failed(why),
+            }
+        }
+        for condition in &rule.unless {
+            match condition.judge(judge) {
+                Finding::Holds(_) => return Judged::Not(format!("unless {}", why(condition, true))),
+                Finding::Fails => {}
+                Finding::Ask(questions) => return Judged::Ask(questions),
+                Finding::Failed(why) => return Judged::Failed(why),
+            }
+        }
+        Judged::Holds(text)
+    }
+}
+
+impl Effects {
+    fn add(&mut self, modifiers: &Modifiers) {
+        let Modifiers { tags, delay, fields, redirect, bcc, is_trust } = modifiers;
+        self.tags.extend(tags.iter().cloned());
+        self.delay = self.delay.max(*delay);
+        self.fields.extend(fields.iter().cloned());
+        self.bcc.extend(bcc.iter().cloned());
+        self.is_trusted |= is_trust;
+        // The first rule that redirects decides.
+        if self.redirect.is_none() && !redirect.is_empty() {
+            self.redirect = Some(redirect.clone());
+        }
+    }
+}
+
+fn act_of(action: &Action, facts: &Facts<'_>, answers: &Answers, text: &str, effects: &mut Effects) -> Act {
+    match action {
+        Action::Accept => Act::Accept,
+        Action::Reject(reply) => Act::Reject(reply.fill(facts, text)),
+        Action::Defer(reply) => Act::Defer(reply.fill(facts, text)),
+        Action::Discard(reason) => Act::Discard(reason.clone()),
+        Action::Hold(reason) => Act::Hold(reason.clone()),
+        Action::Ask(service) => match answers.find(&Question::Service(*service)) {
+            Some(Answer::Service(Ok(action))) => act_of_service(action, effects),
+            // The driver answers a failure by the setting of the service.
+            Some(Answer::Service(Err(_))) | None | Some(_) => Act::Defer(LOOKUP_FAILED),
+        },
+    }
+}
+
+fn act_of_service(action: &ServiceAction, effects: &mut Effects) -> Act {
+    match action {
+        ServiceAction::Pass => Act::Pass,
+        ServiceAction::Accept => Act::Accept,
+        ServiceAction::Reject(reply) => Act::Reject(reply.clone()),
+        ServiceAction::Defer(reply) => Act::Defer(reply.clone()),
+        ServiceAction::Discard(reason) => Act::Discard(reason.clone()),
+        ServiceAction::Hold(reason) => Act::Hold(reason.clone()),
+        ServiceAction::Prepend(field) => {
+            effects.fields.push(field.clone());
+            Act::Pass
+        }
+        ServiceAction::Redirect(mailbox) => {
+            effects.redirect.get_or_insert_with(|| vec![mailbox.clone()]);
+            Act::Pass
+        }
+        ServiceAction::Bcc(mailbox) => {
+            effects.bcc.push(mailbox.clone());
+            Act::Pass
+        }
+    }
+}
+
+fn deferred(reply: &ReplyText, facts: &Facts<'_>) -> Act {
+    let reply = reply.fill(facts, "");
+    if reply.is_transient() { Act::Defer(reply) } else { Act::Reject(reply) }
+}
+
+/// `limit 2, line 40`.
+fn limit_place(limit: &Limit) -> String {
+    format!("{}, line {}", limit.name, limit.line.0)
+}
+
+fn trace_limit<T: Trace>(trace: &mut T, limit: &Limit, is_over: bool) {
+    if T::IS_ON {
+        let (per, measure) = (limit.per.as_str(), limit.measure.as_str());
+        let state = if is_over { "exceeded" } else { "within" };
+        trace.judged(&limit_place(limit), &format!("{state}: {} {measure} per {per}", limit.rate));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+use super::*;
+use crate::{
+    AddressPattern, Addresses, ClientName, ClientNames, DomainPattern, Line, MapId, Networks, Per, ReplyClass,
+};
+use limits::Rate;
+use mail::{ForwardPath, ListenerKind, Recipient, ReversePath};
+use proptest::prelude::*;
+
+fn rule(number: usize, conditions: Vec<Condition>, action: Option<Action>) -> Rule {
+    Rule {
+        name: format!("rule {number}").into(),
+        line: Line(number * 10),
+        stage: Rule::usual_stage(&conditions),
+        audience: Audience::Untrusted,
+        conditions,
+        unless: Vec::new(),
+        action,
+        modifiers: Modifiers::default(),
+    }
+}
+
+fn reject(text: &str) -> Option<Action> {
+    Some(Action::Reject(ReplyText::parse(text, ReplyClass::Permanent).unwrap()))
+}
+
+fn from(patterns: &[&str], maps: &[u16]) -> Condition {
+    Condition::From(Addresses {
+        patterns: patterns.iter().map(|text| AddressPattern::parse(text).unwrap()).collect(),
+        maps: maps.iter().map(|id| MapId(*id)).collect(),
+    })
+}
+
+fn client(network: &str) -> Condition {
+    Condition::Client(Networks { networks: vec![network.parse().unwrap()], maps: Vec::new() })
+}
+
+fn program(rules: Vec<Rule>, limits: Vec<Limit>) -> Program {
+    let maps = vec![MapInfo { name: "text:blocked".into(), has_patterns: false }];
+    Program::new(rules, limits, maps, vec!["grey".into()], Separator::parse("+"), vec!["mx.own.test".into()])
+}
+
+struct Session {
+    from: ReversePath,
+    to: Vec<Recipient>,
+}
+
+impl Session {
+    fn new(from: &str, to: &str) -> Self {
+        let to = ForwardPath::parse(to, true).unwrap();
+        Self { from: ReversePath::parse(from, true).unwrap(), to: vec![Recipient::new(to)] }
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            listener: Some(ListenerKind::Mx),
+            client: Some("203.0.113.7".parse().unwrap()),
+            hello: Some("mail.a.test"),
+            from: Some(&self.from),
+            to: &self.to,
+            recipient_count: 1,
+            ..Facts::default()
+        }
+    }
+}
+
+/// Answers questions from a list of map entries, until the program has decided.
+fn run(program: &Program, facts: &Facts<'_>, entries: &[(&str, &str)], answers: &mut Answers) -> Outcome {
+    for _ in 0..100 {
+        match program.evaluate(Stage::Rcpt, facts, answers, &mut ()) {
+            Next::Done(outcome) => return outcome,
+            Next::Ask(questions) => {
+                for question in questions {
+                    let answer = match &question {
+                        Question::Map(_, key) => {
+                            let found = entries.iter().find(|(known, _)| **known == **key);
+                            Answer::Map(Ok(found.map(|(_, value)| (*value).into())))
+                        }
+                        Question::ClientName => {
+                            Answer::ClientName(ClientName::Verified("mail.a.test".into()))
+                        }
+                        Question::Spend(..) => Answer::Over(true),
+                        Question::Service(_) => Answer::Service(Ok(ServiceAction::Hold("asked".into()))),
+                    };
+                    answers.add(program.scope(Stage::Rcpt, &question), question, answer);
+                }
+            }
+        }
+    }
+    panic!("the program does not end");
+}
+
+fn act(program: &Program, session: &Session, entries: &[(&str, &str)]) -> (String, Option<Box<str>>) {
+    let outcome = run(program, &session.facts(), entries, &mut Answers::default());
+    let text = match outcome.act {
+        Act::Reject(reply) | Act::Defer(reply) => reply.to_string(),
+        act => format!("{act:?}"),
+    };
+    (text, outcome.by)
+}
+
+#[test]
+fn the_first_rule_with_a_verdict_decides() {
+    let rules = vec![
+        rule(1, vec![client("198.51.100.0/24")], reject("1")),
+        rule(2, vec![from(&["*.a.test"], &[])], Some(Action::Accept)),
+        rule(3, vec![from(&["a.test"], &[]), Condition::Tls(true)], reject("3")),
+        rule(4, vec![from(&["a.test"], &[])], reject("4 {from} {to}")),
+        rule(5, Vec::new(), reject("5")),
+    ];
+    let program = program(rules, Vec::new());
+    let of = |from: &str| act(&program, &Session::new(from, "joe@own.test"), &[]);
+    assert_eq!(of("x@b.a.test"), ("Accept".into(), Some("rule 2, line 20".into())));
+    let rejected = "550 5.7.1 4 x@a.test joe@own.test";
+    assert_eq!(of("x@a.test"), (rejected.into(), Some("rule 4, line 40".into())));
+    assert_eq!(of("x@c.test").0, "550 5.7.1 5");
+}
+
+#[test]
+fn a_map_is_asked_for_the_address_its_domain_and_the_domains_above() {
+    let program = program(vec![rule(1, vec![from(&[], &[0])], reject("no: {text}"))], Vec::new());
+    let session = Session::new("Jane+x@Mail.A.test", "joe@own.test");
+    for key in ["jane+x@mail.a.test", "jane@mail.a.test", "mail.a.test", ".a.test", ".test", "jane@"] {
+        assert_eq!(act(&program, &session, &[(key, "why")]).0, "550 5.7.1 no: why", "{key}");
+    }
+    for key in ["a.test", "jane", "@mail.a.test", "x@mail.a.test"] {
+        assert_eq!(act(&program, &session, &[(key, "why")]).0, "Pass", "{key}");
+    }
+    let null = Session::new("", "joe@own.test");
+    assert_eq!(act(&program, &null, &[("<>", "null")]).0, "550 5.7.1 no: null");
+    // The more special key decides, in whatever order the answers are.
+    assert_eq!(
+        act(&program, &session, &[("mail.a.test", "domain"), ("jane@mail.a.test", "user")]).0,
+        "550 5.7.1 no: user"
+    );
+}
+
+#[test]
+fn a_failed_look_up_defers_only_where_it_decides() {
+    let mut guarded = rule(2, vec![client("203.0.113.0/24"), from(&[], &[0])], reject("2"));
+    guarded.unless = vec![from(&["friend.test"], &[])];
+    let rules = vec![rule(1, vec![client("198.51.100.0/24"), from(&[], &[0])], reject("1")), guarded];
+    let program = program(rules, Vec::new());
+    let failed = |from: &str| {
+        let (session, mut answers) = (Session::new(from, "joe@own.test"), Answers::default());
+        loop {
+            match program.evaluate(Stage::Rcpt, &session.facts(), &answers, &mut ()) {
+                Next::Done(outcome) => return outcome,
+                Next::Ask(questions) => {
+                    for question in questions {
+                        answers.add(Scope::Transaction, question, Answer::Map(Err("map is down".into())));
+                    }
+                }
+            }
+        }
+    };
+    let outcome = failed("x@a.test");
+    assert!(matches!(&outcome.act, Act::Defer(reply) if reply.to_string().starts_with("451 4.3.0")));
+    assert!(outcome.by.unwrap().contains("map is down"));
+    assert!(matches!(failed("x@friend.test").act, Act::Defer(_)), "the map is asked before `unless`");
+}
+
+#[test]
+fn trust_and_tags_act_on_the_rules_below() {
+    let mut trust = rule(1, vec![client("203.0.113.0/24")], None);
+    trust.modifiers.is_trust = true;
+    let mut tag = rule(2, Vec::new(), None);
+    tag.audience = Audience::All;
+    tag.modifiers.tags = vec!["seen".into()];
+    let mut tagged = rule(4, vec![Condition::Tagged(vec!["seen".into()])], reject("4"));
+    tagged.audience = Audience::Users;
+    let program = program(vec![trust, tag, rule(3, Vec::new(), reject("3")), tagged], Vec::new());
+    let session = Session::new("x@a.test", "joe@own.test");
+    assert_eq!(act(&program, &session, &[]).0, "550 5.7.1 4");
+}
+
+#[test]
+fn names_of_clients_are_asked_once_and_only_if_needed() {
+    let names = |patterns: &[&str], has_none| {
+        let patterns = patterns.iter().map(|text| DomainPattern::parse(text).unwrap()).collect();
+        Condition::ClientName(ClientNames { patterns, has_none, maps: Vec::new() })
+    };
+    let rules = vec![
+        rule(1, vec![names(&["*.b.test"], true), client("198.51.100.0/24")], reject("1")),
+        rule(2, vec![from(&["b.test"], &[]), names(&["*.a.test"], false)], reject("2")),
+    ];
+    let program = program(rules, Vec::new());
+    let session = Session::new("x@a.test", "joe@own.test");
+    let mut answers = Answers::default();
+    run(&program, &session.facts(), &[], &mut answers);
+    assert_eq!(answers.find(&Question::ClientName), None);
+    assert_eq!(act(&program, &Session::new("x@b.test", "joe@own.test"), &[]).0, "550 5.7.1 2");
+}
+
+#[test]
+fn limits_and_services_decide_after_the_conditions() {
+    let limit = |is_for_rules| Limit {
+        name: "limit 1".into(),
+        line: Line(5),
+        per: Per::Client,
+        measure: Measure::Recipients,
+        rate: Rate::parse("5/h").unwrap(),
+        reply: ReplyText::parse("too much from {client}", ReplyClass::Transient).unwrap(),
+        except: Vec::new(),
+        is_for_rules,
+    };
+    let session = Session::new("x@a.test", "joe@own.test");
+    let alone = program(Vec::new(), vec![limit(false)]);
+    let (reply, by) = act(&alone, &session, &[]);
+    assert_eq!(
+        (reply.as_str(), by.as_deref()),
+        ("450 4.7.1 too much from 203.0.113.7", Some("limit 1, line 5"))
+    );
+    let over = rule(1, vec![Condition::Over(vec![LimitId(0)])], reject("over"));
+    assert_eq!(act(&program(vec![over], vec![limit(true)]), &session, &[]).0, "550 5.7.1 over");
+    let ask = rule(1, vec![from(&["a.test"], &[])], Some(Action::Ask(crate::ServiceId(0))));
+    assert_eq!(act(&program(vec![ask], Vec::new()), &session, &[]).0, "Hold(\"asked\")");
+}
+
+#[test]
+fn a_rule_that_is_hidden_by_one_above_is_found() {
+    let wide = rule(1, vec![from(&["*.a.test"], &[])], reject("1"));
+    let narrow = rule(2, vec![from(&["x@b.a.test"], &[]), Condition::Tls(true)], reject("2"));
+    let other = rule(3, vec![from(&["a.test"], &[])], reject("3"));
+    assert!(wide.hides(&narrow) && !wide.hides(&other) && !narrow.hides(&wide));
+    let mut except = wide.clone();
+    except.unless = vec![Condition::Tls(true)];
+    assert!(!except.hides(&narrow));
+    let mut content = narrow.clone();
+    content.stage = Stage::Content;
+    assert!(!wide.hides(&content));
+    let everything = rule(4, Vec::new(), Some(Action::Accept));
+    assert!(everything.hides(&narrow) && !rule(5, Vec::new(), None).hides(&narrow));
+}
+
+proptest! {
+    /// No question is asked twice, so that every evaluation ends; and the same answers give the same result.
+    #[test]
+    fn evaluations_end_and_are_the_same_again(
+        kinds in proptest::collection::vec((0u8..7, any::<bool>(), 0u8..4), 0..20),
+        entries in proptest::collection::vec(prop::sample::select(vec!["x@a.test", "a.test", ".test", "x@"]), 0..3),
+    ) {
+        let condition = |kind: u8| match kind {
+            0 => client("203.0.113.0/24"),
+            1 => from(&["a.test"], &[]),
+            2 => from(&[], &[0]),
+            3 => Condition::ClientName(ClientNames { patterns: Vec::new(), has_none: true, maps: vec![MapId(0)] }),
+            4 => Condition::Tagged(vec!["t".into()]),
+            5 => Condition::BadHello,
+            _ => Condition::NoReverseName,
+        };
+        let rules = kinds.iter().enumerate().map(|(number, (kind, is_unless, action))| {
+            let action = match action { 0 => None, 1 => Some(Action::Accept), 2 => reject("no"), _ => Some(Action::Ask(crate::ServiceId(0))) };
+            let mut rule = rule(number, vec![condition(*kind)], action);
+            if *is_unless {
+                std::mem::swap(&mut rule.conditions, &mut rule.unless);
+            }
+            rule.modifiers.tags = vec!["t".into()];
+            rule
+        });
+        let program = program(rules.collect(), Vec::new());
+        let session = Session::new("x@a.test", "joe@own.test");
+        let entries: Vec<(&str, &str)> = entries.iter().map(|key| (*key, "v")).collect();
+        let mut answers = Answers::default();
+        let first = run(&program, &session.facts(), &entries, &mut answers);
+        prop_assert_eq!(program.evaluate(Stage::Rcpt, &session.facts(), &answers, &mut ()), Next::Done(first));
+    }
+}

@@ -1,0 +1,161 @@
+//! One rule.
+
+use crate::{Condition, ReplyText, ServiceId};
+use mail::{Field, Mailbox};
+use std::time::Duration;
+
+/// The stages at which rules run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// The client is connected.
+    Connect,
+    /// EHLO or HELO.
+    Hello,
+    /// MAIL.
+    Mail,
+    /// RCPT.
+    Rcpt,
+    /// The content is complete.
+    Content,
+}
+
+impl Stage {
+    /// All stages, in order.
+    pub const ALL: [Self; 5] = [Self::Connect, Self::Hello, Self::Mail, Self::Rcpt, Self::Content];
+
+    /// The word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Hello => "hello",
+            Self::Mail => "mail",
+            Self::Rcpt => "rcpt",
+            Self::Content => "content",
+        }
+    }
+}
+
+/// The clients that a rule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// Clients that may not relay.
+    Untrusted,
+    /// Clients in the relay networks, and logins.
+    Users,
+    /// All, and programs on this machine.
+    All,
+}
+
+impl Audience {
+    /// The word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Untrusted => "untrusted",
+            Self::Users => "users",
+            Self::All => "all",
+        }
+    }
+
+    pub(crate) fn covers(self, other: Self) -> bool {
+        self == Self::All || self == other
+    }
+}
+
+/// The verdict of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// No rule below runs at this stage.
+    Accept,
+    /// A 5yz.
+    Reject(ReplyText),
+    /// A 4yz.
+    Defer(ReplyText),
+    /// Accepted, and not delivered. The text is the reason, for the log.
+    Discard(Box<str>),
+    /// Accepted, and held until an operator releases it. The text is the reason.
+    Hold(Box<str>),
+    /// A policy service decides.
+    Ask(ServiceId),
+}
+
+/// Changes that a rule makes beside its verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Modifiers {
+    /// Words for later rules.
+    pub tags: Vec<Box<str>>,
+    /// The reply waits so long.
+    pub delay: Duration,
+    /// Fields that are added.
+    pub fields: Vec<Field>,
+    /// The recipients that take the place of those that were given; at RCPT of the one that is judged.
+    pub redirect: Vec<Mailbox>,
+    /// Further recipients, without notifications.
+    pub bcc: Vec<Mailbox>,
+    /// The client counts as trusted for the rules below.
+    pub is_trust: bool,
+}
+
+/// A line of the configuration; 0 for none. Where something stands does not change what it means, so that all are equal.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Line(pub usize);
+
+impl PartialEq for Line {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Line {}
+
+/// One rule: its verdict holds if all of its conditions hold, and none of `unless`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// `rule 3`, with its name if it has one, or the name of a check.
+    pub name: Box<str>,
+    /// The line of the configuration; 0 for a check.
+    pub line: Line,
+    /// The stage.
+    pub stage: Stage,
+    /// The clients it is for.
+    pub audience: Audience,
+    /// All must hold.
+    pub conditions: Vec<Condition>,
+    /// None may hold.
+    pub unless: Vec<Condition>,
+    /// The verdict; without one, the rules below run.
+    pub action: Option<Action>,
+    /// Changes.
+    pub modifiers: Modifiers,
+}
+
+impl Rule {
+    /// Returns the stage at which a rule runs that does not say: RCPT, or the content if it asks for that.
+    pub fn usual_stage<'c>(conditions: impl IntoIterator<Item = &'c Condition>) -> Stage {
+        let is_of_content = |condition: &Condition| condition.earliest_stage() == Stage::Content;
+        if conditions.into_iter().any(is_of_content) { Stage::Content } else { Stage::Rcpt }
+    }
+
+    /// Sorts the conditions: those without a look-up first, and what has side effects last.
+    pub fn sort(&mut self) {
+        self.conditions.sort_by_key(Condition::cost);
+        self.unless.sort_by_key(Condition::cost);
+    }
+
+    /// Returns whether this rule decides of everything that reaches a rule below it.
+    pub fn hides(&self, below: &Self) -> bool {
+        let decides = matches!(
+            self.action,
+            Some(Action::Accept | Action::Reject(_) | Action::Defer(_) | Action::Discard(_))
+        );
+        decides
+            && self.unless.is_empty()
+            && self.stage == below.stage
+            && self.audience.covers(below.audience)
+            && self.conditions.iter().all(|wide| below.conditions.iter().any(|narrow| wide.covers(narrow)))
+    }
+
+    /// `rule 3, line 26`: for logs.
+    pub fn place(&self) -> String {
+        if self.line.0 == 0 { self.name.to_string() } else { format!("{}, line {}", self.name, self.line.0) }
+    }
+}

@@ -1,0 +1,113 @@
+//! The protocol of Postfix's policy servers (SMTPD_POLICY_README): attributes as lines, and an action.
+
+use crate::{ReplyClass, ReplyText};
+use mail::{Enhanced, Field, Mailbox, Reply};
+
+/// The action of a policy server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServiceAction {
+    /// `DUNNO`, and what has no meaning here: the rules below run.
+    Pass,
+    /// `OK`.
+    Accept,
+    /// `REJECT`, or a 5yz.
+    Reject(Reply),
+    /// `DEFER`, `DEFER_IF_PERMIT`, or a 4yz.
+    Defer(Reply),
+    /// `DISCARD`, with its text.
+    Discard(Box<str>),
+    /// `HOLD`, with its text.
+    Hold(Box<str>),
+    /// `PREPEND`.
+    Prepend(Field),
+    /// `REDIRECT`.
+    Redirect(Mailbox),
+    /// `BCC`.
+    Bcc(Mailbox),
+}
+
+/// Reads the value of the attribute `action`, in the format of access(5).
+///
+/// # Errors
+/// The action is not known, or its argument is wrong, in words.
+pub fn parse_action(text: &str) -> Result<ServiceAction, String> {
+    let text = text.trim();
+    let (verb, rest) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+    let (upper, rest) = (verb.to_ascii_uppercase(), rest.trim());
+    let mailbox = || Mailbox::parse(rest, true).map_err(|_| format!("{upper} without an address"));
+    Ok(match &*upper {
+        "DUNNO" | "WARN" | "INFO" => ServiceAction::Pass,
+        "OK" | "PERMIT" => ServiceAction::Accept,
+        "REJECT" => ServiceAction::Reject(reply(554, Enhanced(5, 7, 1), rest, "Access denied")),
+        "DEFER" | "DEFER_IF_PERMIT" | "DEFER_IF_REJECT" => {
+            ServiceAction::Defer(reply(450, Enhanced(4, 7, 1), rest, "Service unavailable"))
+        }
+        "DISCARD" => ServiceAction::Discard(rest.into()),
+        "HOLD" => ServiceAction::Hold(rest.into()),
+        "REDIRECT" => ServiceAction::Redirect(mailbox()?),
+        "BCC" => ServiceAction::Bcc(mailbox()?),
+        "PREPEND" => {
+            let (name, value) = rest.split_once(':').ok_or("PREPEND without a header field")?;
+            ServiceAction::Prepend(
+                Field::new(name.trim(), value.trim()).map_err(|e| format!("PREPEND: {e}"))?,
+            )
+        }
+        code if code.len() == 3 && code.bytes().all(|b| b.is_ascii_digit()) => coded(text)?,
+        _ => return Err(format!("the action {verb} is not known")),
+    })
+}
+
+fn reply(code: u16, usual: Enhanced, text: &str, default: &str) -> Reply {
+    match Enhanced::parse_prefix(text).filter(|(enhanced, _)| enhanced.0 == usual.0) {
+        Some((enhanced, text)) => Reply::new(code, enhanced, if text.is_empty() { default } else { text }),
+        None => Reply::new(code, usual, if text.is_empty() { default } else { text }),
+    }
+}
+
+/// Reads `450 4.7.1 text`. Braces have no meaning here.
+fn coded(text: &str) -> Result<ServiceAction, String> {
+    let code: u16 = text[..3].parse().map_err(|_| "not a code".to_owned())?;
+    let (class, usual) = match code / 100 {
+        4 => (ReplyClass::Transient, Enhanced(4, 7, 1)),
+        5 => (ReplyClass::Permanent, Enhanced(5, 7, 1)),
+        _ => return Err(format!("the code {code} is neither 4yz nor 5yz")),
+    };
+    // A code that a reply of ours may not have is refused in the same words as in a rule.
+    ReplyText::parse(&format!("{code} x"), class)?;
+    let reply = reply(code, usual, text[3..].trim(), "Access denied");
+    Ok(if code < 500 { ServiceAction::Defer(reply) } else { ServiceAction::Reject(reply) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_of_access_tables_are_read() {
+        let text = |action: &str| match parse_action(action) {
+            Ok(ServiceAction::Reject(reply) | ServiceAction::Defer(reply)) => reply.to_string(),
+            Ok(action) => format!("{action:?}"),
+            Err(error) => format!("error: {error}"),
+        };
+        for (action, expected) in [
+            ("DUNNO", "Pass"),
+            ("dunno", "Pass"),
+            ("OK", "Accept"),
+            ("REJECT", "554 5.7.1 Access denied"),
+            ("reject go away", "554 5.7.1 go away"),
+            ("REJECT 5.7.0 {no}", "554 5.7.0 {no}"),
+            ("DEFER_IF_PERMIT Greylisted, see you", "450 4.7.1 Greylisted, see you"),
+            ("450 4.2.0 later", "450 4.2.0 later"),
+            ("550 no", "550 5.7.1 no"),
+            ("HOLD spam?", "Hold(\"spam?\")"),
+            ("BCC nobody", "error: BCC without an address"),
+            ("FILTER smtp:x", "error: the action FILTER is not known"),
+            ("250 ok", "error: the code 250 is neither 4yz nor 5yz"),
+            ("", "error: the action  is not known"),
+        ] {
+            assert_eq!(text(action), expected, "{action}");
+        }
+        assert!(matches!(parse_action("PREPEND X-A: b"), Ok(ServiceAction::Prepend(_))));
+        assert!(parse_action("PREPEND X-A b").is_err() && parse_action("PREPEND a b: c").is_err());
+    }
+}
