@@ -36,13 +36,14 @@ const fn server(file: &'static str, package: &'static str, purpose: &'static str
     Wanted { sign: Sign::File(file), package, server: true, purpose }
 }
 
-const WANTED: [Wanted; 18] = [
+const WANTED: [Wanted; 19] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
     perl_module("Net/SSLeay.pm", "libnet-ssleay-perl", "swaks' STARTTLS"),
     tool("msmtp", "msmtp", "a client with STARTTLS of its own"),
     tool("gsasl", "gsasl", "a client with SCRAM and channel binding"),
+    tool("postgrey", "postgrey", "a policy server that greylists"),
     perl_module("Authen/SASL.pm", "libauthen-sasl-perl", "logins of swaks"),
     tool("pflogsumm", "pflogsumm", "reads the log that looks like Postfix's"),
     tool("ministat", "ministat", "finds the same differences as `postlab stat`, or not"),
@@ -142,7 +143,8 @@ fn install_tools(packages: &[&str]) -> Done {
     let _guard = NoDaemons::new();
     let install = |packages: &[&str]| {
         let mut apt = program("apt-get");
-        apt.env("DEBIAN_FRONTEND", "noninteractive").args([
+        // Services that come with a package are not started in single-user mode.
+        apt.env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1").args([
             "install",
             "-y",
             "-qq",

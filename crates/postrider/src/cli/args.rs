@@ -75,6 +75,13 @@ pub(crate) enum Command {
     /// Make hashes of passwords, and try passwords
     #[command(subcommand)]
     Auth(AuthCommand),
+    /// Show what the configuration decides about a message, and why; nothing is stored or sent
+    ///
+    /// The rules, checks, limits, aliases and routes of the configuration judge the message as the daemon does, with the same
+    /// look-ups. Each rule is shown with the condition that decided, each look-up with its answer and its time, and then the
+    /// replies, the envelope, and the next hops. The exit code is 0 when everything is accepted, 65 when
+    /// something is rejected, and 75 when something is only deferred. Limits begin anew with each test.
+    Test(TestArgs),
     /// Make the daemon read its configuration again; sessions continue
     Reload,
     /// Show the version
@@ -110,6 +117,11 @@ pub(crate) enum ConfigCommand {
         /// The file; without it, the configuration file in use
         file: Option<PathBuf>,
     },
+    /// Explain the rules or the checks in words, or one key
+    Explain {
+        /// `rules`, `checks`, or a key such as `rule.delay` or `limits.max_hops`
+        what: String,
+    },
     /// Show every effective value, and where it comes from
     Show {
         /// Print JSON
@@ -139,6 +151,46 @@ pub(crate) enum AuthCommand {
         /// The user name
         user: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TestArgs {
+    /// The kind of the listener: mx, relay, submission, submissions or lmtp
+    #[arg(long, default_value = "mx", value_parser = listener_kind)]
+    pub(crate) listener: mail::ListenerKind,
+    /// The address of the client
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) client: std::net::IpAddr,
+    /// The name in EHLO
+    #[arg(long, value_name = "NAME", default_value = "mail.client.example")]
+    pub(crate) hello: String,
+    /// The login of the client, as if the password had been right
+    #[arg(long, value_name = "LOGIN")]
+    pub(crate) login: Option<String>,
+    /// As if TLS were active
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// The sender; `<>` for the null reverse-path
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) from: String,
+    /// A recipient; can be repeated
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    pub(crate) to: Vec<String>,
+    /// A file with the message, for rules about the content
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+fn listener_kind(text: &str) -> Result<mail::ListenerKind, String> {
+    use mail::ListenerKind::{Lmtp, Mx, Relay, Submission, Submissions};
+    Ok(match text {
+        "mx" => Mx,
+        "relay" => Relay,
+        "submission" => Submission,
+        "submissions" => Submissions,
+        "lmtp" => Lmtp,
+        _ => return Err("write mx, relay, submission, submissions or lmtp".to_owned()),
+    })
 }
 
 /// A scheme for new passwords.

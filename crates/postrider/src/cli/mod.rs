@@ -10,6 +10,7 @@ pub(crate) mod offline;
 mod owner;
 mod print;
 pub(crate) mod queue;
+mod rehearse;
 mod settings;
 mod spool;
 mod status;
@@ -94,6 +95,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Auth(AuthCommand::Test { user }) => {
             auth::test(&user, &load_config(explicit, Purpose::Ask)?, out)?
         }
+        Command::Test(test) => rehearse::run(&test, load_config(explicit, Purpose::Serve)?, out)?,
         Command::Reload => status::reload(&load_config(explicit, Purpose::Ask)?, out)?,
         Command::Version => {
             writeln!(out, "postrider {}", args::VERSION)?;

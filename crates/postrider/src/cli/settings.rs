@@ -3,6 +3,7 @@
 use super::{CliError, Ending, args::ConfigCommand, map};
 use config::{Loaded, Origin, Problems, Purpose, Settings};
 use control::Exit;
+use policy::{Stage, Step};
 use serde_json::{Map, Value, json};
 use std::{
     io::{self, IsTerminal, Write},
@@ -47,6 +48,7 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());
             writeln!(out, "{name}: no problems")?;
         }
+        ConfigCommand::Explain { what } => explain(what, explicit, out)?,
         ConfigCommand::Show { json } => {
             let loaded = config::load_with_origins(find(explicit).as_deref(), Purpose::Ask);
             let loaded = loaded.map_err(|problems| show_problems(&problems))?;
@@ -58,6 +60,95 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Explains the rules, the checks, or a key.
+fn explain(what: &str, explicit: Option<&Path>, out: &mut dyn Write) -> Result<(), CliError> {
+    let loaded = config::load_with_origins(find(explicit).as_deref(), Purpose::Ask);
+    let loaded = loaded.map_err(|problems| show_problems(&problems))?;
+    match what {
+        "rules" => explain_program(&loaded.settings, false, out)?,
+        "checks" => explain_program(&loaded.settings, true, out)?,
+        key => explain_key(key, &loaded, out)?,
+    }
+    Ok(())
+}
+
+/// Prints the compiled program, stage by stage. Checks are the rules without a line in the file.
+fn explain_program(settings: &Settings, only_checks: bool, out: &mut dyn Write) -> io::Result<()> {
+    let program = &settings.rules.program;
+    let mut is_empty = true;
+    for stage in Stage::ALL {
+        for step in program.steps(stage) {
+            let rule = match step {
+                Step::Rule(number) => &program.rules()[*number],
+                Step::Limit(_) if only_checks => continue,
+                Step::Limit(id) => {
+                    let limit = &program.limits()[usize::from(id.0)];
+                    let (per, measure, place) = (limit.per.as_str(), limit.measure.as_str(), &limit.name);
+                    writeln!(out, "{:<8} {place}, line {}", stage.as_str(), limit.line.0)?;
+                    writeln!(out, "         if there are more than {} {measure} per {per}", limit.rate)?;
+                    writeln!(out, "         then {}", limit.reply)?;
+                    is_empty = false;
+                    continue;
+                }
+            };
+            if only_checks && rule.line.0 != 0 {
+                continue;
+            }
+            is_empty = false;
+            writeln!(out, "{:<8} {}, for {} clients", stage.as_str(), rule.place(), rule.audience.as_str())?;
+            let mut word = "if";
+            for condition in &rule.conditions {
+                writeln!(out, "         {word} {}", program.explain_condition(condition))?;
+                word = "and";
+            }
+            for condition in &rule.unless {
+                writeln!(out, "         unless {}", program.explain_condition(condition))?;
+            }
+            writeln!(out, "         then {}", program.explain_action(rule))?;
+        }
+    }
+    if is_empty {
+        writeln!(out, "There are no {}.", if only_checks { "checks" } else { "rules, checks and limits" })?;
+    }
+    Ok(())
+}
+
+/// Prints the manual's text of a key, and its value.
+fn explain_key(asked: &str, loaded: &Loaded, out: &mut dyn Write) -> Result<(), CliError> {
+    let (section_name, key_name) = asked.rsplit_once('.').unwrap_or(("", asked));
+    let plain = section_name.split('[').next().unwrap_or_default();
+    let plain = plain.split_once('.').map_or(plain, |(section, _)| section);
+    let sections = config::schema();
+    let section = sections.iter().find(|section| section.name == plain);
+    let Some((section, key)) =
+        section.and_then(|s| Some((s, s.keys.iter().find(|key| key.name == key_name)?)))
+    else {
+        let text =
+            format!("there is no key `{asked}`: write `rules`, `checks`, or a key such as `limits.max_hops`");
+        return Err(CliError::new(Exit::Usage, text));
+    };
+    let about: Vec<&str> = key.about.lines().map(str::trim).collect();
+    writeln!(out, "{} {}: {}", section.header(), key.name, (key.kind)())?;
+    writeln!(out, "{}", about.join(" ").trim())?;
+    if !key.default.is_empty() {
+        writeln!(out, "Default: {}", key.default)?;
+    }
+    let is_it = |path: &str| {
+        let of = path.rsplit_once('.').map_or("", |(of, _)| of);
+        let of = of.split('[').next().unwrap_or_default();
+        of.split_once('.').map_or(of, |(of, _)| of) == plain && path.rsplit('.').next() == Some(key.name)
+    };
+    for entry in loaded.effective.iter().filter(|entry| is_it(&entry.path)) {
+        let value = entry.value.as_ref().map_or("not set".to_owned(), ToString::to_string);
+        let origin = match &entry.origin {
+            Origin::Default => "default".to_owned(),
+            Origin::File { line, .. } => format!("line {line}"),
+        };
+        writeln!(out, "{} = {value}  # {origin}", entry.path)?;
+    }
+    Ok(())
 }
 
 /// `{"relay.networks": {"value": […], "origin": "default"}, …}`.

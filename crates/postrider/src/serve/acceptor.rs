@@ -9,7 +9,7 @@ use super::{
     active::{ActiveCount, ActiveGuard},
     driver::Driver,
     logins::Logins,
-    pipeline::View,
+    pipeline::{RuleState, View},
     snapshot::ConfigSnapshot,
 };
 use auth::ChannelBindings;
@@ -214,6 +214,16 @@ impl Acceptor {
         }
     }
 
+    /// Counts a rejected command, where a limit is set for that.
+    fn count_failure(&self, facts: &Facts) {
+        let (config, Source::Smtp { peer, listener, .. }) = (self.driver.current(), &facts.source) else {
+            return;
+        };
+        let facts =
+            policy::Facts { client: Some(peer.ip()), listener: Some(*listener), ..policy::Facts::default() };
+        config.sources.count_failure(&config.settings, &facts);
+    }
+
     /// Is there room for one more?
     fn room(&self) -> Result<(), Reply> {
         let pressure = self.driver.spool.pressure();
@@ -300,21 +310,37 @@ pub(crate) struct SessionContext {
     login: Option<Box<LoginSession>>,
     /// For logins; none without TLS, or without AUTH.
     bindings: Option<Box<ChannelBindings>>,
+    /// None: there are no rules.
+    rule_state: Option<Box<RuleState>>,
 }
 
 impl SessionContext {
     fn new(config: Arc<ConfigSnapshot>, facts: Facts) -> Self {
         let [connected, connection, decisions] = Default::default();
-        Self { config, facts, connected, connection, decisions, login: None, bindings: None }
+        let rule_state = config.rules().has_program().then(Box::default);
+        Self { config, facts, connected, connection, decisions, login: None, bindings: None, rule_state }
     }
 
-    /// Asks the checks of a stage. `view` completes what they see.
+    /// A transaction is judged by one configuration, the current one at its begin.
+    fn begin_transaction(&mut self, config: Arc<ConfigSnapshot>) {
+        self.decisions.clone_from(&self.connection);
+        let is_reloaded = !Arc::ptr_eq(&self.config, &config);
+        self.config = config;
+        match &self.rule_state {
+            Some(state) => state.begin_transaction(is_reloaded),
+            None if self.config.rules().has_program() => self.rule_state = Some(Box::default()),
+            None => {}
+        }
+    }
+
+    /// Asks the checks of a stage. `complete` adds what they see.
     fn run<'a>(
         &'a mut self,
         stage: Stage,
-        view: impl FnOnce(View<'a>) -> View<'a>,
+        complete: impl FnOnce(View<'a>) -> View<'a>,
     ) -> Answer<'a, Result<(), Reply>> {
-        let view = view(View::new(stage, self.config.rules(), &self.facts));
+        let view = View::new(stage, self.config.rules(), &self.facts);
+        let view = complete(view.with_rule_state(self.rule_state.as_deref()));
         let decisions = if stage < Stage::Mail { &mut self.connection } else { &mut self.decisions };
         self.config.pipeline.run(view, decisions)
     }
@@ -363,6 +389,9 @@ impl Service for Acceptor {
         // What was decided of the connection itself still holds; a name in clear text does not count any more.
         context.connection.clone_from(&context.connected);
         context.decisions = Decisions::default();
+        if let Some(state) = &context.rule_state {
+            state.begin_hello();
+        }
     }
 
     fn is_trusted(&self, client: &Client) -> bool {
@@ -371,6 +400,9 @@ impl Service for Acceptor {
 
     fn hello<'a>(&'a self, context: &'a mut SessionContext, name: &'a str) -> Answer<'a, Reply> {
         context.facts.hello = Some(name.into());
+        if let Some(state) = &context.rule_state {
+            state.begin_hello();
+        }
         context.connection.clone_from(&context.connected);
         context.run(Stage::Hello, |view| view).map(or_positive(replies::OK))
     }
@@ -387,8 +419,7 @@ impl Service for Acceptor {
         if let Err(reply) = self.room() {
             return Answer::Ready(reply);
         }
-        context.config = self.driver.current();
-        context.decisions.clone_from(&context.connection);
+        context.begin_transaction(self.driver.current());
         let judged = context.run(Stage::Mail, |view| view.with_envelope(envelope));
         judged.map(or_positive(replies::SENDER_OK))
     }
@@ -460,5 +491,7 @@ impl Service for Acceptor {
 
     fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
         self.driver.delivery_log.rejected(client, stage, envelope, reply);
+        let Client { peer, local, listener, .. } = *client;
+        self.count_failure(&Facts::new(Source::Smtp { peer, local, listener }));
     }
 }

@@ -56,10 +56,10 @@ impl DeliveryLog {
 
     /// Logs that a client's command was rejected.
     pub(crate) fn rejected(&self, client: &Client, stage: &str, envelope: Option<&Envelope>, reply: &Reply) {
-        let reply = reply.to_string();
+        let (rule, reply) = (reply.rule(), reply.to_string());
         let from = envelope.map(|e| e.reverse_path.as_str());
         let to = envelope.and_then(|e| e.recipients.last()).map(|r| r.path.as_str());
-        let rejected = Rejected { client: client.peer, stage, login: None, from, to, reply: &reply };
+        let rejected = Rejected { client: client.peer, stage, login: None, from, to, reply: &reply, rule };
         self.log.write(&Event::Rejected(rejected));
     }
 
@@ -72,7 +72,8 @@ impl DeliveryLog {
         reply: &Reply,
     ) {
         let (stage, reply) = (format!("AUTH {mechanism}"), reply.to_string());
-        let rejected = Rejected { client, stage: &stage, login: user, from: None, to: None, reply: &reply };
+        let rejected =
+            Rejected { client, stage: &stage, login: user, from: None, to: None, reply: &reply, rule: None };
         self.log.write(&Event::Rejected(rejected));
     }
 

@@ -1,6 +1,7 @@
 //! The accept pipeline: which checks are asked at which stage, and how a draft waits for them.
 
 mod addresses;
+mod rules;
 mod submission;
 
 use crate::{expansion::Expansion, routing::Routes};
@@ -11,6 +12,7 @@ use inbound::Answer;
 use mail::{Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use maps::Maps;
 use policy::Policy;
+pub(crate) use rules::{RuleCheck, RuleSources, RuleState};
 use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
 pub(crate) use submission::{MissingFields, SenderOfLogin};
@@ -28,6 +30,14 @@ pub(crate) struct Rules<'a> {
     /// None: nothing is configured that changes addresses.
     pub(crate) expansion: Option<&'a Expansion>,
     pub(crate) maps: &'a Maps,
+    pub(crate) sources: &'a RuleSources,
+}
+
+impl Rules<'_> {
+    /// Are there rules of the operator?
+    pub(crate) fn has_program(&self) -> bool {
+        !self.settings.rules.program.is_empty()
+    }
 }
 
 /// The input of a check. Parts that a stage does not have yet are empty.
@@ -42,19 +52,33 @@ pub(crate) struct View<'a> {
     /// At RCPT: the recipient, as earlier checks redirected it.
     pub(crate) recipient: Option<&'a Recipient>,
     /// From [`Stage::Header`] on: the header as it was received.
-    #[allow(dead_code, reason = "for checks of content, of which there is none yet")]
     pub(crate) header: &'a [u8],
     /// At [`Stage::Body`]: a piece of the body.
     #[allow(dead_code, reason = "for checks of content, of which there is none yet")]
     pub(crate) body: &'a [u8],
     /// At [`Stage::End`].
-    #[allow(dead_code, reason = "for checks of content, of which there is none yet")]
     pub(crate) content: Option<&'a ReceivedContent>,
+    /// None: there are no rules.
+    pub(crate) rule_state: Option<&'a RuleState>,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn new(stage: Stage, rules: Rules<'a>, facts: &'a Facts) -> Self {
-        Self { stage, rules, facts, envelope: None, recipient: None, header: &[], body: &[], content: None }
+        Self {
+            stage,
+            rules,
+            facts,
+            envelope: None,
+            recipient: None,
+            header: &[],
+            body: &[],
+            content: None,
+            rule_state: None,
+        }
+    }
+
+    pub(crate) fn with_rule_state(self, rule_state: Option<&'a RuleState>) -> Self {
+        Self { rule_state, ..self }
     }
 
     pub(crate) fn with_envelope(self, envelope: &'a Envelope) -> Self {
@@ -65,7 +89,7 @@ impl<'a> View<'a> {
 /// One step of the pipeline.
 pub(crate) trait Check: Send + Sync {
     /// At which stages the check is asked.
-    fn stages(&self) -> &'static [Stage];
+    fn stages(&self) -> Vec<Stage>;
 
     /// Returns the verdict, now or later.
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict>;
@@ -108,14 +132,15 @@ impl Drop for StageDecisions<'_> {
 type Verdicts<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
 impl Pipeline {
-    /// The checks that every draft passes, and then `more`.
-    pub(crate) fn new(more: Vec<Box<dyn Check>>) -> Self {
+    /// The rules, if there are any, then the checks that every draft passes, and then `more`.
+    pub(crate) fn new(rules: Option<RuleCheck>, more: Vec<Box<dyn Check>>) -> Self {
+        let rules = rules.map(|rules| Box::new(rules) as Box<dyn Check>);
         let addresses: Box<dyn Check> = Box::new(Addresses);
-        let checks: Vec<_> = std::iter::once(addresses).chain(more).collect();
+        let checks: Vec<_> = rules.into_iter().chain([addresses]).chain(more).collect();
         let mut by_stage: [Vec<usize>; Stage::COUNT] = Default::default();
         for (index, check) in checks.iter().enumerate() {
             for stage in check.stages() {
-                by_stage[*stage as usize].push(index);
+                by_stage[stage as usize].push(index);
             }
         }
         Self { checks, by_stage }
@@ -214,7 +239,12 @@ impl Pipeline {
                     Verdict::Redirect(recipients) => next.extend(recipients),
                     Verdict::Discard(reason) => judged.decisions.discard_recipient(at, reason),
                     Verdict::Reject(reply) | Verdict::Defer(reply) => return Err(reply),
-                    verdict @ (Verdict::Hold(_) | Verdict::Edit(_) | Verdict::ReplaceSender(_)) => {
+                    Verdict::Settle(recipients) => settled.extend(recipients),
+                    verdict @ (Verdict::Hold(_)
+                    | Verdict::Edit(_)
+                    | Verdict::ReplaceSender(_)
+                    | Verdict::Bcc(_)
+                    | Verdict::All(_)) => {
                         judged.decisions.note(view.stage, verdict, 0);
                         next.push(recipient);
                     }
@@ -241,7 +271,9 @@ impl Pipeline {
         content: &ReceivedContent,
         decisions: &mut Decisions,
     ) -> Result<(), Reply> {
-        let view = |stage| View::new(stage, rules, facts);
+        let state = rules.has_program().then(RuleState::default);
+        let state = state.as_ref();
+        let view = |stage| View::new(stage, rules, facts).with_rule_state(state);
         self.ask(view(Stage::Connect), decisions).await?;
         let mut given = Envelope { recipients: Vec::new(), ..envelope.clone() };
         self.ask(view(Stage::Mail).with_envelope(&given), decisions).await?;

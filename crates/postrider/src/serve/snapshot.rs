@@ -2,7 +2,7 @@
 
 use super::{
     logins::LoginSettings,
-    pipeline::{Pipeline, Rules},
+    pipeline::{Pipeline, RuleSources, Rules},
 };
 use crate::{expansion::Expansion, routing::Routes};
 use delivery::Courier;
@@ -25,6 +25,7 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) expansion: Option<Expansion>,
     pub(crate) maps: Arc<Maps>,
     pub(crate) pipeline: Pipeline,
+    pub(crate) sources: RuleSources,
     /// None: nobody can log in.
     pub(crate) logins: Option<LoginSettings>,
 }
@@ -38,6 +39,7 @@ impl ConfigSnapshot {
             routes: &self.routes,
             expansion: self.expansion.as_ref(),
             maps: &self.maps,
+            sources: &self.sources,
         }
     }
 }

@@ -374,7 +374,7 @@ impl Daemon {
         // Whatever can fail comes first: half a reload is none that anybody wrote.
         let (server_tls, end_points) = tls::server_config(&settings).map_err(failed)?;
         let old = self.driver.current();
-        let new = wiring::current(settings, Some(&old.maps)).map_err(failed)?;
+        let new = wiring::current(settings, Some(&old)).map_err(failed)?;
         let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), end_points);
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local

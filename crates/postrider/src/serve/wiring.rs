@@ -3,7 +3,7 @@
 use super::{
     acceptor::CHUNK_BYTES,
     logins::{DovecotAuth, LoginSettings, Store, UsersFile},
-    pipeline::{Check, LOOKUP_TIMEOUT, MissingFields, Pipeline, SenderOfLogin},
+    pipeline::{Check, LOOKUP_TIMEOUT, MissingFields, Pipeline, RuleCheck, RuleSources, SenderOfLogin},
     snapshot::ConfigSnapshot,
     tls,
 };
@@ -96,12 +96,14 @@ pub(crate) fn engine_settings(settings: &Settings) -> engine::EngineSettings {
 ///
 /// # Errors
 /// In words.
-pub(crate) fn current(settings: Settings, old: Option<&Maps>) -> Result<ConfigSnapshot, String> {
-    let maps = maps(&settings, old);
+pub(crate) fn current(settings: Settings, old: Option<&ConfigSnapshot>) -> Result<ConfigSnapshot, String> {
+    let maps = maps(&settings, old.map(|old| &*old.maps));
     has_local_domains(&settings, &maps)?;
     let routes = Routes::new(&settings, maps.clone());
     let expansion = Expansion::new(&settings, maps.clone());
-    let courier = Arc::new(courier(&settings)?);
+    let dns = Arc::new(dns(&settings)?);
+    let sources = RuleSources::new(&settings, dns.clone(), old.map(|old| &old.sources));
+    let courier = Arc::new(courier(&settings, dns)?);
     let policy = policy(&settings);
     let engine = engine_settings(&settings);
     let logins = logins(&settings)?;
@@ -112,8 +114,19 @@ pub(crate) fn current(settings: Settings, old: Option<&Maps>) -> Result<ConfigSn
     if settings.listen.iter().any(|listen| listen.kind.needs_login()) {
         checks.push(Box::<MissingFields>::default());
     }
-    let pipeline = Pipeline::new(checks);
-    Ok(ConfigSnapshot { settings, engine, routes, courier, policy, expansion, maps, pipeline, logins })
+    let pipeline = Pipeline::new(RuleCheck::new(&settings), checks);
+    Ok(ConfigSnapshot {
+        settings,
+        engine,
+        routes,
+        courier,
+        policy,
+        expansion,
+        maps,
+        pipeline,
+        sources,
+        logins,
+    })
 }
 
 /// Returns the users of the settings, and the mechanisms that they can use.
@@ -164,17 +177,21 @@ fn offered(logins: Option<&LoginSettings>, settings: &Settings) -> Auth {
     Auth { mechanisms, in_clear_text: settings.auth.allow_clear_text }
 }
 
-fn courier(settings: &Settings) -> Result<Courier, String> {
+/// The resolver of the settings.
+pub(crate) fn dns(settings: &Settings) -> Result<Dns, String> {
     let lower = |(name, addresses): (&String, &Vec<_>)| {
         let key = Domain::parse(name).map_or_else(|_| name.clone(), |domain| domain.key().into_owned());
         (key, addresses.clone())
     };
-    let dns = Dns::new(DnsSettings {
+    Dns::new(DnsSettings {
         name_servers: settings.dns.nameservers.iter().map(|server| server.0).collect(),
         timeout: settings.dns.timeout,
         attempts: settings.dns.attempts,
         hosts: settings.hosts.iter().map(lower).collect(),
-    })?;
+    })
+}
+
+fn courier(settings: &Settings, dns: Arc<Dns>) -> Result<Courier, String> {
     let router = Router::new(
         dns,
         RouterSettings {

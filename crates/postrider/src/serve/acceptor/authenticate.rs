@@ -178,6 +178,7 @@ impl Acceptor {
             }
         };
         self.driver.delivery_log.login_failed(client, user, mechanism, &reply);
+        self.count_failure(&context.facts);
         reply
     }
 }

@@ -209,7 +209,7 @@ fn acceptor_timed(
     engine_settings.cache_bytes = 0;
     let delivery_log = DeliveryLog::new(wiring::log(&settings).unwrap());
     let mut current = wiring::current(settings, None).unwrap();
-    current.pipeline = Pipeline::new(checks);
+    current.pipeline = Pipeline::new(None, checks);
     let current = Arc::new(current);
     let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
     let engine = Engine::new(engine_settings, current.clone(), ids.clone(), 1, clock.start_context());

@@ -15,8 +15,8 @@ use policy::SessionFacts;
 pub(crate) struct Addresses;
 
 impl Check for Addresses {
-    fn stages(&self) -> &'static [Stage] {
-        &[Stage::Mail, Stage::Rcpt]
+    fn stages(&self) -> Vec<Stage> {
+        vec![Stage::Mail, Stage::Rcpt]
     }
 
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
@@ -48,8 +48,28 @@ fn is_deliverable(path: &ForwardPath, rules: Rules<'_>) -> Result<(), Reply> {
     Err(Reply::new(550, Enhanced(5, 1, 1), text))
 }
 
+/// Returns whether the recipient that is judged may be given by this client; `None` if maps have to be waited for.
+pub(super) fn is_ours(view: &View<'_>) -> Option<bool> {
+    let (Some(session), Some(recipient)) = (session_facts(view), view.recipient) else { return Some(true) };
+    let Source::Smtp { local, .. } = &view.facts.source else { return Some(true) };
+    let own = own_address::resolve(&recipient.path, view.rules.settings, Some(local.ip()));
+    let Some(mailbox) = own.as_ref().unwrap_or(&recipient.path).mailbox() else { return Some(true) };
+    let policy = view.rules.policy;
+    if policy.may_send_anywhere(&session) || policy.is_local(&mailbox.domain().key()) {
+        return Some(true);
+    }
+    if view.rules.settings.local.domain_maps.is_empty() { Some(false) } else { None }
+}
+
+/// As [`is_ours`], by the maps of local domains. A map that does not answer is a no: the next check says so to the client.
+pub(super) async fn is_ours_by_maps(view: &View<'_>) -> bool {
+    let (Some(expansion), Some(recipient)) = (view.rules.expansion, view.recipient) else { return false };
+    let Some(mailbox) = recipient.path.mailbox() else { return true };
+    expansion.is_local(&mailbox.domain().key()).await.unwrap_or(false)
+}
+
 /// The facts of a client's session that decide where it may send; none for programs on this machine.
-fn session_facts(view: &View<'_>) -> Option<SessionFacts> {
+pub(super) fn session_facts(view: &View<'_>) -> Option<SessionFacts> {
     let Source::Smtp { peer, listener, .. } = view.facts.source else { return None };
     Some(SessionFacts { client: peer.ip(), listener, has_login: view.facts.login.is_some() })
 }

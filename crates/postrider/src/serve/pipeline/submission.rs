@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct SenderOfLogin;
 
 impl Check for SenderOfLogin {
-    fn stages(&self) -> &'static [Stage] {
-        &[Stage::Mail]
+    fn stages(&self) -> Vec<Stage> {
+        vec![Stage::Mail]
     }
 
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
@@ -63,8 +63,8 @@ pub(crate) struct MissingFields {
 }
 
 impl Check for MissingFields {
-    fn stages(&self) -> &'static [Stage] {
-        &[Stage::Header]
+    fn stages(&self) -> Vec<Stage> {
+        vec![Stage::Header]
     }
 
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {

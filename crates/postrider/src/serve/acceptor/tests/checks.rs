@@ -10,8 +10,8 @@ struct Says {
 }
 
 impl Check for Says {
-    fn stages(&self) -> &'static [Stage] {
-        self.stage
+    fn stages(&self) -> Vec<Stage> {
+        self.stage.to_vec()
     }
 
     fn check<'a>(&'a self, _: View<'a>) -> Later<'a, CheckVerdict> {
@@ -180,8 +180,8 @@ struct SaysOf {
 }
 
 impl Check for SaysOf {
-    fn stages(&self) -> &'static [Stage] {
-        &[Stage::Rcpt]
+    fn stages(&self) -> Vec<Stage> {
+        vec![Stage::Rcpt]
     }
 
     fn check<'a>(&'a self, view: View<'a>) -> Later<'a, CheckVerdict> {

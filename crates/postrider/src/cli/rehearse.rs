@@ -1,0 +1,253 @@
+//! `postrider test`: what the configuration decides about a message, and why. Nothing is stored or sent.
+
+use super::{CliError, Ending, args::TestArgs, map::runtime};
+use crate::serve::{
+    pipeline::{RuleState, View},
+    snapshot::ConfigSnapshot,
+    wiring,
+};
+use config::Settings;
+use control::Exit;
+use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
+use mail::{
+    Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient, Reply, ReversePath,
+    UnixMillis,
+};
+use smtp::server::replies;
+use std::{fs, io::Write, net::SocketAddr};
+
+/// Runs the command.
+pub(super) fn run(args: &TestArgs, settings: Settings, out: &mut dyn Write) -> Ending {
+    let sender = sender_of(&args.from)?;
+    let recipients = args.to.iter().map(|to| recipient_of(to)).collect::<Result<Vec<_>, _>>()?;
+    let content = args.file.as_ref().map(|file| {
+        let read = fs::read(file);
+        read.map_err(|e| CliError::new(Exit::NoInput, format!("read {}: {e}", file.display())))
+    });
+    let content = content.transpose()?.map(|bytes| crlf(&bytes));
+    let runtime = runtime()?;
+    // The parts of the daemon that judge, with connections to the servers of maps.
+    let _guard = runtime.enter();
+    let config = wiring::current(settings, None).map_err(|why| CliError::new(Exit::Config, why))?;
+    let mut rehearsal = Rehearsal::new(&config, args);
+    let exit = runtime.block_on(rehearsal.run(&sender, recipients, content))?;
+    rehearsal.print(out)?;
+    Ok(exit)
+}
+
+fn usage(what: String) -> CliError {
+    CliError::new(Exit::Usage, what)
+}
+
+fn sender_of(text: &str) -> Result<ReversePath, CliError> {
+    let text = text.trim_start_matches('<').trim_end_matches('>');
+    ReversePath::parse(text, true).map_err(|e| usage(format!("--from {text}: {e}")))
+}
+
+fn recipient_of(text: &str) -> Result<Recipient, CliError> {
+    let inner = text.trim_start_matches('<').trim_end_matches('>');
+    ForwardPath::parse(inner, true).map(Recipient::new).map_err(|e| usage(format!("--to {text}: {e}")))
+}
+
+/// Content as a client sends it.
+fn crlf(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 32);
+    for line in bytes.split_inclusive(|b| *b == b'\n') {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        out.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+/// One message, judged as a session would.
+struct Rehearsal<'c> {
+    config: &'c ConfigSnapshot,
+    facts: Facts,
+    state: RuleState,
+    listener: ListenerKind,
+    lines: Vec<[String; 3]>,
+    exit: Exit,
+}
+
+impl<'c> Rehearsal<'c> {
+    fn new(config: &'c ConfigSnapshot, args: &TestArgs) -> Self {
+        let listener = args.listener;
+        let peer = SocketAddr::new(args.client, 12_345);
+        let listening = config.settings.listen.iter().find(|listen| listen.kind == listener);
+        let local = listening.map_or(SocketAddr::new(args.client, listener.port()), |listen| listen.address);
+        let facts = Facts {
+            hello: Some(args.hello.as_str().into()),
+            tls: args.tls.then(|| "TLSv1.3:TLS13_AES_256_GCM_SHA384".into()),
+            login: args.login.as_deref().map(Into::into),
+            ..Facts::new(Source::Smtp { peer, local, listener })
+        };
+        Self { config, facts, state: RuleState::observed(), listener, lines: Vec::new(), exit: Exit::Ok }
+    }
+
+    fn view(&self, stage: Stage) -> View<'_> {
+        View::new(stage, self.config.rules(), &self.facts).with_rule_state(Some(&self.state))
+    }
+
+    fn line(&mut self, stage: &str, what: &str, text: impl Into<String>) {
+        self.lines.push([stage.to_owned(), what.to_owned(), text.into()]);
+    }
+
+    /// Notes a reply, and the exit code that it means.
+    fn reply(&mut self, reply: &Reply, about: &str) {
+        let rule = reply.rule().map(|rule| format!("   ({rule})")).unwrap_or_default();
+        self.line("reply", about, format!("{reply}{rule}"));
+        // A refusal for good is the news, whatever else is only for now.
+        self.exit = match (reply.is_positive(), reply.is_transient(), self.exit) {
+            (true, _, exit) => exit,
+            (_, true, Exit::Ok) => Exit::TempFail,
+            (_, true, exit) => exit,
+            _ => Exit::DataErr,
+        };
+    }
+
+    async fn run(
+        &mut self,
+        sender: &ReversePath,
+        recipients: Vec<Recipient>,
+        content: Option<Vec<u8>>,
+    ) -> Result<Exit, CliError> {
+        let mut decisions = Decisions::default();
+        let may_connect = match self.facts.source {
+            Source::Smtp { peer, .. } => {
+                self.listener != ListenerKind::Relay || self.config.policy.may_relay(peer.ip())
+            }
+            _ => true,
+        };
+        if !may_connect {
+            self.reply(&replies::NO_ACCESS, "connect");
+            return Ok(self.exit);
+        }
+        for (stage, name) in [(Stage::Connect, "connect"), (Stage::Hello, "hello")] {
+            if let Err(reply) = self.judge(stage, None, None, &mut decisions).await {
+                self.reply(&reply, name);
+                return Ok(self.exit);
+            }
+        }
+        if self.listener.needs_login() && self.facts.login.is_none() {
+            self.reply(&replies::LOGIN_FIRST, "mail");
+            return Ok(self.exit);
+        }
+        self.state.begin_transaction(false);
+        let mut envelope = Envelope::new(sender.clone());
+        if let Err(reply) = self.judge(Stage::Mail, Some(&envelope), None, &mut decisions).await {
+            self.reply(&reply, "mail");
+            return Ok(self.exit);
+        }
+        for recipient in recipients {
+            let about = recipient.path.to_string();
+            self.relay(&recipient);
+            match self.judge(Stage::Rcpt, Some(&envelope), Some(&recipient), &mut decisions).await {
+                Ok(()) => {
+                    self.reply(&replies::RECIPIENT_OK, &about);
+                    envelope.recipients.push(recipient);
+                }
+                Err(reply) => self.reply(&reply, &about),
+            }
+        }
+        if envelope.recipients.is_empty() {
+            return Ok(self.exit);
+        }
+        let has_content = content.is_some();
+        let content = ReceivedContent::from_bytes(content.unwrap_or_else(|| b"\r\n".to_vec()), 0);
+        if has_content {
+            if let Err(reply) = self.judge_content(&envelope, &content, &mut decisions).await {
+                self.reply(&reply, "content");
+                return Ok(self.exit);
+            }
+        } else if self.config.pipeline.has(Stage::End) {
+            self.line("content", "", "not judged: name a message with --file");
+        }
+        self.result(decisions, envelope, content);
+        Ok(self.exit)
+    }
+
+    /// Notes whether the client may send to the domain of a recipient: no rule decides that.
+    fn relay(&mut self, recipient: &Recipient) {
+        let Source::Smtp { peer, listener, .. } = self.facts.source else { return };
+        let session =
+            policy::SessionFacts { client: peer.ip(), listener, has_login: self.facts.login.is_some() };
+        let policy = &self.config.policy;
+        let domain = recipient.path.mailbox().map(|mailbox| mailbox.domain().key().into_owned());
+        let text = match domain {
+            None => "postmaster is always accepted".to_owned(),
+            Some(domain) if policy.is_local(&domain) => format!("{domain} is local"),
+            Some(_) if policy.may_send_anywhere(&session) => "the client may send to all domains".to_owned(),
+            Some(domain) if self.config.settings.local.domain_maps.is_empty() => {
+                format!("{domain} is not local, and the client may not relay")
+            }
+            Some(domain) => format!("the maps of local domains are asked for {domain}"),
+        };
+        self.line("rcpt", "relay", text);
+    }
+
+    async fn judge(
+        &mut self,
+        stage: Stage,
+        envelope: Option<&Envelope>,
+        recipient: Option<&Recipient>,
+        decisions: &mut Decisions,
+    ) -> Result<(), Reply> {
+        let view = View { envelope, recipient, ..self.view(stage) };
+        let judged = self.config.pipeline.run(view, decisions).wait().await;
+        self.take_observed();
+        judged
+    }
+
+    async fn judge_content(
+        &mut self,
+        envelope: &Envelope,
+        content: &ReceivedContent,
+        decisions: &mut Decisions,
+    ) -> Result<(), Reply> {
+        for stage in [Stage::Header, Stage::End] {
+            let view = View { header: content.header(), ..self.view(stage).with_envelope(envelope) };
+            let view = if stage == Stage::End { View { content: Some(content), ..view } } else { view };
+            let judged = self.config.pipeline.run(view, decisions).wait().await;
+            self.take_observed();
+            judged?;
+        }
+        Ok(())
+    }
+
+    fn take_observed(&mut self) {
+        for (stage, what, text) in self.state.take_observed() {
+            self.lines.push([stage.as_str().to_owned(), what, text]);
+        }
+    }
+
+    /// Notes the envelope that would be queued, and where it would go.
+    fn result(&mut self, decisions: Decisions, envelope: Envelope, content: ReceivedContent) {
+        let finished =
+            decisions.finish(QueueId(0), UnixMillis::now(), Origin::Local { uid: 0 }, envelope, content);
+        match finished {
+            Accepted::Discarded { reason, .. } => self.line("result", "discarded", reason),
+            Accepted::Message { message, held, discarded } => {
+                for (recipient, reason) in discarded {
+                    self.line("result", "discarded", format!("{recipient}: {reason}"));
+                }
+                if let Some(reason) = held {
+                    self.line("result", "held", reason);
+                }
+                self.line("result", "from", format!("<{}>", message.envelope.reverse_path.as_str()));
+                let routes: Vec<_> = self.config.routes.envelope(&message.envelope).collect();
+                for (recipient, (destination, _)) in message.envelope.recipients.iter().zip(routes) {
+                    self.line("result", "to", format!("{} by {destination}", recipient.path));
+                }
+            }
+        }
+    }
+
+    fn print(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let width = self.lines.iter().map(|[_, what, _]| what.chars().count()).max().unwrap_or(0).min(48);
+        for [stage, what, text] in &self.lines {
+            writeln!(out, "{stage:<8} {what:<width$}  {text}")?;
+        }
+        Ok(())
+    }
+}

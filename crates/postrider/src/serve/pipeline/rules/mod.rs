@@ -1,0 +1,493 @@
+//! The check of the operator's rules: evaluates the program of the configuration with what is known, answers its questions, and
+//! evaluates again.
+
+mod service;
+mod state;
+
+use super::{Check, View, addresses};
+use crate::expansion::Outcome as Expanded;
+use config::Settings;
+use engine::accept::{self, Source, Verdict};
+use inbound::Answer;
+use limits::{Spent, Table};
+use mail::{Edit, Enhanced, ForwardPath, Mailbox, Notify, Recipient, Reply};
+use policy::{
+    Act, Answer as Fact, ClientName, Effects, Facts, Limit, Measure, Next, Outcome, Question, ServiceId,
+    Stage,
+};
+use route::{Dns, Lookup};
+use service::PolicyClient;
+pub(crate) use state::RuleState;
+use state::{Memory, stage_of};
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+use tokio::time::sleep;
+
+/// Keys of all limits together that are kept, of 16 bytes each.
+const LIMIT_KEYS_MAX: usize = 1_000_000;
+
+/// Evaluations of one stage: each asks something new, so that there are not as many.
+const ROUNDS_MAX: usize = 10_000;
+
+/// Everything outside of the configuration that rules ask.
+pub(crate) struct RuleSources {
+    dns: Arc<Dns>,
+    limits: Arc<RateTable>,
+    services: Vec<PolicyClient>,
+}
+
+/// The state of all limits. It outlives a reload of the configuration.
+pub(crate) struct RateTable {
+    table: Mutex<Table>,
+    started: Instant,
+}
+
+impl RuleSources {
+    /// Takes the limits of an older configuration over.
+    pub(crate) fn new(settings: &Settings, dns: Arc<Dns>, old: Option<&Self>) -> Self {
+        let new =
+            || Arc::new(RateTable { table: Mutex::new(Table::new(LIMIT_KEYS_MAX)), started: Instant::now() });
+        let limits = old.map_or_else(new, |old| old.limits.clone());
+        let services = settings.rules.services.iter().cloned().map(PolicyClient::new).collect();
+        Self { dns, limits, services }
+    }
+
+    /// Counts a rejected command of a client.
+    pub(crate) fn count_failure(&self, settings: &Settings, facts: &Facts<'_>) {
+        for limit in settings.rules.program.limits().iter().filter(|limit| limit.measure == Measure::Failures)
+        {
+            if let Some(key) = limit.key(facts) {
+                self.limits.spend(limit, &key, 1);
+            }
+        }
+    }
+}
+
+impl RateTable {
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Spends, and returns whether the limit is exceeded.
+    fn spend(&self, limit: &Limit, key: &str, amount: u64) -> bool {
+        let now = self.now();
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (&limit.name, limit.per as u8, limit.measure as u8, key);
+        match table.spend(&key, limit.rate, amount, now) {
+            Spent::Within => false,
+            Spent::Over(_) => true,
+            Spent::Full => {
+                tracing::warn!("{}: more than {LIMIT_KEYS_MAX} keys of limits are in use", limit.name);
+                false
+            }
+        }
+    }
+
+    fn is_over(&self, limit: &Limit, key: &str) -> bool {
+        let now = self.now();
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.is_over(&(&limit.name, limit.per as u8, limit.measure as u8, key), limit.rate, 1, now)
+    }
+}
+
+/// Asks the rules of the configuration. A rule never permits what other checks refuse.
+pub(crate) struct RuleCheck {
+    stages: Vec<accept::Stage>,
+}
+
+impl RuleCheck {
+    /// Returns `None` if there is nothing to evaluate.
+    pub(crate) fn new(settings: &Settings) -> Option<Self> {
+        let program = &settings.rules.program;
+        let all = [
+            accept::Stage::Connect,
+            accept::Stage::Hello,
+            accept::Stage::Mail,
+            accept::Stage::Rcpt,
+            accept::Stage::End,
+        ];
+        let has = |stage: &accept::Stage| stage_of(*stage).is_some_and(|stage| program.has(stage));
+        let stages: Vec<_> = all.into_iter().filter(has).collect();
+        (!stages.is_empty()).then_some(Self { stages })
+    }
+}
+
+type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+impl Check for RuleCheck {
+    fn stages(&self) -> Vec<accept::Stage> {
+        self.stages.clone()
+    }
+
+    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+        let (Some(state), Some(stage)) = (view.rule_state, stage_of(view.stage)) else {
+            return Answer::Ready(Verdict::Pass);
+        };
+        if view.facts.source == Source::Report {
+            return Answer::Ready(Verdict::Pass);
+        }
+        if stage == Stage::Rcpt {
+            state.lock().begin_recipient(recipient_index(&view));
+            // Mail that is not ours to relay is refused by the next check, without any look-up for a rule.
+            match addresses::is_ours(&view) {
+                Some(true) => {}
+                Some(false) => return Answer::Ready(Verdict::Pass),
+                None => {
+                    return Answer::later(async move {
+                        if addresses::is_ours_by_maps(&view).await {
+                            evaluate(view, state, stage).wait().await
+                        } else {
+                            Verdict::Pass
+                        }
+                    });
+                }
+            }
+        }
+        evaluate(view, state, stage)
+    }
+}
+
+/// Evaluates until the program has decided. Waits only where an answer has to be waited for.
+fn evaluate<'a>(view: View<'a>, state: &'a RuleState, stage: Stage) -> Answer<'a, Verdict> {
+    for _ in 0..ROUNDS_MAX {
+        match step(&view, state, stage) {
+            Next::Done(outcome) => return finish(view, state, stage, outcome),
+            Next::Ask(questions) => {
+                for question in questions {
+                    let begun = Instant::now();
+                    match answer(&view, state, &question) {
+                        Answer::Ready(fact) => note(&view, state, stage, question, fact, begun),
+                        Answer::Pending(first) => {
+                            return Answer::later(evaluate_later(view, state, stage, question, first));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    tracing::error!("the rules of the stage {} do not end", stage.as_str());
+    Answer::Ready(Verdict::Defer(LOOKUP_FAILED))
+}
+
+async fn evaluate_later<'a>(
+    view: View<'a>,
+    state: &'a RuleState,
+    stage: Stage,
+    mut question: Question,
+    mut pending: Pending<'a, Fact>,
+) -> Verdict {
+    for _ in 0..ROUNDS_MAX {
+        let begun = Instant::now();
+        let fact = pending.await;
+        note(&view, state, stage, question, fact, begun);
+        loop {
+            let questions = match step(&view, state, stage) {
+                Next::Done(outcome) => return finish(view, state, stage, outcome).wait().await,
+                Next::Ask(questions) => questions,
+            };
+            let Some(next) = questions.into_iter().find(|question| state.lock().lacks(question)) else {
+                continue;
+            };
+            let begun = Instant::now();
+            match answer(&view, state, &next) {
+                Answer::Ready(fact) => note(&view, state, stage, next, fact, begun),
+                Answer::Pending(later) => {
+                    (question, pending) = (next, later);
+                    break;
+                }
+            }
+        }
+    }
+    Verdict::Defer(LOOKUP_FAILED)
+}
+
+/// A look-up fails: the sender tries again.
+const LOOKUP_FAILED: Reply =
+    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
+
+/// Evaluates once with what is known.
+fn step(view: &View<'_>, state: &RuleState, stage: Stage) -> Next {
+    let mut memory = state.lock();
+    let tags = memory.tags(stage);
+    let mut facts = facts(view, stage, memory.trusted_since.is_some());
+    facts.tags = &tags;
+    let Memory { answers, observed, .. } = &mut *memory;
+    let program = &view.rules.settings.rules.program;
+    match observed {
+        Some(observed) => program.evaluate(stage, &facts, answers, &mut &mut *observed),
+        None => program.evaluate(stage, &facts, answers, &mut ()),
+    }
+}
+
+/// The facts as the rules see them.
+fn facts<'a>(view: &View<'a>, stage: Stage, is_trusted: bool) -> Facts<'a> {
+    let (client, listener) = match &view.facts.source {
+        Source::Smtp { peer, listener, .. } => (Some(peer.ip()), Some(*listener)),
+        Source::Local { .. } | Source::Report => (None, None),
+    };
+    // Another server that delivers by LMTP has checked its clients itself.
+    let may_relay =
+        addresses::session_facts(view).is_none_or(|session| view.rules.policy.may_send_anywhere(&session));
+    let is_own = listener == Some(mail::ListenerKind::Lmtp);
+    let to: &[Recipient] = match (stage, view.recipient, view.envelope) {
+        (Stage::Rcpt, Some(recipient), _) => std::slice::from_ref(recipient),
+        (Stage::Content, _, Some(envelope)) => &envelope.recipients,
+        _ => &[],
+    };
+    let accepted = view.envelope.map_or(0, |envelope| envelope.recipients.len());
+    Facts {
+        listener,
+        client,
+        hello: view.facts.hello.as_deref(),
+        has_tls: view.facts.tls.is_some(),
+        login: view.facts.login.as_deref(),
+        from: view.envelope.map(|envelope| &envelope.reverse_path),
+        to,
+        recipient_count: accepted + usize::from(stage == Stage::Rcpt),
+        size_bytes: view.content.map(mail::ReceivedContent::size_bytes),
+        header: view.header,
+        tags: &[],
+        is_trusted: is_trusted || may_relay || is_own,
+    }
+}
+
+fn recipient_index(view: &View<'_>) -> usize {
+    view.envelope.map_or(0, |envelope| envelope.recipients.len())
+}
+
+fn note(view: &View<'_>, state: &RuleState, stage: Stage, question: Question, fact: Fact, begun: Instant) {
+    let rules = &view.rules.settings.rules;
+    let mut memory = state.lock();
+    if memory.observed.is_some() {
+        let what = match &question {
+            Question::Map(map, key) => format!("{} {key}", rules.references[usize::from(map.0)].1),
+            Question::ClientName => "the name of the client's address".to_owned(),
+            Question::Spend(id, key, amount) => {
+                format!("{} of {key}: {amount} more", rules.program.limits()[usize::from(id.0)].name)
+            }
+            Question::Service(ServiceId(id)) => {
+                format!("policy service {}", rules.services[usize::from(*id)].name)
+            }
+        };
+        memory.observe(stage, what, &fact, begun.elapsed());
+    }
+    let scope = rules.program.scope(stage, &question);
+    memory.answers.add(scope, question, fact);
+}
+
+/// Answers a question, at once if possible.
+fn answer<'a>(view: &View<'a>, state: &RuleState, question: &Question) -> Answer<'a, Fact> {
+    let rules = &view.rules.settings.rules;
+    match question {
+        Question::Map(map, key) => {
+            let reference = &rules.references[usize::from(map.0)].1;
+            view.rules.maps.get_owned(reference, key.clone()).map(map_fact)
+        }
+        Question::Spend(id, key, amount) => {
+            let limit = &rules.program.limits()[usize::from(id.0)];
+            let table = &view.rules.sources.limits;
+            let is_over = match limit.measure {
+                Measure::Failures => table.is_over(limit, key),
+                _ => table.spend(limit, key, *amount),
+            };
+            Answer::Ready(Fact::Over(is_over))
+        }
+        Question::ClientName => {
+            let Source::Smtp { peer, .. } = view.facts.source else {
+                return Answer::Ready(Fact::ClientName(ClientName::None));
+            };
+            let dns = &view.rules.sources.dns;
+            Answer::later(async move {
+                Fact::ClientName(match dns.verified_name(peer.ip()).await {
+                    Lookup::Found(name) => ClientName::Verified(name.into()),
+                    Lookup::NoData | Lookup::NxDomain => ClientName::None,
+                    Lookup::Unknown(why) => ClientName::Unknown(why.into()),
+                })
+            })
+        }
+        Question::Service(ServiceId(id)) => {
+            let client = &view.rules.sources.services[usize::from(*id)];
+            let attributes = attributes(view, state);
+            Answer::later(async move { Fact::Service(client.ask(&attributes).await) })
+        }
+    }
+}
+
+fn map_fact(looked: maps::Looked) -> Fact {
+    Fact::Map(looked.map_err(|error| {
+        tracing::error!("look up for a rule: {error}");
+        error.to_string().into()
+    }))
+}
+
+/// The attributes of a question to a policy server.
+fn attributes(view: &View<'_>, state: &RuleState) -> Vec<(&'static str, String)> {
+    let memory = state.lock();
+    let facts = view.facts;
+    let stage = match view.stage {
+        accept::Stage::Connect => "CONNECT",
+        accept::Stage::Hello => "EHLO",
+        accept::Stage::Mail => "MAIL",
+        accept::Stage::Rcpt => "RCPT",
+        _ => "END-OF-MESSAGE",
+    };
+    let client_name = match memory.answers.find(&Question::ClientName) {
+        Some(Fact::ClientName(ClientName::Verified(name))) => name.to_string(),
+        _ => "unknown".to_owned(),
+    };
+    let (client, local) = match &facts.source {
+        Source::Smtp { peer, local, .. } => (Some(*peer), Some(*local)),
+        Source::Local { .. } | Source::Report => (None, None),
+    };
+    let address = |address: Option<std::net::SocketAddr>| {
+        address.map_or_else(String::new, |address| address.ip().to_canonical().to_string())
+    };
+    let port =
+        |address: Option<std::net::SocketAddr>| address.map_or_else(String::new, |a| a.port().to_string());
+    let (version, cipher) = facts.tls.as_deref().and_then(|tls| tls.split_once(':')).unwrap_or_default();
+    let recipients = match view.recipient {
+        Some(_) => recipient_index(view) + 1,
+        None => recipient_index(view),
+    };
+    let size = view.content.map_or(0, mail::ReceivedContent::size_bytes);
+    let login = facts.login.as_deref().unwrap_or_default();
+    vec![
+        ("protocol_state", stage.to_owned()),
+        ("protocol_name", "ESMTP".to_owned()),
+        ("client_address", address(client)),
+        ("client_name", client_name.clone()),
+        ("client_port", port(client)),
+        ("reverse_client_name", client_name),
+        ("server_address", address(local)),
+        ("server_port", port(local)),
+        ("helo_name", facts.hello.as_deref().unwrap_or_default().to_owned()),
+        ("sender", view.envelope.map_or_else(String::new, |e| e.reverse_path.as_str().to_owned())),
+        ("recipient", view.recipient.map_or_else(String::new, |to| to.path.as_str().to_owned())),
+        ("recipient_count", recipients.to_string()),
+        ("queue_id", String::new()),
+        ("instance", format!("{:x}.{:p}.{:x}", std::process::id(), state, memory.instance)),
+        ("size", size.to_string()),
+        ("etrn_domain", String::new()),
+        ("stress", String::new()),
+        ("sasl_method", if login.is_empty() { String::new() } else { "AUTH".to_owned() }),
+        ("sasl_username", login.to_owned()),
+        ("sasl_sender", String::new()),
+        ("ccert_subject", String::new()),
+        ("ccert_issuer", String::new()),
+        ("ccert_fingerprint", String::new()),
+        ("encryption_protocol", version.to_owned()),
+        ("encryption_cipher", cipher.to_owned()),
+        ("encryption_keysize", "0".to_owned()),
+        ("policy_context", String::new()),
+    ]
+}
+
+/// The verdict of the pipeline that an outcome of the rules is.
+fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outcome) -> Answer<'a, Verdict> {
+    let Outcome { act, by, effects } = outcome;
+    {
+        let mut memory = state.lock();
+        memory.keep_observed();
+        memory.add_tags(stage, recipient_index(&view), &effects.tags);
+        if effects.is_trusted && memory.trusted_since.is_none() {
+            memory.trusted_since = Some(stage);
+        }
+    }
+    let verdict = verdict_of(act, by, stage);
+    let Effects { delay, fields, redirect, bcc, .. } = effects;
+    let is_refused = matches!(verdict, Verdict::Reject(_) | Verdict::Defer(_));
+    if delay.is_zero() && (is_refused || fields.is_empty() && redirect.is_none() && bcc.is_empty()) {
+        return Answer::Ready(verdict);
+    }
+    Answer::later(async move {
+        if !delay.is_zero() {
+            sleep(delay).await;
+        }
+        if is_refused {
+            return verdict;
+        }
+        let mut all = Vec::new();
+        if !fields.is_empty() {
+            all.push(Verdict::Edit(fields.into_iter().map(Edit::Append).collect()));
+        }
+        if !bcc.is_empty() {
+            match expand_all(&view, bcc).await {
+                Ok(copies) => all.push(Verdict::Bcc(copies.into_iter().map(silent).collect())),
+                Err(refused) => return refused,
+            }
+        }
+        // The verdict before the redirection: that ends the stage.
+        all.push(verdict);
+        if let Some(targets) = redirect {
+            match expand_all(&view, targets).await {
+                Ok(targets) => {
+                    let to = |mailbox| redirected(view.recipient, mailbox);
+                    all.push(Verdict::Settle(targets.into_iter().map(to).collect()));
+                }
+                Err(refused) => return refused,
+            }
+        }
+        Verdict::All(all)
+    })
+}
+
+fn verdict_of(act: Act, by: Option<Box<str>>, stage: Stage) -> Verdict {
+    // A greeting has one of two codes (RFC 5321 §3.1, §3.8).
+    let greeting = |mut reply: Reply, code: u16| {
+        if stage == Stage::Connect {
+            reply.code = code;
+        }
+        reply
+    };
+    let reason = |text: Box<str>, by: Option<Box<str>>| -> Box<str> {
+        let by = by.unwrap_or_default();
+        if text.is_empty() { by } else { format!("{text} ({by})").into() }
+    };
+    match act {
+        // No rule decides that another check is not made.
+        Act::Pass | Act::Accept => Verdict::Pass,
+        Act::Reject(reply) => Verdict::Reject(greeting(reply, 554).with_rule(by)),
+        Act::Defer(reply) => Verdict::Defer(greeting(reply, 421).with_rule(by)),
+        Act::Discard(text) => Verdict::Discard(reason(text, by)),
+        Act::Hold(text) => Verdict::Hold(reason(text, by)),
+    }
+}
+
+/// Expands addresses of the configuration by the aliases, as those of local programs.
+///
+/// # Errors
+/// The verdict, if that cannot be done now.
+async fn expand_all(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Result<Vec<Mailbox>, Verdict> {
+    let Some(expansion) = view.rules.expansion else { return Ok(mailboxes) };
+    let mut all = Vec::new();
+    for mailbox in mailboxes {
+        match expansion.expand(mailbox.clone()).await {
+            Expanded::Recipients(expanded) => all.extend(expanded.into_recipients()),
+            Expanded::NoSuchUser => {
+                tracing::error!("a rule sends mail to {mailbox}, who does not exist");
+                return Err(Verdict::Defer(LOOKUP_FAILED));
+            }
+            Expanded::Failed(trouble) => {
+                tracing::error!("expand {mailbox}, to whom a rule sends mail: {trouble}");
+                return Err(Verdict::Defer(LOOKUP_FAILED));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// A copy, of which nobody is notified.
+fn silent(mailbox: Mailbox) -> Recipient {
+    Recipient { notify: Notify::NEVER, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
+}
+
+/// A recipient in place of the one that was given, or of all.
+fn redirected(given: Option<&Recipient>, mailbox: Mailbox) -> Recipient {
+    match given {
+        Some(given) => rewrite::passed_on(given, mailbox),
+        None => Recipient::new(ForwardPath::Mailbox(mailbox)),
+    }
+}
