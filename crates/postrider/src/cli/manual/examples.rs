@@ -63,6 +63,26 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     (
+        "postrider-test",
+        &[
+            (
+                "postrider test --client 203.0.113.7 --from a@b.example --to joe@example.com",
+                "Show which rules decide about a message of a stranger.",
+            ),
+            (
+                "postrider test --listener submission --client 192.0.2.1 --login joe --from joe@example.com --to x@y.example --file message",
+                "The same for a user who has logged in, with the content of a file.",
+            ),
+        ],
+    ),
+    (
+        "postrider-config-explain",
+        &[
+            ("postrider config explain rules", "Print the compiled rules in words."),
+            ("postrider config explain rule.over", "Explain one key."),
+        ],
+    ),
+    (
         "postrider-map",
         &[
             ("postrider map query aliases:/etc/aliases root", "Print the targets of an alias."),
