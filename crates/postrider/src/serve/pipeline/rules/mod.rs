@@ -491,3 +491,6 @@ fn redirected(given: Option<&Recipient>, mailbox: Mailbox) -> Recipient {
         None => Recipient::new(ForwardPath::Mailbox(mailbox)),
     }
 }
+
+#[cfg(test)]
+mod tests;
