@@ -27,6 +27,9 @@ pub enum DsnKind {
     Delivered,
     /// The message went to a host that sends no DSNs, and the sender asked for a report.
     Relayed,
+    /// The message has a deadline (RFC 2852), and went to a host that does not keep deadlines; or the sender wants to be
+    /// told by each relay.
+    DeadlineRelayed,
 }
 
 impl DsnKind {
@@ -35,7 +38,7 @@ impl DsnKind {
             Self::Failed => "failed",
             Self::Delayed => "delayed",
             Self::Delivered => "delivered",
-            Self::Relayed => "relayed",
+            Self::Relayed | Self::DeadlineRelayed => "relayed",
         }
     }
 
@@ -45,6 +48,7 @@ impl DsnKind {
             Self::Delayed => "Delayed mail (still being retried)",
             Self::Delivered => "Successful mail delivery report",
             Self::Relayed => "Mail relayed without further report",
+            Self::DeadlineRelayed => "Mail with a deadline relayed",
         }
     }
 
@@ -62,6 +66,10 @@ impl DsnKind {
             Self::Relayed => {
                 "Your message for the recipients below was passed on to a server that makes no\r\n\
                  reports of success: this is the last you hear of it, unless it fails.\r\n"
+            }
+            Self::DeadlineRelayed => {
+                "Your message with a deadline was passed on to another server for the recipients\r\n\
+                 below. Unless that server keeps deadlines (DELIVERBY), yours may not be met.\r\n"
             }
         }
     }
@@ -98,6 +106,7 @@ pub fn compose(
         DsnKind::Failed => recipient.notify.failure,
         DsnKind::Delayed => recipient.notify.delay,
         DsnKind::Delivered | DsnKind::Relayed => recipient.notify.success,
+        DsnKind::DeadlineRelayed => recipient.notify != mail::Notify::NEVER,
     };
     let rows: Vec<(&Recipient, &Outcome)> = affected
         .iter()
