@@ -1,6 +1,7 @@
 //! All sections, in the order of the manual.
 
 use crate::{
+    extensions::Extensions,
     section::{Section, SectionDoc},
     settings::*,
 };
@@ -18,7 +19,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 22] {
+pub fn schema() -> [SectionDoc; 23] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -33,6 +34,7 @@ pub fn schema() -> [SectionDoc; 22] {
         LimitKeys::DOC,
         TimeoutKeys::DOC,
         Inbound::DOC,
+        Extensions::DOC,
         Delivery::DOC,
         Queue::DOC,
         QueueGroupKeys::DOC,
