@@ -4,7 +4,8 @@ mod original;
 mod text;
 
 use mail::{
-    Content, Envelope, ForwardPath, Message, Origin, Outcome, QueueId, Recipient, ReversePath, UnixMillis,
+    Content, DeliveryOptions, Envelope, ForwardPath, Message, Origin, Outcome, QueueId, Recipient,
+    ReversePath, UnixMillis,
 };
 use original::{can_go_back_whole, is_convertible, message_id, returned};
 use std::{fmt::Write as _, net::IpAddr};
@@ -254,6 +255,9 @@ fn status(
     if let Some(envid) = &original.envelope.envid {
         let _ = write!(text, "Original-Envelope-Id: {}\r\n", ascii(envid));
     }
+    if let Some(options) = &original.envelope.options {
+        asked_for(&mut text, options);
+    }
     for (recipient, outcome) in rows {
         one_recipient(&mut text, kind, recipient, outcome, rows.len(), context, is_utf8);
     }
@@ -263,6 +267,16 @@ fn status(
         boundary(id),
         encoding(text.as_bytes()),
     );
+}
+
+/// Writes the times that the sender asked for (RFC 2852 §5, RFC 4865 §6).
+fn asked_for(out: &mut String, options: &DeliveryOptions) {
+    if let Some(by) = options.deliver_by {
+        let _ = write!(out, "Deliver-By-Date: {}\r\n", by.deadline.rfc5322());
+    }
+    if let Some(release) = options.release {
+        let _ = write!(out, "Future-Release-Request: until; {}\r\n", release.rfc3339());
+    }
 }
 
 fn one_recipient(
