@@ -200,5 +200,5 @@ fn transaction(name: u64) -> Transaction {
     let content = Content::new(traits, [stored, Part::Memory(Bytes::from_static(b".x\r\n.\r\nend"))]);
     let (id, arrived) = (QueueId(name), UnixMillis(0));
     let message: SharedMessage = Arc::new(Message { id, arrived, origin: "".into(), envelope, content });
-    Transaction { id: name, message, recipients: (0..RECIPIENTS as u32).collect() }
+    Transaction { id: name, message, recipients: (0..RECIPIENTS as u32).collect(), deliver_by_seconds: 0 }
 }

@@ -20,7 +20,7 @@ pub use settings::configuration;
 pub use seven_bit::seven_bit_content;
 pub use store::{spool_digest, spool_format, spool_recovery};
 
-use mail::{ContentTraits, Edit, Edits, Field, Mailbox, Reply, header::ContentScanner};
+use mail::{ContentTraits, Edit, Edits, Field, Mailbox, Reply, UnixMillis, header::ContentScanner};
 use smtp::{
     Limits, command,
     server::{
@@ -39,6 +39,9 @@ pub fn command_line(bytes: &[u8]) {
             Ok(command::Command::Rcpt(recipient)) => {
                 printable(recipient.path.as_str());
                 recipient.orcpt.iter().for_each(|orcpt| printable(orcpt));
+            }
+            Ok(command::Command::XClient(client) | command::Command::XForward(client)) => {
+                printable(&format!("{client:?}"));
             }
             Ok(_) => {}
             Err(reply) => assert!(reply.code >= 500 || reply == replies::WRONG_PROTOCOL),
@@ -150,6 +153,18 @@ pub fn chunk_content(bytes: &[u8]) {
     }
 }
 
+/// The keywords of commands and parameters that a site chooses.
+const EXTENSIONS: [Keyword; 8] = [
+    Keyword::FutureRelease,
+    Keyword::DeliverBy,
+    Keyword::MtPriority,
+    Keyword::Etrn,
+    Keyword::Vrfy,
+    Keyword::Expn,
+    Keyword::XClient,
+    Keyword::XForward,
+];
+
 /// A whole session on arbitrary bytes: replies are well formed, nothing is accepted without
 /// recipients, and the state never takes a wrong turn.
 pub fn server_session(bytes: &[u8]) {
@@ -171,6 +186,11 @@ pub fn server_session(bytes: &[u8]) {
         profile.needs_login = split % 11 < 4;
         profile.needs_tls = profile.needs_login && split % 7 == 0;
     }
+    let is_extended = split % 13 < 5;
+    if is_extended {
+        profile.extensions.hold_max_seconds = 86_400;
+        profile = EXTENSIONS.into_iter().fold(profile, Profile::with);
+    }
     let (needs_login, needs_tls) = (profile.needs_login, profile.needs_tls);
     let mut is_tls = false;
     let mut connection = Connection::new(limits.into(), Arc::new(profile), false);
@@ -179,10 +199,24 @@ pub fn server_session(bytes: &[u8]) {
     for piece in wire.chunks(usize::from(split / 2).max(1)) {
         unread.extend_from_slice(piece);
         let mut input = &unread[..];
+        let mut next = None;
         loop {
-            match connection.step(&mut input) {
+            match next.take().unwrap_or_else(|| connection.step(&mut input)) {
                 Step::NeedInput => break,
                 Step::Close => return well_formed(connection.output()),
+                Step::AskTime => {
+                    assert!(is_extended);
+                    next = connection.set_time(UnixMillis(1_795_242_354_000));
+                }
+                Step::Query(_) | Step::NoteForwarded(_) => {
+                    assert!(is_extended);
+                    connection.answer(replies::OK);
+                }
+                Step::ChangeClient(_) => {
+                    assert!(is_extended && connection.session().envelope().is_none());
+                    connection.restart(None);
+                    assert!(!connection.session().is_authenticated());
+                }
                 Step::JudgeHello => connection.answer(replies::OK),
                 Step::Authenticate(AuthInput::Begin { initial: None, .. }) => {
                     assert!(offers_auth);
@@ -195,6 +229,14 @@ pub fn server_session(bytes: &[u8]) {
                     connection.answer(if is_begin { replies::AUTHENTICATED } else { failed });
                 }
                 Step::JudgeSender => {
+                    let options =
+                        connection.session().envelope().and_then(|envelope| envelope.options.as_ref());
+                    let is_scheduled = |options: &mail::DeliveryOptions| {
+                        options.release.is_some()
+                            || options.deliver_by.is_some()
+                            || options.priority.is_some()
+                    };
+                    assert!(is_extended || !options.is_some_and(|options| is_scheduled(options)));
                     assert!(!needs_login || connection.session().is_authenticated());
                     assert!(!needs_tls || is_tls);
                     connection.answer(replies::SENDER_OK);

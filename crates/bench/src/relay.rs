@@ -48,7 +48,7 @@ impl Out {
     }
 
     fn deliver(&mut self, name: u64, message: SharedMessage) {
-        self.0.begin(Transaction { id: name, message, recipients: vec![0] });
+        self.0.begin(Transaction { id: name, message, recipients: vec![0], deliver_by_seconds: 0 });
         for answer in [BEGINNING, END] {
             assert!(self.write() > 0);
             self.0.receive(answer).expect("the hop behaves");

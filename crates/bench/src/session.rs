@@ -77,7 +77,14 @@ impl Client {
                     self.body.extend_from_slice(bytes);
                 }
                 Step::JudgeContent => break Some(self.connection.accept_content()),
-                Step::Close | Step::StartTls | Step::Authenticate(_) | Step::DiscardContent(_) => {
+                Step::Close
+                | Step::StartTls
+                | Step::AskTime
+                | Step::Query(_)
+                | Step::ChangeClient(_)
+                | Step::NoteForwarded(_)
+                | Step::Authenticate(_)
+                | Step::DiscardContent(_) => {
                     unreachable!("the client is well-behaved")
                 }
             }

@@ -103,12 +103,32 @@ impl Check<'_, '_> {
                 let help = "write \"30s\" or less: honest clients wait five minutes at most, and many less";
                 self.problem(&key("greeting_delay"), what, "", help);
             }
+            for (name, peers) in [("xclient", &listen.xclient), ("xforward", &listen.xforward)] {
+                if let Some(net) = peers.iter().find(|net| net.prefix_len() == 0) {
+                    let what = format!("{net} lets every client claim any address");
+                    self.problem(&key(name), what, "all clients", "name the peers that may speak for others");
+                }
+            }
             let Some(size) = listen.max_message_size else { continue };
             let path = format!("listen[{}].max_message_size", listen.number);
             self.at_least(&path, &size, &ByteSize(64 << 10));
         }
         if s.listen.is_empty() && self.reading.cx.problems.is_empty() {
             self.problem("listen", "nothing to listen on".to_owned(), "", "add [[listen]] with an address");
+        }
+    }
+
+    /// The intervals have nine digits in EHLO's reply and in MAIL (RFC 2852 §4, RFC 4865 §4).
+    fn extensions(&mut self, s: &Settings) {
+        let most = Duration::from_secs(999_999_999);
+        let times = [
+            ("extensions.max_future_release", s.extensions.max_future_release),
+            ("extensions.min_deliver_by", s.extensions.min_deliver_by),
+        ];
+        for (path, time) in times {
+            if time > most {
+                self.problem(path, format!("`{path}` is too large"), "", "write \"10000d\" or less");
+            }
         }
     }
 
@@ -302,6 +322,7 @@ impl Check<'_, '_> {
         self.at_least("delivery.mx_port", &d.mx_port, &1);
         self.at_least("queue.initial_concurrency", &s.queue.initial_concurrency, &1);
         self.at_least("queue.max_messages", &s.queue.max_messages, &1);
+        self.extensions(s);
         self.at_least("inbound.max_sessions", &s.inbound.max_sessions, &1);
         self.at_least("inbound.max_sessions_per_client", &s.inbound.max_sessions_per_client, &1);
         self.at_least("inbound.max_content_memory", &s.inbound.max_content_memory, &ByteSize(1 << 20));

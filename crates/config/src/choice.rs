@@ -107,6 +107,18 @@ choice! {
     }
 }
 
+choice! {
+    /// The clients that may use a command.
+    ForClients: "one of \"nobody\", \"trusted\" and \"everybody\"" {
+        /// None.
+        Nobody = "nobody",
+        /// Those in `relay.networks`, and logins.
+        Trusted = "trusted",
+        /// All.
+        Everybody = "everybody",
+    }
+}
+
 words! {
     BareLf: "one of \"reject\" and \"normalize\"" {
         Reject = "reject",
@@ -116,17 +128,23 @@ words! {
 
 choice! {
     /// A keyword of EHLO's reply that a listener can withhold.
-    EhloKeyword: "one of \"8bitmime\", \"binarymime\", \"chunking\", \"dsn\", \"limits\", \"pipelining\", \"requiretls\", \"size\" and \"smtputf8\"" {
+    EhloKeyword: "one of \"8bitmime\", \"binarymime\", \"chunking\", \"deliverby\", \"dsn\", \"futurerelease\", \"limits\", \"mt-priority\", \"pipelining\", \"requiretls\", \"size\" and \"smtputf8\"" {
         /// RFC 6152.
         EightBitMime = "8bitmime",
         /// RFC 3030.
         BinaryMime = "binarymime",
         /// RFC 3030.
         Chunking = "chunking",
+        /// RFC 2852.
+        DeliverBy = "deliverby",
         /// RFC 3461.
         Dsn = "dsn",
+        /// RFC 4865.
+        FutureRelease = "futurerelease",
         /// RFC 9422.
         Limits = "limits",
+        /// RFC 6710.
+        MtPriority = "mt-priority",
         /// RFC 2920.
         Pipelining = "pipelining",
         /// RFC 8689.

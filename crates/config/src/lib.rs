@@ -13,6 +13,7 @@ mod choice;
 mod domain {
     pub use policy::DomainPattern;
 }
+mod extensions;
 mod group;
 mod listing;
 mod load;
@@ -35,8 +36,9 @@ pub use queue::SortOrder;
 pub use smtp::server::BareLf;
 pub use spool::Placement;
 
-pub use choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion};
+pub use choice::{Backend, Durability, EhloKeyword, ForClients, LogFormat, SaslMechanism, TlsVersion};
 pub use domain::DomainPattern;
+pub use extensions::Extensions;
 pub use group::{OwnSpool, QueueGroup};
 pub use listing::{Effective, Origin};
 #[doc(hidden)]
@@ -51,4 +53,4 @@ pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Addresses, Certificate, Listen, Settings, Spool};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
-pub use value::{HostName, ListenAddress, NameServer, SubAddress};
+pub use value::{HostName, ListenAddress, NameServer, PolicyName, SubAddress};

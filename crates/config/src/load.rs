@@ -193,6 +193,7 @@ impl Reading<'_> {
             auth,
             limits,
             inbound: self.plain(root, "inbound"),
+            extensions: self.plain(root, "extensions"),
             delivery: self.plain(root, "delivery"),
             queue: self.plain(root, "queue"),
             queue_groups: self.queue_groups(root),

@@ -1,6 +1,7 @@
 //! All sections, in the order of the manual.
 
 use crate::{
+    extensions::Extensions,
     rules::keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys},
     section::{Section, SectionDoc},
     settings::*,
@@ -19,7 +20,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 26] {
+pub fn schema() -> [SectionDoc; 27] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -38,6 +39,7 @@ pub fn schema() -> [SectionDoc; 26] {
         LimitKeys::DOC,
         TimeoutKeys::DOC,
         Inbound::DOC,
+        Extensions::DOC,
         Delivery::DOC,
         Queue::DOC,
         QueueGroupKeys::DOC,

@@ -5,6 +5,7 @@ use crate::{
     BareLf, EightBit, ListenTls, Placement, SortOrder, TlsMode,
     choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion},
     domain::DomainPattern,
+    extensions::Extensions,
     group::QueueGroup,
     route::{MaildirTemplate, Route, RouteLogin},
     rules::RuleSet,
@@ -55,6 +56,8 @@ pub struct Settings {
     pub limits: smtp::Limits,
     /// Limits of inbound connections.
     pub inbound: Inbound,
+    /// SMTP extensions.
+    pub extensions: Extensions,
     /// Outbound connections.
     pub delivery: Delivery,
     /// The schedule of attempts.
@@ -152,6 +155,10 @@ pub struct Listen {
     pub greeting_delay: Duration,
     /// Concurrent connections of the listener.
     pub max_sessions: Option<usize>,
+    /// Peers that may name their clients by XCLIENT.
+    pub xclient: Vec<IpNet>,
+    /// Peers that may name the sources of mail by XFORWARD.
+    pub xforward: Vec<IpNet>,
 }
 
 impl ListenKeys {
@@ -174,6 +181,8 @@ impl ListenKeys {
             proxy: self.proxy.clone(),
             greeting_delay: self.greeting_delay,
             max_sessions: self.max_sessions,
+            xclient: self.xclient.clone(),
+            xforward: self.xforward.clone(),
         }
     }
 }
@@ -253,6 +262,14 @@ section! {
         greeting_delay: Duration = "\"0s\"",
         /// Concurrent connections of this listener, within `inbound.max_sessions`. Reply: 421 4.3.2.
         max_sessions: Option<usize> = "",
+        /// Peers, as networks or addresses, that may speak for their clients by XCLIENT (Postfix): the address, name and
+        /// hello that they give count as the client's, and the session begins anew. A login that they give is for the log
+        /// and the sender check only: it does not permit relaying. Other clients get 550 5.7.0. A peer in this list can
+        /// claim any address, those in `relay.networks` too.
+        xclient: Vec<IpNet> = "[]",
+        /// Peers, as networks or addresses, that may name by XFORWARD (Postfix) the client from whom they have a message,
+        /// for the log and the `Received` field only. Other clients get 550 5.7.0.
+        xforward: Vec<IpNet> = "[]",
     }
 }
 

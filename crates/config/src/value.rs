@@ -383,6 +383,25 @@ text_value!(
     |w| w.0.clone()
 );
 
+/// The name of a priority assignment policy: a word of EHLO's reply (RFC 6710 §3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyName(pub String);
+
+text_value!(
+    PolicyName,
+    "a name",
+    "letters, digits, hyphens and underscores, such as \"MIXER\"",
+    |t, _| {
+        let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        if t.is_empty() || t.len() > 64 || !t.bytes().all(is_name_byte) {
+            bad("not a name of a policy")
+        } else {
+            Ok(PolicyName(t.to_owned()))
+        }
+    },
+    |name| name.0.clone()
+);
+
 text_value!(
     Reference,
     "a map",

@@ -10,7 +10,7 @@ use crate::{
     connect::{Ready, reply_timeout},
 };
 use bytes::Bytes;
-use mail::{Attempt, DsnDuty, Enhanced, Outcome, SharedMessage};
+use mail::{Attempt, DsnDuty, Enhanced, Message, Outcome, SharedMessage, UnixMillis};
 use smtp::client::{Connection, Event, OutputPiece, Phase, Transaction};
 use std::{
     io,
@@ -245,8 +245,12 @@ impl<'a, J: WorkSource> Session<'a, J> {
         let room = self.settings.recipients_per_transaction.min(announced).min(shown).max(1);
         let remaining = active.remaining.split_off(active.remaining.len().min(room));
         let recipients = std::mem::replace(&mut active.remaining, remaining);
-        let transaction =
-            Transaction { id: active.transaction_id, message: active.message.clone(), recipients };
+        let transaction = Transaction {
+            id: active.transaction_id,
+            deliver_by_seconds: deliver_by_seconds(&active.message),
+            message: active.message.clone(),
+            recipients,
+        };
         self.active.push(active);
         self.connection.begin_converted(transaction, conversion);
     }
@@ -269,6 +273,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             setup_ms: std::mem::take(&mut self.setup_ms),
             transfer_ms: millis(active.begun.elapsed()),
             dsn_duty: self.dsn_duty,
+            takes_deadline: self.connection.capabilities().deliver_by.is_some(),
         };
         self.source.complete(active.lease, active.outcomes, &attempt);
     }
@@ -375,6 +380,15 @@ impl<'a, J: WorkSource> Session<'a, J> {
         }
         self.stream.shutdown(QUIT_TIMEOUT).await;
     }
+}
+
+/// Returns the seconds that are left until the deadline of a message (RFC 2852 §4.1.2), rounded down; 0 without a deadline.
+fn deliver_by_seconds(message: &Message) -> i32 {
+    let deadline = message.envelope.options.as_ref().and_then(|options| options.deliver_by);
+    let Some(by) = deadline else { return 0 };
+    let left_ms = i128::from(by.deadline.0) - i128::from(UnixMillis::now().0);
+    // Nine digits (RFC 2852 §4).
+    left_ms.div_euclid(1000).clamp(-999_999_999, 999_999_999) as i32
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

@@ -66,12 +66,14 @@ pub struct Facts {
     pub tls: Option<Box<str>>,
     /// The authenticated login.
     pub login: Option<Box<str>>,
+    /// A login that a peer named by XCLIENT. It permits nothing, and narrows the senders as a login does.
+    pub named_login: Option<Box<str>>,
 }
 
 impl Facts {
     /// The facts before anything was said.
     pub fn new(source: Source) -> Self {
-        Self { source, hello: None, tls: None, login: None }
+        Self { source, hello: None, tls: None, login: None, named_login: None }
     }
 
     /// Can the draft be refused? Reports of this server cannot: there is no client to refuse them to.

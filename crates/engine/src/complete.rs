@@ -26,6 +26,17 @@ fn expired(last: Option<&Outcome>) -> Outcome {
     Outcome::failed(EXPIRED, text).because(Cause::Expired)
 }
 
+/// Returns the outcome of a message whose deadline with return is over (RFC 2852 §4), with the text of the last outcome.
+fn deadline_over(last: Option<&Outcome>) -> Outcome {
+    let text = match last {
+        Some(last) => {
+            format!("the deadline of the sender (DELIVERBY) is over; the last attempt: {}", last.text)
+        }
+        None => "the deadline of the sender (DELIVERBY) is over".to_owned(),
+    };
+    Outcome::failed(EXPIRED, text).because(Cause::Expired)
+}
+
 /// The entries for the spool. A deletion does not say how many recipients it ends.
 fn ending(id: QueueId, is_deleted: bool, results: Vec<(u32, Outcome)>, last: bool) -> Transaction {
     if is_deleted && last {
@@ -74,12 +85,22 @@ impl Engine {
         match overdue {
             Overdue::Delayed(id, recipients) => self.warn_when_permitted(id, recipients, effects),
             Overdue::Expired(leases) => {
-                let Some(id) = leases.first().map(|lease| lease.id) else { return };
                 let outcomes: Vec<Outcome> =
                     leases.iter().map(|lease| expired(self.last_words(lease).as_deref())).collect();
-                self.end(id, leases, &outcomes, None, effects);
+                self.end_overdue(leases, &outcomes, effects);
+            }
+            Overdue::DeadlineOver(leases) => {
+                let outcomes: Vec<Outcome> =
+                    leases.iter().map(|lease| deadline_over(self.last_words(lease).as_deref())).collect();
+                self.end_overdue(leases, &outcomes, effects);
             }
         }
+    }
+
+    /// Ends jobs of one message whose time is over.
+    fn end_overdue(&mut self, leases: Vec<Lease>, outcomes: &[Outcome], effects: &mut Vec<Effect>) {
+        let Some(id) = leases.first().map(|lease| lease.id) else { return };
+        self.end(id, leases, outcomes, None, effects);
     }
 
     /// Returns the last outcome of a job, or the outcome that suspended its destination.

@@ -11,6 +11,7 @@ use crate::{
     refused::RefusedTransactions,
     reroute::Reroute,
     routing::is_same,
+    schedule::schedule_of,
     task::{TaskId, Tasks},
 };
 use mail::{Destination, IdSource, QueueId, SharedMessage, UnixMillis};
@@ -250,14 +251,17 @@ impl Engine {
         for (index, (name, group)) in (0..).zip(destinations) {
             rows.push((index, self.destination(name, *group), 0, None));
         }
+        let schedule = schedule_of(&message.envelope, context);
+        let is_released = schedule.as_ref().and_then(|one| one.release).is_none_or(|at| at <= context.now);
         // A suspended destination would only evict messages that are about to leave.
-        let is_cached = !is_held && !rows.iter().all(|row| self.queue.is_suspended(row.1));
+        let is_cached = !is_held && is_released && !rows.iter().all(|row| self.queue.is_suspended(row.1));
         let arrival = Arrival {
             id: message.id,
             arrived: context.now,
             size_bytes: message.content.size_bytes(),
             held: is_held,
             recipients: &rows,
+            schedule: schedule.as_ref(),
         };
         if self.queue.insert(&arrival, context.now) {
             self.counters.accept(rows.len() as u64);

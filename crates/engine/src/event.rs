@@ -1,7 +1,7 @@
 //! Events: what a driver reports to the engine.
 
 use crate::{ConnectionId, EngineSettings, Lease, Routed, Routing, TaskId};
-use mail::{Attempt, Outcome, QueueId, SharedMessage, UnixMillis};
+use mail::{Attempt, Destination, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{CancelAs, Millis};
 use spool::{Recovered, Refused, SecondCopy, SpoolFailure, Totals, Transaction};
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub enum Command {
     Retry(QueueId),
     /// Try everything that is not held now.
     Flush,
+    /// Try everything for some destinations now that is not held.
+    FlushDestinations(Box<[Destination]>),
     /// Do not try a message until it is released.
     Hold(QueueId),
     /// Undo [`Command::Hold`].

@@ -30,6 +30,7 @@ mod refused;
 mod reports;
 mod reroute;
 mod routing;
+mod schedule;
 mod settings;
 mod task;
 #[cfg(test)]

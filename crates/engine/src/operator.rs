@@ -19,6 +19,12 @@ impl Engine {
                 self.queue.flush(context.now);
                 CommandResult::Changed
             }
+            Command::FlushDestinations(names) => {
+                match self.queue.flush_destinations(|name| names.contains(name), context.now) {
+                    0 => CommandResult::Unchanged,
+                    _ => CommandResult::Changed,
+                }
+            }
             Command::Hold(id) => return self.change(context, request, id, ControlOp::Hold, effects),
             Command::Release(id) => return self.change(context, request, id, ControlOp::Release, effects),
             Command::Cancel { id, recipients, cancel_as } => {

@@ -1,6 +1,6 @@
 //! Recovery: messages that a start finds in the spool go back to the queue.
 
-use crate::{Effect, Engine, RetryAt, event::Context};
+use crate::{Effect, Engine, RetryAt, event::Context, schedule::schedule_of};
 use mail::{QueueId, UnixMillis};
 use queue::{Arrival, CancelAs, Millis};
 use report::RecipientCounters;
@@ -38,7 +38,9 @@ impl Engine {
             return self.end_recovered(Entry::Outcome { id, results: Vec::new(), last: true }, effects);
         }
         let size_bytes = message.content.size_bytes();
-        let arrival = Arrival { id, arrived, size_bytes, held: found.held, recipients: &rows };
+        let (held, schedule) = (found.held, schedule_of(&message.envelope, context));
+        let arrival =
+            Arrival { id, arrived, size_bytes, held, recipients: &rows, schedule: schedule.as_ref() };
         if self.queue.insert(&arrival, context.now) {
             self.counters.accept(rows.len() as u64);
         }

@@ -6,7 +6,9 @@ use crate::{
     event::Context,
     task::{Permit, Task},
 };
-use mail::{Attempt, Disposition, DsnDuty, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use mail::{
+    Attempt, Disposition, DsnDuty, Enhanced, Message, Notify, Outcome, QueueId, SharedMessage, UnixMillis,
+};
 use queue::CommandResult;
 use report::dsn;
 use spool::{Entry, SpoolFailure};
@@ -78,10 +80,22 @@ pub(crate) fn wants_report(message: &Message, result: &AttemptResult) -> bool {
             let notify = message.envelope.recipients[*index as usize].notify;
             match outcome.disposition {
                 Disposition::Failed => notify.failure,
-                Disposition::Delivered => notify.success && result.attempt.dsn_duty != DsnDuty::NextHop,
+                Disposition::Delivered => {
+                    notify.success && result.attempt.dsn_duty != DsnDuty::NextHop
+                        || notify != Notify::NEVER && is_deadline_relayed(message, &result.attempt)
+                }
                 Disposition::Deferred => false,
             }
         })
+}
+
+/// Returns whether the sender is told that a message with a deadline went to another server: to one that does not keep the
+/// deadline, and to each if the sender wants a trace (RFC 2852 §4.1).
+fn is_deadline_relayed(message: &Message, attempt: &Attempt) -> bool {
+    let deadline = message.envelope.options.as_ref().and_then(|options| options.deliver_by);
+    deadline.is_some_and(|by| {
+        attempt.dsn_duty != DsnDuty::ReportDelivered && (by.trace || !attempt.takes_deadline)
+    })
 }
 
 impl Engine {
@@ -114,6 +128,9 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let success = match result.attempt.dsn_duty {
+            _ if is_deadline_relayed(&message, &result.attempt) => {
+                Some((Disposition::Delivered, dsn::DsnKind::DeadlineRelayed))
+            }
             DsnDuty::ReportDelivered => Some((Disposition::Delivered, dsn::DsnKind::Delivered)),
             DsnDuty::ReportRelayed => Some((Disposition::Delivered, dsn::DsnKind::Relayed)),
             DsnDuty::NextHop => None,

@@ -20,5 +20,7 @@ mod worker_pool;
 pub use budget::{Budget, SessionPermit};
 pub use listener::{Inbound, ListenTls, Listener, ListenerOptions};
 pub use mail::Answer;
-pub use service::{AuthAnswer, Client, ClientTls, Draft, EndPoints, Service, Settings, StoreError};
+pub use service::{
+    AuthAnswer, Client, ClientTls, Draft, EndPoints, NamedClient, Service, Settings, StoreError,
+};
 pub use worker_pool::WorkerPool;

@@ -71,6 +71,10 @@ pub struct ListenerOptions {
     pub greeting_delay: Duration,
     /// Sessions of this listener at once; the next one gets 421.
     pub sessions_max: Option<usize>,
+    /// Peers that may name their clients by XCLIENT.
+    pub xclient: Vec<IpNet>,
+    /// Peers that may name the sources of mail by XFORWARD.
+    pub xforward: Vec<IpNet>,
 }
 
 impl Default for ListenerOptions {
@@ -85,7 +89,17 @@ impl Default for ListenerOptions {
             proxies: Vec::new(),
             greeting_delay: Duration::ZERO,
             sessions_max: None,
+            xclient: Vec::new(),
+            xforward: Vec::new(),
         }
+    }
+}
+
+impl ListenerOptions {
+    /// Returns the treatment of a bare CR or LF for a client.
+    pub(crate) fn bare_lf_of(&self, is_trusted: bool) -> BareLf {
+        let usual = if is_trusted { BareLf::Normalize } else { BareLf::Reject };
+        self.bare_lf.unwrap_or(usual)
     }
 }
 
@@ -132,6 +146,9 @@ impl Open {
             profile.is_lmtp = self.options.kind == ListenerKind::Lmtp;
             profile.needs_login = self.options.kind.needs_login();
             profile.needs_tls = profile.needs_login && !settings.auth.in_clear_text;
+            if profile.needs_login && profile.extensions.hold_max_seconds > 0 {
+                profile = profile.with(Keyword::FutureRelease);
+            }
             profile =
                 self.options.withheld.iter().fold(profile, |profile, keyword| profile.without(*keyword));
             settings.profile = Arc::new(profile);
@@ -211,7 +228,7 @@ impl<S: Service> Inbound<S> {
 
     fn begin(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, open: &mut Open) {
         let Ok(local) = open.address.map_or_else(|| stream.local_addr(), Ok) else { return };
-        let client = Client { peer, local, listener: open.options.kind, tls: None };
+        let client = Client { peer, local, listener: open.options.kind, tls: None, named: None };
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let settings = open.settings(&current).clone();
         let worker = self.workers.pick_first();
@@ -268,16 +285,19 @@ struct NewSession<S: Service> {
 impl<S: Service> NewSession<S> {
     /// Makes the session's driver; `None` if there are too many sessions, which the client is told.
     fn driver(self, client: Client, stream: &std::net::TcpStream) -> Option<SessionDriver<S>> {
-        let Self { inbound, settings, options, listener_guard, tls, worker } = self;
+        let Self { inbound, mut settings, options, listener_guard, tls, worker } = self;
+        let listed = [(&options.xclient, Keyword::XClient), (&options.xforward, Keyword::XForward)];
+        for (_, keyword) in listed.into_iter().filter(|(peers, _)| is_in(peers, client.peer.ip())) {
+            settings.profile = Arc::new((*settings.profile).clone().with(keyword));
+        }
         let is_trusted = inbound.service.is_trusted(&client);
         let counted = (!is_trusted).then_some((client.peer.ip(), settings.sessions_per_client));
         let Some(guard) = inbound.budget.enter(settings.sessions_max, counted) else {
             inbound.refuse_busy(&client, stream);
             return None;
         };
-        let usual = if is_trusted { BareLf::Normalize } else { BareLf::Reject };
         Some(SessionDriver {
-            bare_lf: options.bare_lf.unwrap_or(usual),
+            bare_lf: options.bare_lf_of(is_trusted),
             settings,
             service: inbound.service.clone(),
             budget: inbound.budget.clone(),

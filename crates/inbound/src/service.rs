@@ -7,7 +7,8 @@ use mail::{
 };
 use smtp::{
     Limits,
-    server::{Auth, AuthInput, Profile},
+    forwarded::ClientAttributes,
+    server::{Auth, AuthInput, Profile, Query, replies},
 };
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -22,6 +23,21 @@ pub struct Client {
     pub listener: ListenerKind,
     /// The TLS connection, when TLS is active.
     pub tls: Option<ClientTls>,
+    /// What a listed peer says about the client.
+    pub named: Option<Box<NamedClient>>,
+}
+
+/// The words of a peer that may speak for its clients.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NamedClient {
+    /// XCLIENT: the host name of the client.
+    pub name: Option<Box<str>>,
+    /// XCLIENT: the login of the client. It permits nothing.
+    pub login: Option<Box<str>>,
+    /// XFORWARD: the client from whom the peer has the open message, or the next one.
+    pub source: Option<Box<ClientAttributes>>,
+    /// The ends of the peer's own connection: the other side's and ours. `None`: there was no XCLIENT.
+    pub connection: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// The TLS connection of a client.
@@ -34,6 +50,11 @@ pub struct ClientTls {
 }
 
 impl Client {
+    /// Returns what XFORWARD said about the source of the message.
+    pub fn source(&self) -> Option<&ClientAttributes> {
+        self.named.as_ref().and_then(|named| named.source.as_deref())
+    }
+
     /// Returns TLS version and cipher suite, when TLS is active.
     pub fn cipher(&self) -> Option<&str> {
         self.tls.as_ref().map(|tls| &*tls.cipher)
@@ -84,7 +105,7 @@ pub trait Service: Send + Sync + 'static {
     /// The service's context of a session, from its first stage to the last.
     type Context: Send;
 
-    /// A client is connected: may it have a session? A refusal is its greeting.
+    /// A client is connected, or was named by XCLIENT: may it have a session? A refusal is its greeting.
     fn connected<'a>(&'a self, client: &'a Client) -> Answer<'a, Result<Self::Context, Reply>>;
 
     /// A TLS handshake is done. What the client said before does not count any more (RFC 3207 §4.2).
@@ -103,6 +124,11 @@ pub trait Service: Send + Sync + 'static {
     /// MAIL: may the client begin a transaction? Back-pressure belongs here: never after the content where it can be
     /// helped.
     fn sender<'a>(&'a self, context: &'a mut Self::Context, envelope: &'a Envelope) -> Answer<'a, Reply>;
+
+    /// VRFY, EXPN or ETRN, where the listener's profile has the keyword.
+    fn query<'a>(&'a self, _: &'a mut Self::Context, _: Query) -> Answer<'a, Reply> {
+        Answer::Ready(replies::NOT_OFFERED)
+    }
 
     /// RCPT: may the client mail this recipient? It is not in the envelope yet.
     fn recipient<'a>(

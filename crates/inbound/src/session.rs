@@ -1,5 +1,6 @@
 //! One session: reads, asks the service, writes, and watches the deadlines.
 
+mod named_client;
 mod receive_content;
 mod waiting;
 
@@ -8,7 +9,7 @@ use crate::{
     WorkerPool, content::ContentReceiver, stream::Stream,
 };
 use auth::ChannelBindings;
-use mail::{Envelope, Reply};
+use mail::{Envelope, Reply, UnixMillis};
 use smtp::server::{BareLf, Connection, Keyword, Session as ServerSession, Step, replies};
 use std::{
     future::poll_fn,
@@ -196,11 +197,18 @@ impl<S: Service> SessionDriver<S> {
     }
 
     async fn process(&mut self, io: &mut SessionIo<S>, input: &mut &[u8]) -> io::Result<Option<bool>> {
+        let mut next = None;
         loop {
-            match io.connection.step(input) {
+            let step = next.take().unwrap_or_else(|| io.connection.step(input));
+            match step {
                 Step::NeedInput => return Ok(None),
                 Step::Close => return Ok(Some(false)),
                 Step::StartTls => return Ok(Some(true)),
+                Step::AskTime => next = io.connection.set_time(UnixMillis::now()),
+                // On the heap: large and rare.
+                Step::Query(query) => Box::pin(self.answer_query(io, query)).await?,
+                Step::ChangeClient(client) => Box::pin(self.change_client(io, *client)).await?,
+                Step::NoteForwarded(client) => self.note_source(io, *client),
                 Step::JudgeHello => self.judge_hello(io).await?,
                 Step::Authenticate(input) => self.authenticate(io, input).await?,
                 Step::JudgeSender => self.judge_sender(io).await?,
@@ -454,6 +462,7 @@ impl<S: Service> Session<S> {
         io.stream = driver.secure(plain).await?;
         io.unread.clear();
         io.waits_since = None;
+        named_client::forget(&mut driver.client);
         driver.service.tls_established(&mut io.context, &driver.client);
         io.connection.tls_established();
         Ok(Box::new(Self { driver, io }))

@@ -2,7 +2,12 @@
 
 use crate::Client;
 use mail::{Envelope, QueueId, TransmissionType, UnixMillis};
-use std::{cell::RefCell, io::Write as _, net::IpAddr};
+use smtp::forwarded::{Attribute, ClientAttributes};
+use std::{
+    cell::RefCell,
+    io::Write as _,
+    net::{IpAddr, Ipv4Addr},
+};
 
 thread_local! {
     /// The date of the current second, since formatting it costs more than the rest of the field.
@@ -10,6 +15,7 @@ thread_local! {
 }
 
 /// The contents of a Received field.
+#[derive(Clone, Copy)]
 pub(crate) struct Received<'a> {
     /// None: the field does not tell who the client is (RFC 6409 §8).
     pub(crate) client: Option<&'a Client>,
@@ -29,11 +35,11 @@ impl Received<'_> {
         if let Some(client) = self.client {
             out.extend_from_slice(b"from ");
             out.extend(self.hello.bytes().map(|b| if is_plain(b) { b } else { b'?' }));
-            let literal = match client.peer.ip().to_canonical() {
-                IpAddr::V4(ip) => format!(" ([{ip}])"),
-                IpAddr::V6(ip) => format!(" ([IPv6:{ip}])"),
-            };
-            out.extend_from_slice(literal.as_bytes());
+            let name = client.named.as_ref().and_then(|named| named.name.as_deref());
+            write_address(out, name, client.peer.ip());
+            if let Some(source) = client.source() {
+                write_source(out, source);
+            }
             if let Some(cipher) = client.cipher() {
                 let _ = write!(out, "\r\n\t(using {cipher})");
             }
@@ -54,6 +60,38 @@ impl Received<'_> {
     }
 }
 
+/// Appends ` (name [192.0.2.1])`.
+fn write_address(out: &mut Vec<u8>, name: Option<&str>, ip: IpAddr) {
+    out.extend_from_slice(b" (");
+    if let Some(name) = name {
+        write_name(out, name);
+        out.push(b' ');
+    }
+    let _ = match ip.to_canonical() {
+        IpAddr::V4(ip) => write!(out, "[{ip}])"),
+        IpAddr::V6(ip) => write!(out, "[IPv6:{ip}])"),
+    };
+}
+
+fn write_name(out: &mut Vec<u8>, name: &str) {
+    out.extend(name.bytes().map(|b| if is_plain(b) { b } else { b'?' }));
+}
+
+/// Appends a comment with the client that XFORWARD named.
+fn write_source(out: &mut Vec<u8>, source: &ClientAttributes) {
+    out.extend_from_slice(b"\r\n\t(forwarded for ");
+    match &source.hello {
+        Attribute::Is(hello) => write_name(out, hello),
+        Attribute::NotGiven | Attribute::Unavailable => out.extend_from_slice(b"unknown"),
+    }
+    let name = match &source.name {
+        Attribute::Is(name) => Some(&**name),
+        Attribute::NotGiven | Attribute::Unavailable => None,
+    };
+    write_address(out, name, source.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+    out.push(b')');
+}
+
 /// Returns whether a name in EHLO may have this octet: one of a domain or address literal. The name goes into a header.
 fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-._:[]".contains(&b)
@@ -62,7 +100,7 @@ fn is_plain(b: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ClientTls;
+    use crate::{ClientTls, NamedClient};
     use mail::{ForwardPath, ListenerKind, Recipient, ReversePath};
 
     #[test]
@@ -74,6 +112,7 @@ mod tests {
             local: "192.0.2.2:25".parse().unwrap(),
             listener: ListenerKind::Mx,
             tls: Some(ClientTls { cipher: "TLSv1.3".into(), bindings: None }),
+            named: None,
         };
         let mut received = Received {
             client: Some(&client),
@@ -91,6 +130,24 @@ mod tests {
             "Received: from a?evil??? ([192.0.2.1])\r\n\t(using TLSv1.3)\r\n\tby mx.test (Postrider) with ESMTPS id \
              0000000000001\r\n\tfor <b@c.test>;\r\n\tSat, 21 Nov 2026 06:25:54 +0000\r\n"
         );
+        let source = ClientAttributes {
+            name: Attribute::Is("spike(\r".into()),
+            hello: Attribute::Is("h".into()),
+            address: "2001:db8::1".parse().ok(),
+            ..ClientAttributes::default()
+        };
+        let named = NamedClient {
+            name: Some("n.test".into()),
+            login: None,
+            source: Some(Box::new(source)),
+            connection: None,
+        };
+        let named = Client { named: Some(Box::new(named)), tls: None, ..client.clone() };
+        let mut out = Vec::new();
+        Received { client: Some(&named), ..received }.write_to(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        let from = "Received: from a?evil??? (n.test [192.0.2.1])\r\n\t(forwarded for h (spike?? [IPv6:2001:db8::1]))\r\n\tby ";
+        assert!(text.starts_with(from), "{text}");
         let mut two = envelope.clone();
         two.recipients.push(two.recipients[0].clone());
         received.envelope = &two;

@@ -211,4 +211,6 @@ pub struct Attempt {
     pub transfer_ms: u64,
     /// The server that sends a DSN about success.
     pub dsn_duty: DsnDuty,
+    /// The next hop offers DELIVERBY (RFC 2852), and has got the deadline of the message, if it has one.
+    pub takes_deadline: bool,
 }

@@ -29,6 +29,25 @@ impl UnixMillis {
         format!("{:.3}", self.timestamp())
     }
 
+    /// Reads `2026-11-21T06:25:54Z`, with or without a fraction of a second (RFC 3339). The time must be in UTC.
+    pub fn parse_rfc3339(text: &str) -> Option<Self> {
+        let form = b"dddd-dd-ddTdd:dd:dd";
+        let fits = |(b, form): (u8, &u8)| match form {
+            b'd' => b.is_ascii_digit(),
+            form => b.eq_ignore_ascii_case(form),
+        };
+        let (time, rest) = text.split_at_checked(form.len())?;
+        let fraction = rest.strip_suffix(['Z', 'z'])?;
+        let is_fraction =
+            |text: &str| !text.is_empty() && text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
+        let is_whole = fraction.is_empty() || fraction.strip_prefix('.').is_some_and(is_fraction);
+        if !time.bytes().zip(form).all(fits) || !is_whole {
+            return None;
+        }
+        let timestamp: Timestamp = text.to_ascii_uppercase().parse().ok()?;
+        u64::try_from(timestamp.as_millisecond()).ok().map(Self)
+    }
+
     fn timestamp(self) -> Timestamp {
         let ms = i64::try_from(self.0).unwrap_or(i64::MAX);
         Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)
@@ -44,5 +63,27 @@ mod tests {
         let t = UnixMillis(1_795_242_354_048);
         assert_eq!(t.rfc5322(), "Sat, 21 Nov 2026 06:25:54 +0000");
         assert_eq!(t.rfc3339(), "2026-11-21T06:25:54.048Z");
+    }
+
+    #[test]
+    fn what_is_written_as_rfc3339_is_read_and_nothing_else() {
+        let t = UnixMillis(1_795_242_354_048);
+        assert_eq!(UnixMillis::parse_rfc3339(&t.rfc3339()), Some(t));
+        assert_eq!(UnixMillis::parse_rfc3339("2026-11-21t06:25:54z"), Some(UnixMillis(1_795_242_354_000)));
+        for bad in [
+            "",
+            "2026-11-21",
+            "2026-11-21T06:25:54",
+            "2026-11-21T06:25:54+00:00",
+            "2026-13-21T06:25:54Z",
+            "2026-11-21 06:25:54Z",
+            "2026-11-21T06:25:54.Z",
+            "2026-11-21T25:25:54Z",
+            "1900-11-21T06:25:54Z",
+            "2026-11-21T06:25:54Z[UTC]",
+            "\u{e4}026-11-21T06:25:5Z",
+        ] {
+            assert_eq!(UnixMillis::parse_rfc3339(bad), None, "{bad:?}");
+        }
     }
 }

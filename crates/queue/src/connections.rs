@@ -83,7 +83,7 @@ impl Queue {
         if destination.is_scheduled {
             return;
         }
-        let oldest = destination.ready.head().map(|job| self.jobs[job].due);
+        let oldest = destination.ready.waits_since(&self.jobs);
         match destination.wants_connection(&self.settings, oldest, now) {
             Ok(true) => {
                 let is_first = destination.connection_count == 0;
@@ -129,8 +129,8 @@ impl Queue {
             let Some(id) = next else { return self.evict_idle().map(ConnectionRequest::Evict) };
             let destination = self.destination_at_mut(id);
             destination.is_scheduled = false;
-            let (group, oldest) = (destination.group, destination.ready.head());
-            let oldest = oldest.map(|job| self.jobs[job].due);
+            let group = destination.group;
+            let oldest = self.destination_at(id).ready.waits_since(&self.jobs);
             if self.destination_at(id).wants_connection(&self.settings, oldest, now) != Ok(true) {
                 // Another destination of the group is next, and this one may want a connection later.
                 self.connections.scheduler.resume_deferred(&self.settings, group);
@@ -239,7 +239,8 @@ impl Queue {
         if !may || (contended && destination.quantum_bytes <= 0) {
             return None;
         }
-        let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+        let mut tables =
+            Tables { jobs: &mut self.jobs, messages: &self.messages, timetable: &self.timetable };
         let job = destination.ready.pop(&mut tables, per_bulk)?;
         destination.ready_count -= 1;
         let message = self.jobs[job].message;

@@ -122,7 +122,17 @@ mod tests {
             let to = queue.destination(&name(number));
             let recipients = [(0, to, 0, None)];
             let id = QueueId(number);
-            queue.insert(&Arrival { id, arrived: 0, size_bytes: 9, held: false, recipients: &recipients }, 0);
+            queue.insert(
+                &Arrival {
+                    id,
+                    arrived: 0,
+                    size_bytes: 9,
+                    held: false,
+                    recipients: &recipients,
+                    schedule: None,
+                },
+                0,
+            );
             assert_eq!(queue.next_connection_request(0), Some(ConnectionRequest::Open(to)));
             queue.connection_used(to);
             queue.unreachable(to, Outcome::deferred(Enhanced(4, 4, 1), "down"), 0);
@@ -163,7 +173,17 @@ mod tests {
             let to = queue.destination(&name(number));
             let recipients = [(0, to, 0, None)];
             let id = QueueId(number);
-            queue.insert(&Arrival { id, arrived: 0, size_bytes: 9, held: false, recipients: &recipients }, 0);
+            queue.insert(
+                &Arrival {
+                    id,
+                    arrived: 0,
+                    size_bytes: 9,
+                    held: false,
+                    recipients: &recipients,
+                    schedule: None,
+                },
+                0,
+            );
         }
         let cancel = |number| queue.cancel(QueueId(number), |_| true, CancelAs::Delete, 0).unwrap();
         let lease: Vec<_> = (0..COUNT).flat_map(cancel).collect();
@@ -215,6 +235,7 @@ mod tests {
                 size_bytes: 9,
                 held: false,
                 recipients: &recipients,
+                schedule: None,
             };
             queue.insert(&arrival, now);
             assert_eq!(queue.next_connection_request(now), Some(ConnectionRequest::Open(to)));

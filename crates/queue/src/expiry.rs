@@ -14,24 +14,37 @@ pub enum Overdue {
     Delayed(QueueId, Vec<u32>),
     /// The jobs fail now: they are in flight, to be completed as failed.
     Expired(Vec<Lease>),
+    /// The jobs fail now, because the deadline that their sender set is over.
+    DeadlineOver(Vec<Lease>),
 }
 
 impl Queue {
     /// Lists a message for its expiry again that was held or in flight when its lifetime ended.
     pub(crate) fn list_for_expiry(&mut self, message: u32, now: Millis) {
-        if self.messages[message].next_deadline == NextDeadline::None {
+        if self.messages[message].next_deadline == NextDeadline::None
+            && self.release_of(message, now).is_none()
+        {
             self.ages.put_for_expiry(&mut self.messages, message);
             self.hint_at(now);
         }
+        if let Some(at) = self.timetable.reopen(message) {
+            self.hint_at(at);
+        }
     }
 
-    /// Returns whether the lifetime of the message is over, so that a deferral of the job is a failure.
+    /// Returns whether the lifetime of the message is over, or the deadline at which it is returned, so that a deferral of
+    /// the job is a failure.
     pub fn is_expired(&self, job: JobId, now: Millis) -> bool {
-        self.is_as_old_as(self.jobs[job].message, self.settings.expire, now)
+        let message = self.jobs[job].message;
+        self.is_as_old_as(message, self.settings.expire, now)
+            || self.timetable.is_to_be_returned(message, now)
     }
 
     /// Returns the next overdue message; ask until `None`.
     pub fn next_overdue(&mut self, now: Millis) -> Option<Overdue> {
+        if let Some(overdue) = self.next_deadline(now) {
+            return Some(overdue);
+        }
         self.ages.sort(&mut self.messages);
         let warning = self.settings.delay_warning;
         if let Some(message) = self.ages.first_for_warning().filter(|m| self.is_as_old_as(*m, warning, now)) {
@@ -47,6 +60,24 @@ impl Queue {
             let jobs = self.lease_idle_jobs(message, &|_| true, now);
             if !jobs.is_empty() {
                 return Some(Overdue::Expired(jobs));
+            }
+        }
+        None
+    }
+
+    /// Returns the next message whose deadline is over. The deadline of a held message waits for an operator.
+    fn next_deadline(&mut self, now: Millis) -> Option<Overdue> {
+        while let Some((message, deadline)) = self.timetable.pop_overdue(now) {
+            let entry = &self.messages[message];
+            if !deadline.returns {
+                return Some(Overdue::Delayed(entry.id, self.recipients_of(message)));
+            }
+            if entry.held {
+                continue;
+            }
+            let jobs = self.lease_idle_jobs(message, &|_| true, now);
+            if !jobs.is_empty() {
+                return Some(Overdue::DeadlineOver(jobs));
             }
         }
         None
@@ -74,6 +105,6 @@ impl Queue {
         let warned = self.ages.first_for_warning().map(|m| after(m, self.settings.delay_warning));
         let expired = self.ages.first_for_expiry().map(|m| self.expires_at(m));
         let timer = self.timers.first().map(|t| t.0);
-        [self.wheel.next_due(), timer, warned, expired].into_iter().flatten().min()
+        [self.wheel.next_due(), timer, warned, expired, self.timetable.next_due()].into_iter().flatten().min()
     }
 }

@@ -1,9 +1,10 @@
 //! Invariants that hold between any two calls.
 
 use crate::{
-    DestinationId, Queue,
+    DestinationId, Millis, Queue,
     destination_queue::{DestinationQueue, Health},
     message::{JobId, JobState, NextDeadline},
+    ready_list::UsualList,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -139,6 +140,11 @@ impl Queue {
             }
         }
         assert_eq!(self.ages.counts(&self.messages), (young, old), "messages by age");
+        if !self.timetable.is_empty() {
+            let arrived: HashMap<u32, Millis> =
+                self.messages.iter().map(|(at, entry)| (at, entry.arrived)).collect();
+            self.timetable.check_invariants(|at| arrived.get(&at).copied());
+        }
     }
 
     fn check_names(&self) {
@@ -177,10 +183,12 @@ impl Queue {
 impl crate::ready_list::ReadyList {
     /// Returns all jobs in the list.
     fn all(&self, jobs: &crate::slab::Slab<crate::message::Job>) -> Vec<JobId> {
-        match self {
-            Self::Fair { small, bulk, .. } => small.iter(jobs).chain(bulk.iter(jobs)).collect(),
-            Self::Fifo(list) => list.iter(jobs).collect(),
-            Self::Sorted(_, sorted) => sorted.iter().map(|(_, _, job)| *job).collect(),
-        }
+        let mut all: Vec<JobId> = match &self.usual {
+            UsualList::Fair { small, bulk, .. } => small.iter(jobs).chain(bulk.iter(jobs)).collect(),
+            UsualList::Fifo(list) => list.iter(jobs).collect(),
+            UsualList::Sorted(_, sorted) => sorted.iter().map(|(_, _, job)| *job).collect(),
+        };
+        all.extend(self.ranked.iter().flat_map(|ranked| ranked.iter()));
+        all
     }
 }

@@ -23,11 +23,13 @@ mod message;
 mod operators;
 mod order;
 mod queue;
+mod ranked_jobs;
 mod ready_list;
 mod reroute;
 mod settings;
 mod slab;
 mod timer_wheel;
+mod timetable;
 mod view;
 
 pub use connections::{ConnectionCounts, ConnectionRequest};
@@ -39,6 +41,7 @@ pub use order::{SortFacts, SortOrder};
 pub use queue::{Arrival, Completion, Lease, Queue};
 pub use reroute::Rerouted;
 pub use settings::{Group, GroupId, QueueSettings};
+pub use timetable::{Deadline, Schedule};
 pub use view::{DestinationView, JobStatus, JobView, MessageView};
 
 /// Milliseconds on a monotonic clock whose zero is the start of the process. Recovered messages

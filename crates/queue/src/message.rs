@@ -148,6 +148,7 @@ pub(crate) enum NextDeadline {
 #[derive(Debug)]
 pub(crate) struct QueuedMessage {
     pub(crate) id: QueueId,
+    /// The time of acceptance; of a message that is held until its release (RFC 4865), the time of the release.
     pub(crate) arrived: Millis,
     pub(crate) size_bytes: u32,
     /// The first job of the message.
@@ -157,6 +158,9 @@ pub(crate) struct QueuedMessage {
     pub(crate) held: bool,
     /// The message is larger than the size up to which small messages go first.
     pub(crate) is_bulk: bool,
+    /// The message has a priority or a deadline.
+    pub(crate) is_ranked: bool,
+    pub(crate) priority: i8,
 }
 
 impl Linked for QueuedMessage {
@@ -180,6 +184,8 @@ impl QueuedMessage {
             next_deadline: NextDeadline::None,
             held: false,
             is_bulk: false,
+            is_ranked: false,
+            priority: 0,
         }
     }
 }

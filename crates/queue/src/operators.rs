@@ -5,7 +5,7 @@ use crate::{
     message::{Job, JobId, JobState},
     ready_list::Tables,
 };
-use mail::QueueId;
+use mail::{Destination, QueueId};
 
 /// The way in which cancelled recipients end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,8 @@ impl Queue {
         CommandResult::changed_if(!was_held)
     }
 
-    /// Releases a held message; its jobs are ready now. A message that is not held stays as it is.
+    /// Releases a held message; its jobs are ready now, unless its sender wants a later release. A message that is not
+    /// held stays as it is.
     pub fn release(&mut self, id: QueueId, now: Millis) -> CommandResult {
         let Some(message) = self.by_id.get(&self.messages, id) else { return CommandResult::Missing };
         if !self.messages[message].held {
@@ -56,22 +57,28 @@ impl Queue {
         CommandResult::Changed
     }
 
-    /// Makes the jobs of a message ready, whatever they wait for. A held message stays held, and a job in flight is not
-    /// interrupted.
+    /// Makes the jobs of a message ready, whatever they wait for. A held message stays held, as does one until the release
+    /// that its sender chose; a job in flight is not interrupted.
     pub fn retry(&mut self, id: QueueId, now: Millis) -> CommandResult {
         let Some(message) = self.by_id.get(&self.messages, id) else { return CommandResult::Missing };
         let changed = !self.messages[message].held && self.make_ready(message, now);
         CommandResult::changed_if(changed)
     }
 
-    /// Makes the jobs of a message ready that are not in flight. Returns whether there is one.
+    /// Makes the jobs of a message ready that are not in flight. Returns whether there is one. Jobs of a message that is
+    /// not released yet wait for the release.
     fn make_ready(&mut self, message: u32, now: Millis) -> bool {
         let mut is_any = false;
+        let release = self.release_of(message, now);
         for job in self.jobs_of(message).collect::<Vec<_>>() {
             if self.jobs[job].state() == JobState::InFlight {
                 continue;
             }
             self.unschedule(job);
+            if let Some(release) = release {
+                self.put_waiting(job, release);
+                continue;
+            }
             self.put_ready(job, now, false);
             self.revive(DestinationId(self.jobs[job].destination), now);
             is_any = true;
@@ -86,15 +93,30 @@ impl Queue {
 
     /// Makes all jobs ready that are not held, and probes suspended destinations.
     pub fn flush(&mut self, now: Millis) {
-        let waiting: Vec<JobId> =
-            self.jobs.iter().filter(|(_, job)| job.state() == JobState::Waiting).map(|(at, _)| at).collect();
+        self.flush_destinations(|_| true, now);
+    }
+
+    /// Makes the jobs of some destinations ready that are not held, and probes those destinations. Returns the number of
+    /// jobs that are ready or in flight then.
+    pub fn flush_destinations(&mut self, is_meant: impl Fn(&Destination) -> bool, now: Millis) -> u64 {
+        let meant: Vec<bool> = self.destinations.iter().map(|one| is_meant(&one.name)).collect();
+        let waits = |job: &Job| {
+            job.state() == JobState::Waiting
+                && meant[job.destination as usize]
+                && self.release_of(job.message, now).is_none()
+        };
+        let waiting: Vec<JobId> = self.jobs.iter().filter(|(_, job)| waits(job)).map(|(at, _)| at).collect();
         for job in waiting {
             self.unschedule(job);
             self.put_ready(job, now, false);
         }
-        for at in 0..self.destinations.len() {
+        let mut busy_count = 0;
+        for at in (0..meant.len()).filter(|at| meant[*at]) {
             self.revive(DestinationId(at as u32), now);
+            let destination = &self.destinations[at];
+            busy_count += u64::from(destination.ready_count) + u64::from(destination.in_flight_count);
         }
+        busy_count
     }
 
     /// Cancels the recipients of a message that are `meant`, by index. Returns the jobs of those that are not in
@@ -162,7 +184,8 @@ impl Queue {
         let (state, destination) = (self.jobs[job].state(), self.jobs[job].destination as usize);
         let change = |job: &mut Job| job.recipients = Recipients::new(recipients);
         if state == JobState::Ready {
-            let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+            let mut tables =
+                Tables { jobs: &mut self.jobs, messages: &self.messages, timetable: &self.timetable };
             self.destinations[destination].ready.change(&mut tables, job, change);
         } else {
             change(&mut self.jobs[job]);

@@ -13,6 +13,7 @@ use crate::{
     settings::millis,
     slab::Slab,
     timer_wheel::TimerWheel,
+    timetable::{Schedule, Timetable},
 };
 use mail::{Destination, Disposition, QueueId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -30,6 +31,8 @@ pub struct Arrival<'a> {
     pub held: bool,
     /// `(recipient index, destination, attempts so far, when due)` in any order; due `None` is now.
     pub recipients: &'a [(u32, DestinationId, u16, Option<Millis>)],
+    /// The scheduling that the sender asked for; most messages have none.
+    pub schedule: Option<&'a Schedule>,
 }
 
 /// Work for a connection: a job that is now in flight.
@@ -76,6 +79,7 @@ pub struct Queue {
     pub(crate) started_at: Millis,
     pub(crate) wheel: TimerWheel,
     pub(crate) ages: AgeIndex,
+    pub(crate) timetable: Timetable,
     /// Recipients in flight that operators cancelled.
     pub(crate) cancellations: BTreeMap<JobId, Vec<(u32, CancelAs)>>,
     pub(crate) connections: Connections,
@@ -102,6 +106,7 @@ impl Queue {
             started_at: now,
             wheel: TimerWheel::new(now),
             ages: AgeIndex::default(),
+            timetable: Timetable::default(),
             cancellations: BTreeMap::new(),
             connections: Connections::default(),
             timers: BTreeSet::new(),
@@ -127,7 +132,8 @@ impl Queue {
             let group = settings.group(destination.group);
             destination.limit = group.concurrency_limit.max(1);
             destination.window = destination.window.min(f64::from(destination.limit));
-            let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+            let mut tables =
+                Tables { jobs: &mut self.jobs, messages: &self.messages, timetable: &self.timetable };
             let mut ready = ReadyList::new(group.order);
             while let Some(job) = destination.ready.pop(&mut tables, u8::MAX) {
                 ready.push(&mut tables, job, false);
@@ -202,18 +208,47 @@ impl Queue {
         entry.is_bulk = arrival.size_bytes > self.settings.small_bytes;
         let message = self.messages.insert(entry);
         self.by_id.insert(&self.messages, message);
-        let warned = self.settings.delay_warning.is_zero()
-            || now - arrival.arrived >= millis(self.settings.delay_warning);
-        self.ages.put(
-            &mut self.messages,
-            message,
-            if warned { NextDeadline::Expiry } else { NextDeadline::Warning },
-        );
+        if let Some(schedule) = arrival.schedule {
+            self.note_schedule(message, schedule, now);
+        }
+        self.list_by_age(message, now);
         match arrival.recipients {
             [one] => self.add_job(message, Recipients::One(one.0), *one, arrival, now),
             several => self.add_jobs(message, several, arrival, now),
         }
         true
+    }
+
+    /// Notes the scheduling of a message that has no job yet.
+    fn note_schedule(&mut self, message: u32, schedule: &Schedule, now: Millis) {
+        let entry = &mut self.messages[message];
+        entry.priority = schedule.priority;
+        entry.is_ranked = schedule.priority != 0 || schedule.deadline.is_some();
+        entry.arrived = schedule.release.map_or(entry.arrived, |release| release.max(entry.arrived));
+        if let Some(deadline) = schedule.deadline {
+            // An earlier process has told of what was over before this one.
+            let is_told = !deadline.returns && deadline.at <= now && entry.arrived < self.started_at;
+            self.timetable.add_deadline(message, deadline, is_told);
+            self.hint_at(deadline.at);
+        }
+    }
+
+    /// Lists a message for its delay warning or expiry; a message that is not released yet for its release.
+    fn list_by_age(&mut self, message: u32, now: Millis) {
+        let age = now - self.messages[message].arrived;
+        if age < 0 {
+            self.timetable.add_release(message, now - age);
+            self.hint_at(now - age);
+            return;
+        }
+        let warned = self.settings.delay_warning.is_zero() || age >= millis(self.settings.delay_warning);
+        let next = if warned { NextDeadline::Expiry } else { NextDeadline::Warning };
+        self.ages.put(&mut self.messages, message, next);
+    }
+
+    /// Returns when the message is released, if it is not released yet.
+    pub(crate) fn release_of(&self, message: u32, now: Millis) -> Option<Millis> {
+        Some(self.messages[message].arrived).filter(|arrived| *arrived > now)
     }
 
     /// Adds a job for each set of recipients with equal destination, attempts and due time.
@@ -244,7 +279,7 @@ impl Queue {
         if arrival.held {
             return;
         }
-        match due {
+        match due.max(self.release_of(message, now)) {
             Some(due) if due > now => self.put_waiting(job, due),
             _ => self.put_ready(job, now, false),
         }
@@ -282,13 +317,14 @@ impl Queue {
         entry.due = now;
         let id = DestinationId(entry.destination);
         let destination = &mut self.destinations[id.0 as usize];
-        let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+        let mut tables =
+            Tables { jobs: &mut self.jobs, messages: &self.messages, timetable: &self.timetable };
         destination.ready.push(&mut tables, job, first);
         destination.ready_count += 1;
         self.update_connections(id, now);
     }
 
-    fn put_waiting(&mut self, job: JobId, due: Millis) {
+    pub(crate) fn put_waiting(&mut self, job: JobId, due: Millis) {
         let entry = &mut self.jobs[job];
         entry.set_state(JobState::Waiting);
         entry.due = due;
@@ -304,7 +340,8 @@ impl Queue {
         let destination = &mut self.destinations[entry.destination as usize];
         match state {
             JobState::Ready => {
-                let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+                let mut tables =
+                    Tables { jobs: &mut self.jobs, messages: &self.messages, timetable: &self.timetable };
                 destination.ready.remove(&mut tables, job);
                 destination.ready_count -= 1;
             }
@@ -336,6 +373,7 @@ impl Queue {
             return false;
         }
         self.ages.put(&mut self.messages, message, NextDeadline::None);
+        self.timetable.remove(message, self.messages[message].arrived);
         self.by_id.remove(&self.messages, message);
         self.messages.remove(message);
         true
@@ -417,6 +455,9 @@ impl Queue {
 
     /// Makes the jobs ready that are due, and starts the probes that are due.
     pub fn advance(&mut self, now: Millis) {
+        while let Some(message) = self.timetable.pop_released(now) {
+            self.list_by_age(message, now);
+        }
         let mut due = std::mem::take(&mut self.due);
         self.wheel.advance(&mut self.jobs, now, &mut due);
         for job in due.drain(..) {

@@ -1,18 +1,28 @@
 //! A destination's jobs that wait for a connection, in the order of its group.
 
 use crate::{
-    SortFacts, SortOrder,
+    Millis, SortFacts, SortOrder,
     list::List,
     message::{Job, JobId, QueuedMessage},
+    ranked_jobs::{RankedJobs, Turn},
     slab::Slab,
+    timetable::Timetable,
 };
 use std::collections::BTreeSet;
 
 /// Key, queue id, job.
 type SortedJobs = BTreeSet<(i64, u64, JobId)>;
 
+/// The jobs of a destination that are ready.
 #[derive(Debug)]
-pub(crate) enum ReadyList {
+pub(crate) struct ReadyList {
+    pub(crate) usual: UsualList,
+    /// Jobs of messages with a priority or a deadline, if there are any.
+    pub(crate) ranked: Option<Box<RankedJobs>>,
+}
+
+#[derive(Debug)]
+pub(crate) enum UsualList {
     /// First in, first out; bulk in a list of its own.
     Fair { small: List, bulk: List, small_in_a_row: u8 },
     /// First in, first out.
@@ -21,15 +31,20 @@ pub(crate) enum ReadyList {
     Sorted(SortOrder, SortedJobs),
 }
 
-/// The tables of jobs and messages.
+/// The tables of jobs and messages, and the times of messages.
 pub(crate) struct Tables<'a> {
     pub(crate) jobs: &'a mut Slab<Job>,
     pub(crate) messages: &'a Slab<QueuedMessage>,
+    pub(crate) timetable: &'a Timetable,
 }
 
 impl Tables<'_> {
     fn is_bulk(&self, at: JobId) -> bool {
         self.messages[self.jobs[at].message].is_bulk
+    }
+
+    fn is_ranked(&self, at: JobId) -> bool {
+        self.messages[self.jobs[at].message].is_ranked
     }
 
     /// Returns the sort key of a job. The fields that it is made of change only through [`ReadyList::change`] while
@@ -52,6 +67,64 @@ impl Tables<'_> {
 
 impl ReadyList {
     pub(crate) fn new(order: SortOrder) -> Self {
+        Self { usual: UsualList::new(order), ranked: None }
+    }
+
+    /// Adds a job. `first` puts it in front, if the list has no sort order.
+    pub(crate) fn push(&mut self, tables: &mut Tables<'_>, at: JobId, first: bool) {
+        if tables.is_ranked(at) {
+            self.ranked.get_or_insert_default().insert(tables, at);
+        } else {
+            self.usual.push(tables, at, first);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, tables: &mut Tables<'_>, at: JobId) {
+        match &mut self.ranked {
+            Some(ranked) if tables.is_ranked(at) => {
+                ranked.remove(tables, at);
+                self.drop_empty();
+            }
+            _ => self.usual.remove(tables, at),
+        }
+    }
+
+    fn drop_empty(&mut self) {
+        self.ranked.take_if(|ranked| ranked.is_empty());
+    }
+
+    /// Changes the recipients of a job of the list. A job without a sort key keeps its position.
+    pub(crate) fn change(&mut self, tables: &mut Tables<'_>, at: JobId, change: impl FnOnce(&mut Job)) {
+        if tables.is_ranked(at) {
+            change(&mut tables.jobs[at]);
+        } else {
+            self.usual.change(tables, at, change);
+        }
+    }
+
+    /// Takes out the next job. [`SortOrder::Fair`] takes a large message after every `small_per_bulk` small ones.
+    pub(crate) fn pop(&mut self, tables: &mut Tables<'_>, small_per_bulk: u8) -> Option<JobId> {
+        let Some(ranked) = &mut self.ranked else { return self.usual.pop(tables, small_per_bulk) };
+        let job = match ranked.next_turn(self.usual.head().is_some()) {
+            Turn::Usual => return self.usual.pop(tables, small_per_bulk),
+            Turn::Ranked => ranked.first(),
+            Turn::Oldest => ranked.oldest(),
+        };
+        ranked.remove(tables, job?);
+        self.drop_empty();
+        job
+    }
+
+    /// Returns the time since when the list has work. Only without a sort order it is that of the job that waits longest.
+    pub(crate) fn waits_since(&self, jobs: &Slab<Job>) -> Option<Millis> {
+        let ranked = self.ranked.as_ref().and_then(|ranked| ranked.oldest());
+        let usual = self.usual.head();
+        usual.into_iter().chain(ranked).map(|job| jobs[job].due).min()
+    }
+}
+
+impl UsualList {
+    fn new(order: SortOrder) -> Self {
         match order {
             SortOrder::Fair => {
                 Self::Fair { small: List::default(), bulk: List::default(), small_in_a_row: 0 }
@@ -61,8 +134,7 @@ impl ReadyList {
         }
     }
 
-    /// Adds a job. `first` puts it in front, if the list has no sort order.
-    pub(crate) fn push(&mut self, tables: &mut Tables<'_>, at: JobId, first: bool) {
+    fn push(&mut self, tables: &mut Tables<'_>, at: JobId, first: bool) {
         let list = match self {
             Self::Fair { bulk, .. } if tables.is_bulk(at) => bulk,
             Self::Fair { small: list, .. } | Self::Fifo(list) => list,
@@ -74,7 +146,7 @@ impl ReadyList {
         if first { list.push_front(tables.jobs, at) } else { list.push_back(tables.jobs, at) }
     }
 
-    pub(crate) fn remove(&mut self, tables: &mut Tables<'_>, at: JobId) {
+    fn remove(&mut self, tables: &mut Tables<'_>, at: JobId) {
         match self {
             Self::Fair { bulk, .. } if tables.is_bulk(at) => bulk.remove(tables.jobs, at),
             Self::Fair { small: list, .. } | Self::Fifo(list) => list.remove(tables.jobs, at),
@@ -84,8 +156,7 @@ impl ReadyList {
         }
     }
 
-    /// Changes a job of the list. A job without a sort key keeps its position.
-    pub(crate) fn change(&mut self, tables: &mut Tables<'_>, at: JobId, change: impl FnOnce(&mut Job)) {
+    fn change(&mut self, tables: &mut Tables<'_>, at: JobId, change: impl FnOnce(&mut Job)) {
         if let Self::Sorted(order, sorted) = self {
             sorted.remove(&tables.key(*order, at));
             change(&mut tables.jobs[at]);
@@ -95,8 +166,7 @@ impl ReadyList {
         }
     }
 
-    /// Takes out the next job. [`SortOrder::Fair`] takes a large message after every `small_per_bulk` small ones.
-    pub(crate) fn pop(&mut self, tables: &mut Tables<'_>, small_per_bulk: u8) -> Option<JobId> {
+    fn pop(&mut self, tables: &mut Tables<'_>, small_per_bulk: u8) -> Option<JobId> {
         match self {
             Self::Fair { small, bulk, small_in_a_row } => {
                 let small_first = bulk.is_empty() || *small_in_a_row < small_per_bulk;
@@ -115,7 +185,7 @@ impl ReadyList {
     }
 
     /// Returns a job that goes early. Only without a sort order it is the one that waits longest.
-    pub(crate) fn head(&self) -> Option<JobId> {
+    fn head(&self) -> Option<JobId> {
         match self {
             Self::Fair { small, bulk, .. } => small.head().or(bulk.head()),
             Self::Fifo(list) => list.head(),

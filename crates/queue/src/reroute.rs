@@ -49,7 +49,7 @@ impl Queue {
         }
         let entry = &self.messages[message];
         let (arrived, size_bytes, held) = (entry.arrived, u64::from(entry.size_bytes), entry.held);
-        let arrival = Arrival { id, arrived, size_bytes, held, recipients: &rows };
+        let arrival = Arrival { id, arrived, size_bytes, held, recipients: &rows, schedule: None };
         // The new jobs first, so that the message is never without any.
         self.add_jobs(message, &rows, &arrival, now);
         for job in old {

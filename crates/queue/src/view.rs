@@ -122,6 +122,13 @@ impl Queue {
         }
     }
 
+    /// Returns the destinations that are meant and have mail, each with the number of its jobs.
+    pub fn queued_for(&self, is_meant: impl Fn(&Destination) -> bool) -> Vec<(Destination, u64)> {
+        let has_mail = |one: &&DestinationQueue| one.job_count > 0 && is_meant(&one.name);
+        let meant = self.destinations.iter().filter(has_mail);
+        meant.map(|one| (one.name.clone(), u64::from(one.job_count))).collect()
+    }
+
     /// Returns why a destination is suspended.
     pub fn suspension(&self, id: DestinationId) -> Option<&Outcome> {
         match &self.destination_at(id).health {

@@ -4,7 +4,8 @@ mod original;
 mod text;
 
 use mail::{
-    Content, Envelope, ForwardPath, Message, Origin, Outcome, QueueId, Recipient, ReversePath, UnixMillis,
+    Content, DeliveryOptions, Envelope, ForwardPath, Message, Origin, Outcome, QueueId, Recipient,
+    ReversePath, UnixMillis,
 };
 use original::{can_go_back_whole, is_convertible, message_id, returned};
 use std::{fmt::Write as _, net::IpAddr};
@@ -27,6 +28,9 @@ pub enum DsnKind {
     Delivered,
     /// The message went to a host that sends no DSNs, and the sender asked for a report.
     Relayed,
+    /// The message has a deadline (RFC 2852), and went to a host that does not keep deadlines; or the sender wants to be
+    /// told by each relay.
+    DeadlineRelayed,
 }
 
 impl DsnKind {
@@ -35,7 +39,7 @@ impl DsnKind {
             Self::Failed => "failed",
             Self::Delayed => "delayed",
             Self::Delivered => "delivered",
-            Self::Relayed => "relayed",
+            Self::Relayed | Self::DeadlineRelayed => "relayed",
         }
     }
 
@@ -45,6 +49,7 @@ impl DsnKind {
             Self::Delayed => "Delayed mail (still being retried)",
             Self::Delivered => "Successful mail delivery report",
             Self::Relayed => "Mail relayed without further report",
+            Self::DeadlineRelayed => "Mail with a deadline relayed",
         }
     }
 
@@ -62,6 +67,10 @@ impl DsnKind {
             Self::Relayed => {
                 "Your message for the recipients below was passed on to a server that makes no\r\n\
                  reports of success: this is the last you hear of it, unless it fails.\r\n"
+            }
+            Self::DeadlineRelayed => {
+                "Your message with a deadline was passed on to another server for the recipients\r\n\
+                 below. Unless that server keeps deadlines (DELIVERBY), yours may not be met.\r\n"
             }
         }
     }
@@ -98,6 +107,7 @@ pub fn compose(
         DsnKind::Failed => recipient.notify.failure,
         DsnKind::Delayed => recipient.notify.delay,
         DsnKind::Delivered | DsnKind::Relayed => recipient.notify.success,
+        DsnKind::DeadlineRelayed => recipient.notify != mail::Notify::NEVER,
     };
     let rows: Vec<(&Recipient, &Outcome)> = affected
         .iter()
@@ -245,6 +255,9 @@ fn status(
     if let Some(envid) = &original.envelope.envid {
         let _ = write!(text, "Original-Envelope-Id: {}\r\n", ascii(envid));
     }
+    if let Some(options) = &original.envelope.options {
+        asked_for(&mut text, options);
+    }
     for (recipient, outcome) in rows {
         one_recipient(&mut text, kind, recipient, outcome, rows.len(), context, is_utf8);
     }
@@ -254,6 +267,16 @@ fn status(
         boundary(id),
         encoding(text.as_bytes()),
     );
+}
+
+/// Writes the times that the sender asked for (RFC 2852 §5, RFC 4865 §6).
+fn asked_for(out: &mut String, options: &DeliveryOptions) {
+    if let Some(by) = options.deliver_by {
+        let _ = write!(out, "Deliver-By-Date: {}\r\n", by.deadline.rfc5322());
+    }
+    if let Some(release) = options.release {
+        let _ = write!(out, "Future-Release-Request: until; {}\r\n", release.rfc3339());
+    }
 }
 
 fn one_recipient(

@@ -2,7 +2,9 @@
 //! docs/log.md describes every field.
 
 use jiff::{Timestamp, tz::TimeZone};
-use mail::{Attempt, Destination, Message, Origin, Outcome, Part, QueueId, UnixMillis};
+use mail::{
+    Attempt, DeliverBy, DeliverByMode, Destination, Message, Origin, Outcome, Part, QueueId, UnixMillis,
+};
 use serde::Serialize;
 use std::{cell::RefCell, io::Write as _};
 
@@ -96,6 +98,12 @@ enum JsonLine<'a> {
         origin: &'a Origin,
         #[serde(skip_serializing_if = "Option::is_none")]
         login: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        release: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        deliver_by: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        priority: Option<i8>,
     },
     Attempt {
         time: &'a str,
@@ -178,6 +186,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
     let row = match *event {
         Event::Accepted(message) => {
             id_text = message.id.to_ascii();
+            let options = message.envelope.options.as_deref();
             JsonLine::Accepted {
                 time,
                 id: text(&id_text),
@@ -186,6 +195,9 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
                 size: message.content.size_bytes(),
                 origin: &message.origin,
                 login: login_of(message),
+                release: options.and_then(|options| Some(options.release?.rfc3339())),
+                deliver_by: options.and_then(|options| options.deliver_by.map(deadline_text)),
+                priority: options.and_then(|options| Some(options.priority?.value())),
             }
         }
         Event::Attempt { message, recipient, outcome, attempt } => {
@@ -248,6 +260,12 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
     // Into memory, of strings and numbers: it cannot fail.
     let _ = serde_json::to_writer(&mut *out, &row);
     out.push(b'\n');
+}
+
+/// `2026-11-21T06:25:54.048Z;R`, with the by-mode and the by-trace of RFC 2852.
+fn deadline_text(by: DeliverBy) -> String {
+    let mode = if by.mode == DeliverByMode::Return { 'R' } else { 'N' };
+    format!("{};{mode}{}", by.deadline.rfc3339(), if by.trace { "T" } else { "" })
 }
 
 /// Returns the login that submitted a message.

@@ -1,11 +1,18 @@
 //! Command lines into [`Command`]s (RFC 5321 §4.1.1). A line that is no command becomes the reply
 //! the client reads.
 
-use crate::{Limits, server::replies, xtext};
-use mail::{
-    AddressError, BodyType, Envelope, ForwardPath, Mailbox, Notify, Recipient, Reply, Ret, ReversePath,
+mod parameters;
+mod schedule;
+
+use crate::{
+    Limits,
+    forwarded::{ClientAttributeSet, ClientAttributes},
+    server::replies,
 };
+use mail::{AddressError, Domain, Envelope, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
 use std::borrow::Cow;
+
+pub use schedule::{DeliverByRequest, Hold, Schedule};
 
 /// Longest argument of EHLO and HELO. It is written into a line of the trace header, which has room for 998
 /// octets (RFC 5322 §2.1.1).
@@ -20,8 +27,8 @@ pub enum Command {
     Ehlo(Box<str>),
     /// LHLO of LMTP with the client's name.
     Lhlo(Box<str>),
-    /// MAIL: an envelope without recipients, and the declared SIZE.
-    Mail(Envelope, Option<u64>),
+    /// MAIL: an envelope without recipients, and what is not a part of it.
+    Mail(Envelope, Declared),
     /// RCPT.
     Rcpt(Recipient),
     /// DATA.
@@ -46,12 +53,38 @@ pub enum Command {
     Rset,
     /// NOOP.
     Noop,
-    /// VRFY.
-    Vrfy,
+    /// VRFY: a user or mailbox.
+    Vrfy(Box<str>),
+    /// EXPN: a mailing list.
+    Expn(Box<str>),
+    /// ETRN (RFC 1985).
+    Etrn(EtrnNode),
+    /// XCLIENT: the attributes of the client for whom the peer speaks.
+    XClient(Box<ClientAttributes>),
+    /// XFORWARD: the attributes of the client from whom the peer has the mail.
+    XForward(Box<ClientAttributes>),
     /// HELP.
     Help,
     /// QUIT.
     Quit,
+}
+
+/// The parameters of MAIL that are no part of the envelope.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Declared {
+    /// `SIZE=`.
+    pub size: Option<u64>,
+    /// `HOLDFOR=`, `HOLDUNTIL=` and `BY=`, whose times count from now.
+    pub schedule: Option<Box<Schedule>>,
+}
+
+/// The argument of ETRN (RFC 1985 §5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtrnNode {
+    /// The domain, as [`mail::Domain::key`].
+    pub domain: Box<str>,
+    /// `@domain`: the subdomains, too.
+    pub with_subdomains: bool,
 }
 
 /// Reads one line without its CRLF. `utf8` tells whether the open transaction has SMTPUTF8, which
@@ -92,11 +125,14 @@ pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply>
         b"RSET" => alone(Command::Rset),
         b"NOOP" => Ok(Command::Noop),
         b"STARTTLS" => alone(Command::StartTls),
-        b"VRFY" if rest.is_empty() => Err(replies::ARGUMENT_NEEDED),
-        b"VRFY" => Ok(Command::Vrfy),
+        b"VRFY" => argument(rest).map(Command::Vrfy),
+        b"EXPN" => argument(rest).map(Command::Expn),
+        b"ETRN" => parse_etrn(rest).map(Command::Etrn),
+        b"XCLIENT" => ClientAttributes::parse(rest, ClientAttributeSet::XClient).map(Command::XClient),
+        b"XFORWARD" => ClientAttributes::parse(rest, ClientAttributeSet::XForward).map(Command::XForward),
         b"HELP" => Ok(Command::Help),
         b"AUTH" => parse_auth(rest),
-        b"EXPN" | b"TURN" | b"ETRN" | b"ATRN" | b"SEND" | b"SOML" | b"SAML" => Err(replies::NOT_OFFERED),
+        b"TURN" | b"ATRN" | b"SEND" | b"SOML" | b"SAML" => Err(replies::NOT_OFFERED),
         b"GET" | b"POST" | b"PUT" | b"CONNECT" | b"HEAD" | b"OPTIONS" => Err(replies::WRONG_PROTOCOL),
         _ => Err(replies::UNKNOWN_COMMAND),
     }
@@ -108,6 +144,22 @@ fn parse_name(rest: &str) -> Result<Box<str>, Reply> {
     let name = rest.trim();
     let good = !name.is_empty() && name.len() <= HELLO_MAX_BYTES;
     if good { Ok(name.into()) } else { Err(replies::BAD_HELLO) }
+}
+
+fn argument(rest: &str) -> Result<Box<str>, Reply> {
+    let argument = rest.trim();
+    if argument.is_empty() { Err(replies::ARGUMENT_NEEDED) } else { Ok(argument.into()) }
+}
+
+/// `domain` or `@domain`; queues have no names here, so that `#queue` is no node.
+fn parse_etrn(rest: &str) -> Result<EtrnNode, Reply> {
+    let argument = argument(rest).map_err(|_| replies::BAD_NODE)?;
+    let (domain, with_subdomains) = match argument.strip_prefix('@') {
+        Some(domain) => (domain, true),
+        None => (&*argument, false),
+    };
+    let domain = Domain::parse(domain).map_err(|_| replies::BAD_NODE)?;
+    Ok(EtrnNode { domain: domain.key().into(), with_subdomains })
 }
 
 /// Is this EHLO, HELO or LHLO?
@@ -129,23 +181,8 @@ fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
         ReversePath::Mailbox(mailbox)
     };
     let mut envelope = Envelope::new(reverse_path);
-    let mut size = None;
-    let mut seen = Vec::new();
-    for param in params.split_ascii_whitespace() {
-        let (key, value) = keyword(param, &mut seen)?;
-        match key.as_str() {
-            "SIZE" => size = Some(parse_size(value)?),
-            "BODY" => envelope.body = parse_body(value)?,
-            "SMTPUTF8" if value.is_none() => envelope.smtputf8 = true,
-            "RET" => envelope.ret = Some(parse_ret(value)?),
-            "ENVID" => envelope.envid = Some(parse_xtext(value, 100)?),
-            "AUTH" => envelope.options.get_or_insert_default().auth = Some(parse_submitter(value)?),
-            "REQUIRETLS" if value.is_none() => envelope.options.get_or_insert_default().requiretls = true,
-            "SMTPUTF8" | "REQUIRETLS" => return Err(replies::BAD_PARAMETER),
-            _ => return Err(replies::UNKNOWN_PARAMETER),
-        }
-    }
-    Ok(Command::Mail(envelope, size))
+    let declared = parameters::of_mail(params, &mut envelope)?;
+    Ok(Command::Mail(envelope, declared))
 }
 
 fn parse_rcpt(rest: &str, limits: &Limits, utf8: bool) -> Result<Command, Reply> {
@@ -155,15 +192,7 @@ fn parse_rcpt(rest: &str, limits: &Limits, utf8: bool) -> Result<Command, Reply>
         return Err(replies::BAD_RECIPIENT);
     }
     let mut recipient = Recipient::new(path);
-    let mut seen = Vec::new();
-    for param in params.split_ascii_whitespace() {
-        let (key, value) = keyword(param, &mut seen)?;
-        match key.as_str() {
-            "NOTIFY" => recipient.notify = parse_notify(value)?,
-            "ORCPT" => recipient.orcpt = Some(parse_orcpt(value)?),
-            _ => return Err(replies::UNKNOWN_PARAMETER),
-        }
-    }
+    parameters::of_rcpt(params, &mut recipient)?;
     Ok(Command::Rcpt(recipient))
 }
 
@@ -221,84 +250,6 @@ fn strip_source_route(path: &str) -> Option<&str> {
     (good && mailbox.contains('@')).then_some(mailbox)
 }
 
-/// `KEY=value` or `KEY`, in capitals; refused when it was there before.
-fn keyword<'a>(param: &'a str, seen: &mut Vec<String>) -> Result<(String, Option<&'a str>), Reply> {
-    let (key, value) = match param.split_once('=') {
-        Some((key, value)) => (key, Some(value)),
-        None => (param, None),
-    };
-    let key = key.to_ascii_uppercase();
-    if seen.contains(&key) || value == Some("") {
-        return Err(replies::BAD_PARAMETER);
-    }
-    seen.push(key.clone());
-    Ok((key, value))
-}
-
-/// Up to 20 digits (RFC 1870 §3); a number too large for us is simply too large a message.
-fn parse_size(value: Option<&str>) -> Result<u64, Reply> {
-    let digits = value.filter(|v| v.bytes().all(|b| b.is_ascii_digit())).ok_or(replies::BAD_PARAMETER)?;
-    digits.parse().map_err(|_| replies::TOO_LARGE)
-}
-
-fn parse_body(value: Option<&str>) -> Result<BodyType, Reply> {
-    match value.map(str::to_ascii_uppercase).as_deref() {
-        Some("7BIT") => Ok(BodyType::SevenBit),
-        Some("8BITMIME") => Ok(BodyType::EightBit),
-        Some("BINARYMIME") => Ok(BodyType::Binary),
-        _ => Err(replies::BAD_PARAMETER),
-    }
-}
-
-/// `AUTH=` of MAIL (RFC 4954 §5): a mailbox in xtext, or `<>`.
-fn parse_submitter(value: Option<&str>) -> Result<ReversePath, Reply> {
-    match value {
-        Some("<>") => Ok(ReversePath::Null),
-        value => {
-            let mailbox = parse_xtext(value, 500)?;
-            Mailbox::parse(&mailbox, true).map(ReversePath::Mailbox).map_err(|_| replies::BAD_PARAMETER)
-        }
-    }
-}
-
-fn parse_ret(value: Option<&str>) -> Result<Ret, Reply> {
-    match value.map(str::to_ascii_uppercase).as_deref() {
-        Some("FULL") => Ok(Ret::Full),
-        Some("HDRS") => Ok(Ret::Headers),
-        _ => Err(replies::BAD_PARAMETER),
-    }
-}
-
-fn parse_xtext(value: Option<&str>, max: usize) -> Result<Box<str>, Reply> {
-    let text = value.and_then(xtext::decode).filter(|t| t.len() <= max).ok_or(replies::BAD_PARAMETER)?;
-    Ok(text.into())
-}
-
-/// `NEVER`, or a list of the others (RFC 3461 §4.1).
-fn parse_notify(value: Option<&str>) -> Result<Notify, Reply> {
-    let value = value.ok_or(replies::BAD_PARAMETER)?;
-    if value.eq_ignore_ascii_case("NEVER") {
-        return Ok(Notify::NEVER);
-    }
-    value.split(',').try_fold(Notify::NEVER, |mut notify, word| {
-        match word.to_ascii_uppercase().as_str() {
-            "SUCCESS" => notify.success = true,
-            "FAILURE" => notify.failure = true,
-            "DELAY" => notify.delay = true,
-            _ => return Err(replies::BAD_PARAMETER),
-        }
-        Ok(notify)
-    })
-}
-
-/// `rfc822;xtext` (RFC 3461 §4.2), stored decoded.
-fn parse_orcpt(value: Option<&str>) -> Result<Box<str>, Reply> {
-    let (kind, address) = value.and_then(|v| v.split_once(';')).ok_or(replies::BAD_PARAMETER)?;
-    let plain = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    let address = xtext::decode(address).filter(|a| plain && !a.is_empty() && a.len() <= 500);
-    Ok(format!("{kind};{}", address.ok_or(replies::BAD_PARAMETER)?).into())
-}
-
 /// `mechanism [initial-response]`; `=` is an empty response (RFC 4954 §4).
 fn parse_auth(rest: &str) -> Result<Command, Reply> {
     let mut words = rest.split_ascii_whitespace();
@@ -341,6 +292,7 @@ fn parse_bdat(rest: &str) -> Result<Command, Reply> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mail::{BodyType, Notify, Ret};
     use proptest::prelude::*;
 
     fn code(line: &str) -> String {
@@ -357,13 +309,14 @@ mod tests {
     #[test]
     fn mail_takes_its_parameters() {
         let line = "mail from: <a@b> size=10 Body=8BITMIME SMTPUTF8 RET=HDRS ENVID=x+2By";
-        let Command::Mail(e, size) = good(line) else { panic!() };
+        let Command::Mail(e, declared) = good(line) else { panic!() };
         assert_eq!(
-            (e.reverse_path.as_str(), size, e.body, e.smtputf8),
+            (e.reverse_path.as_str(), declared.size, e.body, e.smtputf8),
             ("a@b", Some(10), BodyType::EightBit, true)
         );
         assert_eq!((e.ret, e.envid.as_deref()), (Some(Ret::Headers), Some("x+y")));
-        assert!(matches!(good("MAIL FROM:<>"), Command::Mail(e, None) if e.reverse_path.is_null()));
+        let none = Declared::default();
+        assert!(matches!(good("MAIL FROM:<>"), Command::Mail(e, d) if e.reverse_path.is_null() && d == none));
         assert!(
             matches!(good("MAIL FROM:<@a,@b:c@d>"), Command::Mail(e, _) if e.reverse_path.as_str() == "c@d")
         );
@@ -422,7 +375,28 @@ mod tests {
             ("EHLO", "501 5.5.4"),
             ("DATA now", "501 5.5.4"),
             ("STARTTLS x", "501 5.5.4"),
-            ("EXPN x", "502 5.5.1"),
+            ("EXPN", "501 5.5.4"),
+            ("ETRN", "501 5.5.4"),
+            ("ETRN a b", "501 5.5.4"),
+            ("ETRN @", "501 5.5.4"),
+            ("ETRN #queue", "501 5.5.4"),
+            ("XCLIENT", "501 5.5.4"),
+            ("XCLIENT ADDR", "501 5.5.4"),
+            ("XCLIENT FOO=1", "501 5.5.4"),
+            ("XCLIENT IDENT=1", "501 5.5.4"),
+            ("XCLIENT NAME=a+0D+0AQUIT", "501 5.5.4"),
+            ("XFORWARD LOGIN=joe", "501 5.5.4"),
+            ("MAIL FROM:<a@b> HOLDFOR=1 HOLDUNTIL=2026-11-24T00:00:00Z", "501 5.5.4"),
+            ("MAIL FROM:<a@b> HOLDFOR=-1", "501 5.5.4"),
+            ("MAIL FROM:<a@b> HOLDUNTIL=tomorrow", "501 5.5.4"),
+            ("MAIL FROM:<a@b> BY=100", "501 5.5.4"),
+            ("MAIL FROM:<a@b> BY=100;X", "501 5.5.4"),
+            ("MAIL FROM:<a@b> BY=1234567890;N", "501 5.5.4"),
+            ("MAIL FROM:<a@b> BY=5;N BY=5;N", "501 5.5.4"),
+            ("MAIL FROM:<a@b> MT-PRIORITY=10", "501 5.5.4"),
+            ("MAIL FROM:<a@b> MT-PRIORITY=+1", "501 5.5.4"),
+            ("MAIL FROM:<a@b> MT-PRIORITY=", "501 5.5.4"),
+            ("TURN x", "502 5.5.1"),
             ("AUTH", "501 5.5.4"),
             ("AUTH PLAIN !", "501 5.5.2"),
             ("VRFY", "501 5.5.4"),

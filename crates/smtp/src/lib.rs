@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod command;
+pub mod forwarded;
 pub mod limits;
 pub mod proxy;
 pub mod server;

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use mail::{
-    BodyType, ChunkId, Content, ContentTraits, Envelope, ForwardPath, Message, Notify, Part, QueueId,
-    Recipient, ReversePath, SharedMessage, UnixMillis,
+    BodyType, ChunkId, Content, ContentTraits, DeliverBy, DeliverByMode, DeliveryOptions, Disposition,
+    Envelope, ForwardPath, Message, Notify, Part, Priority, QueueId, Recipient, ReversePath, SharedMessage,
+    UnixMillis,
 };
 use proptest::prelude::*;
 use smtp::client::{ClientSettings, Connection, Event, OutputPiece, Protocol, Transaction};
@@ -30,6 +31,7 @@ fn to(name: u64, recipients: &[&str], body: &str) -> Transaction {
         id: name,
         message: message(recipients, text(body)),
         recipients: (0..recipients.len() as u32).collect(),
+        deliver_by_seconds: 0,
     }
 }
 
@@ -284,8 +286,13 @@ fn lmtp_answers_for_each_recipient() {
 fn what_a_server_does_not_offer_is_not_asked_of_it() {
     let mut m = (*message(&["ü@c"], text("x\r\n"))).clone();
     m.envelope.smtputf8 = true;
-    let utf8 = Transaction { id: 1, message: Arc::new(m), recipients: vec![0] };
-    let binary = Transaction { id: 2, message: message(&["x@c"], text("a\nb")), recipients: vec![0] };
+    let utf8 = Transaction { id: 1, message: Arc::new(m), recipients: vec![0], deliver_by_seconds: 0 };
+    let binary = Transaction {
+        id: 2,
+        message: message(&["x@c"], text("a\nb")),
+        recipients: vec![0],
+        deliver_by_seconds: 0,
+    };
     let large = to(3, &["x@c"], &"x".repeat(1_000_001));
     let run = at_every_split(&settings(Protocol::Smtp, 2), &["220 mx\r\n", EHLO], &[utf8, binary, large]);
     let codes: Vec<_> =
@@ -300,7 +307,7 @@ fn an_address_that_cannot_be_said_keeps_no_other_from_its_mail() {
     m.envelope.smtputf8 = true;
     let mixed = |name, content: Content| {
         let message = Arc::new(Message { content, ..m.clone() });
-        Transaction { id: name, message, recipients: vec![0, 1, 2, 3] }
+        Transaction { id: name, message, recipients: vec![0, 1, 2, 3], deliver_by_seconds: 0 }
     };
     let settled =
         ["1 0 Failed the next", "1 1 Delivered 250 done", "1 2 Delivered 250 done", "1 3 Failed the next"];
@@ -333,7 +340,7 @@ fn binary_content_goes_by_bdat() {
     let ehlo = "250-mx\r\n250-PIPELINING\r\n250-CHUNKING\r\n250-BINARYMIME\r\n250 SMTPUTF8\r\n";
     let mut m = (*message(&["x@c"], text("a\nb.\n"))).clone();
     m.envelope.body = BodyType::Binary;
-    let t = Transaction { id: 1, message: Arc::new(m), recipients: vec![0] };
+    let t = Transaction { id: 1, message: Arc::new(m), recipients: vec![0], deliver_by_seconds: 0 };
     let run = at_every_split(
         &settings(Protocol::Smtp, 2),
         &["220 mx\r\n", ehlo, "250 a\r\n250 b\r\n", "250 done\r\n"],
@@ -365,7 +372,7 @@ fn content_that_is_converted_goes_as_text_of_7_bits() {
         c.receive(format!("220 mx\r\n{ehlo}").as_bytes()).unwrap();
         assert!(!c.capabilities().takes(traits));
         c.begin_converted(
-            Transaction { id: 1, message: Arc::new(m), recipients: vec![0] },
+            Transaction { id: 1, message: Arc::new(m), recipients: vec![0], deliver_by_seconds: 0 },
             Some(plan.clone()),
         );
         let mut written = Vec::new();
@@ -394,12 +401,64 @@ fn dsn_parameters_go_where_they_are_understood() {
     m.envelope.ret = Some(mail::Ret::Headers);
     m.envelope.recipients[0].notify = Notify::NEVER;
     m.envelope.recipients[0].orcpt = Some("rfc822;x+y@c".into());
-    let t = Transaction { id: 1, message: Arc::new(m), recipients: vec![0] };
+    let t = Transaction { id: 1, message: Arc::new(m), recipients: vec![0], deliver_by_seconds: 0 };
     let run = at_every_split(&settings(Protocol::Smtp, 2), &["220 mx\r\n", EHLO], &[t]);
     assert_eq!(
         run.writes[1],
         "MAIL FROM:<a@b.test> SIZE=3 RET=HDRS ENVID=a+20b\r\nRCPT TO:<x@c> NOTIFY=NEVER ORCPT=rfc822;x+2By@c\r\nDATA\r\n"
     );
+}
+
+fn scheduled(mode: DeliverByMode, seconds: i32) -> Transaction {
+    let mut m = (*message(&["x@c"], text("m\r\n"))).clone();
+    let deliver_by = Some(DeliverBy { deadline: UnixMillis(1), mode, trace: seconds > 100 });
+    let (release, priority) = (Some(UnixMillis(1)), Priority::new(-3));
+    m.envelope.options =
+        DeliveryOptions { deliver_by, release, priority, ..DeliveryOptions::default() }.boxed();
+    Transaction { id: 1, message: Arc::new(m), recipients: vec![0], deliver_by_seconds: seconds }
+}
+
+#[test]
+fn deadlines_and_priorities_go_where_they_are_understood() {
+    let offers =
+        "250-mx\r\n250-PIPELINING\r\n250-DELIVERBY 60\r\n250-FUTURERELEASE 9 x\r\n250 MT-PRIORITY MIXER\r\n";
+    for (mode, seconds, by) in [
+        (DeliverByMode::Return, 61, "61;R"),
+        (DeliverByMode::Return, 101, "101;RT"),
+        (DeliverByMode::Notify, -5, "-5;N"),
+    ] {
+        let script = ["220 mx\r\n", offers];
+        let run = at_every_split(&settings(Protocol::Smtp, 2), &script, &[scheduled(mode, seconds)]);
+        let mail = format!("MAIL FROM:<a@b.test> BY={by} MT-PRIORITY=-3\r\nRCPT TO:<x@c>\r\nDATA\r\n");
+        assert_eq!(run.writes[1], mail);
+    }
+    let run = at_every_split(
+        &settings(Protocol::Smtp, 2),
+        &["220 mx\r\n", EHLO],
+        &[scheduled(DeliverByMode::Notify, 5)],
+    );
+    assert_eq!(run.writes[1], "MAIL FROM:<a@b.test> SIZE=3\r\nRCPT TO:<x@c>\r\nDATA\r\n");
+}
+
+#[test]
+fn a_deadline_with_return_does_not_go_where_it_is_not_kept() {
+    for (ehlo, seconds, status) in [
+        (EHLO, 500, "5.4.4"),
+        ("250-mx\r\n250 DELIVERBY 600\r\n", 599, "5.4.7"),
+        ("250-mx\r\n250 DELIVERBY\r\n", 0, "5.4.7"),
+    ] {
+        let mut c = Connection::new(settings(Protocol::Smtp, 2));
+        c.receive(format!("220 mx\r\n{ehlo}").as_bytes()).unwrap();
+        assert_eq!(c.next_event(), Some(Event::Hello));
+        c.begin(scheduled(DeliverByMode::Return, seconds));
+        let Some(Event::TransactionEnded(1, results)) = c.next_event() else { panic!("{ehlo}") };
+        let outcome = &results[0].outcome;
+        assert_eq!((outcome.disposition, outcome.status.to_string().as_str()), (Disposition::Failed, status));
+    }
+    // LMTP delivers.
+    let script = ["220 mx\r\n", "250 mx\r\n", "250 a\r\n"];
+    let run = at_every_split(&settings(Protocol::Lmtp, 1), &script, &[scheduled(DeliverByMode::Return, 5)]);
+    assert_eq!(run.writes[1], "MAIL FROM:<a@b.test>\r\n");
 }
 
 #[test]
@@ -410,8 +469,12 @@ fn stored_parts_are_loaded_in_order_and_stuffed_across_their_borders() {
         Part::Stored { chunk_id: ChunkId(7), length_bytes: 9 },
         Part::Memory(".b\r\n".into()),
     ];
-    let t =
-        Transaction { id: 1, message: message(&["x@c"], Content::new(traits, parts)), recipients: vec![0] };
+    let t = Transaction {
+        id: 1,
+        message: message(&["x@c"], Content::new(traits, parts)),
+        recipients: vec![0],
+        deliver_by_seconds: 0,
+    };
     let run = at_every_split(
         &settings(Protocol::Smtp, 2),
         &["220 mx\r\n", EHLO, "250 a\r\n250 b\r\n354 go\r\n"],

@@ -5,17 +5,22 @@
 //! in CRLF unless it ends in `\c`. `<close>` after `S:` expects the connection to close. `!` sets a
 //! limit (`! bare_lf = normalize` what is done with a bare LF, `! without = DSN` takes a keyword from EHLO's reply,
 //! `! auth = tls` and `! auth = always` offer AUTH, `! needs = login` needs TLS and AUTH, `! protocol = lmtp`), `#` is a comment, `= text` is a message that must have been
-//! accepted by now.
+//! accepted by now. `! offer = ETRN` offers a keyword that is not offered otherwise.
 //!
 //! The policy played here: `@here.test` is ours, everything else is refused; a client that calls itself `bad.test` is
 //! refused; content with the word `spam` is refused, and with `discard` it is accepted and discarded. AUTH has one
-//! mechanism, X-SUM: the challenge is a digit, and the response is the next one.
+//! mechanism, X-SUM: the challenge is a digit, and the response is the next one. The time is 2026-11-21T06:25:54Z; a
+//! message is held for a day at most, and the least time of BY is a minute. `joe` exists, and `list` has members. What
+//! is queued for `queued.test` can be started. XCLIENT is refused for the address 192.0.2.66. A message with options
+//! shows them behind its recipients.
 
-use mail::{Enhanced, Reply};
+use mail::{DeliveryOptions, Enhanced, Reply, UnixMillis};
 use smtp::{
     Limits,
+    forwarded::{Attribute, ClientAttributes},
     server::{
-        Auth, AuthInput, BareLf, Connection, Keyword, MechanismNeed, OfferedMechanism, Profile, Step, replies,
+        Auth, AuthInput, BareLf, Connection, Extensions, Keyword, MechanismNeed, OfferedMechanism, Profile,
+        Query, Step, replies,
     },
 };
 use std::{fmt::Write as _, fs, path::Path, sync::Arc};
@@ -27,7 +32,38 @@ struct Driver {
     sent: String,
     content: Vec<u8>,
     accepted: Vec<String>,
+    /// The client of XFORWARD.
+    forwarded: String,
     closed: bool,
+}
+
+const NOW: UnixMillis = UnixMillis(1_795_242_354_000);
+
+fn answer(query: &Query) -> Reply {
+    match query {
+        Query::Verify(user) if &**user == "joe" => Reply::fixed(250, Enhanced(2, 1, 5), "<joe@here.test>"),
+        Query::Verify(_) => Reply::fixed(550, Enhanced(5, 1, 1), "No such user"),
+        Query::Expand(list) if &**list == "list" => {
+            Reply::fixed(250, Enhanced(2, 1, 5), "<joe@here.test>\n<jane@here.test>")
+        }
+        Query::Expand(_) => Reply::fixed(550, Enhanced(5, 1, 1), "No such list"),
+        Query::StartQueue(node) if &*node.domain == "queued.test" && node.with_subdomains => {
+            replies::QUEUING_STARTED
+        }
+        Query::StartQueue(node) if &*node.domain == "queued.test" => {
+            Reply::fixed(253, Enhanced(2, 0, 0), "Ok, 2 messages are pending")
+        }
+        Query::StartQueue(_) => replies::NODE_NOT_ALLOWED,
+    }
+}
+
+/// The times are in seconds from now.
+fn shown(options: &DeliveryOptions) -> String {
+    let from_now = |at: UnixMillis| (at.0 as i64 - NOW.0 as i64) / 1000;
+    let release = options.release.map(|at| format!(" held {}", from_now(at)));
+    let by = options.deliver_by.map(|by| format!(" by {} {:?} {}", from_now(by.deadline), by.mode, by.trace));
+    let priority = options.priority.map(|priority| format!(" priority {}", priority.value()));
+    [release, by, priority].into_iter().flatten().collect()
 }
 
 impl Driver {
@@ -40,6 +76,7 @@ impl Driver {
             sent: String::new(),
             content: Vec::new(),
             accepted: Vec::new(),
+            forwarded: String::new(),
             closed: false,
         };
         driver.receive(b"");
@@ -50,8 +87,16 @@ impl Driver {
         self.unread.extend_from_slice(bytes);
         let unread = std::mem::take(&mut self.unread);
         let mut input = &unread[..];
+        let mut next = None;
         while !self.closed {
-            match self.connection.step(&mut input) {
+            match next.take().unwrap_or_else(|| self.connection.step(&mut input)) {
+                Step::AskTime => next = self.connection.set_time(NOW),
+                Step::Query(query) => self.connection.answer(answer(&query)),
+                Step::ChangeClient(client) => self.change_client(*client),
+                Step::NoteForwarded(client) => {
+                    self.forwarded = format!(" for {client:?}").replace("NotGiven", "-");
+                    self.connection.answer(replies::XFORWARD_OK);
+                }
                 Step::NeedInput => break,
                 Step::JudgeHello => {
                     let is_bad = self.connection.session().judged_hello() == Some("bad.test");
@@ -82,6 +127,17 @@ impl Driver {
         self.flush();
     }
 
+    fn change_client(&mut self, client: ClientAttributes) {
+        if client.address.is_some_and(|address| address.to_string() == "192.0.2.66") {
+            return self.connection.answer(replies::TOO_BUSY);
+        }
+        let hello = match client.hello {
+            Attribute::Is(name) => Some((name, client.is_extended == Some(true))),
+            Attribute::NotGiven | Attribute::Unavailable => None,
+        };
+        self.connection.restart(hello);
+    }
+
     fn respond(&mut self, response: &[u8]) {
         let failed = Reply::fixed(535, Enhanced(5, 7, 8), "Authentication failed");
         self.connection.answer(if response == b"5" { replies::AUTHENTICATED } else { failed });
@@ -98,7 +154,9 @@ impl Driver {
         let envelope = self.connection.accept_content();
         let to: Vec<_> = envelope.recipients.iter().map(|r| r.path.as_str()).collect();
         let content = String::from_utf8_lossy(&self.content).escape_debug().to_string();
-        self.accepted.push(format!("<{}> to {}: {content}", envelope.reverse_path, to.join(",")));
+        let options = envelope.options.as_deref().map(shown).unwrap_or_default();
+        let (from, forwarded) = (&envelope.reverse_path, std::mem::take(&mut self.forwarded));
+        self.accepted.push(format!("<{from}> to {}{options}{forwarded}: {content}", to.join(",")));
         self.connection.answer(replies::ACCEPTED);
     }
 
@@ -157,7 +215,12 @@ fn unescape(text: &str) -> Vec<u8> {
 }
 
 fn parse(text: &str) -> (Options, Vec<Turn>) {
-    let profile = Profile::new("mx.here.test").with_starttls();
+    let mut profile = Profile::new("mx.here.test").with_starttls();
+    profile.extensions = Extensions {
+        hold_max_seconds: 86_400,
+        deliver_by_min_seconds: 60,
+        priority_policy: Some("MIXER".into()),
+    };
     let mut options = Options { limits: Limits::default(), bare_lf: BareLf::Reject, profile };
     let mut turns = vec![Turn::default()];
     for (number, line) in text.lines().enumerate() {
@@ -187,6 +250,11 @@ fn set(options: &mut Options, text: &str) {
         "without" => {
             let profile = options.profile.clone();
             return options.profile = profile.without(keyword(value));
+        }
+        "offer" => {
+            let keywords = value.split(' ').map(keyword);
+            let profile = keywords.fold(options.profile.clone(), |profile, keyword| profile.with(keyword));
+            return options.profile = profile;
         }
         "auth" => {
             let offered = |name: &str, needs| OfferedMechanism { name: name.into(), needs };
@@ -235,6 +303,14 @@ fn keyword(name: &str) -> Keyword {
         "CHUNKING" => Keyword::Chunking,
         "BINARYMIME" => Keyword::BinaryMime,
         "STARTTLS" => Keyword::StartTls,
+        "FUTURERELEASE" => Keyword::FutureRelease,
+        "DELIVERBY" => Keyword::DeliverBy,
+        "MT-PRIORITY" => Keyword::MtPriority,
+        "ETRN" => Keyword::Etrn,
+        "VRFY" => Keyword::Vrfy,
+        "EXPN" => Keyword::Expn,
+        "XCLIENT" => Keyword::XClient,
+        "XFORWARD" => Keyword::XForward,
         _ => panic!("no keyword {name}"),
     }
 }

@@ -82,7 +82,17 @@ fn fill(queue: &mut Queue, destinations: &[DestinationId], count: u64) {
         let due = (number * 104_729 % RETRY as u64) as Millis;
         let recipients = [(0, destinations[(number * 7919) as usize % destinations.len()], 1, Some(due))];
         let id = QueueId(number << 8);
-        queue.insert(&Arrival { id, arrived: 0, size_bytes: 4096, held: false, recipients: &recipients }, 0);
+        queue.insert(
+            &Arrival {
+                id,
+                arrived: 0,
+                size_bytes: 4096,
+                held: false,
+                recipients: &recipients,
+                schedule: None,
+            },
+            0,
+        );
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{SessionDriver, SessionIo};
 use crate::{Draft, Service, StoreError, content::ContentReceiver, trace::Received};
-use mail::{Origin, Reply, UnixMillis, content::chunk_ids};
-use smtp::server::replies;
+use mail::{Origin, Reply, TransmissionType, UnixMillis, content::chunk_ids};
+use smtp::{forwarded::Attribute, server::replies};
 use std::{io, time::Duration};
 use tokio::time::Instant;
 
@@ -125,7 +125,7 @@ impl<S: Service> SessionDriver<S> {
                 let envelope = io.connection.accept_content();
                 let session = io.connection.session();
                 let protocol = session.protocol(envelope.smtputf8);
-                let origin = Origin::smtp(self.client.peer.ip(), session.hello().unwrap_or(""), protocol);
+                let origin = self.origin(session.hello().unwrap_or(""), protocol);
                 let arrived = UnixMillis::now();
                 let draft = Draft { id, arrived, origin, envelope, content };
                 let reply = self.service.commit(&mut io.context, draft).await;
@@ -134,9 +134,27 @@ impl<S: Service> SessionDriver<S> {
                     self.service.log_reject(&self.client, "DATA", None, &reply);
                 }
                 io.connection.answer(reply);
+                self.forget_source();
                 Ok(())
             }
         }
+    }
+
+    /// The client from whom the message is, for the log: the one that XFORWARD named, if it did.
+    fn origin(&self, hello: &str, protocol: TransmissionType) -> Origin {
+        let Some(source) = self.client.source() else {
+            return Origin::smtp(self.client.peer.ip(), hello, protocol);
+        };
+        let hello = match &source.hello {
+            Attribute::Is(hello) => hello,
+            Attribute::NotGiven | Attribute::Unavailable => hello,
+        };
+        let protocol = match source.is_extended {
+            Some(true) => TransmissionType::Esmtp,
+            Some(false) => TransmissionType::Smtp,
+            None => protocol,
+        };
+        Origin::smtp(source.address.unwrap_or(self.client.peer.ip()), hello, protocol)
     }
 
     /// Ends a transaction whose content was not accepted.

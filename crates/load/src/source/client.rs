@@ -433,7 +433,10 @@ mod tests {
                 match event {
                     Event::Hello => {
                         let message = message.clone();
-                        client_session.begin(Transaction { id: 1, message, recipients: vec![0] }, now);
+                        client_session.begin(
+                            Transaction { id: 1, message, recipients: vec![0], deliver_by_seconds: 0 },
+                            now,
+                        );
                     }
                     Event::TransactionEnded(..) => client_session.quit(now),
                     _ => {}

@@ -339,7 +339,8 @@ impl Session {
         self.under_way.push_back((ticket.number, self.due.take().unwrap_or(now)));
         let message = setup.template.next();
         let recipients = (0..message.envelope.recipients.len() as u32).collect();
-        client_session.begin(Transaction { id: ticket.number, message, recipients }, now);
+        client_session
+            .begin(Transaction { id: ticket.number, message, recipients, deliver_by_seconds: 0 }, now);
     }
 
     /// Takes the news.

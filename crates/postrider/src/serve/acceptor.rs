@@ -2,6 +2,7 @@
 //! the commit that ends it.
 
 mod authenticate;
+mod extensions;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +22,7 @@ use mail::{
     BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Part, QueueId, ReceivedContent, Recipient, Reply,
     SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
 };
-use smtp::server::{AuthInput, replies};
+use smtp::server::{AuthInput, Query, replies};
 use spool::{CommitSeq, Refused, SpoolFailure};
 use std::{
     pin::pin,
@@ -93,10 +94,11 @@ impl Acceptor {
         let judged =
             config.pipeline.judge(config.rules(), &facts, &draft.envelope, &draft.content, &mut decisions);
         judged.await.map_err(|reply| refusal(&reply))?;
-        let content =
-            self.in_pieces(&draft.envelope, draft.content).await.map_err(|reply| refusal(&reply))?;
+        let Draft { mut envelope, mut content, .. } = draft;
+        extensions::carry_priority(&config.settings, true, &mut envelope, &mut content);
+        let content = self.in_pieces(&envelope, content).await.map_err(|reply| refusal(&reply))?;
         let (id, own) = (draft.id, self.clone());
-        let finished = decisions.finish(id, draft.arrived, draft.origin, draft.envelope, content);
+        let finished = decisions.finish(id, draft.arrived, draft.origin, envelope, content);
         // A task of its own: whoever asked may go away, and what is durable has to be queued.
         let accepted = tokio::spawn(async move { own.accept(finished).await });
         let reply = accepted.await.unwrap_or(replies::LOCAL_ERROR);
@@ -372,6 +374,7 @@ impl Service for Acceptor {
             return Answer::Ready(Err(replies::NO_ACCESS));
         }
         context.bindings = bindings_of(client);
+        context.facts.named_login = client.named.as_ref().and_then(|named| named.login.clone());
         if !context.config.pipeline.has(Stage::Connect) {
             return Answer::Ready(Ok(context));
         }
@@ -383,8 +386,9 @@ impl Service for Acceptor {
     }
 
     fn tls_established(&self, context: &mut SessionContext, client: &Client) {
-        context.facts =
-            Facts { tls: client.cipher().map(Box::from), ..Facts::new(context.facts.source.clone()) };
+        let Client { peer, local, listener, .. } = *client;
+        let source = Source::Smtp { peer, local, listener };
+        context.facts = Facts { tls: client.cipher().map(Box::from), ..Facts::new(source) };
         context.bindings = bindings_of(client);
         // What was decided of the connection itself still holds; a name in clear text does not count any more.
         context.connection.clone_from(&context.connected);
@@ -420,8 +424,14 @@ impl Service for Acceptor {
             return Answer::Ready(reply);
         }
         context.begin_transaction(self.driver.current());
+        let lowered = context.lowers_priority(envelope);
+        let positive = if lowered { replies::PRIORITY_LOWERED } else { replies::SENDER_OK };
         let judged = context.run(Stage::Mail, |view| view.with_envelope(envelope));
-        judged.map(or_positive(replies::SENDER_OK))
+        judged.map(or_positive(positive))
+    }
+
+    fn query<'a>(&'a self, context: &'a mut SessionContext, query: Query) -> Answer<'a, Reply> {
+        self.answer_query(context, query)
     }
 
     fn recipient<'a>(
@@ -466,8 +476,9 @@ impl Service for Acceptor {
     }
 
     async fn commit(&self, context: &mut SessionContext, draft: Draft) -> Reply {
-        let Draft { id, arrived, origin, mut envelope, content } = draft;
-        if let Some(login) = &context.facts.login {
+        let Draft { id, arrived, origin, mut envelope, mut content } = draft;
+        context.set_priority(&mut envelope, &mut content);
+        if let Some(login) = context.facts.login.as_ref().or(context.facts.named_login.as_ref()) {
             envelope.options.get_or_insert_default().login = Some(login.clone());
         }
         let decisions = std::mem::take(&mut context.decisions);

@@ -129,6 +129,11 @@ impl Drop for StageDecisions<'_> {
     }
 }
 
+/// Judges a recipient by its address alone: relaying, users and aliases, but no other check.
+pub(crate) fn judge_address(view: View<'_>) -> Answer<'_, Verdict> {
+    Addresses.check(view)
+}
+
 type Verdicts<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
 impl Pipeline {

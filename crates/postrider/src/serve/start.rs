@@ -239,6 +239,8 @@ fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
             proxies: listen.proxy.clone(),
             greeting_delay: listen.greeting_delay,
             sessions_max: listen.max_sessions,
+            xclient: listen.xclient.clone(),
+            xforward: listen.xforward.clone(),
         };
         Ok(Listener { socket, options })
     };

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{expansion::Expansion, routing::Routes};
 use auth::{ClientCredentials, Mechanism};
-use config::{Backend, Durability, EhloKeyword, EightBit, LogFormat, Settings};
+use config::{Backend, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings};
 use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient};
 use inbound::EndPoints;
@@ -18,7 +18,7 @@ use maps::{Maps, Reference};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, Router, RouterSettings};
-use smtp::server::{Auth, Keyword, MechanismNeed, OfferedMechanism, Profile};
+use smtp::server::{Auth, Extensions, Keyword, MechanismNeed, OfferedMechanism, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -253,6 +253,7 @@ pub(crate) fn inbound_settings(
         // Binary content could not be passed on to a next hop that does not take it.
         profile = profile.without(Keyword::BinaryMime);
     }
+    let profile = extended(profile, &settings.extensions);
     inbound::Settings {
         limits: Arc::new(settings.limits.clone()),
         profile: Arc::new(profile),
@@ -266,14 +267,31 @@ pub(crate) fn inbound_settings(
     }
 }
 
+/// The profile with the extensions that a site chooses.
+fn extended(mut profile: Profile, chosen: &config::Extensions) -> Profile {
+    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    profile.extensions = Extensions {
+        hold_max_seconds: seconds(chosen.max_future_release),
+        deliver_by_min_seconds: seconds(chosen.min_deliver_by),
+        priority_policy: chosen.priority_policy.as_ref().map(|name| name.0.as_str().into()),
+    };
+    let commands = [(Keyword::Etrn, chosen.etrn), (Keyword::Vrfy, chosen.vrfy), (Keyword::Expn, chosen.expn)];
+    let allowed = commands.into_iter().filter(|(_, clients)| *clients != ForClients::Nobody);
+    let keywords = allowed.map(|(keyword, _)| keyword);
+    keywords.fold(profile.with(Keyword::DeliverBy).with(Keyword::MtPriority), Profile::with)
+}
+
 /// The keyword of EHLO's reply.
 pub(crate) fn keyword(keyword: EhloKeyword) -> Keyword {
     match keyword {
         EhloKeyword::EightBitMime => Keyword::EightBitMime,
         EhloKeyword::BinaryMime => Keyword::BinaryMime,
         EhloKeyword::Chunking => Keyword::Chunking,
+        EhloKeyword::DeliverBy => Keyword::DeliverBy,
         EhloKeyword::Dsn => Keyword::Dsn,
+        EhloKeyword::FutureRelease => Keyword::FutureRelease,
         EhloKeyword::Limits => Keyword::Limits,
+        EhloKeyword::MtPriority => Keyword::MtPriority,
         EhloKeyword::RequireTls => Keyword::RequireTls,
         EhloKeyword::Pipelining => Keyword::Pipelining,
         EhloKeyword::Size => Keyword::Size,

@@ -2,6 +2,7 @@
 
 mod connections;
 mod operators;
+mod schedule;
 
 use mail::{Destination, Disposition, Enhanced, Outcome, QueueId};
 use proptest::prelude::*;
@@ -29,7 +30,14 @@ fn new() -> Queue {
 fn put(q: &mut Queue, id: u64, to: &[DestinationId], size_bytes: u64, now: Millis) {
     let recipients: Vec<_> = to.iter().enumerate().map(|(i, d)| (i as u32, *d, 0, None)).collect();
     assert!(q.insert(
-        &Arrival { id: QueueId(id), arrived: now, size_bytes, held: false, recipients: &recipients },
+        &Arrival {
+            id: QueueId(id),
+            arrived: now,
+            size_bytes,
+            held: false,
+            recipients: &recipients,
+            schedule: None
+        },
         now
     ));
 }
@@ -630,7 +638,7 @@ fn messages_expire_by_their_age_and_not_by_the_order_they_were_found_in() {
 fn expired(q: &mut Queue, now: Millis) -> Vec<u64> {
     let jobs = aged(q, now).into_iter().filter_map(|aged| match aged {
         Overdue::Expired(jobs) => Some(jobs[0].id.0),
-        Overdue::Delayed(..) => None,
+        Overdue::Delayed(..) | Overdue::DeadlineOver(_) => None,
     });
     jobs.collect()
 }

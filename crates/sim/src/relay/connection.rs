@@ -153,7 +153,7 @@ impl Connection {
             oracle.check_options(&message);
             self.leased.push(Leased { name, lease, message: message.clone() });
             self.last_heard = driver.now();
-            self.client.begin(Transaction { id: name, message, recipients });
+            self.client.begin(Transaction { id: name, message, recipients, deliver_by_seconds: 0 });
         }
     }
 

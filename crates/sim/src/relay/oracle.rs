@@ -2,7 +2,7 @@
 
 use crate::{expected_totals::ExpectedTotals, seed::Rng};
 use bytes::Bytes;
-use mail::{DeliveryOptions, Envelope, Expansion, Message, QueueId, ReversePath};
+use mail::{DeliveryOptions, Envelope, Expansion, Message, Priority, QueueId, ReversePath};
 use queue::Millis;
 use spool::Recovered;
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +90,9 @@ pub(super) fn extend(envelope: &mut Envelope) {
         return;
     }
     let login = Some(sender.as_str().into());
-    let options = DeliveryOptions { login, requiretls: n.is_multiple_of(2), ..DeliveryOptions::default() };
+    let priority = Priority::new((n / 5 % 19) as i8 - 9);
+    let requiretls = n.is_multiple_of(2);
+    let options = DeliveryOptions { login, requiretls, priority, ..DeliveryOptions::default() };
     envelope.options = options.boxed();
     if let Some(last) = envelope.recipients.last_mut() {
         let (original, through) = (sender.clone(), vec![sender.clone()]);

@@ -119,7 +119,11 @@ impl Source {
                 Step::Authenticate(_) => unreachable!("it was not offered"),
                 Step::JudgeSender => connection.answer(driver.check_sender()),
                 Step::JudgeRecipient => connection.answer(replies::RECIPIENT_OK),
-                Step::StartTls => unreachable!("it was not offered"),
+                Step::StartTls
+                | Step::AskTime
+                | Step::Query(_)
+                | Step::ChangeClient(_)
+                | Step::NoteForwarded(_) => unreachable!("it was not offered"),
                 Step::StartContent => {
                     self.content.clear();
                     self.parts.clear();

@@ -21,6 +21,10 @@ pub struct Capabilities {
     pub starttls: bool,
     /// RFC 8689.
     pub requiretls: bool,
+    /// RFC 2852: offered at all, and then the least time of BY with the mode R, in seconds.
+    pub deliver_by: Option<u32>,
+    /// RFC 6710.
+    pub mt_priority: bool,
     /// RFC 4954: the names of mechanisms, in capitals.
     pub auth: Vec<Box<str>>,
     /// RFC 1870: offered at all, and the limit if it names one.
@@ -59,6 +63,8 @@ impl Capabilities {
                 // Zero means no limit (RFC 1870 §4).
                 "SIZE" => c.size = Some(words.next().and_then(|w| w.parse().ok()).filter(|n| *n > 0)),
                 "REQUIRETLS" => c.requiretls = true,
+                "DELIVERBY" => c.deliver_by = Some(words.next().and_then(|w| w.parse().ok()).unwrap_or(0)),
+                "MT-PRIORITY" => c.mt_priority = true,
                 "AUTH" => c.auth.extend(words.map(|word| word.to_ascii_uppercase().into())),
                 "LIMITS" => words.for_each(|word| c.add_limit(word)),
                 _ => {}

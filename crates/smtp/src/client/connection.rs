@@ -275,10 +275,16 @@ impl Connection {
         debug_assert!(self.can_begin(), "no transaction can begin now");
         let (is_converted, anyway) = (conversion.is_some(), self.settings.eight_bit_anyway);
         // By LMTP mail is delivered, and not relayed.
-        let may_require_tls =
-            self.settings.protocol == Protocol::Lmtp || self.is_verified && self.capabilities.requiretls;
-        let content_command =
-            content_command(&transaction, &self.capabilities, is_converted, anyway, may_require_tls);
+        let is_final_hop = self.settings.protocol == Protocol::Lmtp;
+        let may_require_tls = is_final_hop || self.is_verified && self.capabilities.requiretls;
+        let content_command = content_command(
+            &transaction,
+            &self.capabilities,
+            is_converted,
+            anyway,
+            is_final_hop,
+            may_require_tls,
+        );
         let state = TransactionState::new(transaction, &self.capabilities, conversion);
         match content_command {
             Ok(content_command) => {

@@ -4,8 +4,8 @@ use super::Capabilities;
 use crate::xtext;
 use mail::seven_bit::Plan;
 use mail::{
-    BodyType, Cause, ContentTraits, Disposition, Enhanced, Notify, Outcome, Recipient, Reply, ReplyStage,
-    ReplyTo, Ret, ReversePath, SharedMessage,
+    BodyType, Cause, ContentTraits, DeliverByMode, Disposition, Enhanced, Notify, Outcome, Recipient, Reply,
+    ReplyStage, ReplyTo, Ret, ReversePath, SharedMessage,
 };
 use std::{io::Write as _, sync::Arc};
 
@@ -18,6 +18,8 @@ pub struct Transaction {
     pub message: SharedMessage,
     /// Indexes into its envelope's recipients.
     pub recipients: Vec<u32>,
+    /// The time that is left until the deadline of the message, in seconds (RFC 2852 §4.1.2); 0 without a deadline.
+    pub deliver_by_seconds: i32,
 }
 
 /// The result of a transaction for one recipient.
@@ -93,13 +95,20 @@ pub(super) enum ContentCommand {
     Bdat,
 }
 
+/// "Unable to route" (RFC 3463 §3.5): there is no way that keeps the deadline.
+const NO_DELIVER_BY: Enhanced = Enhanced(5, 4, 4);
+/// "Delivery time expired" (RFC 3463 §3.5).
+const DEADLINE_OVER: Enhanced = Enhanced(5, 4, 7);
+
 /// Returns the command for the content, or the reason why the server cannot take the message (RFC 1870 §6.3, RFC 3030
-/// §3, RFC 6152 §3, RFC 6531 §3.5). Converted content is text of 7 bits.
+/// §3, RFC 6152 §3, RFC 6531 §3.5, RFC 2852 §4). Converted content is text of 7 bits. `is_final_hop`: the server delivers
+/// and does not relay.
 pub(super) fn content_command(
     t: &Transaction,
     c: &Capabilities,
     is_converted: bool,
     eight_bit_anyway: bool,
+    is_final_hop: bool,
     may_require_tls: bool,
 ) -> Result<ContentCommand, Outcome> {
     let fail = |status, text: &str| Err(Outcome::failed(status, text));
@@ -108,6 +117,29 @@ pub(super) fn content_command(
     if e.options.as_ref().is_some_and(|options| options.requiretls) && !may_require_tls {
         let text = "the sender requires TLS (REQUIRETLS), but the next hop does not offer REQUIRETLS over a verified connection";
         return fail(Enhanced(5, 7, 30), text);
+    }
+    if let Some(by) = e.options.as_ref().and_then(|options| options.deliver_by)
+        && by.mode == DeliverByMode::Return
+        && !is_final_hop
+    {
+        match c.deliver_by {
+            None => {
+                return fail(
+                    NO_DELIVER_BY,
+                    "the sender set a deadline (DELIVERBY), which the next hop does not offer to keep",
+                );
+            }
+            Some(least) if i64::from(t.deliver_by_seconds) < i64::from(least.max(1)) => {
+                return fail(
+                    DEADLINE_OVER,
+                    &format!(
+                        "{} s are left of the deadline that the sender set (DELIVERBY), the next hop wants {least} s",
+                        t.deliver_by_seconds.max(0)
+                    ),
+                );
+            }
+            Some(_) => {}
+        }
     }
     if let Some(Some(max)) = c.size
         && content.size_bytes() > max
@@ -182,6 +214,14 @@ pub(super) fn write_mail(
     if let Some(options) = &e.options {
         if options.requiretls && c.requiretls {
             out.extend_from_slice(b" REQUIRETLS");
+        }
+        if let (Some(by), Some(_)) = (options.deliver_by, c.deliver_by) {
+            let mode = if by.mode == DeliverByMode::Return { 'R' } else { 'N' };
+            let trace = if by.trace { "T" } else { "" };
+            let _ = write!(out, " BY={};{mode}{trace}", t.deliver_by_seconds);
+        }
+        if let Some(priority) = options.priority.filter(|_| c.mt_priority) {
+            let _ = write!(out, " MT-PRIORITY={}", priority.value());
         }
         match &options.auth {
             Some(submitter) if !c.auth.is_empty() => {

@@ -12,10 +12,10 @@ use super::{
     content::{BareLf, DataDecoder},
     profile::{Keyword, Profile},
     replies,
-    session::{Action, AuthInput, Input, Session},
+    session::{Action, AuthInput, Input, Query, Session},
 };
-use crate::{Command, Limits, command};
-use mail::{Envelope, Reply};
+use crate::{Command, Limits, command, forwarded::ClientAttributes};
+use mail::{Envelope, Reply, UnixMillis};
 use memchr::memchr;
 use read_content::ChunkText;
 use std::sync::Arc;
@@ -48,6 +48,14 @@ pub enum Step<'a> {
     JudgeContent,
     /// Write the output, do the TLS handshake, then call [`Connection::tls_established`].
     StartTls,
+    /// Call [`Connection::set_time`], and do the step that it returns, if any.
+    AskTime,
+    /// Answer a question of the client with [`Connection::answer`].
+    Query(Query),
+    /// The peer names its client. Call [`Connection::restart`], or refuse with [`Connection::answer`].
+    ChangeClient(Box<ClientAttributes>),
+    /// The peer names the client from whom the next mail is. Answer with [`Connection::answer`].
+    NoteForwarded(Box<ClientAttributes>),
     /// Write the output and close.
     Close,
 }
@@ -102,8 +110,7 @@ impl Connection {
     /// A connection whose greeting stands in the output.
     pub fn new(limits: Arc<Limits>, profile: Arc<Profile>, tls: bool) -> Self {
         let mut output = Vec::with_capacity(256);
-        let protocol = if profile.is_lmtp { "LMTP" } else { "ESMTP" };
-        Reply::new(220, None, format!("{} {protocol} Postrider", profile.hostname)).write_to(&mut output);
+        greeting(&profile).write_to(&mut output);
         Self {
             session: Session::new(tls),
             mode: Mode::Commands,
@@ -151,9 +158,10 @@ impl Connection {
         self.refusal.get_or_insert(reply);
     }
 
-    /// Sends `reply` and closes, for a timeout or shutdown.
+    /// Sends `reply` and closes, for a timeout or shutdown, whatever question is open.
     pub fn close_with(&mut self, reply: &Reply) {
         reply.write_to(&mut self.output);
+        self.waiting = false;
         self.mode = Mode::Closed;
     }
 
@@ -185,6 +193,20 @@ impl Connection {
             Action::Commit(envelope) => *envelope,
             action => unreachable!("accepted content is committed, not {action:?}"),
         }
+    }
+
+    /// The answer to [`Step::AskTime`]. Returns the next step of the command that asked.
+    pub fn set_time(&mut self, now: UnixMillis) -> Option<Step<'static>> {
+        self.resume(Input::Time(now))
+    }
+
+    /// The answer to [`Step::ChangeClient`] that begins the session anew, with a greeting. `hello`: the name of the client
+    /// and whether it speaks ESMTP, if the driver has accepted the name.
+    pub fn restart(&mut self, hello: Option<(Box<str>, bool)>) {
+        debug_assert!(self.waiting, "no question is open");
+        self.waiting = false;
+        self.session.restart(hello);
+        greeting(&self.profile).write_to(&mut self.output);
     }
 
     fn resume(&mut self, input: Input) -> Option<Step<'static>> {
@@ -258,8 +280,8 @@ impl Connection {
             }
             Ok(command) => Input::Command(command),
             Err(_) if announces_chunk(line) => Input::Malformed(replies::BAD_CHUNK_SIZE),
-            Err(_) if is_auth(line) && !self.profile.has(Keyword::Auth) => {
-                Input::Malformed(replies::NOT_OFFERED)
+            Err(_) if withheld(line).is_some_and(|(keyword, _)| !self.profile.has(keyword)) => {
+                Input::Malformed(withheld(line).map_or(replies::NOT_OFFERED, |(_, reply)| reply))
             }
             Err(reply) => Input::Malformed(reply),
         };
@@ -368,6 +390,10 @@ impl Connection {
                 self.mode = Mode::AuthLine;
                 None
             }
+            Action::AskTime => self.ask(Step::AskTime),
+            Action::Query(query) => self.ask(Step::Query(query)),
+            Action::ChangeClient(attributes) => self.ask(Step::ChangeClient(attributes)),
+            Action::NoteForwarded(attributes) => self.ask(Step::NoteForwarded(attributes)),
             Action::StartTls => {
                 replies::GO_TLS.write_to(&mut self.output);
                 self.ask(Step::StartTls)
@@ -381,9 +407,25 @@ impl Connection {
     }
 }
 
-fn is_auth(line: &[u8]) -> bool {
-    let (verb, rest) = line.split_at(line.len().min(4));
-    verb.eq_ignore_ascii_case(b"AUTH") && rest.first().is_none_or(u8::is_ascii_whitespace)
+fn greeting(profile: &Profile) -> Reply {
+    let protocol = if profile.is_lmtp { "LMTP" } else { "ESMTP" };
+    Reply::new(220, None, format!("{} {protocol} Postrider", profile.hostname))
+}
+
+/// The keyword without which a command does not exist here, and then the reply to it, whatever its arguments are.
+fn withheld(line: &[u8]) -> Option<(Keyword, Reply)> {
+    let is = |verb: &str| {
+        let (head, rest) = line.split_at(line.len().min(verb.len()));
+        head.eq_ignore_ascii_case(verb.as_bytes()) && rest.first().is_none_or(u8::is_ascii_whitespace)
+    };
+    let commands = [
+        ("AUTH", Keyword::Auth, replies::NOT_OFFERED),
+        ("ETRN", Keyword::Etrn, replies::NOT_OFFERED),
+        ("EXPN", Keyword::Expn, replies::NOT_OFFERED),
+        ("XCLIENT", Keyword::XClient, replies::NOT_LISTED),
+        ("XFORWARD", Keyword::XForward, replies::NOT_LISTED),
+    ];
+    commands.into_iter().find(|(verb, ..)| is(verb)).map(|(_, keyword, reply)| (keyword, reply))
 }
 
 /// Returns whether a chunk follows the line, which must not be read as commands even if the line has a fault.

@@ -12,5 +12,5 @@ pub mod session;
 
 pub use connection::{Connection, Step};
 pub use content::BareLf;
-pub use profile::{Auth, Keyword, MechanismNeed, OfferedMechanism, Profile};
-pub use session::{AuthInput, Session, State};
+pub use profile::{Auth, Extensions, Keyword, MechanismNeed, OfferedMechanism, Profile};
+pub use session::{AuthInput, Query, Session, State};

@@ -1,7 +1,7 @@
 //! The extensions that a listener offers: the keywords of EHLO's reply, in their order, and their settings.
 
-use crate::Limits;
-use mail::{BodyType, Envelope, Recipient};
+use crate::{Limits, command::Declared, forwarded::ClientAttributeSet};
+use mail::{BodyType, Envelope, Recipient, UnixMillis};
 use std::fmt::Write as _;
 
 /// One line of EHLO's reply.
@@ -31,6 +31,22 @@ pub enum Keyword {
     Limits,
     /// RFC 8689. Offered under TLS only.
     RequireTls,
+    /// RFC 4865; the values are [`Extensions::hold_max_seconds`] and the time that it ends at.
+    FutureRelease,
+    /// RFC 2852; the value is [`Extensions::deliver_by_min_seconds`].
+    DeliverBy,
+    /// RFC 6710; the value is [`Extensions::priority_policy`].
+    MtPriority,
+    /// RFC 1985.
+    Etrn,
+    /// RFC 5321 §3.5. Without it, VRFY is answered by 252.
+    Vrfy,
+    /// RFC 5321 §3.5. Without it, EXPN is refused.
+    Expn,
+    /// XCLIENT of Postfix, for listed peers.
+    XClient,
+    /// XFORWARD of Postfix, for listed peers.
+    XForward,
     /// RFC 5321 §4.1.1.8.
     Help,
 }
@@ -82,6 +98,17 @@ pub enum MechanismNeed {
     Certificate,
 }
 
+/// The values of extensions that a listener announces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// The longest time for which a message is held (RFC 4865 §3).
+    pub hold_max_seconds: u32,
+    /// The shortest time of BY with the mode R (RFC 2852 §3).
+    pub deliver_by_min_seconds: u32,
+    /// The name of the priority assignment policy (RFC 6710 §3).
+    pub priority_policy: Option<Box<str>>,
+}
+
 /// The extensions that a listener offers. Parameters and commands of keywords that are not listed are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
@@ -91,6 +118,8 @@ pub struct Profile {
     pub keywords: Vec<Keyword>,
     /// The settings of [`Keyword::Auth`].
     pub auth: Auth,
+    /// The values of other keywords.
+    pub extensions: Extensions,
     /// True if commands before TLS are refused with 530 (RFC 3207 §4), but those that lead to it.
     pub needs_tls: bool,
     /// True if the protocol is LMTP (RFC 2033): LHLO, and at the end of the content a reply for each recipient.
@@ -100,12 +129,13 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Everything but AUTH and STARTTLS, which need settings of their own.
+    /// Everything but what needs settings of its own: AUTH, STARTTLS, and keywords for [`Profile::with`].
     pub fn new(hostname: impl Into<Box<str>>) -> Self {
         Self {
             hostname: hostname.into(),
             keywords: KEYWORDS.to_vec(),
             auth: Auth::default(),
+            extensions: Extensions::default(),
             is_lmtp: false,
             needs_tls: false,
             needs_login: false,
@@ -137,6 +167,16 @@ impl Profile {
         self.keywords.insert(at.unwrap_or(self.keywords.len()), keyword);
     }
 
+    /// The profile with a keyword behind the others, before HELP.
+    #[must_use]
+    pub fn with(mut self, keyword: Keyword) -> Self {
+        if !self.has(keyword) {
+            let at = self.keywords.iter().position(|one| *one == Keyword::Help);
+            self.keywords.insert(at.unwrap_or(self.keywords.len()), keyword);
+        }
+        self
+    }
+
     /// The profile without a keyword, and without BINARYMIME if it is CHUNKING, which BINARYMIME needs.
     #[must_use]
     pub fn without(mut self, keyword: Keyword) -> Self {
@@ -152,16 +192,23 @@ impl Profile {
     }
 
     /// Are all of the envelope's parameters offered here?
-    pub(super) fn allows(&self, envelope: &Envelope, size: Option<u64>, is_tls: bool) -> bool {
+    pub(super) fn allows(&self, envelope: &Envelope, declared: &Declared, is_tls: bool) -> bool {
         let is_allowed = |is_used: bool, keyword| !is_used || self.has(keyword);
         if let Some(options) = &envelope.options
             && !(is_allowed(options.auth.is_some(), Keyword::Auth)
                 && is_allowed(options.requiretls, Keyword::RequireTls)
+                && is_allowed(options.priority.is_some(), Keyword::MtPriority)
                 && (is_tls || !options.requiretls))
         {
             return false;
         }
-        is_allowed(size.is_some(), Keyword::Size)
+        if let Some(schedule) = &declared.schedule
+            && !(is_allowed(schedule.hold.is_some(), Keyword::FutureRelease)
+                && is_allowed(schedule.deliver_by.is_some(), Keyword::DeliverBy))
+        {
+            return false;
+        }
+        is_allowed(declared.size.is_some(), Keyword::Size)
             && is_allowed(envelope.smtputf8, Keyword::SmtpUtf8)
             && is_allowed(envelope.ret.is_some() || envelope.envid.is_some(), Keyword::Dsn)
             && is_allowed(envelope.body == BodyType::EightBit, Keyword::EightBitMime)
@@ -175,7 +222,14 @@ impl Profile {
     }
 
     /// The text of EHLO's reply: the host name and a line a keyword. `mechanisms`: those that this session may use.
-    pub(super) fn hello_text(&self, limits: &Limits, is_tls: bool, mechanisms: &[&str]) -> String {
+    /// `now`: needed where FUTURERELEASE is offered.
+    pub(super) fn hello_text(
+        &self,
+        limits: &Limits,
+        is_tls: bool,
+        mechanisms: &[&str],
+        now: Option<UnixMillis>,
+    ) -> String {
         let mut text = String::with_capacity(192);
         text.push_str(&self.hostname);
         for keyword in &self.keywords {
@@ -203,6 +257,32 @@ impl Profile {
                     }
                     continue;
                 }
+                Keyword::FutureRelease => {
+                    self.write_future_release(&mut text, now);
+                    continue;
+                }
+                Keyword::DeliverBy => {
+                    let _ = write!(text, "\nDELIVERBY {}", self.extensions.deliver_by_min_seconds);
+                    continue;
+                }
+                Keyword::MtPriority => {
+                    text.push_str("\nMT-PRIORITY");
+                    if let Some(policy) = &self.extensions.priority_policy {
+                        let _ = write!(text, " {policy}");
+                    }
+                    continue;
+                }
+                Keyword::XClient => {
+                    let _ = write!(text, "\nXCLIENT {}", ClientAttributeSet::XClient.names().join(" "));
+                    continue;
+                }
+                Keyword::XForward => {
+                    let _ = write!(text, "\nXFORWARD {}", ClientAttributeSet::XForward.names().join(" "));
+                    continue;
+                }
+                Keyword::Etrn => "ETRN",
+                Keyword::Vrfy => "VRFY",
+                Keyword::Expn => "EXPN",
                 Keyword::EnhancedStatusCodes => "ENHANCEDSTATUSCODES",
                 Keyword::EightBitMime => "8BITMIME",
                 Keyword::Dsn => "DSN",
@@ -215,5 +295,13 @@ impl Profile {
             text.push_str(line);
         }
         text
+    }
+
+    /// Appends the longest interval, and the time at which it ends, in seconds (RFC 4865 §3).
+    fn write_future_release(&self, text: &mut String, now: Option<UnixMillis>) {
+        let Some(now) = now else { return };
+        let seconds = u64::from(self.extensions.hold_max_seconds);
+        let latest = UnixMillis((now.0 / 1000 + seconds) * 1000).rfc3339();
+        let _ = write!(text, "\nFUTURERELEASE {seconds} {}Z", latest.trim_end_matches(".000Z"));
     }
 }

@@ -30,6 +30,15 @@ replies! {
     /// To the end of data when its driver has nothing of its own to say.
     ACCEPTED = 250 2 . 0 . 0 "Ok: queued";
 
+    /// To MAIL with a priority above what the client may have (RFC 6710 §4.1).
+    PRIORITY_LOWERED = 250 2 . 3 . 6 "Ok, with a lower priority";
+    /// To XFORWARD.
+    XFORWARD_OK = 250 2 . 0 . 0 "Ok";
+    /// To ETRN of a domain and its subdomains (RFC 1985 §5.3).
+    QUEUING_STARTED = 250 2 . 0 . 0 "Ok, queuing started";
+    /// To ETRN.
+    NOTHING_QUEUED = 251 2 . 0 . 0 "Ok, no messages are waiting";
+
     /// No command of ours.
     UNKNOWN_COMMAND = 500 5 . 5 . 2 "Command not recognized";
     /// NUL in a command line.
@@ -52,6 +61,14 @@ replies! {
     NO_ARGUMENT_ALLOWED = 501 5 . 5 . 4 "No argument is allowed";
     /// Known parameter, bad value, or given twice.
     BAD_PARAMETER = 501 5 . 5 . 4 "Bad parameter value";
+    /// ETRN without a domain.
+    BAD_NODE = 501 5 . 5 . 4 "Syntax: ETRN domain or ETRN @domain";
+    /// HOLDFOR or HOLDUNTIL beyond what EHLO's reply says (RFC 4865 §4).
+    HOLD_TOO_LONG = 501 5 . 5 . 4 "Messages are not held for so long";
+    /// BY with the mode R that is over, or below what EHLO's reply says (RFC 2852 §4).
+    DEADLINE_TOO_SOON = 501 5 . 5 . 4 "The time of BY is too short";
+    /// XCLIENT or XFORWARD with an unknown attribute, or a value that is none.
+    BAD_ATTRIBUTE = 501 5 . 5 . 4 "Bad attribute";
     /// RFC 5321 §4.1.1.11.
     UNKNOWN_PARAMETER = 555 5 . 5 . 4 "Parameter not recognized";
     /// MAIL's path.
@@ -87,6 +104,15 @@ replies! {
     TLS_ACTIVE = 554 5 . 5 . 1 "TLS is already active";
     /// STARTTLS inside a transaction (RFC 3207 §4).
     TLS_IN_TRANSACTION = 503 5 . 5 . 1 "STARTTLS is not allowed in a transaction";
+
+    /// XCLIENT or XFORWARD of a peer that is not listed.
+    NOT_LISTED = 550 5 . 7 . 0 "Not permitted for this client";
+    /// XCLIENT, XFORWARD or ETRN inside a transaction.
+    NOT_IN_TRANSACTION = 503 5 . 5 . 1 "Not allowed in a transaction";
+    /// ETRN that cannot be carried out (RFC 1985 §5.3).
+    CANNOT_QUEUE = 458 4 . 3 . 0 "Unable to queue messages";
+    /// ETRN of a client that may not, or for a domain that is not queued for (RFC 1985 §5.3).
+    NODE_NOT_ALLOWED = 459 4 . 7 . 1 "Node not allowed";
 
     /// AUTH, at the end of an exchange that succeeded (RFC 4954 §6).
     AUTHENTICATED = 235 2 . 7 . 0 "Authentication succeeded";

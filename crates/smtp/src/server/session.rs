@@ -6,8 +6,12 @@ use super::{
     profile::{Keyword, MechanismNeed, OfferedMechanism},
     replies,
 };
-use crate::{Command, Limits};
-use mail::{BodyType, Envelope, Recipient, Reply, ReversePath, TransmissionType};
+use crate::{
+    Command, Limits,
+    command::{Declared, EtrnNode},
+    forwarded::ClientAttributes,
+};
+use mail::{BodyType, Envelope, Recipient, Reply, ReversePath, TransmissionType, UnixMillis};
 use std::fmt;
 
 /// An input of the session.
@@ -30,6 +34,8 @@ pub enum Input {
     ContentEnd(Option<Reply>),
     /// A chunk that is not the last is complete; the reply if it is bad.
     ChunkEnd(Option<Reply>),
+    /// The answer to [`Action::AskTime`].
+    Time(UnixMillis),
 }
 
 /// The input of a client in an authentication exchange (RFC 4954 §4). The bytes may be a secret, which Debug hides.
@@ -91,8 +97,27 @@ pub enum Action {
     Commit(Box<Envelope>),
     /// Send 220 and begin the TLS handshake.
     StartTls,
+    /// The time is needed: answered by [`Input::Time`].
+    AskTime,
+    /// Answer a question of the client.
+    Query(Query),
+    /// The peer names its client. Answered by a refusal, or by [`Session::restart`].
+    ChangeClient(Box<ClientAttributes>),
+    /// The peer names the client from whom the next mail is. Answered by [`Input::Answer`].
+    NoteForwarded(Box<ClientAttributes>),
     /// Send a reply and close.
     Close(Reply),
+}
+
+/// A question of the client about addresses and queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Query {
+    /// VRFY: does the user exist?
+    Verify(Box<str>),
+    /// EXPN: who is on the list?
+    Expand(Box<str>),
+    /// ETRN: try what is queued for the domain.
+    StartQueue(EtrnNode),
 }
 
 /// The state of the session.
@@ -128,6 +153,12 @@ pub enum State {
     JudgingContent(Box<Envelope>),
     /// The spool makes the message durable.
     Committing,
+    /// A command waits for the time; the state before it.
+    AwaitingTime(Box<(State, Command)>),
+    /// A question of the client is answered; the state before it, to which the session returns.
+    Querying(Box<State>),
+    /// The peer has named another client.
+    ChangingClient,
     /// The last reply was given.
     Closed,
 }
@@ -147,6 +178,8 @@ pub struct Session {
     is_lmtp: bool,
     /// LMTP: the recipients that the open content has.
     content_recipients: usize,
+    /// The time that the command under way has asked for.
+    now: Option<UnixMillis>,
     counts: Counts,
 }
 
@@ -172,6 +205,7 @@ impl Session {
             refused_in_transaction: false,
             is_lmtp: false,
             content_recipients: 0,
+            now: None,
             counts: Counts::default(),
         }
     }
@@ -214,6 +248,10 @@ impl Session {
         match &self.state {
             State::JudgingSender(e) | State::Open(e) | State::Content(e) | State::Chunks(e) => Some(e),
             State::JudgingRecipient(e, _) | State::JudgingContent(e) => Some(e),
+            State::Querying(before) => match &**before {
+                State::Open(e) | State::Chunks(e) => Some(e),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -249,6 +287,17 @@ impl Session {
         *self = Self { counts: std::mem::take(&mut self.counts), ..Self::new(true) };
     }
 
+    /// Begins the session anew for a client that the peer has named: what was said before does not count, TLS with the
+    /// peer stays. With a name the session is as behind HELO or EHLO.
+    pub fn restart(&mut self, hello: Option<(Box<str>, bool)>) {
+        *self = Self { counts: std::mem::take(&mut self.counts), ..Self::new(self.tls) };
+        if let Some((name, is_extended)) = hello {
+            self.hello = Some(name);
+            self.extended = is_extended;
+            self.state = State::Ready;
+        }
+    }
+
     /// The client's certificate was verified: mechanisms that need it are offered.
     pub fn certified(&mut self) {
         self.has_certificate = true;
@@ -271,6 +320,13 @@ impl Session {
             }
             (state, Input::Malformed(reply)) => (state, Action::Send(reply)),
             (state, Input::Command(command)) => self.command(state, command, limits, profile),
+            (State::AwaitingTime(waiting), Input::Time(now)) => {
+                self.now = Some(now);
+                let (state, command) = *waiting;
+                self.command(state, command, limits, profile)
+            }
+            (State::Querying(before), Input::Answer(reply)) => (*before, send_or_close(reply)),
+            (State::ChangingClient, Input::Answer(reply)) => (State::Greeted, send_or_close(reply)),
             (State::JudgingHello { name, is_extended }, Input::Answer(reply)) => {
                 self.end_hello(name, is_extended, reply, limits, profile)
             }
@@ -304,14 +360,17 @@ impl Session {
         profile: &Profile,
     ) -> (State, Action) {
         use Command::{
-            Auth, Bdat, Data, Ehlo, Helo, Help, Lhlo, Mail, Noop, Quit, Rcpt, Rset, StartTls, Vrfy,
+            Auth, Bdat, Data, Ehlo, Etrn, Expn, Helo, Help, Lhlo, Mail, Noop, Quit, Rcpt, Rset, StartTls,
+            Vrfy, XClient, XForward,
         };
         let send = Action::Send;
         match (state, command) {
             (state, Bdat { size_bytes, .. }) if profile.needs_tls && !self.tls => {
                 (state, Action::SkipChunk(size_bytes, replies::TLS_FIRST))
             }
-            (state, Auth { .. } | Mail(..) | Rcpt(_) | Data | Vrfy) if profile.needs_tls && !self.tls => {
+            (state, Auth { .. } | Mail(..) | Rcpt(_) | Data | Vrfy(_) | Expn(_) | Etrn(_))
+                if profile.needs_tls && !self.tls =>
+            {
                 (state, send(replies::TLS_FIRST))
             }
             (_, Quit) => (State::Closed, Action::Close(replies::BYE)),
@@ -322,13 +381,31 @@ impl Session {
                 self.is_lmtp = true;
                 (State::JudgingHello { name, is_extended: true }, Action::JudgeHello)
             }
+            (state, command @ Ehlo(_)) if self.now.is_none() && profile.has(Keyword::FutureRelease) => {
+                (State::AwaitingTime(Box::new((state, command))), Action::AskTime)
+            }
             // A new EHLO drops the open transaction (RFC 5321 §4.1.4).
             (_, Ehlo(name)) => (State::JudgingHello { name, is_extended: true }, Action::JudgeHello),
             (_, Helo(name)) => (State::JudgingHello { name, is_extended: false }, Action::JudgeHello),
             (State::Greeted, Rset) => (State::Greeted, send(replies::OK)),
             (_, Rset) => (State::Ready, send(replies::OK)),
             (state, Help) => (state, send(replies::HELP)),
-            (state, Vrfy) => (state, send(replies::CANNOT_VERIFY)),
+            (state, Vrfy(_)) if !profile.has(Keyword::Vrfy) => (state, send(replies::CANNOT_VERIFY)),
+            (state, Vrfy(user)) => query(state, Query::Verify(user)),
+            (state, Expn(_)) if !profile.has(Keyword::Expn) => (state, send(replies::NOT_OFFERED)),
+            (state, Expn(list)) => query(state, Query::Expand(list)),
+            (state, Etrn(_)) if !profile.has(Keyword::Etrn) => (state, send(replies::NOT_OFFERED)),
+            (State::Ready, Etrn(node)) => query(State::Ready, Query::StartQueue(node)),
+            (state, XClient(_)) if !profile.has(Keyword::XClient) => (state, send(replies::NOT_LISTED)),
+            (State::Greeted | State::Ready, XClient(attributes)) => {
+                (State::ChangingClient, Action::ChangeClient(attributes))
+            }
+            (state, XForward(_)) if !profile.has(Keyword::XForward) => (state, send(replies::NOT_LISTED)),
+            (State::Ready, XForward(attributes)) => {
+                (State::Querying(Box::new(State::Ready)), Action::NoteForwarded(attributes))
+            }
+            (State::Greeted, Etrn(_) | XForward(_)) => (State::Greeted, send(replies::HELLO_FIRST)),
+            (state, Etrn(_) | XClient(_) | XForward(_)) => (state, send(replies::NOT_IN_TRANSACTION)),
             (state, StartTls) if self.tls => (state, send(replies::TLS_ACTIVE)),
             (state, StartTls) if !profile.has(Keyword::StartTls) => (state, send(replies::NO_TLS)),
             (state @ (State::Greeted | State::Ready), StartTls) => (state, Action::StartTls),
@@ -344,8 +421,8 @@ impl Session {
                 (State::Greeted, Action::SkipChunk(size_bytes, replies::HELLO_FIRST))
             }
             (State::Greeted, _) => (State::Greeted, send(replies::HELLO_FIRST)),
-            (State::Ready | State::ChunksFailed, Mail(envelope, size))
-                if !profile.allows(&envelope, size, self.tls) =>
+            (State::Ready | State::ChunksFailed, Mail(envelope, declared))
+                if !profile.allows(&envelope, &declared, self.tls) =>
             {
                 (State::Ready, Action::Send(replies::UNKNOWN_PARAMETER))
             }
@@ -354,7 +431,13 @@ impl Session {
             {
                 (State::Ready, send(replies::LOGIN_FIRST))
             }
-            (State::Ready | State::ChunksFailed, Mail(mut envelope, size)) => {
+            (state @ (State::Ready | State::ChunksFailed), Mail(envelope, declared))
+                if declared.schedule.is_some() && self.now.is_none() =>
+            {
+                let waiting = Box::new((state, Mail(envelope, declared)));
+                (State::AwaitingTime(waiting), Action::AskTime)
+            }
+            (State::Ready | State::ChunksFailed, Mail(mut envelope, declared)) => {
                 // A submitter whom nobody vouches for is not passed on (RFC 4954 §5).
                 if let Some(options) = &mut envelope.options
                     && options.auth.is_some()
@@ -362,7 +445,7 @@ impl Session {
                 {
                     options.auth = Some(ReversePath::Null);
                 }
-                self.mail(envelope, size, limits)
+                self.mail(envelope, &declared, limits, profile)
             }
             (State::ChunksFailed, Bdat { size_bytes, .. }) => {
                 (State::ChunksFailed, Action::SkipChunk(size_bytes, replies::MAIL_FIRST))
@@ -412,6 +495,7 @@ impl Session {
         limits: &Limits,
         profile: &Profile,
     ) -> (State, Action) {
+        let now = self.now.take();
         if !reply.is_positive() {
             self.hello = None;
             return (State::Greeted, send_or_close(reply));
@@ -421,7 +505,7 @@ impl Session {
         let text = if is_extended {
             let offered = profile.auth.mechanisms.iter().filter(|one| self.offers(one, profile));
             let mechanisms: Vec<&str> = offered.map(|one| &*one.name).collect();
-            profile.hello_text(limits, self.tls, &mechanisms)
+            profile.hello_text(limits, self.tls, &mechanisms, now)
         } else {
             profile.hostname.to_string()
         };
@@ -462,9 +546,24 @@ impl Session {
         (State::Ready, Action::Send(refusal))
     }
 
-    fn mail(&mut self, envelope: Envelope, size: Option<u64>, limits: &Limits) -> (State, Action) {
+    fn mail(
+        &mut self,
+        mut envelope: Envelope,
+        declared: &Declared,
+        limits: &Limits,
+        profile: &Profile,
+    ) -> (State, Action) {
         self.refused_in_transaction = false;
-        if size.is_some_and(|s| s > limits.message_bytes) {
+        if let (Some(schedule), Some(now)) = (&declared.schedule, self.now.take()) {
+            let mut options = envelope.options.take().map_or_else(Default::default, |options| *options);
+            let (hold_max, by_min) =
+                (profile.extensions.hold_max_seconds, profile.extensions.deliver_by_min_seconds);
+            if let Err(reply) = schedule.resolve(now, hold_max, by_min, &mut options) {
+                return (State::Ready, Action::Send(reply));
+            }
+            envelope.options = options.boxed();
+        }
+        if declared.size.is_some_and(|s| s > limits.message_bytes) {
             return (State::Ready, Action::Send(replies::TOO_LARGE));
         }
         self.counts.transactions += 1;
@@ -559,8 +658,18 @@ impl Session {
 
 /// Commands that move no mail: many in a row are a probe or an attack.
 fn is_junk(input: &Input) -> bool {
-    use Command::{Ehlo, Helo, Help, Lhlo, Noop, Rset, Vrfy};
-    matches!(input, Input::Command(Noop | Rset | Vrfy | Help | Ehlo(_) | Helo(_) | Lhlo(_)))
+    use Command::{Ehlo, Etrn, Expn, Helo, Help, Lhlo, Noop, Rset, Vrfy, XClient};
+    matches!(
+        input,
+        Input::Command(
+            Noop | Rset | Vrfy(_) | Expn(_) | Etrn(_) | XClient(_) | Help | Ehlo(_) | Helo(_) | Lhlo(_)
+        )
+    )
+}
+
+/// Answers a question of the client, and returns to the state before it.
+fn query(before: State, query: Query) -> (State, Action) {
+    (State::Querying(Box::new(before)), Action::Query(query))
 }
 
 fn chunk(envelope: Box<Envelope>, size_bytes: u64, last: bool) -> (State, Action) {

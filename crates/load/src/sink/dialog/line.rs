@@ -145,7 +145,12 @@ impl Dialog {
                     return Some(Next::Dropped);
                 }
                 Step::JudgeContent => return Some(self.end_of_content()),
-                Step::StartTls | Step::Authenticate(_) => unreachable!("neither is offered"),
+                Step::StartTls
+                | Step::AskTime
+                | Step::Query(_)
+                | Step::ChangeClient(_)
+                | Step::NoteForwarded(_)
+                | Step::Authenticate(_) => unreachable!("neither is offered"),
                 Step::Close => {
                     self.closing = true;
                     return None;

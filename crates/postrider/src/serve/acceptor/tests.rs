@@ -151,6 +151,7 @@ fn connected(acceptor: &Acceptor) -> SessionContext {
         local: address,
         listener: mail::ListenerKind::Mx,
         tls: None,
+        named: None,
     }))
     .unwrap()
 }

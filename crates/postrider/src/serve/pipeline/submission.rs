@@ -16,7 +16,8 @@ impl Check for SenderOfLogin {
     }
 
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
-        let (Some(login), Some(envelope)) = (&view.facts.login, view.envelope) else {
+        let login = view.facts.login.as_ref().or(view.facts.named_login.as_ref());
+        let (Some(login), Some(envelope)) = (login, view.envelope) else {
             return Answer::Ready(Verdict::Pass);
         };
         let sender = &envelope.reverse_path;

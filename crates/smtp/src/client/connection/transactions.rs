@@ -53,17 +53,17 @@ impl Connection {
     }
 
     fn send_commands(&mut self, state: &TransactionState) {
-        let (capabilities, content_command) = (self.capabilities.clone(), self.content_command);
-        write_mail(self.output.text(), state, &capabilities, content_command);
+        let content_command = self.content_command;
+        write_mail(self.output.text(), state, &self.capabilities, content_command);
         self.mail_count += 1;
         self.expected.push_back(Expected::Mail);
-        if capabilities.pipelining {
+        if self.capabilities.pipelining {
             let mut from = 0;
             while let Some(i) = state.next_open(from) {
                 from = i + 1;
                 let Transaction { message, recipients, .. } = &state.transaction;
                 let recipient = &message.envelope.recipients[recipients[i] as usize];
-                write_rcpt(self.output.text(), recipient, &capabilities);
+                write_rcpt(self.output.text(), recipient, &self.capabilities);
                 self.expected.push_back(Expected::Rcpt(i));
             }
             if content_command == ContentCommand::Data {
@@ -109,11 +109,11 @@ impl Connection {
 
     /// Sends the next command when the reply to the last one has come: without PIPELINING, and for BDAT.
     fn next_in_lock_step(&mut self, rcpt: usize) {
-        let capabilities = self.capabilities.clone();
         let content_command = self.content_command;
+        let is_pipelined = self.capabilities.pipelining;
         let state = self.opening();
         let next = state.next_open(rcpt);
-        if capabilities.pipelining {
+        if is_pipelined {
             let are_answered = !matches!(self.expected.front(), Some(Expected::Rcpt(_)));
             if content_command == ContentCommand::Bdat && are_answered {
                 self.after_recipients();
@@ -122,7 +122,8 @@ impl Connection {
         }
         if let Some(i) = next {
             let (message, index) = (state.transaction.message.clone(), state.transaction.recipients[i]);
-            write_rcpt(self.output.text(), &message.envelope.recipients[index as usize], &capabilities);
+            let recipient = &message.envelope.recipients[index as usize];
+            write_rcpt(self.output.text(), recipient, &self.capabilities);
             self.expected.push_back(Expected::Rcpt(i));
         } else {
             self.after_recipients();

@@ -85,7 +85,8 @@ async fn take(verdicts: &[(&'static [Stage], CheckVerdict)], is_slow: bool, is_l
 /// As a session does it.
 async fn over_smtp(acceptor: &Acceptor, given: Draft) -> Reply {
     let address = "127.0.0.1:1".parse().unwrap();
-    let client = Client { peer: address, local: address, listener: mail::ListenerKind::Mx, tls: None };
+    let client =
+        Client { peer: address, local: address, listener: mail::ListenerKind::Mx, tls: None, named: None };
     let mut context = match acceptor.connected(&client).wait().await {
         Ok(context) => context,
         Err(reply) => return reply,

@@ -1,0 +1,242 @@
+//! Extensions that the daemon answers: VRFY, EXPN and ETRN; and the priority that a client may give its mail.
+
+use super::{Acceptor, SessionContext};
+use crate::serve::pipeline::{View, judge_address};
+use config::{ForClients, Settings};
+use engine::{
+    Command,
+    accept::{Source, Stage, Verdict},
+};
+use inbound::Answer;
+use mail::{
+    Destination, Edit, Enhanced, Envelope, Field, ForwardPath, NextHop, Priority, ReceivedContent, Recipient,
+    Reply, ReversePath,
+};
+use smtp::{
+    command::EtrnNode,
+    server::{Query, replies},
+};
+
+/// The field that carries a priority through servers without MT-PRIORITY (RFC 6758 §3).
+const PRIORITY_FIELD: &str = "MT-Priority";
+
+impl SessionContext {
+    /// Returns whether the client is one of `relay.networks`, or has logged in.
+    fn is_trusted(&self) -> bool {
+        let Source::Smtp { peer, .. } = self.facts.source else { return false };
+        self.facts.login.is_some() || self.config.policy.may_relay(peer.ip())
+    }
+
+    fn may_use(&self, clients: ForClients) -> bool {
+        match clients {
+            ForClients::Nobody => false,
+            ForClients::Trusted => self.is_trusted(),
+            ForClients::Everybody => true,
+        }
+    }
+
+    /// Returns whether the priority of the message is above the client's right.
+    pub(super) fn lowers_priority(&self, envelope: &Envelope) -> bool {
+        let priority = envelope.options.as_ref().and_then(|options| options.priority);
+        priority.is_some_and(|priority| priority > Priority::default()) && !self.is_trusted()
+    }
+
+    /// Gives the message the priority that the client may have.
+    pub(super) fn set_priority(&self, envelope: &mut Envelope, content: &mut ReceivedContent) {
+        if self.lowers_priority(envelope)
+            && let Some(options) = &mut envelope.options
+        {
+            options.priority = Some(Priority::default());
+        }
+        carry_priority(&self.config.settings, self.is_trusted(), envelope, content);
+    }
+}
+
+/// Reads the priority from the header, where it is not in the envelope and the client is trusted; and writes the priority
+/// of the envelope into the header, in place of what is there (RFC 6758 §3).
+pub(super) fn carry_priority(
+    settings: &Settings,
+    is_trusted: bool,
+    envelope: &mut Envelope,
+    content: &mut ReceivedContent,
+) {
+    if !settings.extensions.priority_header {
+        return;
+    }
+    let found = priority_fields(content.header());
+    let mut priority = envelope.options.as_ref().and_then(|options| options.priority);
+    if let [Some(said)] = found[..]
+        && priority.is_none()
+        && is_trusted
+    {
+        priority = Some(said);
+        envelope.options.get_or_insert_default().priority = Some(said);
+    }
+    let remove = (!found.is_empty()).then(|| Edit::Remove { name: PRIORITY_FIELD.into(), occurrence: None });
+    let value = priority.map(|priority| priority.value().to_string());
+    let add = value.and_then(|value| Field::new(PRIORITY_FIELD, &value).ok()).map(Edit::Append);
+    content.edit(&remove.into_iter().chain(add).collect());
+}
+
+/// The fields with a priority; `None` for one whose value is none.
+fn priority_fields(header: &[u8]) -> Vec<Option<Priority>> {
+    let lines = header.split(|b| *b == b'\n');
+    let value = |line: &[u8]| {
+        let (name, value) = line.split_at_checked(PRIORITY_FIELD.len())?;
+        let value = value.trim_ascii_start().strip_prefix(b":")?;
+        name.eq_ignore_ascii_case(PRIORITY_FIELD.as_bytes()).then(|| parse_priority(value))
+    };
+    lines.filter_map(value).collect()
+}
+
+fn parse_priority(value: &[u8]) -> Option<Priority> {
+    std::str::from_utf8(value).ok()?.trim().parse().ok().and_then(Priority::new)
+}
+
+impl Acceptor {
+    pub(super) fn answer_query<'a>(
+        &'a self,
+        context: &'a mut SessionContext,
+        query: Query,
+    ) -> Answer<'a, Reply> {
+        context.config = self.driver.current();
+        let extensions = &context.config.settings.extensions;
+        match query {
+            Query::Verify(_) if !context.may_use(extensions.vrfy) => Answer::Ready(replies::CANNOT_VERIFY),
+            Query::Expand(_) if !context.may_use(extensions.expn) => Answer::Ready(replies::NOT_OFFERED),
+            Query::StartQueue(_) if !context.may_use(extensions.etrn) => {
+                Answer::Ready(replies::NODE_NOT_ALLOWED)
+            }
+            Query::Verify(user) => Answer::later(verify(context, user)),
+            Query::Expand(list) => Answer::later(expand(context, list)),
+            Query::StartQueue(node) => Answer::later(self.start_queue(context, node)),
+        }
+    }
+
+    /// ETRN (RFC 1985): makes what is queued for a domain due now.
+    async fn start_queue(&self, context: &SessionContext, node: EtrnNode) -> Reply {
+        let routes = &context.config.routes;
+        let own = routes.domain(&node.domain);
+        // Mail of this machine waits for nobody.
+        if matches!(own.next_hop, NextHop::Maildir(_) | NextHop::Discard) {
+            return replies::NODE_NOT_ALLOWED;
+        }
+        let is_below = |domain: &str| {
+            domain.strip_suffix(&*node.domain).is_some_and(|subdomain| subdomain.ends_with('.'))
+        };
+        let is_meant = |destination: &Destination| {
+            let is_subdomain =
+                |next_hop: &NextHop| matches!(next_hop, NextHop::Mx(domain) if is_below(domain));
+            *destination == own || node.with_subdomains && is_subdomain(&destination.next_hop)
+        };
+        let queued = self.driver.lock().engine.queue().queued_for(is_meant);
+        let count: u64 = queued.iter().map(|(_, count)| count).sum();
+        if count == 0 {
+            return replies::NOTHING_QUEUED;
+        }
+        let destinations = queued.into_iter().map(|(destination, _)| destination).collect();
+        tracing::info!("ETRN: the queue for {} is started", node.domain);
+        match self.driver.request(Command::FlushDestinations(destinations)).await {
+            Ok(Ok(_)) if node.with_subdomains => replies::QUEUING_STARTED,
+            Ok(Ok(_)) => {
+                let text = format!("Ok, {count} pending messages for {} started", node.domain);
+                Reply::new(253, Enhanced(2, 0, 0), text)
+            }
+            Ok(Err(_)) | Err(_) => replies::CANNOT_QUEUE,
+        }
+    }
+}
+
+/// The address of an argument of VRFY or EXPN: `<user@domain>`, `user@domain`, or `user` of this server.
+fn address(text: &str, settings: &Settings) -> Option<ForwardPath> {
+    let text = text.trim();
+    let text = text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text);
+    if text.contains('@') {
+        return ForwardPath::parse(text, false).ok();
+    }
+    ForwardPath::parse(&format!("{text}@{}", settings.hostname), false).ok()
+}
+
+/// Looks the address up as RCPT does.
+async fn look_up(context: &SessionContext, path: &ForwardPath) -> Verdict {
+    let rules = context.config.rules();
+    let mailbox = path.mailbox();
+    let key = mailbox.map(|mailbox| mailbox.domain().key()).unwrap_or_default();
+    let is_local = match rules.expansion {
+        _ if rules.policy.is_local(&key) => true,
+        Some(expansion) => expansion.is_local(&key).await.unwrap_or(false),
+        None => false,
+    };
+    if !is_local {
+        return Verdict::Defer(replies::CANNOT_VERIFY);
+    }
+    let (envelope, recipient) = (Envelope::new(ReversePath::Null), Recipient::new(path.clone()));
+    let view = View::new(Stage::Rcpt, rules, &context.facts).with_envelope(&envelope);
+    judge_address(View { recipient: Some(&recipient), ..view }).wait().await
+}
+
+async fn verify(context: &SessionContext, user: Box<str>) -> Reply {
+    let Some(path) = address(&user, &context.config.settings) else { return replies::BAD_RECIPIENT };
+    match look_up(context, &path).await {
+        Verdict::Pass | Verdict::Redirect(_) => Reply::new(250, Enhanced(2, 1, 5), format!("<{path}>")),
+        verdict => refusal(verdict),
+    }
+}
+
+async fn expand(context: &SessionContext, list: Box<str>) -> Reply {
+    let Some(path) = address(&list, &context.config.settings) else { return replies::BAD_RECIPIENT };
+    let members = match look_up(context, &path).await {
+        Verdict::Pass => vec![path.to_string()],
+        Verdict::Redirect(recipients) => recipients.iter().map(|one| one.path.to_string()).collect(),
+        verdict => return refusal(verdict),
+    };
+    let lines: Vec<String> = members.iter().map(|member| format!("<{member}>")).collect();
+    Reply::new(250, Enhanced(2, 1, 5), lines.join("\n"))
+}
+
+fn refusal(verdict: Verdict) -> Reply {
+    match verdict {
+        Verdict::Reject(reply) | Verdict::Defer(reply) => reply,
+        _ => replies::CANNOT_VERIFY,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carried(
+        settings: &Settings,
+        is_trusted: bool,
+        given: Option<i8>,
+        header: &str,
+    ) -> (Option<i8>, String) {
+        let mut envelope = Envelope::new(ReversePath::Null);
+        if let Some(value) = given {
+            envelope.options.get_or_insert_default().priority = Priority::new(value);
+        }
+        let mut content = ReceivedContent::from_bytes(format!("{header}\r\nbody\r\n"), 0);
+        carry_priority(settings, is_trusted, &mut envelope, &mut content);
+        let priority = envelope.options.and_then(|options| options.priority).map(Priority::value);
+        (priority, String::from_utf8_lossy(content.header()).trim_end().to_owned())
+    }
+
+    #[test]
+    fn a_priority_passes_through_the_header_of_trusted_clients_only() {
+        let settings = config::load_text("[extensions]\npriority_header = true\n").unwrap().settings;
+        for (is_trusted, given, header, expected) in [
+            (true, None, "mt-priority : -3\r\nTo: a\r\n", (Some(-3), "To: a\r\nMT-Priority: -3")),
+            (false, None, "MT-Priority: 3\r\nTo: a\r\n", (None, "To: a")),
+            (true, Some(5), "MT-Priority: 3\r\nTo: a\r\n", (Some(5), "To: a\r\nMT-Priority: 5")),
+            (true, None, "MT-Priority: 1\r\nMT-Priority: 2\r\nTo: a\r\n", (None, "To: a")),
+            (true, None, "MT-Priority: 10\r\nTo: a\r\n", (None, "To: a")),
+            (true, None, "To: a\r\n", (None, "To: a")),
+        ] {
+            let (priority, text) = carried(&settings, is_trusted, given, header);
+            assert_eq!((priority, text.as_str()), expected, "{header:?}");
+        }
+        let (priority, text) =
+            carried(&config::load_text("").unwrap().settings, true, None, "MT-Priority: 3\r\n");
+        assert_eq!((priority, text.as_str()), (None, "MT-Priority: 3"), "it is off by default");
+    }
+}
