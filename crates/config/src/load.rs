@@ -170,6 +170,7 @@ impl Reading<'_> {
         let relay = self.plain(root, "relay");
         let local = self.local(root);
         let addresses = self.plain(root, "addresses");
+        let notifications = self.plain(root, "notifications");
         let maps = self.maps(root);
         let routes = self.routes(root);
         let tls = self.plain(root, "tls");
@@ -184,6 +185,7 @@ impl Reading<'_> {
             relay,
             local,
             addresses,
+            notifications,
             maps,
             routes,
             tls,

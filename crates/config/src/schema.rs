@@ -18,13 +18,14 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 22] {
+pub fn schema() -> [SectionDoc; 23] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
         Relay::DOC,
         LocalKeys::DOC,
         Addresses::DOC,
+        Notifications::DOC,
         MapKeys::DOC,
         RouteKeys::DOC,
         Tls::DOC,

@@ -25,6 +25,7 @@ fn full(dir: &Path) -> config::Loaded {
     fs::write(dir.join("users"), "jane:{PLAIN}secret\n").unwrap();
     fs::write(dir.join("isp.secret"), "secret\n").unwrap();
     fs::write(dir.join("senders"), "jane sales@full.test\n").unwrap();
+    fs::create_dir(dir.join("templates")).unwrap();
     loaded(dir, FULL)
 }
 
