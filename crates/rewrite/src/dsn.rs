@@ -10,7 +10,7 @@ pub enum Role<'o> {
     /// One of several targets (§5.2.7.3).
     OneOfSeveral,
     /// A member of a list with this owner (§5.2.7.1).
-    Member(&'o Mailbox),
+    OfList(&'o Mailbox),
 }
 
 /// Returns the recipient for one target of an alias.
@@ -28,7 +28,7 @@ pub fn passed_on(given: &Recipient, target: Mailbox, role: Role<'_>) -> Recipien
     let path = ForwardPath::Mailbox(target);
     match role {
         Role::Single | Role::OneOfSeveral => Recipient { path, notify, orcpt: orcpt(), ..given.clone() },
-        Role::Member(owner) => {
+        Role::OfList(owner) => {
             let path_back = ReturnPath { path: ReversePath::Mailbox(owner.clone()), is_list: true };
             Recipient { return_path: Some(Box::new(path_back)), ..Recipient::new(path) }
         }
@@ -80,7 +80,7 @@ mod tests {
         given.notify = Notify::NEVER;
         given.orcpt = Some("rfc822;x@c.test".into());
         let owner = mailbox("owner-list@a.test");
-        let member = passed_on(&given, mailbox("joe@b.test"), Role::Member(&owner));
+        let member = passed_on(&given, mailbox("joe@b.test"), Role::OfList(&owner));
         assert_eq!((member.notify, member.orcpt.as_deref()), (Notify::default(), None));
         let back = member.return_path.unwrap();
         assert_eq!((back.path.as_str(), back.is_list), ("owner-list@a.test", true));

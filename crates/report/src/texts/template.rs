@@ -31,7 +31,7 @@ pub(crate) enum Placeholder {
     Server,
     /// The answer of a host.
     Reply,
-    /// What this server has to say, where no host answered.
+    /// The remark of this server, where no host answered.
     Remark,
 }
 

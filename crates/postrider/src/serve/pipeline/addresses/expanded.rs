@@ -112,7 +112,7 @@ fn accepted(view: &View<'_>, given: &Recipient, expanded: &Expanded) -> Verdict 
     let is_single = expanded.recipients().len() == 1;
     let to = (0..).zip(expanded.recipients()).map(|(index, mailbox)| {
         let role = match expanded.owner(index).filter(|_| has_sender) {
-            Some(owner) => Role::Member(owner),
+            Some(owner) => Role::OfList(owner),
             None if is_single => Role::Single,
             None => Role::OneOfSeveral,
         };
