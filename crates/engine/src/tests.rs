@@ -1,5 +1,7 @@
 //! Tests of the effects that the engine asks for.
 
+mod reports;
+
 use super::*;
 use mail::{
     Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,

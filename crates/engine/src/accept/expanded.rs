@@ -85,3 +85,63 @@ fn outcome(kind: DsnKind) -> Outcome {
     };
     Outcome::delivered(Enhanced(2, 0, 0), text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accept::{Accepted, Decisions};
+    use mail::{ForwardPath, Mailbox, Notify, Origin, QueueId, ReceivedContent, ReturnPath, ReversePath};
+
+    fn recipient(address: &str) -> Recipient {
+        Recipient::new(ForwardPath::parse(address, false).unwrap())
+    }
+
+    fn of_list(address: &str) -> Recipient {
+        let path = ReversePath::parse("owner-list@a.test", false).unwrap();
+        Recipient { return_path: Some(Box::new(ReturnPath { path, is_list: true })), ..recipient(address) }
+    }
+
+    /// The reports on a message to three recipients that ask for success, of which these took the place of the first two.
+    fn reports(sender: &str, notify: Notify, redirects: [Vec<Recipient>; 2]) -> Vec<String> {
+        let mut envelope = Envelope::new(ReversePath::parse(sender, false).unwrap());
+        envelope.recipients =
+            ["x@a.test", "y@a.test", "z@a.test"].map(|to| Recipient { notify, ..recipient(to) }).into();
+        let mut decisions = Decisions::default();
+        redirects.into_iter().enumerate().for_each(|(at, to)| decisions.redirect(at, to));
+        let content = ReceivedContent::from_bytes("Subject: x\r\n\r\nbody\r\n", 0);
+        let (id, now) = (QueueId(1), UnixMillis(1_800_000_000_000));
+        let accepted = decisions.finish(id, now, Origin::Local { uid: 1 }, envelope, content);
+        let Accepted::Message { message, expanded, .. } = accepted else { panic!("discarded") };
+        let settings = ReportSettings::new(Mailbox::parse("postmaster@a.test", false).unwrap());
+        let composed = expanded.map_or_else(Vec::new, |expanded| {
+            expanded.compose(&message, "mx.test", &settings, &IdSource::default(), now)
+        });
+        let text = |report: Message| {
+            assert_eq!((report.is_report(), report.envelope.recipients[0].path.as_str()), (true, "s@b.test"));
+            String::from_utf8(report.content.in_memory().unwrap().to_vec()).unwrap()
+        };
+        composed.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn several_targets_are_an_expansion_and_a_list_is_a_delivery() {
+        let success = Notify { success: true, ..Notify::default() };
+        let several = || vec![recipient("1@c.test"), recipient("2@c.test")];
+        let list = || vec![of_list("3@c.test")];
+        let both = reports("s@b.test", success, [several(), list()]);
+        assert_eq!(both.len(), 2);
+        assert!(both[0].contains("Final-Recipient: rfc822; x@a.test\r\nAction: expanded\r\n"), "{}", both[0]);
+        assert!(
+            both[1].contains("Final-Recipient: rfc822; y@a.test\r\nAction: delivered\r\n"),
+            "{}",
+            both[1]
+        );
+        assert!(both.iter().all(|text| !text.contains("z@a.test") && !text.contains("c.test")));
+        // A single target reports for itself, and what is discarded is not reported.
+        assert!(reports("s@b.test", success, [vec![recipient("1@c.test")], Vec::new()]).is_empty());
+        let mixed = || vec![recipient("1@c.test"), of_list("2@c.test")];
+        assert!(reports("s@b.test", success, [mixed(), mixed()])[0].matches("Action: expanded").count() == 2);
+        assert!(reports("s@b.test", Notify::default(), [several(), list()]).is_empty(), "nobody asked");
+        assert!(reports("", success, [several(), list()]).is_empty(), "there is no sender");
+    }
+}

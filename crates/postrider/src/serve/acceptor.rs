@@ -99,7 +99,7 @@ impl Acceptor {
         let (id, own) = (draft.id, self.clone());
         let finished = decisions.finish(id, draft.arrived, draft.origin, draft.envelope, content);
         // A task of its own: whoever asked may go away, and what is durable has to be queued.
-        let accepted = tokio::spawn(async move { own.accept(finished).await });
+        let accepted = tokio::spawn(async move { own.accept(&config, finished).await });
         let reply = accepted.await.unwrap_or(replies::LOCAL_ERROR);
         if reply.is_positive() { Ok(id) } else { Err(refusal(&reply)) }
     }
@@ -144,13 +144,12 @@ impl Acceptor {
 
     /// Ends the pipeline: makes the message durable and queues it, unless the draft was discarded. Returns the reply,
     /// which is positive only when the message would survive a power cut.
-    async fn accept(&self, accepted: Accepted) -> Reply {
+    async fn accept(&self, config: &ConfigSnapshot, accepted: Accepted) -> Reply {
         let (message, logged) = match accepted {
             Accepted::Message { mut message, held, discarded, expanded } => {
-                let config = self.driver.current();
                 verp::apply(&config.settings.addresses, &mut message.envelope);
                 let reports = match expanded {
-                    Some(expanded) => Box::pin(self.reports_on(&config, &expanded, &message)).await,
+                    Some(expanded) => Box::pin(self.reports_on(config, &expanded, &message)).await,
                     None => Vec::new(),
                 };
                 (SharedMessage::new(message), LoggedDecisions { held, discarded, reports })
@@ -472,7 +471,8 @@ impl Service for Acceptor {
             envelope.options.get_or_insert_default().login = Some(login.clone());
         }
         let decisions = std::mem::take(&mut context.decisions);
-        self.accept(decisions.finish(id, arrived, origin, envelope, content)).await
+        let finished = decisions.finish(id, arrived, origin, envelope, content);
+        self.accept(&context.config, finished).await
     }
 
     fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError> {
