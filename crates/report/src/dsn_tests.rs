@@ -381,3 +381,20 @@ fn the_address_that_was_expanded_is_named() {
     let (_, text) = report_on(&message, "", "550 no");
     assert!(text.contains("You wrote to: staff@here.test\r\n"), "{text}");
 }
+
+#[test]
+fn the_subject_is_told_as_its_reader_knows_it() {
+    let told = |header: &str| {
+        let mut message = original(Notify::default());
+        message.content = Content::from_bytes(format!("{header}\r\n\r\nbody\r\n"));
+        let (_, text) = report_on(&message, "", "550 no");
+        assert!(!text.contains("\r\n\r\n\r\n"), "{text}");
+        let (text, _) = text.split_once("Content-Description: Delivery report").unwrap();
+        text.lines().find_map(|line| line.strip_prefix("    Subject: ")).map(str::to_owned)
+    };
+    assert_eq!(told("Subject: Hello you").as_deref(), Some("Hello you"));
+    let folded = "X: y\r\nsubject: =?utf-8?q?Gr=C3=BC?=\r\n =?utf-8?q?=C3=9Fe?=\r\n\tan alle\r\nY: z";
+    assert_eq!(told(folded).as_deref(), Some("Grüße\u{20}an alle"));
+    assert_eq!(told("Subject: =?utf-8?q?a=0D=0AX:_y?=").as_deref(), Some("a  X: y"));
+    assert_eq!((told("X: y"), told("Subject: ")), (None, None));
+}

@@ -31,6 +31,89 @@ pub(super) fn encoded(text: &str) -> String {
     out
 }
 
+/// Returns the text with its encoded words in UTF-8, ISO 8859-1 and ASCII decoded. Others stay as they are.
+pub(super) fn decoded(text: &str) -> String {
+    let (mut out, mut rest, mut is_behind_word) = (String::with_capacity(text.len()), text, false);
+    while let Some(at) = rest.find("=?") {
+        let (before, word) = rest.split_at(at);
+        let decoded = word_at(word);
+        // Blanks between two encoded words belong to neither (RFC 2047 §6.2).
+        let is_between = is_behind_word && decoded.is_some() && before.trim().is_empty();
+        out.push_str(if is_between { "" } else { before });
+        is_behind_word = decoded.is_some();
+        let (text, length) = decoded.unwrap_or_else(|| ("=?".to_owned(), 2));
+        out.push_str(&text);
+        rest = &word[length..];
+    }
+    out + rest
+}
+
+/// Returns the text of the encoded word at the front, and its length.
+fn word_at(text: &str) -> Option<(String, usize)> {
+    let mut parts = text.get(2..)?.splitn(3, '?');
+    let (charset, encoding, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    let (encoded, _) = rest.split_once("?=")?;
+    if encoded.contains([' ', '?']) {
+        return None;
+    }
+    let bytes = match encoding {
+        "q" | "Q" => from_q(encoded)?,
+        "b" | "B" => from_base64(encoded)?,
+        _ => return None,
+    };
+    // RFC 2231 §5 adds a language to the charset.
+    let charset = charset.split('*').next().unwrap_or_default().to_ascii_lowercase();
+    let decoded = match charset.as_str() {
+        "utf-8" | "us-ascii" => String::from_utf8_lossy(&bytes).into_owned(),
+        "iso-8859-1" => bytes.iter().map(|byte| char::from(*byte)).collect(),
+        _ => return None,
+    };
+    let length = 2 + charset_length(text) + 1 + encoding.len() + 1 + encoded.len() + 2;
+    Some((decoded, length))
+}
+
+fn charset_length(text: &str) -> usize {
+    text[2..].find('?').unwrap_or_default()
+}
+
+fn from_q(text: &str) -> Option<Vec<u8>> {
+    let (mut out, mut bytes) = (Vec::with_capacity(text.len()), text.bytes());
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'_' => b' ',
+            b'=' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
+            byte => byte,
+        });
+    }
+    Some(out)
+}
+
+fn hex(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let (mut bits, mut count) = (0u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push((bits >> count & 0xff) as u8);
+        }
+    }
+    Some(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +126,34 @@ mod tests {
         assert!(long.split("\r\n ").all(|word| word.len() <= 75 && word.ends_with("?=")), "{long}");
         assert_eq!(long.matches("=C3=A4").count(), 50);
         assert!(encoded("a\r\nb").is_ascii() && !encoded("a\r\nb").contains("\r\nb"));
+    }
+
+    #[test]
+    fn encoded_words_are_decoded_and_what_is_none_stays() {
+        for (text, read) in [
+            ("plain", "plain"),
+            ("=?UTF-8?Q?Versp=C3=A4tet=3A_1?=", "Verspätet: 1"),
+            ("Re: =?utf-8?B?R3LDvMOfZQ==?= an alle", "Re: Grüße an alle"),
+            ("=?utf-8?q?a?=  =?utf-8*en?q?b?= c", "ab c"),
+            ("=?iso-8859-1?q?Gr=FC=DFe?=", "Grüße"),
+            ("=?koi8-r?q?=C0?= x", "=?koi8-r?q?=C0?= x"),
+            ("a =? b", "a =? b"),
+            ("=? =?utf-8?q?a?=", "=? a"),
+            ("=?utf-8?q?=4?=", "=?utf-8?q?=4?="),
+            ("=?utf-8?b?***?=", "=?utf-8?b?***?="),
+            ("=?utf-8?q?=FF?=", "\u{fffd}"),
+        ] {
+            assert_eq!(decoded(text), read, "{text}");
+        }
+        let long = "Grüße aus ".repeat(20);
+        assert_eq!(decoded(&encoded(&long).replace("\r\n", "")), long);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_as_it_was_encoded(text in "[a-z =?äß_]{0,60}", noise in "(=\\?|utf-8|\\?q\\?|\\?b\\?|\\?=|[a-zA-Z=é ]){0,12}") {
+            proptest::prop_assert_eq!(decoded(&encoded(&text).replace("\r\n", "")), text);
+            decoded(&noise);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     Report, boundary, encoded_word, encoding,
+    original::original_subject,
     text::{clean, wrapped},
     text_of,
 };
@@ -31,7 +32,10 @@ pub(super) fn explanation(out: &mut String, report: &Report<'_>) {
             if line.is(Placeholder::Recipients) {
                 recipients(&mut text, report, language);
             } else if let Some(line) = line.fill(|placeholder| of_message(report, placeholder)) {
-                wrapped(&mut text, &line);
+                // A line that was left out leaves no gap.
+                if !line.is_empty() || !text.ends_with("\r\n\r\n") {
+                    wrapped(&mut text, &line);
+                }
             }
         }
     }
@@ -70,6 +74,7 @@ fn of_message<'a>(report: &'a Report<'_>, placeholder: Placeholder) -> Cow<'a, s
         Placeholder::Sender => report.to.as_str().into(),
         Placeholder::Arrived => report.original.arrived.rfc5322().into(),
         Placeholder::Expires => context.gives_up.rfc5322().into(),
+        Placeholder::Subject => original_subject(context.content).unwrap_or_default().into(),
         Placeholder::Id => report.original.id.to_string().into(),
         _ => "".into(),
     }
@@ -86,6 +91,7 @@ fn of_recipient<'a>(
     let said = || clean(text_of(outcome, report.rows.len())).into();
     match placeholder {
         Placeholder::Address => recipient.path.as_str().into(),
+        Placeholder::Given if report.is_of_list => "".into(),
         Placeholder::Given => given(recipient).unwrap_or_default().into(),
         Placeholder::Reason => language.reason(outcome.status).into(),
         Placeholder::Status => outcome.status.to_string().into(),

@@ -1,6 +1,6 @@
 //! The original message in a report: all of it, or its header.
 
-use super::{DsnContext, boundary, encoding};
+use super::{DsnContext, boundary, encoded_word, encoding, text::clean};
 use mail::{Message, QueueId, header::LINE_LENGTH_MAX, seven_bit::Scan};
 use std::borrow::Cow;
 
@@ -98,6 +98,27 @@ pub(super) fn message_id(content: &[u8]) -> Option<String> {
     let is_plain =
         value.starts_with('<') && value.ends_with('>') && value.bytes().all(|b| b.is_ascii_graphic());
     (is_plain && value.len() < 900).then(|| value.to_owned())
+}
+
+/// A longer subject is cut.
+const SUBJECT_MAX_CHARS: usize = 200;
+
+/// Returns the subject of the original as its reader sees it.
+pub(super) fn original_subject(content: &[u8]) -> Option<String> {
+    let header = header_of(content);
+    let name = b"subject:";
+    let first = field(&header, name)?;
+    let start = first.as_ptr() as usize - header.as_ptr() as usize;
+    let mut unfolded = Vec::new();
+    for (number, line) in header[start..].split_inclusive(|b| *b == b'\n').enumerate() {
+        if number > 0 && !matches!(line[0], b' ' | b'\t') {
+            break;
+        }
+        unfolded.extend_from_slice(line.trim_ascii_end());
+    }
+    let decoded = encoded_word::decoded(&String::from_utf8_lossy(&unfolded));
+    let subject: String = clean(decoded.trim()).chars().take(SUBJECT_MAX_CHARS).collect();
+    (!subject.is_empty()).then_some(subject)
 }
 
 /// Returns whether a program sent the message by itself: it has an Auto-Submitted other than `no` (RFC 3834 §5).

@@ -17,6 +17,8 @@ pub(crate) enum Placeholder {
     Expires,
     /// The queue id of the message.
     Id,
+    /// The subject of the message.
+    Subject,
     /// A paragraph for each recipient, by the section `recipient`.
     Recipients,
     /// The recipient's address.
@@ -37,12 +39,12 @@ pub(crate) enum Placeholder {
 
 use Placeholder::{
     Address, Arrived, Expires, Given, Hostname, Id, Postmaster, Reason, Recipients, Remark, Reply, Sender,
-    Server, Status,
+    Server, Status, Subject,
 };
 
 /// Placeholders of the sections for whole notifications.
-pub(super) const OF_MESSAGE: [Placeholder; 7] =
-    [Hostname, Postmaster, Sender, Arrived, Expires, Id, Recipients];
+pub(super) const OF_MESSAGE: [Placeholder; 8] =
+    [Hostname, Postmaster, Sender, Arrived, Expires, Id, Subject, Recipients];
 /// Placeholders of a subject.
 pub(super) const OF_SUBJECT: [Placeholder; 2] = [Hostname, Id];
 /// Placeholders of the section for a recipient.
@@ -57,6 +59,7 @@ impl Placeholder {
             Arrived => "arrived",
             Expires => "expires",
             Id => "id",
+            Subject => "subject",
             Recipients => "recipients",
             Address => "address",
             Given => "given",
