@@ -146,3 +146,26 @@ impl Envelope {
         indexes.iter().take_while(|index| of(index) == first).count()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recipients_with_equal_reverse_paths_go_together() {
+        let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+        for (own, is_list) in
+            [("", false), ("", false), ("o@b.test", true), ("o@b.test", true), ("o@b.test", false)]
+        {
+            let mut recipient = Recipient::new(ForwardPath::parse("c@d.test", false).unwrap());
+            let path = ReversePath::parse(own, false).unwrap();
+            recipient.return_path = (!own.is_empty()).then(|| Box::new(ReturnPath { path, is_list }));
+            envelope.recipients.push(recipient);
+        }
+        for (indexes, count) in [(&[0, 1, 2][..], 2), (&[2, 3, 4], 2), (&[4], 1), (&[1, 2], 1), (&[], 0)] {
+            assert_eq!(envelope.together(indexes), count, "{indexes:?}");
+        }
+        let paths: Vec<&str> = (0..6).map(|index| envelope.reverse_path_of(index).as_str()).collect();
+        assert_eq!(paths, ["a@b.test", "a@b.test", "o@b.test", "o@b.test", "o@b.test", "a@b.test"]);
+    }
+}
