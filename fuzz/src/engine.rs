@@ -86,7 +86,15 @@ fn settings(input: u8) -> EngineSettings {
     let queue =
         queue::QueueSettings { connections_max: 1 + u32::from(input % 8), ..queue::QueueSettings::default() };
     let retry_at = if input & 8 == 0 { RetryAt::Recorded } else { RetryAt::Now };
-    EngineSettings { queue, cache_bytes: u64::from(input >> 4) * 256, hostname: "mx.test".into(), retry_at }
+    let postmaster = mail::Mailbox::parse("postmaster@mx.test", false).expect("an address");
+    let reports = engine::ReportSettings::new(postmaster);
+    EngineSettings {
+        queue,
+        cache_bytes: u64::from(input >> 4) * 256,
+        hostname: "mx.test".into(),
+        retry_at,
+        reports,
+    }
 }
 
 impl<'a> Driver<'a> {

@@ -6,6 +6,7 @@ mod client;
 mod directories;
 mod engine;
 mod maps;
+mod notices;
 mod sasl;
 mod settings;
 mod seven_bit;
@@ -15,6 +16,7 @@ pub use self::maps::{alias_targets, aliases_file, cdb_file, map_files, socketmap
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent, spool_totals};
 pub use engine::engine_events;
+pub use notices::notice_templates;
 pub use sasl::{passwd_file, sasl_client, sasl_server};
 pub use settings::configuration;
 pub use seven_bit::seven_bit_content;

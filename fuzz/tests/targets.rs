@@ -28,6 +28,7 @@ targets!(
     configuration,
     engine_events,
     map_files,
+    notice_templates,
     passwd_file,
     proxy_header,
     sasl_client,

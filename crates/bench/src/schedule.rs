@@ -49,6 +49,9 @@ impl Default for Driver {
             cache_bytes: 1 << 20,
             hostname: "mx.test".into(),
             retry_at: RetryAt::Recorded,
+            reports: engine::ReportSettings::new(
+                mail::Mailbox::parse("postmaster@mx.test", false).expect("an address"),
+            ),
         };
         let routing: Arc<dyn Routing> = Arc::new(ByDomain);
         let engine = Engine::new(settings, routing.clone(), Arc::<IdSource>::default(), 1, context(0));

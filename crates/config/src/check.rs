@@ -2,6 +2,7 @@
 
 mod logins;
 mod maps;
+mod notifications;
 mod spool;
 
 use crate::{
@@ -57,6 +58,7 @@ impl Check<'_, '_> {
         self.sockets(s);
         self.users(s);
         self.maps(s);
+        self.notifications(s);
     }
 
     /// A problem with a key. A key that was not set can only be wrong through another key, so it is

@@ -17,6 +17,7 @@ mod extensions;
 mod group;
 mod listing;
 mod load;
+mod notifications;
 mod problem;
 mod reload;
 mod route;
@@ -44,6 +45,7 @@ pub use listing::{Effective, Origin};
 #[doc(hidden)]
 pub use load::load_text;
 pub use load::{Loaded, Purpose, load, load_with_origins};
+pub use notifications::{LanguageCode, SenderPattern, TextsError};
 pub use problem::{Problem, Problems};
 pub use reload::{Reloaded, reload};
 pub use route::{MaildirTemplate, Route, RouteLogin, SecretSource, Target};

@@ -170,6 +170,7 @@ impl Reading<'_> {
         let relay = self.plain(root, "relay");
         let local = self.local(root);
         let addresses: crate::settings::Addresses = self.plain(root, "addresses");
+        let notifications = self.plain(root, "notifications");
         let maps = self.maps(root);
         let routes = self.routes(root);
         let rules = self.rules(root, &hostname, &local, addresses.separator.0);
@@ -185,6 +186,7 @@ impl Reading<'_> {
             relay,
             local,
             addresses,
+            notifications,
             maps,
             routes,
             rules,

@@ -20,13 +20,14 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 27] {
+pub fn schema() -> [SectionDoc; 28] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
         Relay::DOC,
         LocalKeys::DOC,
         Addresses::DOC,
+        Notifications::DOC,
         MapKeys::DOC,
         RouteKeys::DOC,
         RuleKeys::DOC,

@@ -7,6 +7,7 @@ use crate::{
     domain::DomainPattern,
     extensions::Extensions,
     group::QueueGroup,
+    notifications::{LanguageCode, SenderPattern},
     route::{MaildirTemplate, Route, RouteLogin},
     rules::RuleSet,
     section::section,
@@ -40,6 +41,8 @@ pub struct Settings {
     pub local: Local,
     /// Aliases and other changes of addresses.
     pub addresses: Addresses,
+    /// Notifications of this server.
+    pub notifications: Notifications,
     /// Each `[map.NAME]`, by name.
     pub maps: Vec<NamedMap>,
     /// Explicit routes, in the order of the file.
@@ -329,6 +332,28 @@ section! {
         masquerade: Vec<HostName> = "[]",
         /// Maps of addresses to one address each, for the reverse-path and for recipients. Keys are those of `virtual`.
         canonical: Vec<Reference> = "[]",
+        /// Senders whose mail leaves with a reverse-path for each recipient (VERP), so that a bounce names the recipient
+        /// that failed: `news@example.com`, or `@example.com` for a whole domain. With `news@example.com`, mail for
+        /// `joe@example.net` leaves with `news+joe=example.net@example.com`. The `+` is `separator`, so the bounces come
+        /// back as mail for `news`. Each recipient is a transaction of its own.
+        verp: Vec<SenderPattern> = "[]",
+    }
+}
+
+section! {
+    /// Notifications that this server sends: mail that could not be delivered, is late, or was delivered (RFC 3464).
+    /// docs/notifications.md shows them.
+    pub Notifications = "notifications" {
+        /// The languages of the text for the reader. With more than one, each notification has the text in all of them,
+        /// in this order. The program has `en` and `de`; `templates` can add others. The part for programs is the
+        /// same in every language.
+        languages: Vec<LanguageCode> = "[\"en\"]",
+        /// A directory of files with other texts, one for each language: `en.txt`, `de.txt` and so on. A file replaces
+        /// the sections that it has; a language that the program does not have needs all sections.
+        templates: Option<PathBuf> = "",
+        /// True if `postmaster` gets a notification that could not be delivered, for example because its recipient does
+        /// not exist. What cannot be delivered to the postmaster is discarded.
+        double_bounces: bool = "true",
     }
 }
 

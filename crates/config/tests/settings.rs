@@ -26,6 +26,7 @@ fn full(dir: &Path) -> config::Loaded {
     fs::write(dir.join("isp.secret"), "secret\n").unwrap();
     fs::write(dir.join("senders"), "jane sales@full.test\n").unwrap();
     fs::write(dir.join("partners"), "198.51.0.0/16 yes\n").unwrap();
+    fs::create_dir(dir.join("templates")).unwrap();
     loaded(dir, FULL)
 }
 

@@ -18,6 +18,7 @@ pub fn message(number: u64) -> MessageInfo {
     let recipient = |address: &str, destination: &str, status| RecipientInfo {
         address: address.to_owned(),
         expanded_from: Vec::new(),
+        return_path: None,
         destination: destination.to_owned(),
         status,
         attempt_count: 1,

@@ -210,6 +210,9 @@ pub struct RecipientInfo {
     /// The address that the client gave, if it was expanded to this recipient, and the addresses in between.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expanded_from: Vec<String>,
+    /// The reverse-path of the copies for the recipient, if it is not the sender of the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub return_path: Option<String>,
     /// `mx:example.com`.
     pub destination: String,
     /// The status of the recipient.
@@ -238,6 +241,11 @@ impl RecipientInfo {
         addresses.map(|mailbox| mailbox.as_str().to_owned()).collect()
     }
 
+    /// Returns what [`RecipientInfo::return_path`] holds for a recipient.
+    pub fn return_path_of(recipient: &mail::Recipient) -> Option<String> {
+        recipient.return_path.as_ref().map(|own| own.path.as_str().to_owned())
+    }
+
     /// One that nothing is left to do for, and how it ended if that is known: the spool keeps which way it
     /// went and the status, the log keeps all.
     pub fn finished(address: String, destination: String, end: Option<(&Outcome, UnixMillis)>) -> Self {
@@ -248,6 +256,7 @@ impl RecipientInfo {
         Self {
             address,
             expanded_from: Vec::new(),
+            return_path: None,
             destination,
             status: Status::Done,
             attempt_count: 0,

@@ -66,7 +66,7 @@ async fn deliver<J: WorkSource>(
                 _ if !source.is_local_user(recipient) => {
                     Outcome::failed(Enhanced(5, 1, 1), format!("{recipient}: no such user here"))
                 }
-                Some(folder) => store(folder, settings, source, message, recipient.as_str()).await,
+                Some(folder) => store(folder, settings, source, message, *index).await,
                 None => Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a Maildir")),
             };
         results.push((*index, outcome));
@@ -80,10 +80,11 @@ async fn store<J: WorkSource>(
     settings: &DeliverySettings,
     source: &J,
     message: &Message,
-    recipient: &str,
+    index: u32,
 ) -> Outcome {
     let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
-    let head = format!("Return-Path: <{}>\nDelivered-To: {recipient}\n", message.envelope.reverse_path);
+    let (from, to) = (message.envelope.reverse_path_of(index), &message.envelope.recipients[index as usize]);
+    let head = format!("Return-Path: <{from}>\nDelivered-To: {}\n", to.path);
     let name = file_name(&settings.hello);
     let may_follow = settings.follow_symlinks;
     let writer = tokio::task::spawn_blocking(move || {

@@ -243,7 +243,8 @@ impl<'a, J: WorkSource> Session<'a, J> {
         let announced = self.connection.capabilities().recipients_max.unwrap_or(usize::MAX);
         let shown = self.recipients_max.into_iter().chain(active.recipients_max).min().unwrap_or(usize::MAX);
         let room = self.settings.recipients_per_transaction.min(announced).min(shown).max(1);
-        let remaining = active.remaining.split_off(active.remaining.len().min(room));
+        let together = active.message.envelope.together(&active.remaining);
+        let remaining = active.remaining.split_off(together.min(room));
         let recipients = std::mem::replace(&mut active.remaining, remaining);
         let transaction = Transaction {
             id: active.transaction_id,

@@ -1,6 +1,9 @@
 //! The accept pipeline's decisions: what the checks of each stage found of a draft, and the message that the draft
 //! becomes. A driver runs the checks, which may have to wait; what their verdicts mean is decided here.
 
+mod expanded;
+
+pub use expanded::Expanded;
 use mail::{
     Edits, Envelope, ListenerKind, Message, Origin, QueueId, ReceivedContent, Recipient, Reply, ReversePath,
     SharedMessage, UnixMillis,
@@ -163,6 +166,8 @@ pub enum Accepted {
         held: Option<Box<str>>,
         /// Given recipients that were discarded, or one of whose replacements was, with the reasons.
         discarded: Box<[(Box<str>, Box<str>)]>,
+        /// Given recipients whose sender asked for a report of success, and gets it now.
+        expanded: Option<Box<Expanded>>,
     },
     /// Nothing is stored; the client is answered 250.
     Discarded {
@@ -325,20 +330,22 @@ impl Decisions {
         }
         let of = |(at, reason): (usize, Box<str>)| (envelope.recipients[at].path.as_str().into(), reason);
         let discarded = std::mem::take(&mut self.discarded).into_iter().map(of).collect();
+        if let Some(sender) = self.sender.take() {
+            envelope.reverse_path = sender;
+        }
+        let expanded = Expanded::of(&self.redirects, &envelope);
         self.resolve(&mut envelope.recipients);
         for recipient in self.bcc.drain(..) {
             if envelope.recipients.iter().all(|known| known.path != recipient.path) {
                 envelope.recipients.push(recipient);
             }
         }
-        if let Some(sender) = self.sender.take() {
-            envelope.reverse_path = sender;
-        }
         content.edit(&self.edits);
         Accepted::Message {
             message: Message { id, arrived, origin, envelope, content: content.into_content() },
             held,
             discarded,
+            expanded,
         }
     }
 }

@@ -279,7 +279,7 @@ impl Engine {
         if result.results.iter().any(|(_, outcome)| outcome.disposition == Disposition::Deferred) {
             self.expire_overdue(&mut result, context);
         }
-        if reports::wants_report(&message, &result) {
+        if reports::wants_report(&message, &result, &self.settings.reports) {
             return self.report_when_permitted(context, result, message, effects);
         }
         let task = result.answer.map(|request| self.tasks.add(Task::Answer(request, CommandResult::Changed)));

@@ -46,5 +46,5 @@ pub use mutant::Mutant;
 pub use queue::Lease;
 pub use reports::ReportRequest;
 pub use routing::{Routed, Routing};
-pub use settings::{EngineSettings, RetryAt};
+pub use settings::{EngineSettings, ReportSettings, RetryAt};
 pub use task::TaskId;

@@ -4,15 +4,17 @@ use crate::{
     Effect, Engine, LogEvent, TaskId,
     attempt_result::AttemptResult,
     event::Context,
+    settings::ReportSettings,
     task::{Permit, Task},
 };
 use mail::{
-    Attempt, Disposition, DsnDuty, Enhanced, Message, Notify, Outcome, QueueId, SharedMessage, UnixMillis,
+    Attempt, Cause, Disposition, DsnDuty, Enhanced, Message, Notify, Origin, Outcome, QueueId, ReturnPath,
+    SharedMessage, UnixMillis,
 };
 use queue::CommandResult;
 use report::dsn;
 use spool::{Entry, SpoolFailure};
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 /// A report to be composed: its kind, its recipients with their outcomes, and its id.
 #[derive(Clone)]
@@ -30,6 +32,7 @@ pub struct ReportRequest {
     attempt: Attempt,
     reports: Vec<Planned>,
     hostname: Arc<str>,
+    settings: ReportSettings,
     gives_up: UnixMillis,
 }
 
@@ -59,6 +62,8 @@ impl ReportRequest {
     pub fn compose(&self, content: &[u8], now: UnixMillis) -> Vec<Message> {
         let context = dsn::DsnContext {
             reporting_mta: &self.hostname,
+            postmaster: &self.settings.postmaster,
+            texts: &self.settings.texts,
             relay: &self.attempt.relay,
             now,
             gives_up: self.gives_up,
@@ -72,8 +77,24 @@ impl ReportRequest {
     }
 }
 
+/// Returns whether the postmaster gets a report on these outcomes: a report of this server failed, but not one of this
+/// kind, and not by an operator's command.
+fn is_double_bounce(message: &Message, result: &AttemptResult, settings: &ReportSettings) -> bool {
+    let is_lost = |(_, outcome): &(u32, Outcome)| {
+        outcome.disposition == Disposition::Failed && outcome.cause != Cause::Returned
+    };
+    settings.double_bounces
+        && message.origin == Origin::Dsn
+        && !result.is_deleted()
+        && result.results.iter().any(is_lost)
+}
+
 /// Returns whether the sender gets a report on any of these outcomes (RFC 3461 §4.1).
-pub(crate) fn wants_report(message: &Message, result: &AttemptResult) -> bool {
+pub(crate) fn wants_report(message: &Message, result: &AttemptResult, settings: &ReportSettings) -> bool {
+    is_double_bounce(message, result, settings) || sender_wants_report(message, result)
+}
+
+fn sender_wants_report(message: &Message, result: &AttemptResult) -> bool {
     !result.is_deleted()
         && !message.envelope.reverse_path.is_null()
         && result.results.iter().any(|(index, outcome)| {
@@ -96,6 +117,26 @@ fn is_deadline_relayed(message: &Message, attempt: &Attempt) -> bool {
     deadline.is_some_and(|by| {
         attempt.dsn_duty != DsnDuty::ReportDelivered && (by.trace || !attempt.takes_deadline)
     })
+}
+
+/// Returns the outcomes in groups of recipients whose copies have the same reverse-path: each such address gets a report
+/// of its own.
+fn by_return_path(
+    message: &Message,
+    affected: Vec<(u32, Outcome)>,
+) -> impl Iterator<Item = Vec<(u32, Outcome)>> + use<> {
+    let mut groups: Vec<Vec<(u32, Outcome)>> = Vec::new();
+    let of =
+        |index: u32| message.envelope.recipients.get(index as usize).and_then(|r| r.return_path.as_ref());
+    let mut places: HashMap<Option<&ReturnPath>, usize> = HashMap::new();
+    for one in affected {
+        let at = *places.entry(of(one.0).map(|own| &**own)).or_insert(groups.len());
+        if at == groups.len() {
+            groups.push(Vec::new());
+        }
+        groups[at].push(one);
+    }
+    groups.into_iter()
 }
 
 impl Engine {
@@ -135,8 +176,10 @@ impl Engine {
             DsnDuty::ReportRelayed => Some((Disposition::Delivered, dsn::DsnKind::Relayed)),
             DsnDuty::NextHop => None,
         };
+        let is_double_bounce = is_double_bounce(&message, &result, &self.settings.reports);
+        let failed = if is_double_bounce { dsn::DsnKind::DoubleBounce } else { dsn::DsnKind::Failed };
         let mut kinds = Vec::new();
-        for (disposition, kind) in [(Disposition::Failed, dsn::DsnKind::Failed)].into_iter().chain(success) {
+        for (disposition, kind) in [(Disposition::Failed, failed)].into_iter().chain(success) {
             let affected: Vec<_> =
                 result.results.iter().filter(|(_, o)| o.disposition == disposition).cloned().collect();
             if !affected.is_empty() {
@@ -160,12 +203,14 @@ impl Engine {
         let expire = self.settings.queue.expire.as_millis() as u64;
         let ids = &self.ids;
         let plan = |(kind, affected)| Planned { kind, affected, id: ids.next(context.wall.0) };
-        let reports = kinds.into_iter().map(plan).collect();
+        let by_sender = |(kind, affected)| by_return_path(&message, affected).map(move |some| (kind, some));
+        let reports = kinds.into_iter().flat_map(by_sender).map(plan).collect();
         let request = ReportRequest {
             task,
             attempt,
             reports,
             hostname: self.settings.hostname.clone(),
+            settings: self.settings.reports.clone(),
             gives_up: UnixMillis(message.arrived.0.saturating_add(expire)),
             message,
         };

@@ -1,5 +1,7 @@
 //! Settings that operators choose.
 
+use mail::Mailbox;
+use report::texts::Texts;
 use std::sync::Arc;
 
 /// The engine's settings.
@@ -13,6 +15,26 @@ pub struct EngineSettings {
     pub hostname: Arc<str>,
     /// The time of the next attempt for recovered recipients. Fixed when the engine is made.
     pub retry_at: RetryAt,
+    /// Reports.
+    pub reports: ReportSettings,
+}
+
+/// Settings of reports.
+#[derive(Debug, Clone)]
+pub struct ReportSettings {
+    /// The texts for their readers.
+    pub texts: Arc<Texts>,
+    /// The postmaster of this server.
+    pub postmaster: Mailbox,
+    /// True if the postmaster gets a report that cannot be delivered.
+    pub double_bounces: bool,
+}
+
+impl ReportSettings {
+    /// In English, and with reports to this postmaster.
+    pub fn new(postmaster: Mailbox) -> Self {
+        Self { texts: Arc::default(), postmaster, double_bounces: true }
+    }
 }
 
 /// The time of the next attempt for a recipient that was tried before a restart.

@@ -1,5 +1,7 @@
 //! Tests of the effects that the engine asks for.
 
+mod reports;
+
 use super::*;
 use mail::{
     Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,
@@ -57,6 +59,7 @@ fn bench() -> Bench {
         cache_bytes: 0,
         hostname: "mx.test".into(),
         retry_at: RetryAt::Recorded,
+        reports: ReportSettings::new(mail::Mailbox::parse("postmaster@mx.test", false).expect("an address")),
     };
     let routing: Arc<dyn Routing> = Arc::new(ByDomain { to: None });
     let engine = Engine::new(settings, routing.clone(), Arc::<IdSource>::default(), 1, context(0));

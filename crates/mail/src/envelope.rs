@@ -62,13 +62,31 @@ pub struct Recipient {
     pub orcpt: Option<Box<str>>,
     /// The expansion that made this recipient; `None` if the client gave the address itself.
     pub expansion: Option<Box<Expansion>>,
+    /// The reverse-path of the copies for this recipient, if it is not the one of the message.
+    pub return_path: Option<Box<ReturnPath>>,
 }
 
 impl Recipient {
     /// A recipient without parameters.
     pub fn new(path: ForwardPath) -> Self {
-        Self { path, notify: Notify::default(), orcpt: None, expansion: None }
+        Self { path, notify: Notify::default(), orcpt: None, expansion: None, return_path: None }
     }
+
+    /// Returns whether a mailing list sends the copies for this recipient: ENVID and RET of the message are not for
+    /// them (RFC 3461 §5.2.7.1).
+    pub fn is_of_list(&self) -> bool {
+        self.return_path.as_ref().is_some_and(|path| path.is_list)
+    }
+}
+
+/// A reverse-path of the copies for one recipient: the owner of a list (RFC 5321 §3.9.2), or an address that names the
+/// recipient (VERP). A message with the null reverse-path has none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ReturnPath {
+    /// The address that DSNs go to.
+    pub path: ReversePath,
+    /// True if it is the owner of a list.
+    pub is_list: bool,
 }
 
 /// The expansion of an address by aliases and lists, of which a recipient is a result.
@@ -111,5 +129,43 @@ impl Envelope {
             envid: None,
             options: None,
         }
+    }
+
+    /// Returns the reverse-path of the copies for the recipient with this index.
+    pub fn reverse_path_of(&self, index: u32) -> &ReversePath {
+        let recipient = self.recipients.get(index as usize);
+        let own = recipient.and_then(|recipient| recipient.return_path.as_ref());
+        own.map_or(&self.reverse_path, |own| &own.path)
+    }
+
+    /// Returns the number of recipients at the front of `indexes` whose copies have the same reverse-path, and either
+    /// all or none of which are of a list: they can share a transaction.
+    pub fn together(&self, indexes: &[u32]) -> usize {
+        let of = |index: &u32| self.recipients.get(*index as usize).and_then(|r| r.return_path.as_ref());
+        let Some(first) = indexes.first().map(of) else { return 0 };
+        indexes.iter().take_while(|index| of(index) == first).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recipients_with_equal_reverse_paths_go_together() {
+        let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+        for (own, is_list) in
+            [("", false), ("", false), ("o@b.test", true), ("o@b.test", true), ("o@b.test", false)]
+        {
+            let mut recipient = Recipient::new(ForwardPath::parse("c@d.test", false).unwrap());
+            let path = ReversePath::parse(own, false).unwrap();
+            recipient.return_path = (!own.is_empty()).then(|| Box::new(ReturnPath { path, is_list }));
+            envelope.recipients.push(recipient);
+        }
+        for (indexes, count) in [(&[0, 1, 2][..], 2), (&[2, 3, 4], 2), (&[4], 1), (&[1, 2], 1), (&[], 0)] {
+            assert_eq!(envelope.together(indexes), count, "{indexes:?}");
+        }
+        let paths: Vec<&str> = (0..6).map(|index| envelope.reverse_path_of(index).as_str()).collect();
+        assert_eq!(paths, ["a@b.test", "a@b.test", "o@b.test", "o@b.test", "o@b.test", "a@b.test"]);
     }
 }

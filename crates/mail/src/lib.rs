@@ -26,7 +26,7 @@ pub use answer::Answer;
 pub use content::{ChunkId, Content, ContentTraits, Part};
 pub use delivery_options::{DeliverBy, DeliverByMode, DeliveryOptions, Priority};
 pub use destination::{Destination, HostPort, LmtpServer, NextHop, TlsMode};
-pub use envelope::{BodyType, Envelope, Expansion, Notify, Recipient, Ret};
+pub use envelope::{BodyType, Envelope, Expansion, Notify, Recipient, Ret, ReturnPath};
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};
 pub use listener::ListenerKind;
@@ -57,7 +57,7 @@ pub struct Message {
 impl Message {
     /// Returns whether this server composed the message as a DSN.
     pub fn is_report(&self) -> bool {
-        matches!(self.origin, Origin::Dsn)
+        matches!(self.origin, Origin::Dsn | Origin::DoubleBounce)
     }
 }
 

@@ -29,6 +29,9 @@ pub enum Origin {
     /// A DSN that this server composed: `dsn`. Only such messages may use the disk space that is reserved for outcomes
     /// and DSNs.
     Dsn,
+    /// A DSN about a DSN of this server that could not be delivered, for the postmaster: `dsn double-bounce`. If it
+    /// cannot be delivered, nothing follows.
+    DoubleBounce,
     /// Any other text.
     Other(Box<str>),
 }
@@ -129,6 +132,9 @@ impl Origin {
         if text == "dsn" {
             return Self::Dsn;
         }
+        if text == "dsn double-bounce" {
+            return Self::DoubleBounce;
+        }
         parse_smtp(text).or_else(|| parse_local(text)).unwrap_or_else(|| Self::Other(text.into()))
     }
 
@@ -136,7 +142,7 @@ impl Origin {
     pub fn text_bytes_max(&self) -> usize {
         match self {
             Self::Smtp { helo, .. } => 80 + helo.len(),
-            Self::Local { .. } | Self::Dsn => 32,
+            Self::Local { .. } | Self::Dsn | Self::DoubleBounce => 32,
             Self::Other(text) => text.len(),
         }
     }
@@ -234,6 +240,7 @@ impl Origin {
                 let _ = write!(out, "submit uid={uid}");
             }
             Self::Dsn => out.extend_from_slice(b"dsn"),
+            Self::DoubleBounce => out.extend_from_slice(b"dsn double-bounce"),
             Self::Other(text) => out.extend_from_slice(text.as_bytes()),
         }
     }
@@ -285,6 +292,7 @@ mod tests {
         assert_eq!(helo("client=[192.0.2.1] helo=a b proto=SMTPS"), "a b", "before names were escaped");
         assert_eq!(Origin::parse("submit uid=0"), Origin::Local { uid: 0 });
         assert_eq!(Origin::parse("dsn"), Origin::Dsn);
+        assert_eq!(Origin::parse("dsn double-bounce"), Origin::DoubleBounce);
     }
 
     #[test]

@@ -92,8 +92,10 @@ fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> String {
         }
     };
     let all: Vec<String> = expanded.recipients().enumerate().map(one).collect();
-    let owner = expanded.owner.as_ref().map(|owner| format!("; the owner is {owner}")).unwrap_or_default();
-    all.join(", ") + &owner
+    let mut owners: Vec<&Mailbox> = (0..all.len()).filter_map(|index| expanded.owner(index)).collect();
+    owners.dedup();
+    let owners: String = owners.iter().map(|owner| format!("; the owner is {owner}")).collect();
+    all.join(", ") + &owners
 }
 
 #[cfg(test)]

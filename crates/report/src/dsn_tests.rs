@@ -1,5 +1,7 @@
 use super::*;
-use mail::{Enhanced, Notify, Ret, seven_bit::Scan};
+use crate::texts::Language;
+use mail::{Enhanced, Expansion, Notify, Origin, Ret, ReturnPath, ReversePath, seven_bit::Scan};
+use std::sync::LazyLock;
 
 fn original(notify: Notify) -> Message {
     let mut envelope = Envelope::new(ReversePath::parse("jane@a.test", false).unwrap());
@@ -15,8 +17,12 @@ fn original(notify: Notify) -> Message {
 }
 
 fn context(content: &[u8]) -> DsnContext<'_> {
+    static FIXED: LazyLock<(Mailbox, Texts)> =
+        LazyLock::new(|| (Mailbox::parse("postmaster@mx.here.test", false).unwrap(), Texts::default()));
     DsnContext {
         reporting_mta: "mx.here.test",
+        postmaster: &FIXED.0,
+        texts: &FIXED.1,
         relay: "mx.b.test[192.0.2.1]:25",
         now: UnixMillis(1_795_242_355_000),
         gives_up: UnixMillis(1_795_642_355_000),
@@ -136,7 +142,10 @@ fn an_original_recipient_in_utf8_stays_ascii_in_a_report_that_any_server_takes()
     let mut message = original(Notify::default());
     message.envelope.recipients[0].orcpt = Some("utf-8;jörg@b.test".into());
     let (report, text) = bounce(DsnKind::Failed, &message).unwrap();
-    assert!(text.is_ascii() && !report.envelope.smtputf8, "{text}");
+    let (_, status) = text.split_once("message/delivery-status").unwrap();
+    assert!(status.is_ascii() && !report.envelope.smtputf8, "{text}");
+    assert!(text.contains("    You wrote to: jörg@b.test\r\n"), "{text}");
+    assert!(in_seven_bits(&report).contains("You wrote to: j=C3=B6rg@b.test\r\n"));
     assert!(text.contains("Original-Recipient: utf-8;j\\x{F6}rg@b.test\r\n"), "{text}");
 }
 
@@ -288,4 +297,104 @@ fn every_report_for_an_address_in_ascii_can_be_written_in_7_bits() {
         in_seven_bits(&report)
             .contains("Content-Transfer-Encoding: quoted-printable\r\n\r\nSubject: =FC\r\n")
     );
+}
+
+#[test]
+fn a_report_is_in_the_languages_that_are_configured() {
+    let message = original(Notify::default());
+    let content = message.content.in_memory().unwrap();
+    let mut outcome = Outcome::failed(Enhanced(5, 2, 2), "552 5.2.2 over quota");
+    outcome.from_remote = true;
+    let texts = Texts::new(["de", "en"].map(|code| Language::embedded(code).unwrap()).into());
+    let context = DsnContext { texts: &texts, ..context(&content) };
+    let report = compose(DsnKind::Failed, &message, &[(0, outcome)], &context, QueueId(9)).unwrap();
+    let text = String::from_utf8(report.content.in_memory().unwrap().to_vec()).unwrap();
+    assert!(text.contains("\r\nSubject: Nachricht unzustellbar\r\n"), "{text}");
+    assert!(text.contains("\r\nContent-Language: de, en\r\n"), "{text}");
+    for line in [
+        "    Das Postfach ist voll. Versuchen Sie es später wieder, oder erreichen Sie",
+        "    Antwort von mx.b.test[192.0.2.1]:25: 552 5.2.2 over quota",
+        "    The mailbox is full. Try again later, or contact the recipient in another",
+        "    You wrote to: one@orig.test",
+    ] {
+        assert!(text.contains(&format!("\r\n{line}\r\n")), "{line}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 78), "{text}");
+    assert_eq!(text.matches("Action: failed").count(), 1);
+    assert!(in_seven_bits(&report).contains("sp=C3=A4ter"));
+}
+
+#[test]
+fn the_owner_of_a_list_gets_its_reports_and_not_the_parameters_of_the_sender() {
+    let mut message = original(Notify::default());
+    let path = ReversePath::parse("owner-list@here.test", false).unwrap();
+    message.envelope.recipients[0].return_path = Some(Box::new(ReturnPath { path, is_list: true }));
+    message.envelope.ret = Some(Ret::Headers);
+    let (report, text) = report_on(&message, "", "550 no");
+    assert_eq!(report.envelope.recipients[0].path.as_str(), "owner-list@here.test");
+    assert!(text.contains("\r\nTo: <owner-list@here.test>\r\n") && !text.contains("QQ314159"), "{text}");
+    assert!(text.contains("Content-Type: message/rfc822"), "RET is the sender's: {text}");
+}
+
+#[test]
+fn the_postmaster_gets_a_report_that_cannot_be_delivered() {
+    let mut message = original(Notify::NEVER);
+    message.envelope.reverse_path = ReversePath::Null;
+    message.origin = Origin::Dsn;
+    let (report, text) = bounce(DsnKind::DoubleBounce, &message).unwrap();
+    assert_eq!(report.origin, Origin::DoubleBounce);
+    assert!(report.envelope.reverse_path.is_null() && report.is_report());
+    assert_eq!(report.envelope.recipients[0].path.as_str(), "postmaster@mx.here.test");
+    assert!(text.contains("A notification of this server could not be delivered"), "{text}");
+    assert_eq!(text.matches("Action: failed").count(), 3);
+}
+
+#[test]
+fn an_expansion_is_reported_on_request() {
+    let success = Notify { success: true, failure: false, delay: false, explicit: true };
+    let (_, text) = bounce(DsnKind::Expanded, &original(success)).unwrap();
+    assert!(text.contains("\r\nAction: expanded\r\n") && !text.contains("\r\nbody"), "{text}");
+    assert!(bounce(DsnKind::Expanded, &original(Notify::default())).is_none());
+}
+
+#[test]
+fn mail_that_a_program_sends_is_not_warned_about_unless_it_asks() {
+    let warned = |field: &str, notify: Notify| {
+        let mut message = original(notify);
+        message.content = Content::from_bytes(format!("Subject: x\r\n{field}\r\n\r\nbody\r\n"));
+        bounce(DsnKind::Failed, &message).expect("a failure is always reported");
+        bounce(DsnKind::Delayed, &message).is_some()
+    };
+    let asked = Notify { success: false, failure: true, delay: true, explicit: true };
+    assert!(warned("X: y", Notify::default()) && warned("Auto-Submitted: No (by hand)", Notify::default()));
+    for field in ["Auto-Submitted: auto-generated", "auto-submitted:auto-replied; x=y"] {
+        assert!(!warned(field, Notify::default()) && warned(field, asked), "{field}");
+    }
+}
+
+#[test]
+fn the_address_that_was_expanded_is_named() {
+    let mut message = original(Notify::default());
+    message.envelope.recipients[0].orcpt = None;
+    let original = Mailbox::parse("staff@here.test", false).unwrap();
+    message.envelope.recipients[0].expansion = Some(Box::new(Expansion { original, through: vec![] }));
+    let (_, text) = report_on(&message, "", "550 no");
+    assert!(text.contains("You wrote to: staff@here.test\r\n"), "{text}");
+}
+
+#[test]
+fn the_subject_is_told_as_its_reader_knows_it() {
+    let told = |header: &str| {
+        let mut message = original(Notify::default());
+        message.content = Content::from_bytes(format!("{header}\r\n\r\nbody\r\n"));
+        let (_, text) = report_on(&message, "", "550 no");
+        assert!(!text.contains("\r\n\r\n\r\n"), "{text}");
+        let (text, _) = text.split_once("Content-Description: Delivery report").unwrap();
+        text.lines().find_map(|line| line.strip_prefix("    Subject: ")).map(str::to_owned)
+    };
+    assert_eq!(told("Subject: Hello you").as_deref(), Some("Hello you"));
+    let folded = "X: y\r\nsubject: =?utf-8?q?Gr=C3=BC?=\r\n =?utf-8?q?=C3=9Fe?=\r\n\tan alle\r\nY: z";
+    assert_eq!(told(folded).as_deref(), Some("Grüße\u{20}an alle"));
+    assert_eq!(told("Subject: =?utf-8?q?a=0D=0AX:_y?=").as_deref(), Some("a  X: y"));
+    assert_eq!((told("X: y"), told("Subject: ")), (None, None));
 }

@@ -7,6 +7,7 @@ mod counters;
 pub mod dsn;
 pub mod line;
 mod log;
+pub mod texts;
 
 pub use counters::RecipientCounters;
 pub use log::{Format, Log, LogSettings};

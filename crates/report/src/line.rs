@@ -205,7 +205,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
             JsonLine::Attempt {
                 time,
                 id: text(&id_text),
-                from: message.envelope.reverse_path.as_str(),
+                from: message.envelope.reverse_path_of(recipient).as_str(),
                 to: recipient_of(message, recipient),
                 status: outcome.disposition.as_str(),
                 dsn: outcome.status.to_string(),
@@ -223,7 +223,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
             JsonLine::Deleted {
                 time,
                 id: text(&id_text),
-                from: message.envelope.reverse_path.as_str(),
+                from: message.envelope.reverse_path_of(recipient).as_str(),
                 to: recipient_of(message, recipient),
             }
         }

@@ -3,6 +3,9 @@
 use crate::targets::{Target, TargetList};
 use mail::Mailbox;
 
+/// Longest address that every server has to take: a path has at most 256 octets with its brackets (RFC 5321 §4.5.3.1.3).
+const PATH_MAX_BYTES: usize = 254;
+
 /// The character between a user and a detail in a local part (RFC 5233): `+` in `joe+lists`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Separator(char);
@@ -49,6 +52,19 @@ pub fn map_keys(mailbox: &Mailbox, separator: Option<Separator>) -> impl Iterato
     let without = separator.and_then(|s| s.split(&local)).map(|(user, _)| format!("{user}@{domain}"));
     let any = format!("@{domain}");
     std::iter::once(whole).chain(without).chain([any])
+}
+
+/// Returns the reverse-path that names a recipient (VERP): `news+joe=example.net@example.com` for the sender
+/// `news@example.com` and the recipient `joe@example.net`. `None` where that is no address, is too long, or where a local part
+/// needs quotes: the sender stays then.
+pub fn verp(sender: &Mailbox, recipient: &Mailbox, separator: Separator) -> Option<Mailbox> {
+    let (user, joe) = (sender.local(), recipient.local());
+    if user.starts_with('"') || joe.starts_with('"') || recipient.domain().literal().is_some() {
+        return None;
+    }
+    let separator = separator.as_char();
+    let text = format!("{user}{separator}{joe}={}@{}", recipient.domain().as_str(), sender.domain().as_str());
+    Mailbox::parse(&text, true).ok().filter(|path| path.as_str().len() <= PATH_MAX_BYTES)
 }
 
 /// Returns the address with another local part, in quotes if it needs them; `None` if that is no address.
@@ -139,6 +155,28 @@ mod tests {
 
     fn mailbox(text: &str) -> Mailbox {
         Mailbox::parse(text, true).unwrap()
+    }
+
+    #[test]
+    fn a_reverse_path_names_the_recipient_and_its_bounces_come_back() {
+        let verp = |sender: &str, recipient: &str| {
+            let [sender, recipient] = [sender, recipient].map(|text| Mailbox::parse(text, true).unwrap());
+            super::verp(&sender, &recipient, Separator('+')).map(|path| path.to_string())
+        };
+        let path = verp("news@a.test", "joe+x@b.test").unwrap();
+        assert_eq!(path, "news+joe+x=b.test@a.test");
+        let local = path.split('@').next().unwrap();
+        assert_eq!(Separator('+').split(local), Some(("news", "joe+x=b.test")));
+        assert_eq!(Separator('+').split("owner-list+joe=b.test").map(|(user, _)| user), Some("owner-list"));
+        assert_eq!(verp("news@a.test", "jörg@b.test").as_deref(), Some("news+jörg=b.test@a.test"));
+        for (sender, recipient) in [
+            ("news@a.test", "\"a b\"@b.test"),
+            ("\"a b\"@a.test", "joe@b.test"),
+            ("news@a.test", "joe@[192.0.2.1]"),
+        ] {
+            assert_eq!(verp(sender, recipient), None, "{sender} {recipient}");
+        }
+        assert_eq!(verp("news@a.test", &format!("{}@b.test", "x".repeat(240))), None, "too long");
     }
 
     #[test]

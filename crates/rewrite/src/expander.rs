@@ -95,8 +95,6 @@ pub enum Step {
 pub struct Expanded {
     recipients: Vec<(Mailbox, Option<LinkId>)>,
     links: Links,
-    /// The address `owner-NAME` of the outermost alias that has one: the reverse-path of what is sent to its targets.
-    pub owner: Option<Mailbox>,
 }
 
 impl Expanded {
@@ -110,9 +108,11 @@ impl Expanded {
         self.recipients.get(index).map_or_else(Vec::new, |(_, link)| self.links.path_to(*link))
     }
 
-    /// The recipients by value.
-    pub fn into_recipients(self) -> impl ExactSizeIterator<Item = Mailbox> {
-        self.recipients.into_iter().map(|(mailbox, _)| mailbox)
+    /// The address `owner-NAME` of the last alias on the way to the recipient with this index that has one: the
+    /// reverse-path of what is sent to the recipient. Of lists in lists, the owner of the inner one can remove a member.
+    pub fn owner(&self, index: usize) -> Option<&Mailbox> {
+        let (_, link) = self.recipients.get(index)?;
+        self.links.owner_of((*link)?)
     }
 }
 
@@ -389,13 +389,13 @@ impl<'s> Expander<'s> {
         let user = self.settings.separator.and_then(|s| s.split(&whole)).map(|(user, _)| user);
         for name in std::iter::once(whole.as_str()).chain(user) {
             let Some(value) = asking.value(Question::Alias(name.into()))? else { continue };
-            if !name.starts_with("owner-") && self.expanded.owner.is_none() {
-                let owner = format!("owner-{name}");
-                if asking.value(Question::Alias(owner.as_str().into()))?.is_some() {
-                    self.expanded.owner = at_domain(&owner, domain);
-                }
-            }
+            let owner = format!("owner-{name}");
+            let has_owner = !name.starts_with("owner-")
+                && asking.value(Question::Alias(owner.as_str().into()))?.is_some();
             let from = self.link(address)?;
+            if has_owner && let Some(owner) = at_domain(&owner, domain) {
+                self.expanded.links.set_owner(from, owner);
+            }
             let mut count = 0;
             for target in TargetList::new(value) {
                 count += 1;

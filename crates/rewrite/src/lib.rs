@@ -13,7 +13,7 @@ mod expander;
 mod properties;
 mod targets;
 
-pub use address::{Separator, by_map, key, map_keys, masquerade, with_detail};
-pub use dsn::passed_on;
+pub use address::{Separator, by_map, key, map_keys, masquerade, verp, with_detail};
+pub use dsn::{Role, passed_on};
 pub use expander::{Answers, Expanded, Expander, Found, Question, Settings, Step, Trouble};
 pub use targets::{Target, TargetError, TargetList};

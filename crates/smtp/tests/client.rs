@@ -567,3 +567,27 @@ proptest! {
         }
     }
 }
+
+/// What is written of a message whose recipients have this return path, to a server that offers all it needs.
+fn with_return_path(path: &str, is_list: bool) -> Vec<String> {
+    let mut message = (*message(&["c@d.test"], text("Subject: x\r\n\r\n"))).clone();
+    message.envelope.envid = Some("e1".into());
+    message.envelope.ret = Some(mail::Ret::Headers);
+    let path = ReversePath::parse(path, true).unwrap();
+    message.envelope.recipients[0].return_path = Some(Box::new(mail::ReturnPath { path, is_list }));
+    let transaction =
+        Transaction { id: 1, message: Arc::new(message), recipients: vec![0], deliver_by_seconds: 0 };
+    let ehlo = "250-mx\r\n250-PIPELINING\r\n250-SMTPUTF8\r\n250-8BITMIME\r\n250 DSN\r\n";
+    run(settings(Protocol::Smtp, 1), &["220 mx\r\n", ehlo], vec![transaction], 100).writes
+}
+
+#[test]
+fn copies_leave_with_the_reverse_path_of_their_recipients() {
+    let written = |path: &str, is_list: bool| with_return_path(path, is_list).concat();
+    let verp = written("news+c=d.test@b.test", false);
+    assert!(verp.contains("MAIL FROM:<news+c=d.test@b.test> RET=HDRS ENVID=e1\r\n"), "{verp}");
+    let list = written("owner-list@b.test", true);
+    assert!(list.contains("MAIL FROM:<owner-list@b.test>\r\n"), "{list}");
+    let utf8 = written("owner-bücher@b.test", true);
+    assert!(utf8.contains("MAIL FROM:<owner-bücher@b.test> SMTPUTF8\r\n"), "{utf8}");
+}

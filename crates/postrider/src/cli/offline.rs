@@ -86,13 +86,16 @@ fn listed(recovered: &Recovered, routes: &Routes) -> MessageInfo {
         let (address, destination) =
             (recipient.path.as_str().to_owned(), routes.recipient(&recipient.path).to_string());
         let expanded_from = RecipientInfo::expansion_of(recipient);
+        let return_path = RecipientInfo::return_path_of(recipient);
         if status == Status::Done {
             let end = state.last.as_ref().map(|(at, outcome)| (outcome, *at));
-            return RecipientInfo { expanded_from, ..RecipientInfo::finished(address, destination, end) };
+            let finished = RecipientInfo::finished(address, destination, end);
+            return RecipientInfo { expanded_from, return_path, ..finished };
         }
         RecipientInfo {
             address,
             expanded_from,
+            return_path,
             destination,
             status,
             attempt_count: state.attempt_count,

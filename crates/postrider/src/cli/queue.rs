@@ -202,6 +202,9 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
             let through: String = through.iter().map(|one| format!(" through <{one}>")).collect();
             writeln!(out, "          {}", print::plain(&format!("expanded from <{original}>{through}")))?;
         }
+        if let Some(path) = &r.return_path {
+            writeln!(out, "          {}", print::plain(&format!("reverse-path <{path}>")))?;
+        }
         if let Some(last) = &r.last {
             writeln!(out, "          {}", print::plain(last))?;
         }

@@ -227,7 +227,7 @@ impl<'c> Rehearsal<'c> {
             decisions.finish(QueueId(0), UnixMillis::now(), Origin::Local { uid: 0 }, envelope, content);
         match finished {
             Accepted::Discarded { reason, .. } => self.line("result", "discarded", reason),
-            Accepted::Message { message, held, discarded } => {
+            Accepted::Message { message, held, discarded, .. } => {
                 for (recipient, reason) in discarded {
                     self.line("result", "discarded", format!("{recipient}: {reason}"));
                 }

@@ -12,6 +12,7 @@ use super::{
     logins::Logins,
     pipeline::{RuleState, View},
     snapshot::ConfigSnapshot,
+    verp,
 };
 use auth::ChannelBindings;
 use authenticate::LoginSession;
@@ -19,11 +20,11 @@ use bytes::Bytes;
 use engine::accept::{self, Accepted, Decisions, Facts, Source, Stage};
 use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError};
 use mail::{
-    BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Part, QueueId, ReceivedContent, Recipient, Reply,
-    SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
+    BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Message, Part, QueueId, ReceivedContent, Recipient,
+    Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
 };
 use smtp::server::{AuthInput, Query, replies};
-use spool::{CommitSeq, Refused, SpoolFailure};
+use spool::{CommitSeq, Entry, Refused, SpoolFailure};
 use std::{
     pin::pin,
     sync::Arc,
@@ -100,7 +101,7 @@ impl Acceptor {
         let (id, own) = (draft.id, self.clone());
         let finished = decisions.finish(id, draft.arrived, draft.origin, envelope, content);
         // A task of its own: whoever asked may go away, and what is durable has to be queued.
-        let accepted = tokio::spawn(async move { own.accept(finished).await });
+        let accepted = tokio::spawn(async move { own.accept(&config, finished).await });
         let reply = accepted.await.unwrap_or(replies::LOCAL_ERROR);
         if reply.is_positive() { Ok(id) } else { Err(refusal(&reply)) }
     }
@@ -145,10 +146,15 @@ impl Acceptor {
 
     /// Ends the pipeline: makes the message durable and queues it, unless the draft was discarded. Returns the reply,
     /// which is positive only when the message would survive a power cut.
-    async fn accept(&self, accepted: Accepted) -> Reply {
+    async fn accept(&self, config: &ConfigSnapshot, accepted: Accepted) -> Reply {
         let (message, logged) = match accepted {
-            Accepted::Message { message, held, discarded } => {
-                (SharedMessage::new(message), LoggedDecisions { held, discarded })
+            Accepted::Message { mut message, held, discarded, expanded } => {
+                verp::apply(&config.settings.addresses, &mut message.envelope);
+                let reports = match expanded {
+                    Some(expanded) => Box::pin(self.reports_on(config, &expanded, &message)).await,
+                    None => Vec::new(),
+                };
+                (SharedMessage::new(message), LoggedDecisions { held, discarded, reports })
             }
             Accepted::Discarded { id, envelope, content, reason } => {
                 self.forget(content.parts());
@@ -158,7 +164,10 @@ impl Acceptor {
         };
         let (id, size_bytes, begun) = (message.id, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id.0);
-        let submit = || self.driver.spool.submit(vec![accept::entry(&message, logged.held.is_some())]);
+        // A crash leaves neither the message without the reports on its expansion nor these without it.
+        let reports = || logged.reports.iter().cloned().map(Entry::Accept);
+        let entry = || accept::entry(&message, logged.held.is_some());
+        let submit = || self.driver.spool.submit(std::iter::once(entry()).chain(reports()).collect());
         let commit_seq = match self.with_deadline(submit).await {
             Ok(commit_seq) => commit_seq,
             Err(refused) => {
@@ -185,6 +194,23 @@ impl Acceptor {
         logged.accept(&self.driver, message, false);
         probe::probe!(postrider, message_accepted, id.0, size_bytes);
         queued_as(id)
+    }
+
+    /// Composes the reports on expanded recipients, and takes them through the pipeline.
+    async fn reports_on(
+        &self,
+        config: &ConfigSnapshot,
+        expanded: &accept::Expanded,
+        message: &Message,
+    ) -> Vec<SharedMessage> {
+        let (engine, ids) = (&config.engine, &self.driver.ids);
+        let composed = expanded.compose(message, &engine.hostname, &engine.reports, ids, UnixMillis::now());
+        let mut reports = Vec::with_capacity(composed.len());
+        for report in composed {
+            let judged = config.pipeline.judge_report(config.rules(), report);
+            reports.extend(judged.await.map(SharedMessage::new));
+        }
+        reports
     }
 
     /// Hands something to the spool; a disk that is behind is waited for, but not for ever.
@@ -259,6 +285,8 @@ struct LoggedDecisions {
     held: Option<Box<str>>,
     /// Given recipients that were discarded, with the reasons.
     discarded: Box<[(Box<str>, Box<str>)]>,
+    /// Reports that are stored with the message.
+    reports: Vec<SharedMessage>,
 }
 
 impl LoggedDecisions {
@@ -272,6 +300,9 @@ impl LoggedDecisions {
             driver.delivery_log.held(message.id, reason);
         }
         driver.accept(message, self.held.is_some(), is_late);
+        for report in &self.reports {
+            driver.accept(report.clone(), false, false);
+        }
     }
 }
 
@@ -482,7 +513,8 @@ impl Service for Acceptor {
             envelope.options.get_or_insert_default().login = Some(login.clone());
         }
         let decisions = std::mem::take(&mut context.decisions);
-        self.accept(decisions.finish(id, arrived, origin, envelope, content)).await
+        let finished = decisions.finish(id, arrived, origin, envelope, content);
+        self.accept(&context.config, finished).await
     }
 
     fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError> {

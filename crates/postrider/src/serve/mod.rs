@@ -16,6 +16,7 @@ pub(crate) mod snapshot;
 mod start;
 mod tls;
 mod unscheduled;
+mod verp;
 pub(crate) mod wiring;
 mod workers;
 

@@ -184,12 +184,13 @@ fn describe(
     let recipients = recipients.map(|((index, recipient), (destination, _))| {
         let address = recipient.path.as_str().to_owned();
         let expanded_from = RecipientInfo::expansion_of(recipient);
+        let return_path = RecipientInfo::return_path_of(recipient);
         match described(engine, view, notes, index) {
-            Some(row) => RecipientInfo { address, expanded_from, ..row },
+            Some(row) => RecipientInfo { address, expanded_from, return_path, ..row },
             None => {
                 let end = notes.iter().find(|note| note.0 == index).map(|note| (&*note.1, note.2));
                 let row = RecipientInfo::finished(address, destination.to_string(), end);
-                RecipientInfo { expanded_from, ..row }
+                RecipientInfo { expanded_from, return_path, ..row }
             }
         }
     });
@@ -258,6 +259,7 @@ fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
     let mut row = RecipientInfo {
         address: String::new(),
         expanded_from: Vec::new(),
+        return_path: None,
         destination: job.destination.to_string(),
         status: Status::Ready,
         attempt_count: u32::from(job.attempt_count),

@@ -164,7 +164,7 @@ fn deliver(
     let (watching, log) = (watch.clone(), wiring::log(settings)?);
     let delivery_log =
         DeliveryLog::observed(log, move |results| watching.note(results.iter().map(|r| r.1.disposition)));
-    let mut engine_settings = wiring::engine_settings(settings);
+    let mut engine_settings = wiring::engine_settings(settings)?;
     engine_settings.retry_at = RetryAt::Now;
     engine_settings.queue.connections_max = options.runners;
     for group in &mut engine_settings.queue.groups {

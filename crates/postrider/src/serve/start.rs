@@ -137,7 +137,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let _context = runtime.enter();
         Arc::new(wiring::current(settings.clone(), None)?)
     };
-    let mut setup = EngineSetup::new(wiring::engine_settings(&settings), current);
+    let mut setup = EngineSetup::new(current.engine.clone(), current);
     let reading = Instant::now();
     let report = spool
         .recover(&mut |found| setup.recovered(&found))

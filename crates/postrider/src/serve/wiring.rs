@@ -82,14 +82,25 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::QueueSettings {
 }
 
 /// The engine's settings.
-pub(crate) fn engine_settings(settings: &Settings) -> engine::EngineSettings {
-    engine::EngineSettings {
+///
+/// # Errors
+/// In words.
+pub(crate) fn engine_settings(settings: &Settings) -> Result<engine::EngineSettings, String> {
+    let notifications = &settings.notifications;
+    let texts = notifications.texts().map_err(|error| error.to_string())?;
+    let reports = engine::ReportSettings {
+        texts: Arc::new(texts),
+        postmaster: settings.postmaster.clone(),
+        double_bounces: notifications.double_bounces,
+    };
+    Ok(engine::EngineSettings {
         queue: queue_settings(settings),
         // What of the memory for content accepted messages may keep until their first attempt.
         cache_bytes: settings.inbound.max_content_memory.0 / 4,
         hostname: settings.hostname.as_str().into(),
         retry_at: engine::RetryAt::Recorded,
-    }
+        reports,
+    })
 }
 
 /// Everything a reload replaces at once.
@@ -105,7 +116,7 @@ pub(crate) fn current(settings: Settings, old: Option<&ConfigSnapshot>) -> Resul
     let sources = RuleSources::new(&settings, dns.clone(), old.map(|old| &old.sources));
     let courier = Arc::new(courier(&settings, dns)?);
     let policy = policy(&settings);
-    let engine = engine_settings(&settings);
+    let engine = engine_settings(&settings)?;
     let logins = logins(&settings)?;
     let mut checks: Vec<Box<dyn Check>> = Vec::new();
     if logins.is_some() {

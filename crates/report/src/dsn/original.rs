@@ -1,16 +1,15 @@
 //! The original message in a report: all of it, or its header.
 
-use super::{DsnContext, boundary, encoding};
-use mail::{Message, QueueId, Ret, header::LINE_LENGTH_MAX, seven_bit::Scan};
+use super::{DsnContext, boundary, encoded_word, encoding, text::clean};
+use mail::{Message, QueueId, header::LINE_LENGTH_MAX, seven_bit::Scan};
 use std::borrow::Cow;
 
 /// As much of the original content as a report ever returns; more than that, and its header goes back alone.
 pub const RETURNED_MAX_BYTES: usize = 64 * 1024;
 
-/// Returns whether a report on a failure can contain the original as it is, and should (RFC 3461 §4.3).
+/// Returns whether a report on a failure can contain the original as it is.
 pub(super) fn can_go_back_whole(original: &Message, context: &DsnContext<'_>) -> bool {
-    original.envelope.ret != Some(Ret::Headers)
-        && !original.content.traits.is_binary
+    !original.content.traits.is_binary
         && original.content.size_bytes() == context.content.len() as u64
         && context.content.len() <= RETURNED_MAX_BYTES
 }
@@ -94,13 +93,44 @@ fn header_of(content: &[u8]) -> Vec<u8> {
 
 /// Returns the Message-ID of the original, if it is one line of permitted characters.
 pub(super) fn message_id(content: &[u8]) -> Option<String> {
-    let name = b"message-id:";
     let header = header_of(content);
-    let line = header
-        .split(|b| *b == b'\n')
-        .find(|line| line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name))?;
-    let value = std::str::from_utf8(&line[name.len()..]).ok()?.trim();
+    let value = std::str::from_utf8(field(&header, b"message-id:")?).ok()?.trim();
     let is_plain =
         value.starts_with('<') && value.ends_with('>') && value.bytes().all(|b| b.is_ascii_graphic());
     (is_plain && value.len() < 900).then(|| value.to_owned())
+}
+
+/// A longer subject is cut.
+const SUBJECT_MAX_CHARS: usize = 200;
+
+/// Returns the subject of the original as its reader sees it.
+pub(super) fn original_subject(content: &[u8]) -> Option<String> {
+    let header = header_of(content);
+    let name = b"subject:";
+    let first = field(&header, name)?;
+    let start = first.as_ptr() as usize - header.as_ptr() as usize;
+    let mut unfolded = Vec::new();
+    for (number, line) in header[start..].split_inclusive(|b| *b == b'\n').enumerate() {
+        if number > 0 && !matches!(line[0], b' ' | b'\t') {
+            break;
+        }
+        unfolded.extend_from_slice(line.trim_ascii_end());
+    }
+    let decoded = encoded_word::decoded(&String::from_utf8_lossy(&unfolded));
+    let subject: String = clean(decoded.trim()).chars().take(SUBJECT_MAX_CHARS).collect();
+    (!subject.is_empty()).then_some(subject)
+}
+
+/// Returns whether a program sent the message by itself: it has an Auto-Submitted other than `no` (RFC 3834 §5).
+pub fn is_auto_submitted(content: &[u8]) -> bool {
+    let header = header_of(content);
+    let Some(value) = field(&header, b"auto-submitted:") else { return false };
+    let word = value.split(|b| matches!(b, b';' | b'(')).next().unwrap_or_default().trim_ascii();
+    !word.is_empty() && !word.eq_ignore_ascii_case(b"no")
+}
+
+/// Returns the rest of the first line of a field; `name` is in lower case, with its colon.
+fn field<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
+    let is_it = |line: &&[u8]| line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name);
+    header.split(|b| *b == b'\n').find(is_it).map(|line| &line[name.len()..])
 }

@@ -8,22 +8,31 @@ const LINE_BYTES: usize = 78;
 /// Longest piece of a line in which there are none.
 const WORD_MAX_BYTES: usize = 900;
 
-/// Writes an indented text, in lines that stay within the length that RFC 5322 §2.1.1 recommends where there are
-/// spaces.
+/// Writes a line of text in lines that stay within the length that RFC 5322 §2.1.1 recommends where there are
+/// spaces. Each has the indentation of the line.
 pub(super) fn wrapped(out: &mut String, text: &str) {
+    let words = text.trim_start_matches(' ');
+    let indentation = &text[..(text.len() - words.len()).min(LINE_BYTES / 2)];
     let mut length = 0;
-    for word in text.split(' ') {
-        if length > 0 && length + word.len() > LINE_BYTES - 4 {
+    for word in words.trim_end().split(' ') {
+        if length > 0 && indentation.len() + length + word.len() > LINE_BYTES {
             out.push_str("\r\n");
             length = 0;
         }
-        out.push_str(if length == 0 { "    " } else { " " });
+        if length > 0 {
+            out.push(' ');
+        } else if !word.is_empty() {
+            out.push_str(indentation);
+        }
         // A single word must not make a line too long.
         for (i, piece) in pieces(word, WORD_MAX_BYTES).enumerate() {
-            out.push_str(if i == 0 { "" } else { "\r\n    " });
+            if i > 0 {
+                out.push_str("\r\n");
+                out.push_str(indentation);
+            }
             out.push_str(piece);
         }
-        length += word.len() + 1;
+        length += word.chars().count() + 1;
     }
     out.push_str("\r\n");
 }

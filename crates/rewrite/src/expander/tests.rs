@@ -168,16 +168,26 @@ fn an_included_file_is_a_list_of_targets() {
 }
 
 #[test]
-fn a_list_with_an_owner_names_the_owner() {
+fn a_member_of_a_list_has_the_owner_of_the_inner_list() {
     let mut tables = aliases(&[("list", "ann@a.test, sub"), ("owner-list", "joe"), ("sub", "x@b.test")]);
-    let owner = |tables: &Tables, recipient: &str| match run_with(&settings(), tables, recipient) {
-        Step::Done(expanded) => expanded.owner.map(|owner| owner.as_str().to_owned()),
+    let owners = |tables: &Tables, recipient: &str| match run_with(&settings(), tables, recipient) {
+        Step::Done(expanded) => {
+            let owner = |index| expanded.owner(index).map_or("", Mailbox::as_str).to_owned();
+            let recipients = expanded.recipients().map(Mailbox::as_str);
+            recipients.zip((0..).map(owner)).map(|(to, owner)| format!("{to} {owner}")).collect::<Vec<_>>()
+        }
         step => panic!("{step:?}"),
     };
-    assert_eq!(owner(&tables, "list+x@here.test").as_deref(), Some("owner-list@here.test"));
-    assert_eq!((owner(&tables, "sub@here.test"), owner(&tables, "owner-list@here.test")), (None, None));
+    let of_list = ["ann@a.test owner-list@here.test", "x@b.test owner-list@here.test"];
+    assert_eq!(owners(&tables, "list+x@here.test"), of_list);
+    assert_eq!(owners(&tables, "sub@here.test"), ["x@b.test "]);
+    assert_eq!(owners(&tables, "owner-list@here.test"), ["joe@here.test "]);
     tables.aliases.insert("owner-sub".to_owned(), "jane".to_owned());
-    assert_eq!(owner(&tables, "list@here.test").as_deref(), Some("owner-list@here.test"), "the outermost");
+    let of_both = ["ann@a.test owner-list@here.test", "x@b.test owner-sub@here.test"];
+    assert_eq!(owners(&tables, "list@here.test"), of_both);
+    tables.aliases.insert("both".to_owned(), "list, eve@c.test".to_owned());
+    let mixed = owners(&tables, "both@here.test");
+    assert!(mixed.contains(&"eve@c.test ".to_owned()) && mixed.contains(&of_both[0].to_owned()), "{mixed:?}");
 }
 
 #[test]

@@ -122,6 +122,9 @@ fn settings(plan: &Plan) -> EngineSettings {
         cache_bytes: plan.cache_bytes,
         hostname: "mx.test".into(),
         retry_at: RetryAt::Recorded,
+        reports: engine::ReportSettings::new(
+            mail::Mailbox::parse("postmaster@mx.test", false).expect("an address"),
+        ),
     }
 }
 

@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 pub(super) struct NextHop {
     input_buffer: Vec<u8>,
     in_content: bool,
-    is_report: bool,
+    /// The reverse-path; empty for a report.
+    from: String,
     to: Vec<String>,
     /// Replies on their way: when they arrive, and what they say.
     replies: VecDeque<(Millis, Vec<u8>)>,
@@ -89,7 +90,7 @@ impl NextHop {
             "EHLO" => "250-hop.test\r\n250-PIPELINING\r\n250 8BITMIME",
             "MAIL" if self.fails(3, rng) => "451 4.3.0 later",
             "MAIL" => {
-                self.is_report = address.is_empty();
+                address.clone_into(&mut self.from);
                 self.to.clear();
                 "250 2.1.0 Ok"
             }
@@ -120,14 +121,15 @@ impl NextHop {
             return self.say("451 4.3.0 not stored", now, rng);
         }
         let content = String::from_utf8_lossy(wire).replace("\r\n..", "\r\n.");
-        if self.is_report {
+        let is_report = self.from.is_empty();
+        if is_report {
             oracle.reported.extend(reported(&content, "failed"));
             oracle.warned.extend(reported(&content, "delayed"));
             oracle.relayed.extend(reported(&content, "relayed"));
         }
-        for who in to.iter().filter_map(|address| who(address)).filter(|_| !self.is_report) {
+        for who in to.iter().filter_map(|address| who(address)).filter(|_| !is_report) {
             let at = if &*self.domain == HUB { None } else { Some(&*self.domain) };
-            oracle.arrived(who, at, content.as_bytes());
+            oracle.arrived(who, &self.from, at, content.as_bytes());
         }
         // It has the message; that nobody hears of it is RFC 1047's window.
         if self.fails(4, rng) {

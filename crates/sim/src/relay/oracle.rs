@@ -2,7 +2,7 @@
 
 use crate::{expected_totals::ExpectedTotals, seed::Rng};
 use bytes::Bytes;
-use mail::{DeliveryOptions, Envelope, Expansion, Message, Priority, QueueId, ReversePath};
+use mail::{DeliveryOptions, Envelope, Expansion, Message, Priority, QueueId, ReturnPath, ReversePath};
 use queue::Millis;
 use spool::Recovered;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,12 @@ fn domain((n, k): Who, destinations: u64) -> String {
     format!("d{}.test", spread % destinations)
 }
 
-/// Sets what few messages have: delivery options, and the expansion of a recipient.
+/// The reverse-path that the copies of mail 7 leave with: of some mails, that of a list.
+fn return_path(n: u64) -> String {
+    if n % 10 == 3 { format!("owner{n}@src.test") } else { sender(n) }
+}
+
+/// Sets what few messages have: delivery options, the expansion of a recipient, and the owner of a list.
 pub(super) fn extend(envelope: &mut Envelope) {
     let ReversePath::Mailbox(sender) = &envelope.reverse_path else { return };
     let n = sender.local().strip_prefix('s').and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
@@ -94,6 +99,12 @@ pub(super) fn extend(envelope: &mut Envelope) {
     let requiretls = n.is_multiple_of(2);
     let options = DeliveryOptions { login, requiretls, priority, ..DeliveryOptions::default() };
     envelope.options = options.boxed();
+    if n % 10 == 3
+        && let Ok(path) = ReversePath::parse(&return_path(n), false)
+    {
+        let owner = ReturnPath { path, is_list: true };
+        envelope.recipients.iter_mut().for_each(|r| r.return_path = Some(Box::new(owner.clone())));
+    }
     if let Some(last) = envelope.recipients.last_mut() {
         let (original, through) = (sender.clone(), vec![sender.clone()]);
         last.expansion = Some(Box::new(Expansion { original, through }));
@@ -201,7 +212,9 @@ impl Oracle {
     pub(super) fn check_options(&mut self, message: &Message) {
         let mut expected = message.envelope.clone();
         expected.options = None;
-        expected.recipients.iter_mut().for_each(|recipient| recipient.expansion = None);
+        for recipient in &mut expected.recipients {
+            (recipient.expansion, recipient.return_path) = (None, None);
+        }
         extend(&mut expected);
         if expected != message.envelope {
             self.violations
@@ -215,7 +228,10 @@ impl Oracle {
     }
 
     /// At the hosts of a domain; none: at a host for all.
-    pub(super) fn arrived(&mut self, who: Who, at: Option<&str>, content: &[u8]) {
+    pub(super) fn arrived(&mut self, who: Who, from: &str, at: Option<&str>, content: &[u8]) {
+        if from != return_path(who.0) {
+            self.violations.push(format!("{who:?} arrived from {from}"));
+        }
         if let Some(at) = at.filter(|at| *at != domain(who, self.destinations)) {
             self.violations.push(format!("{who:?} arrived at the hosts of {at}"));
         }

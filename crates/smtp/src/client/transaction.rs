@@ -17,9 +17,25 @@ pub struct Transaction {
     /// The message.
     pub message: SharedMessage,
     /// Indexes into its envelope's recipients.
+    /// All of them have copies with the same reverse-path: see [`mail::Envelope::together`].
     pub recipients: Vec<u32>,
     /// The time that is left until the deadline of the message, in seconds (RFC 2852 §4.1.2); 0 without a deadline.
     pub deliver_by_seconds: i32,
+}
+
+impl Transaction {
+    fn first(&self) -> u32 {
+        self.recipients.first().copied().unwrap_or(u32::MAX)
+    }
+
+    fn reverse_path(&self) -> &ReversePath {
+        self.message.envelope.reverse_path_of(self.first())
+    }
+
+    /// Returns whether a mailing list sends the message, with an envelope of its own.
+    fn is_of_list(&self) -> bool {
+        self.message.envelope.recipients.get(self.first() as usize).is_some_and(Recipient::is_of_list)
+    }
 }
 
 /// The result of a transaction for one recipient.
@@ -150,7 +166,7 @@ pub(super) fn content_command(
         );
     }
     let ContentTraits { is_8bit, is_binary, has_utf8_header, .. } = content.traits;
-    let needs_utf8 = !e.reverse_path.as_str().is_ascii()
+    let needs_utf8 = !t.reverse_path().as_str().is_ascii()
         || t.recipients.iter().all(|index| needs_smtputf8(t, *index))
         || (e.smtputf8 && has_utf8_header);
     if needs_utf8 && !c.smtputf8 {
@@ -197,7 +213,7 @@ pub(super) fn write_mail(
     let t = &state.transaction;
     let (e, traits) = (&t.message.envelope, t.message.content.traits);
     let is_converted = state.conversion.is_some();
-    let _ = write!(out, "MAIL FROM:<{}>", e.reverse_path);
+    let _ = write!(out, "MAIL FROM:<{}>", t.reverse_path());
     if c.size.is_some() && !is_converted {
         let _ = write!(out, " SIZE={}", t.message.content.size_bytes());
     }
@@ -208,7 +224,7 @@ pub(super) fn write_mail(
     } else if c.eight_bit && (traits.is_8bit || e.body == BodyType::EightBit) {
         out.extend_from_slice(b" BODY=8BITMIME");
     }
-    if c.smtputf8 && e.smtputf8 {
+    if c.smtputf8 && (e.smtputf8 || !t.reverse_path().as_str().is_ascii()) {
         out.extend_from_slice(b" SMTPUTF8");
     }
     if let Some(options) = &e.options {
@@ -234,7 +250,7 @@ pub(super) fn write_mail(
             _ => {}
         }
     }
-    if c.dsn {
+    if c.dsn && !t.is_of_list() {
         match e.ret {
             Some(Ret::Full) => out.extend_from_slice(b" RET=FULL"),
             Some(Ret::Headers) => out.extend_from_slice(b" RET=HDRS"),

@@ -85,7 +85,8 @@ pub(super) fn write(
 ) {
     let e = &message.envelope;
     let mut to = Lines::new(out, checksum, 0);
-    let is_plain = e.options.is_none() && e.recipients.iter().all(|r| r.expansion.is_none());
+    let is_plain =
+        e.options.is_none() && e.recipients.iter().all(|r| r.expansion.is_none() && r.return_path.is_none());
     to.line(MAGIC, |w| {
         w.word(if is_plain { PLAIN } else { VERSION }).word(message.id);
     });
@@ -162,6 +163,10 @@ fn write_recipient(w: &mut Words<'_>, recipient: &Recipient) {
         expansion.through.iter().for_each(|mailbox| {
             w.key("through", mailbox.as_str().as_bytes());
         });
+    }
+    if let Some(own) = &recipient.return_path {
+        let key = if own.is_list { "list-owner" } else { "return-path" };
+        w.key(key, own.path.as_str().as_bytes());
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::wire::{Malformed, Reader, put_text, put_u32, put_u64};
 use mail::{
-    DeliverBy, DeliverByMode, DeliveryOptions, Envelope, Expansion, Mailbox, Priority, Recipient,
+    DeliverBy, DeliverByMode, DeliveryOptions, Envelope, Expansion, Mailbox, Priority, Recipient, ReturnPath,
     ReversePath, UnixMillis,
 };
 
@@ -12,6 +12,7 @@ const LOGIN: u8 = 1;
 const AUTH: u8 = 2;
 const PRIORITY: u8 = 3;
 const EXPANSION: u8 = 4;
+const RETURN_PATH: u8 = 5;
 /// Tags from here on must not be skipped.
 const MUST_KNOW: u8 = 128;
 const REQUIRETLS: u8 = 128;
@@ -24,10 +25,13 @@ const HEAD_BYTES: usize = 1 + 4;
 /// Flags of a deadline.
 const MODE_RETURN: u8 = 1;
 const TRACE: u8 = 2;
+/// Flag of a return path.
+const OF_LIST: u8 = 1;
 
 /// Does a message with this envelope need the section?
 pub(super) fn is_needed(envelope: &Envelope) -> bool {
-    envelope.options.is_some() || envelope.recipients.iter().any(|r| r.expansion.is_some())
+    let is_extended = |r: &Recipient| r.expansion.is_some() || r.return_path.is_some();
+    envelope.options.is_some() || envelope.recipients.iter().any(is_extended)
 }
 
 /// Returns a length that the section does not exceed, in bytes.
@@ -45,7 +49,9 @@ fn needed_bytes_max(envelope: &Envelope) -> usize {
     let expansion = |r: &Recipient| {
         r.expansion.as_ref().map_or(0, |e| HEAD_BYTES + 6 + e.original.as_str().len() + through(e))
     };
-    options + envelope.recipients.iter().map(expansion).sum::<usize>()
+    let return_path =
+        |r: &Recipient| r.return_path.as_ref().map_or(0, |own| HEAD_BYTES + 4 + 1 + own.path.as_str().len());
+    options + envelope.recipients.iter().map(|r| expansion(r) + return_path(r)).sum::<usize>()
 }
 
 /// Writes the section. `unknown` are the extensions of a record that is written again, as [`read`] returned them.
@@ -62,6 +68,13 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
                 put_u32(out, index);
                 put_text(out, expansion.original.as_str());
                 expansion.through.iter().for_each(|mailbox| put_text(out, mailbox.as_str()));
+            });
+        }
+        if let Some(own) = &recipient.return_path {
+            put(out, RETURN_PATH, |out| {
+                put_u32(out, index);
+                out.push(if own.is_list { OF_LIST } else { 0 });
+                out.extend_from_slice(own.path.as_str().as_bytes());
             });
         }
     }
@@ -124,6 +137,7 @@ pub(super) fn read(section: &[u8], envelope: &mut Envelope) -> Result<Box<[u8]>,
         let mut body = Reader(self::section(&mut r)?);
         match tag {
             EXPANSION => read_expansion(&mut body, envelope)?,
+            RETURN_PATH => read_return_path(&mut body, envelope)?,
             LOGIN | AUTH | PRIORITY | REQUIRETLS | DELIVER_BY | RELEASE => {
                 read_option(tag, &mut body, &mut options)?;
             }
@@ -175,6 +189,17 @@ fn read_expansion(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), 
     }
     let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("expansion of no recipient"))?;
     recipient.expansion = Some(Box::new(Expansion { original, through }));
+    Ok(())
+}
+
+fn read_return_path(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), Malformed> {
+    let (index, flags) = (body.u32()? as usize, body.u8()?);
+    if flags & !OF_LIST != 0 {
+        return Err(Malformed("return path"));
+    }
+    let path = ReversePath::parse(rest(body)?, true).map_err(|_| Malformed("return path"))?;
+    let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("return path of no recipient"))?;
+    recipient.return_path = Some(Box::new(ReturnPath { path, is_list: flags & OF_LIST != 0 }));
     Ok(())
 }
 
@@ -233,10 +258,15 @@ pub(crate) mod tests {
 
     /// An envelope with any options, whose recipients have expansions or none.
     pub(crate) fn any_envelope() -> impl Strategy<Value = Envelope> {
-        let recipient = (mailboxes(), option::of(any_expansion())).prop_map(|(mailbox, expansion)| {
-            let expansion = expansion.map(Box::new);
-            Recipient { expansion, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
+        let return_path = (mailboxes(), any::<bool>()).prop_map(|(mailbox, is_list)| {
+            Box::new(ReturnPath { path: ReversePath::Mailbox(mailbox), is_list })
         });
+        let recipient = (mailboxes(), option::of(any_expansion()), option::of(return_path)).prop_map(
+            |(mailbox, expansion, return_path)| {
+                let expansion = expansion.map(Box::new);
+                Recipient { expansion, return_path, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
+            },
+        );
         (any_options(), prop::collection::vec(recipient, 1..6)).prop_map(|(options, recipients)| {
             let options = options.boxed();
             Envelope { recipients, options, ..Envelope::new(ReversePath::Null) }
@@ -245,7 +275,7 @@ pub(crate) mod tests {
 
     /// The envelope without what the section has.
     fn bare(envelope: &Envelope) -> Envelope {
-        let bare = |r: &Recipient| Recipient { expansion: None, ..r.clone() };
+        let bare = |r: &Recipient| Recipient { expansion: None, return_path: None, ..r.clone() };
         let recipients = envelope.recipients.iter().map(bare).collect();
         Envelope { recipients, options: None, ..envelope.clone() }
     }
@@ -297,6 +327,9 @@ pub(crate) mod tests {
             (&[AUTH, 1, 0, 0, 0, b'x'], "AUTH"),
             (&[EXPANSION, 9, 0, 0, 0, 1, 0, 0, 0, 3, 0, b'a', b'@', b'b'], "expansion of no recipient"),
             (&[EXPANSION, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0, b'a'], "expanded address"),
+            (&[RETURN_PATH, 8, 0, 0, 0, 0, 0, 0, 0, 2, b'a', b'@', b'b'], "return path"),
+            (&[RETURN_PATH, 6, 0, 0, 0, 0, 0, 0, 0, 1, b'a'], "return path"),
+            (&[RETURN_PATH, 8, 0, 0, 0, 1, 0, 0, 0, 1, b'a', b'@', b'b'], "return path of no recipient"),
             (&[LOGIN, 200, 0, 0, 0], "cut short"),
         ] {
             assert_eq!(read_back(&written(&one(), bad), &mut one()), Err(Malformed(why)), "{bad:?}");

@@ -206,7 +206,7 @@ fn acceptor_timed(
     );
     std::fs::write(&path, text).unwrap();
     let settings = config::load(Some(&path)).unwrap();
-    let mut engine_settings = wiring::engine_settings(&settings);
+    let mut engine_settings = wiring::engine_settings(&settings).unwrap();
     engine_settings.cache_bytes = 0;
     let delivery_log = DeliveryLog::new(wiring::log(&settings).unwrap());
     let mut current = wiring::current(settings, None).unwrap();

@@ -17,7 +17,7 @@ use crate::{
 };
 use mail::{
     BodyType, ChunkId, Content, ContentTraits, DeliveryOptions, Envelope, Expansion, ForwardPath, Mailbox,
-    Message, Notify, Origin, Part, QueueId, Recipient, Ret, ReversePath, UnixMillis,
+    Message, Notify, Origin, Part, QueueId, Recipient, Ret, ReturnPath, ReversePath, UnixMillis,
 };
 
 /// Reads an envelope file.
@@ -123,6 +123,12 @@ fn read_field<'a>(
                     Some(("through", text)) => {
                         let expansion = recipient.expansion.as_mut().ok_or(Malformed("no original"))?;
                         expansion.through.push(mailbox(text)?);
+                    }
+                    Some((key @ ("list-owner" | "return-path"), text)) => {
+                        let path = ReversePath::parse(&unescape_text(text)?, true);
+                        let path = path.map_err(|_| Malformed("return path"))?;
+                        let is_list = key == "list-owner";
+                        recipient.return_path = Some(Box::new(ReturnPath { path, is_list }));
                     }
                     _ => return Err(Malformed("parameter")),
                 }

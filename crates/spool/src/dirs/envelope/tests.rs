@@ -8,7 +8,7 @@ use crate::{
 use bytes::Bytes;
 use mail::{
     ChunkId, Content, DeliverBy, DeliverByMode, DeliveryOptions, Enhanced, Expansion, ForwardPath, Mailbox,
-    Outcome, Priority, QueueId, ReversePath, UnixMillis,
+    Outcome, Priority, QueueId, ReturnPath, ReversePath, UnixMillis,
 };
 use proptest::prelude::*;
 
@@ -69,6 +69,8 @@ fn extended() -> Message {
     let mailbox = |text| Mailbox::parse(text, true).unwrap();
     let (original, through) = (mailbox("list@b.test"), vec![mailbox("all@b.test"), mailbox("ä@b.test")]);
     message.envelope.recipients[1].expansion = Some(Box::new(Expansion { original, through }));
+    let owner = ReturnPath { path: ReversePath::parse("owner-list@b.test", true).unwrap(), is_list: true };
+    message.envelope.recipients[1].return_path = Some(Box::new(owner));
     message
 }
 

@@ -387,3 +387,26 @@ async fn a_hold_of_a_recipient_that_a_later_check_refuses_holds_nothing() {
         assert_eq!(events(&acceptor, dir.path(), QueueId(99)).await, ["accepted"]);
     }
 }
+
+#[tokio::test]
+async fn a_message_and_the_report_on_its_expansion_are_one_transaction() {
+    // The check redirects the report as well.
+    for (success, accepted) in [(true, 4), (false, 2)] {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Arc::new(Stuck::default());
+        spool.answered.send_replace(true);
+        // There is no room for a second one.
+        *spool.line.lock().unwrap() = Line { room: Some(1), moves: false };
+        let several =
+            ["1@f.test", "2@f.test"].map(|to| Recipient::new(ForwardPath::parse(to, false).unwrap()));
+        let verdict = CheckVerdict::Redirect(several.into());
+        let says: Box<dyn Check> = Box::new(Says { stage: &[Stage::Rcpt], verdict, is_slow: true });
+        let acceptor = acceptor_checked(dir.path(), spool.clone(), vec![says]);
+        let mut given = draft(1);
+        given.envelope.recipients[0].notify = mail::Notify { success, ..mail::Notify::default() };
+        let reply = over_smtp(&acceptor, given).await.to_string();
+        assert!(reply.starts_with("250"), "{reply}");
+        assert_eq!(counters(&acceptor.driver).accepted, accepted);
+        assert_eq!(spool.line.lock().unwrap().room, Some(0));
+    }
+}

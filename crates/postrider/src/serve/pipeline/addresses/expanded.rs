@@ -8,7 +8,7 @@ use crate::{
 use engine::accept::{Source, Verdict};
 use inbound::Answer;
 use mail::{Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
-use rewrite::{Expanded, Trouble, passed_on};
+use rewrite::{Expanded, Role, Trouble, passed_on};
 use std::time::Duration;
 
 /// A map does not answer (the log says why): the sender tries again.
@@ -39,14 +39,17 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
         // Every domain has a postmaster (RFC 5321 §4.5.1), and programs on this machine write to root as well.
         Outcome::NoSuchUser if is_for_postmaster(expansion, &view, &mailbox) => {
             match expansion.expand(settings.postmaster.clone()).await {
-                Outcome::NoSuchUser => return redirect(&view, given, [settings.postmaster.clone()]),
+                Outcome::NoSuchUser => {
+                    let to = replaced(&view, given, settings.postmaster.clone(), Role::Single);
+                    return Verdict::Redirect(vec![to]);
+                }
                 outcome => outcome,
             }
         }
         outcome => outcome,
     };
     match outcome {
-        Outcome::Recipients(expanded) => accepted(&view, given, expanded),
+        Outcome::Recipients(expanded) => accepted(&view, given, &expanded),
         Outcome::NoSuchUser => unknown(&view, &mailbox),
         Outcome::Failed(trouble) => failed(&trouble, given.path.as_str()),
     }
@@ -86,7 +89,7 @@ fn is_for_postmaster(expansion: &Expansion, view: &View<'_>, mailbox: &Mailbox) 
 }
 
 /// The recipients that were found, or a pass if they are the one that was given.
-fn accepted(view: &View<'_>, given: &Recipient, expanded: Expanded) -> Verdict {
+fn accepted(view: &View<'_>, given: &Recipient, expanded: &Expanded) -> Verdict {
     let is_client = matches!(view.facts.source, Source::Smtp { .. });
     let is_same = expanded.recipients().len() == 1 && expanded.recipients().next() == given.path.mailbox();
     if is_client {
@@ -104,18 +107,22 @@ fn accepted(view: &View<'_>, given: &Recipient, expanded: Expanded) -> Verdict {
     if is_same {
         return Verdict::Pass;
     }
-    let through: Vec<Vec<Mailbox>> =
-        (0..expanded.recipients().len()).map(|index| aliases(&expanded, index)).collect();
-    let Verdict::Redirect(mut recipients) = redirect(view, given, expanded.into_recipients()) else {
-        return Verdict::Pass;
-    };
-    for (recipient, through) in recipients.iter_mut().zip(through) {
-        recipient.expansion = given
-            .path
-            .mailbox()
-            .map(|original| Box::new(mail::Expansion { original: original.clone(), through }));
-    }
-    Verdict::Redirect(recipients)
+    // A message without a sender keeps that: nobody gets reports on it.
+    let has_sender = view.envelope.is_some_and(|envelope| !envelope.reverse_path.is_null());
+    let is_single = expanded.recipients().len() == 1;
+    let to = (0..).zip(expanded.recipients()).map(|(index, mailbox)| {
+        let role = match expanded.owner(index).filter(|_| has_sender) {
+            Some(owner) => Role::OfList(owner),
+            None if is_single => Role::Single,
+            None => Role::OneOfSeveral,
+        };
+        let recipient = replaced(view, given, mailbox.clone(), role);
+        let through = aliases(expanded, index);
+        let expansion =
+            given.path.mailbox().map(|original| mail::Expansion { original: original.clone(), through });
+        Recipient { expansion: expansion.map(Box::new), ..recipient }
+    });
+    Verdict::Redirect(to.collect())
 }
 
 /// Returns the addresses between the one that was given and a recipient. A catch-all is no address.
@@ -124,14 +131,13 @@ fn aliases(expanded: &Expanded, index: usize) -> Vec<Mailbox> {
     between.filter_map(|alias| Mailbox::parse(alias, true).ok()).collect()
 }
 
-fn redirect(view: &View<'_>, given: &Recipient, to: impl IntoIterator<Item = Mailbox>) -> Verdict {
-    // An address literal or the bare postmaster is the same recipient under its name.
+/// Returns the recipient that takes the place of another one.
+fn replaced(view: &View<'_>, given: &Recipient, mailbox: Mailbox, role: Role<'_>) -> Recipient {
     let is_report = !view.facts.can_be_refused();
-    let passed = |mailbox: Mailbox| match is_report {
+    match is_report {
         true => Recipient { path: ForwardPath::Mailbox(mailbox), ..given.clone() },
-        false => passed_on(given, mailbox),
-    };
-    Verdict::Redirect(to.into_iter().map(passed).collect())
+        false => passed_on(given, mailbox, role),
+    }
 }
 
 /// The verdict on a local address that no user has.

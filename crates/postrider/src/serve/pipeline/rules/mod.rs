@@ -15,6 +15,7 @@ use policy::{
     Act, Answer as Fact, ClientName, Effects, Facts, Limit, Measure, Next, Outcome, Question, ServiceId,
     Stage,
 };
+use rewrite::{Role, passed_on};
 use route::{Dns, Lookup};
 use service::PolicyClient;
 pub(crate) use state::RuleState;
@@ -424,7 +425,8 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
         if let Some(targets) = redirect {
             match expand_all(&view, targets).await {
                 Ok(targets) => {
-                    let to = |mailbox| redirected(view.recipient, mailbox);
+                    let role = if targets.len() == 1 { Role::Single } else { Role::OneOfSeveral };
+                    let to = |mailbox| redirected(view.recipient, mailbox, role);
                     all.push(Verdict::Settle(targets.into_iter().map(to).collect()));
                 }
                 Err(refused) => return refused,
@@ -465,7 +467,7 @@ async fn expand_all(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Result<Vec<Mail
     let mut all = Vec::new();
     for mailbox in mailboxes {
         match expansion.expand(mailbox.clone()).await {
-            Expanded::Recipients(expanded) => all.extend(expanded.into_recipients()),
+            Expanded::Recipients(expanded) => all.extend(expanded.recipients().cloned()),
             Expanded::NoSuchUser => {
                 tracing::error!("a rule sends mail to {mailbox}, who does not exist");
                 return Err(Verdict::Defer(LOOKUP_FAILED));
@@ -485,9 +487,9 @@ fn silent(mailbox: Mailbox) -> Recipient {
 }
 
 /// A recipient in place of the one that was given, or of all.
-fn redirected(given: Option<&Recipient>, mailbox: Mailbox) -> Recipient {
+fn redirected(given: Option<&Recipient>, mailbox: Mailbox, role: Role<'_>) -> Recipient {
     match given {
-        Some(given) => rewrite::passed_on(given, mailbox),
+        Some(given) => passed_on(given, mailbox, role),
         None => Recipient::new(ForwardPath::Mailbox(mailbox)),
     }
 }

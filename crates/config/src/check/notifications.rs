@@ -1,0 +1,43 @@
+//! Checks of `[notifications]`, with its files of templates, and of VERP.
+
+use super::Check;
+use crate::{load::Purpose, notifications::TextsError, settings::Settings};
+
+impl Check<'_, '_> {
+    pub(super) fn notifications(&mut self, s: &Settings) {
+        if !s.addresses.verp.is_empty() && s.addresses.separator.0.is_none() {
+            let help =
+                "write separator = \"+\" in [addresses]: bounces would come back to users who do not exist";
+            self.problem("addresses.verp", "`addresses.verp` needs a separator".to_owned(), "", help);
+        }
+        let codes = &s.notifications.languages;
+        let key = "notifications.languages";
+        if codes.is_empty() && !self.has_failed(key) {
+            self.problem(key, "notifications have no language".to_owned(), "empty", "write [\"en\"]");
+        }
+        let twice = codes.iter().enumerate().find(|(at, code)| codes[..*at].contains(code));
+        if let Some((_, code)) = twice {
+            self.problem(key, format!("the language `{}` is there twice", code.0), "twice", "remove one");
+        }
+        match s.notifications.texts() {
+            Ok(_) => {}
+            Err(TextsError::Io(_, error)) if self.purpose != Purpose::Serve && is_denied(&error) => {}
+            Err(error @ TextsError::Unknown(_)) => {
+                let help = "write \"en\" or \"de\", or add the language to the directory `templates`";
+                self.problem(key, error.to_string(), "no such language", help);
+            }
+            Err(error @ TextsError::Io(..)) => {
+                let help = "name a directory that this user may read";
+                self.problem("notifications.templates", error.to_string(), "cannot be read", help);
+            }
+            Err(error @ TextsError::Template(..)) => {
+                let help = "correct this file; docs/notifications.md explains its format";
+                self.problem("notifications.templates", error.to_string(), "a file in this directory", help);
+            }
+        }
+    }
+}
+
+fn is_denied(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::PermissionDenied
+}

@@ -1,0 +1,176 @@
+//! One template: literal text and placeholders, compiled and filled in.
+
+use super::TemplateError;
+
+/// A placeholder, `{name}` in a template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placeholder {
+    /// The name of this server.
+    Hostname,
+    /// The address of the postmaster.
+    Postmaster,
+    /// The address that the notification goes to.
+    Sender,
+    /// The time at which the message was accepted.
+    Arrived,
+    /// The time at which a delayed message expires.
+    Expires,
+    /// The queue id of the message.
+    Id,
+    /// The subject of the message.
+    Subject,
+    /// A paragraph for each recipient, by the section `recipient`.
+    Recipients,
+    /// The recipient's address.
+    Address,
+    /// The address that the sender wrote, where it is another one.
+    Given,
+    /// The sentences of the section `reason` for the status.
+    Reason,
+    /// The status code, such as 5.1.1.
+    Status,
+    /// The host that answered.
+    Server,
+    /// The answer of a host.
+    Reply,
+    /// The remark of this server, where no host answered.
+    Remark,
+}
+
+use Placeholder::{
+    Address, Arrived, Expires, Given, Hostname, Id, Postmaster, Reason, Recipients, Remark, Reply, Sender,
+    Server, Status, Subject,
+};
+
+/// Placeholders of the sections for whole notifications.
+pub(super) const OF_MESSAGE: [Placeholder; 8] =
+    [Hostname, Postmaster, Sender, Arrived, Expires, Id, Subject, Recipients];
+/// Placeholders of a subject.
+pub(super) const OF_SUBJECT: [Placeholder; 2] = [Hostname, Id];
+/// Placeholders of the section for a recipient.
+pub(super) const OF_RECIPIENT: [Placeholder; 7] = [Address, Given, Reason, Status, Server, Reply, Remark];
+
+impl Placeholder {
+    fn name(self) -> &'static str {
+        match self {
+            Hostname => "hostname",
+            Postmaster => "postmaster",
+            Sender => "sender",
+            Arrived => "arrived",
+            Expires => "expires",
+            Id => "id",
+            Subject => "subject",
+            Recipients => "recipients",
+            Address => "address",
+            Given => "given",
+            Reason => "reason",
+            Status => "status",
+            Server => "server",
+            Reply => "reply",
+            Remark => "remark",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(Box<str>),
+    Placeholder(Placeholder),
+}
+
+/// One line of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Line(Vec<Piece>);
+
+impl Line {
+    /// Compiles a line of a file, whose number counts from 1. `allowed` are the placeholders of its section.
+    pub(super) fn parse(text: &str, number: usize, allowed: &[Placeholder]) -> Result<Self, TemplateError> {
+        let (mut pieces, mut literal) = (Vec::new(), String::new());
+        let mut chars = text.char_indices().peekable();
+        let error = |at: usize, what: String, help: String| TemplateError {
+            line: number,
+            column: text[..at].chars().count() + 1,
+            what,
+            help,
+        };
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '{' | '}' if chars.next_if(|(_, next)| *next == c).is_some() => literal.push(c),
+                '{' => {
+                    let Some(length) = text[at..].find('}') else {
+                        let help = "close it with }, or write {{ for a brace".to_owned();
+                        return Err(error(at, "a placeholder that does not end".to_owned(), help));
+                    };
+                    let name = &text[at + 1..at + length];
+                    let known = allowed.iter().find(|placeholder| placeholder.name() == name);
+                    let Some(placeholder) = known else {
+                        let what = format!("unknown placeholder {{{}}}", name.escape_debug());
+                        return Err(error(at, what, one_of(allowed)));
+                    };
+                    if !literal.is_empty() {
+                        pieces.push(Piece::Text(std::mem::take(&mut literal).into()));
+                    }
+                    pieces.push(Piece::Placeholder(*placeholder));
+                    while chars.next_if(|(inner, _)| *inner <= at + length).is_some() {}
+                }
+                '}' => {
+                    let help = "write }} for a brace".to_owned();
+                    return Err(error(at, "a brace without its partner".to_owned(), help));
+                }
+                c if c.is_control() => {
+                    let what = "a control character".to_owned();
+                    return Err(error(at, what, "write blanks to indent a line".to_owned()));
+                }
+                c => literal.push(c),
+            }
+        }
+        if !literal.is_empty() {
+            pieces.push(Piece::Text(literal.into()));
+        }
+        Ok(Self(pieces))
+    }
+
+    /// Returns whether the line is this placeholder, and nothing else.
+    pub(crate) fn is(&self, placeholder: Placeholder) -> bool {
+        self.0 == [Piece::Placeholder(placeholder)]
+    }
+
+    pub(super) fn has(&self, placeholder: Placeholder) -> bool {
+        self.0.contains(&Piece::Placeholder(placeholder))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the line with the values of its placeholders; `None` if one of the values is empty: then there is
+    /// nothing to say.
+    pub(crate) fn fill<'a>(
+        &self,
+        value: impl Fn(Placeholder) -> std::borrow::Cow<'a, str>,
+    ) -> Option<String> {
+        let mut out = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => out.push_str(text),
+                Piece::Placeholder(placeholder) => {
+                    let value = value(*placeholder);
+                    if value.is_empty() {
+                        return None;
+                    }
+                    out.push_str(&value);
+                }
+            }
+        }
+        Some(out)
+    }
+}
+
+fn one_of(allowed: &[Placeholder]) -> String {
+    if allowed.is_empty() {
+        return "this section has no placeholders; write {{ for a brace".to_owned();
+    }
+    let names: Vec<String> =
+        allowed.iter().map(|placeholder| format!("{{{}}}", placeholder.name())).collect();
+    format!("write one of {}, or {{{{ for a brace", names.join(", "))
+}
