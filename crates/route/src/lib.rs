@@ -4,10 +4,8 @@
 //! `policy` decides which recipients exist, `queue` when they are tried, and `delivery` how. A look-up that fails for
 //! now defers; only a sure answer makes mail fail.
 
-mod dns;
 mod router;
 mod table;
 
-pub use dns::{Dns, DnsSettings, Lookup};
 pub use router::{Host, Router, RouterSettings, is_this_machines};
 pub use table::{DomainMatcher, Rule, Table};

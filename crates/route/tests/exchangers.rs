@@ -1,5 +1,6 @@
 //! Mail exchangers against a name server of our own that answers, lies, fails and stays silent.
 
+use dns::{Dns, DnsSettings};
 use hickory_proto::{
     op::{Message, MessageType, ResponseCode},
     rr::{
@@ -8,7 +9,7 @@ use hickory_proto::{
     },
 };
 use mail::{Disposition, Outcome};
-use route::{Dns, DnsSettings, Host, Router, RouterSettings};
+use route::{Host, Router, RouterSettings};
 use std::{
     collections::HashMap,
     net::{SocketAddr, UdpSocket},

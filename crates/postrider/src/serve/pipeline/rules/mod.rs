@@ -7,6 +7,7 @@ mod state;
 use super::{Check, View, addresses};
 use crate::expansion::Outcome as Expanded;
 use config::Settings;
+use dns::{Dns, Lookup};
 use engine::accept::{self, Source, Verdict};
 use inbound::Answer;
 use limits::{Spent, Table};
@@ -16,7 +17,6 @@ use policy::{
     Stage,
 };
 use rewrite::{Role, passed_on};
-use route::{Dns, Lookup};
 use service::PolicyClient;
 pub(crate) use state::RuleState;
 use state::{Memory, stage_of};

@@ -1,4 +1,4 @@
-//! DNS look-ups. Each answer is either sure or may change.
+//! The resolver.
 
 use hickory_resolver::{
     ConnectionProvider, Resolver, TokioResolver,
@@ -77,7 +77,7 @@ impl Dns {
     }
 
     /// Returns the addresses from the configuration's table.
-    pub(crate) fn fixed(&self, name: &str) -> Option<&[IpAddr]> {
+    pub fn fixed(&self, name: &str) -> Option<&[IpAddr]> {
         self.hosts.get(name).map(Vec::as_slice)
     }
 

@@ -1,0 +1,7 @@
+//! Look-ups in DNS, each with an answer that is either sure or may change.
+//!
+//! `route` asks for mail exchangers, the daemon's rules for names of clients.
+
+mod resolver;
+
+pub use resolver::{Dns, DnsSettings, Lookup};
