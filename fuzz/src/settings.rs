@@ -28,7 +28,7 @@ fn check(text: &str) {
 }
 
 /// Values of every kind; most keys take few of them.
-const VALUES: [&str; 32] = [
+const VALUES: [&str; 38] = [
     "0",
     "1",
     "-1",
@@ -61,6 +61,12 @@ const VALUES: [&str; 32] = [
     "[\"example.com\", \"*.example.org\"]",
     "[\"10.0.0.0/8\", \"::1\"]",
     "{}",
+    "{ client = [\"10.0.0.0/8\"], tls = true }",
+    "\"5/h\"",
+    "\"client\"",
+    "\"content\"",
+    "\"550 5.7.1 {from}\"",
+    "[\"text:x\", \"a@*\"]",
 ];
 
 fn mostly_right(bytes: &[u8]) -> String {

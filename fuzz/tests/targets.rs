@@ -31,6 +31,8 @@ targets!(
     notice_templates,
     passwd_file,
     proxy_header,
+    rule_program,
+    rule_values,
     sasl_client,
     sasl_server,
     seven_bit_content,

@@ -8,6 +8,7 @@ pub mod log_lines;
 pub mod maps;
 pub mod memory;
 pub mod relay;
+pub mod rules;
 pub mod schedule;
 pub mod session;
 
@@ -23,7 +24,7 @@ pub struct Part {
 }
 
 /// All of them.
-pub const PARTS: [Part; 11] = [
+pub const PARTS: [Part; 13] = [
     Part { name: "session", what: "a transaction of 1 KiB at a server session", run: session::run },
     Part { name: "commit", what: "a message written to the log and ended, 20 a commit", run: commit::run },
     Part {
@@ -46,6 +47,8 @@ pub const PARTS: [Part; 11] = [
     },
     Part { name: "map-cidr", what: "100 addresses in 10,000 networks", run: maps::cidr },
     Part { name: "map-cdb", what: "100 keys of 100,000 in a cdb file", run: maps::cdb },
+    Part { name: "rules", what: "20 rules without look-ups", run: rules::run },
+    Part { name: "limit", what: "one of the rate of one of 100,000 clients", run: rules::limit },
     Part { name: "expand", what: "an alias with 10 addresses", run: expand::run },
 ];
 

@@ -74,7 +74,7 @@ impl ReplyText {
     /// The fault, in words.
     pub fn parse(text: &str, class: ReplyClass) -> Result<Self, String> {
         let (usual_code, usual_enhanced) = class.usual();
-        let (mut code, mut enhanced, mut rest) = (usual_code, None, text);
+        let (mut code, mut enhanced, mut rest) = (usual_code, None, text.trim());
         let word = rest.split(' ').next().unwrap_or_default();
         if word.len() == 3 && word.bytes().all(|b| b.is_ascii_digit()) {
             code = word.parse().map_err(|_| "not a reply code".to_owned())?;

@@ -1,0 +1,203 @@
+//! Maps that are stopped, slow, half-written and corrupt while mail comes in: no mail is refused for good, returned or
+//! lost because of that, and other deliveries go on.
+
+mod common;
+
+use common::{Postrider, client::Client, free_address, until};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::net::UnixListener,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Messages of each test.
+const MESSAGES: usize = 1000;
+/// Clients that send them.
+const CLIENTS: usize = 4;
+
+fn start(files: &[(&str, &[u8])], more: &str) -> Postrider {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        fs::write(dir.path().join(name), bytes).unwrap();
+    }
+    let more = format!("[relay]\nnetworks = []\n[log]\nfile = \"mail.log\"\n{more}");
+    Postrider::start_in(dir, free_address(), &more)
+}
+
+/// Sends the messages from several clients, to the recipients in turn. Returns how many were accepted and how many have to be
+/// sent again; another reply is a failure.
+fn send_all(daemon: &Postrider, recipients: &'static [&'static str]) -> (usize, usize) {
+    let (accepted, deferred) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let senders: Vec<JoinHandle<()>> = (0..CLIENTS)
+        .map(|number| {
+            let (address, accepted, deferred) = (daemon.address, accepted.clone(), deferred.clone());
+            thread::spawn(move || {
+                let mut client = Client::connect(address).unwrap();
+                for message in 0..MESSAGES / CLIENTS {
+                    if message % 15 == 14 {
+                        // A server ends sessions with too many rejected commands.
+                        client = Client::connect(address).unwrap();
+                    }
+                    let to = recipients[(message + number) % recipients.len()];
+                    let mail = client.say("MAIL FROM:<sender@far.test>").unwrap();
+                    let rcpt =
+                        if mail.0 == 250 { client.say(&format!("RCPT TO:<{to}>")).unwrap() } else { mail };
+                    if rcpt.0 == 250 {
+                        assert_eq!(client.say("DATA").unwrap().0, 354);
+                        client.write(b"Subject: x\r\n\r\nx\r\n.\r\n").unwrap();
+                        let end = client.reply().unwrap();
+                        assert_eq!(end.0, 250, "{}", end.1);
+                        accepted.fetch_add(1, Ordering::SeqCst);
+                    } else {
+                        assert!(rcpt.1.starts_with("451 4."), "{to}: {}", rcpt.1);
+                        deferred.fetch_add(1, Ordering::SeqCst);
+                        client.say("RSET").unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    for sender in senders {
+        sender.join().unwrap();
+    }
+    (accepted.load(Ordering::SeqCst), deferred.load(Ordering::SeqCst))
+}
+
+/// Everything that was accepted is in a mailbox, and nothing was returned.
+fn all_arrived(daemon: &Postrider, users: &[&str], accepted: usize) {
+    let count = || users.iter().map(|user| daemon.mailbox(user).len()).sum::<usize>();
+    until(&format!("{accepted} messages arrived"), || count() == accepted);
+    assert_eq!([daemon.counter("bounced"), daemon.counter("queued")], [0, 0]);
+}
+
+/// Writes files, over and over: half of the text, garbage, nothing, and the whole; and removes them.
+fn damage(dir: &Path, files: &[(&'static str, Vec<u8>)], done: &Arc<AtomicBool>) -> JoinHandle<usize> {
+    let (dir, files, done) = (dir.to_owned(), files.to_vec(), done.clone());
+    thread::spawn(move || {
+        let mut rounds = 0;
+        while !done.load(Ordering::SeqCst) {
+            for (name, whole) in &files {
+                let path = dir.join(name);
+                match rounds % 5 {
+                    0 => fs::write(&path, &whole[..whole.len() / 2]).unwrap(),
+                    1 => fs::write(&path, b"\x00\xff\n/(/ x\nno colon : : :\n999.0.0.0/77 x\n").unwrap(),
+                    2 => fs::write(&path, b"").unwrap(),
+                    3 => fs::remove_file(&path).unwrap(),
+                    _ => fs::write(&path, whole).unwrap(),
+                }
+            }
+            rounds += 1;
+            thread::yield_now();
+        }
+        for (name, whole) in &files {
+            fs::write(dir.join(name), whole).unwrap();
+        }
+        rounds
+    })
+}
+
+#[test]
+fn files_that_are_written_and_damaged_meanwhile_lose_no_mail() {
+    let files: Vec<(&'static str, Vec<u8>)> = vec![
+        ("aliases", b"staff: joe\nroot: joe\nlong-name-at-the-end: joe\n".to_vec()),
+        ("patterns", b"/^no-such-sender@/ other@far.test\n/^second@/ other@far.test\n".to_vec()),
+        ("networks", b"198.51.100.0/24 blocked\n192.0.2.0/24 blocked\n".to_vec()),
+        ("blocked", b"spam.test no\nother-spam.test no\n".to_vec()),
+    ];
+    let given: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
+    let daemon = start(
+        &given,
+        "[addresses]\naliases = [\"aliases:aliases\"]\ncanonical = [\"regex:patterns\"]\n\
+         [[rule]]\nclient = [\"cidr:networks\"]\nreject = true\n[[rule]]\nfrom = [\"text:blocked\"]\nreject = true\n",
+    );
+    let done = Arc::new(AtomicBool::new(false));
+    let damaging = damage(daemon.dir.path(), &files, &done);
+    let (accepted, deferred) = send_all(&daemon, &["joe@mx.test", "ann@mx.test"]);
+    done.store(true, Ordering::SeqCst);
+    assert!(damaging.join().unwrap() > 5);
+    assert_eq!(accepted + deferred, MESSAGES);
+    all_arrived(&daemon, &["joe", "ann"], accepted);
+    // With whole files everything is taken again.
+    until("the alias is back", || {
+        let mut client = Client::connect(daemon.address).unwrap();
+        client.say("MAIL FROM:<sender@far.test>").unwrap();
+        client.say("RCPT TO:<staff@mx.test>").unwrap().0 == 250
+    });
+}
+
+#[test]
+fn a_user_whose_map_is_damaged_is_not_refused_for_good() {
+    let mut text = String::new();
+    for number in 0..500 {
+        text.push_str(&format!("user{number} x\n"));
+    }
+    text.push_str("joe x\nann x\n");
+    let whole = text.into_bytes();
+    let daemon = start(&[("users", &whole)], "[local]\nusers = [\"text:users\"]\n");
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<sender@far.test>").unwrap();
+    assert_eq!(client.say("RCPT TO:<nobody@mx.test>").unwrap().0, 550);
+    // Unreadable: the table in use stays, and who is not in it is still unknown.
+    fs::write(daemon.dir.path().join("users"), b"joe x\njoe\xff y\n").unwrap();
+    let (accepted, deferred) = send_all(&daemon, &["joe@mx.test", "ann@mx.test"]);
+    assert_eq!((accepted, deferred), (MESSAGES, 0));
+    all_arrived(&daemon, &["joe", "ann"], accepted);
+}
+
+/// A socketmap server that answers after a time; none: never.
+fn socketmap(path: &Path, after: Option<Duration>) {
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut buffer = [0; 1024];
+                while let Ok(1..) = stream.read(&mut buffer) {
+                    let Some(after) = after else { continue };
+                    thread::sleep(after);
+                    if stream.write_all(b"9:NOTFOUND ,").is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn servers_that_are_stopped_silent_or_talk_nonsense_delay_only_who_needs_them() {
+    let dir = tempfile::tempdir().unwrap();
+    socketmap(&dir.path().join("silent.sock"), None);
+    let nonsense = UnixListener::bind(dir.path().join("nonsense.sock")).unwrap();
+    thread::spawn(move || {
+        for mut stream in nonsense.incoming().map_while(Result::ok) {
+            let _ = stream.write_all(b"220 hello\r\n");
+        }
+    });
+    let map = |name: &str| format!("[map.{name}]\nsocketmap = \"unix:{name}.sock\"\ntimeout = \"100ms\"\n");
+    let rule =
+        |name: &str| format!("[[rule]]\nto = [\"{name}@mx.test\"]\nfrom = [\"map:{name}\"]\nreject = true\n");
+    let names = ["stopped", "silent", "nonsense"];
+    let more: String = names.iter().map(|name| map(name) + &rule(name)).collect();
+    let more = format!("[relay]\nnetworks = []\n{more}");
+    let daemon = Postrider::start_in(dir, free_address(), &more);
+    let recipients = &[
+        "joe@mx.test",
+        "stopped@mx.test",
+        "ann@mx.test",
+        "silent@mx.test",
+        "joe@mx.test",
+        "nonsense@mx.test",
+    ];
+    let (accepted, deferred) = send_all(&daemon, recipients);
+    assert_eq!(accepted + deferred, MESSAGES);
+    // Half of the mail needs no map.
+    assert!(accepted.abs_diff(MESSAGES / 2) <= CLIENTS, "{accepted} accepted");
+    all_arrived(&daemon, &["joe", "ann"], accepted);
+}

@@ -1,0 +1,115 @@
+//! Rules: what is read shows itself as it is read, and every program ends.
+
+use mail::{ForwardPath, ListenerKind, Recipient, ReversePath};
+use policy::{
+    Act, AddressPattern, Answer, Answers, ClientName, Facts, HeaderPattern, Next, Program, Question,
+    ReplyClass, ReplyText, ServiceAction, Stage, parse_action,
+};
+
+/// Patterns, replies and rates of a rule, one on each line, and then the actions of policy servers.
+pub fn rule_values(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for line in text.lines() {
+        if let Ok(pattern) = AddressPattern::parse(line) {
+            assert_eq!(AddressPattern::parse(&pattern.to_string()).as_ref(), Ok(&pattern), "{line:?}");
+            assert!(pattern.covers(&pattern));
+        }
+        if let Ok(pattern) = HeaderPattern::parse(line) {
+            assert_eq!(HeaderPattern::parse(&pattern.to_string()).as_ref(), Ok(&pattern), "{line:?}");
+            pattern.matches(bytes);
+        }
+        if let Some(rate) = limits::Rate::parse(line) {
+            assert_eq!(limits::Rate::parse(&rate.to_string()), Some(rate), "{line:?}");
+        }
+        for class in [ReplyClass::Permanent, ReplyClass::Transient] {
+            let Ok(reply) = ReplyText::parse(line, class) else { continue };
+            assert_eq!(ReplyText::parse(&reply.to_string(), class).as_ref(), Ok(&reply), "{line:?}");
+            let filled = reply.fill(&Facts { hello: Some(text), ..Facts::default() }, text);
+            assert_eq!(filled.is_transient(), class == ReplyClass::Transient);
+            super::printable(&filled.to_string());
+        }
+        match parse_action(line) {
+            Ok(ServiceAction::Reject(reply)) => assert!((500..600).contains(&reply.code)),
+            Ok(ServiceAction::Defer(reply)) => assert!(reply.is_transient()),
+            _ => {}
+        }
+    }
+}
+
+/// A configuration whose program is evaluated, with answers and facts of the bytes behind its text. The text ends with a NUL.
+pub fn rule_program(bytes: &[u8]) {
+    let mut parts = bytes.splitn(2, |b| *b == 0);
+    let (text, answers) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let with_maps =
+        format!("{text}\n[map.m]\nsocketmap = \"unix:/m\"\n[policy_service.p]\naddress = \"unix:/p\"\n");
+    for text in [text, &with_maps] {
+        if let Ok(loaded) = config::load_text(text) {
+            evaluate(&loaded.settings.rules.program, answers);
+        }
+    }
+}
+
+fn evaluate(program: &Program, bytes: &[u8]) {
+    let mut bytes = bytes.iter().copied().chain(std::iter::repeat(7));
+    let mut byte = move || bytes.next().unwrap_or_default();
+    let sender = ReversePath::parse("a+b@c.test", false).expect("an address");
+    let to = [Recipient::new(ForwardPath::parse("joe@x.example.com", false).expect("an address"))];
+    let mut answers = Answers::default();
+    for stage in Stage::ALL {
+        let facts = Facts {
+            listener: Some(ListenerKind::Mx),
+            client: Some([192, 0, 2, byte()].into()),
+            hello: Some("mail.c.test"),
+            has_tls: byte() % 2 == 0,
+            login: (byte() % 2 == 0).then_some("Jane"),
+            from: (stage >= Stage::Mail).then_some(&sender),
+            to: if stage >= Stage::Rcpt { &to } else { &[] },
+            recipient_count: 1,
+            size_bytes: (stage == Stage::Content).then_some(5),
+            header: b"Subject: x\r\n\r\n",
+            is_trusted: byte() % 2 == 0,
+            ..Facts::default()
+        };
+        let mut rounds = 0;
+        let outcome = loop {
+            match program.evaluate(stage, &facts, &answers, &mut ()) {
+                Next::Done(outcome) => break outcome,
+                Next::Ask(questions) => {
+                    assert!(!questions.is_empty() && rounds < 100_000, "a program does not end");
+                    rounds += 1;
+                    for question in questions {
+                        assert!(answers.find(&question).is_none(), "{question:?} is asked again");
+                        let answer = answer(&question, byte());
+                        answers.add(program.scope(stage, &question), question, answer);
+                    }
+                }
+            }
+        };
+        if let Act::Reject(reply) | Act::Defer(reply) = outcome.act {
+            assert!(!reply.is_positive() && outcome.by.is_some());
+        }
+    }
+}
+
+fn answer(question: &Question, byte: u8) -> Answer {
+    match question {
+        Question::Map(..) => Answer::Map(match byte % 4 {
+            0 => Ok(Some("value".into())),
+            1 => Err("down".into()),
+            _ => Ok(None),
+        }),
+        Question::ClientName => Answer::ClientName(match byte % 3 {
+            0 => ClientName::Verified("mail.c.test".into()),
+            1 => ClientName::None,
+            _ => ClientName::Unknown("down".into()),
+        }),
+        Question::Spend(..) => Answer::Over(byte % 2 == 0),
+        Question::Service(_) => Answer::Service(match byte % 4 {
+            0 => Ok(ServiceAction::Pass),
+            1 => Ok(ServiceAction::Accept),
+            2 => Ok(ServiceAction::Hold("x".into())),
+            _ => Err("down".into()),
+        }),
+    }
+}
