@@ -400,7 +400,10 @@ impl Postfix {
             "rewrite unix - - n - - trivial-rewrite",
             "bounce unix - - n - 0 bounce",
             "defer unix - - n - 0 bounce",
+            "trace unix - - n - 0 bounce",
+            "error unix - - n - - error",
             "smtp unix - - n - - smtp",
+            "proxymap unix - - n - - proxymap",
             "anvil unix - - n - 1 anvil",
             "postlog unix-dgram n - n - 1 postlogd",
         ];

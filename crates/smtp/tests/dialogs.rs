@@ -253,7 +253,7 @@ fn set(options: &mut Options, text: &str) {
         }
         "offer" => {
             let keywords = value.split(' ').map(keyword);
-            let profile = keywords.fold(options.profile.clone(), |profile, keyword| profile.with(keyword));
+            let profile = keywords.fold(options.profile.clone(), Profile::with);
             return options.profile = profile;
         }
         "auth" => {

@@ -390,22 +390,9 @@ impl Session {
             (State::Greeted, Rset) => (State::Greeted, send(replies::OK)),
             (_, Rset) => (State::Ready, send(replies::OK)),
             (state, Help) => (state, send(replies::HELP)),
-            (state, Vrfy(_)) if !profile.has(Keyword::Vrfy) => (state, send(replies::CANNOT_VERIFY)),
-            (state, Vrfy(user)) => query(state, Query::Verify(user)),
-            (state, Expn(_)) if !profile.has(Keyword::Expn) => (state, send(replies::NOT_OFFERED)),
-            (state, Expn(list)) => query(state, Query::Expand(list)),
-            (state, Etrn(_)) if !profile.has(Keyword::Etrn) => (state, send(replies::NOT_OFFERED)),
-            (State::Ready, Etrn(node)) => query(State::Ready, Query::StartQueue(node)),
-            (state, XClient(_)) if !profile.has(Keyword::XClient) => (state, send(replies::NOT_LISTED)),
-            (State::Greeted | State::Ready, XClient(attributes)) => {
-                (State::ChangingClient, Action::ChangeClient(attributes))
+            (state, command @ (Vrfy(_) | Expn(_) | Etrn(_) | XClient(_) | XForward(_))) => {
+                side_command(state, command, profile)
             }
-            (state, XForward(_)) if !profile.has(Keyword::XForward) => (state, send(replies::NOT_LISTED)),
-            (State::Ready, XForward(attributes)) => {
-                (State::Querying(Box::new(State::Ready)), Action::NoteForwarded(attributes))
-            }
-            (State::Greeted, Etrn(_) | XForward(_)) => (State::Greeted, send(replies::HELLO_FIRST)),
-            (state, Etrn(_) | XClient(_) | XForward(_)) => (state, send(replies::NOT_IN_TRANSACTION)),
             (state, StartTls) if self.tls => (state, send(replies::TLS_ACTIVE)),
             (state, StartTls) if !profile.has(Keyword::StartTls) => (state, send(replies::NO_TLS)),
             (state @ (State::Greeted | State::Ready), StartTls) => (state, Action::StartTls),
@@ -421,31 +408,8 @@ impl Session {
                 (State::Greeted, Action::SkipChunk(size_bytes, replies::HELLO_FIRST))
             }
             (State::Greeted, _) => (State::Greeted, send(replies::HELLO_FIRST)),
-            (State::Ready | State::ChunksFailed, Mail(envelope, declared))
-                if !profile.allows(&envelope, &declared, self.tls) =>
-            {
-                (State::Ready, Action::Send(replies::UNKNOWN_PARAMETER))
-            }
-            (State::Ready | State::ChunksFailed, Mail(..))
-                if profile.needs_login && !self.is_authenticated =>
-            {
-                (State::Ready, send(replies::LOGIN_FIRST))
-            }
-            (state @ (State::Ready | State::ChunksFailed), Mail(envelope, declared))
-                if declared.schedule.is_some() && self.now.is_none() =>
-            {
-                let waiting = Box::new((state, Mail(envelope, declared)));
-                (State::AwaitingTime(waiting), Action::AskTime)
-            }
-            (State::Ready | State::ChunksFailed, Mail(mut envelope, declared)) => {
-                // A submitter whom nobody vouches for is not passed on (RFC 4954 §5).
-                if let Some(options) = &mut envelope.options
-                    && options.auth.is_some()
-                    && !self.is_authenticated
-                {
-                    options.auth = Some(ReversePath::Null);
-                }
-                self.mail(envelope, &declared, limits, profile)
+            (state @ (State::Ready | State::ChunksFailed), Mail(envelope, declared)) => {
+                self.mail(state, envelope, declared, limits, profile)
             }
             (State::ChunksFailed, Bdat { size_bytes, .. }) => {
                 (State::ChunksFailed, Action::SkipChunk(size_bytes, replies::MAIL_FIRST))
@@ -548,11 +512,29 @@ impl Session {
 
     fn mail(
         &mut self,
+        state: State,
         mut envelope: Envelope,
-        declared: &Declared,
+        declared: Declared,
         limits: &Limits,
         profile: &Profile,
     ) -> (State, Action) {
+        if !profile.allows(&envelope, &declared, self.tls) {
+            return (State::Ready, Action::Send(replies::UNKNOWN_PARAMETER));
+        }
+        if profile.needs_login && !self.is_authenticated {
+            return (State::Ready, Action::Send(replies::LOGIN_FIRST));
+        }
+        if declared.schedule.is_some() && self.now.is_none() {
+            let waiting = Box::new((state, Command::Mail(envelope, declared)));
+            return (State::AwaitingTime(waiting), Action::AskTime);
+        }
+        // A submitter whom nobody vouches for is not passed on (RFC 4954 §5).
+        if let Some(options) = &mut envelope.options
+            && options.auth.is_some()
+            && !self.is_authenticated
+        {
+            options.auth = Some(ReversePath::Null);
+        }
         self.refused_in_transaction = false;
         if let (Some(schedule), Some(now)) = (&declared.schedule, self.now.take()) {
             let mut options = envelope.options.take().map_or_else(Default::default, |options| *options);
@@ -667,9 +649,29 @@ fn is_junk(input: &Input) -> bool {
     )
 }
 
-/// Answers a question of the client, and returns to the state before it.
-fn query(before: State, query: Query) -> (State, Action) {
-    (State::Querying(Box::new(before)), Action::Query(query))
+/// Commands that are no part of a transaction.
+fn side_command(state: State, command: Command, profile: &Profile) -> (State, Action) {
+    use Command::{Etrn, Expn, Vrfy, XClient, XForward};
+    let query = |before, query| (State::Querying(Box::new(before)), Action::Query(query));
+    let send = Action::Send;
+    match (state, command) {
+        (state, Vrfy(_)) if !profile.has(Keyword::Vrfy) => (state, send(replies::CANNOT_VERIFY)),
+        (state, Vrfy(user)) => query(state, Query::Verify(user)),
+        (state, Expn(_)) if !profile.has(Keyword::Expn) => (state, send(replies::NOT_OFFERED)),
+        (state, Expn(list)) => query(state, Query::Expand(list)),
+        (state, Etrn(_)) if !profile.has(Keyword::Etrn) => (state, send(replies::NOT_OFFERED)),
+        (State::Ready, Etrn(node)) => query(State::Ready, Query::StartQueue(node)),
+        (state, XClient(_)) if !profile.has(Keyword::XClient) => (state, send(replies::NOT_LISTED)),
+        (State::Greeted | State::Ready, XClient(attributes)) => {
+            (State::ChangingClient, Action::ChangeClient(attributes))
+        }
+        (state, XForward(_)) if !profile.has(Keyword::XForward) => (state, send(replies::NOT_LISTED)),
+        (State::Ready, XForward(attributes)) => {
+            (State::Querying(Box::new(State::Ready)), Action::NoteForwarded(attributes))
+        }
+        (State::Greeted, _) => (State::Greeted, send(replies::HELLO_FIRST)),
+        (state, _) => (state, send(replies::NOT_IN_TRANSACTION)),
+    }
 }
 
 fn chunk(envelope: Box<Envelope>, size_bytes: u64, last: bool) -> (State, Action) {
