@@ -97,6 +97,7 @@ fn a_list_with_an_owner_sends_its_own_mail_and_the_owner_gets_the_bounces() {
     );
     let bounce = mail_of(&daemon, "joe", 1).remove(0);
     assert_eq!(field(&bounce, "To"), "<owner-list@mx.test>");
+    assert!(bounce.contains("because owner-list@mx.test is the owner of a mailing"), "{bounce}");
     assert!(bounce.contains("Final-Recipient: rfc822; bad@a.test\n"), "{bounce}");
     assert!(bounce.contains("body of the plan"), "RET is the writer's: {bounce}");
     assert!(!bounce.contains("Original-Envelope-Id"), "{bounce}");
