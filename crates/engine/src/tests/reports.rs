@@ -1,4 +1,4 @@
-//! Who gets a report.
+//! Recipients of reports.
 
 use super::*;
 use mail::{Cause, Origin, ReturnPath};
