@@ -391,3 +391,25 @@ fn addresses_in_utf8_make_a_global_report_where_the_sender_has_one() {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");
     }
 }
+
+#[test]
+fn many_bounces_of_one_message_all_arrive() {
+    const COUNT: usize = 200;
+    let (sink, _) = hop();
+    let more = format!("[addresses]\nverp = [\"@mx.test\"]\n{}", route_far(&sink));
+    let daemon = start(&[], &more);
+    let recipients: Vec<String> = (0..COUNT).map(|n| format!("RCPT TO:<bad{n}@a.test>")).collect();
+    let commands = std::iter::once("MAIL FROM:<news@mx.test>").chain(recipients.iter().map(String::as_str));
+    transact(&daemon, &commands.collect::<Vec<_>>(), CONTENT);
+    let bounces = mail_of(&daemon, "news", COUNT);
+    let mut addresses: Vec<&str> = bounces.iter().map(|bounce| field(bounce, "To")).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!((addresses.len(), daemon.counter("bounced")), (COUNT, COUNT as u64));
+    is_empty(&daemon);
+    let (dir, _) = daemon.stop();
+    let config = dir.path().join("postrider.toml");
+    let mut check = std::process::Command::new(common::BINARY);
+    let checked = check.args(["spool", "check"]).env("POSTRIDER_CONFIG", config).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
