@@ -6,6 +6,7 @@ use crate::{
     Effect, Engine, Lease, LogEvent, RequestId,
     attempt_result::AttemptResult,
     event::Context,
+    parts::{self, ReportedRecipients},
     reports,
     task::{Permit, Task, TaskId, for_each},
 };
@@ -283,7 +284,7 @@ impl Engine {
             return self.report_when_permitted(context, result, message, effects);
         }
         let task = result.answer.map(|request| self.tasks.add(Task::Answer(request, CommandResult::Changed)));
-        self.complete(context, result, &message, &[], task, effects);
+        self.complete(context, result, &message, (&[], &Vec::new()), task, effects);
     }
 
     /// Turns a deferral beyond the lifetime of the message into a failure.
@@ -305,7 +306,7 @@ impl Engine {
         context: Context,
         result: AttemptResult,
         message: &SharedMessage,
-        reports: &[SharedMessage],
+        (reports, planned): (&[SharedMessage], &ReportedRecipients),
         task: Option<TaskId>,
         effects: &mut Vec<Effect>,
     ) {
@@ -320,9 +321,20 @@ impl Engine {
         }
         self.count(&result);
         let AttemptResult { results, attempt, .. } = result;
-        let mut transaction = ending(id, is_deleted, results.clone(), completion.last);
-        transaction.extend(reports.iter().cloned().map(Entry::Accept));
-        self.submit(task, transaction, effects);
+        let parts = parts::split(results.clone(), reports, planned);
+        let count = parts.len();
+        for (number, part) in (1..).zip(parts) {
+            let is_final = number == count;
+            let mut transaction = ending(id, is_deleted, part.results, completion.last && is_final);
+            transaction.extend(part.reports.into_iter().map(Entry::Accept));
+            // The spool keeps the order: when the last part is durable, all are.
+            let task = task.filter(|_| is_final);
+            if number == 1 {
+                self.submit(task, transaction, effects);
+            } else {
+                self.refused.push_next(task, transaction, context.now);
+            }
+        }
         let message = message.clone();
         effects.push(Effect::Log(if is_deleted {
             LogEvent::Deleted { message, results }

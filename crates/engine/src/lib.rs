@@ -24,6 +24,7 @@ mod last_outcomes;
 #[cfg(feature = "mutants")]
 mod mutant;
 mod operator;
+mod parts;
 mod permits;
 mod recovery;
 mod refused;

@@ -48,6 +48,13 @@ impl RefusedTransactions {
         self.list.push_back((task, transaction));
     }
 
+    /// Takes in a transaction that follows one of the same message, which is submitted now. It waits although nothing was
+    /// refused: each keeps its place behind the one before it.
+    pub(crate) fn push_next(&mut self, task: Option<TaskId>, transaction: Transaction, now: Millis) {
+        self.push_behind(task, transaction);
+        self.retry_at = self.retry_at.or(Some(now + RETRY_AFTER));
+    }
+
     /// Takes in a transaction that the spool refused. Others of its messages, if any, were decided later.
     pub(crate) fn push_refused(&mut self, task: Option<TaskId>, transaction: Transaction, now: Millis) {
         self.count_in(&transaction);

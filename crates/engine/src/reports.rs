@@ -4,6 +4,7 @@ use crate::{
     Effect, Engine, LogEvent, TaskId,
     attempt_result::AttemptResult,
     event::Context,
+    parts,
     settings::ReportSettings,
     task::{Permit, Task},
 };
@@ -15,6 +16,11 @@ use queue::CommandResult;
 use report::dsn;
 use spool::{Entry, SpoolFailure};
 use std::{collections::HashMap, sync::Arc};
+
+/// Content in all reports of a result together.
+const CONTENT_TOTAL_BYTES: usize = 4 * 1024 * 1024;
+/// Content of a report, however many there are: enough for most headers.
+const CONTENT_MIN_BYTES: usize = 4 * 1024;
 
 /// A report to be composed: its kind, its recipients with their outcomes, and its id.
 #[derive(Clone)]
@@ -46,6 +52,11 @@ impl ReportRequest {
     /// The most of the content that is returned.
     pub const CONTENT_MAX_BYTES: usize = dsn::RETURNED_MAX_BYTES;
 
+    /// The most of the content that each report returns: many reports together stay within a bound.
+    fn content_share(&self) -> usize {
+        (CONTENT_TOTAL_BYTES / self.reports.len().max(1)).clamp(CONTENT_MIN_BYTES, Self::CONTENT_MAX_BYTES)
+    }
+
     /// For [`crate::Event::Composed`].
     pub fn task(&self) -> TaskId {
         self.task
@@ -67,7 +78,7 @@ impl ReportRequest {
             relay: &self.attempt.relay,
             now,
             gives_up: self.gives_up,
-            content,
+            content: &content[..content.len().min(self.content_share())],
         };
         let compose = |planned: &Planned| {
             let Planned { kind, affected, id } = planned;
@@ -187,24 +198,34 @@ impl Engine {
             }
         }
         let attempt = result.attempt.clone();
-        let task = self.tasks.add(Task::Report { result, message: message.clone(), permit });
-        self.compose(context, task, message, attempt, kinds, effects);
+        let reports = self.plan(context, &message, kinds);
+        let named = |affected: &[(u32, Outcome)]| affected.iter().map(|(index, _)| *index).collect();
+        let planned = reports.iter().map(|report| (report.id, named(&report.affected))).collect();
+        let task = self.tasks.add(Task::Report { result, message: message.clone(), permit, planned });
+        self.compose(task, message, attempt, reports, effects);
+    }
+
+    /// Plans a report for each kind and each reverse-path.
+    fn plan(
+        &self,
+        context: Context,
+        message: &Message,
+        kinds: Vec<(dsn::DsnKind, Vec<(u32, Outcome)>)>,
+    ) -> Vec<Planned> {
+        let plan = |(kind, affected)| Planned { kind, affected, id: self.ids.next(context.wall.0) };
+        let by_path = |(kind, affected)| by_return_path(message, affected).map(move |some| (kind, some));
+        kinds.into_iter().flat_map(by_path).map(plan).collect()
     }
 
     fn compose(
         &mut self,
-        context: Context,
         task: TaskId,
         message: SharedMessage,
         attempt: Attempt,
-        kinds: Vec<(dsn::DsnKind, Vec<(u32, Outcome)>)>,
+        reports: Vec<Planned>,
         effects: &mut Vec<Effect>,
     ) {
         let expire = self.settings.queue.expire.as_millis() as u64;
-        let ids = &self.ids;
-        let plan = |(kind, affected)| Planned { kind, affected, id: ids.next(context.wall.0) };
-        let by_sender = |(kind, affected)| by_return_path(&message, affected).map(move |some| (kind, some));
-        let reports = kinds.into_iter().flat_map(by_sender).map(plan).collect();
         let request = ReportRequest {
             task,
             attempt,
@@ -225,17 +246,20 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         match self.tasks.take(task) {
-            Some(Task::Report { result, message, permit }) => {
+            Some(Task::Report { result, message, permit, planned }) => {
                 let answer = result.answer;
                 let store = self.tasks.add(Task::Store { reports: reports.clone(), answer, permit });
-                self.complete(context, result, &message, &reports, Some(store), effects);
+                self.complete(context, result, &message, (&reports, &planned), Some(store), effects);
             }
             Some(Task::Warning) if reports.is_empty() => self.release_warning(effects),
             Some(Task::Warning) => {
-                let transaction = reports.iter().cloned().map(Entry::Accept).collect();
-                let permit = Permit::Warning;
-                let store = self.tasks.add(Task::Store { reports, answer: None, permit });
-                self.submit(Some(store), transaction, effects);
+                let mut parts = parts::split_warnings(reports).into_iter().peekable();
+                while let Some(reports) = parts.next() {
+                    let transaction = reports.iter().cloned().map(Entry::Accept).collect();
+                    let permit = if parts.peek().is_some() { Permit::None } else { Permit::Warning };
+                    let store = self.tasks.add(Task::Store { reports, answer: None, permit });
+                    self.submit(Some(store), transaction, effects);
+                }
             }
             other => debug_assert!(false, "{other:?} composes nothing"),
         }
@@ -324,6 +348,7 @@ impl Engine {
         let affected = recipients.iter().map(|index| (*index, outcome(index))).collect();
         let task = self.tasks.add(Task::Warning);
         let kinds = vec![(dsn::DsnKind::Delayed, affected)];
-        self.compose(context, task, message, Attempt::default(), kinds, effects);
+        let reports = self.plan(context, &message, kinds);
+        self.compose(task, message, Attempt::default(), reports, effects);
     }
 }

@@ -1,6 +1,6 @@
 //! Tasks that the engine waits for: reads, reports, commits.
 
-use crate::{RequestId, attempt_result::AttemptResult};
+use crate::{RequestId, attempt_result::AttemptResult, parts::ReportedRecipients};
 use mail::{Outcome, QueueId, SharedMessage};
 use queue::CommandResult;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub(crate) enum Task {
     /// Read the message of a result again, for its reports. Holds a report permit.
     ReadForReport(AttemptResult),
     /// Compose the reports of a result.
-    Report { result: AttemptResult, message: SharedMessage, permit: Permit },
+    Report { result: AttemptResult, message: SharedMessage, permit: Permit, planned: ReportedRecipients },
     /// Read a message whose recipients are late. Holds a warning permit.
     ReadForWarning(Vec<u32>),
     /// Compose a delay warning. Holds a warning permit.

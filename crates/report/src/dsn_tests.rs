@@ -334,6 +334,10 @@ fn the_owner_of_a_list_gets_its_reports_and_not_the_parameters_of_the_sender() {
     assert_eq!(report.envelope.recipients[0].path.as_str(), "owner-list@here.test");
     assert!(text.contains("\r\nTo: <owner-list@here.test>\r\n") && !text.contains("QQ314159"), "{text}");
     assert!(text.contains("Content-Type: message/rfc822"), "RET is the sender's: {text}");
+    assert!(text.contains("because owner-list@here.test is the owner of a\r\nmailing list."), "{text}");
+    assert!(!text.contains("You wrote to:"), "{text}");
+    message.envelope.recipients[0].return_path = None;
+    assert!(!report_on(&message, "", "550 no").1.contains("mailing list"));
 }
 
 #[test]

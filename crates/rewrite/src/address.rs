@@ -55,16 +55,21 @@ pub fn map_keys(mailbox: &Mailbox, separator: Option<Separator>) -> impl Iterato
 }
 
 /// Returns the reverse-path that names a recipient (VERP): `news+joe=example.net@example.com` for the sender
-/// `news@example.com` and the recipient `joe@example.net`. `None` where that is no address, is too long, or where a local part
-/// needs quotes: the sender stays then.
+/// `news@example.com` and the recipient `joe@example.net`. `None` where that is no address, is too long, where a local part needs
+/// quotes, or where the sender has a detail: the sender stays then.
 pub fn verp(sender: &Mailbox, recipient: &Mailbox, separator: Separator) -> Option<Mailbox> {
     let (user, joe) = (sender.local(), recipient.local());
     if user.starts_with('"') || joe.starts_with('"') || recipient.domain().literal().is_some() {
         return None;
     }
-    let separator = separator.as_char();
-    let text = format!("{user}{separator}{joe}={}@{}", recipient.domain().as_str(), sender.domain().as_str());
-    Mailbox::parse(&text, true).ok().filter(|path| path.as_str().len() <= PATH_MAX_BYTES)
+    let detail = format!("{joe}={}", recipient.domain().as_str());
+    let local = format!("{user}{}{detail}", separator.as_char());
+    // A bounce has to be mail for the sender: `owner-list-joe` and `a+b+joe` are not split behind the sender.
+    if separator.split(&local) != Some((user, &*detail)) {
+        return None;
+    }
+    let path = Mailbox::parse(&format!("{local}@{}", sender.domain().as_str()), true).ok();
+    path.filter(|path| path.as_str().len() <= PATH_MAX_BYTES)
 }
 
 /// Returns the address with another local part, in quotes if it needs them; `None` if that is no address.
@@ -158,6 +163,16 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_that_would_not_get_the_bounces_keeps_its_reverse_path() {
+        let verp = |sender: &str| {
+            let [sender, recipient] = [sender, "joe@b.test"].map(|text| Mailbox::parse(text, true).unwrap());
+            super::verp(&sender, &recipient, Separator('-')).map(|path| path.to_string())
+        };
+        assert_eq!(verp("news@a.test").as_deref(), Some("news-joe=b.test@a.test"));
+        assert_eq!((verp("owner-list@a.test"), verp("my-news@a.test")), (None, None));
+    }
+
+    #[test]
     fn a_reverse_path_names_the_recipient_and_its_bounces_come_back() {
         let verp = |sender: &str, recipient: &str| {
             let [sender, recipient] = [sender, recipient].map(|text| Mailbox::parse(text, true).unwrap());
@@ -173,6 +188,7 @@ mod tests {
             ("news@a.test", "\"a b\"@b.test"),
             ("\"a b\"@a.test", "joe@b.test"),
             ("news@a.test", "joe@[192.0.2.1]"),
+            ("news+x@a.test", "joe@b.test"),
         ] {
             assert_eq!(verp(sender, recipient), None, "{sender} {recipient}");
         }

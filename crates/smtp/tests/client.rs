@@ -568,7 +568,7 @@ proptest! {
     }
 }
 
-/// What is written of a message whose recipients have this return path, to a server that offers all it needs.
+/// Returns the output for a message whose recipients have this return path, to a server that offers all it needs.
 fn with_return_path(path: &str, is_list: bool) -> Vec<String> {
     let mut message = (*message(&["c@d.test"], text("Subject: x\r\n\r\n"))).clone();
     message.envelope.envid = Some("e1".into());

@@ -1,4 +1,4 @@
-//! Who gets a report.
+//! Recipients of reports.
 
 use super::*;
 use mail::{Cause, Origin, ReturnPath};
@@ -80,4 +80,86 @@ fn the_postmaster_gets_no_report_where_nobody_wants_one() {
         fail(&mut bench, cause);
         assert_eq!((bench.reports.len(), bench.engine.counters().queued), (0, 0), "{cause:?}");
     }
+}
+
+/// A message whose recipients have reverse-paths of their own.
+fn verp(id: u64, arrived: Millis, recipient_count: u32) -> SharedMessage {
+    let mut message = (*message(id, arrived, recipient_count)).clone();
+    for (at, recipient) in (0..).zip(&mut message.envelope.recipients) {
+        let path = ReversePath::parse(&format!("news+{at}@sender.test"), false).unwrap();
+        recipient.return_path = Some(Box::new(ReturnPath { path, is_list: false }));
+    }
+    SharedMessage::new(message)
+}
+
+#[test]
+fn many_reports_are_several_transactions_each_with_its_outcomes() {
+    const COUNT: u32 = 500;
+    let mut bench = bench();
+    bench.accept(&verp(1, 0, COUNT));
+    bench.handle(Event::Started);
+    bench.cancel(1, CancelAs::Bounce);
+    assert_eq!((bench.reports.len(), bench.stored.len()), (COUNT as usize, 1));
+    // A later decision on the message keeps its place.
+    assert!(bench.engine.unstored_count() > 0);
+    while bench.answers.is_empty() {
+        bench.now += 100;
+        bench.handle(Event::Tick);
+    }
+    assert!(bench.stored.len() > 2, "{}", bench.stored.len());
+    let mut all = Vec::new();
+    for (number, transaction) in (1..).zip(&bench.stored) {
+        let [Entry::Outcome { results, last, .. }, reports @ ..] = &transaction[..] else { panic!() };
+        assert_eq!(*last, number == bench.stored.len());
+        let named = reports.iter().map(|entry| match entry {
+            Entry::Accept(report) => report.envelope.recipients[0].path.to_string(),
+            other => panic!("{other:?}"),
+        });
+        let ended = results.iter().map(|(index, _)| format!("news+{index}@sender.test"));
+        let (mut named, mut ended): (Vec<_>, Vec<_>) = (named.collect(), ended.collect());
+        named.sort();
+        ended.sort();
+        assert_eq!(named, ended);
+        all.extend(ended);
+    }
+    all.sort();
+    all.dedup();
+    assert_eq!((all.len(), bench.engine.unstored_count()), (COUNT as usize, 0));
+    let counters = bench.engine.counters();
+    assert_eq!((counters.bounced, counters.queued), (u64::from(COUNT), u64::from(COUNT)));
+}
+
+#[test]
+fn the_parts_of_a_result_keep_their_order_while_the_spool_is_busy() {
+    let mut bench = bench();
+    bench.accept(&verp(1, 0, 500));
+    bench.handle(Event::Started);
+    bench.is_busy = true;
+    bench.cancel(1, CancelAs::Bounce);
+    for _ in 0..3 {
+        bench.now += 100;
+        bench.handle(Event::Tick);
+    }
+    assert!(bench.stored.is_empty());
+    bench.is_busy = false;
+    while bench.answers.is_empty() {
+        bench.now += 100;
+        bench.handle(Event::Tick);
+    }
+    let is_last = |transaction: &Transaction| matches!(transaction[0], Entry::Outcome { last: true, .. });
+    let places: Vec<usize> = (0..bench.stored.len()).filter(|at| is_last(&bench.stored[*at])).collect();
+    assert_eq!(places, [bench.stored.len() - 1]);
+}
+
+#[test]
+fn many_warnings_are_several_transactions() {
+    let mut bench = bench();
+    bench.accept(&verp(1, 0, 500));
+    bench.handle(Event::Started);
+    bench.now = 5 * HOUR;
+    bench.handle(Event::Tick);
+    assert_eq!(bench.reports.len(), 500);
+    assert!(bench.stored.len() > 2 && bench.stored.iter().all(|transaction| transaction.len() < 250));
+    let counters = bench.engine.counters();
+    assert_eq!((counters.accepted, counters.queued), (1000, 1000));
 }

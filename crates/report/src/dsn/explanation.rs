@@ -74,6 +74,7 @@ fn of_message<'a>(report: &'a Report<'_>, placeholder: Placeholder) -> Cow<'a, s
         Placeholder::Sender => report.to.as_str().into(),
         Placeholder::Arrived => report.original.arrived.rfc5322().into(),
         Placeholder::Expires => context.gives_up.rfc5322().into(),
+        Placeholder::List if report.is_of_list => report.to.as_str().into(),
         Placeholder::Subject => original_subject(context.content).unwrap_or_default().into(),
         Placeholder::Id => report.original.id.to_string().into(),
         _ => "".into(),

@@ -19,6 +19,8 @@ pub(crate) enum Placeholder {
     Id,
     /// The subject of the message.
     Subject,
+    /// The owner of the mailing list that sent the message, if one did.
+    List,
     /// A paragraph for each recipient, by the section `recipient`.
     Recipients,
     /// The recipient's address.
@@ -38,13 +40,13 @@ pub(crate) enum Placeholder {
 }
 
 use Placeholder::{
-    Address, Arrived, Expires, Given, Hostname, Id, Postmaster, Reason, Recipients, Remark, Reply, Sender,
-    Server, Status, Subject,
+    Address, Arrived, Expires, Given, Hostname, Id, List, Postmaster, Reason, Recipients, Remark, Reply,
+    Sender, Server, Status, Subject,
 };
 
 /// Placeholders of the sections for whole notifications.
-pub(super) const OF_MESSAGE: [Placeholder; 8] =
-    [Hostname, Postmaster, Sender, Arrived, Expires, Id, Subject, Recipients];
+pub(super) const OF_MESSAGE: [Placeholder; 9] =
+    [Hostname, Postmaster, Sender, Arrived, Expires, Id, Subject, List, Recipients];
 /// Placeholders of a subject.
 pub(super) const OF_SUBJECT: [Placeholder; 2] = [Hostname, Id];
 /// Placeholders of the section for a recipient.
@@ -60,6 +62,7 @@ impl Placeholder {
             Expires => "expires",
             Id => "id",
             Subject => "subject",
+            List => "list",
             Recipients => "recipients",
             Address => "address",
             Given => "given",

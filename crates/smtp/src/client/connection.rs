@@ -273,6 +273,11 @@ impl Connection {
     /// Begins a transaction whose content is converted to 7 bits, if there is a plan for it.
     pub fn begin_converted(&mut self, transaction: Transaction, conversion: Option<Arc<Plan>>) {
         debug_assert!(self.can_begin(), "no transaction can begin now");
+        debug_assert_eq!(
+            transaction.message.envelope.together(&transaction.recipients),
+            transaction.recipients.len(),
+            "one MAIL has one reverse-path"
+        );
         let (is_converted, anyway) = (conversion.is_some(), self.settings.eight_bit_anyway);
         // By LMTP mail is delivered, and not relayed.
         let is_final_hop = self.settings.protocol == Protocol::Lmtp;
