@@ -1,5 +1,8 @@
 //! Routes: which way mail for some domains goes.
 
+pub(crate) mod keys;
+mod read;
+
 use crate::{TlsMode, domain::DomainPattern};
 use auth::Secret;
 use mail::{HostPort, LmtpServer};
@@ -22,6 +25,8 @@ pub struct Route {
     pub login: Option<RouteLogin>,
     /// The address from which connections are made.
     pub source_address: Option<IpAddr>,
+    /// True if the next hop is asked whether a recipient exists.
+    pub verify: bool,
 }
 
 /// The name and the password with which a route logs in.

@@ -1,6 +1,7 @@
 //! All sections, in the order of the manual.
 
 use crate::{
+    route::keys::RouteKeys,
     section::{Section, SectionDoc},
     settings::*,
 };

@@ -2,18 +2,18 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    BareLf, EightBit, ListenTls, Placement, SortOrder, TlsMode,
+    BareLf, EightBit, ListenTls, Placement, SortOrder,
     choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
-    route::{MaildirTemplate, Route, RouteLogin},
+    route::{MaildirTemplate, Route},
     section::section,
     units::ByteSize,
     users::UserStore,
     value::{HostName, HostTable, ListenAddress, MapServer, NameServer, OrMap, SubAddress, Word},
 };
 use ipnet::IpNet;
-use mail::{HostPort, ListenerKind, LmtpServer, Mailbox};
+use mail::{ListenerKind, Mailbox};
 use maps::{NamedMap, Reference};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -325,39 +325,6 @@ section! {
         cache_ttl: Duration = "\"0s\"",
         /// The highest number of concurrent connections to the server.
         max_connections: usize = "16",
-    }
-}
-
-section! {
-    /// The next hop of mail for some domains: exactly one of `smarthost`, `lmtp`, `maildir`, `mx` and
-    /// `discard`. The first route that matches is used. Routes come before local Maildirs, and these before MX.
-    /// So a route with `domains = ["*"]` also matches local domains, unless a route for the local domains
-    /// stands above it.
-    pub(crate) RouteKeys = "route" many {
-        /// Domains that the route matches: `example.com`, `*.example.com` for its subdomains, `*` for all
-        /// domains.
-        domains: Vec<DomainPattern> = "[]",
-        /// Deliver by SMTP to this host; MX records are ignored.
-        smarthost: Option<HostPort> = "",
-        /// Deliver by LMTP (RFC 2033) to a socket, `unix:/path`, or to `host:port`.
-        lmtp: Option<LmtpServer> = "",
-        /// Deliver into Maildirs; `{local}` and `{domain}` as in `[local]`.
-        maildir: Option<MaildirTemplate> = "",
-        /// Deliver by SMTP to the hosts that the MX records of the domain name.
-        mx: bool = "false",
-        /// Accept the mail and discard it.
-        discard: bool = "false",
-        /// The use of TLS: `off`, `may` (if the server offers it), `require`, or `verify` (require a trusted
-        /// certificate that names the host). With `may`, mail is sent in clear text if the handshake fails, and
-        /// for four hours from the next attempt on if TLS breaks after the handshake.
-        tls: Option<TlsMode> = "",
-        /// Log in to the smarthost: `{ user = "bob", secret = "file:isp.secret" }`. The secret is the first line of a
-        /// file, or of a credential of systemd, `credential:NAME`. The strongest mechanism that the server offers
-        /// is used: SCRAM-SHA-256, SCRAM-SHA-1, PLAIN or LOGIN. A password is never sent without TLS: `tls` must be
-        /// `require` or `verify`, and is `verify` if it is left out. A failed login defers the mail.
-        login: Option<RouteLogin> = "",
-        /// The address from which connections of the route are made, if it differs from `delivery.source_address`.
-        source_address: Option<IpAddr> = "",
     }
 }
 

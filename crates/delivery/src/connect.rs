@@ -291,6 +291,20 @@ impl Connector<'_> {
         }
     }
 
+    /// Sends a question that was begun, and returns its answer.
+    ///
+    /// # Errors
+    /// A deferral: the connection was lost, or the server closes it.
+    pub(crate) async fn answer(&self, ready: &mut Ready) -> Result<Reply, Outcome> {
+        let answered = match self.converse(&mut ready.stream, &mut ready.connection, &ready.relay).await {
+            Ok(Event::Answer(reply)) => Ok(reply),
+            Ok(Event::Closing(reply)) => refused(&ready.relay, &reply),
+            Ok(_) => unreached(&ready.relay, "the server spoke out of turn"),
+            Err(unusable) => Err(unusable),
+        };
+        answered.map_err(|unusable| self.outcome(&ready.relay, unusable))
+    }
+
     /// Writes and reads until the connection has an event.
     async fn converse(
         &self,

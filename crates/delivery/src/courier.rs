@@ -3,7 +3,8 @@
 use crate::{
     TlsClient, WorkSource,
     active_lease::Unfinished,
-    connect::{Connector, Ready},
+    connect::Connector,
+    hosts::Hosts,
     maildir,
     session::{Session, millis},
     tls::TlsFaults,
@@ -11,12 +12,11 @@ use crate::{
 use auth::ClientCredentials;
 use mail::{Attempt, Destination, Enhanced, LmtpServer, NextHop, Outcome, TlsMode};
 use rewrite::Separator;
-use route::{Host, Router};
+use route::Router;
 use smtp::client::Protocol;
 use std::{
     collections::HashMap,
     net::IpAddr,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -99,39 +99,51 @@ impl Courier {
     /// Serves one connection for a destination: delivers leases until there are none for the idle timeout. Each lease
     /// is completed or returned. When the future is dropped, `source` has to return the leases that are open.
     pub async fn serve<J: WorkSource>(&self, destination: &Destination, source: &J) {
-        let tls = destination.tls;
-        let route = match &destination.route {
-            None => None,
-            Some(name) => match self.settings.routes.get(name) {
-                Some(route) => Some(route),
-                // A reload has taken the route away, and mail is being routed again.
-                None => {
-                    let text = format!("the route {name} is not in the configuration any more");
-                    return report(source, Outcome::deferred(Enhanced(4, 3, 5), text), Instant::now());
-                }
-            },
-        };
         match &destination.next_hop {
             NextHop::Discard => discard(source),
             NextHop::Maildir(template) => maildir::serve(template, &self.settings, source).await,
-            NextHop::Mx(domain) => {
-                let hosts = self.router.exchangers(domain).await;
-                self.over_tcp(hosts, self.connector(tls, Protocol::Smtp, route), source).await;
-            }
-            NextHop::Smarthost(to) => {
-                let hosts = self.router.host(&to.host, to.port).await;
-                self.over_tcp(hosts, self.connector(tls, Protocol::Smtp, route), source).await;
-            }
-            NextHop::Lmtp(server) => match &**server {
-                LmtpServer::Tcp(to) => {
-                    let hosts = self.router.host(&to.host, to.port).await;
-                    self.over_tcp(hosts, self.connector(tls, Protocol::Lmtp, route), source).await;
+            NextHop::Mx(_) | NextHop::Smarthost(_) | NextHop::Lmtp(_) => {
+                let begun = Instant::now();
+                match self.way(destination).await {
+                    Ok((connector, hosts)) => self.over(&connector, &hosts, source).await,
+                    Err(outcome) => report(source, outcome, begun),
                 }
-                LmtpServer::Unix(path) => {
-                    let connector = self.connector(TlsMode::Off, Protocol::Lmtp, route);
-                    self.over(&connector, &Hosts::Unix(path), source).await;
-                }
-            },
+            }
+        }
+    }
+
+    /// Returns the settings of connections to a destination, and its hosts.
+    ///
+    /// # Errors
+    /// A deferral, or the failure that DNS says for sure.
+    pub(crate) async fn way<'a>(
+        &'a self,
+        destination: &'a Destination,
+    ) -> Result<(Connector<'a>, Hosts<'a>), Outcome> {
+        let route = self.route_of(destination)?;
+        let (protocol, tls) = match &destination.next_hop {
+            NextHop::Lmtp(server) if matches!(**server, LmtpServer::Unix(_)) => {
+                (Protocol::Lmtp, TlsMode::Off)
+            }
+            NextHop::Lmtp(_) => (Protocol::Lmtp, destination.tls),
+            _ => (Protocol::Smtp, destination.tls),
+        };
+        let hosts = Hosts::find(&self.router, &destination.next_hop).await?;
+        Ok((self.connector(tls, protocol, route), hosts))
+    }
+
+    /// Returns the settings of the route of a destination, if it has any.
+    ///
+    /// # Errors
+    /// A reload has taken the route away, and mail is being routed again.
+    fn route_of(&self, destination: &Destination) -> Result<Option<&RouteSettings>, Outcome> {
+        let Some(name) = &destination.route else { return Ok(None) };
+        match self.settings.routes.get(name) {
+            Some(route) => Ok(Some(route)),
+            None => {
+                let text = format!("the route {name} is not in the configuration any more");
+                Err(Outcome::deferred(Enhanced(4, 3, 5), text))
+            }
         }
     }
 
@@ -150,20 +162,6 @@ impl Courier {
             mode,
             protocol,
         }
-    }
-
-    async fn over_tcp<J: WorkSource>(
-        &self,
-        hosts: Result<Vec<Host>, Outcome>,
-        connector: Connector<'_>,
-        source: &J,
-    ) {
-        let begun = Instant::now();
-        let hosts = match hosts {
-            Ok(hosts) => hosts,
-            Err(outcome) => return report(source, outcome, begun),
-        };
-        self.over(&connector, &Hosts::Tcp(hosts), source).await;
     }
 
     /// Serves leases over one connection, and over others that replace it while the server closes before a lease is
@@ -198,33 +196,6 @@ impl Courier {
             }
             unfinished = next;
         }
-    }
-}
-
-/// The servers of a destination.
-enum Hosts<'a> {
-    Tcp(Vec<Host>),
-    Unix(&'a Path),
-}
-
-impl Hosts<'_> {
-    /// Tries each address of each host until one can be used.
-    async fn connect(&self, connector: &Connector<'_>) -> Result<Ready, Outcome> {
-        let hosts = match self {
-            Self::Tcp(hosts) => hosts,
-            Self::Unix(path) => return connector.unix(path).await,
-        };
-        let mut last = None;
-        for host in hosts {
-            for address in &host.addresses {
-                match Box::pin(connector.tcp(&host.name, *address)).await {
-                    Ok(ready) => return Ok(ready),
-                    Err(outcome) => last = Some(outcome),
-                }
-            }
-        }
-        let none = || Outcome::deferred(Enhanced(4, 4, 4), "no host of the destination has an address");
-        Err(last.unwrap_or_else(none))
     }
 }
 

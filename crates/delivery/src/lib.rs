@@ -7,13 +7,16 @@ mod active_lease;
 mod buffered_stream;
 mod connect;
 mod courier;
+mod hosts;
 mod maildir;
 mod reply_rules;
 mod session;
 mod tls;
+mod verify;
 mod work_source;
 
 pub use courier::{Courier, DeliverySettings, EightBit, RouteSettings};
 pub use maildir::can_have_maildir;
 pub use tls::TlsClient;
+pub use verify::Existence;
 pub use work_source::{LeasedMessage, WorkSource};

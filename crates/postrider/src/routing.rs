@@ -1,6 +1,6 @@
 //! Routes and queue groups as the configuration says. The daemon, `sendmail -bv` and listings of a spool ask here.
 
-use config::{QueueGroup, Settings, Target};
+use config::{QueueGroup, Route, Settings, Target};
 use mail::{Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
 use maps::Maps;
 use queue::GroupId;
@@ -12,6 +12,8 @@ use std::{borrow::Cow, sync::Arc};
 pub(crate) struct Routes {
     table: Table,
     groups: Vec<QueueGroup>,
+    /// Explicit routes, in their order.
+    explicit: Vec<Route>,
     /// The domain of the mailbox that gets mail for the bare postmaster.
     postmaster_key: String,
 }
@@ -48,6 +50,7 @@ impl Routes {
         Self {
             table: Table::new(explicit.chain([local]), TlsMode::May),
             groups: settings.queue_groups.clone(),
+            explicit: settings.routes.clone(),
             postmaster_key: settings.postmaster.domain().key().into_owned(),
         }
     }
@@ -60,6 +63,12 @@ impl Routes {
     /// Returns where mail for a recipient goes.
     pub(crate) fn recipient(&self, path: &ForwardPath) -> Destination {
         self.domain(&self.key(path))
+    }
+
+    /// Returns whether the next hop of a recipient is asked if the recipient exists.
+    pub(crate) fn is_verified(&self, path: &ForwardPath) -> bool {
+        let key = self.key(path);
+        self.explicit.iter().find(|route| route.matches(&key)).is_some_and(|route| route.verify)
     }
 
     /// Returns the destination and the queue group of each recipient.

@@ -16,6 +16,7 @@ mod snapshot;
 mod start;
 mod tls;
 mod unscheduled;
+mod verifier;
 pub(crate) mod wiring;
 mod workers;
 

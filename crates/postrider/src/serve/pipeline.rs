@@ -1,12 +1,14 @@
 //! The accept pipeline: which checks are asked at which stage, and how a draft waits for them.
 
 mod addresses;
+mod existence;
 mod submission;
 
 use crate::{expansion::Expansion, routing::Routes};
 use addresses::Addresses;
 use config::Settings;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
+pub(crate) use existence::KnownToNextHop;
 use inbound::Answer;
 use mail::{Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use maps::Maps;
@@ -41,6 +43,8 @@ pub(crate) struct View<'a> {
     pub(crate) envelope: Option<&'a Envelope>,
     /// At RCPT: the recipient, as earlier checks redirected it.
     pub(crate) recipient: Option<&'a Recipient>,
+    /// At RCPT: the number of recipients that stand for the one that was given, the judged one among them.
+    pub(crate) replacement_count: usize,
     /// From [`Stage::Header`] on: the header as it was received.
     #[allow(dead_code, reason = "for checks of content, of which there is none yet")]
     pub(crate) header: &'a [u8],
@@ -54,7 +58,17 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     pub(crate) fn new(stage: Stage, rules: Rules<'a>, facts: &'a Facts) -> Self {
-        Self { stage, rules, facts, envelope: None, recipient: None, header: &[], body: &[], content: None }
+        Self {
+            stage,
+            rules,
+            facts,
+            envelope: None,
+            recipient: None,
+            replacement_count: 1,
+            header: &[],
+            body: &[],
+            content: None,
+        }
     }
 
     pub(crate) fn with_envelope(self, envelope: &'a Envelope) -> Self {
@@ -206,8 +220,9 @@ impl Pipeline {
         let (mut settled, mut open) = (Vec::new(), recipients);
         for index in rest {
             let mut next = Vec::new();
+            let replacement_count = open.len() + settled.len();
             for recipient in open {
-                let view = View { recipient: Some(&recipient), ..view };
+                let view = View { recipient: Some(&recipient), replacement_count, ..view };
                 match allowed(&view, self.checks[*index].check(view).wait().await) {
                     Verdict::Pass => next.push(recipient),
                     Verdict::Accept => settled.push(recipient),

@@ -3,9 +3,10 @@
 use super::{
     acceptor::CHUNK_BYTES,
     logins::{DovecotAuth, LoginSettings, Store, UsersFile},
-    pipeline::{Check, LOOKUP_TIMEOUT, MissingFields, Pipeline, SenderOfLogin},
+    pipeline::{Check, KnownToNextHop, LOOKUP_TIMEOUT, MissingFields, Pipeline, SenderOfLogin},
     snapshot::ConfigSnapshot,
     tls,
+    verifier::Verifier,
 };
 use crate::{expansion::Expansion, routing::Routes};
 use auth::{ClientCredentials, Mechanism};
@@ -111,6 +112,10 @@ pub(crate) fn current(settings: Settings, old: Option<&Maps>) -> Result<ConfigSn
     }
     if settings.listen.iter().any(|listen| listen.kind.needs_login()) {
         checks.push(Box::<MissingFields>::default());
+    }
+    // The last at RCPT: what refuses without asking others comes first.
+    if settings.routes.iter().any(|route| route.verify) {
+        checks.push(Box::new(KnownToNextHop::new(Arc::new(Verifier::new(courier.clone())))));
     }
     let pipeline = Pipeline::new(checks);
     Ok(ConfigSnapshot { settings, engine, routes, courier, policy, expansion, maps, pipeline, logins })
