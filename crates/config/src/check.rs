@@ -1,5 +1,6 @@
 //! Checks that concern several keys or the machine: ranges, contradictions, missing files.
 
+mod listeners;
 mod logins;
 mod maps;
 mod spool;
@@ -84,34 +85,6 @@ impl Check<'_, '_> {
         }
     }
 
-    fn listeners(&mut self, s: &Settings) {
-        for (number, later) in s.listen.iter().enumerate() {
-            if let Some(first) = s.listen[..number].iter().find(|first| clash(first.address, later.address)) {
-                let path = format!("listen[{}].address", later.number);
-                let what = format!("two listeners want {}", later.address);
-                let label = format!("{} is listened on already", first.address);
-                self.problem(&path, what, &label, "give each its own address or port");
-            }
-        }
-        for listen in &s.listen {
-            let key = |key: &str| format!("listen[{}].{key}", listen.number);
-            if let Some(sessions) = listen.max_sessions {
-                self.at_least(&key("max_sessions"), &sessions, &1);
-            }
-            if listen.greeting_delay > GREETING_DELAY_MAX {
-                let what = format!("`{}` is too large", key("greeting_delay"));
-                let help = "write \"30s\" or less: honest clients wait five minutes at most, and many less";
-                self.problem(&key("greeting_delay"), what, "", help);
-            }
-            let Some(size) = listen.max_message_size else { continue };
-            let path = format!("listen[{}].max_message_size", listen.number);
-            self.at_least(&path, &size, &ByteSize(64 << 10));
-        }
-        if s.listen.is_empty() && self.reading.cx.problems.is_empty() {
-            self.problem("listen", "nothing to listen on".to_owned(), "", "add [[listen]] with an address");
-        }
-    }
-
     /// Rejects networks that let every client relay: spammers find an open relay within hours.
     fn relay(&mut self, s: &Settings) {
         if let Some(net) = s.relay.networks.iter().find(|net| net.prefix_len() == 0) {
@@ -131,7 +104,7 @@ impl Check<'_, '_> {
             let Some(ip) = host.ip() else { continue };
             let next = SocketAddr::new(ip, host.port);
             let ours = |listen: SocketAddr| listen == next || (ip.is_loopback() && clash(listen, next));
-            if s.listen.iter().any(|listen| ours(listen.address)) {
+            if s.listen.iter().filter_map(|listen| listen.address.ip()).any(ours) {
                 // Routes with problems are not in the settings: the value tells which one it is.
                 let shown = toml::Value::from(host.to_string());
                 let is_it = |e: &&Effective| e.path.ends_with(key) && e.value.as_ref() == Some(&shown);

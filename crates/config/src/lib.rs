@@ -7,11 +7,13 @@
 //!
 //! Read first: [`Settings`] (what survived checking) and [`Problems`] (what did not).
 
+mod account;
 pub mod certificate;
 mod check;
 mod choice;
 mod domain;
 mod group;
+mod listen_address;
 mod listing;
 mod load;
 mod problem;
@@ -32,9 +34,11 @@ pub use queue::SortOrder;
 pub use smtp::server::BareLf;
 pub use spool::Placement;
 
+pub use account::{Group, SocketMode, User};
 pub use choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion};
 pub use domain::DomainPattern;
 pub use group::{OwnSpool, QueueGroup};
+pub use listen_address::{ListenAddress, ListenAt};
 pub use listing::{Effective, Origin};
 #[doc(hidden)]
 pub use load::load_text;
@@ -47,4 +51,4 @@ pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Addresses, Certificate, Listen, Settings, Spool};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
-pub use value::{HostName, ListenAddress, NameServer, SubAddress};
+pub use value::{HostName, NameServer, SubAddress};

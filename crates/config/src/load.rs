@@ -221,12 +221,12 @@ impl Reading<'_> {
             let keys: ListenKeys = self.section("listen[0]", Some(table.get_ref()));
             let from = self.effective.len() - ListenKeys::DOC.keys.len();
             self.effective[from].origin = Origin::Default;
-            return keys.address.map(|address| keys.at(0, address)).into_iter().collect();
+            return keys.address.clone().map(|address| keys.at(0, address)).into_iter().collect();
         };
         let mut listen = Vec::new();
         for (number, table) in tables.iter().enumerate() {
             let keys: ListenKeys = self.section(&format!("listen[{number}]"), Some(table.get_ref()));
-            match keys.address {
+            match keys.address.clone() {
                 Some(address) => listen.push(keys.at(number, address)),
                 None if table.get_ref().contains_key("address") => {}
                 None => self.missing(table.span(), "address", "address = \"127.0.0.1:25\""),

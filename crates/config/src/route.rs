@@ -135,14 +135,19 @@ pub(crate) fn parse_lmtp_server(text: &str, base: &Path) -> Result<LmtpServer, &
     let Some(path) = text.strip_prefix("unix:") else {
         return HostPort::parse(text).map(LmtpServer::Tcp);
     };
+    parse_unix_path(path, base).map(LmtpServer::Unix)
+}
+
+/// Reads the path of a socket, relative to `base`.
+pub(crate) fn parse_unix_path(path: &str, base: &Path) -> Result<PathBuf, &'static str> {
     let full = base.join(path);
-    if path.is_empty() {
+    if path.is_empty() || path.contains('\0') {
         return Err("the socket's path is missing");
     }
     if full.as_os_str().len() > SOCKET_PATH_MAX {
         return Err("longer than a socket's path may be (107 bytes)");
     }
-    Ok(LmtpServer::Unix(full))
+    Ok(full)
 }
 
 /// An absolute path with `{local}` and `{domain}` in it. Whoever fills them in must keep a

@@ -3,14 +3,16 @@
 
 use crate::{
     BareLf, EightBit, ListenTls, Placement, SortOrder,
+    account::{Group, SocketMode, User},
     choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
+    listen_address::{ListenAddress, ListenAt},
     route::{MaildirTemplate, Route},
     section::section,
     units::ByteSize,
     users::UserStore,
-    value::{HostName, HostTable, ListenAddress, MapServer, NameServer, OrMap, SubAddress, Word},
+    value::{HostName, HostTable, MapServer, NameServer, OrMap, SubAddress, Word},
 };
 use ipnet::IpNet;
 use mail::{ListenerKind, Mailbox};
@@ -128,8 +130,8 @@ impl Settings {
 pub struct Listen {
     /// The number of its section in the file, from 0.
     pub number: usize,
-    /// Address and port.
-    pub address: SocketAddr,
+    /// The place.
+    pub address: ListenAt,
     /// The purpose.
     pub kind: ListenerKind,
     /// The use of TLS.
@@ -156,11 +158,22 @@ impl ListenKeys {
         let usual = match self.kind {
             ListenerKind::Submissions => ListenTls::Implicit,
             ListenerKind::Lmtp => ListenTls::Off,
+            _ if matches!(address, ListenAddress::Unix(_)) => ListenTls::Off,
             ListenerKind::Mx | ListenerKind::Relay | ListenerKind::Submission => ListenTls::StartTls,
         };
         Listen {
             number,
-            address: SocketAddr::new(address.ip, address.port.unwrap_or(self.kind.port())),
+            address: match address {
+                ListenAddress::Ip(ip, port) => {
+                    ListenAt::Ip(SocketAddr::new(ip, port.unwrap_or(self.kind.port())))
+                }
+                ListenAddress::Unix(path) => {
+                    let mode = self.mode.unwrap_or(SocketMode(0o660));
+                    let (owner, group) = (self.owner.clone(), self.group.clone());
+                    ListenAt::Unix { path, mode, owner, group }
+                }
+                ListenAddress::Systemd(name) => ListenAt::Systemd(name),
+            },
             kind: self.kind,
             tls: self.tls.unwrap_or(usual),
             bare_lf: self.bare_lf,
@@ -211,8 +224,16 @@ section! {
     /// listens on 127.0.0.1:2525.
     pub(crate) ListenKeys = "listen" many {
         /// IP address and port. `0.0.0.0` and `[::]` stand for all addresses of the machine. Without a port, the
-        /// port of the kind: 25, 587 for `submission`, 465 for `submissions`, 24 for `lmtp`.
+        /// port of the kind: 25, 587 for `submission`, 465 for `submissions`, 24 for `lmtp`. `unix:/path` is a Unix socket:
+        /// its clients send to local domains only, unless they log in, for which they need no TLS. `systemd:NAME` stands for
+        /// the sockets that systemd has opened with `FileDescriptorName=NAME`.
         address: Option<ListenAddress> = "",
+        /// The permissions of a Unix socket: who may write to it may send. Default: `0660`.
+        mode: Option<SocketMode> = "",
+        /// The owner of a Unix socket: a name in /etc/passwd, or a number. Without this key, the user of the daemon.
+        owner: Option<User> = "",
+        /// The group of a Unix socket: a name in /etc/group, or a number. Without this key, the group of the daemon.
+        group: Option<Group> = "",
         /// The purpose of the listener. `mx` takes mail for local domains from all clients, and mail for all
         /// domains from clients in `relay.networks` and from logins. `relay` takes mail from `relay.networks`
         /// only; other clients get 554 5.7.1. `submission` and `submissions` take mail from logins only (RFC

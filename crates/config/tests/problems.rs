@@ -24,6 +24,22 @@ fn golden(name: &str, got: &str) {
 }
 
 #[test]
+fn a_socket_has_the_keys_of_a_socket() {
+    let listen = |keys: &str| problems(&format!("hostname = \"mx.test\"\n[[listen]]\n{keys}\n"));
+    let all = [
+        listen("address = \"unix:\""),
+        listen("address = \"systemd:\""),
+        listen("address = \"unix:/run/s\"\nmode = \"888\"\nowner = \"nobody at all\"\ngroup = \"nor this\""),
+        listen("address = \"unix:/run/s\"\ntls = \"starttls\"\nproxy = [\"192.0.2.1\"]"),
+        listen("address = \"unix:/run/s\"\nkind = \"submissions\"\n[auth]\nusers = \"dovecot:/run/d\""),
+        listen("address = \"unix:/run/s\"\nkind = \"relay\"\n[[listen]]\naddress = \"unix:/run/s\""),
+        listen("address = \"127.0.0.1:2525\"\nmode = \"0666\""),
+        listen(&format!("address = \"unix:/run/{}\"", "s".repeat(102))),
+    ];
+    golden("listeners.txt", &all.join("\n"));
+}
+
+#[test]
 fn a_listener_takes_messages_of_a_useful_size() {
     let text =
         "hostname = \"mx.test\"\n[[listen]]\naddress = \"127.0.0.1:2525\"\nmax_message_size = \"1KiB\"\n";

@@ -1,6 +1,6 @@
 //! The `Received` field we put in front of what we accept (RFC 5321 §4.4).
 
-use crate::Client;
+use crate::{Client, UNIX_CLIENT};
 use mail::{Envelope, QueueId, TransmissionType, UnixMillis};
 use std::{cell::RefCell, io::Write as _, net::IpAddr};
 
@@ -30,6 +30,7 @@ impl Received<'_> {
             out.extend_from_slice(b"from ");
             out.extend(self.hello.bytes().map(|b| if is_plain(b) { b } else { b'?' }));
             let literal = match client.peer.ip().to_canonical() {
+                _ if client.peer == UNIX_CLIENT => " (local socket)".to_owned(),
                 IpAddr::V4(ip) => format!(" ([{ip}])"),
                 IpAddr::V6(ip) => format!(" ([IPv6:{ip}])"),
             };

@@ -13,6 +13,7 @@ mod operator;
 mod pipeline;
 pub(crate) mod queue_run;
 mod snapshot;
+mod sockets;
 mod start;
 mod tls;
 mod unscheduled;

@@ -184,7 +184,7 @@ fn courier(settings: &Settings) -> Result<Courier, String> {
         dns,
         RouterSettings {
             hostname: settings.hostname.clone(),
-            listening: settings.listen.iter().map(|listen| listen.address).collect(),
+            listening: settings.listen.iter().filter_map(|listen| listen.address.ip()).collect(),
             mx_port: settings.delivery.mx_port,
         },
     );
