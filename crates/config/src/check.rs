@@ -16,7 +16,7 @@ use crate::{
     settings::{Queue, Settings},
     units::{ByteSize, show_duration},
 };
-use mail::LmtpServer;
+use mail::{HostPort, LmtpServer};
 use std::{fmt::Display, fs::File, io, net::SocketAddr, ops::Range, path::Path, time::Duration};
 
 /// Each has a thread and some descriptors, and one a processor is as fast as it gets. With too many a start
@@ -96,24 +96,33 @@ impl Check<'_, '_> {
     /// A fixed next hop that is one of our own listeners would take mail round until it has too many hops.
     fn loops(&mut self, s: &Settings) {
         for (number, route) in s.routes.iter().enumerate() {
-            let (key, host) = match &route.target {
-                Target::Smarthost(host) => ("smarthost", host),
-                Target::Lmtp(LmtpServer::Tcp(host)) => ("lmtp", host),
-                _ => continue,
+            let main = match &route.target {
+                Target::Smarthost(host) => Some(("smarthost", host)),
+                Target::Lmtp(LmtpServer::Tcp(host)) => Some(("lmtp", host)),
+                _ => None,
             };
-            let Some(ip) = host.ip() else { continue };
-            let next = SocketAddr::new(ip, host.port);
-            let ours = |listen: SocketAddr| listen == next || (ip.is_loopback() && clash(listen, next));
-            if s.listen.iter().filter_map(|listen| listen.address.ip()).any(ours) {
-                // Routes with problems are not in the settings: the value tells which one it is.
-                let shown = toml::Value::from(host.to_string());
-                let is_it = |e: &&Effective| e.path.ends_with(key) && e.value.as_ref() == Some(&shown);
-                let path =
-                    self.reading.effective.iter().find(is_it).map_or(String::new(), |e| e.path.clone());
-                let what = format!("route {} leads back to this server", number + 1);
-                self.problem(&path, what, "is one of its own listeners", "name another host or port");
+            let fallback = route.fallback.iter().map(|host| ("fallback", host));
+            for (key, host) in main.into_iter().chain(fallback) {
+                let Some(ip) = host.ip() else { continue };
+                let next = SocketAddr::new(ip, host.port);
+                let ours = |listen: SocketAddr| listen == next || (ip.is_loopback() && clash(listen, next));
+                if s.listen.iter().filter_map(|listen| listen.address.ip()).any(ours) {
+                    self.loops_back(number, key, host);
+                }
             }
         }
+    }
+
+    fn loops_back(&mut self, number: usize, key: &str, host: &HostPort) {
+        // Routes with problems are not in the settings: the value tells which one it is.
+        let shown = toml::Value::from(host.to_string());
+        let has = |value: &toml::Value| {
+            *value == shown || value.as_array().is_some_and(|items| items.contains(&shown))
+        };
+        let is_it = |e: &&Effective| e.path.ends_with(key) && e.value.as_ref().is_some_and(has);
+        let path = self.reading.effective.iter().find(is_it).map_or(String::new(), |e| e.path.clone());
+        let what = format!("route {} leads back to this server", number + 1);
+        self.problem(&path, what, "is one of its own listeners", "name another host or port");
     }
 
     /// Mail for this machine's own name would be looked up by MX, lead back here, and be returned: root's,

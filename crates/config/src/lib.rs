@@ -35,7 +35,7 @@ pub use smtp::server::BareLf;
 pub use spool::Placement;
 
 pub use account::{Group, SocketMode, User};
-pub use choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion};
+pub use choice::{Backend, Durability, EhloKeyword, LogFormat, RouteTls, SaslMechanism, TlsVersion};
 pub use domain::DomainPattern;
 pub use group::{OwnSpool, QueueGroup};
 pub use listen_address::{ListenAddress, ListenAt};

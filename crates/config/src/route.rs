@@ -3,9 +3,10 @@
 pub(crate) mod keys;
 mod read;
 
-use crate::{TlsMode, domain::DomainPattern};
+use crate::{choice::RouteTls, domain::DomainPattern, units::show_duration};
 use auth::Secret;
 use mail::{HostPort, LmtpServer};
+use queue::RouteSchedule;
 use std::{
     fmt, fs,
     net::IpAddr,
@@ -20,13 +21,17 @@ pub struct Route {
     /// The target of their mail.
     pub target: Target,
     /// The use of TLS; without effect for a Maildir, a Unix socket and discarding.
-    pub tls: TlsMode,
+    pub tls: RouteTls,
     /// The name and the password to log in with.
     pub login: Option<RouteLogin>,
     /// The address from which connections are made.
     pub source_address: Option<IpAddr>,
     /// True if the next hop is asked whether a recipient exists.
     pub verify: bool,
+    /// Hosts for mail whose next hop cannot be reached.
+    pub fallback: Vec<HostPort>,
+    /// The attempts, where they differ from those of the queue group.
+    pub schedule: RouteSchedule,
 }
 
 /// The name and the password with which a route logs in.
@@ -95,14 +100,28 @@ impl fmt::Display for SecretSource {
 }
 
 impl Route {
-    /// Returns the name of the route in destinations, if its connections differ from others. Routes with the same name have the same
-    /// settings.
+    /// Returns the name of the route in destinations, if its connections or attempts differ from others. Routes with the same name have
+    /// the same settings.
     pub fn name(&self) -> Option<String> {
         let login = self.login.as_ref().map(|login| format!("as {} ({})", login.user, login.secret));
         let source = self.source_address.map(|ip| format!("from {ip}"));
-        let parts: Vec<String> = login.into_iter().chain(source).collect();
+        let implicit = (self.tls == RouteTls::Implicit).then(|| "with implicit TLS".to_owned());
+        let fallback = list("fallback", &self.fallback);
+        let RouteSchedule { intervals, retry_min, retry_max, lifetime } = &self.schedule;
+        let intervals: Vec<String> = intervals.iter().copied().map(show_duration).collect();
+        let retry = list("retry", &intervals);
+        let times = [("retry_min", retry_min), ("retry_max", retry_max), ("lifetime", lifetime)]
+            .map(|(key, time)| time.map(|time| format!("{key} {}", show_duration(time))));
+        let parts = [login, source, implicit, fallback, retry].into_iter().chain(times);
+        let parts: Vec<String> = parts.flatten().collect();
         (!parts.is_empty()).then(|| parts.join(" "))
     }
+}
+
+/// `retry 5m,1h`; none for an empty list.
+fn list(key: &str, items: &[impl fmt::Display]) -> Option<String> {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    (!items.is_empty()).then(|| format!("{key} {}", items.join(",")))
 }
 
 impl Route {

@@ -24,6 +24,21 @@ fn golden(name: &str, got: &str) {
 }
 
 #[test]
+fn a_route_has_keys_that_fit_its_target() {
+    let route = |keys: &str| {
+        problems(&format!("hostname = \"mx.test\"\n[[route]]\ndomains = [\"b.test\"]\n{keys}\n"))
+    };
+    let all = [
+        route("smarthost = \"isp.test:465\"\ntls = \"verify\""),
+        route("mx = true\ntls = \"implicit\"\nretry = [\"5m\"]\nretry_max = \"1h\""),
+        route("maildir = \"/m/{local}\"\nfallback = [\"isp.test:25\"]\nverify = true\nlifetime = 0"),
+        route("smarthost = \"isp.test:25\"\nretry_min = \"2h\"\nretry_max = \"1h\""),
+        route("smarthost = \"isp.test:25\"\nfallback = [\"192.0.2.1:25\", \"127.0.0.1:2525\"]"),
+    ];
+    golden("routes.txt", &all.join("\n"));
+}
+
+#[test]
 fn a_socket_has_the_keys_of_a_socket() {
     let listen = |keys: &str| problems(&format!("hostname = \"mx.test\"\n[[listen]]\n{keys}\n"));
     let all = [

@@ -1,6 +1,6 @@
 //! Files that are right: what they mean, and that what is shown reads back the same.
 
-use config::{DomainPattern, ListenTls, Origin, Purpose, QueueGroup, Target, TlsMode};
+use config::{DomainPattern, ListenTls, Origin, Purpose, QueueGroup, RouteTls, Target};
 use std::{fs, path::Path, time::Duration};
 
 fn loaded(dir: &Path, text: &str) -> config::Loaded {
@@ -67,7 +67,7 @@ fn the_keys_benchmarks_write_are_understood() {
     assert_eq!(s.delivery.connections_per_destination, 50);
     assert_eq!(s.log.file.as_deref(), Some(&*dir.path().join("mail.log")));
     let (number, route) = s.route("localhost").unwrap();
-    assert_eq!((number, route.tls, &route.domains[..]), (0, TlsMode::Off, &[DomainPattern::Any][..]));
+    assert_eq!((number, route.tls, &route.domains[..]), (0, RouteTls::Off, &[DomainPattern::Any][..]));
     assert!(matches!(&route.target, Target::Smarthost(host) if host.to_string() == "127.0.0.1:2600"));
 }
 
@@ -172,7 +172,7 @@ fn every_default_is_a_valid_value() {
         dir.path(),
         "[[route]]\ndomains = [\"a\"]\nmx = true\n[[listen]]\naddress = \"127.0.0.1:1\"\n",
     );
-    assert_eq!(s.settings.routes[0].tls, TlsMode::May);
+    assert_eq!(s.settings.routes[0].tls, RouteTls::May);
 }
 
 #[test]

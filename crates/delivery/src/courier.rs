@@ -10,7 +10,7 @@ use crate::{
     tls::TlsFaults,
 };
 use auth::ClientCredentials;
-use mail::{Attempt, Destination, Enhanced, LmtpServer, NextHop, Outcome, TlsMode};
+use mail::{Attempt, Destination, Enhanced, HostPort, LmtpServer, NextHop, Outcome, TlsMode};
 use rewrite::Separator;
 use route::Router;
 use smtp::client::Protocol;
@@ -80,6 +80,10 @@ pub struct RouteSettings {
     pub login: Option<ClientCredentials>,
     /// The address from which connections are made.
     pub source_address: Option<IpAddr>,
+    /// True if TLS begins with the first byte, and not with STARTTLS.
+    pub is_implicit: bool,
+    /// Hosts that are used when none of the destination can be reached.
+    pub fallback: Vec<HostPort>,
 }
 
 /// Delivers to destinations of every kind.
@@ -128,7 +132,8 @@ impl Courier {
             NextHop::Lmtp(_) => (Protocol::Lmtp, destination.tls),
             _ => (Protocol::Smtp, destination.tls),
         };
-        let hosts = Hosts::find(&self.router, &destination.next_hop).await?;
+        let fallback = route.map_or(&[][..], |route| &route.fallback);
+        let hosts = Hosts::find(&self.router, &destination.next_hop, fallback).await?;
         Ok((self.connector(tls, protocol, route), hosts))
     }
 
@@ -157,6 +162,7 @@ impl Courier {
             settings: &self.settings,
             login: route.and_then(|route| route.login.as_ref()),
             source_address: route.and_then(|route| route.source_address).or(self.settings.source_address),
+            is_implicit: route.is_some_and(|route| route.is_implicit),
             tls: &self.tls,
             tls_faults: &self.tls_faults,
             mode,

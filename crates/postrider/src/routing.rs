@@ -34,7 +34,7 @@ impl Routes {
             Rule {
                 matches: Box::new(move |key| patterns.iter().any(|pattern| pattern.matches(key))),
                 next_hop: next_hop(&route.target),
-                tls: route.tls,
+                tls: route.tls.mode(),
                 route: route.name().map(Into::into),
             }
         });

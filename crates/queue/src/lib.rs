@@ -18,6 +18,7 @@ mod destination_table;
 mod expiry;
 mod id_index;
 mod invariants;
+mod lifetime;
 mod list;
 mod message;
 mod operators;
@@ -38,7 +39,7 @@ pub use operators::{CancelAs, CommandResult};
 pub use order::{SortFacts, SortOrder};
 pub use queue::{Arrival, Completion, Lease, Queue};
 pub use reroute::Rerouted;
-pub use settings::{Group, GroupId, QueueSettings};
+pub use settings::{Group, GroupId, QueueSettings, RouteSchedule};
 pub use view::{DestinationView, JobStatus, JobView, MessageView};
 
 /// Milliseconds on a monotonic clock whose zero is the start of the process. Recovered messages

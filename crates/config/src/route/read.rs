@@ -1,7 +1,10 @@
 //! Reads each `[[route]]`: exactly one target, and keys only where they mean something.
 
 use super::{Route, Target, keys::RouteKeys};
-use crate::{TlsMode, section::Reading};
+use crate::{choice::RouteTls, section::Reading};
+use mail::LmtpServer;
+use queue::RouteSchedule;
+use std::time::Duration;
 use toml::{Spanned, de::DeTable};
 
 const DOMAINS: &str = "domains = [\"example.com\"] or domains = [\"*\"]";
@@ -42,9 +45,9 @@ impl Reading<'_> {
             }
         }
         let mut targets = Vec::new();
-        targets.extend(keys.smarthost.map(|t| ("smarthost", Target::Smarthost(t))));
-        targets.extend(keys.lmtp.map(|t| ("lmtp", Target::Lmtp(t))));
-        targets.extend(keys.maildir.map(|t| ("maildir", Target::Maildir(t))));
+        targets.extend(keys.smarthost.clone().map(|t| ("smarthost", Target::Smarthost(t))));
+        targets.extend(keys.lmtp.clone().map(|t| ("lmtp", Target::Lmtp(t))));
+        targets.extend(keys.maildir.clone().map(|t| ("maildir", Target::Maildir(t))));
         targets.extend(keys.mx.then_some(("mx", Target::Mx)));
         targets.extend(keys.discard.then_some(("discard", Target::Discard)));
         if let [first, others @ ..] = &targets[..] {
@@ -68,7 +71,7 @@ impl Reading<'_> {
             self.cx.problem(span, what, "only a smarthost is logged in to", "remove it".to_owned());
         }
         if let (Some(span), true) = (named("tls"), keys.login.is_some())
-            && matches!(keys.tls, Some(TlsMode::Off | TlsMode::May))
+            && matches!(keys.tls, Some(RouteTls::Off | RouteTls::May))
         {
             let what = "a password is never sent without TLS".to_owned();
             self.cx.problem(span, what, "does not require TLS", "write \"verify\" or \"require\"".to_owned());
@@ -84,10 +87,89 @@ impl Reading<'_> {
             let what = format!("`verify` means nothing beside `{name}`");
             self.cx.problem(span, what, "there is no next hop to ask", "remove it".to_owned());
         }
-        let usual = if keys.login.is_some() { TlsMode::Verify } else { TlsMode::May };
-        let tls = keys.tls.unwrap_or(usual);
-        let RouteKeys { domains, login, source_address, verify, .. } = keys;
-        Some(Route { domains, target, tls, login, source_address, verify })
+        let tls = self.route_tls(&keys, &target, table);
+        self.route_fallback(&keys, (name, &target), table);
+        let schedule = self.route_schedule(&keys, table);
+        let RouteKeys { domains, login, source_address, verify, fallback, .. } = keys;
+        Some(Route { domains, target, tls, login, source_address, verify, fallback, schedule })
+    }
+
+    /// Port 465 speaks TLS from the first byte, and other ports of smarthosts mostly do not.
+    fn route_tls(&mut self, keys: &RouteKeys, target: &Target, table: &Spanned<&DeTable<'_>>) -> RouteTls {
+        let span = table.get_ref().get("tls").map_or(table.span(), Spanned::span);
+        let port = if let Target::Smarthost(host) = target { Some(host.port) } else { None };
+        match keys.tls {
+            Some(RouteTls::Implicit) if port.is_none() => {
+                let what = "`tls` cannot be \"implicit\" here".to_owned();
+                self.cx.problem(span, what, "for a smarthost only", "write \"verify\"".to_owned());
+            }
+            Some(tls) if port == Some(465) && tls != RouteTls::Implicit => {
+                let what = "port 465 speaks TLS from the first byte (RFC 8314)".to_owned();
+                self.cx.problem(
+                    span,
+                    what,
+                    "STARTTLS, or none",
+                    "write \"implicit\", or port 587".to_owned(),
+                );
+            }
+            _ => {}
+        }
+        keys.tls.unwrap_or(match (port, &keys.login) {
+            (Some(465), _) => RouteTls::Implicit,
+            (_, Some(_)) => RouteTls::Verify,
+            (_, None) => RouteTls::May,
+        })
+    }
+
+    fn route_fallback(
+        &mut self,
+        keys: &RouteKeys,
+        (name, target): (&str, &Target),
+        table: &Spanned<&DeTable<'_>>,
+    ) {
+        let is_possible =
+            matches!(target, Target::Smarthost(_) | Target::Mx | Target::Lmtp(LmtpServer::Tcp(_)));
+        if keys.fallback.is_empty() || is_possible {
+            return;
+        }
+        let span = table.get_ref().get("fallback").map_or(table.span(), Spanned::span);
+        let what = format!("`fallback` means nothing beside `{name}`");
+        self.cx.problem(span, what, "for hosts only", "remove it".to_owned());
+    }
+
+    fn route_schedule(&mut self, keys: &RouteKeys, table: &Spanned<&DeTable<'_>>) -> RouteSchedule {
+        let span = |key: &str| table.get_ref().get(key).map_or(table.span(), Spanned::span);
+        let RouteKeys { retry, retry_min, retry_max, lifetime, .. } = keys;
+        for (key, time) in [
+            ("retry", retry.iter().min()),
+            ("retry_min", retry_min.as_ref()),
+            ("retry_max", retry_max.as_ref()),
+            ("lifetime", lifetime.as_ref()),
+        ] {
+            if time.is_some_and(Duration::is_zero) {
+                let what = format!("`{key}` is too small");
+                self.cx.problem(span(key), what, "no time at all", "write \"1s\" or more".to_owned());
+            }
+        }
+        if let (false, Some(key)) =
+            (retry.is_empty(), retry_min.map(|_| "retry_min").or(retry_max.map(|_| "retry_max")))
+        {
+            let what = format!("`{key}` and `retry` contradict each other");
+            self.cx.problem(span(key), what, "the list has all intervals", "keep one of them".to_owned());
+        }
+        if let (Some(min), Some(max)) = (retry_min, retry_max)
+            && min > max
+        {
+            let what = "`retry_min` is over `retry_max`".to_owned();
+            self.cx.problem(
+                span("retry_min"),
+                what,
+                "",
+                "`retry_min` must not be larger than `retry_max`".to_owned(),
+            );
+        }
+        let (retry_min, retry_max, lifetime) = (*retry_min, *retry_max, *lifetime);
+        RouteSchedule { intervals: retry.clone(), retry_min, retry_max, lifetime }
     }
 
     /// A pattern that an earlier route covers is never reached: most likely the order is wrong.

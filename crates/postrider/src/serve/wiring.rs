@@ -74,12 +74,19 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::QueueSettings {
     };
     let scheduled = queue::QueueSettings {
         groups: std::iter::once(other.clone()).chain(settings.queue_groups.iter().map(group)).collect(),
+        routes: schedules(settings),
         expire: queue.expire,
         delay_warning: queue.delay_warning,
         connections_max: count(delivery.max_connections),
         ..queue::QueueSettings::default()
     };
     if super::unscheduled::is_wanted() { super::unscheduled::without(&scheduled) } else { scheduled }
+}
+
+/// Returns the schedules of the routes that have one, by the names of the routes.
+fn schedules(settings: &Settings) -> HashMap<Arc<str>, queue::RouteSchedule> {
+    let own = settings.routes.iter().filter(|route| route.schedule != queue::RouteSchedule::default());
+    own.filter_map(|route| Some((route.name()?.into(), route.schedule.clone()))).collect()
 }
 
 /// The engine's settings.
@@ -205,7 +212,9 @@ fn route_settings(settings: &Settings) -> Result<HashMap<Arc<str>, RouteSettings
             })
         };
         let login = route.login.as_ref().map(login).transpose()?;
-        Ok((name.into(), RouteSettings { login, source_address: route.source_address }))
+        let (source_address, fallback) = (route.source_address, route.fallback.clone());
+        let is_implicit = route.tls == config::RouteTls::Implicit;
+        Ok((name.into(), RouteSettings { login, source_address, is_implicit, fallback }))
     };
     named.map(of).collect()
 }

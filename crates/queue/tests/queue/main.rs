@@ -2,6 +2,7 @@
 
 mod connections;
 mod operators;
+mod routes;
 
 use mail::{Destination, Disposition, Enhanced, Outcome, QueueId};
 use proptest::prelude::*;
