@@ -45,7 +45,7 @@ pub use load::load_text;
 pub use load::{Loaded, Purpose, load, load_with_origins};
 pub use problem::{Problem, Problems};
 pub use reload::{Reloaded, reload};
-pub use route::{MaildirTemplate, Route, RouteLogin, SecretSource, Target};
+pub use route::{MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Target};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Addresses, Certificate, Listen, Settings, Spool};

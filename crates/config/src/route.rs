@@ -1,11 +1,17 @@
 //! Routes: which way mail for some domains goes.
 
 pub(crate) mod keys;
+mod program;
 mod read;
 
-use crate::{choice::RouteTls, domain::DomainPattern, units::show_duration};
+use crate::{
+    choice::RouteTls,
+    domain::DomainPattern,
+    units::show_duration,
+    value::{Context, Found, Value, text, text_value},
+};
 use auth::Secret;
-use mail::{HostPort, LmtpServer};
+use mail::{Enhanced, HostPort, LmtpServer, Program, Reply};
 use queue::RouteSchedule;
 use std::{
     fmt, fs,
@@ -142,9 +148,58 @@ pub enum Target {
     Maildir(MaildirTemplate),
     /// SMTP to the MX hosts of the domain.
     Mx,
+    /// Into mailbox files here.
+    Mbox(MaildirTemplate),
+    /// To a program here.
+    Pipe(Program),
+    /// Back to the sender, with this reply.
+    Reject(RejectText),
+    /// To the next route that matches, when an operator has released the message.
+    Hold,
     /// Nowhere: taken and thrown away.
     Discard,
 }
+
+/// The reply of a route that rejects, `550 5.7.1 text`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectText(String);
+
+impl RejectText {
+    /// The reply as it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The reply.
+    pub fn reply(&self) -> Reply {
+        let (code, words) = self.0.split_at(3);
+        let found = Enhanced::parse_prefix(words.trim_start());
+        let (enhanced, text) =
+            found.map_or((None, words.trim_start()), |(status, text)| (Some(status), text));
+        Reply::new(code.parse().unwrap_or(550), enhanced, text)
+    }
+}
+
+text_value!(
+    RejectText,
+    "a reply that refuses for good",
+    "\"550 5.7.1 Mail for this domain is not accepted\"",
+    |t, _| {
+        let bad = |label: &str| Err((label.to_owned(), None));
+        let Some((code, words)) = t.split_once(' ') else { return bad("no text") };
+        let is_code = code.len() == 3 && code.starts_with('5') && code.bytes().all(|b| b.is_ascii_digit());
+        match Enhanced::parse_prefix(words) {
+            _ if !is_code => bad("the reply code is not 5yz"),
+            Some((Enhanced(5, ..), text))
+                if !text.trim().is_empty() && !t.contains(char::is_control) && t.is_ascii() =>
+            {
+                Ok(RejectText(t.to_owned()))
+            }
+            _ => bad("not such a reply"),
+        }
+    },
+    |reply| reply.0.clone()
+);
 
 /// Longest socket path the kernel takes (`sun_path` with its final NUL; unix(7)).
 const SOCKET_PATH_MAX: usize = 107;

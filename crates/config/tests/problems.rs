@@ -34,6 +34,11 @@ fn a_route_has_keys_that_fit_its_target() {
         route("maildir = \"/m/{local}\"\nfallback = [\"isp.test:25\"]\nverify = true\nlifetime = 0"),
         route("smarthost = \"isp.test:25\"\nretry_min = \"2h\"\nretry_max = \"1h\""),
         route("smarthost = \"isp.test:25\"\nfallback = [\"192.0.2.1:25\", \"127.0.0.1:2525\"]"),
+        route("pipe = [\"prog\", \"--to={recipient}\", \"{what}\", 5]"),
+        route("pipe = { argv = [], user = \"nobody at all\", shell = true }"),
+        route("pipe = \"/bin/prog joe\"\ntls = \"off\""),
+        route("reject = \"450 4.7.1 later\""),
+        route("reject = \"550 no status\"\nhold = true"),
     ];
     golden("routes.txt", &all.join("\n"));
 }

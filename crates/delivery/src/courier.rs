@@ -5,7 +5,7 @@ use crate::{
     active_lease::Unfinished,
     connect::Connector,
     hosts::Hosts,
-    maildir,
+    local::{self, Place},
     session::{Session, millis},
     tls::TlsFaults,
 };
@@ -104,8 +104,16 @@ impl Courier {
     /// is completed or returned. When the future is dropped, `source` has to return the leases that are open.
     pub async fn serve<J: WorkSource>(&self, destination: &Destination, source: &J) {
         match &destination.next_hop {
-            NextHop::Discard => discard(source),
-            NextHop::Maildir(template) => maildir::serve(template, &self.settings, source).await,
+            NextHop::Discard => {
+                let outcome = Outcome::delivered(Enhanced(2, 0, 0), "discarded, as the route says");
+                complete_all(source, "discard", &outcome);
+            }
+            NextHop::Reject(reply) => complete_all(source, "reject", &rejected(reply)),
+            NextHop::Maildir(template) => {
+                local::serve(Place::Maildir(template), &self.settings, source).await;
+            }
+            NextHop::Mbox(template) => local::serve(Place::Mbox(template), &self.settings, source).await,
+            NextHop::Pipe(program) => local::serve(Place::Program(program), &self.settings, source).await,
             NextHop::Mx(_) | NextHop::Smarthost(_) | NextHop::Lmtp(_) => {
                 let begun = Instant::now();
                 match self.way(destination).await {
@@ -210,12 +218,21 @@ fn report<J: WorkSource>(source: &J, outcome: Outcome, begun: Instant) {
     source.unreachable(outcome, &attempt);
 }
 
-fn discard<J: WorkSource>(source: &J) {
-    let attempt = Attempt { relay: "discard".into(), ..Attempt::default() };
+/// Completes all jobs with the same outcome.
+fn complete_all<J: WorkSource>(source: &J, relay: &str, outcome: &Outcome) {
+    let attempt = Attempt { relay: relay.into(), ..Attempt::default() };
     while let Some(lease) = source.next_lease() {
-        let outcome = Outcome::delivered(Enhanced(2, 0, 0), "discarded, as the route says");
         let results = lease.recipients.iter().map(|index| (*index, outcome.clone())).collect();
         let queued_ms = lease.queued_ms;
         source.complete(lease, results, &Attempt { queued_ms, ..attempt.clone() });
+    }
+}
+
+/// The outcome of a route that rejects: its reply is `550 5.7.1 text`.
+fn rejected(reply: &str) -> Outcome {
+    let words = reply.split_once(' ').map_or(reply, |(_, rest)| rest);
+    match Enhanced::parse_prefix(words) {
+        Some((status @ Enhanced(5, ..), text)) => Outcome::failed(status, text),
+        _ => Outcome::failed(Enhanced(5, 7, 1), words),
     }
 }

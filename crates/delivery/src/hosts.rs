@@ -34,7 +34,11 @@ impl<'a> Hosts<'a> {
                 LmtpServer::Tcp(host) => router.host(&host.host, host.port).await.map(Servers::Tcp),
                 LmtpServer::Unix(path) => Ok(Servers::Unix(path)),
             },
-            NextHop::Maildir(_) | NextHop::Discard => {
+            NextHop::Maildir(_)
+            | NextHop::Mbox(_)
+            | NextHop::Pipe(_)
+            | NextHop::Reject(_)
+            | NextHop::Discard => {
                 unreachable!("mail for {next_hop} stays on this machine")
             }
         };

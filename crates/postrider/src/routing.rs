@@ -29,14 +29,14 @@ impl Routes {
     /// Explicit routes in their order, then local Maildirs, then MX. Local domains of files are looked up in `maps`; for
     /// those of a server, the configuration has a route for every domain.
     pub(crate) fn new(settings: &Settings, maps: Arc<Maps>) -> Self {
-        let explicit = settings.routes.iter().map(|route| {
+        let explicit = settings.routes.iter().filter_map(|route| {
             let patterns = route.domains.clone();
-            Rule {
+            Some(Rule {
                 matches: Box::new(move |key| patterns.iter().any(|pattern| pattern.matches(key))),
-                next_hop: next_hop(&route.target),
+                next_hop: next_hop(&route.target)?,
                 tls: route.tls.mode(),
                 route: route.name().map(Into::into),
-            }
+            })
         });
         let (domains, domain_maps) = (settings.local.domains.clone(), settings.local.domain_maps.clone());
         let is_local =
@@ -65,10 +65,17 @@ impl Routes {
         self.domain(&self.key(path))
     }
 
+    /// Returns the first explicit route that matches a recipient.
+    pub(crate) fn explicit(&self, path: &ForwardPath) -> Option<&Route> {
+        let key = self.key(path);
+        self.explicit.iter().find(|route| route.matches(&key))
+    }
+
     /// Returns whether the next hop of a recipient is asked if the recipient exists.
     pub(crate) fn is_verified(&self, path: &ForwardPath) -> bool {
         let key = self.key(path);
-        self.explicit.iter().find(|route| route.matches(&key)).is_some_and(|route| route.verify)
+        let mut matching = self.explicit.iter().filter(|route| route.matches(&key));
+        matching.find(|route| route.target != Target::Hold).is_some_and(|route| route.verify)
     }
 
     /// Returns the destination and the queue group of each recipient.
@@ -106,13 +113,18 @@ fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns `None` for the mail exchangers of the recipient's domain.
-fn next_hop(target: &Target) -> Option<NextHop> {
-    match target {
-        Target::Smarthost(host) => Some(NextHop::Smarthost(host.clone().into())),
-        Target::Lmtp(server) => Some(NextHop::Lmtp(server.clone().into())),
-        Target::Maildir(template) => Some(NextHop::Maildir(template.as_str().into())),
-        Target::Mx => None,
-        Target::Discard => Some(NextHop::Discard),
-    }
+/// Returns the next hop of a target; `None` within for the mail exchangers of the recipient's domain, and `None` for a
+/// route that only holds mail: released mail takes the next route that matches.
+fn next_hop(target: &Target) -> Option<Option<NextHop>> {
+    Some(Some(match target {
+        Target::Smarthost(host) => NextHop::Smarthost(host.clone().into()),
+        Target::Lmtp(server) => NextHop::Lmtp(server.clone().into()),
+        Target::Maildir(template) => NextHop::Maildir(template.as_str().into()),
+        Target::Mbox(template) => NextHop::Mbox(template.as_str().into()),
+        Target::Pipe(program) => NextHop::Pipe(program.clone().into()),
+        Target::Reject(reply) => NextHop::Reject(reply.as_str().into()),
+        Target::Discard => NextHop::Discard,
+        Target::Mx => return Some(None),
+        Target::Hold => return None,
+    }))
 }

@@ -3,15 +3,15 @@
 use crate::{
     choice::RouteTls,
     domain::DomainPattern,
-    route::{MaildirTemplate, RouteLogin},
+    route::{MaildirTemplate, RejectText, RouteLogin},
     section::section,
 };
-use mail::{HostPort, LmtpServer};
+use mail::{HostPort, LmtpServer, Program};
 use std::{net::IpAddr, time::Duration};
 
 section! {
-    /// The next hop of mail for some domains: exactly one of `smarthost`, `lmtp`, `maildir`, `mx` and
-    /// `discard`. The first route that matches is used. Routes come before local Maildirs, and these before MX.
+    /// The next hop of mail for some domains: exactly one of `smarthost`, `lmtp`, `maildir`, `mbox`, `pipe`, `mx`, `hold`,
+    /// `reject` and `discard`. The first route that matches is used. Routes come before local Maildirs, and these before MX.
     /// So a route with `domains = ["*"]` also matches local domains, unless a route for the local domains
     /// stands above it.
     pub(crate) RouteKeys = "route" many {
@@ -24,6 +24,25 @@ section! {
         lmtp: Option<LmtpServer> = "",
         /// Deliver into Maildirs; `{local}` and `{domain}` as in `[local]`.
         maildir: Option<MaildirTemplate> = "",
+        /// Append to a file in the mbox format; `{local}` and `{domain}` as in `[local]`. The file is locked by `FILE.lock` and by
+        /// fcntl(2). Lines of a message that begin with `From ` get a `>` in front, also behind other `>` (mboxrd). If
+        /// a message cannot be written, the file gets its length of before, and the mail is deferred.
+        mbox: Option<MaildirTemplate> = "",
+        /// Start a program for each recipient, with the message as its input: a list of the program and its arguments, or
+        /// `{ argv = [...], user = "vmail", timeout = "5m" }`. There is no shell. An argument can be `{sender}`,
+        /// `{recipient}`, `{local}`, `{user}`, `{detail}`, `{domain}` or `{id}`, and nothing beside it; mail for an
+        /// address that would make an argument begin with `-` is refused. The environment has `PATH`, `SENDER`, `RECIPIENT`,
+        /// `LOCAL`, `DETAIL`, `DOMAIN` and `QUEUE_ID`, and with `user` also `USER`, `LOGNAME` and `HOME`. A daemon that runs
+        /// as root needs `user`. Exit codes are those of sysexits.h: 0 is a delivery, 71, 74 and 75 defer, other codes
+        /// from 64 to 78 return the mail, and each further code defers. If the output of a program that fails begins with
+        /// `4.x.x` or `5.x.x`, this status decides. A program that runs for longer than `timeout` (default: 5m) is killed, and
+        /// the mail is deferred.
+        pipe: Option<Program> = "",
+        /// Hold each message with such a recipient, all of it, until an operator releases it (`postrider queue release`). Then the next
+        /// route that matches is used.
+        hold: bool = "false",
+        /// Refuse the mail with this reply: `"550 5.7.1 No mail for this domain"`.
+        reject: Option<RejectText> = "",
         /// Deliver by SMTP to the hosts that the MX records of the domain name.
         mx: bool = "false",
         /// Accept the mail and discard it.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use toml::{Spanned, de::DeTable};
 
 const DOMAINS: &str = "domains = [\"example.com\"] or domains = [\"*\"]";
-const TARGETS: [&str; 5] = ["smarthost", "lmtp", "maildir", "mx", "discard"];
-const ONE_TARGET: &str = "one of smarthost = \"host:port\", lmtp = \"unix:/path\", maildir = \"/path/{local}\", mx = true, discard = true";
+const TARGETS: [&str; 9] =
+    ["smarthost", "lmtp", "maildir", "mbox", "pipe", "mx", "hold", "reject", "discard"];
+const ONE_TARGET: &str = "one of smarthost = \"host:port\", lmtp = \"unix:/path\", maildir = \"/path/{local}\", mbox = \"/path/{local}\", pipe = [\"/program\"], mx = true, hold = true, reject = \"550 5.7.1 text\", discard = true";
 
 /// The key is there and not `false`: a target, or something bad that was noted already.
 fn may_be_target(table: &Spanned<&DeTable<'_>>, name: &str) -> bool {
@@ -48,6 +49,10 @@ impl Reading<'_> {
         targets.extend(keys.smarthost.clone().map(|t| ("smarthost", Target::Smarthost(t))));
         targets.extend(keys.lmtp.clone().map(|t| ("lmtp", Target::Lmtp(t))));
         targets.extend(keys.maildir.clone().map(|t| ("maildir", Target::Maildir(t))));
+        targets.extend(keys.mbox.clone().map(|t| ("mbox", Target::Mbox(t))));
+        targets.extend(keys.pipe.clone().map(|t| ("pipe", Target::Pipe(t))));
+        targets.extend(keys.reject.clone().map(|t| ("reject", Target::Reject(t))));
+        targets.extend(keys.hold.then_some(("hold", Target::Hold)));
         targets.extend(keys.mx.then_some(("mx", Target::Mx)));
         targets.extend(keys.discard.then_some(("discard", Target::Discard)));
         if let [first, others @ ..] = &targets[..] {
@@ -61,7 +66,8 @@ impl Reading<'_> {
             self.cx.problem(table.span(), what, "no target", format!("add {ONE_TARGET}"));
         }
         let (name, target) = targets.into_iter().next()?;
-        if let (Some(span), Target::Maildir(_) | Target::Discard) = (named("tls"), &target) {
+        let is_remote = matches!(target, Target::Smarthost(_) | Target::Lmtp(_) | Target::Mx);
+        if let (Some(span), false) = (named("tls"), is_remote) {
             let what = format!("`tls` means nothing beside `{name}`");
             self.cx.problem(span, what, "no connection is made", "remove it".to_owned());
         }
@@ -82,8 +88,7 @@ impl Reading<'_> {
             let what = format!("`source_address` means nothing beside `{name}`");
             self.cx.problem(span, what, "for `smarthost` and `mx` only", "remove it".to_owned());
         }
-        let is_asked = matches!(target, Target::Smarthost(_) | Target::Lmtp(_) | Target::Mx);
-        if let (Some(span), true, false) = (named("verify"), keys.verify, is_asked) {
+        if let (Some(span), true, false) = (named("verify"), keys.verify, is_remote) {
             let what = format!("`verify` means nothing beside `{name}`");
             self.cx.problem(span, what, "there is no next hop to ask", "remove it".to_owned());
         }
@@ -178,7 +183,8 @@ impl Reading<'_> {
             return;
         };
         for (pattern, item) in route.domains.iter().zip(items.iter()) {
-            let before = earlier.iter().flat_map(|r| &r.domains).find(|other| other.covers(pattern));
+            let taking = earlier.iter().filter(|r| r.target != Target::Hold);
+            let before = taking.flat_map(|r| &r.domains).find(|other| other.covers(pattern));
             if let Some(other) = before {
                 let what = format!("this route never gets mail for \"{pattern}\"");
                 let label = format!("an earlier route takes \"{other}\"");

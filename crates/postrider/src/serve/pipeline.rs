@@ -3,6 +3,7 @@
 mod addresses;
 mod existence;
 mod submission;
+mod targets;
 
 use crate::{expansion::Expansion, routing::Routes};
 use addresses::Addresses;
@@ -16,6 +17,7 @@ use policy::Policy;
 use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
 pub(crate) use submission::{MissingFields, SenderOfLogin};
+pub(crate) use targets::RouteDecides;
 use tokio::time::timeout;
 
 /// Time that a draft waits for a check; then its sender gets a temporary refusal.

@@ -3,14 +3,14 @@
 use super::{
     acceptor::CHUNK_BYTES,
     logins::{DovecotAuth, LoginSettings, Store, UsersFile},
-    pipeline::{Check, KnownToNextHop, LOOKUP_TIMEOUT, MissingFields, Pipeline, SenderOfLogin},
+    pipeline::{Check, KnownToNextHop, LOOKUP_TIMEOUT, MissingFields, Pipeline, RouteDecides, SenderOfLogin},
     snapshot::ConfigSnapshot,
     tls,
     verifier::Verifier,
 };
 use crate::{expansion::Expansion, routing::Routes};
 use auth::{ClientCredentials, Mechanism};
-use config::{Backend, Durability, EhloKeyword, EightBit, LogFormat, Settings};
+use config::{Backend, Durability, EhloKeyword, EightBit, LogFormat, Settings, Target};
 use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient};
 use inbound::EndPoints;
@@ -119,6 +119,9 @@ pub(crate) fn current(settings: Settings, old: Option<&Maps>) -> Result<ConfigSn
     }
     if settings.listen.iter().any(|listen| listen.kind.needs_login()) {
         checks.push(Box::<MissingFields>::default());
+    }
+    if settings.routes.iter().any(|route| matches!(route.target, Target::Hold | Target::Reject(_))) {
+        checks.push(Box::new(RouteDecides));
     }
     // The last at RCPT: what refuses without asking others comes first.
     if settings.routes.iter().any(|route| route.verify) {

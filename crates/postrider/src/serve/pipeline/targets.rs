@@ -1,0 +1,28 @@
+//! The check of routes that decide when mail is taken: those that hold it, and those that refuse it.
+
+use super::{Check, View};
+use config::Target;
+use engine::accept::{Stage, Verdict};
+use inbound::Answer;
+
+/// Holds or refuses mail for recipients whose route says so.
+pub(crate) struct RouteDecides;
+
+impl Check for RouteDecides {
+    fn stages(&self) -> &'static [Stage] {
+        &[Stage::Rcpt]
+    }
+
+    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+        let path = view.recipient.map(|recipient| &recipient.path);
+        let route = path.and_then(|path| view.rules.routes.explicit(path));
+        Answer::Ready(match route.map(|route| &route.target) {
+            Some(Target::Reject(text)) => Verdict::Reject(text.reply()),
+            Some(Target::Hold) => {
+                let path = path.map_or("", |path| path.as_str());
+                Verdict::Hold(format!("the route of {path} holds mail").into())
+            }
+            _ => Verdict::Pass,
+        })
+    }
+}
