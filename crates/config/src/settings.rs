@@ -316,8 +316,15 @@ section! {
         /// Maps of names to lists of targets, in the format of aliases(5): `aliases:/etc/aliases`. They apply to local
         /// domains that are listed by name. A target is an address, a local name, `\\name` (the user, without further
         /// aliases) or `:include:FILE`. A name that is its own target is the user. Mail for a name with a target
-        /// `|program` or `/file` is deferred.
+        /// `|program` or `/file` is deferred, unless `programs` or `files` has its path.
         aliases: Vec<Reference> = "[]",
+        /// Paths of the programs that aliases may start: `["/usr/bin/vacation"]`. There is no shell: the words behind
+        /// the path are the arguments. Programs are treated as those of `pipe` in `[[route]]`.
+        programs: Vec<PathBuf> = "[]",
+        /// The user that runs these programs: a name in /etc/passwd, or a number. A daemon that runs as root needs it.
+        program_user: Option<User> = "",
+        /// Paths of the files in the mbox format that aliases may append to.
+        files: Vec<PathBuf> = "[]",
         /// Maps of addresses to lists of addresses, for all domains. `user@example.com` is looked up first, then the
         /// address without its detail, and then `@example.com`. A name without a domain is at the hostname; the target
         /// `@other.example` is the same user there.

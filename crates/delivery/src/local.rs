@@ -62,10 +62,13 @@ async fn deliver<J: WorkSource>(
 ) -> Vec<(u32, Outcome)> {
     let mut results = Vec::with_capacity(lease.recipients.len());
     for index in &lease.recipients {
-        let recipient = &message.envelope.recipients[*index as usize].path;
+        let recipient = &message.envelope.recipients[*index as usize];
+        // An alias is no user.
+        let is_alias = recipient.target.is_some();
+        let recipient = &recipient.path;
         let parcel = Parcel { settings, source, message, recipient };
         let outcome = match place {
-            Place::Maildir(_) | Place::Mbox(_) if !source.is_local_user(recipient) => {
+            Place::Maildir(_) | Place::Mbox(_) if !is_alias && !source.is_local_user(recipient) => {
                 Outcome::failed(Enhanced(5, 1, 1), format!("{recipient}: no such user here"))
             }
             Place::Maildir(template) => maildir::deliver(template, &parcel).await,

@@ -31,6 +31,11 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Delivers a message to one recipient.
 pub(crate) async fn deliver<J: WorkSource>(program: &Program, parcel: &Parcel<'_, J>) -> Outcome {
     let name = program.name();
+    if program.argv.is_empty() {
+        let text =
+            "the alias names a program or file that `addresses.programs` or `addresses.files` does not have";
+        return Outcome::deferred(Enhanced(4, 3, 5), text);
+    }
     if program.user.is_none() && rustix::process::geteuid().is_root() {
         let text = format!("the program {name} would run as root: set `user`");
         return Outcome::deferred(Enhanced(4, 3, 5), text);

@@ -62,12 +62,24 @@ pub struct Recipient {
     pub orcpt: Option<Box<str>>,
     /// The expansion that made this recipient; `None` if the client gave the address itself.
     pub expansion: Option<Box<Expansion>>,
+    /// The program or file that an alias names; `path` is then the alias. `None`: the mail goes where the route of `path`
+    /// leads.
+    pub target: Option<Box<AliasTarget>>,
+}
+
+/// A target of an alias that is no address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum AliasTarget {
+    /// A program with its arguments, as the alias has them.
+    Program(Box<str>),
+    /// A file in the mbox format.
+    File(Box<str>),
 }
 
 impl Recipient {
     /// A recipient without parameters.
     pub fn new(path: ForwardPath) -> Self {
-        Self { path, notify: Notify::default(), orcpt: None, expansion: None }
+        Self { path, notify: Notify::default(), orcpt: None, expansion: None, target: None }
     }
 }
 

@@ -1,7 +1,10 @@
 //! Routes and queue groups as the configuration says. The daemon, `sendmail -bv` and listings of a spool ask here.
 
+mod alias_targets;
+
+use alias_targets::AliasTargets;
 use config::{QueueGroup, Route, Settings, Target};
-use mail::{Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
+use mail::{AliasTarget, Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
 use maps::Maps;
 use queue::GroupId;
 use route::{Rule, Table};
@@ -14,6 +17,7 @@ pub(crate) struct Routes {
     groups: Vec<QueueGroup>,
     /// Explicit routes, in their order.
     explicit: Vec<Route>,
+    targets: AliasTargets,
     /// The domain of the mailbox that gets mail for the bare postmaster.
     postmaster_key: String,
 }
@@ -51,6 +55,7 @@ impl Routes {
             table: Table::new(explicit.chain([local]), TlsMode::May),
             groups: settings.queue_groups.clone(),
             explicit: settings.routes.clone(),
+            targets: AliasTargets::from(settings),
             postmaster_key: settings.postmaster.domain().key().into_owned(),
         }
     }
@@ -63,6 +68,11 @@ impl Routes {
     /// Returns where mail for a recipient goes.
     pub(crate) fn recipient(&self, path: &ForwardPath) -> Destination {
         self.domain(&self.key(path))
+    }
+
+    /// Returns where mail for a program or file of an alias goes.
+    pub(crate) fn alias_target(&self, target: &AliasTarget) -> Destination {
+        self.targets.destination(target)
     }
 
     /// Returns the first explicit route that matches a recipient.
@@ -84,8 +94,12 @@ impl Routes {
         envelope.recipients.iter().map(move |recipient| {
             let key = self.key(&recipient.path);
             let group = self.group(&key, sender.as_deref());
+            let destination = match recipient.target.as_deref() {
+                None => self.domain(&key),
+                Some(target) => self.alias_target(target),
+            };
             // The configuration has at most 255 groups.
-            (self.domain(&key), GroupId(u8::try_from(group).unwrap_or(0)))
+            (destination, GroupId(u8::try_from(group).unwrap_or(0)))
         })
     }
 

@@ -265,3 +265,76 @@ fn a_route_that_refuses_says_so_at_rcpt_and_to_programs() {
     });
     until("the log has the status", || daemon.log().iter().any(|line| line["dsn"] == "5.1.2"));
 }
+
+#[test]
+fn aliases_name_programs_and_files_that_the_configuration_lists() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display().to_string();
+    let script = format!("#!/bin/sh\nprintf '<%s>\\n' \"$RECIPIENT\" \"$@\" >>{at}/args\ncat >/dev/null\n");
+    fs::write(dir.path().join("program"), script).unwrap();
+    fs::set_permissions(dir.path().join("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    let aliases = format!(
+        "vacation: \\joe, \"|{at}/program -a 'x y' $1\"\nprog: \"|{at}/program -a 'x y' '$1'\"\n\
+         archive: {at}/archive, prog\nother: |/bin/true\nfile: {at}/elsewhere\n"
+    )
+    .replace("vacation: \\joe, \"|", "shell: \\joe, \"|");
+    fs::write(dir.path().join("aliases"), aliases).unwrap();
+    let user = if rustix::process::geteuid().is_root() { "program_user = \"root\"\n" } else { "" };
+    let addresses = format!(
+        "[addresses]\naliases = [\"aliases:aliases\"]\nprograms = [\"{at}/program\"]\nfiles = [\"{at}/archive\"]\n{user}"
+    );
+    let users = "[local]\ndomains = [\"mx.test\"]\nusers = [\"joe\"]\n";
+    let daemon = Postrider::start_in(dir, free_address(), &format!("{addresses}{users}{LOG}"));
+    send(&daemon, "a@far.test", &["archive@mx.test", "prog+x@mx.test"], "Subject: s\r\n\r\nFrom x\r\n");
+    until("all are delivered", || daemon.counter("delivered") >= 2);
+    let read = |name: &str| fs::read_to_string(daemon.dir.path().join(name)).unwrap_or_default();
+    until("the program ran", || read("args").contains("<prog@mx.test>\n<-a>\n<x y>\n<$1>\n"));
+    until("the file has it", || read("archive").ends_with("\n>From x\n\n"));
+    for recipient in ["other@mx.test", "file@mx.test", "shell@mx.test"] {
+        assert!(rcpt(&daemon, recipient).starts_with("451 4.2.4"), "{recipient}");
+    }
+    let shown = std::process::Command::new(common::BINARY)
+        .args(["sendmail", "-bv", "archive@mx.test"])
+        .env("POSTRIDER_CONFIG", daemon.config())
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(
+        shown.contains(&format!("by mbox:{at}/archive")) && shown.contains(&format!("by pipe:{at}/program")),
+        "{shown}"
+    );
+    assert_eq!(daemon.counter("bounced"), 0);
+}
+
+#[test]
+fn what_an_alias_names_is_kept_over_a_crash_and_waits_when_it_is_not_allowed_any_more() {
+    for spool in ["", "backend = \"queue-dirs\"\n"] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().display().to_string();
+        fs::write(dir.path().join("aliases"), format!("archive: {at}/archive\n")).unwrap();
+        let config = |files: &str| {
+            format!(
+                "{spool}[addresses]\naliases = [\"aliases:aliases\"]\n{files}[queue]\nretry_min = \"1s\"\n{LOG}"
+            )
+        };
+        let files = format!("files = [\"{at}/archive\"]\n");
+        // A directory in the place of the file: mail waits.
+        fs::create_dir(dir.path().join("archive")).unwrap();
+        let daemon = Postrider::start_in(dir, free_address(), &config(&files));
+        send(&daemon, "a@far.test", &["archive@mx.test"], "Subject: s\r\n\r\nx\r\n");
+        assert_eq!(outcome(&daemon, "archive@mx.test")["dsn"], "4.3.0");
+        let (dir, address) = daemon.kill();
+        fs::remove_dir(dir.path().join("archive")).unwrap();
+        let daemon = Postrider::start_in(dir, address, &config(""));
+        daemon.ask(&["queue", "flush"]);
+        until("it is not allowed any more", || daemon.log().iter().any(|line| line["dsn"] == "4.3.5"));
+        assert!(!daemon.dir.path().join("archive").exists());
+        daemon.reconfigure(&config(&files));
+        daemon.ask(&["reload"]);
+        until("it is delivered", || {
+            daemon.ask(&["queue", "flush"]);
+            daemon.counter("delivered") == 1
+        });
+        assert!(fs::read_to_string(daemon.dir.path().join("archive")).unwrap().contains("Subject: s"));
+    }
+}

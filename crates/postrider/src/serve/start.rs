@@ -371,6 +371,7 @@ impl Daemon {
         let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), end_points);
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
+            || old.settings.addresses != new.settings.addresses
             || old.settings.queue_groups != new.settings.queue_groups;
         self.inbound.reconfigure(inbound, Some(server_tls));
         self.driver.replace(new, is_rerouted);

@@ -4,8 +4,8 @@
 
 use super::wire::{Malformed, Reader, put_text, put_u32, put_u64};
 use mail::{
-    DeliverBy, DeliverByMode, DeliveryOptions, Envelope, Expansion, Mailbox, Priority, Recipient,
-    ReversePath, UnixMillis,
+    AliasTarget, DeliverBy, DeliverByMode, DeliveryOptions, Envelope, Expansion, Mailbox, Priority,
+    Recipient, ReversePath, UnixMillis,
 };
 
 const LOGIN: u8 = 1;
@@ -17,9 +17,15 @@ const MUST_KNOW: u8 = 128;
 const REQUIRETLS: u8 = 128;
 const DELIVER_BY: u8 = 129;
 const RELEASE: u8 = 130;
+/// A recipient that is a program or a file, and not its address.
+const TARGET: u8 = 160;
 
 /// Tag and length.
 const HEAD_BYTES: usize = 1 + 4;
+
+/// Kinds of targets.
+const PROGRAM: u8 = 1;
+const FILE: u8 = 2;
 
 /// Flags of a deadline.
 const MODE_RETURN: u8 = 1;
@@ -27,7 +33,8 @@ const TRACE: u8 = 2;
 
 /// Does a message with this envelope need the section?
 pub(super) fn is_needed(envelope: &Envelope) -> bool {
-    envelope.options.is_some() || envelope.recipients.iter().any(|r| r.expansion.is_some())
+    envelope.options.is_some()
+        || envelope.recipients.iter().any(|r| r.expansion.is_some() || r.target.is_some())
 }
 
 /// Returns a length that the section does not exceed, in bytes.
@@ -45,7 +52,12 @@ fn needed_bytes_max(envelope: &Envelope) -> usize {
     let expansion = |r: &Recipient| {
         r.expansion.as_ref().map_or(0, |e| HEAD_BYTES + 6 + e.original.as_str().len() + through(e))
     };
-    options + envelope.recipients.iter().map(expansion).sum::<usize>()
+    let target = |r: &Recipient| {
+        r.target.as_ref().map_or(0, |target| match &**target {
+            AliasTarget::Program(text) | AliasTarget::File(text) => HEAD_BYTES + 5 + text.len(),
+        })
+    };
+    options + envelope.recipients.iter().map(|r| expansion(r) + target(r)).sum::<usize>()
 }
 
 /// Writes the section. `unknown` are the extensions of a record that is written again, as [`read`] returned them.
@@ -62,6 +74,19 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
                 put_u32(out, index);
                 put_text(out, expansion.original.as_str());
                 expansion.through.iter().for_each(|mailbox| put_text(out, mailbox.as_str()));
+            });
+        }
+    }
+    for (index, recipient) in (0..).zip(&envelope.recipients) {
+        if let Some(target) = &recipient.target {
+            put(out, TARGET, |out| {
+                let (kind, text) = match &**target {
+                    AliasTarget::Program(command) => (PROGRAM, command),
+                    AliasTarget::File(path) => (FILE, path),
+                };
+                put_u32(out, index);
+                out.push(kind);
+                out.extend_from_slice(text.as_bytes());
             });
         }
     }
@@ -124,6 +149,7 @@ pub(super) fn read(section: &[u8], envelope: &mut Envelope) -> Result<Box<[u8]>,
         let mut body = Reader(self::section(&mut r)?);
         match tag {
             EXPANSION => read_expansion(&mut body, envelope)?,
+            TARGET => read_target(&mut body, envelope)?,
             LOGIN | AUTH | PRIORITY | REQUIRETLS | DELIVER_BY | RELEASE => {
                 read_option(tag, &mut body, &mut options)?;
             }
@@ -175,6 +201,19 @@ fn read_expansion(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), 
     }
     let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("expansion of no recipient"))?;
     recipient.expansion = Some(Box::new(Expansion { original, through }));
+    Ok(())
+}
+
+fn read_target(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), Malformed> {
+    let index = body.u32()? as usize;
+    let kind = match body.u8()? {
+        PROGRAM => AliasTarget::Program,
+        FILE => AliasTarget::File,
+        _ => return Err(Malformed("a target of a later version")),
+    };
+    let target = kind(rest(body)?.into());
+    let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("target of no recipient"))?;
+    recipient.target = Some(Box::new(target));
     Ok(())
 }
 
@@ -233,9 +272,14 @@ pub(crate) mod tests {
 
     /// An envelope with any options, whose recipients have expansions or none.
     pub(crate) fn any_envelope() -> impl Strategy<Value = Envelope> {
-        let recipient = (mailboxes(), option::of(any_expansion())).prop_map(|(mailbox, expansion)| {
-            let expansion = expansion.map(Box::new);
-            Recipient { expansion, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
+        let target = prop_oneof![
+            any::<String>().prop_map(|text| AliasTarget::Program(text.into())),
+            any::<String>().prop_map(|text| AliasTarget::File(text.into())),
+        ];
+        let recipient = (mailboxes(), option::of(any_expansion()), option::of(target));
+        let recipient = recipient.prop_map(|(mailbox, expansion, target)| {
+            let (expansion, target) = (expansion.map(Box::new), target.map(Box::new));
+            Recipient { expansion, target, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
         });
         (any_options(), prop::collection::vec(recipient, 1..6)).prop_map(|(options, recipients)| {
             let options = options.boxed();
@@ -245,7 +289,7 @@ pub(crate) mod tests {
 
     /// The envelope without what the section has.
     fn bare(envelope: &Envelope) -> Envelope {
-        let bare = |r: &Recipient| Recipient { expansion: None, ..r.clone() };
+        let bare = |r: &Recipient| Recipient { expansion: None, target: None, ..r.clone() };
         let recipients = envelope.recipients.iter().map(bare).collect();
         Envelope { recipients, options: None, ..envelope.clone() }
     }
@@ -280,7 +324,8 @@ pub(crate) mod tests {
 
     #[test]
     fn an_unknown_tag_from_128_on_is_refused() {
-        for tag in (MUST_KNOW..=u8::MAX).filter(|tag| !(REQUIRETLS..=RELEASE).contains(tag)) {
+        for tag in (MUST_KNOW..=u8::MAX).filter(|tag| !(REQUIRETLS..=RELEASE).contains(tag) && *tag != TARGET)
+        {
             let refused = read_back(&written(&one(), &[tag, 0, 0, 0, 0]), &mut one());
             assert_eq!(refused, Err(Malformed("an extension of a later version")), "{tag}");
         }
@@ -298,6 +343,8 @@ pub(crate) mod tests {
             (&[EXPANSION, 9, 0, 0, 0, 1, 0, 0, 0, 3, 0, b'a', b'@', b'b'], "expansion of no recipient"),
             (&[EXPANSION, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0, b'a'], "expanded address"),
             (&[LOGIN, 200, 0, 0, 0], "cut short"),
+            (&[TARGET, 6, 0, 0, 0, 1, 0, 0, 0, PROGRAM, b'/'], "target of no recipient"),
+            (&[TARGET, 6, 0, 0, 0, 0, 0, 0, 0, 9, b'/'], "a target of a later version"),
         ] {
             assert_eq!(read_back(&written(&one(), bad), &mut one()), Err(Malformed(why)), "{bad:?}");
         }

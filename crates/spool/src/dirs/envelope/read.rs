@@ -16,8 +16,8 @@ use crate::{
     },
 };
 use mail::{
-    BodyType, ChunkId, Content, ContentTraits, DeliveryOptions, Envelope, Expansion, ForwardPath, Mailbox,
-    Message, Notify, Origin, Part, QueueId, Recipient, Ret, ReversePath, UnixMillis,
+    AliasTarget, BodyType, ChunkId, Content, ContentTraits, DeliveryOptions, Envelope, Expansion,
+    ForwardPath, Mailbox, Message, Notify, Origin, Part, QueueId, Recipient, Ret, ReversePath, UnixMillis,
 };
 
 /// Reads an envelope file.
@@ -123,6 +123,12 @@ fn read_field<'a>(
                     Some(("through", text)) => {
                         let expansion = recipient.expansion.as_mut().ok_or(Malformed("no original"))?;
                         expansion.through.push(mailbox(text)?);
+                    }
+                    Some(("program", text)) => {
+                        recipient.target = Some(Box::new(AliasTarget::Program(unescape_text(text)?)));
+                    }
+                    Some(("file", text)) => {
+                        recipient.target = Some(Box::new(AliasTarget::File(unescape_text(text)?)));
                     }
                     _ => return Err(Malformed("parameter")),
                 }

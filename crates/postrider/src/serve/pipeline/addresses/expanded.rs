@@ -7,7 +7,7 @@ use crate::{
 };
 use engine::accept::{Source, Verdict};
 use inbound::Answer;
-use mail::{Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
+use mail::{AliasTarget, Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
 use rewrite::{Expanded, Trouble, passed_on};
 use std::time::Duration;
 
@@ -88,9 +88,12 @@ fn is_for_postmaster(expansion: &Expansion, view: &View<'_>, mailbox: &Mailbox) 
 /// The recipients that were found, or a pass if they are the one that was given.
 fn accepted(view: &View<'_>, given: &Recipient, expanded: Expanded) -> Verdict {
     let is_client = matches!(view.facts.source, Source::Smtp { .. });
-    let is_same = expanded.recipients().len() == 1 && expanded.recipients().next() == given.path.mailbox();
+    let is_same = expanded.recipients().len() == 1
+        && expanded.recipients().next() == given.path.mailbox()
+        && expanded.target(0).is_none();
     if is_client {
-        for mailbox in expanded.recipients() {
+        let all = expanded.recipients().enumerate();
+        for (_, mailbox) in all.filter(|(index, _)| expanded.target(*index).is_none()) {
             let path = ForwardPath::Mailbox(mailbox.clone());
             if let Err(reply) = is_deliverable(&path, view.rules) {
                 if is_same {
@@ -106,10 +109,13 @@ fn accepted(view: &View<'_>, given: &Recipient, expanded: Expanded) -> Verdict {
     }
     let through: Vec<Vec<Mailbox>> =
         (0..expanded.recipients().len()).map(|index| aliases(&expanded, index)).collect();
+    let targets: Vec<Option<AliasTarget>> =
+        (0..through.len()).map(|index| expanded.target(index).cloned()).collect();
     let Verdict::Redirect(mut recipients) = redirect(view, given, expanded.into_recipients()) else {
         return Verdict::Pass;
     };
-    for (recipient, through) in recipients.iter_mut().zip(through) {
+    for ((recipient, through), target) in recipients.iter_mut().zip(through).zip(targets) {
+        recipient.target = target.map(Box::new);
         recipient.expansion = given
             .path
             .mailbox()
