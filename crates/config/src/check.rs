@@ -1,5 +1,6 @@
 //! Checks that concern several keys or the machine: ranges, contradictions, missing files.
 
+mod listeners;
 mod logins;
 mod maps;
 mod notifications;
@@ -16,7 +17,7 @@ use crate::{
     settings::{Queue, Settings},
     units::{ByteSize, show_duration},
 };
-use mail::LmtpServer;
+use mail::{HostPort, LmtpServer};
 use std::{fmt::Display, fs::File, io, net::SocketAddr, ops::Range, path::Path, time::Duration};
 
 /// Each has a thread and some descriptors, and one a processor is as fast as it gets. With too many a start
@@ -86,40 +87,6 @@ impl Check<'_, '_> {
         }
     }
 
-    fn listeners(&mut self, s: &Settings) {
-        for (number, later) in s.listen.iter().enumerate() {
-            if let Some(first) = s.listen[..number].iter().find(|first| clash(first.address, later.address)) {
-                let path = format!("listen[{}].address", later.number);
-                let what = format!("two listeners want {}", later.address);
-                let label = format!("{} is listened on already", first.address);
-                self.problem(&path, what, &label, "give each its own address or port");
-            }
-        }
-        for listen in &s.listen {
-            let key = |key: &str| format!("listen[{}].{key}", listen.number);
-            if let Some(sessions) = listen.max_sessions {
-                self.at_least(&key("max_sessions"), &sessions, &1);
-            }
-            if listen.greeting_delay > GREETING_DELAY_MAX {
-                let what = format!("`{}` is too large", key("greeting_delay"));
-                let help = "write \"30s\" or less: honest clients wait five minutes at most, and many less";
-                self.problem(&key("greeting_delay"), what, "", help);
-            }
-            for (name, peers) in [("xclient", &listen.xclient), ("xforward", &listen.xforward)] {
-                if let Some(net) = peers.iter().find(|net| net.prefix_len() == 0) {
-                    let what = format!("{net} lets every client claim any address");
-                    self.problem(&key(name), what, "all clients", "name the peers that may speak for others");
-                }
-            }
-            let Some(size) = listen.max_message_size else { continue };
-            let path = format!("listen[{}].max_message_size", listen.number);
-            self.at_least(&path, &size, &ByteSize(64 << 10));
-        }
-        if s.listen.is_empty() && self.reading.cx.problems.is_empty() {
-            self.problem("listen", "nothing to listen on".to_owned(), "", "add [[listen]] with an address");
-        }
-    }
-
     /// The intervals have nine digits in EHLO's reply and in MAIL (RFC 2852 §4, RFC 4865 §4).
     fn extensions(&mut self, s: &Settings) {
         let most = Duration::from_secs(999_999_999);
@@ -145,24 +112,33 @@ impl Check<'_, '_> {
     /// A fixed next hop that is one of our own listeners would take mail round until it has too many hops.
     fn loops(&mut self, s: &Settings) {
         for (number, route) in s.routes.iter().enumerate() {
-            let (key, host) = match &route.target {
-                Target::Smarthost(host) => ("smarthost", host),
-                Target::Lmtp(LmtpServer::Tcp(host)) => ("lmtp", host),
-                _ => continue,
+            let main = match &route.target {
+                Target::Smarthost(host) => Some(("smarthost", host)),
+                Target::Lmtp(LmtpServer::Tcp(host)) => Some(("lmtp", host)),
+                _ => None,
             };
-            let Some(ip) = host.ip() else { continue };
-            let next = SocketAddr::new(ip, host.port);
-            let ours = |listen: SocketAddr| listen == next || (ip.is_loopback() && clash(listen, next));
-            if s.listen.iter().any(|listen| ours(listen.address)) {
-                // Routes with problems are not in the settings: the value tells which one it is.
-                let shown = toml::Value::from(host.to_string());
-                let is_it = |e: &&Effective| e.path.ends_with(key) && e.value.as_ref() == Some(&shown);
-                let path =
-                    self.reading.effective.iter().find(is_it).map_or(String::new(), |e| e.path.clone());
-                let what = format!("route {} leads back to this server", number + 1);
-                self.problem(&path, what, "is one of its own listeners", "name another host or port");
+            let fallback = route.fallback.iter().map(|host| ("fallback", host));
+            for (key, host) in main.into_iter().chain(fallback) {
+                let Some(ip) = host.ip() else { continue };
+                let next = SocketAddr::new(ip, host.port);
+                let ours = |listen: SocketAddr| listen == next || (ip.is_loopback() && clash(listen, next));
+                if s.listen.iter().filter_map(|listen| listen.address.ip()).any(ours) {
+                    self.loops_back(number, key, host);
+                }
             }
         }
+    }
+
+    fn loops_back(&mut self, number: usize, key: &str, host: &HostPort) {
+        // Routes with problems are not in the settings: the value tells which one it is.
+        let shown = toml::Value::from(host.to_string());
+        let has = |value: &toml::Value| {
+            *value == shown || value.as_array().is_some_and(|items| items.contains(&shown))
+        };
+        let is_it = |e: &&Effective| e.path.ends_with(key) && e.value.as_ref().is_some_and(has);
+        let path = self.reading.effective.iter().find(is_it).map_or(String::new(), |e| e.path.clone());
+        let what = format!("route {} leads back to this server", number + 1);
+        self.problem(&path, what, "is one of its own listeners", "name another host or port");
     }
 
     /// Mail for this machine's own name would be looked up by MX, lead back here, and be returned: root's,

@@ -156,12 +156,31 @@ choice! {
     }
 }
 
-words! {
-    TlsMode: "one of \"off\", \"may\", \"require\" and \"verify\"" {
+choice! {
+    /// The use of TLS by a route.
+    RouteTls: "one of \"off\", \"may\", \"require\", \"verify\" and \"implicit\"" {
+        /// Mail is sent in clear text.
         Off = "off",
+        /// STARTTLS, if the server offers it.
         May = "may",
+        /// STARTTLS in any case.
         Require = "require",
+        /// STARTTLS, and a trusted certificate.
         Verify = "verify",
+        /// TLS from the first byte, and a trusted certificate.
+        Implicit = "implicit",
+    }
+}
+
+impl RouteTls {
+    /// Returns what is required of connections.
+    pub fn mode(self) -> TlsMode {
+        match self {
+            Self::Off => TlsMode::Off,
+            Self::May => TlsMode::May,
+            Self::Require => TlsMode::Require,
+            Self::Verify | Self::Implicit => TlsMode::Verify,
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! Read first: [`Settings`] (what survived checking) and [`Problems`] (what did not).
 
+mod account;
 pub mod certificate;
 mod check;
 mod choice;
@@ -15,6 +16,7 @@ mod domain {
 }
 mod extensions;
 mod group;
+mod listen_address;
 mod listing;
 mod load;
 mod notifications;
@@ -37,10 +39,14 @@ pub use queue::SortOrder;
 pub use smtp::server::BareLf;
 pub use spool::Placement;
 
-pub use choice::{Backend, Durability, EhloKeyword, ForClients, LogFormat, SaslMechanism, TlsVersion};
+pub use account::{Group, SocketMode, User};
+pub use choice::{
+    Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SaslMechanism, TlsVersion,
+};
 pub use domain::DomainPattern;
 pub use extensions::Extensions;
 pub use group::{OwnSpool, QueueGroup};
+pub use listen_address::{ListenAddress, ListenAt};
 pub use listing::{Effective, Origin};
 #[doc(hidden)]
 pub use load::load_text;
@@ -48,11 +54,11 @@ pub use load::{Loaded, Purpose, load, load_with_origins};
 pub use notifications::{LanguageCode, SenderPattern, TextsError};
 pub use problem::{Problem, Problems};
 pub use reload::{Reloaded, reload};
-pub use route::{MaildirTemplate, Route, RouteLogin, SecretSource, Target};
+pub use route::{MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Target};
 pub use rules::{CheckMode, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Addresses, Certificate, Listen, Settings, Spool};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
-pub use value::{HostName, ListenAddress, NameServer, PolicyName, SubAddress};
+pub use value::{HostName, NameServer, PolicyName, SubAddress};

@@ -1,8 +1,18 @@
 //! Routes: which way mail for some domains goes.
 
-use crate::{TlsMode, domain::DomainPattern};
+pub(crate) mod keys;
+mod program;
+mod read;
+
+use crate::{
+    choice::RouteTls,
+    domain::DomainPattern,
+    units::show_duration,
+    value::{Context, Found, Value, text, text_value},
+};
 use auth::Secret;
-use mail::{HostPort, LmtpServer};
+use mail::{Enhanced, HostPort, LmtpServer, Program, Reply};
+use queue::RouteSchedule;
 use std::{
     fmt, fs,
     net::IpAddr,
@@ -17,11 +27,17 @@ pub struct Route {
     /// The target of their mail.
     pub target: Target,
     /// The use of TLS; without effect for a Maildir, a Unix socket and discarding.
-    pub tls: TlsMode,
+    pub tls: RouteTls,
     /// The name and the password to log in with.
     pub login: Option<RouteLogin>,
     /// The address from which connections are made.
     pub source_address: Option<IpAddr>,
+    /// True if the next hop is asked whether a recipient exists.
+    pub verify: bool,
+    /// Hosts for mail whose next hop cannot be reached.
+    pub fallback: Vec<HostPort>,
+    /// The attempts, where they differ from those of the queue group.
+    pub schedule: RouteSchedule,
 }
 
 /// The name and the password with which a route logs in.
@@ -90,14 +106,28 @@ impl fmt::Display for SecretSource {
 }
 
 impl Route {
-    /// Returns the name of the route in destinations, if its connections differ from others. Routes with the same name have the same
-    /// settings.
+    /// Returns the name of the route in destinations, if its connections or attempts differ from others. Routes with the same name have
+    /// the same settings.
     pub fn name(&self) -> Option<String> {
         let login = self.login.as_ref().map(|login| format!("as {} ({})", login.user, login.secret));
         let source = self.source_address.map(|ip| format!("from {ip}"));
-        let parts: Vec<String> = login.into_iter().chain(source).collect();
+        let implicit = (self.tls == RouteTls::Implicit).then(|| "with implicit TLS".to_owned());
+        let fallback = list("fallback", &self.fallback);
+        let RouteSchedule { intervals, retry_min, retry_max, lifetime } = &self.schedule;
+        let intervals: Vec<String> = intervals.iter().copied().map(show_duration).collect();
+        let retry = list("retry", &intervals);
+        let times = [("retry_min", retry_min), ("retry_max", retry_max), ("lifetime", lifetime)]
+            .map(|(key, time)| time.map(|time| format!("{key} {}", show_duration(time))));
+        let parts = [login, source, implicit, fallback, retry].into_iter().chain(times);
+        let parts: Vec<String> = parts.flatten().collect();
         (!parts.is_empty()).then(|| parts.join(" "))
     }
+}
+
+/// `retry 5m,1h`; none for an empty list.
+fn list(key: &str, items: &[impl fmt::Display]) -> Option<String> {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    (!items.is_empty()).then(|| format!("{key} {}", items.join(",")))
 }
 
 impl Route {
@@ -118,9 +148,58 @@ pub enum Target {
     Maildir(MaildirTemplate),
     /// SMTP to the MX hosts of the domain.
     Mx,
+    /// Into mailbox files here.
+    Mbox(MaildirTemplate),
+    /// To a program here.
+    Pipe(Program),
+    /// Back to the sender, with this reply.
+    Reject(RejectText),
+    /// To the next route that matches, when an operator has released the message.
+    Hold,
     /// Nowhere: taken and thrown away.
     Discard,
 }
+
+/// The reply of a route that rejects, `550 5.7.1 text`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectText(String);
+
+impl RejectText {
+    /// The reply as it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The reply.
+    pub fn reply(&self) -> Reply {
+        let (code, words) = self.0.split_at(3);
+        let found = Enhanced::parse_prefix(words.trim_start());
+        let (enhanced, text) =
+            found.map_or((None, words.trim_start()), |(status, text)| (Some(status), text));
+        Reply::new(code.parse().unwrap_or(550), enhanced, text)
+    }
+}
+
+text_value!(
+    RejectText,
+    "a reply that refuses for good",
+    "\"550 5.7.1 Mail for this domain is not accepted\"",
+    |t, _| {
+        let bad = |label: &str| Err((label.to_owned(), None));
+        let Some((code, words)) = t.split_once(' ') else { return bad("no text") };
+        let is_code = code.len() == 3 && code.starts_with('5') && code.bytes().all(|b| b.is_ascii_digit());
+        match Enhanced::parse_prefix(words) {
+            _ if !is_code => bad("the reply code is not 5yz"),
+            Some((Enhanced(5, ..), text))
+                if !text.trim().is_empty() && !t.contains(char::is_control) && t.is_ascii() =>
+            {
+                Ok(RejectText(t.to_owned()))
+            }
+            _ => bad("not such a reply"),
+        }
+    },
+    |reply| reply.0.clone()
+);
 
 /// Longest socket path the kernel takes (`sun_path` with its final NUL; unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
@@ -130,14 +209,19 @@ pub(crate) fn parse_lmtp_server(text: &str, base: &Path) -> Result<LmtpServer, &
     let Some(path) = text.strip_prefix("unix:") else {
         return HostPort::parse(text).map(LmtpServer::Tcp);
     };
+    parse_unix_path(path, base).map(LmtpServer::Unix)
+}
+
+/// Reads the path of a socket, relative to `base`.
+pub(crate) fn parse_unix_path(path: &str, base: &Path) -> Result<PathBuf, &'static str> {
     let full = base.join(path);
-    if path.is_empty() {
+    if path.is_empty() || path.contains('\0') {
         return Err("the socket's path is missing");
     }
     if full.as_os_str().len() > SOCKET_PATH_MAX {
         return Err("longer than a socket's path may be (107 bytes)");
     }
-    Ok(LmtpServer::Unix(full))
+    Ok(full)
 }
 
 /// An absolute path with `{local}` and `{domain}` in it. Whoever fills them in must keep a

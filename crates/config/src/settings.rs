@@ -2,21 +2,23 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    BareLf, EightBit, ListenTls, Placement, SortOrder, TlsMode,
+    BareLf, EightBit, ListenTls, Placement, SortOrder,
+    account::{Group, SocketMode, User},
     choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion},
     domain::DomainPattern,
     extensions::Extensions,
     group::QueueGroup,
+    listen_address::{ListenAddress, ListenAt},
     notifications::{LanguageCode, SenderPattern},
-    route::{MaildirTemplate, Route, RouteLogin},
+    route::{MaildirTemplate, Route},
     rules::RuleSet,
     section::section,
     units::ByteSize,
     users::UserStore,
-    value::{HostName, HostTable, ListenAddress, MapServer, NameServer, OrMap, SubAddress, Word},
+    value::{HostName, HostTable, MapServer, NameServer, OrMap, SubAddress, Word},
 };
 use ipnet::IpNet;
-use mail::{HostPort, ListenerKind, LmtpServer, Mailbox};
+use mail::{ListenerKind, Mailbox};
 use maps::{NamedMap, Reference};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -138,8 +140,8 @@ impl Settings {
 pub struct Listen {
     /// The number of its section in the file, from 0.
     pub number: usize,
-    /// Address and port.
-    pub address: SocketAddr,
+    /// The place.
+    pub address: ListenAt,
     /// The purpose.
     pub kind: ListenerKind,
     /// The use of TLS.
@@ -170,11 +172,22 @@ impl ListenKeys {
         let usual = match self.kind {
             ListenerKind::Submissions => ListenTls::Implicit,
             ListenerKind::Lmtp => ListenTls::Off,
+            _ if matches!(address, ListenAddress::Unix(_)) => ListenTls::Off,
             ListenerKind::Mx | ListenerKind::Relay | ListenerKind::Submission => ListenTls::StartTls,
         };
         Listen {
             number,
-            address: SocketAddr::new(address.ip, address.port.unwrap_or(self.kind.port())),
+            address: match address {
+                ListenAddress::Ip(ip, port) => {
+                    ListenAt::Ip(SocketAddr::new(ip, port.unwrap_or(self.kind.port())))
+                }
+                ListenAddress::Unix(path) => {
+                    let mode = self.mode.unwrap_or(SocketMode(0o660));
+                    let (owner, group) = (self.owner.clone(), self.group.clone());
+                    ListenAt::Unix { path, mode, owner, group }
+                }
+                ListenAddress::Systemd(name) => ListenAt::Systemd(name),
+            },
             kind: self.kind,
             tls: self.tls.unwrap_or(usual),
             bare_lf: self.bare_lf,
@@ -227,8 +240,16 @@ section! {
     /// listens on 127.0.0.1:2525.
     pub(crate) ListenKeys = "listen" many {
         /// IP address and port. `0.0.0.0` and `[::]` stand for all addresses of the machine. Without a port, the
-        /// port of the kind: 25, 587 for `submission`, 465 for `submissions`, 24 for `lmtp`.
+        /// port of the kind: 25, 587 for `submission`, 465 for `submissions`, 24 for `lmtp`. `unix:/path` is a Unix socket:
+        /// its clients send to local domains only, unless they log in, for which they need no TLS. `systemd:NAME` stands for
+        /// the sockets that systemd has opened with `FileDescriptorName=NAME`.
         address: Option<ListenAddress> = "",
+        /// The permissions of a Unix socket: who may write to it may send. Default: `0660`.
+        mode: Option<SocketMode> = "",
+        /// The owner of a Unix socket: a name in /etc/passwd, or a number. Without this key, the user of the daemon.
+        owner: Option<User> = "",
+        /// The group of a Unix socket: a name in /etc/group, or a number. Without this key, the group of the daemon.
+        group: Option<Group> = "",
         /// The purpose of the listener. `mx` takes mail for local domains from all clients, and mail for all
         /// domains from clients in `relay.networks` and from logins. `relay` takes mail from `relay.networks`
         /// only; other clients get 554 5.7.1. `submission` and `submissions` take mail from logins only (RFC
@@ -319,8 +340,15 @@ section! {
         /// Maps of names to lists of targets, in the format of aliases(5): `aliases:/etc/aliases`. They apply to local
         /// domains that are listed by name. A target is an address, a local name, `\\name` (the user, without further
         /// aliases) or `:include:FILE`. A name that is its own target is the user. Mail for a name with a target
-        /// `|program` or `/file` is deferred.
+        /// `|program` or `/file` is deferred, unless `programs` or `files` has its path.
         aliases: Vec<Reference> = "[]",
+        /// Paths of the programs that aliases may start: `["/usr/bin/vacation"]`. There is no shell: the words behind
+        /// the path are the arguments. Programs are treated as those of `pipe` in `[[route]]`.
+        programs: Vec<PathBuf> = "[]",
+        /// The user that runs these programs: a name in /etc/passwd, or a number. A daemon that runs as root needs it.
+        program_user: Option<User> = "",
+        /// Paths of the files in the mbox format that aliases may append to.
+        files: Vec<PathBuf> = "[]",
         /// Maps of addresses to lists of addresses, for all domains. `user@example.com` is looked up first, then the
         /// address without its detail, and then `@example.com`. A name without a domain is at the hostname; the target
         /// `@other.example` is the same user there.
@@ -371,39 +399,6 @@ section! {
         cache_ttl: Duration = "\"0s\"",
         /// The highest number of concurrent connections to the server.
         max_connections: usize = "16",
-    }
-}
-
-section! {
-    /// The next hop of mail for some domains: exactly one of `smarthost`, `lmtp`, `maildir`, `mx` and
-    /// `discard`. The first route that matches is used. Routes come before local Maildirs, and these before MX.
-    /// So a route with `domains = ["*"]` also matches local domains, unless a route for the local domains
-    /// stands above it.
-    pub(crate) RouteKeys = "route" many {
-        /// Domains that the route matches: `example.com`, `*.example.com` for its subdomains, `*` for all
-        /// domains.
-        domains: Vec<DomainPattern> = "[]",
-        /// Deliver by SMTP to this host; MX records are ignored.
-        smarthost: Option<HostPort> = "",
-        /// Deliver by LMTP (RFC 2033) to a socket, `unix:/path`, or to `host:port`.
-        lmtp: Option<LmtpServer> = "",
-        /// Deliver into Maildirs; `{local}` and `{domain}` as in `[local]`.
-        maildir: Option<MaildirTemplate> = "",
-        /// Deliver by SMTP to the hosts that the MX records of the domain name.
-        mx: bool = "false",
-        /// Accept the mail and discard it.
-        discard: bool = "false",
-        /// The use of TLS: `off`, `may` (if the server offers it), `require`, or `verify` (require a trusted
-        /// certificate that names the host). With `may`, mail is sent in clear text if the handshake fails, and
-        /// for four hours from the next attempt on if TLS breaks after the handshake.
-        tls: Option<TlsMode> = "",
-        /// Log in to the smarthost: `{ user = "bob", secret = "file:isp.secret" }`. The secret is the first line of a
-        /// file, or of a credential of systemd, `credential:NAME`. The strongest mechanism that the server offers
-        /// is used: SCRAM-SHA-256, SCRAM-SHA-1, PLAIN or LOGIN. A password is never sent without TLS: `tls` must be
-        /// `require` or `verify`, and is `verify` if it is left out. A failed login defers the mail.
-        login: Option<RouteLogin> = "",
-        /// The address from which connections of the route are made, if it differs from `delivery.source_address`.
-        source_address: Option<IpAddr> = "",
     }
 }
 

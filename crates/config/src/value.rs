@@ -278,27 +278,6 @@ text_value!(
     IpAddr::to_string
 );
 
-/// The address of a listener; without a port, that of its kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ListenAddress {
-    /// The IP address.
-    pub ip: IpAddr,
-    /// The port, if it is given.
-    pub port: Option<u16>,
-}
-
-text_value!(
-    ListenAddress,
-    "an IP address, with a port or without",
-    "\"127.0.0.1:25\", \"0.0.0.0:25\" or \"[::]:25\"",
-    |t, _| match (t.parse::<SocketAddr>(), t.trim_matches(['[', ']']).parse::<IpAddr>()) {
-        (Ok(address), _) => Ok(ListenAddress { ip: address.ip(), port: Some(address.port()) }),
-        (_, Ok(ip)) => Ok(ListenAddress { ip, port: None }),
-        _ => bad("not an IP address"),
-    },
-    |a| a.port.map_or_else(|| a.ip.to_string(), |port| SocketAddr::new(a.ip, port).to_string())
-);
-
 /// A name server; port 53 unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NameServer(pub SocketAddr);

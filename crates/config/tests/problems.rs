@@ -24,6 +24,42 @@ fn golden(name: &str, got: &str) {
 }
 
 #[test]
+fn a_route_has_keys_that_fit_its_target() {
+    let route = |keys: &str| {
+        problems(&format!("hostname = \"mx.test\"\n[[route]]\ndomains = [\"b.test\"]\n{keys}\n"))
+    };
+    let all = [
+        route("smarthost = \"isp.test:465\"\ntls = \"verify\""),
+        route("mx = true\ntls = \"implicit\"\nretry = [\"5m\"]\nretry_max = \"1h\""),
+        route("maildir = \"/m/{local}\"\nfallback = [\"isp.test:25\"]\nverify = true\nlifetime = 0"),
+        route("smarthost = \"isp.test:25\"\nretry_min = \"2h\"\nretry_max = \"1h\""),
+        route("smarthost = \"isp.test:25\"\nfallback = [\"192.0.2.1:25\", \"127.0.0.1:2525\"]"),
+        route("pipe = [\"prog\", \"--to={recipient}\", \"{what}\", 5]"),
+        route("pipe = { argv = [], user = \"nobody at all\", shell = true }"),
+        route("pipe = \"/bin/prog joe\"\ntls = \"off\""),
+        route("reject = \"450 4.7.1 later\""),
+        route("reject = \"550 no status\"\nhold = true"),
+    ];
+    golden("routes.txt", &all.join("\n"));
+}
+
+#[test]
+fn a_socket_has_the_keys_of_a_socket() {
+    let listen = |keys: &str| problems(&format!("hostname = \"mx.test\"\n[[listen]]\n{keys}\n"));
+    let all = [
+        listen("address = \"unix:\""),
+        listen("address = \"systemd:\""),
+        listen("address = \"unix:/run/s\"\nmode = \"888\"\nowner = \"nobody at all\"\ngroup = \"nor this\""),
+        listen("address = \"unix:/run/s\"\ntls = \"starttls\"\nproxy = [\"192.0.2.1\"]"),
+        listen("address = \"unix:/run/s\"\nkind = \"submissions\"\n[auth]\nusers = \"dovecot:/run/d\""),
+        listen("address = \"unix:/run/s\"\nkind = \"relay\"\n[[listen]]\naddress = \"unix:/run/s\""),
+        listen("address = \"127.0.0.1:2525\"\nmode = \"0666\""),
+        listen(&format!("address = \"unix:/run/{}\"", "s".repeat(102))),
+    ];
+    golden("listeners.txt", &all.join("\n"));
+}
+
+#[test]
 fn a_listener_takes_messages_of_a_useful_size() {
     let text =
         "hostname = \"mx.test\"\n[[listen]]\naddress = \"127.0.0.1:2525\"\nmax_message_size = \"1KiB\"\n";

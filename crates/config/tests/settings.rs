@@ -1,6 +1,6 @@
 //! Files that are right: what they mean, and that what is shown reads back the same.
 
-use config::{DomainPattern, ListenTls, Origin, Purpose, QueueGroup, Target, TlsMode};
+use config::{DomainPattern, ListenTls, Origin, Purpose, QueueGroup, RouteTls, Target};
 use std::{fs, path::Path, time::Duration};
 
 fn loaded(dir: &Path, text: &str) -> config::Loaded {
@@ -65,11 +65,11 @@ fn the_keys_benchmarks_write_are_understood() {
     );
     let s = loaded(dir.path(), &text).settings;
     assert_eq!(s.hostname, "postrider.test");
-    assert_eq!(s.listen[0].address.port(), 2529);
+    assert_eq!(s.listen[0].address.ip().unwrap().port(), 2529);
     assert_eq!(s.delivery.connections_per_destination, 50);
     assert_eq!(s.log.file.as_deref(), Some(&*dir.path().join("mail.log")));
     let (number, route) = s.route("localhost").unwrap();
-    assert_eq!((number, route.tls, &route.domains[..]), (0, TlsMode::Off, &[DomainPattern::Any][..]));
+    assert_eq!((number, route.tls, &route.domains[..]), (0, RouteTls::Off, &[DomainPattern::Any][..]));
     assert!(matches!(&route.target, Target::Smarthost(host) if host.to_string() == "127.0.0.1:2600"));
 }
 
@@ -93,7 +93,7 @@ fn no_listener_is_added_to_those_of_the_file() {
         loaded(dir.path(), "[[listen]]\naddress = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n")
             .settings;
     assert_eq!(s.listen.len(), 2);
-    assert_eq!(loaded(dir.path(), "").settings.listen[0].address.port(), 2525);
+    assert_eq!(loaded(dir.path(), "").settings.listen[0].address.ip().unwrap().port(), 2525);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn every_default_is_a_valid_value() {
         dir.path(),
         "[[route]]\ndomains = [\"a\"]\nmx = true\n[[listen]]\naddress = \"127.0.0.1:1\"\n",
     );
-    assert_eq!(s.settings.routes[0].tls, TlsMode::May);
+    assert_eq!(s.settings.routes[0].tls, RouteTls::May);
 }
 
 #[test]

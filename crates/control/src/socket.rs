@@ -1,6 +1,6 @@
 //! Listening on a Unix socket that is never open to more users than it should be.
 
-use rustix::fs::{Gid, Mode, chmod, chown};
+use rustix::fs::{Gid, Mode, Uid, chmod, chown};
 use std::{
     ffi::OsString,
     fs, io,
@@ -11,6 +11,14 @@ use std::{
 /// Listens at `path` with these permissions. A socket without a listener is replaced;
 /// when somebody does, the error is [`io::ErrorKind::AddrInUse`].
 pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
+    bind_for(path, mode, None, group)
+}
+
+/// Listens at `path` with these permissions, for this owner and group, as [`bind`].
+///
+/// # Errors
+/// As for [`bind`]; only root may give a socket to others.
+pub fn bind_for(path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,
@@ -21,7 +29,7 @@ pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListen
     let draft = draft_name(path);
     let _ = fs::remove_file(&draft);
     let listener = UnixListener::bind(&draft)?;
-    let renamed = permit(&draft, mode, group).and_then(|()| fs::rename(&draft, path));
+    let renamed = permit(&draft, mode, owner, group).and_then(|()| fs::rename(&draft, path));
     if let Err(error) = renamed {
         let _ = fs::remove_file(&draft);
         return Err(error);
@@ -37,11 +45,14 @@ fn draft_name(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn permit(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
+fn permit(path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) -> io::Result<()> {
+    if let Some(owner) = owner {
+        chown(path, Some(Uid::from_raw(owner)), None)
+            .map_err(|e| io::Error::new(e.kind(), format!("give it to user {owner} (`owner`): {e}")))?;
+    }
     if let Some(group) = group {
-        chown(path, None, Some(Gid::from_raw(group))).map_err(|e| {
-            io::Error::new(e.kind(), format!("give it to group {group} (`control.group`): {e}"))
-        })?;
+        chown(path, None, Some(Gid::from_raw(group)))
+            .map_err(|e| io::Error::new(e.kind(), format!("give it to group {group} (`group`): {e}")))?;
     }
     Ok(chmod(path, Mode::from_raw_mode(mode))?)
 }

@@ -39,6 +39,8 @@ pub(crate) struct Connector<'a> {
     /// The name and the password to log in with.
     pub(crate) login: Option<&'a ClientCredentials>,
     pub(crate) source_address: Option<IpAddr>,
+    /// TLS begins with the first byte.
+    pub(crate) is_implicit: bool,
     pub(crate) tls: &'a TlsClient,
     pub(crate) tls_faults: &'a TlsFaults,
     pub(crate) mode: TlsMode,
@@ -111,10 +113,20 @@ impl Connector<'_> {
         };
         // Each write is a whole group of commands, which must not wait for more.
         let _ = stream.set_nodelay(true);
-        let mut stream = BufferedStream::new(Stream::Tcp(stream));
-        let mut connection = self.greet(&mut stream, relay).await?;
         let mut secured = Secured::default();
-        if mode != TlsMode::Off {
+        let mut stream = if self.is_implicit {
+            let (stream, how) = self.shake_hands(stream, host, mode).await?;
+            secured = how;
+            stream
+        } else {
+            BufferedStream::new(Stream::Tcp(stream))
+        };
+        let mut connection = self.greet(&mut stream, relay).await?;
+        if self.is_implicit {
+            if mode == TlsMode::Verify {
+                connection.verified();
+            }
+        } else if mode != TlsMode::Off {
             if connection.capabilities().starttls {
                 (stream, secured) = self.secure(stream, &mut connection, host, relay, mode).await?;
             } else if mode != TlsMode::May {
@@ -203,14 +215,7 @@ impl Connector<'_> {
             _ => return unreached(relay, "the server spoke out of turn"),
         }
         let Stream::Tcp(stream) = stream.inner else { unreachable!("only TCP is secured, and once") };
-        let handshake = self.tls.handshake(stream, host, mode, self.login.is_some());
-        let shaken = timeout(self.settings.greeting_timeout, handshake).await;
-        let (stream, secured) = match shaken {
-            Ok(Ok(secured)) => secured,
-            Ok(Err(why)) => return Err(Unusable::Handshake(why)),
-            Err(_) => return Err(Unusable::Handshake("timed out".to_owned())),
-        };
-        let mut stream = BufferedStream::new(Stream::Tls(Box::new(stream)));
+        let (mut stream, secured) = self.shake_hands(stream, host, mode).await?;
         connection.secured();
         if mode == TlsMode::Verify {
             connection.verified();
@@ -224,6 +229,20 @@ impl Connector<'_> {
             Event::Hello => Ok((stream, secured)),
             Event::Refused(reply) | Event::Closing(reply) => refused(relay, &reply),
             _ => unreached(relay, "the server spoke out of turn"),
+        }
+    }
+
+    async fn shake_hands(
+        &self,
+        stream: TcpStream,
+        host: &str,
+        mode: TlsMode,
+    ) -> Result<(BufferedStream, Secured), Unusable> {
+        let handshake = self.tls.handshake(stream, host, mode, self.login.is_some());
+        match timeout(self.settings.greeting_timeout, handshake).await {
+            Ok(Ok((stream, secured))) => Ok((BufferedStream::new(Stream::Tls(Box::new(stream))), secured)),
+            Ok(Err(why)) => Err(Unusable::Handshake(why)),
+            Err(_) => Err(Unusable::Handshake("timed out".to_owned())),
         }
     }
 
@@ -289,6 +308,20 @@ impl Connector<'_> {
                 Err(why) => return failed(format!("{mechanism}: {why}")),
             };
         }
+    }
+
+    /// Sends a question that was begun, and returns its answer.
+    ///
+    /// # Errors
+    /// A deferral: the connection was lost, or the server closes it.
+    pub(crate) async fn answer(&self, ready: &mut Ready) -> Result<Reply, Outcome> {
+        let answered = match self.converse(&mut ready.stream, &mut ready.connection, &ready.relay).await {
+            Ok(Event::Answer(reply)) => Ok(reply),
+            Ok(Event::Closing(reply)) => refused(&ready.relay, &reply),
+            Ok(_) => unreached(&ready.relay, "the server spoke out of turn"),
+            Err(unusable) => Err(unusable),
+        };
+        answered.map_err(|unusable| self.outcome(&ready.relay, unusable))
     }
 
     /// Writes and reads until the connection has an event.

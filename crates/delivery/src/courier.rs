@@ -3,20 +3,20 @@
 use crate::{
     TlsClient, WorkSource,
     active_lease::Unfinished,
-    connect::{Connector, Ready},
-    maildir,
+    connect::Connector,
+    hosts::Hosts,
+    local::{self, Place},
     session::{Session, millis},
     tls::TlsFaults,
 };
 use auth::ClientCredentials;
-use mail::{Attempt, Destination, Enhanced, LmtpServer, NextHop, Outcome, TlsMode};
+use mail::{Attempt, Destination, Enhanced, HostPort, LmtpServer, NextHop, Outcome, TlsMode};
 use rewrite::Separator;
-use route::{Host, Router};
+use route::Router;
 use smtp::client::Protocol;
 use std::{
     collections::HashMap,
     net::IpAddr,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -80,6 +80,10 @@ pub struct RouteSettings {
     pub login: Option<ClientCredentials>,
     /// The address from which connections are made.
     pub source_address: Option<IpAddr>,
+    /// True if TLS begins with the first byte, and not with STARTTLS.
+    pub is_implicit: bool,
+    /// Hosts that are used when none of the destination can be reached.
+    pub fallback: Vec<HostPort>,
 }
 
 /// Delivers to destinations of every kind.
@@ -99,39 +103,60 @@ impl Courier {
     /// Serves one connection for a destination: delivers leases until there are none for the idle timeout. Each lease
     /// is completed or returned. When the future is dropped, `source` has to return the leases that are open.
     pub async fn serve<J: WorkSource>(&self, destination: &Destination, source: &J) {
-        let tls = destination.tls;
-        let route = match &destination.route {
-            None => None,
-            Some(name) => match self.settings.routes.get(name) {
-                Some(route) => Some(route),
-                // A reload has taken the route away, and mail is being routed again.
-                None => {
-                    let text = format!("the route {name} is not in the configuration any more");
-                    return report(source, Outcome::deferred(Enhanced(4, 3, 5), text), Instant::now());
-                }
-            },
-        };
         match &destination.next_hop {
-            NextHop::Discard => discard(source),
-            NextHop::Maildir(template) => maildir::serve(template, &self.settings, source).await,
-            NextHop::Mx(domain) => {
-                let hosts = self.router.exchangers(domain).await;
-                self.over_tcp(hosts, self.connector(tls, Protocol::Smtp, route), source).await;
+            NextHop::Discard => {
+                let outcome = Outcome::delivered(Enhanced(2, 0, 0), "discarded, as the route says");
+                complete_all(source, "discard", &outcome);
             }
-            NextHop::Smarthost(to) => {
-                let hosts = self.router.host(&to.host, to.port).await;
-                self.over_tcp(hosts, self.connector(tls, Protocol::Smtp, route), source).await;
+            NextHop::Reject(reply) => complete_all(source, "reject", &rejected(reply)),
+            NextHop::Maildir(template) => {
+                local::serve(Place::Maildir(template), &self.settings, source).await;
             }
-            NextHop::Lmtp(server) => match &**server {
-                LmtpServer::Tcp(to) => {
-                    let hosts = self.router.host(&to.host, to.port).await;
-                    self.over_tcp(hosts, self.connector(tls, Protocol::Lmtp, route), source).await;
+            NextHop::Mbox(template) => local::serve(Place::Mbox(template), &self.settings, source).await,
+            NextHop::Pipe(program) => local::serve(Place::Program(program), &self.settings, source).await,
+            NextHop::Mx(_) | NextHop::Smarthost(_) | NextHop::Lmtp(_) => {
+                let begun = Instant::now();
+                match self.way(destination).await {
+                    Ok((connector, hosts)) => self.over(&connector, &hosts, source).await,
+                    Err(outcome) => report(source, outcome, begun),
                 }
-                LmtpServer::Unix(path) => {
-                    let connector = self.connector(TlsMode::Off, Protocol::Lmtp, route);
-                    self.over(&connector, &Hosts::Unix(path), source).await;
-                }
-            },
+            }
+        }
+    }
+
+    /// Returns the settings of connections to a destination, and its hosts.
+    ///
+    /// # Errors
+    /// A deferral, or the failure that DNS says for sure.
+    pub(crate) async fn way<'a>(
+        &'a self,
+        destination: &'a Destination,
+    ) -> Result<(Connector<'a>, Hosts<'a>), Outcome> {
+        let route = self.route_of(destination)?;
+        let (protocol, tls) = match &destination.next_hop {
+            NextHop::Lmtp(server) if matches!(**server, LmtpServer::Unix(_)) => {
+                (Protocol::Lmtp, TlsMode::Off)
+            }
+            NextHop::Lmtp(_) => (Protocol::Lmtp, destination.tls),
+            _ => (Protocol::Smtp, destination.tls),
+        };
+        let fallback = route.map_or(&[][..], |route| &route.fallback);
+        let hosts = Hosts::find(&self.router, &destination.next_hop, fallback).await?;
+        Ok((self.connector(tls, protocol, route), hosts))
+    }
+
+    /// Returns the settings of the route of a destination, if it has any.
+    ///
+    /// # Errors
+    /// A reload has taken the route away, and mail is being routed again.
+    fn route_of(&self, destination: &Destination) -> Result<Option<&RouteSettings>, Outcome> {
+        let Some(name) = &destination.route else { return Ok(None) };
+        match self.settings.routes.get(name) {
+            Some(route) => Ok(Some(route)),
+            None => {
+                let text = format!("the route {name} is not in the configuration any more");
+                Err(Outcome::deferred(Enhanced(4, 3, 5), text))
+            }
         }
     }
 
@@ -145,25 +170,12 @@ impl Courier {
             settings: &self.settings,
             login: route.and_then(|route| route.login.as_ref()),
             source_address: route.and_then(|route| route.source_address).or(self.settings.source_address),
+            is_implicit: route.is_some_and(|route| route.is_implicit),
             tls: &self.tls,
             tls_faults: &self.tls_faults,
             mode,
             protocol,
         }
-    }
-
-    async fn over_tcp<J: WorkSource>(
-        &self,
-        hosts: Result<Vec<Host>, Outcome>,
-        connector: Connector<'_>,
-        source: &J,
-    ) {
-        let begun = Instant::now();
-        let hosts = match hosts {
-            Ok(hosts) => hosts,
-            Err(outcome) => return report(source, outcome, begun),
-        };
-        self.over(&connector, &Hosts::Tcp(hosts), source).await;
     }
 
     /// Serves leases over one connection, and over others that replace it while the server closes before a lease is
@@ -201,44 +213,26 @@ impl Courier {
     }
 }
 
-/// The servers of a destination.
-enum Hosts<'a> {
-    Tcp(Vec<Host>),
-    Unix(&'a Path),
-}
-
-impl Hosts<'_> {
-    /// Tries each address of each host until one can be used.
-    async fn connect(&self, connector: &Connector<'_>) -> Result<Ready, Outcome> {
-        let hosts = match self {
-            Self::Tcp(hosts) => hosts,
-            Self::Unix(path) => return connector.unix(path).await,
-        };
-        let mut last = None;
-        for host in hosts {
-            for address in &host.addresses {
-                match Box::pin(connector.tcp(&host.name, *address)).await {
-                    Ok(ready) => return Ok(ready),
-                    Err(outcome) => last = Some(outcome),
-                }
-            }
-        }
-        let none = || Outcome::deferred(Enhanced(4, 4, 4), "no host of the destination has an address");
-        Err(last.unwrap_or_else(none))
-    }
-}
-
 fn report<J: WorkSource>(source: &J, outcome: Outcome, begun: Instant) {
     let attempt = Attempt { setup_ms: millis(begun.elapsed()), ..Attempt::default() };
     source.unreachable(outcome, &attempt);
 }
 
-fn discard<J: WorkSource>(source: &J) {
-    let attempt = Attempt { relay: "discard".into(), ..Attempt::default() };
+/// Completes all jobs with the same outcome.
+fn complete_all<J: WorkSource>(source: &J, relay: &str, outcome: &Outcome) {
+    let attempt = Attempt { relay: relay.into(), ..Attempt::default() };
     while let Some(lease) = source.next_lease() {
-        let outcome = Outcome::delivered(Enhanced(2, 0, 0), "discarded, as the route says");
         let results = lease.recipients.iter().map(|index| (*index, outcome.clone())).collect();
         let queued_ms = lease.queued_ms;
         source.complete(lease, results, &Attempt { queued_ms, ..attempt.clone() });
+    }
+}
+
+/// The outcome of a route that rejects: its reply is `550 5.7.1 text`.
+fn rejected(reply: &str) -> Outcome {
+    let words = reply.split_once(' ').map_or(reply, |(_, rest)| rest);
+    match Enhanced::parse_prefix(words) {
+        Some((status @ Enhanced(5, ..), text)) => Outcome::failed(status, text),
+        _ => Outcome::failed(Enhanced(5, 7, 1), words),
     }
 }

@@ -1,4 +1,4 @@
-//! Connections out: leases jobs of a destination, delivers them by SMTP, LMTP or into Maildirs, and returns outcomes.
+//! Connections out: leases jobs of a destination, delivers them by SMTP or LMTP, into Maildirs and files, or to programs, and returns outcomes.
 //! `queue` decides which recipient is due when; `route` finds the hosts of a destination.
 //!
 //! Read first: [`WorkSource`] and [`Courier`].
@@ -7,13 +7,20 @@ mod active_lease;
 mod buffered_stream;
 mod connect;
 mod courier;
+mod hosts;
+mod local;
 mod maildir;
+mod mbox;
+mod pipe;
 mod reply_rules;
 mod session;
 mod tls;
+mod verify;
 mod work_source;
 
 pub use courier::{Courier, DeliverySettings, EightBit, RouteSettings};
 pub use maildir::can_have_maildir;
+pub use pipe::can_run;
 pub use tls::TlsClient;
+pub use verify::Existence;
 pub use work_source::{LeasedMessage, WorkSource};

@@ -5,11 +5,12 @@ mod directories;
 mod folder;
 mod unix_lines;
 
-use crate::{DeliverySettings, LeasedMessage, WorkSource, session::millis};
+use crate::{WorkSource, local::Parcel};
 use bytes::Bytes;
 use directories::Maildir;
-use folder::{Folder, folder};
-use mail::{Attempt, Enhanced, Message, Outcome, Part};
+pub(crate) use directories::open_parent;
+pub(crate) use folder::{Folder, folder};
+use mail::{Enhanced, Outcome};
 use rustix::{
     fs::{self, AtFlags, Mode, OFlags},
     io::Errno,
@@ -20,123 +21,52 @@ use std::{
     io::{self, Write as _},
     path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 use tokio::sync::mpsc;
-use unix_lines::UnixLines;
+pub(crate) use unix_lines::UnixLines;
 
 pub use folder::can_have_maildir;
 
 /// The pieces of content that are read ahead of the writer.
-const PIECES_AHEAD: usize = 2;
+pub(crate) const PIECES_AHEAD: usize = 2;
 
 /// Makes names of files unique within the process.
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
-/// Delivers jobs, one after the other.
-pub(crate) async fn serve<J: WorkSource>(template: &str, settings: &DeliverySettings, source: &J) {
-    while let Some(lease) = source.next_lease() {
-        let begun = Instant::now();
-        let results = match source.message(&lease).await {
-            Ok(message) => deliver(template, settings, source, &lease, &message).await,
-            Err(outcome) => lease.recipients.iter().map(|index| (*index, outcome.clone())).collect(),
-        };
-        let attempt = Attempt {
-            relay: "maildir".into(),
-            queued_ms: lease.queued_ms,
-            transfer_ms: millis(begun.elapsed()),
-            ..Attempt::default()
-        };
-        source.complete(lease, results, &attempt);
+/// Delivers a message to the Maildir of a recipient.
+pub(crate) async fn deliver<J: WorkSource>(template: &str, parcel: &Parcel<'_, J>) -> Outcome {
+    let recipient = parcel.recipient;
+    let mailbox = recipient.mailbox();
+    match mailbox.and_then(|mailbox| folder(template, mailbox, parcel.settings.separator)) {
+        Some(folder) => store(folder, parcel).await,
+        None => Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a Maildir")),
     }
-}
-
-async fn deliver<J: WorkSource>(
-    template: &str,
-    settings: &DeliverySettings,
-    source: &J,
-    lease: &LeasedMessage,
-    message: &Message,
-) -> Vec<(u32, Outcome)> {
-    let mut results = Vec::with_capacity(lease.recipients.len());
-    for index in &lease.recipients {
-        let recipient = &message.envelope.recipients[*index as usize].path;
-        let outcome =
-            match recipient.mailbox().and_then(|mailbox| folder(template, mailbox, settings.separator)) {
-                _ if !source.is_local_user(recipient) => {
-                    Outcome::failed(Enhanced(5, 1, 1), format!("{recipient}: no such user here"))
-                }
-                Some(folder) => store(folder, settings, source, message, *index).await,
-                None => Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a Maildir")),
-            };
-        results.push((*index, outcome));
-    }
-    results
 }
 
 /// Writes one file; content that is in the spool is read while earlier pieces are written.
-async fn store<J: WorkSource>(
-    folder: Folder,
-    settings: &DeliverySettings,
-    source: &J,
-    message: &Message,
-    index: u32,
-) -> Outcome {
+async fn store<J: WorkSource>(folder: Folder, parcel: &Parcel<'_, J>) -> Outcome {
     let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
-    let (from, to) = (message.envelope.reverse_path_of(index), &message.envelope.recipients[index as usize]);
-    let head = format!("Return-Path: <{from}>\nDelivered-To: {}\n", to.path);
-    let name = file_name(&settings.hello);
-    let may_follow = settings.follow_symlinks;
+    let head = parcel.head();
+    let name = file_name(&parcel.settings.hello);
+    let may_follow = parcel.settings.follow_symlinks;
     let writer = tokio::task::spawn_blocking(move || {
         let written = write(&folder, may_follow, &name, &head, inlet);
         (folder.path, written)
     });
-    let mut unread = None;
-    for part in message.content.parts() {
-        let bytes = match part {
-            Part::Memory(bytes) => bytes.clone(),
-            Part::Stored { chunk_id, .. } => match source.chunk(*chunk_id).await {
-                Ok(bytes) => bytes,
-                Err(outcome) => {
-                    unread = Some(outcome);
-                    break;
-                }
-            },
-        };
-        // The writer has failed, and returns the reason.
-        if pieces.send(Some(bytes)).await.is_err() {
-            break;
-        }
-    }
-    if unread.is_none() {
-        let _ = pieces.send(None).await;
-    }
-    drop(pieces);
+    let sent = parcel.send_pieces(pieces).await;
     let written = writer.await;
-    if let Some(outcome) = unread {
+    if let Err(outcome) = sent {
         return outcome;
     }
-    let (path, written) = match written {
-        Ok(written) => written,
-        Err(e) => return Outcome::deferred(Enhanced(4, 3, 0), format!("write to a Maildir: {e}")),
-    };
     match written {
         // A report on success goes to the sender of the message, who must not see directories of this machine.
-        Ok(()) => {
+        Ok((path, Ok(()))) => {
             let mailbox = path.file_name().unwrap_or_default().to_string_lossy();
             Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to Maildir {mailbox}"))
         }
-        Err(e @ Unwritten::SymbolicLink(_)) => {
-            Outcome::deferred(Enhanced(4, 3, 5), format!("write to Maildir {}: {e}", path.display()))
-        }
-        Err(Unwritten::Failed(e)) => {
-            let status = match e.kind() {
-                io::ErrorKind::QuotaExceeded => Enhanced(4, 2, 2),
-                io::ErrorKind::StorageFull => Enhanced(4, 3, 1),
-                _ => Enhanced(4, 3, 0),
-            };
-            Outcome::deferred(status, format!("write to Maildir {}: {e}", path.display()))
-        }
+        Ok((path, Err(why))) => why.outcome(&format!("write to Maildir {}", path.display())),
+        Err(e) => Outcome::deferred(Enhanced(4, 3, 0), format!("write to a Maildir: {e}")),
     }
 }
 
@@ -148,9 +78,9 @@ fn file_name(hostname: &str) -> String {
     format!("{}.M{}P{}Q{count}.{host}", now.as_secs(), now.subsec_micros(), std::process::id())
 }
 
-/// The reason why a message is not in a Maildir.
+/// The reason why a message is not in a Maildir or file.
 #[derive(Debug)]
-enum Unwritten {
+pub(crate) enum Unwritten {
     /// The path leads through this symbolic link, which must not be followed.
     SymbolicLink(PathBuf),
     Failed(io::Error),
@@ -169,6 +99,18 @@ impl From<Errno> for Unwritten {
 }
 
 impl Unwritten {
+    pub(crate) fn outcome(&self, doing: &str) -> Outcome {
+        let status = match self {
+            Self::SymbolicLink(_) => Enhanced(4, 3, 5),
+            Self::Failed(e) => match e.kind() {
+                io::ErrorKind::QuotaExceeded => Enhanced(4, 2, 2),
+                io::ErrorKind::StorageFull => Enhanced(4, 3, 1),
+                _ => Enhanced(4, 3, 0),
+            },
+        };
+        Outcome::deferred(status, format!("{doing}: {self}"))
+    }
+
     fn is_missing(&self) -> bool {
         matches!(self, Self::Failed(error) if error.kind() == io::ErrorKind::NotFound)
     }

@@ -26,7 +26,9 @@ impl Engine {
                     let tried = self.monotonic(*at, context.now);
                     // Spread by id: recipients that were deferred together are not tried together.
                     let spread = (id.0 % 1000) as f64 / 1000.0;
-                    tried + self.settings.queue.retry_after(*group, tried - arrived, spread)
+                    let before = u16::try_from(past.attempt_count).unwrap_or(u16::MAX).saturating_sub(1);
+                    let queue = &self.settings.queue;
+                    tried + queue.retry_after((name, *group), before, tried - arrived, spread)
                 });
             let destination = self.destination(name, *group);
             rows.push((index, destination, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));

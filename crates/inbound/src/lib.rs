@@ -18,9 +18,9 @@ mod trace;
 mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
-pub use listener::{Inbound, ListenTls, Listener, ListenerOptions};
+pub use listener::{Inbound, ListenSocket, ListenTls, Listener, ListenerOptions};
 pub use mail::Answer;
 pub use service::{
-    AuthAnswer, Client, ClientTls, Draft, EndPoints, NamedClient, Service, Settings, StoreError,
+    AuthAnswer, Client, ClientTls, Draft, EndPoints, NamedClient, Service, Settings, StoreError, UNIX_CLIENT,
 };
 pub use worker_pool::WorkerPool;

@@ -1,7 +1,7 @@
 //! Listening sockets, and a task for each session.
 
 use crate::{
-    Budget, Client, Service, SessionPermit, Settings, WorkerPool, proxy,
+    Budget, Client, Service, SessionPermit, Settings, UNIX_CLIENT, WorkerPool, proxy,
     session::{Session, SessionDriver, SessionEnd},
     stream::Stream,
 };
@@ -14,14 +14,18 @@ use smtp::{
     server::{BareLf, Keyword, replies},
 };
 use std::{
-    io,
+    fmt, io,
     net::{IpAddr, SocketAddr, TcpListener},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixListener,
+    },
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
     sync::watch,
 };
 use tokio_rustls::TlsAcceptor;
@@ -40,12 +44,64 @@ pub enum ListenTls {
     Implicit,
 }
 
+/// A socket of the network, or one in the file system.
+#[derive(Debug)]
+pub enum ListenSocket {
+    /// TCP.
+    Tcp(TcpListener),
+    /// A Unix socket. Its clients are [`UNIX_CLIENT`], and have no TLS: whoever may open the socket is permitted to use it.
+    Unix(UnixListener),
+}
+
+impl ListenSocket {
+    fn into_parts(self) -> io::Result<(OwnedFd, Option<SocketAddr>, bool)> {
+        match self {
+            Self::Tcp(socket) => {
+                socket.set_nonblocking(true)?;
+                let address = socket.local_addr().ok().filter(|address| !address.ip().is_unspecified());
+                Ok((socket.into(), address, false))
+            }
+            Self::Unix(socket) => {
+                socket.set_nonblocking(true)?;
+                Ok((socket.into(), Some(UNIX_CLIENT), true))
+            }
+        }
+    }
+}
+
+impl fmt::Display for ListenSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(socket) => match socket.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(_) => f.write_str("a closed socket"),
+            },
+            Self::Unix(socket) => match socket.local_addr().ok().as_ref().and_then(|at| at.as_pathname()) {
+                Some(path) => write!(f, "unix:{}", path.display()),
+                None => f.write_str("a Unix socket without a name"),
+            },
+        }
+    }
+}
+
+impl From<TcpListener> for ListenSocket {
+    fn from(socket: TcpListener) -> Self {
+        Self::Tcp(socket)
+    }
+}
+
+impl From<UnixListener> for ListenSocket {
+    fn from(socket: UnixListener) -> Self {
+        Self::Unix(socket)
+    }
+}
+
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
     /// The socket. What is set on it is set on its connections: TCP_NODELAY belongs there, since
     /// replies are small and awaited.
-    pub socket: TcpListener,
+    pub socket: ListenSocket,
     /// The settings of the listener.
     pub options: ListenerOptions,
 }
@@ -120,7 +176,9 @@ pub struct Inbound<S: Service> {
 
 /// A socket as it is listened on.
 struct Open {
-    socket: AsyncFd<TcpListener>,
+    socket: AsyncFd<OwnedFd>,
+    /// A socket in the file system.
+    is_unix: bool,
     /// Known beforehand unless it stands for all of the machine's.
     address: Option<SocketAddr>,
     options: Arc<ListenerOptions>,
@@ -137,15 +195,18 @@ impl Open {
         if !is_made {
             let mut settings = current.settings.clone();
             let mut profile = (*settings.profile).clone();
-            if self.options.tls == ListenTls::StartTls && current.tls.is_some() {
+            if self.options.tls == ListenTls::StartTls && current.tls.is_some() && !self.is_unix {
                 profile = profile.with_starttls();
             }
             if self.options.kind.has_login() {
-                profile = profile.with_auth((*settings.auth).clone());
+                let mut auth = (*settings.auth).clone();
+                // Nobody listens in on a Unix socket.
+                auth.in_clear_text |= self.is_unix;
+                profile = profile.with_auth(auth);
             }
             profile.is_lmtp = self.options.kind == ListenerKind::Lmtp;
             profile.needs_login = self.options.kind.needs_login();
-            profile.needs_tls = profile.needs_login && !settings.auth.in_clear_text;
+            profile.needs_tls = profile.needs_login && !settings.auth.in_clear_text && !self.is_unix;
             if profile.needs_login && profile.extensions.hold_max_seconds > 0 {
                 profile = profile.with(Keyword::FutureRelease);
             }
@@ -201,18 +262,17 @@ impl<S: Service> Inbound<S> {
     /// When the socket cannot be waited for at all.
     pub async fn listen(self: Arc<Self>, listener: Listener) -> io::Result<()> {
         let mut closing = self.closing.subscribe();
-        listener.socket.set_nonblocking(true)?;
-        let address = listener.socket.local_addr().ok().filter(|address| !address.ip().is_unspecified());
+        let (socket, address, is_unix) = listener.socket.into_parts()?;
         #[allow(deprecated)]
         // its heir is unsafe, for types that may lie about their descriptor; this one cannot
-        let socket = AsyncFd::with_interest(listener.socket, Interest::READABLE)?;
+        let socket = AsyncFd::with_interest(socket, Interest::READABLE)?;
         let (options, sessions) = (Arc::new(listener.options), Arc::default());
-        let mut open = Open { socket, address, options, sessions, settings: None };
+        let mut open = Open { socket, is_unix, address, options, sessions, settings: None };
         loop {
             let accepted = tokio::select! {
                 biased;
                 _ = closing.wait_for(|closing| *closing) => return Ok(()),
-                accepted = accept(&open.socket) => accepted,
+                accepted = accept(&open.socket, open.is_unix) => accepted,
             };
             match accepted {
                 Ok((stream, peer)) => self.begin(stream, peer, &mut open),
@@ -226,7 +286,7 @@ impl<S: Service> Inbound<S> {
         }
     }
 
-    fn begin(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, open: &mut Open) {
+    fn begin(self: &Arc<Self>, stream: Accepted, peer: SocketAddr, open: &mut Open) {
         let Ok(local) = open.address.map_or_else(|| stream.local_addr(), Ok) else { return };
         let client = Client { peer, local, listener: open.options.kind, tls: None, named: None };
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -244,26 +304,49 @@ impl<S: Service> Inbound<S> {
             tls: current.tls.clone(),
             worker,
         };
-        if is_in(&new.options.proxies, peer.ip()) {
-            let Some(guard) = self.budget.enter(new.settings.sessions_max, None) else {
-                return self.refuse_busy(&client, &stream);
-            };
-            return spawn_session(
-                self.workers.clone(),
-                worker,
-                peer,
-                new.run_behind_proxy(client, stream, guard),
-            );
-        }
-        if let Some(driver) = new.driver(client, &stream) {
-            let mode = driver.options.tls;
-            spawn_session(self.workers.clone(), worker, peer, run(driver, stream, mode));
+        match stream {
+            Accepted::Tcp(stream) if is_in(&new.options.proxies, peer.ip()) => {
+                let Some(guard) = self.budget.enter(new.settings.sessions_max, None) else {
+                    return self.refuse_busy(&client, &stream);
+                };
+                let session = new.run_behind_proxy(client, stream, guard);
+                spawn_session(self.workers.clone(), worker, peer, session);
+            }
+            stream => {
+                if let Some(driver) = new.driver(client, &stream) {
+                    spawn_session(self.workers.clone(), worker, peer, run(driver, stream));
+                }
+            }
         }
     }
 
-    fn refuse_busy(&self, client: &Client, stream: &std::net::TcpStream) {
+    fn refuse_busy(&self, client: &Client, stream: impl AsFd) {
         self.service.log_reject(client, "CONNECT", None, &replies::TOO_BUSY);
         reject_connection(stream, &replies::TOO_BUSY);
+    }
+}
+
+/// A connection that no runtime has yet.
+enum Accepted {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Accepted {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr(),
+            Self::Unix(_) => Ok(UNIX_CLIENT),
+        }
+    }
+}
+
+impl AsFd for Accepted {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
     }
 }
 
@@ -284,7 +367,7 @@ struct NewSession<S: Service> {
 
 impl<S: Service> NewSession<S> {
     /// Makes the session's driver; `None` if there are too many sessions, which the client is told.
-    fn driver(self, client: Client, stream: &std::net::TcpStream) -> Option<SessionDriver<S>> {
+    fn driver(self, client: Client, stream: impl AsFd) -> Option<SessionDriver<S>> {
         let Self { inbound, mut settings, options, listener_guard, tls, worker } = self;
         let listed = [(&options.xclient, Keyword::XClient), (&options.xforward, Keyword::XForward)];
         for (_, keyword) in listed.into_iter().filter(|(peers, _)| is_in(peers, client.peer.ip())) {
@@ -333,8 +416,7 @@ impl<S: Service> NewSession<S> {
         drop(guard);
         let stream = stream.into_std()?;
         let Some(driver) = self.driver(client, &stream) else { return Ok(SessionEnd::Closed) };
-        let mode = driver.options.tls;
-        run(driver, stream, mode).await
+        run(driver, Accepted::Tcp(stream)).await
     }
 }
 
@@ -361,23 +443,22 @@ fn spawn_session<S: Service>(
 }
 
 /// The next connection, not yet of any runtime.
-async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+async fn accept(socket: &AsyncFd<OwnedFd>, is_unix: bool) -> io::Result<(Accepted, SocketAddr)> {
     socket
         .async_io(Interest::READABLE, |socket| {
             let (stream, peer) = acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+            if is_unix {
+                return Ok((Accepted::Unix(stream.into()), UNIX_CLIENT));
+            }
             let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
-            Ok((stream.into(), SocketAddr::try_from(peer)?))
+            Ok((Accepted::Tcp(stream.into()), SocketAddr::try_from(peer)?))
         })
         .await
 }
 
-async fn run<S: Service>(
-    driver: SessionDriver<S>,
-    stream: std::net::TcpStream,
-    mode: ListenTls,
-) -> io::Result<SessionEnd<S>> {
+async fn run<S: Service>(driver: SessionDriver<S>, stream: Accepted) -> io::Result<SessionEnd<S>> {
     // On the heap: it is soon over, while the session may last for hours.
-    match Box::pin(begin(driver, TcpStream::from_std(stream)?, mode)).await? {
+    match Box::pin(begin(driver, stream)).await? {
         Some(session) => session.run().await,
         None => Ok(SessionEnd::Closed),
     }
@@ -385,20 +466,22 @@ async fn run<S: Service>(
 
 async fn begin<S: Service>(
     mut driver: SessionDriver<S>,
-    stream: TcpStream,
-    mode: ListenTls,
+    stream: Accepted,
 ) -> io::Result<Option<Box<Session<S>>>> {
-    let stream = match mode {
-        ListenTls::Implicit => driver.secure(stream).await?,
-        ListenTls::Off | ListenTls::StartTls => Stream::Plain(stream),
+    let stream = match (stream, driver.options.tls) {
+        (Accepted::Unix(stream), _) => Stream::Unix(UnixStream::from_std(stream)?),
+        (Accepted::Tcp(stream), ListenTls::Implicit) => driver.secure(TcpStream::from_std(stream)?).await?,
+        (Accepted::Tcp(stream), ListenTls::Off | ListenTls::StartTls) => {
+            Stream::Plain(TcpStream::from_std(stream)?)
+        }
     };
     driver.begin(stream).await
 }
 
 /// Answers a connection over the limit with one write that does not wait, in clear text, and without a task.
-fn reject_connection(stream: &std::net::TcpStream, reply: &Reply) {
+fn reject_connection(stream: impl AsFd, reply: &Reply) {
     let mut line = Vec::new();
     reply.write_to(&mut line);
     let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
-    let _ = rustix::net::send(stream, &line, flags);
+    let _ = rustix::net::send(stream.as_fd(), &line, flags);
 }

@@ -10,12 +10,20 @@ use smtp::{
     forwarded::ClientAttributes,
     server::{Auth, AuthInput, Profile, Query, replies},
 };
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The address that stands for a client on a Unix socket, and for the socket itself. No client of the network has it.
+pub const UNIX_CLIENT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// A client's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// The client's address.
+    /// The client's address, or [`UNIX_CLIENT`].
     pub peer: SocketAddr,
     /// Our address, to which the client connected.
     pub local: SocketAddr,

@@ -1,17 +1,17 @@
-//! A client's connection, plain or TLS, read into a buffer that all sessions of a thread share, so
+//! A client's connection, by TCP, TLS or a Unix socket, read into a buffer that all sessions of a thread share, so
 //! that a session that waits holds none.
 
 use rustix::net::{SendFlags, send};
 use std::{
     cell::RefCell,
     io::{self, ErrorKind::WouldBlock},
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, BorrowedFd},
     pin::Pin,
     task::{Context, Poll, ready},
 };
 use tokio::{
     io::{AsyncRead as _, AsyncWriteExt as _, Interest, ReadBuf},
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
 };
 use tokio_rustls::server::TlsStream;
 
@@ -24,6 +24,7 @@ thread_local! {
 
 pub(crate) enum Stream {
     Plain(TcpStream),
+    Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -38,6 +39,7 @@ impl Stream {
             let mut buffer = ReadBuf::new(scratch);
             ready!(match self {
                 Self::Plain(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+                Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
                 Self::Tls(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             })?;
             let bytes = buffer.filled();
@@ -50,6 +52,7 @@ impl Stream {
     pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.write_all(bytes).await,
+            Self::Unix(stream) => stream.write_all(bytes).await,
             Self::Tls(stream) => {
                 stream.write_all(bytes).await?;
                 stream.flush().await
@@ -67,6 +70,7 @@ impl Stream {
                 let held = if may_wait { hold(stream, reply)? } else { 0 };
                 stream.write_all(&reply[held..]).await
             }
+            Self::Unix(stream) => stream.write_all(reply).await,
             Self::Tls(stream) => {
                 stream.write_all(reply).await?;
                 // The peer may be gone already; there is nothing left to lose.
@@ -81,6 +85,11 @@ impl Stream {
         let stream = match self {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => stream.get_mut().0,
+            Self::Unix(stream) => {
+                let again = stream.as_fd().try_clone_to_owned()?;
+                *stream = UnixStream::from_std(again.into())?;
+                return Ok(());
+            }
         };
         let again = stream.as_fd().try_clone_to_owned()?;
         *stream = TcpStream::from_std(again.into())?;
@@ -89,10 +98,14 @@ impl Stream {
 
     /// In clear text, something has come that was not read? Before we spoke it came early.
     pub(crate) fn has_unread_bytes(&self) -> bool {
-        let Self::Plain(stream) = self else { return false };
+        let socket: BorrowedFd<'_> = match self {
+            Self::Plain(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tls(_) => return false,
+        };
         let mut byte = [0];
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
-        rustix::net::recv(stream, &mut byte[..], flags).is_ok_and(|(n, _)| n > 0)
+        rustix::net::recv(socket, &mut byte[..], flags).is_ok_and(|(n, _)| n > 0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The `Received` field we put in front of what we accept (RFC 5321 §4.4).
 
-use crate::Client;
+use crate::{Client, UNIX_CLIENT};
 use mail::{Envelope, QueueId, TransmissionType, UnixMillis};
 use smtp::forwarded::{Attribute, ClientAttributes};
 use std::{
@@ -35,8 +35,12 @@ impl Received<'_> {
         if let Some(client) = self.client {
             out.extend_from_slice(b"from ");
             out.extend(self.hello.bytes().map(|b| if is_plain(b) { b } else { b'?' }));
-            let name = client.named.as_ref().and_then(|named| named.name.as_deref());
-            write_address(out, name, client.peer.ip());
+            if client.peer == UNIX_CLIENT {
+                out.extend_from_slice(b" (local socket)");
+            } else {
+                let name = client.named.as_ref().and_then(|named| named.name.as_deref());
+                write_address(out, name, client.peer.ip());
+            }
             if let Some(source) = client.source() {
                 write_source(out, source);
             }

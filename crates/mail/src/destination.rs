@@ -1,6 +1,6 @@
 //! Destinations: where recipients' mail goes next, and how.
 
-use crate::Domain;
+use crate::{Domain, Program};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -96,6 +96,12 @@ pub enum NextHop {
     Lmtp(Arc<LmtpServer>),
     /// Maildirs on this machine: an absolute path with `{local}` and `{domain}` in it.
     Maildir(Arc<str>),
+    /// Files on this machine in the mbox format: an absolute path with `{local}` and `{domain}` in it.
+    Mbox(Arc<str>),
+    /// A program on this machine, started for each recipient.
+    Pipe(Arc<Program>),
+    /// None: the mail is returned with this text, `550 5.7.1 …`.
+    Reject(Arc<str>),
     /// None: the mail is thrown away, because a route says so.
     Discard,
 }
@@ -107,6 +113,9 @@ impl fmt::Display for NextHop {
             Self::Smarthost(host) => write!(f, "smarthost:{host}"),
             Self::Lmtp(server) => write!(f, "lmtp:{server}"),
             Self::Maildir(template) => write!(f, "maildir:{template}"),
+            Self::Mbox(template) => write!(f, "mbox:{template}"),
+            Self::Pipe(program) => write!(f, "pipe:{program}"),
+            Self::Reject(reply) => write!(f, "reject:{reply}"),
             Self::Discard => f.write_str("discard:discard"),
         }
     }

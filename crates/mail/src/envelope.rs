@@ -64,12 +64,31 @@ pub struct Recipient {
     pub expansion: Option<Box<Expansion>>,
     /// The reverse-path of the copies for this recipient, if it is not the one of the message.
     pub return_path: Option<Box<ReturnPath>>,
+    /// The program or file that an alias names; `path` is then the alias. `None`: the mail goes where the route of `path`
+    /// leads.
+    pub target: Option<Box<AliasTarget>>,
+}
+
+/// A target of an alias that is no address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum AliasTarget {
+    /// A program with its arguments, as the alias has them.
+    Program(Box<str>),
+    /// A file in the mbox format.
+    File(Box<str>),
 }
 
 impl Recipient {
     /// A recipient without parameters.
     pub fn new(path: ForwardPath) -> Self {
-        Self { path, notify: Notify::default(), orcpt: None, expansion: None, return_path: None }
+        Self {
+            path,
+            notify: Notify::default(),
+            orcpt: None,
+            expansion: None,
+            return_path: None,
+            target: None,
+        }
     }
 
     /// Returns whether a mailing list sends the copies for this recipient: ENVID and RET of the message are not for

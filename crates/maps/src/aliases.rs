@@ -100,7 +100,8 @@ fn check(file: &str, line: &Line<'_>, at: usize, refused: &mut Vec<FileFault>) -
             }
         };
         let what = format!("{target} is {what}");
-        let help = "mail for this name is deferred, because aliases may only name addresses";
+        let help =
+            "mail for this name is deferred, unless `addresses.programs` or `addresses.files` has its path";
         refused.push(FileFault::at(file, line.offset(0), what, help));
     }
     if count == 0 {

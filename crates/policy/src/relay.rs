@@ -65,7 +65,8 @@ impl Policy {
     pub fn may_relay(&self, client: IpAddr) -> bool {
         // A dual-stack socket shows IPv4 clients as ::ffff:192.0.2.1.
         let client = client.to_canonical();
-        self.networks.iter().any(|network| network.contains(&client))
+        // This address stands for a client on a Unix socket.
+        !client.is_unspecified() && self.networks.iter().any(|network| network.contains(&client))
     }
 
     /// Returns whether a session may send to every domain.
@@ -289,6 +290,14 @@ mod tests {
         for client in ["::1", "128.0.0.1", "::ffff:192.0.2.1"] {
             assert_eq!(verdict(client, "x@elsewhere.test"), 71, "{client}");
         }
+    }
+
+    #[test]
+    fn a_client_on_a_unix_socket_is_in_no_network() {
+        let networks = vec!["::/1".parse().unwrap(), "0.0.0.0/1".parse().unwrap()];
+        let policy = Policy::new(Settings { relay_networks: networks, ..Settings::default() });
+        assert!(policy.may_relay("::1".parse().unwrap()) && policy.may_relay("127.0.0.1".parse().unwrap()));
+        assert!(!policy.may_relay("::".parse().unwrap()) && !policy.may_relay("0.0.0.0".parse().unwrap()));
     }
 
     #[test]

@@ -82,7 +82,11 @@ async fn expanded(settings: &Settings, expansion: &Expansion, routes: &Routes, p
 /// `joe@a.test by maildir:… (through staff@a.test, team@a.test), jane@b.test by mx:b.test`.
 fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> String {
     let one = |(index, mailbox): (usize, &Mailbox)| {
-        let by = format!("by {}", routes.recipient(&ForwardPath::Mailbox(mailbox.clone())));
+        let destination = match expanded.target(index) {
+            None => routes.recipient(&ForwardPath::Mailbox(mailbox.clone())),
+            Some(target) => routes.alias_target(target),
+        };
+        let by = format!("by {destination}");
         if Some(mailbox) == given.mailbox() {
             return by;
         }

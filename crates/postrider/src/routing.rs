@@ -1,7 +1,10 @@
 //! Routes and queue groups as the configuration says. The daemon, `sendmail -bv` and listings of a spool ask here.
 
-use config::{QueueGroup, Settings, Target};
-use mail::{Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
+mod alias_targets;
+
+use alias_targets::AliasTargets;
+use config::{QueueGroup, Route, Settings, Target};
+use mail::{AliasTarget, Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
 use maps::Maps;
 use queue::GroupId;
 use route::{Rule, Table};
@@ -12,6 +15,9 @@ use std::{borrow::Cow, sync::Arc};
 pub(crate) struct Routes {
     table: Table,
     groups: Vec<QueueGroup>,
+    /// Explicit routes, in their order.
+    explicit: Vec<Route>,
+    targets: AliasTargets,
     /// The domain of the mailbox that gets mail for the bare postmaster.
     postmaster_key: String,
 }
@@ -27,14 +33,14 @@ impl Routes {
     /// Explicit routes in their order, then local Maildirs, then MX. Local domains of files are looked up in `maps`; for
     /// those of a server, the configuration has a route for every domain.
     pub(crate) fn new(settings: &Settings, maps: Arc<Maps>) -> Self {
-        let explicit = settings.routes.iter().map(|route| {
+        let explicit = settings.routes.iter().filter_map(|route| {
             let patterns = route.domains.clone();
-            Rule {
+            Some(Rule {
                 matches: Box::new(move |key| patterns.iter().any(|pattern| pattern.matches(key))),
-                next_hop: next_hop(&route.target),
-                tls: route.tls,
+                next_hop: next_hop(&route.target)?,
+                tls: route.tls.mode(),
                 route: route.name().map(Into::into),
-            }
+            })
         });
         let (domains, domain_maps) = (settings.local.domains.clone(), settings.local.domain_maps.clone());
         let is_local =
@@ -48,6 +54,8 @@ impl Routes {
         Self {
             table: Table::new(explicit.chain([local]), TlsMode::May),
             groups: settings.queue_groups.clone(),
+            explicit: settings.routes.clone(),
+            targets: AliasTargets::from(settings),
             postmaster_key: settings.postmaster.domain().key().into_owned(),
         }
     }
@@ -62,14 +70,36 @@ impl Routes {
         self.domain(&self.key(path))
     }
 
+    /// Returns where mail for a program or file of an alias goes.
+    pub(crate) fn alias_target(&self, target: &AliasTarget) -> Destination {
+        self.targets.destination(target)
+    }
+
+    /// Returns the first explicit route that matches a recipient.
+    pub(crate) fn explicit(&self, path: &ForwardPath) -> Option<&Route> {
+        let key = self.key(path);
+        self.explicit.iter().find(|route| route.matches(&key))
+    }
+
+    /// Returns whether the next hop of a recipient is asked if the recipient exists.
+    pub(crate) fn is_verified(&self, path: &ForwardPath) -> bool {
+        let key = self.key(path);
+        let mut matching = self.explicit.iter().filter(|route| route.matches(&key));
+        matching.find(|route| route.target != Target::Hold).is_some_and(|route| route.verify)
+    }
+
     /// Returns the destination and the queue group of each recipient.
     pub(crate) fn envelope(&self, envelope: &Envelope) -> impl Iterator<Item = (Destination, GroupId)> {
         let sender = if self.groups.is_empty() { None } else { sender_key(envelope) };
         envelope.recipients.iter().map(move |recipient| {
             let key = self.key(&recipient.path);
             let group = self.group(&key, sender.as_deref());
+            let destination = match recipient.target.as_deref() {
+                None => self.domain(&key),
+                Some(target) => self.alias_target(target),
+            };
             // The configuration has at most 255 groups.
-            (self.domain(&key), GroupId(u8::try_from(group).unwrap_or(0)))
+            (destination, GroupId(u8::try_from(group).unwrap_or(0)))
         })
     }
 
@@ -97,13 +127,18 @@ fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Returns `None` for the mail exchangers of the recipient's domain.
-fn next_hop(target: &Target) -> Option<NextHop> {
-    match target {
-        Target::Smarthost(host) => Some(NextHop::Smarthost(host.clone().into())),
-        Target::Lmtp(server) => Some(NextHop::Lmtp(server.clone().into())),
-        Target::Maildir(template) => Some(NextHop::Maildir(template.as_str().into())),
-        Target::Mx => None,
-        Target::Discard => Some(NextHop::Discard),
-    }
+/// Returns the next hop of a target; `None` within for the mail exchangers of the recipient's domain, and `None` for a
+/// route that only holds mail: released mail takes the next route that matches.
+fn next_hop(target: &Target) -> Option<Option<NextHop>> {
+    Some(Some(match target {
+        Target::Smarthost(host) => NextHop::Smarthost(host.clone().into()),
+        Target::Lmtp(server) => NextHop::Lmtp(server.clone().into()),
+        Target::Maildir(template) => NextHop::Maildir(template.as_str().into()),
+        Target::Mbox(template) => NextHop::Mbox(template.as_str().into()),
+        Target::Pipe(program) => NextHop::Pipe(program.clone().into()),
+        Target::Reject(reply) => NextHop::Reject(reply.as_str().into()),
+        Target::Discard => NextHop::Discard,
+        Target::Mx => return Some(None),
+        Target::Hold => return None,
+    }))
 }

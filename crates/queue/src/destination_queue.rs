@@ -148,7 +148,7 @@ impl DestinationQueue {
             Health::Up => now,
             Health::Suspended { since, .. } | Health::Probing { since } => since,
         };
-        let until = now + settings.probe_after(self.group, now - since, random);
+        let until = now + settings.probe_after((&self.name, self.group), now - since, random);
         self.window = 1.0;
         self.health = Health::Suspended { since, until, reason: Box::new(reason) };
     }

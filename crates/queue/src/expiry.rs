@@ -30,13 +30,18 @@ impl Queue {
         if let Some(at) = self.timetable.reopen(message) {
             self.hint_at(at);
         }
+        if !self.settings.routes.is_empty() {
+            let jobs: Vec<JobId> = self.jobs_of(message).collect();
+            jobs.into_iter().for_each(|job| self.list_own_lifetime(job));
+        }
     }
 
     /// Returns whether the lifetime of the message is over, or the deadline at which it is returned, so that a deferral of
     /// the job is a failure.
     pub fn is_expired(&self, job: JobId, now: Millis) -> bool {
         let message = self.jobs[job].message;
-        self.is_as_old_as(message, self.settings.expire, now)
+        let general = || self.is_as_old_as(message, self.settings.expire, now);
+        self.is_own_lifetime_over(job, now).unwrap_or_else(general)
             || self.timetable.is_to_be_returned(message, now)
     }
 
@@ -52,12 +57,16 @@ impl Queue {
             let recipients = self.recipients_of(message);
             return Some(Overdue::Delayed(self.messages[message].id, recipients));
         }
+        if let Some(lease) = self.next_own_overdue(now) {
+            return Some(Overdue::Expired(vec![lease]));
+        }
         while let Some(message) = self.ages.first_for_expiry().filter(|m| now >= self.expires_at(*m)) {
             self.ages.put(&mut self.messages, message, NextDeadline::None);
             if self.messages[message].held {
                 continue;
             }
-            let jobs = self.lease_idle_jobs(message, &|_| true, now);
+            let own = self.recipients_with_own_lifetime(message);
+            let jobs = self.lease_idle_jobs(message, &|index| !own.contains(&index), now);
             if !jobs.is_empty() {
                 return Some(Overdue::Expired(jobs));
             }
@@ -86,13 +95,24 @@ impl Queue {
     /// Returns when a message expires. A message of an earlier process may have waited for days without an attempt, so
     /// it has some time after the start.
     fn expires_at(&self, message: u32) -> Millis {
-        let (arrived, expire) = (self.messages[message].arrived, millis(self.settings.expire));
+        self.expires_after(message, self.settings.expire)
+    }
+
+    /// Returns when a lifetime of a message is over.
+    pub(crate) fn expires_after(&self, message: u32, lifetime: Duration) -> Millis {
+        let (arrived, expire) = (self.messages[message].arrived, millis(lifetime));
         let earliest = if arrived < self.started_at {
             self.started_at + expire.min(EXPIRY_GRACE_AFTER_START)
         } else {
             arrived
         };
         earliest.max(arrived + expire)
+    }
+
+    /// Returns the recipients whose route has a lifetime of its own: that of the message does not concern them.
+    fn recipients_with_own_lifetime(&self, message: u32) -> Vec<u32> {
+        let jobs = self.jobs_of(message).filter(|job| self.own_lifetime(*job).is_some());
+        jobs.flat_map(|job| self.jobs[job].recipients.as_slice().to_vec()).collect()
     }
 
     fn is_as_old_as(&self, message: u32, age: Duration, now: Millis) -> bool {
@@ -105,6 +125,8 @@ impl Queue {
         let warned = self.ages.first_for_warning().map(|m| after(m, self.settings.delay_warning));
         let expired = self.ages.first_for_expiry().map(|m| self.expires_at(m));
         let timer = self.timers.first().map(|t| t.0);
-        [self.wheel.next_due(), timer, warned, expired, self.timetable.next_due()].into_iter().flatten().min()
+        let own = self.own_lifetimes.first().map(|(deadline, _)| *deadline);
+        let planned = self.timetable.next_due();
+        [self.wheel.next_due(), timer, warned, expired, planned, own].into_iter().flatten().min()
     }
 }

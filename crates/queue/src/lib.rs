@@ -18,6 +18,7 @@ mod destination_table;
 mod expiry;
 mod id_index;
 mod invariants;
+mod lifetime;
 mod list;
 mod message;
 mod operators;
@@ -40,7 +41,7 @@ pub use operators::{CancelAs, CommandResult};
 pub use order::{SortFacts, SortOrder};
 pub use queue::{Arrival, Completion, Lease, Queue};
 pub use reroute::Rerouted;
-pub use settings::{Group, GroupId, QueueSettings};
+pub use settings::{Group, GroupId, QueueSettings, RouteSchedule};
 pub use timetable::{Deadline, Schedule};
 pub use view::{DestinationView, JobStatus, JobView, MessageView};
 

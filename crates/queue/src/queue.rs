@@ -80,6 +80,8 @@ pub struct Queue {
     pub(crate) wheel: TimerWheel,
     pub(crate) ages: AgeIndex,
     pub(crate) timetable: Timetable,
+    /// Jobs whose route has a lifetime of its own, by its end.
+    pub(crate) own_lifetimes: BTreeSet<(Millis, JobId)>,
     /// Recipients in flight that operators cancelled.
     pub(crate) cancellations: BTreeMap<JobId, Vec<(u32, CancelAs)>>,
     pub(crate) connections: Connections,
@@ -107,6 +109,7 @@ impl Queue {
             wheel: TimerWheel::new(now),
             ages: AgeIndex::default(),
             timetable: Timetable::default(),
+            own_lifetimes: BTreeSet::new(),
             cancellations: BTreeMap::new(),
             connections: Connections::default(),
             timers: BTreeSet::new(),
@@ -141,6 +144,7 @@ impl Queue {
             destination.ready = ready;
         }
         self.settings = settings;
+        self.list_own_lifetimes();
         if self.settings.delay_warning.is_zero() {
             self.ages.skip_warnings(&mut self.messages);
         }
@@ -306,6 +310,7 @@ impl Queue {
         });
         self.messages[message].jobs = job;
         self.destination_at_mut(destination).job_count += 1;
+        self.list_own_lifetime(job);
         job
     }
 
@@ -357,6 +362,7 @@ impl Queue {
 
     /// Removes a job. Returns true, and removes the message, if it was the last job of the message.
     pub(crate) fn remove_job(&mut self, job: JobId) -> bool {
+        self.unlist_own_lifetime(job);
         let Job { message, sibling, destination, .. } = self.jobs.remove(job);
         self.count_removed_job(DestinationId(destination));
         let first = self.messages[message].jobs;
@@ -437,7 +443,10 @@ impl Queue {
             completion.last = self.remove_job(job);
         } else {
             let random = self.next_random();
-            let due = now + self.settings.retry_after(self.destination_at(id).group, now - arrived, random);
+            let attempt_count = self.jobs[job].attempt_count();
+            let destination = self.destination_at(id);
+            let to = (&destination.name, destination.group);
+            let due = now + self.settings.retry_after(to, attempt_count, now - arrived, random);
             let entry = &mut self.jobs[job];
             entry.recipients = Recipients::new(&deferred);
             entry.count_attempt();

@@ -1,7 +1,8 @@
 //! The settings of the queue.
 
 use crate::{Millis, SortOrder};
-use std::time::Duration;
+use mail::Destination;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// The number of a queue group; 0 is the group for all other mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -43,11 +44,26 @@ impl Default for Group {
     }
 }
 
+/// The retries of the mail of one route, where they differ from those of its group.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RouteSchedule {
+    /// The wait after each attempt; the last one repeats. Empty: by the age of the message.
+    pub intervals: Vec<Duration>,
+    /// Shortest wait before the next attempt.
+    pub retry_min: Option<Duration>,
+    /// Longest wait.
+    pub retry_max: Option<Duration>,
+    /// Age at which recipients fail.
+    pub lifetime: Option<Duration>,
+}
+
 /// Retry, expiry and concurrency (Postfix's defaults where they have proved themselves).
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueSettings {
     /// By number. The first group is for all other mail, and is never missing.
     pub groups: Vec<Group>,
+    /// Routes with a schedule of their own, by the name that destinations have ([`Destination::route`]).
+    pub routes: HashMap<Arc<str>, RouteSchedule>,
     /// Each wait is multiplied by a random factor of 1 ± this, so that attempts spread.
     pub jitter: f64,
     /// Age at which recipients fail (RFC 5321 §4.5.4.1: four to five days).
@@ -72,6 +88,7 @@ impl Default for QueueSettings {
     fn default() -> Self {
         Self {
             groups: vec![Group::default()],
+            routes: HashMap::new(),
             jitter: 0.2,
             expire: Duration::from_secs(5 * 86400),
             delay_warning: Duration::from_secs(4 * 3600),
@@ -94,20 +111,53 @@ impl QueueSettings {
         self.groups.get(usize::from(id.0)).unwrap_or(&self.groups[0])
     }
 
-    /// Returns the wait after a failure at this age: clamp(age, min, max) × (1 ± jitter). `random` is uniform in 0..1.
-    pub fn retry_after(&self, group: GroupId, age: Millis, random: f64) -> Millis {
-        self.wait(age, millis(self.group(group).retry_min), group, random)
+    /// Returns the schedule of the route of a destination, if it has one of its own.
+    pub(crate) fn schedule_of(&self, destination: &Destination) -> Option<&RouteSchedule> {
+        destination.route.as_ref().and_then(|route| self.routes.get(route))
+    }
+
+    /// Returns the wait after a failure at this age: clamp(age, min, max) × (1 ± jitter), or an interval of the route.
+    /// `random` is uniform in 0..1. `attempt_count` counts the attempts before the one that failed.
+    pub fn retry_after(
+        &self,
+        (destination, group): (&Destination, GroupId),
+        attempt_count: u16,
+        age: Millis,
+        random: f64,
+    ) -> Millis {
+        let intervals = self.schedule_of(destination).map_or(&[][..], |schedule| &schedule.intervals);
+        if let Some(last) = intervals.last() {
+            let interval = millis(*intervals.get(usize::from(attempt_count)).unwrap_or(last));
+            return self.wait(interval, (interval, interval), random);
+        }
+        self.wait(age, self.bounds(destination, group), random)
     }
 
     /// Returns the wait before the next probe of a destination that has been down for a time: from a thirtieth of the
     /// shortest retry wait on. A probe is one connection for all messages, and most outages are restarts.
-    pub fn probe_after(&self, group: GroupId, down: Millis, random: f64) -> Millis {
-        self.wait(down, millis(self.group(group).retry_min) / 30, group, random)
+    pub fn probe_after(
+        &self,
+        (destination, group): (&Destination, GroupId),
+        down: Millis,
+        random: f64,
+    ) -> Millis {
+        let (least, most) = self.bounds(destination, group);
+        self.wait(down, (least / 30, most), random)
     }
 
-    fn wait(&self, age: Millis, least: Millis, group: GroupId, random: f64) -> Millis {
-        let most = millis(self.group(group).retry_max).max(least);
-        (age.clamp(least, most) as f64 * (1.0 + self.jitter * (2.0 * random - 1.0))) as Millis
+    /// Returns the shortest and the longest wait.
+    fn bounds(&self, destination: &Destination, group: GroupId) -> (Millis, Millis) {
+        let group = self.group(group);
+        let own = self.schedule_of(destination);
+        let first = |schedule: &RouteSchedule| schedule.intervals.iter().min().copied();
+        let last = |schedule: &RouteSchedule| schedule.intervals.iter().max().copied();
+        let least = own.and_then(|own| own.retry_min.or_else(|| first(own))).unwrap_or(group.retry_min);
+        let most = own.and_then(|own| own.retry_max.or_else(|| last(own))).unwrap_or(group.retry_max);
+        (millis(least), millis(most))
+    }
+
+    fn wait(&self, age: Millis, (least, most): (Millis, Millis), random: f64) -> Millis {
+        (age.clamp(least, most.max(least)) as f64 * (1.0 + self.jitter * (2.0 * random - 1.0))) as Millis
     }
 }
 

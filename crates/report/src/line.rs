@@ -241,7 +241,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
         }
         Event::Rejected(r) => JsonLine::Rejected {
             time,
-            client: r.client.to_string(),
+            client: client_text(r.client),
             stage: r.stage,
             login: r.login,
             from: r.from,
@@ -440,6 +440,11 @@ fn message_id(message: &Message) -> &[u8] {
         .find(|line| line.get(..name.len()).is_some_and(|n| n.eq_ignore_ascii_case(name)));
     let value = found.map_or(&b""[..], |line| line[name.len()..].trim_ascii());
     if value.iter().all(u8::is_ascii_graphic) { value } else { b"" }
+}
+
+/// Returns the address of a client; the unspecified address stands for a client on a Unix socket.
+fn client_text(client: std::net::SocketAddr) -> String {
+    if client.ip().is_unspecified() { "unix".to_owned() } else { client.to_string() }
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ mod trouble;
 
 use crate::{
     address::{Separator, at_domain, at_domain_of, by_map, keep_detail, key, map_keys},
+    command::split_command,
     targets::{Target, TargetList},
 };
 use links::{LinkId, Links};
-use mail::Mailbox;
+use mail::{AliasTarget, Mailbox};
 use std::collections::{HashMap, HashSet, VecDeque};
 pub use trouble::Trouble;
 
@@ -36,6 +37,10 @@ pub struct Settings {
     pub has_virtual: bool,
     /// True if alias maps are asked.
     pub has_aliases: bool,
+    /// Paths of the programs that aliases may name.
+    pub programs: HashSet<Box<str>>,
+    /// Paths of the files that aliases may name.
+    pub files: HashSet<Box<str>>,
 }
 
 /// A question to the driver.
@@ -94,6 +99,8 @@ pub enum Step {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expanded {
     recipients: Vec<(Mailbox, Option<LinkId>)>,
+    /// By index of the recipient, ascending: programs and files, in place of its mailbox.
+    targets: Vec<(usize, AliasTarget)>,
     links: Links,
 }
 
@@ -101,6 +108,11 @@ impl Expanded {
     /// The recipients, each once.
     pub fn recipients(&self) -> impl ExactSizeIterator<Item = &Mailbox> {
         self.recipients.iter().map(|(mailbox, _)| mailbox)
+    }
+
+    /// The program or file that the recipient with this index stands for.
+    pub fn target(&self, index: usize) -> Option<&AliasTarget> {
+        self.targets.iter().find(|(of, _)| *of == index).map(|(_, target)| target)
     }
 
     /// The aliases that led to the recipient with this index, the one that was given first.
@@ -445,16 +457,57 @@ impl<'s> Expander<'s> {
             }
             Target::Domain(_) => return Err(bad("@domain is for virtual aliases; write an address")),
             Target::Command(command) => {
-                return Err(Trouble::NotAllowed { alias: name.into(), target: format!("|{command}").into() });
+                let words = split_command(&command).map_err(bad)?;
+                if !self.settings.programs.contains(&words[0]) {
+                    return Err(Trouble::NotAllowed {
+                        alias: name.into(),
+                        target: format!("|{command}").into(),
+                    });
+                }
+                return self.found_target(AliasTarget::Program(command), address, name, from, depth);
             }
             Target::File(path) => {
-                return Err(Trouble::NotAllowed { alias: name.into(), target: path });
+                if !self.settings.files.contains(&path) {
+                    return Err(Trouble::NotAllowed { alias: name.into(), target: path });
+                }
+                return self.found_target(AliasTarget::File(path), address, name, from, depth);
             }
         };
         let target_key: Box<str> = key(&mailbox).into();
         let is_self = address.is_some_and(|address| address.key == target_key);
         let stage = if is_self { Stage::User } else { stage };
         self.push(mailbox, target_key, stage, from, depth, is_self)
+    }
+
+    /// Adds a program or a file as the recipient that the alias is.
+    fn found_target(
+        &mut self,
+        target: AliasTarget,
+        address: Option<&Address>,
+        name: &str,
+        from: LinkId,
+        depth: u8,
+    ) -> Result<(), Trouble> {
+        self.deeper(depth, name)?;
+        // In a file, the alias that includes it.
+        let mailbox = match address {
+            Some(address) => address.mailbox.clone(),
+            None => {
+                let alias = self.expanded.links.path_to(Some(from)).into_iter().rev().skip(1);
+                let mut addresses = alias.filter_map(|text| Mailbox::parse(text, true).ok());
+                addresses.next().ok_or_else(|| Trouble::value(name, "no alias leads to this file"))?
+            }
+        };
+        let what = match &target {
+            AliasTarget::Program(command) => format!("|{command}"),
+            AliasTarget::File(path) => path.to_string(),
+        };
+        // Once for all aliases that lead to it; no address has a key like this.
+        if self.seen.insert(what.into()) {
+            self.expanded.targets.push((self.expanded.recipients.len(), target));
+            self.expanded.recipients.push((mailbox, Some(from)));
+        }
+        Ok(())
     }
 
     /// Reads the targets of an `:include:` file.

@@ -7,6 +7,7 @@
 //! Read first: [`Expander`] and [`TargetList`].
 
 mod address;
+mod command;
 mod dsn;
 mod expander;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod properties;
 mod targets;
 
 pub use address::{Separator, by_map, key, map_keys, masquerade, verp, with_detail};
+pub use command::split_command;
 pub use dsn::{Role, passed_on};
 pub use expander::{Answers, Expanded, Expander, Found, Question, Settings, Step, Trouble};
 pub use targets::{Target, TargetError, TargetList};

@@ -4,6 +4,7 @@ use super::Check;
 use crate::{
     ListenTls, Settings,
     choice::SaslMechanism,
+    listen_address::ListenAt,
     listing::Effective,
     load::Purpose,
     users::{PasswdFileError, UserStore, read_passwd},
@@ -37,7 +38,8 @@ impl Check<'_, '_> {
                 let help = "add `users = \"passwd:FILE\"` to [auth]; `postrider auth hash` makes the lines of the file";
                 self.problem(&path("kind"), what, "needs logins", help);
             }
-            if listen.tls == ListenTls::Off && !s.auth.allow_clear_text {
+            let is_unix = matches!(listen.address, ListenAt::Unix { .. });
+            if listen.tls == ListenTls::Off && !s.auth.allow_clear_text && !is_unix {
                 let what = "this listener needs TLS: passwords would be sent in clear text".to_owned();
                 let help = "remove `tls`, or write `allow_clear_text = true` in [auth]";
                 self.problem(&path("tls"), what, "no TLS", help);

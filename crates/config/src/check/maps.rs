@@ -35,6 +35,11 @@ impl Check<'_, '_> {
             self.at_least(&format!("map.{}.max_connections", map.name), &map.connections_max, &1);
         }
         self.local_domains_can_be_routed(s);
+        let has_brace = |path: &&std::path::PathBuf| path.as_os_str().as_encoded_bytes().contains(&b'{');
+        if let Some(file) = s.addresses.files.iter().find(has_brace) {
+            let what = format!("`addresses.files` cannot have {}", file.display());
+            self.problem("addresses.files", what, "has a brace", "name the file without placeholders");
+        }
     }
 
     fn is_defined(&mut self, s: &Settings, key: &str, name: &str) {

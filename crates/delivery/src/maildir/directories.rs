@@ -6,8 +6,9 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
+    io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
 };
@@ -22,21 +23,7 @@ pub(super) struct Maildir {
 impl Maildir {
     /// Opens a Maildir. A missing Maildir is made, durably.
     pub(super) fn open(folder: &Folder, may_follow: bool) -> Result<Self, Unwritten> {
-        let (fixed, rest) = folder.path.as_os_str().as_bytes().split_at(folder.fixed_bytes);
-        let (fixed, rest) = (Path::new(OsStr::from_bytes(fixed)), Path::new(OsStr::from_bytes(rest)));
-        let mut at = FolderPath { path: fixed.to_owned(), may_follow };
-        let mut dir = open_fixed(if fixed.as_os_str().is_empty() { Path::new(".") } else { fixed })?;
-        for name in rest.components() {
-            at.path.push(name);
-            let name = name.as_os_str();
-            dir = match at.open(&dir, name, OFlags::PATH) {
-                Err(e) if e.is_missing() => {
-                    make(&dir, name)?;
-                    at.open(&dir, name, OFlags::PATH)?
-                }
-                opened => opened?,
-            };
-        }
+        let (at, dir) = open_each(folder, 0, may_follow)?;
         let open =
             || Ok::<_, Unwritten>(Self { tmp: at.sub(&dir, "tmp")?, new: at.sub(&dir, "new")?.into() });
         match open() {
@@ -47,6 +34,37 @@ impl Maildir {
             opened => opened,
         }
     }
+}
+
+/// Opens the folder in which a file is, and returns the name of the file. Missing folders are made, durably.
+pub(crate) fn open_parent(folder: &Folder, may_follow: bool) -> Result<(OwnedFd, OsString), Unwritten> {
+    let Some(name) = folder.path.file_name() else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no name of a file").into());
+    };
+    let (_, dir) = open_each(folder, 1, may_follow)?;
+    let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok((fs::openat(&dir, ".", readable, Mode::empty())?, name.to_owned()))
+}
+
+/// Opens the folders of a path one below the other, but for the last ones that are left out. Missing ones are made.
+fn open_each(folder: &Folder, left_out: usize, may_follow: bool) -> Result<(FolderPath, OwnedFd), Unwritten> {
+    let (fixed, rest) = folder.path.as_os_str().as_bytes().split_at(folder.fixed_bytes);
+    let (fixed, rest) = (Path::new(OsStr::from_bytes(fixed)), Path::new(OsStr::from_bytes(rest)));
+    let mut at = FolderPath { path: fixed.to_owned(), may_follow };
+    let mut dir = open_fixed(if fixed.as_os_str().is_empty() { Path::new(".") } else { fixed })?;
+    let count = rest.components().count();
+    for name in rest.components().take(count.saturating_sub(left_out)) {
+        at.path.push(name);
+        let name = name.as_os_str();
+        dir = match at.open(&dir, name, OFlags::PATH) {
+            Err(e) if e.is_missing() => {
+                make(&dir, name)?;
+                at.open(&dir, name, OFlags::PATH)?
+            }
+            opened => opened?,
+        };
+    }
+    Ok((at, dir))
 }
 
 /// The path of a folder for messages, and whether symbolic links to it are followed.

@@ -21,7 +21,7 @@ pub fn can_have_maildir(mailbox: &Mailbox, separator: Option<Separator>) -> bool
 /// Maildir's user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Folder {
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Octets of the operator's beginning.
     pub(super) fixed_bytes: usize,
 }

@@ -1,15 +1,15 @@
-//! Line ends of Maildir files: LF.
+//! Line ends of files and of the input of programs: LF.
 
 use std::io;
 
 /// Turns CRLF into LF, also at the border of two pieces. A lone CR or LF stays.
 #[derive(Default)]
-pub(super) struct UnixLines {
+pub(crate) struct UnixLines {
     ends_in_cr: bool,
 }
 
 impl UnixLines {
-    pub(super) fn write(&mut self, bytes: &[u8], out: &mut impl io::Write) -> io::Result<()> {
+    pub(crate) fn write(&mut self, bytes: &[u8], out: &mut impl io::Write) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -29,7 +29,7 @@ impl UnixLines {
         out.write_all(rest)
     }
 
-    pub(super) fn finish(self, out: &mut impl io::Write) -> io::Result<()> {
+    pub(crate) fn finish(self, out: &mut impl io::Write) -> io::Result<()> {
         if self.ends_in_cr { out.write_all(b"\r") } else { Ok(()) }
     }
 }

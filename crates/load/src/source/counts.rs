@@ -75,7 +75,7 @@ impl From<ExpectedReply> for Phase {
             ExpectedReply::Hello => Self::Hello,
             ExpectedReply::StartTls => Self::Starttls,
             ExpectedReply::Auth => Self::Auth,
-            ExpectedReply::Mail => Self::Mail,
+            ExpectedReply::Question | ExpectedReply::Mail => Self::Mail,
             ExpectedReply::Rcpt => Self::Rcpt,
             ExpectedReply::Data => Self::Data,
             ExpectedReply::Final => Self::Final,

@@ -350,7 +350,9 @@ impl Session {
                 Event::Hello if self.wants_tls && !self.is_secure => self.ask_for_tls(now, counts),
                 Event::Hello => self.prepare(setup, now, counts),
                 Event::StartTls => self.wants_handshake = true,
-                Event::NoTls(_) | Event::Refused(_) | Event::Auth(_) => self.give_up(counts),
+                Event::NoTls(_) | Event::Refused(_) | Event::Auth(_) | Event::Answer(_) => {
+                    self.give_up(counts);
+                }
                 Event::TransactionEnded(name, results) => {
                     self.rest_until = setup.rest().map(|rest| now + rest);
                     self.settled(name, &results, now, counts);

@@ -75,7 +75,8 @@ impl<'c> Rehearsal<'c> {
         let listener = args.listener;
         let peer = SocketAddr::new(args.client, 12_345);
         let listening = config.settings.listen.iter().find(|listen| listen.kind == listener);
-        let local = listening.map_or(SocketAddr::new(args.client, listener.port()), |listen| listen.address);
+        let known = listening.and_then(|listen| listen.address.ip());
+        let local = known.unwrap_or(SocketAddr::new(args.client, listener.port()));
         let facts = Facts {
             hello: Some(args.hello.as_str().into()),
             tls: args.tls.then(|| "TLSv1.3:TLS13_AES_256_GCM_SHA384".into()),

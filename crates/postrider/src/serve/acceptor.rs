@@ -18,7 +18,7 @@ use auth::ChannelBindings;
 use authenticate::LoginSession;
 use bytes::Bytes;
 use engine::accept::{self, Accepted, Decisions, Facts, Source, Stage};
-use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError};
+use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError, UNIX_CLIENT};
 use mail::{
     BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Message, Part, QueueId, ReceivedContent, Recipient,
     Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
@@ -430,7 +430,7 @@ impl Service for Acceptor {
     }
 
     fn is_trusted(&self, client: &Client) -> bool {
-        self.driver.current().policy.may_relay(client.peer.ip())
+        client.peer == UNIX_CLIENT || self.driver.current().policy.may_relay(client.peer.ip())
     }
 
     fn hello<'a>(&'a self, context: &'a mut SessionContext, name: &'a str) -> Answer<'a, Reply> {

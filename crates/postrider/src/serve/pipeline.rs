@@ -1,13 +1,16 @@
 //! The accept pipeline: which checks are asked at which stage, and how a draft waits for them.
 
 mod addresses;
+mod existence;
 mod rules;
 mod submission;
+mod targets;
 
 use crate::{expansion::Expansion, routing::Routes};
 use addresses::Addresses;
 use config::Settings;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
+pub(crate) use existence::KnownToNextHop;
 use inbound::Answer;
 use mail::{Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use maps::Maps;
@@ -16,6 +19,7 @@ pub(crate) use rules::{RuleCheck, RuleSources, RuleState};
 use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
 pub(crate) use submission::{MissingFields, SenderOfLogin};
+pub(crate) use targets::RouteDecides;
 use tokio::time::timeout;
 
 /// Time that a draft waits for a check; then its sender gets a temporary refusal.
@@ -51,6 +55,8 @@ pub(crate) struct View<'a> {
     pub(crate) envelope: Option<&'a Envelope>,
     /// At RCPT: the recipient, as earlier checks redirected it.
     pub(crate) recipient: Option<&'a Recipient>,
+    /// At RCPT: the number of recipients that stand for the one that was given, the judged one among them.
+    pub(crate) replacement_count: usize,
     /// From [`Stage::Header`] on: the header as it was received.
     pub(crate) header: &'a [u8],
     /// At [`Stage::Body`]: a piece of the body.
@@ -70,6 +76,7 @@ impl<'a> View<'a> {
             facts,
             envelope: None,
             recipient: None,
+            replacement_count: 1,
             header: &[],
             body: &[],
             content: None,
@@ -236,8 +243,9 @@ impl Pipeline {
         let (mut settled, mut open) = (Vec::new(), recipients);
         for index in rest {
             let mut next = Vec::new();
+            let replacement_count = open.len() + settled.len();
             for recipient in open {
-                let view = View { recipient: Some(&recipient), ..view };
+                let view = View { recipient: Some(&recipient), replacement_count, ..view };
                 match allowed(&view, self.checks[*index].check(view).wait().await) {
                     Verdict::Pass => next.push(recipient),
                     Verdict::Accept => settled.push(recipient),

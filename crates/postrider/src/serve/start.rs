@@ -5,10 +5,11 @@ use super::{
     acceptor::Acceptor,
     delivery_log::DeliveryLog,
     engine_setup::EngineSetup,
+    sockets::{self, Inherited},
     tls, wiring,
     workers::{self, Workers},
 };
-use config::Settings;
+use config::{ListenAt, Settings};
 use control::Exit;
 use control::{Failure, serve_control, server::Access, socket};
 use engine::Event;
@@ -18,7 +19,7 @@ use spool::{CommitWaiters, Spool};
 use std::{
     fs,
     io::{self, Write as _},
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -27,12 +28,10 @@ use std::{
 };
 use submission::{MaildropScanner, maildrop, serve_submit};
 use tokio::{
-    net::{TcpSocket, UnixListener},
+    net::UnixListener,
     signal::unix::{Signal, SignalKind, signal},
 };
 
-/// Connections that may wait to be accepted.
-const BACKLOG: u32 = 4096;
 /// The allocator keeps memory that only the start needed for a second.
 const MEMORY_KEPT: Duration = Duration::from_millis(1500);
 /// More than it keeps for the next who asks.
@@ -225,10 +224,11 @@ fn local_socket(
 }
 
 fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
-    let addresses: Vec<SocketAddr> = settings.listen.iter().map(|listen| listen.address).collect();
-    let bind = |listen: &config::Listen| {
-        let socket =
-            bind(listen.address, &addresses).map_err(|e| format!("listen on {}: {e}", listen.address))?;
+    let addresses: Vec<SocketAddr> =
+        settings.listen.iter().filter_map(|listen| listen.address.ip()).collect();
+    let mut inherited = Inherited::from_env();
+    let mut listeners = Vec::new();
+    for listen in &settings.listen {
         let options = ListenerOptions {
             kind: listen.kind,
             tls: listen.tls,
@@ -242,22 +242,11 @@ fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
             xclient: listen.xclient.clone(),
             xforward: listen.xforward.clone(),
         };
-        Ok(Listener { socket, options })
-    };
-    settings.listen.iter().map(bind).collect()
-}
-
-/// `[::]` takes IPv4 as well, unless that is listened on by its own address.
-fn bind(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    if address.is_ipv6() && all.iter().any(|other| other.is_ipv4() && other.port() == address.port()) {
-        rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+        for socket in sockets::open(listen, &addresses, &mut inherited)? {
+            listeners.push(Listener { socket, options: options.clone() });
+        }
     }
-    // Its connections inherit it: replies are small and awaited, and never wait for more to send.
-    socket.set_nodelay(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)?.into_std()
+    Ok(listeners)
 }
 
 impl Daemon {
@@ -276,7 +265,7 @@ impl Daemon {
         let submit = UnixListener::from_std(submit).map_err(|e| watching(&e))?;
         let access = if settings.control.group.is_some() { Access::Permissions } else { Access::Owner };
         for listener in listeners {
-            let address = listener.socket.local_addr().map_err(|e| watching(&e))?;
+            let address = listener.socket.to_string();
             tracing::info!("listening on {address}");
             let listening = self.inbound.clone().listen(listener);
             tokio::spawn(async move {
@@ -328,7 +317,11 @@ impl Daemon {
         if exit != Exit::Ok {
             self.stop(FAILURE_GRACE).await;
         }
-        for path in [&settings.control.socket, &settings.control.submit_socket] {
+        let own = settings.listen.iter().filter_map(|listen| match &listen.address {
+            ListenAt::Unix { path, .. } => Some(path),
+            ListenAt::Ip(_) | ListenAt::Systemd(_) => None,
+        });
+        for path in own.chain([&settings.control.socket, &settings.control.submit_socket]) {
             let _ = fs::remove_file(path);
         }
         Ok(exit)
@@ -380,6 +373,7 @@ impl Daemon {
         let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), end_points);
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
+            || old.settings.addresses != new.settings.addresses
             || old.settings.queue_groups != new.settings.queue_groups;
         self.inbound.reconfigure(inbound, Some(server_tls));
         self.driver.replace(new, is_rerouted);

@@ -3,13 +3,17 @@
 use super::{
     acceptor::CHUNK_BYTES,
     logins::{DovecotAuth, LoginSettings, Store, UsersFile},
-    pipeline::{Check, LOOKUP_TIMEOUT, MissingFields, Pipeline, RuleCheck, RuleSources, SenderOfLogin},
+    pipeline::{
+        Check, KnownToNextHop, LOOKUP_TIMEOUT, MissingFields, Pipeline, RouteDecides, RuleCheck, RuleSources,
+        SenderOfLogin,
+    },
     snapshot::ConfigSnapshot,
     tls,
+    verifier::Verifier,
 };
 use crate::{expansion::Expansion, routing::Routes};
 use auth::{ClientCredentials, Mechanism};
-use config::{Backend, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings};
+use config::{Backend, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings, Target};
 use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient};
 use dns::{Dns, DnsSettings};
@@ -74,12 +78,19 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::QueueSettings {
     };
     let scheduled = queue::QueueSettings {
         groups: std::iter::once(other.clone()).chain(settings.queue_groups.iter().map(group)).collect(),
+        routes: schedules(settings),
         expire: queue.expire,
         delay_warning: queue.delay_warning,
         connections_max: count(delivery.max_connections),
         ..queue::QueueSettings::default()
     };
     if super::unscheduled::is_wanted() { super::unscheduled::without(&scheduled) } else { scheduled }
+}
+
+/// Returns the schedules of the routes that have one, by the names of the routes.
+fn schedules(settings: &Settings) -> HashMap<Arc<str>, queue::RouteSchedule> {
+    let own = settings.routes.iter().filter(|route| route.schedule != queue::RouteSchedule::default());
+    own.filter_map(|route| Some((route.name()?.into(), route.schedule.clone()))).collect()
 }
 
 /// The engine's settings.
@@ -125,6 +136,13 @@ pub(crate) fn current(settings: Settings, old: Option<&ConfigSnapshot>) -> Resul
     }
     if settings.listen.iter().any(|listen| listen.kind.needs_login()) {
         checks.push(Box::<MissingFields>::default());
+    }
+    if settings.routes.iter().any(|route| matches!(route.target, Target::Hold | Target::Reject(_))) {
+        checks.push(Box::new(RouteDecides));
+    }
+    // The last at RCPT: what refuses without asking others comes first.
+    if settings.routes.iter().any(|route| route.verify) {
+        checks.push(Box::new(KnownToNextHop::new(Arc::new(Verifier::new(courier.clone())))));
     }
     let pipeline = Pipeline::new(RuleCheck::new(&settings), checks);
     Ok(ConfigSnapshot {
@@ -208,7 +226,7 @@ fn courier(settings: &Settings, dns: Arc<Dns>) -> Result<Courier, String> {
         dns,
         RouterSettings {
             hostname: settings.hostname.clone(),
-            listening: settings.listen.iter().map(|listen| listen.address).collect(),
+            listening: settings.listen.iter().filter_map(|listen| listen.address.ip()).collect(),
             mx_port: settings.delivery.mx_port,
         },
     );
@@ -229,7 +247,9 @@ fn route_settings(settings: &Settings) -> Result<HashMap<Arc<str>, RouteSettings
             })
         };
         let login = route.login.as_ref().map(login).transpose()?;
-        Ok((name.into(), RouteSettings { login, source_address: route.source_address }))
+        let (source_address, fallback) = (route.source_address, route.fallback.clone());
+        let is_implicit = route.tls == config::RouteTls::Implicit;
+        Ok((name.into(), RouteSettings { login, source_address, is_implicit, fallback }))
     };
     named.map(of).collect()
 }

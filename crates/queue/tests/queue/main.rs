@@ -2,6 +2,7 @@
 
 mod connections;
 mod operators;
+mod routes;
 mod schedule;
 
 use mail::{Destination, Disposition, Enhanced, Outcome, QueueId};

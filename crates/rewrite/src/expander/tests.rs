@@ -56,6 +56,15 @@ fn settings() -> Settings {
         has_canonical: true,
         has_virtual: true,
         has_aliases: true,
+        programs: [Box::from("/bin/vacation")].into(),
+        files: [Box::from("/var/mail/joe")].into(),
+    }
+}
+
+fn expand(tables: &Tables, recipient: &str) -> Expanded {
+    match run_with(&settings(), tables, recipient) {
+        Step::Done(expanded) => expanded,
+        step => panic!("{step:?}"),
     }
 }
 
@@ -236,10 +245,27 @@ fn loops_and_excess_are_told_and_end() {
 
 #[test]
 fn programs_files_and_bad_values_are_refused_for_now() {
-    for value in ["\"|/bin/vacation joe\"", "/var/mail/joe", "joe, |/bin/sh"] {
+    for value in ["\"|/usr/bin/vacation joe\"", "/var/mail/joe2", "joe, |/bin/sh"] {
         let refused = run(&aliases(&[("joe", value)]), "joe@here.test");
         assert!(matches!(refused, Err(Trouble::NotAllowed { .. })), "{value}: {refused:?}");
     }
+    let named = aliases(&[
+        ("joe", "ann, \"|/bin/vacation -a x\", /var/mail/joe"),
+        ("all", "joe, |/bin/sh"),
+        ("two", "joe, joe@here.test, \"|/bin/vacation -a x\""),
+    ]);
+    let expanded = expand(&named, "joe@here.test");
+    let found: Vec<_> =
+        expanded.recipients().map(Mailbox::as_str).zip((0..).map(|at| expanded.target(at))).collect();
+    let (program, file) =
+        (AliasTarget::Program("/bin/vacation -a x".into()), AliasTarget::File("/var/mail/joe".into()));
+    // Programs and files are found at once, and addresses behind them.
+    assert_eq!(
+        found,
+        [("joe@here.test", Some(&program)), ("joe@here.test", Some(&file)), ("ann@here.test", None)]
+    );
+    assert!(matches!(run(&named, "all@here.test"), Err(Trouble::NotAllowed { .. })));
+    assert_eq!(expand(&named, "two@here.test").recipients().len(), 3);
     for value in ["", "a@b@c", "@else.test", ":fail: no", "\"open"] {
         let refused = run(&aliases(&[("joe", value)]), "joe@here.test");
         assert!(matches!(refused, Err(Trouble::Value { .. })), "{value}: {refused:?}");

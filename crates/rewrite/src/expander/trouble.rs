@@ -80,7 +80,10 @@ impl fmt::Display for Trouble {
             }
             Self::Value { key, what } => write!(f, "{key}: {what}"),
             Self::NotAllowed { alias, target } => {
-                write!(f, "{alias}: {target} is a program or a file, and aliases may only name addresses")
+                write!(
+                    f,
+                    "{alias}: {target} is a program or a file that aliases may not name: add it to `addresses.programs` or `addresses.files`"
+                )
             }
             Self::NoSuchTarget { alias, target } => {
                 write!(f, "{alias}: {target} does not exist: add the user, or correct the alias")

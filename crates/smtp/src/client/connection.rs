@@ -57,6 +57,8 @@ pub enum Event {
     NoTls(Reply),
     /// The reply to a line of [`Connection::authenticate`]: 334 has a challenge, 235 ends the exchange.
     Auth(Reply),
+    /// The reply to a line of [`Connection::ask`].
+    Answer(Reply),
     /// A transaction ended: its id, and an outcome for each recipient by index.
     TransactionEnded(u64, Vec<RecipientResult>),
     /// The greeting or EHLO was refused: this server takes no mail now.
@@ -247,6 +249,12 @@ impl Connection {
         self.command(line, Expected::Auth);
     }
 
+    /// Sends a command that asks the server something without sending mail: MAIL and RCPT of an address that is verified,
+    /// and then RSET. [`Event::Answer`] follows. No transaction may begin until the question is over.
+    pub fn ask(&mut self, line: &str) {
+        self.command(line, Expected::Question);
+    }
+
     /// The certificate of the server was verified, and names it: mail that requires TLS may be sent (RFC 8689 §4.2.1).
     pub fn verified(&mut self) {
         self.is_verified = true;
@@ -337,6 +345,7 @@ impl Connection {
                 self.events.push_back(Event::NoTls(to_reply(code, raw)));
             }
             Expected::Auth => self.events.push_back(Event::Auth(to_reply(code, raw))),
+            Expected::Question => self.events.push_back(Event::Answer(to_reply(code, raw))),
             Expected::Mail => self.mail_reply(is_ok, code, raw),
             Expected::Rcpt(i) => self.rcpt_reply(i, is_ok, code, raw),
             Expected::Data => self.data_reply(code, raw)?,

@@ -13,7 +13,7 @@ use super::{
     note::Append,
 };
 use crate::RecipientState;
-use mail::{BodyType, ContentTraits, Envelope, Message, Notify, Part, Recipient, Ret};
+use mail::{AliasTarget, BodyType, ContentTraits, Envelope, Message, Notify, Part, Recipient, Ret};
 use std::fmt;
 
 /// The version of a file without options and expansions.
@@ -85,8 +85,8 @@ pub(super) fn write(
 ) {
     let e = &message.envelope;
     let mut to = Lines::new(out, checksum, 0);
-    let is_plain =
-        e.options.is_none() && e.recipients.iter().all(|r| r.expansion.is_none() && r.return_path.is_none());
+    let is_bare = |r: &Recipient| r.expansion.is_none() && r.return_path.is_none() && r.target.is_none();
+    let is_plain = e.options.is_none() && e.recipients.iter().all(is_bare);
     to.line(MAGIC, |w| {
         w.word(if is_plain { PLAIN } else { VERSION }).word(message.id);
     });
@@ -167,6 +167,15 @@ fn write_recipient(w: &mut Words<'_>, recipient: &Recipient) {
     if let Some(own) = &recipient.return_path {
         let key = if own.is_list { "list-owner" } else { "return-path" };
         w.key(key, own.path.as_str().as_bytes());
+    }
+    match recipient.target.as_deref() {
+        None => {}
+        Some(AliasTarget::Program(command)) => {
+            w.key("program", command.as_bytes());
+        }
+        Some(AliasTarget::File(path)) => {
+            w.key("file", path.as_bytes());
+        }
     }
 }
 

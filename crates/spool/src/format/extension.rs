@@ -4,8 +4,8 @@
 
 use super::wire::{Malformed, Reader, put_text, put_u32, put_u64};
 use mail::{
-    DeliverBy, DeliverByMode, DeliveryOptions, Envelope, Expansion, Mailbox, Priority, Recipient, ReturnPath,
-    ReversePath, UnixMillis,
+    AliasTarget, DeliverBy, DeliverByMode, DeliveryOptions, Envelope, Expansion, Mailbox, Priority,
+    Recipient, ReturnPath, ReversePath, UnixMillis,
 };
 
 const LOGIN: u8 = 1;
@@ -18,9 +18,15 @@ const MUST_KNOW: u8 = 128;
 const REQUIRETLS: u8 = 128;
 const DELIVER_BY: u8 = 129;
 const RELEASE: u8 = 130;
+/// A recipient that is a program or a file, and not its address.
+const TARGET: u8 = 160;
 
 /// Tag and length.
 const HEAD_BYTES: usize = 1 + 4;
+
+/// Kinds of targets.
+const PROGRAM: u8 = 1;
+const FILE: u8 = 2;
 
 /// Flags of a deadline.
 const MODE_RETURN: u8 = 1;
@@ -30,7 +36,7 @@ const OF_LIST: u8 = 1;
 
 /// Does a message with this envelope need the section?
 pub(super) fn is_needed(envelope: &Envelope) -> bool {
-    let is_extended = |r: &Recipient| r.expansion.is_some() || r.return_path.is_some();
+    let is_extended = |r: &Recipient| r.expansion.is_some() || r.return_path.is_some() || r.target.is_some();
     envelope.options.is_some() || envelope.recipients.iter().any(is_extended)
 }
 
@@ -51,7 +57,12 @@ fn needed_bytes_max(envelope: &Envelope) -> usize {
     };
     let return_path =
         |r: &Recipient| r.return_path.as_ref().map_or(0, |own| HEAD_BYTES + 4 + 1 + own.path.as_str().len());
-    options + envelope.recipients.iter().map(|r| expansion(r) + return_path(r)).sum::<usize>()
+    let target = |r: &Recipient| {
+        r.target.as_ref().map_or(0, |target| match &**target {
+            AliasTarget::Program(text) | AliasTarget::File(text) => HEAD_BYTES + 5 + text.len(),
+        })
+    };
+    options + envelope.recipients.iter().map(|r| expansion(r) + return_path(r) + target(r)).sum::<usize>()
 }
 
 /// Writes the section. `unknown` are the extensions of a record that is written again, as [`read`] returned them.
@@ -75,6 +86,19 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
                 put_u32(out, index);
                 out.push(if own.is_list { OF_LIST } else { 0 });
                 out.extend_from_slice(own.path.as_str().as_bytes());
+            });
+        }
+    }
+    for (index, recipient) in (0..).zip(&envelope.recipients) {
+        if let Some(target) = &recipient.target {
+            put(out, TARGET, |out| {
+                let (kind, text) = match &**target {
+                    AliasTarget::Program(command) => (PROGRAM, command),
+                    AliasTarget::File(path) => (FILE, path),
+                };
+                put_u32(out, index);
+                out.push(kind);
+                out.extend_from_slice(text.as_bytes());
             });
         }
     }
@@ -138,6 +162,7 @@ pub(super) fn read(section: &[u8], envelope: &mut Envelope) -> Result<Box<[u8]>,
         match tag {
             EXPANSION => read_expansion(&mut body, envelope)?,
             RETURN_PATH => read_return_path(&mut body, envelope)?,
+            TARGET => read_target(&mut body, envelope)?,
             LOGIN | AUTH | PRIORITY | REQUIRETLS | DELIVER_BY | RELEASE => {
                 read_option(tag, &mut body, &mut options)?;
             }
@@ -203,6 +228,19 @@ fn read_return_path(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<()
     Ok(())
 }
 
+fn read_target(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), Malformed> {
+    let index = body.u32()? as usize;
+    let kind = match body.u8()? {
+        PROGRAM => AliasTarget::Program,
+        FILE => AliasTarget::File,
+        _ => return Err(Malformed("a target of a later version")),
+    };
+    let target = kind(rest(body)?.into());
+    let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("target of no recipient"))?;
+    recipient.target = Some(Box::new(target));
+    Ok(())
+}
+
 fn mailbox(text: &str) -> Result<Mailbox, Malformed> {
     Mailbox::parse(text, true).map_err(|_| Malformed("expanded address"))
 }
@@ -261,12 +299,15 @@ pub(crate) mod tests {
         let return_path = (mailboxes(), any::<bool>()).prop_map(|(mailbox, is_list)| {
             Box::new(ReturnPath { path: ReversePath::Mailbox(mailbox), is_list })
         });
-        let recipient = (mailboxes(), option::of(any_expansion()), option::of(return_path)).prop_map(
-            |(mailbox, expansion, return_path)| {
-                let expansion = expansion.map(Box::new);
-                Recipient { expansion, return_path, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
-            },
-        );
+        let target = prop_oneof![
+            any::<String>().prop_map(|text| AliasTarget::Program(text.into())),
+            any::<String>().prop_map(|text| AliasTarget::File(text.into())),
+        ];
+        let extensions = (option::of(any_expansion()), option::of(return_path), option::of(target));
+        let recipient = (mailboxes(), extensions).prop_map(|(mailbox, (expansion, return_path, target))| {
+            let (expansion, target) = (expansion.map(Box::new), target.map(Box::new));
+            Recipient { expansion, return_path, target, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
+        });
         (any_options(), prop::collection::vec(recipient, 1..6)).prop_map(|(options, recipients)| {
             let options = options.boxed();
             Envelope { recipients, options, ..Envelope::new(ReversePath::Null) }
@@ -275,7 +316,8 @@ pub(crate) mod tests {
 
     /// The envelope without what the section has.
     fn bare(envelope: &Envelope) -> Envelope {
-        let bare = |r: &Recipient| Recipient { expansion: None, return_path: None, ..r.clone() };
+        let bare =
+            |r: &Recipient| Recipient { expansion: None, return_path: None, target: None, ..r.clone() };
         let recipients = envelope.recipients.iter().map(bare).collect();
         Envelope { recipients, options: None, ..envelope.clone() }
     }
@@ -310,7 +352,8 @@ pub(crate) mod tests {
 
     #[test]
     fn an_unknown_tag_from_128_on_is_refused() {
-        for tag in (MUST_KNOW..=u8::MAX).filter(|tag| !(REQUIRETLS..=RELEASE).contains(tag)) {
+        for tag in (MUST_KNOW..=u8::MAX).filter(|tag| !(REQUIRETLS..=RELEASE).contains(tag) && *tag != TARGET)
+        {
             let refused = read_back(&written(&one(), &[tag, 0, 0, 0, 0]), &mut one());
             assert_eq!(refused, Err(Malformed("an extension of a later version")), "{tag}");
         }
@@ -331,6 +374,8 @@ pub(crate) mod tests {
             (&[RETURN_PATH, 6, 0, 0, 0, 0, 0, 0, 0, 1, b'a'], "return path"),
             (&[RETURN_PATH, 8, 0, 0, 0, 1, 0, 0, 0, 1, b'a', b'@', b'b'], "return path of no recipient"),
             (&[LOGIN, 200, 0, 0, 0], "cut short"),
+            (&[TARGET, 6, 0, 0, 0, 1, 0, 0, 0, PROGRAM, b'/'], "target of no recipient"),
+            (&[TARGET, 6, 0, 0, 0, 0, 0, 0, 0, 9, b'/'], "a target of a later version"),
         ] {
             assert_eq!(read_back(&written(&one(), bad), &mut one()), Err(Malformed(why)), "{bad:?}");
         }

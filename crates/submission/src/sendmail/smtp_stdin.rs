@@ -3,7 +3,7 @@
 
 mod dialog;
 
-use config::{ListenTls, Settings};
+use config::{ListenTls, ListenerKind, Settings};
 use control::{CommandError, Exit};
 use dialog::{Dialog, End, Replies};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -125,10 +125,12 @@ fn is_readable(input: &File) -> io::Result<bool> {
 }
 
 fn listener(settings: &Settings) -> Option<SocketAddr> {
-    let is_usable =
-        |l: &&config::Listen| l.tls != ListenTls::Implicit && l.address.port() != 0 && !l.kind.needs_login();
-    let listen = settings.listen.iter().find(is_usable)?;
-    let mut address = listen.address;
+    let usable = |l: &config::Listen| {
+        let takes_mail =
+            l.tls != ListenTls::Implicit && !l.kind.needs_login() && l.kind != ListenerKind::Lmtp;
+        l.address.ip().filter(|address| takes_mail && address.port() != 0)
+    };
+    let mut address = settings.listen.iter().find_map(usable)?;
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -140,14 +142,17 @@ fn listener(settings: &Settings) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Listen, ListenerKind};
+    use config::{Listen, ListenAt};
 
     #[test]
     fn the_first_plain_listener_is_taken_and_wildcards_mean_loopback() {
         let mut settings = config::load(None).unwrap();
         let default = settings.listen[0].clone();
-        let listen =
-            |address: &str, tls| Listen { address: address.parse().unwrap(), tls, ..default.clone() };
+        let listen = |address: &str, tls| Listen {
+            address: ListenAt::Ip(address.parse().unwrap()),
+            tls,
+            ..default.clone()
+        };
         settings.listen = vec![
             Listen { kind: ListenerKind::Submission, ..listen("0.0.0.0:587", ListenTls::StartTls) },
             listen("0.0.0.0:465", ListenTls::Implicit),

@@ -7,7 +7,7 @@ use crate::serve::{
 };
 use auth::{Failure, Mechanism, Question, ServerExchange, Step, dovecot::ClientFacts};
 use engine::accept::{Source, Stage};
-use inbound::{Answer, AuthAnswer};
+use inbound::{Answer, AuthAnswer, UNIX_CLIENT};
 use mail::Reply;
 use smtp::server::{AuthInput, replies};
 use std::{net::SocketAddr, sync::Arc};
@@ -105,7 +105,8 @@ impl Acceptor {
         let Source::Smtp { peer, local, .. } = context.facts.source else {
             return Step::Failed(Failure::Unavailable);
         };
-        let client = ClientFacts { peer, local, is_secured: context.facts.tls.is_some() };
+        let client =
+            ClientFacts { peer, local, is_secured: context.facts.tls.is_some() || peer == UNIX_CLIENT };
         let Some(OpenExchange { config, exchange: Exchange::Dovecot(exchange), mechanism, user }) =
             open_exchange(context)
         else {

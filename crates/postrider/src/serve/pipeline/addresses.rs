@@ -6,7 +6,7 @@ use super::{Check, Rules, View};
 use crate::own_address;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{Enhanced, ForwardPath, Mailbox, NextHop, Recipient, Reply};
+use mail::{Enhanced, ForwardPath, NextHop, Recipient, Reply};
 use policy::SessionFacts;
 
 /// Refuses mail of clients that is not ours to take. Redirects mail for address literals of this machine, for the
@@ -31,17 +31,24 @@ impl Check for Addresses {
     }
 }
 
-/// Returns whether a Maildir can be named after the recipient, where its mail goes into one.
+/// Returns whether the recipient can be delivered to, where a Maildir or a file is named after it, or a program gets its
+/// address.
 ///
 /// # Errors
 /// The reply that refuses it. Mail for it would be returned later.
 fn is_deliverable(path: &ForwardPath, rules: Rules<'_>) -> Result<(), Reply> {
     let separator = rules.settings.addresses.separator.0;
-    let cannot = |mailbox: &&Mailbox| !delivery::can_have_maildir(mailbox, separator);
-    let Some(mailbox) = path.mailbox().filter(cannot) else {
+    let Some(mailbox) = path.mailbox() else { return Ok(()) };
+    // Few local parts need to be routed for this.
+    if !mailbox.local().contains('-') && delivery::can_have_maildir(mailbox, separator) {
         return Ok(());
+    }
+    let can = match rules.routes.recipient(path).next_hop {
+        NextHop::Maildir(_) | NextHop::Mbox(_) => delivery::can_have_maildir(mailbox, separator),
+        NextHop::Pipe(program) => delivery::can_run(&program, mailbox, separator),
+        _ => true,
     };
-    if !matches!(rules.routes.recipient(path).next_hop, NextHop::Maildir(_)) {
+    if can {
         return Ok(());
     }
     let text = format!("<{mailbox}>: no mailbox here can have this name");

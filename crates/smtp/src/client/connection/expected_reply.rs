@@ -11,6 +11,8 @@ pub enum ExpectedReply {
     StartTls,
     /// AUTH, or a response to a challenge.
     Auth,
+    /// A command of a question.
+    Question,
     /// MAIL.
     Mail,
     /// One RCPT.
@@ -32,6 +34,7 @@ impl From<Expected> for ExpectedReply {
             Expected::Ehlo | Expected::Helo => Self::Hello,
             Expected::StartTls => Self::StartTls,
             Expected::Auth => Self::Auth,
+            Expected::Question => Self::Question,
             Expected::Mail => Self::Mail,
             Expected::Rcpt(_) => Self::Rcpt,
             Expected::Data => Self::Data,
@@ -50,6 +53,7 @@ pub(super) enum Expected {
     Helo,
     StartTls,
     Auth,
+    Question,
     Mail,
     Rcpt(usize),
     Data,

@@ -16,8 +16,9 @@ use crate::{
     },
 };
 use mail::{
-    BodyType, ChunkId, Content, ContentTraits, DeliveryOptions, Envelope, Expansion, ForwardPath, Mailbox,
-    Message, Notify, Origin, Part, QueueId, Recipient, Ret, ReturnPath, ReversePath, UnixMillis,
+    AliasTarget, BodyType, ChunkId, Content, ContentTraits, DeliveryOptions, Envelope, Expansion,
+    ForwardPath, Mailbox, Message, Notify, Origin, Part, QueueId, Recipient, Ret, ReturnPath, ReversePath,
+    UnixMillis,
 };
 
 /// Reads an envelope file.
@@ -129,6 +130,12 @@ fn read_field<'a>(
                         let path = path.map_err(|_| Malformed("return path"))?;
                         let is_list = key == "list-owner";
                         recipient.return_path = Some(Box::new(ReturnPath { path, is_list }));
+                    }
+                    Some(("program", text)) => {
+                        recipient.target = Some(Box::new(AliasTarget::Program(unescape_text(text)?)));
+                    }
+                    Some(("file", text)) => {
+                        recipient.target = Some(Box::new(AliasTarget::File(unescape_text(text)?)));
                     }
                     _ => return Err(Malformed("parameter")),
                 }

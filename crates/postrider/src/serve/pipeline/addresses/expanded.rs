@@ -91,9 +91,12 @@ fn is_for_postmaster(expansion: &Expansion, view: &View<'_>, mailbox: &Mailbox) 
 /// The recipients that were found, or a pass if they are the one that was given.
 fn accepted(view: &View<'_>, given: &Recipient, expanded: &Expanded) -> Verdict {
     let is_client = matches!(view.facts.source, Source::Smtp { .. });
-    let is_same = expanded.recipients().len() == 1 && expanded.recipients().next() == given.path.mailbox();
+    let is_same = expanded.recipients().len() == 1
+        && expanded.recipients().next() == given.path.mailbox()
+        && expanded.target(0).is_none();
     if is_client {
-        for mailbox in expanded.recipients() {
+        let all = expanded.recipients().enumerate();
+        for (_, mailbox) in all.filter(|(index, _)| expanded.target(*index).is_none()) {
             let path = ForwardPath::Mailbox(mailbox.clone());
             if let Err(reply) = is_deliverable(&path, view.rules) {
                 if is_same {
@@ -120,7 +123,8 @@ fn accepted(view: &View<'_>, given: &Recipient, expanded: &Expanded) -> Verdict 
         let through = aliases(expanded, index);
         let expansion =
             given.path.mailbox().map(|original| mail::Expansion { original: original.clone(), through });
-        Recipient { expansion: expansion.map(Box::new), ..recipient }
+        let target = expanded.target(index).cloned().map(Box::new);
+        Recipient { expansion: expansion.map(Box::new), target, ..recipient }
     });
     Verdict::Redirect(to.collect())
 }

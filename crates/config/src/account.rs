@@ -1,0 +1,119 @@
+//! Users and groups of this machine, by name or number.
+
+use crate::value::{Context, Found, Value, text, text_value};
+use std::{fmt, fs, path::PathBuf};
+
+/// A user of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct User {
+    /// The name; the number, where it has none.
+    pub name: String,
+    /// The number.
+    pub uid: u32,
+    /// The number of the user's own group.
+    pub gid: u32,
+    /// The home directory.
+    pub home: PathBuf,
+}
+
+/// A group of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The name, or the number, as it was written.
+    pub name: String,
+    /// The number.
+    pub gid: u32,
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+text_value!(
+    User,
+    "a user of this machine",
+    "a name in /etc/passwd, such as \"vmail\", or a number in quotes",
+    |t, _| user(t, &read("/etc/passwd")),
+    |user| user.name.clone()
+);
+
+text_value!(
+    Group,
+    "a group of this machine",
+    "a name in /etc/group, such as \"mail\", or a number in quotes",
+    |t, _| group(t, &read("/etc/group")),
+    |group| group.name.clone()
+);
+
+/// Returns an empty text for a file that cannot be read: then only numbers are known.
+fn read(path: &str) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+fn user(text: &str, passwd: &str) -> Result<User, (String, Option<String>)> {
+    let lines = passwd.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _, uid, gid, _, home, ..] = fields[..] else { return None };
+        Some((name, uid.parse().ok()?, gid.parse().ok()?, home))
+    });
+    let number: Option<u32> = text.parse().ok();
+    let mut known = lines.filter(|(name, uid, ..)| *name == text || Some(*uid) == number);
+    match (known.next(), number) {
+        (Some((_, uid, gid, home)), _) => Ok(User { name: text.to_owned(), uid, gid, home: home.into() }),
+        (None, Some(uid)) => Ok(User { name: text.to_owned(), uid, gid: uid, home: "/".into() }),
+        (None, None) => Err((format!("there is no user {text}"), None)),
+    }
+}
+
+fn group(text: &str, groups: &str) -> Result<Group, (String, Option<String>)> {
+    let named = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(text)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    });
+    match named.or_else(|| text.parse().ok()) {
+        Some(gid) => Ok(Group { name: text.to_owned(), gid }),
+        None => Err((format!("there is no group {text}"), None)),
+    }
+}
+
+/// The permissions of a socket: octal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketMode(pub u32);
+
+text_value!(
+    SocketMode,
+    "permissions in octal digits",
+    "\"0600\", \"0660\" or \"0666\"",
+    |t, _| match u32::from_str_radix(t, 8) {
+        Ok(mode) if mode <= 0o777 && t.bytes().all(|b| b.is_ascii_digit()) => Ok(SocketMode(mode)),
+        _ => Err(("not such permissions".to_owned(), None)),
+    },
+    |mode| format!("{:04o}", mode.0)
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str =
+        "root:x:0:0:root:/root:/bin/sh\nbad line\nvmail:x:150:8:Mail:/var/vmail:/bin/false\n";
+
+    #[test]
+    fn a_user_has_a_name_or_a_number() {
+        let vmail = user("vmail", PASSWD).unwrap();
+        assert_eq!((vmail.uid, vmail.gid, &*vmail.home.to_string_lossy()), (150, 8, "/var/vmail"));
+        let by_number = user("150", PASSWD).unwrap();
+        assert_eq!((by_number.uid, by_number.gid), (150, 8));
+        assert_eq!(user("4711", PASSWD).unwrap().gid, 4711);
+        assert!(user("nobody", PASSWD).is_err() && user("", PASSWD).is_err() && user("-1", PASSWD).is_err());
+    }
+
+    #[test]
+    fn a_group_has_a_name_or_a_number() {
+        let groups = "root:x:0:\nmail:x:8:joe,ann\n";
+        assert_eq!((group("mail", groups).unwrap().gid, group("77", groups).unwrap().gid), (8, 77));
+        assert!(group("users", groups).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! Checks of listeners: each has its own place, and keys that mean something there.
+
+use super::{Check, GREETING_DELAY_MAX, clash, too_long};
+use crate::{
+    listen_address::ListenAt,
+    settings::{Listen, Settings},
+    units::ByteSize,
+};
+use inbound::ListenTls;
+use mail::ListenerKind;
+
+impl Check<'_, '_> {
+    pub(super) fn listeners(&mut self, s: &Settings) {
+        for (number, later) in s.listen.iter().enumerate() {
+            if let Some(first) =
+                s.listen[..number].iter().find(|first| is_same(&first.address, &later.address))
+            {
+                let path = format!("listen[{}].address", later.number);
+                let what = format!("two listeners want {}", later.address);
+                let label = format!("{} is listened on already", first.address);
+                self.problem(&path, what, &label, "give each its own address or port");
+            }
+        }
+        for listen in &s.listen {
+            self.listener(listen);
+        }
+        if s.listen.is_empty() && self.reading.cx.problems.is_empty() {
+            self.problem("listen", "nothing to listen on".to_owned(), "", "add [[listen]] with an address");
+        }
+    }
+
+    fn listener(&mut self, listen: &Listen) {
+        let key = |key: &str| format!("listen[{}].{key}", listen.number);
+        match &listen.address {
+            ListenAt::Unix { path, .. } => self.unix_listener(listen, too_long(path)),
+            ListenAt::Ip(_) | ListenAt::Systemd(_) => {
+                for name in ["mode", "owner", "group"].map(key) {
+                    if self.is_set(&name) {
+                        let what = format!("`{name}` means nothing for {}", listen.address);
+                        self.problem(&name, what, "for Unix sockets only", "remove it");
+                    }
+                }
+            }
+        }
+        if let Some(sessions) = listen.max_sessions {
+            self.at_least(&key("max_sessions"), &sessions, &1);
+        }
+        if listen.greeting_delay > GREETING_DELAY_MAX {
+            let what = format!("`{}` is too large", key("greeting_delay"));
+            let help = "write \"30s\" or less: honest clients wait five minutes at most, and many less";
+            self.problem(&key("greeting_delay"), what, "", help);
+        }
+        for (name, peers) in [("xclient", &listen.xclient), ("xforward", &listen.xforward)] {
+            if let Some(net) = peers.iter().find(|net| net.prefix_len() == 0) {
+                let what = format!("{net} lets every client claim any address");
+                self.problem(&key(name), what, "all clients", "name the peers that may speak for others");
+            }
+        }
+        if let Some(size) = listen.max_message_size {
+            self.at_least(&key("max_message_size"), &size, &ByteSize(64 << 10));
+        }
+    }
+
+    /// A Unix socket has no TLS, and no client of it is in a network.
+    fn unix_listener(&mut self, listen: &Listen, is_too_long: bool) {
+        let key = |key: &str| format!("listen[{}].{key}", listen.number);
+        if is_too_long {
+            let what = format!("{} is too long for a socket", listen.address);
+            self.problem(&key("address"), what, "over 106 bytes", "choose a shorter path");
+        }
+        let kind = match listen.kind {
+            ListenerKind::Relay => {
+                Some("nobody on a Unix socket is in `relay.networks`: write \"mx\" or \"lmtp\"")
+            }
+            ListenerKind::Submissions => Some("a Unix socket has no TLS: write \"submission\""),
+            ListenerKind::Mx | ListenerKind::Submission | ListenerKind::Lmtp => None,
+        };
+        if let Some(help) = kind {
+            let what = format!("`{}` does not fit to a Unix socket", key("kind"));
+            self.problem(&key("kind"), what, "not here", help);
+        } else if listen.tls != ListenTls::Off {
+            let what = format!("`{}` means nothing for a Unix socket", key("tls"));
+            self.problem(&key("tls"), what, "no TLS is spoken here", "remove it");
+        }
+        if !listen.proxy.is_empty() {
+            let what = format!("`{}` means nothing for a Unix socket", key("proxy"));
+            self.problem(&key("proxy"), what, "its clients have no address", "remove it");
+        }
+    }
+}
+
+fn is_same(one: &ListenAt, other: &ListenAt) -> bool {
+    match (one, other) {
+        (ListenAt::Ip(one), ListenAt::Ip(other)) => clash(*one, *other),
+        (ListenAt::Unix { path: one, .. }, ListenAt::Unix { path: other, .. }) => one == other,
+        (one, other) => one == other,
+    }
+}

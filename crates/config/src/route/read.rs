@@ -1,0 +1,196 @@
+//! Reads each `[[route]]`: exactly one target, and keys only where they mean something.
+
+use super::{Route, Target, keys::RouteKeys};
+use crate::{choice::RouteTls, section::Reading};
+use mail::LmtpServer;
+use queue::RouteSchedule;
+use std::time::Duration;
+use toml::{Spanned, de::DeTable};
+
+const DOMAINS: &str = "domains = [\"example.com\"] or domains = [\"*\"]";
+const TARGETS: [&str; 9] =
+    ["smarthost", "lmtp", "maildir", "mbox", "pipe", "mx", "hold", "reject", "discard"];
+const ONE_TARGET: &str = "one of smarthost = \"host:port\", lmtp = \"unix:/path\", maildir = \"/path/{local}\", mbox = \"/path/{local}\", pipe = [\"/program\"], mx = true, hold = true, reject = \"550 5.7.1 text\", discard = true";
+
+/// The key is there and not `false`: a target, or something bad that was noted already.
+fn may_be_target(table: &Spanned<&DeTable<'_>>, name: &str) -> bool {
+    table.get_ref().get(name).is_some_and(|found| found.get_ref().as_bool() != Some(false))
+}
+
+impl Reading<'_> {
+    pub(crate) fn routes(&mut self, root: &DeTable<'_>) -> Vec<Route> {
+        let tables = self.tables(root, "route").unwrap_or_default();
+        let mut routes: Vec<Route> = Vec::new();
+        for (number, table) in tables.iter().enumerate() {
+            let keys: RouteKeys = self.section(&format!("route[{number}]"), Some(table.get_ref()));
+            if let Some(route) = self.one_route(keys, table) {
+                self.refuse_unreachable(&routes, &route, table);
+                routes.push(route);
+            }
+        }
+        routes
+    }
+
+    /// Exactly one target, and `tls` only where it means something.
+    fn one_route(&mut self, keys: RouteKeys, table: &Spanned<&DeTable<'_>>) -> Option<Route> {
+        let named = |name: &str| table.get_ref().get_key_value(name).map(|(key, _)| key.span());
+        if keys.domains.is_empty() {
+            let given = table.get_ref().get("domains");
+            match given.map(|found| (found.span(), found.get_ref().as_array())) {
+                None => self.missing(table.span(), "domains", DOMAINS),
+                Some((span, Some(items))) if items.is_empty() => {
+                    let what = "this route is for no domain".to_owned();
+                    self.cx.problem(span, what, "empty", format!("write {DOMAINS}"));
+                }
+                Some(_) => {} // Said already.
+            }
+        }
+        let mut targets = Vec::new();
+        targets.extend(keys.smarthost.clone().map(|t| ("smarthost", Target::Smarthost(t))));
+        targets.extend(keys.lmtp.clone().map(|t| ("lmtp", Target::Lmtp(t))));
+        targets.extend(keys.maildir.clone().map(|t| ("maildir", Target::Maildir(t))));
+        targets.extend(keys.mbox.clone().map(|t| ("mbox", Target::Mbox(t))));
+        targets.extend(keys.pipe.clone().map(|t| ("pipe", Target::Pipe(t))));
+        targets.extend(keys.reject.clone().map(|t| ("reject", Target::Reject(t))));
+        targets.extend(keys.hold.then_some(("hold", Target::Hold)));
+        targets.extend(keys.mx.then_some(("mx", Target::Mx)));
+        targets.extend(keys.discard.then_some(("discard", Target::Discard)));
+        if let [first, others @ ..] = &targets[..] {
+            for (name, _) in others {
+                let what = format!("`{name}` and `{}` contradict each other", first.0);
+                let span = named(name).unwrap_or(table.span());
+                self.cx.problem(span, what, "a route leads to one place", format!("keep {ONE_TARGET}"));
+            }
+        } else if !TARGETS.iter().any(|name| may_be_target(table, name)) {
+            let what = "this route has no target".to_owned();
+            self.cx.problem(table.span(), what, "no target", format!("add {ONE_TARGET}"));
+        }
+        let (name, target) = targets.into_iter().next()?;
+        let is_remote = matches!(target, Target::Smarthost(_) | Target::Lmtp(_) | Target::Mx);
+        if let (Some(span), false) = (named("tls"), is_remote) {
+            let what = format!("`tls` means nothing beside `{name}`");
+            self.cx.problem(span, what, "no connection is made", "remove it".to_owned());
+        }
+        let is_smarthost = matches!(target, Target::Smarthost(_));
+        if let (Some(span), false) = (named("login"), is_smarthost) {
+            let what = format!("`login` means nothing beside `{name}`");
+            self.cx.problem(span, what, "only a smarthost is logged in to", "remove it".to_owned());
+        }
+        if let (Some(span), true) = (named("tls"), keys.login.is_some())
+            && matches!(keys.tls, Some(RouteTls::Off | RouteTls::May))
+        {
+            let what = "a password is never sent without TLS".to_owned();
+            self.cx.problem(span, what, "does not require TLS", "write \"verify\" or \"require\"".to_owned());
+        }
+        if let (Some(span), false) =
+            (named("source_address"), matches!(target, Target::Smarthost(_) | Target::Mx))
+        {
+            let what = format!("`source_address` means nothing beside `{name}`");
+            self.cx.problem(span, what, "for `smarthost` and `mx` only", "remove it".to_owned());
+        }
+        if let (Some(span), true, false) = (named("verify"), keys.verify, is_remote) {
+            let what = format!("`verify` means nothing beside `{name}`");
+            self.cx.problem(span, what, "there is no next hop to ask", "remove it".to_owned());
+        }
+        let tls = self.route_tls(&keys, &target, table);
+        self.route_fallback(&keys, (name, &target), table);
+        let schedule = self.route_schedule(&keys, table);
+        let RouteKeys { domains, login, source_address, verify, fallback, .. } = keys;
+        Some(Route { domains, target, tls, login, source_address, verify, fallback, schedule })
+    }
+
+    /// Port 465 speaks TLS from the first byte, and other ports of smarthosts mostly do not.
+    fn route_tls(&mut self, keys: &RouteKeys, target: &Target, table: &Spanned<&DeTable<'_>>) -> RouteTls {
+        let span = table.get_ref().get("tls").map_or(table.span(), Spanned::span);
+        let port = if let Target::Smarthost(host) = target { Some(host.port) } else { None };
+        match keys.tls {
+            Some(RouteTls::Implicit) if port.is_none() => {
+                let what = "`tls` cannot be \"implicit\" here".to_owned();
+                self.cx.problem(span, what, "for a smarthost only", "write \"verify\"".to_owned());
+            }
+            Some(tls) if port == Some(465) && tls != RouteTls::Implicit => {
+                let what = "port 465 speaks TLS from the first byte (RFC 8314)".to_owned();
+                self.cx.problem(
+                    span,
+                    what,
+                    "STARTTLS, or none",
+                    "write \"implicit\", or port 587".to_owned(),
+                );
+            }
+            _ => {}
+        }
+        keys.tls.unwrap_or(match (port, &keys.login) {
+            (Some(465), _) => RouteTls::Implicit,
+            (_, Some(_)) => RouteTls::Verify,
+            (_, None) => RouteTls::May,
+        })
+    }
+
+    fn route_fallback(
+        &mut self,
+        keys: &RouteKeys,
+        (name, target): (&str, &Target),
+        table: &Spanned<&DeTable<'_>>,
+    ) {
+        let is_possible =
+            matches!(target, Target::Smarthost(_) | Target::Mx | Target::Lmtp(LmtpServer::Tcp(_)));
+        if keys.fallback.is_empty() || is_possible {
+            return;
+        }
+        let span = table.get_ref().get("fallback").map_or(table.span(), Spanned::span);
+        let what = format!("`fallback` means nothing beside `{name}`");
+        self.cx.problem(span, what, "for hosts only", "remove it".to_owned());
+    }
+
+    fn route_schedule(&mut self, keys: &RouteKeys, table: &Spanned<&DeTable<'_>>) -> RouteSchedule {
+        let span = |key: &str| table.get_ref().get(key).map_or(table.span(), Spanned::span);
+        let RouteKeys { retry, retry_min, retry_max, lifetime, .. } = keys;
+        for (key, time) in [
+            ("retry", retry.iter().min()),
+            ("retry_min", retry_min.as_ref()),
+            ("retry_max", retry_max.as_ref()),
+            ("lifetime", lifetime.as_ref()),
+        ] {
+            if time.is_some_and(Duration::is_zero) {
+                let what = format!("`{key}` is too small");
+                self.cx.problem(span(key), what, "no time at all", "write \"1s\" or more".to_owned());
+            }
+        }
+        if let (false, Some(key)) =
+            (retry.is_empty(), retry_min.map(|_| "retry_min").or(retry_max.map(|_| "retry_max")))
+        {
+            let what = format!("`{key}` and `retry` contradict each other");
+            self.cx.problem(span(key), what, "the list has all intervals", "keep one of them".to_owned());
+        }
+        if let (Some(min), Some(max)) = (retry_min, retry_max)
+            && min > max
+        {
+            let what = "`retry_min` is over `retry_max`".to_owned();
+            self.cx.problem(
+                span("retry_min"),
+                what,
+                "",
+                "`retry_min` must not be larger than `retry_max`".to_owned(),
+            );
+        }
+        let (retry_min, retry_max, lifetime) = (*retry_min, *retry_max, *lifetime);
+        RouteSchedule { intervals: retry.clone(), retry_min, retry_max, lifetime }
+    }
+
+    /// A pattern that an earlier route covers is never reached: most likely the order is wrong.
+    fn refuse_unreachable(&mut self, earlier: &[Route], route: &Route, table: &Spanned<&DeTable<'_>>) {
+        let Some(items) = table.get_ref().get("domains").and_then(|found| found.get_ref().as_array()) else {
+            return;
+        };
+        for (pattern, item) in route.domains.iter().zip(items.iter()) {
+            let taking = earlier.iter().filter(|r| r.target != Target::Hold);
+            let before = taking.flat_map(|r| &r.domains).find(|other| other.covers(pattern));
+            if let Some(other) = before {
+                let what = format!("this route never gets mail for \"{pattern}\"");
+                let label = format!("an earlier route takes \"{other}\"");
+                let help = "the first route that matches decides: move this one above it".to_owned();
+                self.cx.problem(item.span(), what, &label, help);
+            }
+        }
+    }
+}

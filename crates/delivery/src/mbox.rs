@@ -1,0 +1,207 @@
+//! Delivery into files in the mbox format. A file is locked by `FILE.lock` and by fcntl(2). A message is appended, and
+//! synced before the outcome is reported; where that fails, the file is cut to its length of before.
+
+mod format;
+mod lock;
+
+use crate::{
+    WorkSource,
+    local::Parcel,
+    maildir::{Folder, PIECES_AHEAD, Unwritten, folder, open_parent},
+};
+use bytes::Bytes;
+use format::{Quoted, from_line};
+use lock::{DotLock, lock_whole};
+use mail::{Enhanced, Outcome, UnixMillis};
+use rustix::{
+    fs::{self, Mode, OFlags},
+    io::Errno,
+};
+use std::{
+    fs::File,
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    time::{Duration, Instant},
+};
+use tokio::sync::mpsc;
+
+/// Time to get both locks of a file; then the mail is deferred.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Delivers a message to the file of a recipient.
+pub(crate) async fn deliver<J: WorkSource>(template: &str, parcel: &Parcel<'_, J>) -> Outcome {
+    let recipient = parcel.recipient;
+    let mailbox = recipient.mailbox();
+    let Some(file) = mailbox.and_then(|mailbox| folder(template, mailbox, parcel.settings.separator)) else {
+        return Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a mailbox file"));
+    };
+    let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
+    let from = from_line(parcel.sender, UnixMillis::now());
+    let head = from + &parcel.head();
+    let may_follow = parcel.settings.follow_symlinks;
+    let writer = tokio::task::spawn_blocking(move || {
+        let written = append(&file, may_follow, &head, inlet);
+        (file.path, written)
+    });
+    let sent = parcel.send_pieces(pieces).await;
+    let written = writer.await;
+    if let Err(outcome) = sent {
+        return outcome;
+    }
+    match written {
+        Ok((path, Ok(()))) => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to mailbox {name}"))
+        }
+        Ok((path, Err(why))) => why.outcome(&format!("append to {}", path.display())),
+        Err(e) => Outcome::deferred(Enhanced(4, 3, 0), format!("append to a mailbox: {e}")),
+    }
+}
+
+/// Runs on a thread that may block. The pieces end with `None`; without it the message is not whole, and nothing is
+/// delivered.
+fn append(
+    place: &Folder,
+    may_follow: bool,
+    head: &str,
+    mut pieces: mpsc::Receiver<Option<Bytes>>,
+) -> Result<(), Unwritten> {
+    let (dir, name) = open_parent(place, may_follow)?;
+    let until = Instant::now() + LOCK_TIMEOUT;
+    let _lock = DotLock::take(&dir, &name, until)?;
+    let follow = if may_follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
+    let mut file = match fs::openat(&dir, &name, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::LOOP) => return Err(Unwritten::SymbolicLink(place.path.clone())),
+        opened => File::from(opened?),
+    };
+    let found = fs::fstat(&file)?;
+    let is_file = fs::FileType::from_raw_mode(found.st_mode).is_file();
+    if !is_file || found.st_nlink > 1 {
+        let what = "it must be a file with a single name (no device, pipe or hard link)";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
+    }
+    lock_whole(&file, until)?;
+    let length = file.metadata()?.len();
+    let written = write(&mut file, length, head, &mut pieces);
+    if let Err(e) = written {
+        // Half a message would be taken as a part of the one before it.
+        file.set_len(length)?;
+        file.sync_data()?;
+        return Err(e.into());
+    }
+    if length == 0 {
+        // The name of a new file is in its directory.
+        fs::fsync(&dir)?;
+    }
+    Ok(())
+}
+
+fn write(
+    file: &mut File,
+    length: u64,
+    head: &str,
+    pieces: &mut mpsc::Receiver<Option<Bytes>>,
+) -> io::Result<()> {
+    let gap = gap(file, length)?;
+    file.seek(SeekFrom::End(0))?;
+    let mut out = Quoted::new(io::BufWriter::with_capacity(64 * 1024, file));
+    out.plain(gap)?;
+    out.plain(head.as_bytes())?;
+    loop {
+        match pieces.blocking_recv() {
+            Some(Some(bytes)) => out.content(&bytes)?,
+            Some(None) => break,
+            None => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read"));
+            }
+        }
+    }
+    let mut out = out.finish()?;
+    out.flush()?;
+    out.get_ref().sync_data()
+}
+
+/// Returns the line ends that are missing at the end of a file: a message begins behind an empty line. They are missing
+/// where a program or a machine has crashed in the middle of a message.
+fn gap(file: &mut File, length: u64) -> io::Result<&'static [u8]> {
+    let count = length.min(2);
+    file.seek(SeekFrom::Start(length - count))?;
+    let mut end = Vec::new();
+    file.take(count).read_to_end(&mut end)?;
+    Ok(match &end[..] {
+        [] | [b'\n', b'\n'] => b"",
+        [.., b'\n'] => b"\n",
+        _ => b"\n\n",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::Mailbox;
+    use std::{fs as files, path::Path};
+
+    fn append_to(path: &Path, pieces: &[Option<&str>]) -> Result<(), Unwritten> {
+        let mailbox = Mailbox::parse("jane@b.test", false).unwrap();
+        let place = folder(path.to_str().unwrap(), &mailbox, None).unwrap();
+        let (inlet, outlet) = mpsc::channel(9);
+        for piece in pieces {
+            inlet.try_send(piece.map(|text| Bytes::from(text.to_owned()))).unwrap();
+        }
+        drop(inlet);
+        append(&place, false, "From a@b.test Mon Nov 23 10:00:00 2026\n", outlet)
+    }
+
+    #[test]
+    fn messages_are_appended_with_quoted_lines_and_an_empty_line_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("box/{local}");
+        let text = [Some("Subject: x\r\n\r\nFr"), Some("om here\r\n>From there\r\nFromage\r\nend"), None];
+        append_to(&path, &text).unwrap();
+        append_to(&path, &[Some("\r\nFrom \r\n"), None]).unwrap();
+        let head = "From a@b.test Mon Nov 23 10:00:00 2026\n";
+        let first = "Subject: x\n\n>From here\n>>From there\nFromage\nend\n\n";
+        let expected = format!("{head}{first}{head}\n>From \n\n");
+        assert_eq!(files::read_to_string(dir.path().join("box/jane")).unwrap(), expected);
+        assert_eq!(files::read_dir(dir.path().join("box")).unwrap().count(), 1, "no lock is left");
+    }
+
+    #[test]
+    fn half_a_message_leaves_the_file_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jane");
+        for before in ["", "From x\n\nold\n\n"] {
+            files::write(&path, before).unwrap();
+            assert!(append_to(&path, &[Some("Subject: x\r\n\r\nbegin")]).is_err());
+            assert_eq!(files::read_to_string(&path).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn what_a_crash_has_left_is_separated_from_the_next_message() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jane");
+        for (before, gap) in
+            [("From x\n\nhal", "\n\n"), ("From x\n\nhalf\n", "\n"), ("From x\n\nold\n\n", "")]
+        {
+            files::write(&path, before).unwrap();
+            append_to(&path, &[Some("S: x\r\n\r\ny\r\n"), None]).unwrap();
+            let text = files::read_to_string(&path).unwrap();
+            assert!(text.starts_with(&format!("{before}{gap}From a@b.test")), "{text}");
+        }
+    }
+
+    #[test]
+    fn links_and_devices_are_no_mailboxes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link, hard) =
+            (dir.path().join("target"), dir.path().join("link"), dir.path().join("hard"));
+        files::write(&target, "").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(matches!(append_to(&link, &[None]), Err(Unwritten::SymbolicLink(_))));
+        files::hard_link(&target, &hard).unwrap();
+        assert!(matches!(append_to(&hard, &[None]), Err(Unwritten::Failed(_))));
+        assert!(append_to(Path::new("/dev/null"), &[None]).is_err());
+        assert_eq!(files::read_to_string(&target).unwrap(), "");
+    }
+}

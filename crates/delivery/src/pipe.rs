@@ -1,0 +1,190 @@
+//! Delivery to a program: one process for each recipient, without a shell, with a clean environment and a time limit.
+
+mod arguments;
+mod exit;
+
+use crate::{
+    WorkSource,
+    local::Parcel,
+    maildir::{PIECES_AHEAD, UnixLines},
+};
+use arguments::arguments;
+pub use arguments::can_run;
+use bytes::Bytes;
+use mail::{Enhanced, Outcome, Program};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::{process::Stdio, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    process::{Child, ChildStdin, Command},
+    sync::mpsc,
+    time::timeout,
+};
+
+/// Octets of the output that are kept; the rest is read and thrown away.
+const OUTPUT_MAX_BYTES: usize = 4096;
+/// Time for the end of the output once the program has ended: its own children may have it open.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Where programs are looked for, by themselves and by the programs that they start.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Delivers a message to one recipient.
+pub(crate) async fn deliver<J: WorkSource>(program: &Program, parcel: &Parcel<'_, J>) -> Outcome {
+    let name = program.name();
+    if program.argv.is_empty() {
+        let text =
+            "the alias names a program or file that `addresses.programs` or `addresses.files` does not have";
+        return Outcome::deferred(Enhanced(4, 3, 5), text);
+    }
+    if program.user.is_none() && rustix::process::geteuid().is_root() {
+        let text = format!("the program {name} would run as root: set `user`");
+        return Outcome::deferred(Enhanced(4, 3, 5), text);
+    }
+    let command = match command(program, parcel) {
+        Ok(command) => command,
+        Err(outcome) => return outcome,
+    };
+    let begun = start(command);
+    let (mut child, group) = match begun {
+        Ok(begun) => begun,
+        Err(e) => return Outcome::deferred(Enhanced(4, 3, 5), format!("start the program {name}: {e}")),
+    };
+    match timeout(program.time_limit, converse(&mut child, &group, parcel)).await {
+        Ok(Ok((code, output))) => {
+            group.ended();
+            exit::outcome(name, code, &output)
+        }
+        Ok(Err(outcome)) => outcome,
+        Err(_) => {
+            let text = format!("the program {name} did not end within {:?}", program.time_limit);
+            Outcome::deferred(Enhanced(4, 3, 0), text)
+        }
+    }
+}
+
+/// The processes of a program. They are killed when this is dropped, unless the program has ended by itself.
+struct ProcessGroup(Option<Pid>);
+
+impl ProcessGroup {
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl ProcessGroup {
+    fn kill(&self) {
+        if let Some(leader) = self.0 {
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn command<J: WorkSource>(program: &Program, parcel: &Parcel<'_, J>) -> Result<Command, Outcome> {
+    let (argv, environment) = arguments(program, parcel)?;
+    let Some((first, rest)) = argv.split_first() else {
+        return Err(Outcome::deferred(Enhanced(4, 3, 5), "a program without a name"));
+    };
+    let mut command = Command::new(first);
+    command.args(rest).env_clear().env("PATH", PATH).envs(environment).current_dir("/");
+    if let Some(user) = &program.user {
+        let name = &*user.name;
+        command.env("USER", name).env("LOGNAME", name).env("HOME", &*user.home).gid(user.gid).uid(user.uid);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own, so that the children of the program end with it; the process itself in any case.
+    command.process_group(0).kill_on_drop(true);
+    Ok(command)
+}
+
+fn start(mut command: Command) -> std::io::Result<(Child, ProcessGroup)> {
+    let child = command.spawn()?;
+    let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    Ok((child, ProcessGroup(leader)))
+}
+
+/// Writes the message, and reads what the program prints, until it ends. Returns its exit code, none after a signal.
+///
+/// # Errors
+/// The content cannot be read: the program must not see an end of it.
+async fn converse<J: WorkSource>(
+    child: &mut Child,
+    group: &ProcessGroup,
+    parcel: &Parcel<'_, J>,
+) -> Result<(Option<i32>, Vec<u8>), Outcome> {
+    let (Some(input), Some(output), Some(errors)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        unreachable!("all three are pipes");
+    };
+    let (mut said, mut complained) = (Vec::new(), Vec::new());
+    let code = {
+        let reading = async {
+            tokio::join!(read(output, &mut said), read(errors, &mut complained));
+        };
+        let work = async {
+            feed(input, group, parcel).await?;
+            let ended = child.wait().await;
+            ended
+                .map(|status| status.code())
+                .map_err(|e| Outcome::deferred(Enhanced(4, 3, 0), format!("wait for the program: {e}")))
+        };
+        let (mut reading, mut work) = (std::pin::pin!(reading), std::pin::pin!(work));
+        tokio::select! {
+            code = &mut work => {
+                let code = code?;
+                let _ = timeout(OUTPUT_TIMEOUT, reading).await;
+                code
+            }
+            () = &mut reading => work.await?,
+        }
+    };
+    said.extend_from_slice(&complained);
+    Ok((code, said))
+}
+
+/// Writes the message to the program. A program that does not read all of it decides by its exit code.
+async fn feed<J: WorkSource>(
+    mut input: ChildStdin,
+    group: &ProcessGroup,
+    parcel: &Parcel<'_, J>,
+) -> Result<(), Outcome> {
+    let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
+    let head = parcel.head();
+    let (sent, ()) = tokio::join!(parcel.send_pieces(pieces), write(&mut input, &head, inlet));
+    if sent.is_err() {
+        // Its input must not end as if the message were whole.
+        group.kill();
+    }
+    sent
+}
+
+async fn write(input: &mut ChildStdin, head: &str, mut pieces: mpsc::Receiver<Option<Bytes>>) {
+    let mut lines = UnixLines::default();
+    let mut buffer = head.as_bytes().to_vec();
+    while let Some(Some(piece)) = pieces.recv().await {
+        // Writing to memory does not fail.
+        let _ = lines.write(&piece, &mut buffer);
+        if input.write_all(&buffer).await.is_err() {
+            return;
+        }
+        buffer.clear();
+    }
+    let _ = lines.finish(&mut buffer);
+    let _ = input.write_all(&buffer).await;
+    let _ = input.flush().await;
+}
+
+/// Reads to the end, and keeps the beginning.
+async fn read(mut from: impl AsyncRead + Unpin, kept: &mut Vec<u8>) {
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let room = OUTPUT_MAX_BYTES - kept.len();
+        kept.extend_from_slice(&buffer[..count.min(room)]);
+    }
+}

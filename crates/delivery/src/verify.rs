@@ -1,0 +1,85 @@
+//! Asks a next hop whether a mailbox exists, by MAIL and RCPT without content.
+
+use crate::{
+    Courier,
+    connect::{Connector, Ready},
+};
+use mail::{Destination, Enhanced, Mailbox, Outcome, Reply};
+use smtp::client::OutputPiece;
+use std::time::Duration;
+
+/// Time limit for the reply to QUIT, which changes nothing any more.
+const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The answer of a next hop about a mailbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Existence {
+    /// The next hop takes mail for the mailbox.
+    Exists,
+    /// The next hop refuses the mailbox for good, with this reply.
+    Refused(Reply),
+    /// The next hop does not say, for this reason.
+    Unclear(Outcome),
+}
+
+impl Courier {
+    /// Asks the next hop of a destination for a mailbox: MAIL with the null reverse-path, RCPT, and QUIT. No content is
+    /// sent. The caller sets a deadline.
+    pub async fn verify(&self, destination: &Destination, mailbox: &Mailbox) -> Existence {
+        self.question(destination, mailbox).await.unwrap_or_else(Existence::Unclear)
+    }
+
+    async fn question(&self, destination: &Destination, mailbox: &Mailbox) -> Result<Existence, Outcome> {
+        let (connector, hosts) = self.way(destination).await?;
+        let mut ready = hosts.connect(&connector).await?;
+        let needs_utf8 = mailbox.needs_smtputf8();
+        if needs_utf8 && !ready.connection.capabilities().smtputf8 {
+            end(ready).await;
+            let text = "the next hop does not offer SMTPUTF8, which the address needs";
+            return Ok(Existence::Refused(Reply::new(553, Enhanced(5, 6, 7), text)));
+        }
+        let mail = if needs_utf8 { "MAIL FROM:<> SMTPUTF8" } else { "MAIL FROM:<>" };
+        let reply = ask(&connector, &mut ready, mail).await?;
+        let existence = if reply.is_positive() {
+            let reply = ask(&connector, &mut ready, &format!("RCPT TO:<{mailbox}>")).await?;
+            of_recipient(&ready.relay, reply)
+        } else {
+            Existence::Unclear(unclear(&ready.relay, "MAIL FROM:<>", &reply))
+        };
+        end(ready).await;
+        Ok(existence)
+    }
+}
+
+fn of_recipient(relay: &str, reply: Reply) -> Existence {
+    match reply.code {
+        200..300 => Existence::Exists,
+        500..600 => Existence::Refused(reply),
+        _ => Existence::Unclear(unclear(relay, "RCPT TO", &reply)),
+    }
+}
+
+/// Returns the deferral of a reply that does not say whether the mailbox exists.
+fn unclear(relay: &str, command: &str, reply: &Reply) -> Outcome {
+    let status = reply.enhanced.map_or(Enhanced(4, 4, 1), |enhanced| Enhanced(4, enhanced.1, enhanced.2));
+    Outcome::deferred(status, format!("{relay} replied to {command}: {}", reply.excerpt()))
+}
+
+async fn ask(connector: &Connector<'_>, ready: &mut Ready, line: &str) -> Result<Reply, Outcome> {
+    ready.connection.ask(line);
+    connector.answer(ready).await
+}
+
+/// Ends the transaction and the connection.
+async fn end(mut ready: Ready) {
+    ready.connection.quit();
+    while let Some(piece) = ready.connection.next_piece() {
+        if let OutputPiece::Text(text) = piece {
+            ready.stream.push(text.into());
+        }
+    }
+    if ready.stream.flush(QUIT_TIMEOUT).await.is_ok() {
+        let _ = ready.stream.read(QUIT_TIMEOUT).await;
+    }
+    ready.stream.shutdown(QUIT_TIMEOUT).await;
+}

@@ -1,0 +1,81 @@
+//! The check of recipients whose next hop says whether they exist.
+
+use super::{Check, View};
+use crate::serve::verifier::Verifier;
+use delivery::Existence;
+use engine::accept::{Source, Stage, Verdict};
+use inbound::Answer;
+use mail::{Enhanced, ForwardPath, Mailbox, Recipient, Reply};
+use std::sync::Arc;
+
+/// Refuses recipients that their next hop refuses, where a route says `verify`. Of a list that an alias stands for,
+/// no member is asked for: one that left must not stop the mail of the others.
+pub(crate) struct KnownToNextHop {
+    verifier: Arc<Verifier>,
+}
+
+impl KnownToNextHop {
+    pub(crate) fn new(verifier: Arc<Verifier>) -> Self {
+        Self { verifier }
+    }
+}
+
+impl Check for KnownToNextHop {
+    fn stages(&self) -> Vec<Stage> {
+        vec![Stage::Rcpt]
+    }
+
+    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+        let Some(recipient) = view.recipient.filter(|_| view.replacement_count == 1) else {
+            return Answer::Ready(Verdict::Pass);
+        };
+        let is_client = matches!(view.facts.source, Source::Smtp { .. });
+        let is_asked = is_client && recipient.target.is_none();
+        let Some(mailbox) = recipient.path.mailbox().filter(|_| is_asked) else {
+            return Answer::Ready(Verdict::Pass);
+        };
+        if !view.rules.routes.is_verified(&recipient.path) {
+            return Answer::Ready(Verdict::Pass);
+        }
+        Answer::later(async move {
+            let destination = view.rules.routes.recipient(&recipient.path);
+            match self.verifier.existence(destination, mailbox.clone()).await {
+                Existence::Exists => Verdict::Pass,
+                Existence::Refused(reply) => refused(&view, recipient, mailbox, &reply).await,
+                Existence::Unclear(_) => {
+                    let text = format!("<{mailbox}>: cannot be verified now, try again later");
+                    Verdict::Defer(Reply::new(451, Enhanced(4, 4, 1), text))
+                }
+            }
+        })
+    }
+}
+
+/// The verdict on a recipient that the next hop refuses. Every local domain has a postmaster (RFC 5321 §4.5.1).
+async fn refused(view: &View<'_>, recipient: &Recipient, mailbox: &Mailbox, reply: &Reply) -> Verdict {
+    let postmaster = &view.rules.settings.postmaster;
+    if is_postmaster(view, mailbox) && postmaster != mailbox && is_local(view, mailbox).await {
+        let path = ForwardPath::Mailbox(postmaster.clone());
+        return Verdict::Redirect(vec![Recipient { path, ..recipient.clone() }]);
+    }
+    Verdict::Reject(match reply.enhanced {
+        None | Some(Enhanced(_, 0, _) | Enhanced(_, 1, 1)) => policy::no_such_user(mailbox),
+        Some(Enhanced(_, subject, detail)) => {
+            Reply::new(550, Enhanced(5, subject, detail), format!("<{mailbox}>: {}", reply.excerpt()))
+        }
+    })
+}
+
+fn is_postmaster(view: &View<'_>, mailbox: &Mailbox) -> bool {
+    let local = mailbox.local_unquoted().to_lowercase();
+    let separator = view.rules.settings.addresses.separator.0;
+    separator.and_then(|separator| separator.split(&local)).map_or(&*local, |(user, _)| user) == "postmaster"
+}
+
+async fn is_local(view: &View<'_>, mailbox: &Mailbox) -> bool {
+    let key = mailbox.domain().key();
+    match view.rules.expansion {
+        Some(expansion) => expansion.is_local(&key).await.unwrap_or(false),
+        None => view.rules.policy.is_local(&key),
+    }
+}

@@ -1,0 +1,104 @@
+//! Sockets of listeners: bound by the daemon, or opened by systemd.
+
+use config::{Listen, ListenAt};
+use inbound::{ListenSocket, ListenTls};
+use listenfd::ListenFd;
+use rustix::io::FdFlags;
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    os::fd::AsFd,
+};
+use tokio::net::TcpSocket;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 4096;
+
+/// Sockets that systemd has opened (sd_listen_fds(3)), with the names of their units or `FileDescriptorName=`.
+pub(super) struct Inherited {
+    sockets: ListenFd,
+    names: Vec<String>,
+}
+
+impl Inherited {
+    /// Takes the sockets that the environment names.
+    pub(super) fn from_env() -> Self {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let sockets = ListenFd::from_env();
+        let mut names: Vec<String> = names.split(':').map(str::to_owned).collect();
+        names.resize(sockets.len(), "unknown".to_owned());
+        Self { sockets, names }
+    }
+
+    /// Takes all sockets of this name.
+    fn take(&mut self, name: &str) -> Result<Vec<ListenSocket>, String> {
+        let numbers: Vec<usize> =
+            (0..self.names.len()).filter(|number| self.names[*number] == name).collect();
+        if numbers.is_empty() {
+            let known = if self.names.is_empty() { "none".to_owned() } else { self.names.join(", ") };
+            return Err(format!(
+                "listen on systemd:{name}: systemd has opened no socket of this name; the sockets are: {known}"
+            ));
+        }
+        numbers.into_iter().map(|number| self.take_one(number, name)).collect()
+    }
+
+    fn take_one(&mut self, number: usize, name: &str) -> Result<ListenSocket, String> {
+        let taken = || format!("listen on systemd:{name}: two listeners have this name");
+        if let Ok(socket) = self.sockets.take_tcp_listener(number) {
+            let socket = socket.ok_or_else(taken)?;
+            own(&socket, name)?;
+            rustix::net::sockopt::set_tcp_nodelay(&socket, true).map_err(|e| failed(name, &e.into()))?;
+            return Ok(socket.into());
+        }
+        let socket =
+            self.sockets.take_unix_listener(number).map_err(|e| failed(name, &e))?.ok_or_else(taken)?;
+        own(&socket, name)?;
+        Ok(socket.into())
+    }
+}
+
+/// Keeps a socket from programs that the daemon starts.
+fn own(socket: impl AsFd, name: &str) -> Result<(), String> {
+    rustix::io::fcntl_setfd(socket, FdFlags::CLOEXEC).map_err(|e| failed(name, &e.into()))
+}
+
+fn failed(name: &str, error: &io::Error) -> String {
+    format!("listen on systemd:{name}: {error}; the socket must be a stream: write ListenStream= in its unit")
+}
+
+/// Opens the sockets of a listener; `all` are the addresses of all listeners.
+pub(super) fn open(
+    listen: &Listen,
+    all: &[SocketAddr],
+    inherited: &mut Inherited,
+) -> Result<Vec<ListenSocket>, String> {
+    let failed = |e: &io::Error| format!("listen on {}: {e}", listen.address);
+    let sockets = match &listen.address {
+        ListenAt::Ip(address) => vec![bind(*address, all).map_err(|e| failed(&e))?.into()],
+        ListenAt::Unix { path, mode, owner, group } => {
+            let (owner, group) = (owner.as_ref().map(|user| user.uid), group.as_ref().map(|group| group.gid));
+            let socket = control::socket::bind_for(path, mode.0, owner, group);
+            vec![socket.map_err(|e| failed(&e))?.into()]
+        }
+        ListenAt::Systemd(name) => inherited.take(name)?,
+    };
+    let is_unix = sockets.iter().any(|socket| matches!(socket, ListenSocket::Unix(_)));
+    if is_unix && listen.tls == ListenTls::Implicit {
+        return Err(format!("listen on {}: a Unix socket has no TLS", listen.address));
+    }
+    Ok(sockets)
+}
+
+/// `[::]` takes IPv4 as well, unless that is listened on by its own address.
+fn bind(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    if address.is_ipv6() && all.iter().any(|other| other.is_ipv4() && other.port() == address.port()) {
+        rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    // Its connections inherit it: replies are small and awaited, and never wait for more to send.
+    socket.set_nodelay(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?.into_std()
+}

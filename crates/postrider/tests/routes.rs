@@ -1,0 +1,139 @@
+//! Settings of routes, through the daemon: fallback, retries, lifetime, TLS.
+
+mod common;
+
+use common::{Postrider, client::Client, free_address, sink::Sink, until};
+use std::{
+    fs,
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+const LOG: &str = "[log]\nfile = \"mail.log\"\n";
+
+fn send(daemon: &Postrider, to: &str) {
+    let mut client = Client::connect(daemon.address).unwrap();
+    let reply = client.send("sender@far.test", &[to], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    assert_eq!(reply.0, 250, "{}", reply.1);
+}
+
+#[test]
+fn mail_takes_the_fallback_while_the_next_hop_cannot_be_reached() {
+    let dead = free_address();
+    let backup = Sink::start();
+    let route = format!(
+        "[[route]]\ndomains = [\"*\"]\nsmarthost = \"{dead}\"\ntls = \"off\"\n\
+         fallback = [\"{}\", \"{}\"]\n",
+        free_address(),
+        backup.address
+    );
+    let daemon = Postrider::start(&format!("{route}{LOG}"));
+    send(&daemon, "one@b.test");
+    until("the fallback has it", || backup.count() == 1);
+    // A next hop that answers gets the mail, also mail that it refuses.
+    let main = Sink::listen(TcpListener::bind(dead).unwrap(), |command| {
+        command.starts_with("RCPT TO:<bad@").then(|| "550 5.1.1 no".to_owned())
+    });
+    until("the next hop has some", || {
+        send(&daemon, "two@b.test");
+        main.count() > 0
+    });
+    send(&daemon, "bad@b.test");
+    until("it is returned", || daemon.counter("bounced") == 1);
+    assert!(backup.messages().iter().all(|message| message.to != ["bad@b.test"]));
+}
+
+#[test]
+fn a_greeting_that_refuses_is_no_host_that_can_be_used() {
+    let main = Sink::with(|command| (command == "CONNECT").then(|| "554 5.7.1 go away".to_owned()));
+    let backup = Sink::start();
+    let daemon = Postrider::start(&format!(
+        "[[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\ntls = \"off\"\nfallback = [\"{}\"]\n",
+        main.address, backup.address
+    ));
+    send(&daemon, "one@b.test");
+    until("the fallback has it", || backup.count() == 1);
+}
+
+#[test]
+fn a_route_has_a_lifetime_and_intervals_of_its_own() {
+    let busy = Sink::with(|command| command.starts_with("RCPT").then(|| "450 4.2.1 busy".to_owned()));
+    let dead = free_address();
+    let daemon = Postrider::start(&format!(
+        "[[route]]\ndomains = [\"busy.test\"]\nsmarthost = \"{}\"\ntls = \"off\"\nretry = [\"300ms\"]\nlifetime = \"3s\"\n\
+         [[route]]\ndomains = [\"dead.test\"]\nsmarthost = \"{dead}\"\ntls = \"off\"\nlifetime = \"2s\"\n\
+         [[route]]\ndomains = [\"slow.test\"]\nsmarthost = \"{}\"\ntls = \"off\"\n{LOG}",
+        busy.address, busy.address
+    ));
+    let begun = Instant::now();
+    for to in ["x@busy.test", "x@dead.test", "x@slow.test"] {
+        send(&daemon, to);
+    }
+    until("two are returned", || daemon.counter("expired") == 2);
+    assert!(begun.elapsed() >= Duration::from_secs(3) && begun.elapsed() < Duration::from_secs(60));
+    // At 0, 0.3, 0.6 and so on, and once for the route without intervals.
+    let attempts = daemon.log().iter().filter(|line| line["to"] == "x@busy.test").count();
+    assert!((4..=14).contains(&attempts), "{attempts}");
+    assert_eq!(daemon.ask(&["queue", "count"]), "1\n", "the third one waits");
+}
+
+#[test]
+fn mail_that_waits_gets_the_schedule_of_a_new_route() {
+    let dead = free_address();
+    let route =
+        |more: &str| format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{dead}\"\ntls = \"off\"\n{more}");
+    let daemon = Postrider::start(&route(""));
+    send(&daemon, "x@b.test");
+    until("it was attempted", || daemon.ask(&["queue", "list"]).contains("refused"));
+    daemon.reconfigure(&route("lifetime = \"1s\"\n"));
+    daemon.ask(&["reload"]);
+    until("it is returned", || daemon.counter("expired") == 1);
+}
+
+#[test]
+fn a_smarthost_can_speak_tls_from_the_first_byte() {
+    let made = rcgen::generate_simple_self_signed(["hub.test".to_owned()]).unwrap();
+    let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+    fs::write(dir.path().join("cert.pem"), made.cert.pem()).unwrap();
+    fs::write(dir.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    fs::write(dir.path().join("users"), "relay:{PLAIN}secret\n").unwrap();
+    fs::write(dir.path().join("senders"), "relay *\n").unwrap();
+    let hub = Postrider::start_in(
+        dir,
+        free_address(),
+        &format!(
+            "[[listen]]\naddress = \"{address}\"\nkind = \"submissions\"\n[auth]\nusers = \"passwd:users\"\n\
+             senders = \"text:senders\"\n[local]\ndomains = [\"mx.test\", \"b.test\"]\n\
+             [tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n"
+        ),
+    );
+    let smarthost = |host: &str, tls: &str, ca: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("secret"), "secret\n").unwrap();
+        let login = "login = { user = \"relay\", secret = \"file:secret\" }";
+        let route = format!(
+            "[hosts]\n\"hub.test\" = [\"127.0.0.1\"]\n\"other.test\" = [\"127.0.0.1\"]\n\
+             [[route]]\ndomains = [\"*\"]\nsmarthost = \"{host}:{}\"\n{tls}\n{login}\n{ca}{LOG}",
+            address.port()
+        );
+        Postrider::start_in(dir, free_address(), &route)
+    };
+    let ca = format!("[tls]\nca_file = \"{}\"\n", hub.dir.path().join("cert.pem").display());
+    let daemon = smarthost("hub.test", "tls = \"implicit\"", &ca);
+    send(&daemon, "jane@b.test");
+    until("it is delivered", || hub.mailbox("jane").len() == 1);
+    let is_verified = |line: &serde_json::Value| {
+        line["tls"].as_str().is_some_and(|tls| tls.starts_with("TLSv1.3:") && tls.ends_with(":verified"))
+    };
+    until("the log has the TLS version", || daemon.log().iter().any(is_verified));
+    // Another name is not in the certificate, and nobody vouches for it: the mail waits.
+    for daemon in
+        [smarthost("other.test", "tls = \"implicit\"", &ca), smarthost("hub.test", "tls = \"implicit\"", "")]
+    {
+        send(&daemon, "joe@b.test");
+        until("it waits for a trusted certificate", || {
+            daemon.ask(&["queue", "list"]).contains("TLS handshake")
+        });
+    }
+    assert!(hub.mailbox("joe").is_empty());
+}
