@@ -112,7 +112,7 @@ choice! {
     ForClients: "one of \"nobody\", \"trusted\" and \"everybody\"" {
         /// None.
         Nobody = "nobody",
-        /// Those in `relay.networks`, and logins.
+        /// Clients in `relay.networks`, and logins.
         Trusted = "trusted",
         /// All.
         Everybody = "everybody",

@@ -31,7 +31,7 @@ pub struct Client {
     pub listener: ListenerKind,
     /// The TLS connection, when TLS is active.
     pub tls: Option<ClientTls>,
-    /// What a listed peer says about the client.
+    /// The client that a listed peer speaks for.
     pub named: Option<Box<NamedClient>>,
 }
 

@@ -44,7 +44,7 @@ fn next_hop(keywords: &'static [&'static str]) -> (Sink, Arc<Mutex<Vec<String>>>
     (sink, mails)
 }
 
-/// Whether the mailbox of the sender has a report with all of these texts.
+/// Returns whether the mailbox of the sender has a report with all of these texts.
 fn is_told(daemon: &Postrider, user: &str, texts: &[&str]) -> bool {
     let files = daemon.mailbox(user);
     let mut reports = files.iter().filter_map(|file| fs::read_to_string(file).ok());

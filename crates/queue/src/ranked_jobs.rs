@@ -20,13 +20,16 @@ pub(crate) enum Turn {
     Usual,
 }
 
+/// Position in a round of turns.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(u8);
+
 /// The jobs, by rank and by age. Of eight jobs that a destination takes, at least one is from the usual list, and at
 /// least one is the job that waits longest here. So no job waits for ever, whatever arrives.
 #[derive(Debug, Default)]
 pub(crate) struct RankedJobs {
     by_rank: BTreeSet<(Rank, Millis, JobId)>,
     by_age: BTreeSet<(Millis, JobId)>,
-    turn: u8,
 }
 
 fn rank(tables: &Tables<'_>, at: JobId) -> Rank {
@@ -55,10 +58,10 @@ impl RankedJobs {
     }
 
     /// Returns whose turn it is. `has_usual`: the usual list is not empty.
-    pub(crate) fn next_turn(&mut self, has_usual: bool) -> Turn {
-        self.turn = (self.turn + 1) % TURNS;
+    pub(crate) fn next_turn(&self, turns: &mut Turns, has_usual: bool) -> Turn {
+        turns.0 = (turns.0 + 1) % TURNS;
         let is_favoured = self.by_rank.first().is_some_and(|((is_low, ..), ..)| !is_low);
-        match self.turn {
+        match turns.0 {
             0 if has_usual => Turn::Usual,
             turn if turn == TURNS / 2 => Turn::Oldest,
             _ if is_favoured || !has_usual => Turn::Ranked,

@@ -4,7 +4,7 @@ use crate::{
     Millis, SortFacts, SortOrder,
     list::List,
     message::{Job, JobId, QueuedMessage},
-    ranked_jobs::{RankedJobs, Turn},
+    ranked_jobs::{RankedJobs, Turn, Turns},
     slab::Slab,
     timetable::Timetable,
 };
@@ -19,6 +19,8 @@ pub(crate) struct ReadyList {
     pub(crate) usual: UsualList,
     /// Jobs of messages with a priority or a deadline, if there are any.
     pub(crate) ranked: Option<Box<RankedJobs>>,
+    /// Outlives `ranked`: ranked jobs that come one by one must not begin a new turn each.
+    turns: Turns,
 }
 
 #[derive(Debug)]
@@ -67,7 +69,7 @@ impl Tables<'_> {
 
 impl ReadyList {
     pub(crate) fn new(order: SortOrder) -> Self {
-        Self { usual: UsualList::new(order), ranked: None }
+        Self { usual: UsualList::new(order), ranked: None, turns: Turns::default() }
     }
 
     /// Adds a job. `first` puts it in front, if the list has no sort order.
@@ -105,7 +107,7 @@ impl ReadyList {
     /// Takes out the next job. [`SortOrder::Fair`] takes a large message after every `small_per_bulk` small ones.
     pub(crate) fn pop(&mut self, tables: &mut Tables<'_>, small_per_bulk: u8) -> Option<JobId> {
         let Some(ranked) = &mut self.ranked else { return self.usual.pop(tables, small_per_bulk) };
-        let job = match ranked.next_turn(self.usual.head().is_some()) {
+        let job = match ranked.next_turn(&mut self.turns, self.usual.head().is_some()) {
             Turn::Usual => return self.usual.pop(tables, small_per_bulk),
             Turn::Ranked => ranked.first(),
             Turn::Oldest => ranked.oldest(),

@@ -323,3 +323,19 @@ proptest! {
         prop_assert_eq!(left, 0);
     }
 }
+
+#[test]
+fn urgent_messages_that_come_one_by_one_do_not_stop_the_others() {
+    let mut q = new();
+    let a = q.destination(&domain("a"));
+    put(&mut q, 1, a, priority(0), 0);
+    requests(&mut q, 100);
+    let is_taken = (0..16).any(|round| {
+        put(&mut q, 1000 + round, a, priority(9), 100);
+        let lease = q.lease(a, 100).unwrap();
+        done(&mut q, &lease, Disposition::Delivered, 100);
+        requests(&mut q, 100);
+        lease.id == QueueId(1)
+    });
+    assert!(is_taken);
+}
