@@ -237,13 +237,13 @@ impl RecipientInfo {
     /// Returns what [`RecipientInfo::expanded_from`] holds for a recipient.
     pub fn expansion_of(recipient: &mail::Recipient) -> Vec<String> {
         let addresses =
-            recipient.expansion.iter().flat_map(|e| std::iter::once(&e.original).chain(&e.through));
+            recipient.expansion().into_iter().flat_map(|e| std::iter::once(&e.original).chain(&e.through));
         addresses.map(|mailbox| mailbox.as_str().to_owned()).collect()
     }
 
     /// Returns what [`RecipientInfo::return_path`] holds for a recipient.
     pub fn return_path_of(recipient: &mail::Recipient) -> Option<String> {
-        recipient.return_path.as_ref().map(|own| own.path.as_str().to_owned())
+        recipient.return_path().map(|own| own.path.as_str().to_owned())
     }
 
     /// One that nothing is left to do for, and how it ended if that is known: the spool keeps which way it

@@ -6,7 +6,7 @@ use crate::{
     Effect, Engine, Lease, LogEvent, RequestId,
     attempt_result::AttemptResult,
     event::Context,
-    parts::{self, ReportedRecipients},
+    parts::{self, Part, ReportedRecipients},
     reports,
     task::{Permit, Task, TaskId, for_each},
 };
@@ -321,18 +321,15 @@ impl Engine {
         }
         self.count(&result);
         let AttemptResult { results, attempt, .. } = result;
-        let parts = parts::split(results.clone(), reports, planned);
-        let count = parts.len();
-        for (number, part) in (1..).zip(parts) {
-            let is_final = number == count;
-            let mut transaction = ending(id, is_deleted, part.results, completion.last && is_final);
-            transaction.extend(part.reports.into_iter().map(Entry::Accept));
-            // The spool keeps the order: when the last part is durable, all are.
-            let task = task.filter(|_| is_final);
-            if number == 1 {
+        match parts::split(&results, reports, planned) {
+            None => {
+                let mut transaction = ending(id, is_deleted, results.clone(), completion.last);
+                transaction.extend(reports.iter().cloned().map(Entry::Accept));
                 self.submit(task, transaction, effects);
-            } else {
-                self.refused.push_next(task, transaction, context.now);
+            }
+            Some(parts) => {
+                let ending = |results, is_final| ending(id, is_deleted, results, completion.last && is_final);
+                self.submit_parts(parts, ending, task, context, effects);
             }
         }
         let message = message.clone();
@@ -346,6 +343,31 @@ impl Engine {
         }
         if !completion.cancelled.is_empty() {
             self.on_cancelled(completion.cancelled, effects);
+        }
+    }
+
+    /// Submits an ending in several transactions, of which the last one concludes the task: the spool keeps the order, so
+    /// that all are durable when the last one is.
+    #[cold]
+    fn submit_parts(
+        &mut self,
+        parts: Vec<Part>,
+        ending: impl Fn(Vec<(u32, Outcome)>, bool) -> Transaction,
+        task: Option<TaskId>,
+        context: Context,
+        effects: &mut Vec<Effect>,
+    ) {
+        let count = parts.len();
+        for (number, part) in (1..).zip(parts) {
+            let is_final = number == count;
+            let mut transaction = ending(part.results, is_final);
+            transaction.extend(part.reports.into_iter().map(Entry::Accept));
+            let task = task.filter(|_| is_final);
+            if number == 1 {
+                self.submit(task, transaction, effects);
+            } else {
+                self.refused.push_next(task, transaction, context.now);
+            }
         }
     }
 

@@ -9,8 +9,8 @@ use crate::{
     task::{Permit, Task},
 };
 use mail::{
-    Attempt, Cause, Disposition, DsnDuty, Enhanced, Message, Notify, Origin, Outcome, QueueId, ReturnPath,
-    SharedMessage, UnixMillis,
+    Attempt, Cause, Disposition, DsnDuty, Enhanced, Message, Notify, Origin, Outcome, QueueId, Recipient,
+    ReturnPath, SharedMessage, UnixMillis,
 };
 use queue::CommandResult;
 use report::dsn;
@@ -137,11 +137,10 @@ fn by_return_path(
     affected: Vec<(u32, Outcome)>,
 ) -> impl Iterator<Item = Vec<(u32, Outcome)>> + use<> {
     let mut groups: Vec<Vec<(u32, Outcome)>> = Vec::new();
-    let of =
-        |index: u32| message.envelope.recipients.get(index as usize).and_then(|r| r.return_path.as_ref());
+    let of = |index: u32| message.envelope.recipients.get(index as usize).and_then(Recipient::return_path);
     let mut places: HashMap<Option<&ReturnPath>, usize> = HashMap::new();
     for one in affected {
-        let at = *places.entry(of(one.0).map(|own| &**own)).or_insert(groups.len());
+        let at = *places.entry(of(one.0)).or_insert(groups.len());
         if at == groups.len() {
             groups.push(Vec::new());
         }

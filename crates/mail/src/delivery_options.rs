@@ -85,6 +85,6 @@ mod tests {
     #[test]
     fn a_message_without_options_pays_for_one_pointer_in_envelope_and_recipient() {
         assert_eq!(size_of::<Option<Box<DeliveryOptions>>>(), size_of::<usize>());
-        assert!(size_of::<Envelope>() <= 96 && size_of::<Recipient>() <= 64);
+        assert!(size_of::<Envelope>() <= 96 && size_of::<Recipient>() <= 56);
     }
 }

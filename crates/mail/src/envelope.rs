@@ -60,13 +60,27 @@ pub struct Recipient {
     pub notify: Notify,
     /// `ORCPT=`, decoded: `rfc822;user@example.com` (RFC 3461 §4.2).
     pub orcpt: Option<Box<str>>,
+    /// Options that few recipients have; never a box without any.
+    pub options: Option<Box<RecipientOptions>>,
+}
+
+/// Options that few recipients have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RecipientOptions {
     /// The expansion that made this recipient; `None` if the client gave the address itself.
-    pub expansion: Option<Box<Expansion>>,
+    pub expansion: Option<Expansion>,
     /// The reverse-path of the copies for this recipient, if it is not the one of the message.
-    pub return_path: Option<Box<ReturnPath>>,
-    /// The program or file that an alias names; `path` is then the alias. `None`: the mail goes where the route of `path`
-    /// leads.
-    pub target: Option<Box<AliasTarget>>,
+    pub return_path: Option<ReturnPath>,
+    /// The program or file that an alias names; the path of the recipient is then the alias. `None`: the mail goes where
+    /// the route of the path leads.
+    pub target: Option<AliasTarget>,
+}
+
+impl RecipientOptions {
+    /// Returns the options as a recipient has them: none if no option is set.
+    pub fn boxed(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
 }
 
 /// A target of an alias that is no address.
@@ -81,20 +95,33 @@ pub enum AliasTarget {
 impl Recipient {
     /// A recipient without parameters.
     pub fn new(path: ForwardPath) -> Self {
-        Self {
-            path,
-            notify: Notify::default(),
-            orcpt: None,
-            expansion: None,
-            return_path: None,
-            target: None,
-        }
+        Self { path, notify: Notify::default(), orcpt: None, options: None }
+    }
+
+    /// Returns [`RecipientOptions::expansion`].
+    pub fn expansion(&self) -> Option<&Expansion> {
+        self.options.as_ref()?.expansion.as_ref()
+    }
+
+    /// Returns [`RecipientOptions::return_path`].
+    pub fn return_path(&self) -> Option<&ReturnPath> {
+        self.options.as_ref()?.return_path.as_ref()
+    }
+
+    /// Returns [`RecipientOptions::target`].
+    pub fn target(&self) -> Option<&AliasTarget> {
+        self.options.as_ref()?.target.as_ref()
+    }
+
+    /// Sets an option; the others stay as they are.
+    pub fn set_return_path(&mut self, path: ReturnPath) {
+        self.options.get_or_insert_default().return_path = Some(path);
     }
 
     /// Returns whether a mailing list sends the copies for this recipient: ENVID and RET of the message are not for
     /// them (RFC 3461 §5.2.7.1).
     pub fn is_of_list(&self) -> bool {
-        self.return_path.as_ref().is_some_and(|path| path.is_list)
+        self.return_path().is_some_and(|path| path.is_list)
     }
 }
 
@@ -153,14 +180,14 @@ impl Envelope {
     /// Returns the reverse-path of the copies for the recipient with this index.
     pub fn reverse_path_of(&self, index: u32) -> &ReversePath {
         let recipient = self.recipients.get(index as usize);
-        let own = recipient.and_then(|recipient| recipient.return_path.as_ref());
+        let own = recipient.and_then(Recipient::return_path);
         own.map_or(&self.reverse_path, |own| &own.path)
     }
 
     /// Returns the number of recipients at the front of `indexes` whose copies have the same reverse-path, and either
     /// all or none of which are of a list: they can share a transaction.
     pub fn together(&self, indexes: &[u32]) -> usize {
-        let of = |index: &u32| self.recipients.get(*index as usize).and_then(|r| r.return_path.as_ref());
+        let of = |index: &u32| self.recipients.get(*index as usize).and_then(Recipient::return_path);
         let Some(first) = indexes.first().map(of) else { return 0 };
         indexes.iter().take_while(|index| of(index) == first).count()
     }
@@ -178,7 +205,9 @@ mod tests {
         {
             let mut recipient = Recipient::new(ForwardPath::parse("c@d.test", false).unwrap());
             let path = ReversePath::parse(own, false).unwrap();
-            recipient.return_path = (!own.is_empty()).then(|| Box::new(ReturnPath { path, is_list }));
+            if !own.is_empty() {
+                recipient.set_return_path(ReturnPath { path, is_list });
+            }
             envelope.recipients.push(recipient);
         }
         for (indexes, count) in [(&[0, 1, 2][..], 2), (&[2, 3, 4], 2), (&[4], 1), (&[1, 2], 1), (&[], 0)] {

@@ -27,7 +27,9 @@ pub use answer::Answer;
 pub use content::{ChunkId, Content, ContentTraits, Part};
 pub use delivery_options::{DeliverBy, DeliverByMode, DeliveryOptions, Priority};
 pub use destination::{Destination, HostPort, LmtpServer, NextHop, TlsMode};
-pub use envelope::{AliasTarget, BodyType, Envelope, Expansion, Notify, Recipient, Ret, ReturnPath};
+pub use envelope::{
+    AliasTarget, BodyType, Envelope, Expansion, Notify, Recipient, RecipientOptions, Ret, ReturnPath,
+};
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};
 pub use listener::ListenerKind;

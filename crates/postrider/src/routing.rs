@@ -94,7 +94,7 @@ impl Routes {
         envelope.recipients.iter().map(move |recipient| {
             let key = self.key(&recipient.path);
             let group = self.group(&key, sender.as_deref());
-            let destination = match recipient.target.as_deref() {
+            let destination = match recipient.target() {
                 None => self.domain(&key),
                 Some(target) => self.alias_target(target),
             };

@@ -238,6 +238,7 @@ impl Queue {
     }
 
     /// Lists a message for its delay warning or expiry; a message that is not released yet for its release.
+    #[inline]
     fn list_by_age(&mut self, message: u32, now: Millis) {
         let age = now - self.messages[message].arrived;
         if age < 0 {

@@ -22,7 +22,7 @@ pub(crate) enum Turn {
 
 /// Position in a round of turns.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(u8);
+pub(crate) struct TurnCount(u8);
 
 /// The jobs, by rank and by age. Of eight jobs that a destination takes, at least one is from the usual list, and at
 /// least one is the job that waits longest here. So no job waits for ever, whatever arrives.
@@ -58,7 +58,7 @@ impl RankedJobs {
     }
 
     /// Returns whose turn it is. `has_usual`: the usual list is not empty.
-    pub(crate) fn next_turn(&self, turns: &mut Turns, has_usual: bool) -> Turn {
+    pub(crate) fn next_turn(&self, turns: &mut TurnCount, has_usual: bool) -> Turn {
         turns.0 = (turns.0 + 1) % TURNS;
         let is_favoured = self.by_rank.first().is_some_and(|((is_low, ..), ..)| !is_low);
         match turns.0 {

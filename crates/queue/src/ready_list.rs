@@ -4,7 +4,7 @@ use crate::{
     Millis, SortFacts, SortOrder,
     list::List,
     message::{Job, JobId, QueuedMessage},
-    ranked_jobs::{RankedJobs, Turn, Turns},
+    ranked_jobs::{RankedJobs, Turn, TurnCount},
     slab::Slab,
     timetable::Timetable,
 };
@@ -20,7 +20,7 @@ pub(crate) struct ReadyList {
     /// Jobs of messages with a priority or a deadline, if there are any.
     pub(crate) ranked: Option<Box<RankedJobs>>,
     /// Outlives `ranked`: ranked jobs that come one by one must not begin a new turn each.
-    turns: Turns,
+    turns: TurnCount,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Tables<'_> {
 
 impl ReadyList {
     pub(crate) fn new(order: SortOrder) -> Self {
-        Self { usual: UsualList::new(order), ranked: None, turns: Turns::default() }
+        Self { usual: UsualList::new(order), ranked: None, turns: TurnCount::default() }
     }
 
     /// Adds a job. `first` puts it in front, if the list has no sort order.
@@ -105,6 +105,7 @@ impl ReadyList {
     }
 
     /// Takes out the next job. [`SortOrder::Fair`] takes a large message after every `small_per_bulk` small ones.
+    #[inline]
     pub(crate) fn pop(&mut self, tables: &mut Tables<'_>, small_per_bulk: u8) -> Option<JobId> {
         let Some(ranked) = &mut self.ranked else { return self.usual.pop(tables, small_per_bulk) };
         let job = match ranked.next_turn(&mut self.turns, self.usual.head().is_some()) {
@@ -119,9 +120,10 @@ impl ReadyList {
 
     /// Returns the time since when the list has work. Only without a sort order it is that of the job that waits longest.
     pub(crate) fn waits_since(&self, jobs: &Slab<Job>) -> Option<Millis> {
-        let ranked = self.ranked.as_ref().and_then(|ranked| ranked.oldest());
-        let usual = self.usual.head();
-        usual.into_iter().chain(ranked).map(|job| jobs[job].due).min()
+        let usual = self.usual.head().map(|job| jobs[job].due);
+        let Some(ranked) = &self.ranked else { return usual };
+        let ranked = ranked.oldest().map(|job| jobs[job].due);
+        usual.into_iter().chain(ranked).min()
     }
 }
 
@@ -168,6 +170,7 @@ impl UsualList {
         }
     }
 
+    #[inline]
     fn pop(&mut self, tables: &mut Tables<'_>, small_per_bulk: u8) -> Option<JobId> {
         match self {
             Self::Fair { small, bulk, small_in_a_row } => {

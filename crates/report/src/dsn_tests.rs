@@ -328,7 +328,7 @@ fn a_report_is_in_the_languages_that_are_configured() {
 fn the_owner_of_a_list_gets_its_reports_and_not_the_parameters_of_the_sender() {
     let mut message = original(Notify::default());
     let path = ReversePath::parse("owner-list@here.test", false).unwrap();
-    message.envelope.recipients[0].return_path = Some(Box::new(ReturnPath { path, is_list: true }));
+    message.envelope.recipients[0].set_return_path(ReturnPath { path, is_list: true });
     message.envelope.ret = Some(Ret::Headers);
     let (report, text) = report_on(&message, "", "550 no");
     assert_eq!(report.envelope.recipients[0].path.as_str(), "owner-list@here.test");
@@ -336,7 +336,7 @@ fn the_owner_of_a_list_gets_its_reports_and_not_the_parameters_of_the_sender() {
     assert!(text.contains("Content-Type: message/rfc822"), "RET is the sender's: {text}");
     assert!(text.contains("because owner-list@here.test is the owner of a\r\nmailing list."), "{text}");
     assert!(!text.contains("You wrote to:"), "{text}");
-    message.envelope.recipients[0].return_path = None;
+    message.envelope.recipients[0].options = None;
     assert!(!report_on(&message, "", "550 no").1.contains("mailing list"));
 }
 
@@ -381,7 +381,8 @@ fn the_address_that_was_expanded_is_named() {
     let mut message = original(Notify::default());
     message.envelope.recipients[0].orcpt = None;
     let original = Mailbox::parse("staff@here.test", false).unwrap();
-    message.envelope.recipients[0].expansion = Some(Box::new(Expansion { original, through: vec![] }));
+    message.envelope.recipients[0].options.get_or_insert_default().expansion =
+        Some(Expansion { original, through: vec![] });
     let (_, text) = report_on(&message, "", "550 no");
     assert!(text.contains("You wrote to: staff@here.test\r\n"), "{text}");
 }

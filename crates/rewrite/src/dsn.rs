@@ -30,7 +30,9 @@ pub fn passed_on(given: &Recipient, target: Mailbox, role: Role<'_>) -> Recipien
         Role::Single | Role::OneOfSeveral => Recipient { path, notify, orcpt: orcpt(), ..given.clone() },
         Role::OfList(owner) => {
             let path_back = ReturnPath { path: ReversePath::Mailbox(owner.clone()), is_list: true };
-            Recipient { return_path: Some(Box::new(path_back)), ..Recipient::new(path) }
+            let mut member = Recipient::new(path);
+            member.set_return_path(path_back);
+            member
         }
     }
 }
@@ -82,7 +84,7 @@ mod tests {
         let owner = mailbox("owner-list@a.test");
         let member = passed_on(&given, mailbox("joe@b.test"), Role::OfList(&owner));
         assert_eq!((member.notify, member.orcpt.as_deref()), (Notify::default(), None));
-        let back = member.return_path.unwrap();
+        let back = member.return_path().unwrap();
         assert_eq!((back.path.as_str(), back.is_list), ("owner-list@a.test", true));
     }
 }

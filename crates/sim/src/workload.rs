@@ -54,7 +54,8 @@ fn envelope(sender: &str, recipient_count: usize) -> Envelope {
     // Some have what few messages have.
     if recipient_count == 3 {
         let (original, through) = (mailbox("list@here.test"), vec![mailbox("all@here.test")]);
-        envelope.recipients[1].expansion = Some(Box::new(Expansion { original, through }));
+        envelope.recipients[1].options.get_or_insert_default().expansion =
+            Some(Expansion { original, through });
         let login = Some("alice".into());
         envelope.options = DeliveryOptions { login, requiretls: true, ..DeliveryOptions::default() }.boxed();
     }

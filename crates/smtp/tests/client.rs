@@ -574,7 +574,7 @@ fn with_return_path(path: &str, is_list: bool) -> Vec<String> {
     message.envelope.envid = Some("e1".into());
     message.envelope.ret = Some(mail::Ret::Headers);
     let path = ReversePath::parse(path, true).unwrap();
-    message.envelope.recipients[0].return_path = Some(Box::new(mail::ReturnPath { path, is_list }));
+    message.envelope.recipients[0].set_return_path(mail::ReturnPath { path, is_list });
     let transaction =
         Transaction { id: 1, message: Arc::new(message), recipients: vec![0], deliver_by_seconds: 0 };
     let ehlo = "250-mx\r\n250-PIPELINING\r\n250-SMTPUTF8\r\n250-8BITMIME\r\n250 DSN\r\n";

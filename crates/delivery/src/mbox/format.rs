@@ -156,7 +156,9 @@ mod tests {
             let text = lines.join("\r\n") + "\r\n";
             let at = at.min(text.len());
             let file = quoted(&[&text[..at], &text[at..]]);
-            prop_assert!(file.ends_with("\n\n"));
+            // The line before the content ends with a line end, too.
+            let whole = format!("\n{file}");
+            prop_assert!(whole.ends_with("\n\n"));
             prop_assert!(!file.lines().any(|line| line.starts_with("From ")), "{}", file);
             let unquoted: Vec<&str> = file
                 .strip_suffix('\n')

@@ -98,7 +98,9 @@ mod tests {
 
     fn of_list(address: &str) -> Recipient {
         let path = ReversePath::parse("owner-list@a.test", false).unwrap();
-        Recipient { return_path: Some(Box::new(ReturnPath { path, is_list: true })), ..recipient(address) }
+        let mut recipient = recipient(address);
+        recipient.set_return_path(ReturnPath { path, is_list: true });
+        recipient
     }
 
     /// The reports on a message to three recipients that ask for success, of which these took the place of the first two.

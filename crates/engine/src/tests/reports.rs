@@ -22,7 +22,7 @@ fn each_reverse_path_of_a_message_gets_a_report_of_its_own() {
     let owner = ReversePath::parse("owner-list@mx.test", false).unwrap();
     for at in [0, 2] {
         let owner = ReturnPath { path: owner.clone(), is_list: true };
-        mixed.envelope.recipients[at].return_path = Some(Box::new(owner));
+        mixed.envelope.recipients[at].set_return_path(owner);
     }
     bench.accept(&SharedMessage::new(mixed));
     bench.handle(Event::Started);
@@ -87,7 +87,7 @@ fn verp(id: u64, arrived: Millis, recipient_count: u32) -> SharedMessage {
     let mut message = (*message(id, arrived, recipient_count)).clone();
     for (at, recipient) in (0..).zip(&mut message.envelope.recipients) {
         let path = ReversePath::parse(&format!("news+{at}@sender.test"), false).unwrap();
-        recipient.return_path = Some(Box::new(ReturnPath { path, is_list: false }));
+        recipient.set_return_path(ReturnPath { path, is_list: false });
     }
     SharedMessage::new(message)
 }

@@ -15,7 +15,7 @@ pub(super) fn apply(settings: &Addresses, envelope: &mut Envelope) {
         return;
     }
     for recipient in recipients {
-        let sender = recipient.return_path.as_ref().map_or(&*reverse_path, |own| &own.path);
+        let sender = recipient.return_path().map_or(&*reverse_path, |own| &own.path);
         let (ReversePath::Mailbox(sender), Some(mailbox)) = (sender, recipient.path.mailbox()) else {
             continue;
         };
@@ -24,7 +24,7 @@ pub(super) fn apply(settings: &Addresses, envelope: &mut Envelope) {
         }
         if let Some(path) = rewrite::verp(sender, mailbox, separator) {
             let (path, is_list) = (ReversePath::Mailbox(path), recipient.is_of_list());
-            recipient.return_path = Some(Box::new(ReturnPath { path, is_list }));
+            recipient.set_return_path(ReturnPath { path, is_list });
         }
     }
 }

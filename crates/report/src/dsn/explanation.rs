@@ -108,7 +108,7 @@ fn given(recipient: &Recipient) -> Option<String> {
     let orcpt = recipient.orcpt.as_deref().and_then(|orcpt| orcpt.split_once(';'));
     let orcpt =
         orcpt.filter(|(kind, _)| kind.eq_ignore_ascii_case("rfc822") || kind.eq_ignore_ascii_case("utf-8"));
-    let original = || recipient.expansion.as_ref().map(|expansion| expansion.original.as_str());
+    let original = || recipient.expansion().map(|expansion| expansion.original.as_str());
     let given = orcpt.map(|(_, address)| address).or_else(original)?;
     (!given.eq_ignore_ascii_case(recipient.path.as_str())).then(|| clean(given))
 }

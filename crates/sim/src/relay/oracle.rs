@@ -103,11 +103,11 @@ pub(super) fn extend(envelope: &mut Envelope) {
         && let Ok(path) = ReversePath::parse(&return_path(n), false)
     {
         let owner = ReturnPath { path, is_list: true };
-        envelope.recipients.iter_mut().for_each(|r| r.return_path = Some(Box::new(owner.clone())));
+        envelope.recipients.iter_mut().for_each(|r| r.set_return_path(owner.clone()));
     }
     if let Some(last) = envelope.recipients.last_mut() {
         let (original, through) = (sender.clone(), vec![sender.clone()]);
-        last.expansion = Some(Box::new(Expansion { original, through }));
+        last.options.get_or_insert_default().expansion = Some(Expansion { original, through });
     }
 }
 
@@ -213,7 +213,7 @@ impl Oracle {
         let mut expected = message.envelope.clone();
         expected.options = None;
         for recipient in &mut expected.recipients {
-            (recipient.expansion, recipient.return_path) = (None, None);
+            recipient.options = None;
         }
         extend(&mut expected);
         if expected != message.envelope {

@@ -85,7 +85,7 @@ pub(super) fn write(
 ) {
     let e = &message.envelope;
     let mut to = Lines::new(out, checksum, 0);
-    let is_bare = |r: &Recipient| r.expansion.is_none() && r.return_path.is_none() && r.target.is_none();
+    let is_bare = |r: &Recipient| r.options.is_none();
     let is_plain = e.options.is_none() && e.recipients.iter().all(is_bare);
     to.line(MAGIC, |w| {
         w.word(if is_plain { PLAIN } else { VERSION }).word(message.id);
@@ -158,17 +158,17 @@ fn write_recipient(w: &mut Words<'_>, recipient: &Recipient) {
     if let Some(orcpt) = &recipient.orcpt {
         w.key("orcpt", orcpt.as_bytes());
     }
-    if let Some(expansion) = &recipient.expansion {
+    if let Some(expansion) = recipient.expansion() {
         w.key("original", expansion.original.as_str().as_bytes());
         expansion.through.iter().for_each(|mailbox| {
             w.key("through", mailbox.as_str().as_bytes());
         });
     }
-    if let Some(own) = &recipient.return_path {
+    if let Some(own) = recipient.return_path() {
         let key = if own.is_list { "list-owner" } else { "return-path" };
         w.key(key, own.path.as_str().as_bytes());
     }
-    match recipient.target.as_deref() {
+    match recipient.target() {
         None => {}
         Some(AliasTarget::Program(command)) => {
             w.key("program", command.as_bytes());

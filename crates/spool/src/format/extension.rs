@@ -36,7 +36,7 @@ const OF_LIST: u8 = 1;
 
 /// Does a message with this envelope need the section?
 pub(super) fn is_needed(envelope: &Envelope) -> bool {
-    let is_extended = |r: &Recipient| r.expansion.is_some() || r.return_path.is_some() || r.target.is_some();
+    let is_extended = |r: &Recipient| r.options.is_some();
     envelope.options.is_some() || envelope.recipients.iter().any(is_extended)
 }
 
@@ -52,13 +52,12 @@ fn needed_bytes_max(envelope: &Envelope) -> usize {
         128 + options.login.as_ref().map_or(0, |login| login.len()) + auth
     });
     let through = |e: &Expansion| e.through.iter().map(|mailbox| 2 + mailbox.as_str().len()).sum::<usize>();
-    let expansion = |r: &Recipient| {
-        r.expansion.as_ref().map_or(0, |e| HEAD_BYTES + 6 + e.original.as_str().len() + through(e))
-    };
+    let expansion =
+        |r: &Recipient| r.expansion().map_or(0, |e| HEAD_BYTES + 6 + e.original.as_str().len() + through(e));
     let return_path =
-        |r: &Recipient| r.return_path.as_ref().map_or(0, |own| HEAD_BYTES + 4 + 1 + own.path.as_str().len());
+        |r: &Recipient| r.return_path().map_or(0, |own| HEAD_BYTES + 4 + 1 + own.path.as_str().len());
     let target = |r: &Recipient| {
-        r.target.as_ref().map_or(0, |target| match &**target {
+        r.target().map_or(0, |target| match target {
             AliasTarget::Program(text) | AliasTarget::File(text) => HEAD_BYTES + 5 + text.len(),
         })
     };
@@ -74,14 +73,14 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
         write_options(out, options);
     }
     for (index, recipient) in (0..).zip(&envelope.recipients) {
-        if let Some(expansion) = &recipient.expansion {
+        if let Some(expansion) = recipient.expansion() {
             put(out, EXPANSION, |out| {
                 put_u32(out, index);
                 put_text(out, expansion.original.as_str());
                 expansion.through.iter().for_each(|mailbox| put_text(out, mailbox.as_str()));
             });
         }
-        if let Some(own) = &recipient.return_path {
+        if let Some(own) = recipient.return_path() {
             put(out, RETURN_PATH, |out| {
                 put_u32(out, index);
                 out.push(if own.is_list { OF_LIST } else { 0 });
@@ -90,9 +89,9 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
         }
     }
     for (index, recipient) in (0..).zip(&envelope.recipients) {
-        if let Some(target) = &recipient.target {
+        if let Some(target) = recipient.target() {
             put(out, TARGET, |out| {
-                let (kind, text) = match &**target {
+                let (kind, text) = match target {
                     AliasTarget::Program(command) => (PROGRAM, command),
                     AliasTarget::File(path) => (FILE, path),
                 };
@@ -213,7 +212,7 @@ fn read_expansion(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), 
         through.push(mailbox(body.text()?)?);
     }
     let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("expansion of no recipient"))?;
-    recipient.expansion = Some(Box::new(Expansion { original, through }));
+    recipient.options.get_or_insert_default().expansion = Some(Expansion { original, through });
     Ok(())
 }
 
@@ -224,7 +223,7 @@ fn read_return_path(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<()
     }
     let path = ReversePath::parse(rest(body)?, true).map_err(|_| Malformed("return path"))?;
     let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("return path of no recipient"))?;
-    recipient.return_path = Some(Box::new(ReturnPath { path, is_list: flags & OF_LIST != 0 }));
+    recipient.set_return_path(ReturnPath { path, is_list: flags & OF_LIST != 0 });
     Ok(())
 }
 
@@ -237,7 +236,7 @@ fn read_target(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), Mal
     };
     let target = kind(rest(body)?.into());
     let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("target of no recipient"))?;
-    recipient.target = Some(Box::new(target));
+    recipient.options.get_or_insert_default().target = Some(target);
     Ok(())
 }
 
@@ -254,7 +253,7 @@ fn rest<'a>(body: &mut Reader<'a>) -> Result<&'a str, Malformed> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use mail::ForwardPath;
+    use mail::{ForwardPath, RecipientOptions};
     use proptest::{option, prelude::*};
 
     fn address() -> impl Strategy<Value = String> {
@@ -296,17 +295,16 @@ pub(crate) mod tests {
 
     /// An envelope with any options, whose recipients have expansions or none.
     pub(crate) fn any_envelope() -> impl Strategy<Value = Envelope> {
-        let return_path = (mailboxes(), any::<bool>()).prop_map(|(mailbox, is_list)| {
-            Box::new(ReturnPath { path: ReversePath::Mailbox(mailbox), is_list })
-        });
+        let return_path = (mailboxes(), any::<bool>())
+            .prop_map(|(mailbox, is_list)| ReturnPath { path: ReversePath::Mailbox(mailbox), is_list });
         let target = prop_oneof![
             any::<String>().prop_map(|text| AliasTarget::Program(text.into())),
             any::<String>().prop_map(|text| AliasTarget::File(text.into())),
         ];
         let extensions = (option::of(any_expansion()), option::of(return_path), option::of(target));
         let recipient = (mailboxes(), extensions).prop_map(|(mailbox, (expansion, return_path, target))| {
-            let (expansion, target) = (expansion.map(Box::new), target.map(Box::new));
-            Recipient { expansion, return_path, target, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
+            let options = RecipientOptions { expansion, return_path, target }.boxed();
+            Recipient { options, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
         });
         (any_options(), prop::collection::vec(recipient, 1..6)).prop_map(|(options, recipients)| {
             let options = options.boxed();
@@ -316,8 +314,7 @@ pub(crate) mod tests {
 
     /// The envelope without what the section has.
     fn bare(envelope: &Envelope) -> Envelope {
-        let bare =
-            |r: &Recipient| Recipient { expansion: None, return_path: None, target: None, ..r.clone() };
+        let bare = |r: &Recipient| Recipient { options: None, ..r.clone() };
         let recipients = envelope.recipients.iter().map(bare).collect();
         Envelope { recipients, options: None, ..envelope.clone() }
     }

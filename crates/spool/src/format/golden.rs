@@ -15,8 +15,8 @@ use crate::{RecipientState, Totals};
 use bytes::Bytes;
 use mail::{
     BodyType, ChunkId, Content, ContentTraits, DeliverBy, DeliverByMode, DeliveryOptions, Enhanced, Envelope,
-    Expansion, ForwardPath, Mailbox, Message, Notify, Outcome, Part, Priority, QueueId, Recipient, Ret,
-    ReturnPath, ReversePath, UnixMillis,
+    Expansion, ForwardPath, Mailbox, Message, Notify, Outcome, Part, Priority, QueueId, Recipient,
+    RecipientOptions, Ret, ReturnPath, ReversePath, UnixMillis,
 };
 
 const DOCUMENT: &str = include_str!("../../../../docs/spool-format.md");
@@ -88,11 +88,12 @@ fn extended() -> Message {
     let expansion = Expansion { original: mailbox("l@b.test"), through: vec![mailbox("m@b.test")] };
     let path = ForwardPath::Mailbox(mailbox("d@e.test"));
     let owner = ReturnPath { path: ReversePath::Mailbox(mailbox("o@b.test")), is_list: true };
-    envelope.recipients = vec![Recipient {
-        expansion: Some(Box::new(expansion)),
-        return_path: Some(Box::new(owner)),
-        ..Recipient::new(path)
-    }];
+    let options = RecipientOptions {
+        expansion: Some(expansion),
+        return_path: Some(owner),
+        ..RecipientOptions::default()
+    };
+    envelope.recipients = vec![Recipient { options: options.boxed(), ..Recipient::new(path) }];
     let content = Content::from_bytes("A: b\r\n");
     let (id, arrived) = (QueueId(ID.0 + 1), UnixMillis(1_795_255_200_000));
     Message { id, arrived, origin: "o".into(), envelope, content }

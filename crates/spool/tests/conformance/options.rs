@@ -3,7 +3,7 @@
 use super::{BACKENDS, commit, deferred, message};
 use mail::{
     Content, DeliverBy, DeliverByMode, DeliveryOptions, Expansion, Mailbox, Message, Priority, QueueId,
-    Recipient, ReversePath, SharedMessage, UnixMillis,
+    RecipientOptions, ReversePath, SharedMessage, UnixMillis,
 };
 use proptest::{option, prelude::*};
 use spool::{ControlOp, Entry, LogSettings, LogSpool, Spool as _, WorkStep, disk::RealDisk};
@@ -27,7 +27,7 @@ pub(super) fn extended(message: &SharedMessage) -> SharedMessage {
     .boxed();
     let (original, through) = (mailbox("list@b.test"), vec![mailbox("all@b.test")]);
     let last = message.envelope.recipients.last_mut().unwrap();
-    last.expansion = Some(Box::new(Expansion { original, through }));
+    last.options.get_or_insert_default().expansion = Some(Expansion { original, through });
     Arc::new(message)
 }
 
@@ -55,12 +55,12 @@ fn any_options() -> impl Strategy<Value = DeliveryOptions> {
 fn any_message(id: u64) -> impl Strategy<Value = SharedMessage> {
     let address = || "[a-z]{1,9}@[a-z]{1,9}\\.test".prop_map(|text| mailbox(&text));
     let expansion = (address(), prop::collection::vec(address(), 0..4))
-        .prop_map(|(original, through)| Box::new(Expansion { original, through }));
+        .prop_map(|(original, through)| Expansion { original, through });
     (any_options(), prop::collection::vec(option::of(expansion), 1..5)).prop_map(move |(options, all)| {
         let mut message = Message::clone(&message(id, all.len(), Content::from_bytes("x: y\r\n\r\nz\r\n")));
         message.envelope.options = options.boxed();
         for (recipient, expansion) in message.envelope.recipients.iter_mut().zip(all) {
-            *recipient = Recipient { expansion, ..recipient.clone() };
+            recipient.options = RecipientOptions { expansion, ..RecipientOptions::default() }.boxed();
         }
         Arc::new(message)
     })

@@ -30,7 +30,7 @@ impl Check for KnownToNextHop {
             return Answer::Ready(Verdict::Pass);
         };
         let is_client = matches!(view.facts.source, Source::Smtp { .. });
-        let is_asked = is_client && recipient.target.is_none();
+        let is_asked = is_client && recipient.target().is_none();
         let Some(mailbox) = recipient.path.mailbox().filter(|_| is_asked) else {
             return Answer::Ready(Verdict::Pass);
         };

@@ -14,7 +14,7 @@ impl Check for RouteDecides {
     }
 
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
-        let recipient = view.recipient.filter(|recipient| recipient.target.is_none());
+        let recipient = view.recipient.filter(|recipient| recipient.target().is_none());
         let path = recipient.map(|recipient| &recipient.path);
         let route = path.and_then(|path| view.rules.routes.explicit(path));
         Answer::Ready(match route.map(|route| &route.target) {

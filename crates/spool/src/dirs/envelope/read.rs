@@ -119,23 +119,28 @@ fn read_field<'a>(
                     Some(("orcpt", text)) => recipient.orcpt = Some(unescape_text(text)?),
                     Some(("original", text)) => {
                         let (original, through) = (mailbox(text)?, Vec::new());
-                        recipient.expansion = Some(Box::new(Expansion { original, through }));
+                        recipient.options.get_or_insert_default().expansion =
+                            Some(Expansion { original, through });
                     }
                     Some(("through", text)) => {
-                        let expansion = recipient.expansion.as_mut().ok_or(Malformed("no original"))?;
+                        let expansion =
+                            recipient.options.as_mut().and_then(|options| options.expansion.as_mut());
+                        let expansion = expansion.ok_or(Malformed("no original"))?;
                         expansion.through.push(mailbox(text)?);
                     }
                     Some((key @ ("list-owner" | "return-path"), text)) => {
                         let path = ReversePath::parse(&unescape_text(text)?, true);
                         let path = path.map_err(|_| Malformed("return path"))?;
                         let is_list = key == "list-owner";
-                        recipient.return_path = Some(Box::new(ReturnPath { path, is_list }));
+                        recipient.set_return_path(ReturnPath { path, is_list });
                     }
                     Some(("program", text)) => {
-                        recipient.target = Some(Box::new(AliasTarget::Program(unescape_text(text)?)));
+                        let target = AliasTarget::Program(unescape_text(text)?);
+                        recipient.options.get_or_insert_default().target = Some(target);
                     }
                     Some(("file", text)) => {
-                        recipient.target = Some(Box::new(AliasTarget::File(unescape_text(text)?)));
+                        let target = AliasTarget::File(unescape_text(text)?);
+                        recipient.options.get_or_insert_default().target = Some(target);
                     }
                     _ => return Err(Malformed("parameter")),
                 }

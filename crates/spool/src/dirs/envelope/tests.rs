@@ -68,9 +68,10 @@ fn extended() -> Message {
     .boxed();
     let mailbox = |text| Mailbox::parse(text, true).unwrap();
     let (original, through) = (mailbox("list@b.test"), vec![mailbox("all@b.test"), mailbox("ä@b.test")]);
-    message.envelope.recipients[1].expansion = Some(Box::new(Expansion { original, through }));
+    message.envelope.recipients[1].options.get_or_insert_default().expansion =
+        Some(Expansion { original, through });
     let owner = ReturnPath { path: ReversePath::parse("owner-list@b.test", true).unwrap(), is_list: true };
-    message.envelope.recipients[1].return_path = Some(Box::new(owner));
+    message.envelope.recipients[1].set_return_path(owner);
     message
 }
 

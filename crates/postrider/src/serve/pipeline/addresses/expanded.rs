@@ -7,7 +7,7 @@ use crate::{
 };
 use engine::accept::{Source, Verdict};
 use inbound::Answer;
-use mail::{Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
+use mail::{Enhanced, ForwardPath, Mailbox, Recipient, RecipientOptions, Reply, ReversePath};
 use rewrite::{Expanded, Role, Trouble, passed_on};
 use std::time::Duration;
 
@@ -123,8 +123,10 @@ fn accepted(view: &View<'_>, given: &Recipient, expanded: &Expanded) -> Verdict 
         let through = aliases(expanded, index);
         let expansion =
             given.path.mailbox().map(|original| mail::Expansion { original: original.clone(), through });
-        let target = expanded.target(index).cloned().map(Box::new);
-        Recipient { expansion: expansion.map(Box::new), target, ..recipient }
+        let target = expanded.target(index).cloned();
+        let own = recipient.options.map(|options| *options).unwrap_or_default();
+        let options = RecipientOptions { expansion, target, ..own }.boxed();
+        Recipient { options, ..recipient }
     });
     Verdict::Redirect(to.collect())
 }
