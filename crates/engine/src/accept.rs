@@ -71,12 +71,33 @@ pub struct Facts {
     pub login: Option<Box<str>>,
     /// A login that a peer named by XCLIENT. It permits nothing, and narrows the senders as a login does.
     pub named_login: Option<Box<str>>,
+    /// The host name that a peer gave by XCLIENT.
+    pub named_host: NamedHost,
+}
+
+/// The host name of a client as a listed peer gave it (XCLIENT).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum NamedHost {
+    /// The peer said nothing about it: DNS is asked.
+    #[default]
+    NotGiven,
+    /// The peer found no name.
+    None,
+    /// The name that the peer verified.
+    Name(Box<str>),
 }
 
 impl Facts {
     /// The facts before anything was said.
     pub fn new(source: Source) -> Self {
-        Self { source, hello: None, tls: None, login: None, named_login: None }
+        Self {
+            source,
+            hello: None,
+            tls: None,
+            login: None,
+            named_login: None,
+            named_host: NamedHost::NotGiven,
+        }
     }
 
     /// Can the draft be refused? Reports of this server cannot: there is no client to refuse them to.

@@ -7,7 +7,7 @@ use mail::{
 };
 use smtp::{
     Limits,
-    forwarded::ClientAttributes,
+    forwarded::{Attribute, ClientAttributes},
     server::{Auth, AuthInput, Profile, Query, replies},
 };
 use std::{
@@ -39,7 +39,7 @@ pub struct Client {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NamedClient {
     /// XCLIENT: the host name of the client.
-    pub name: Option<Box<str>>,
+    pub name: Attribute<Box<str>>,
     /// XCLIENT: the login of the client. It permits nothing.
     pub login: Option<Box<str>>,
     /// XFORWARD: the client from whom the peer has the open message, or the next one.

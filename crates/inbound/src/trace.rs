@@ -38,7 +38,7 @@ impl Received<'_> {
             if client.peer == UNIX_CLIENT {
                 out.extend_from_slice(b" (local socket)");
             } else {
-                let name = client.named.as_ref().and_then(|named| named.name.as_deref());
+                let name = client.named.as_ref().and_then(|named| named_host(&named.name));
                 write_address(out, name, client.peer.ip());
             }
             if let Some(source) = client.source() {
@@ -81,6 +81,13 @@ fn write_name(out: &mut Vec<u8>, name: &str) {
     out.extend(name.bytes().map(|b| if is_plain(b) { b } else { b'?' }));
 }
 
+fn named_host(name: &Attribute<Box<str>>) -> Option<&str> {
+    match name {
+        Attribute::Is(name) => Some(name),
+        Attribute::NotGiven | Attribute::Unavailable => None,
+    }
+}
+
 /// Appends a comment with the client that XFORWARD named.
 fn write_source(out: &mut Vec<u8>, source: &ClientAttributes) {
     out.extend_from_slice(b"\r\n\t(forwarded for ");
@@ -88,11 +95,7 @@ fn write_source(out: &mut Vec<u8>, source: &ClientAttributes) {
         Attribute::Is(hello) => write_name(out, hello),
         Attribute::NotGiven | Attribute::Unavailable => out.extend_from_slice(b"unknown"),
     }
-    let name = match &source.name {
-        Attribute::Is(name) => Some(&**name),
-        Attribute::NotGiven | Attribute::Unavailable => None,
-    };
-    write_address(out, name, source.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+    write_address(out, named_host(&source.name), source.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
     out.push(b')');
 }
 
@@ -141,7 +144,7 @@ mod tests {
             ..ClientAttributes::default()
         };
         let named = NamedClient {
-            name: Some("n.test".into()),
+            name: Attribute::Is("n.test".into()),
             login: None,
             source: Some(Box::new(source)),
             connection: None,

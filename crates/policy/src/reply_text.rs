@@ -86,7 +86,8 @@ impl ReplyText {
                 "the code begins with {digit}: write \"{usual_code} {usual_enhanced} text\""
             ));
         }
-        if matches!(code, 521 | 556) {
+        // 556 is about a domain, never about a client (RFC 7504 §4).
+        if code == 556 {
             return Err(format!("write \"{usual_code} {usual_enhanced} text\""));
         }
         if let Some((found, behind)) = Enhanced::parse_prefix(rest) {
@@ -213,7 +214,7 @@ mod tests {
             ("450 4.7.1 x", ReplyClass::Permanent),
             ("550 4.7.1 x", ReplyClass::Permanent),
             ("250 2.0.0 x", ReplyClass::Permanent),
-            ("521 5.7.1 x", ReplyClass::Permanent),
+            ("556 5.7.1 x", ReplyClass::Permanent),
             ("550 5.7.1 x", ReplyClass::Transient),
             ("550", ReplyClass::Permanent),
             ("x {who}", ReplyClass::Permanent),

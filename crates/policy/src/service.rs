@@ -99,6 +99,7 @@ mod tests {
             ("DEFER_IF_PERMIT Greylisted, see you", "450 4.7.1 Greylisted, see you"),
             ("450 4.2.0 later", "450 4.2.0 later"),
             ("550 no", "550 5.7.1 no"),
+            ("521 5.7.0 no", "521 5.7.0 no"),
             ("HOLD spam?", "Hold(\"spam?\")"),
             ("BCC nobody", "error: BCC without an address"),
             ("FILTER smtp:x", "error: the action FILTER is not known"),

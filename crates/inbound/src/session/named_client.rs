@@ -91,6 +91,6 @@ fn apply(client: &mut Client, attributes: ClientAttributes) {
     client.peer = SocketAddr::new(ip, port);
     let ip = attributes.local_address.unwrap_or(client.local.ip());
     client.local = SocketAddr::new(ip, attributes.local_port.unwrap_or(client.local.port()));
-    let (name, login) = (attributes.name.or(None), attributes.login.or(None));
+    let (name, login) = (attributes.name, attributes.login.or(None));
     client.named = Some(Box::new(NamedClient { name, login, source: None, connection }));
 }

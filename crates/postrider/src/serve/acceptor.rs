@@ -17,13 +17,16 @@ use super::{
 use auth::ChannelBindings;
 use authenticate::LoginSession;
 use bytes::Bytes;
-use engine::accept::{self, Accepted, Decisions, Facts, Source, Stage};
+use engine::accept::{self, Accepted, Decisions, Facts, NamedHost, Source, Stage};
 use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError, UNIX_CLIENT};
 use mail::{
     BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Message, Part, QueueId, ReceivedContent, Recipient,
     Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
 };
-use smtp::server::{AuthInput, Query, replies};
+use smtp::{
+    forwarded::Attribute,
+    server::{AuthInput, Query, replies},
+};
 use spool::{CommitSeq, Entry, Refused, SpoolFailure};
 use std::{
     pin::pin,
@@ -405,7 +408,14 @@ impl Service for Acceptor {
             return Answer::Ready(Err(replies::NO_ACCESS));
         }
         context.bindings = bindings_of(client);
-        context.facts.named_login = client.named.as_ref().and_then(|named| named.login.clone());
+        if let Some(named) = &client.named {
+            context.facts.named_login.clone_from(&named.login);
+            context.facts.named_host = match &named.name {
+                Attribute::NotGiven => NamedHost::NotGiven,
+                Attribute::Unavailable => NamedHost::None,
+                Attribute::Is(name) => NamedHost::Name(name.clone()),
+            };
+        }
         if !context.config.pipeline.has(Stage::Connect) {
             return Answer::Ready(Ok(context));
         }

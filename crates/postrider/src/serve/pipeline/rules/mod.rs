@@ -8,7 +8,7 @@ use super::{Check, View, addresses};
 use crate::expansion::Outcome as Expanded;
 use config::Settings;
 use dns::{Dns, Lookup};
-use engine::accept::{self, Source, Verdict};
+use engine::accept::{self, NamedHost, Source, Verdict};
 use inbound::Answer;
 use limits::{Spent, Table};
 use mail::{Edit, Enhanced, ForwardPath, Mailbox, Notify, Recipient, Reply};
@@ -300,6 +300,13 @@ fn answer<'a>(view: &View<'a>, state: &RuleState, question: &Question) -> Answer
             let Source::Smtp { peer, .. } = view.facts.source else {
                 return Answer::Ready(Fact::ClientName(ClientName::None));
             };
+            match &view.facts.named_host {
+                NamedHost::NotGiven => {}
+                NamedHost::None => return Answer::Ready(Fact::ClientName(ClientName::None)),
+                NamedHost::Name(name) => {
+                    return Answer::Ready(Fact::ClientName(ClientName::Verified(name.clone())));
+                }
+            }
             let dns = &view.rules.sources.dns;
             Answer::later(async move {
                 Fact::ClientName(match dns.verified_name(peer.ip()).await {
