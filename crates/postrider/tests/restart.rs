@@ -338,7 +338,8 @@ fn options_and_expansions_are_shown_after_each_restart() {
         message.envelope.options = DeliveryOptions { login, ..DeliveryOptions::default() }.boxed();
         let mailbox = |text| Mailbox::parse(text, false).unwrap();
         let (original, through) = (mailbox("list@b.test"), vec![mailbox("all@b.test")]);
-        message.envelope.recipients[0].expansion = Some(Box::new(Expansion { original, through }));
+        message.envelope.recipients[0].options.get_or_insert_default().expansion =
+            Some(Expansion { original, through });
         before.submit(vec![Entry::Accept(message.into())]).unwrap();
         before.close();
         drop(before);

@@ -4,6 +4,8 @@
 
 pub mod client;
 pub mod faults;
+pub mod names;
+pub mod postfix;
 pub mod sink;
 
 use std::{

@@ -113,7 +113,7 @@ fn talk(stream: &TcpStream, kept: &Kept, script: &Script) -> io::Result<()> {
     let say = |mut out: &TcpStream, text: &str| out.write_all(format!("{text}\r\n").as_bytes());
     say(out, &script("CONNECT").unwrap_or_else(|| "220 sink.test ESMTP".to_owned()))?;
     let mut message = Received { from: String::new(), to: Vec::new(), content: Vec::new() };
-    let mut line = String::new();
+    let (mut line, mut is_lmtp) = (String::new(), false);
     loop {
         line.clear();
         if reader.read_line(&mut line)? == 0 {
@@ -129,8 +129,9 @@ fn talk(stream: &TcpStream, kept: &Kept, script: &Script) -> io::Result<()> {
             continue;
         }
         let address = || command.split(['<', '>']).nth(1).unwrap_or_default().to_owned();
+        is_lmtp |= verb == "LHLO";
         match verb.as_str() {
-            "EHLO" => out.write_all(
+            "EHLO" | "LHLO" => out.write_all(
                 b"250-sink.test\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250 SIZE 0\r\n",
             )?,
             "MAIL" => {
@@ -151,7 +152,9 @@ fn talk(stream: &TcpStream, kept: &Kept, script: &Script) -> io::Result<()> {
                     Some(reply) => say(out, &reply)?,
                     None => {
                         kept.messages.lock().unwrap().push(message.clone());
-                        say(out, "250 2.0.0 Ok: taken")?;
+                        // LMTP has a reply for each recipient (RFC 2033 §4.2).
+                        let count = if is_lmtp { message.to.len() } else { 1 };
+                        (0..count).try_for_each(|_| say(out, "250 2.0.0 Ok: taken"))?;
                     }
                 }
             }
