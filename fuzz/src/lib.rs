@@ -175,7 +175,7 @@ pub fn server_session(bytes: &[u8]) {
     let Some((split, wire)) = bytes.split_first() else { return };
     let limits = Limits { message_bytes: 100, command_line_bytes: 200, ..Limits::default() };
     let mut profile = Profile::new("mx.test");
-    if split % 2 == 0 {
+    if split.is_multiple_of(2) {
         profile = profile.with_starttls();
     }
     if split % 3 == 0 {

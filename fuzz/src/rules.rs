@@ -61,14 +61,14 @@ fn evaluate(program: &Program, bytes: &[u8]) {
             listener: Some(ListenerKind::Mx),
             client: Some([192, 0, 2, byte()].into()),
             hello: Some("mail.c.test"),
-            has_tls: byte() % 2 == 0,
-            login: (byte() % 2 == 0).then_some("Jane"),
+            has_tls: byte().is_multiple_of(2),
+            login: (byte().is_multiple_of(2)).then_some("Jane"),
             from: (stage >= Stage::Mail).then_some(&sender),
             to: if stage >= Stage::Rcpt { &to } else { &[] },
             recipient_count: 1,
             size_bytes: (stage == Stage::Content).then_some(5),
             header: b"Subject: x\r\n\r\n",
-            is_trusted: byte() % 2 == 0,
+            is_trusted: byte().is_multiple_of(2),
             ..Facts::default()
         };
         let mut rounds = 0;
@@ -104,7 +104,7 @@ fn answer(question: &Question, byte: u8) -> Answer {
             1 => ClientName::None,
             _ => ClientName::Unknown("down".into()),
         }),
-        Question::Spend(..) => Answer::Over(byte % 2 == 0),
+        Question::Spend(..) => Answer::Over(byte.is_multiple_of(2)),
         Question::Service(_) => Answer::Service(match byte % 4 {
             0 => Ok(ServiceAction::Pass),
             1 => Ok(ServiceAction::Accept),
