@@ -51,10 +51,10 @@ pub use listing::{Effective, Origin};
 #[doc(hidden)]
 pub use load::load_text;
 pub use load::{Loaded, Purpose, load, load_with_origins};
-pub use notifications::{LanguageCode, SenderPattern, TextsError};
+pub use notifications::{LanguageCode, TextsError};
 pub use problem::{Problem, Problems};
 pub use reload::{Reloaded, reload};
-pub use route::{MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Target};
+pub use route::{MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Senders, Target};
 pub use rules::{CheckMode, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};

@@ -4,7 +4,6 @@ use crate::{
     settings::Notifications,
     value::{Context, Found, Value, text, text_value},
 };
-use mail::{Domain, Mailbox};
 use report::texts::{Language, TemplateError, Texts};
 use std::{
     fmt, fs, io,
@@ -29,43 +28,6 @@ text_value!(
     },
     |code| code.0.clone()
 );
-
-/// Senders that a key is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SenderPattern {
-    /// `news@example.com`.
-    Address(Mailbox),
-    /// `@example.com`, as [`Domain::key`] gives the domain.
-    Domain(String),
-}
-
-text_value!(
-    SenderPattern,
-    "a sender",
-    "\"news@example.com\", or \"@example.com\" for a whole domain",
-    |text, _| match text.strip_prefix('@').map(Domain::parse) {
-        Some(Ok(domain)) => Ok(SenderPattern::Domain(domain.key().into_owned())),
-        Some(Err(error)) => Err((error.to_string(), None)),
-        None => Mailbox::parse(text, true).map(SenderPattern::Address).map_err(|e| (e.to_string(), None)),
-    },
-    |pattern| match pattern {
-        SenderPattern::Address(mailbox) => mailbox.to_string(),
-        SenderPattern::Domain(domain) => format!("@{domain}"),
-    }
-);
-
-impl SenderPattern {
-    /// Returns whether the pattern is for this sender.
-    pub fn matches(&self, sender: &Mailbox) -> bool {
-        match self {
-            Self::Domain(domain) => sender.domain().key() == *domain,
-            Self::Address(address) => {
-                let is_same_user = address.local_unquoted().eq_ignore_ascii_case(&sender.local_unquoted());
-                is_same_user && address.domain().key() == sender.domain().key()
-            }
-        }
-    }
-}
 
 /// The reason why the texts of notifications cannot be used.
 #[derive(Debug)]
@@ -113,18 +75,4 @@ fn language(code: &str, templates: Option<&Path>) -> Result<Language, TextsError
         }
     }
     Language::embedded(code).ok_or_else(|| TextsError::Unknown(code.to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pattern_is_an_address_or_a_domain() {
-        let mailbox = |text: &str| Mailbox::parse(text, true).unwrap();
-        let domain = SenderPattern::Domain("b.test".to_owned());
-        let address = SenderPattern::Address(mailbox("news@b.test"));
-        assert!(domain.matches(&mailbox("x@B.test")) && !domain.matches(&mailbox("x@a.b.test")));
-        assert!(address.matches(&mailbox("News@b.test")) && !address.matches(&mailbox("x@b.test")));
-    }
 }

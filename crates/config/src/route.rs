@@ -3,6 +3,7 @@
 pub(crate) mod keys;
 mod program;
 mod read;
+mod senders;
 
 use crate::{
     choice::RouteTls,
@@ -13,6 +14,7 @@ use crate::{
 use auth::Secret;
 use mail::{Enhanced, HostPort, LmtpServer, Program, Reply};
 use queue::RouteSchedule;
+pub use senders::Senders;
 use std::{
     fmt, fs,
     net::IpAddr,
@@ -24,6 +26,8 @@ use std::{
 pub struct Route {
     /// The domains of the route.
     pub domains: Vec<DomainPattern>,
+    /// The senders of the route.
+    pub senders: Senders,
     /// The target of their mail.
     pub target: Target,
     /// The use of TLS; without effect for a Maildir, a Unix socket and discarding.

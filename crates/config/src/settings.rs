@@ -9,7 +9,7 @@ use crate::{
     extensions::Extensions,
     group::QueueGroup,
     listen_address::{ListenAddress, ListenAt},
-    notifications::{LanguageCode, SenderPattern},
+    notifications::LanguageCode,
     route::{MaildirTemplate, Route},
     rules::RuleSet,
     section::section,
@@ -20,6 +20,7 @@ use crate::{
 use ipnet::IpNet;
 use mail::{ListenerKind, Mailbox};
 use maps::{NamedMap, Reference};
+use policy::AddressPattern;
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -88,7 +89,17 @@ impl Settings {
     pub fn map_references(&self) -> impl Iterator<Item = (&str, &Reference)> {
         let senders = self.auth.senders.iter().map(|map| ("auth.senders", map));
         let rules = self.rules.references.iter().map(|(key, map)| (key.as_str(), map));
-        self.address_maps().chain(senders).map(|(key, map): (&str, _)| (key, map)).chain(rules)
+        let routes = self.routes.iter().flat_map(|route| &route.senders.maps);
+        let addresses = &self.addresses;
+        let copies = [
+            ("addresses.generic", &addresses.generic),
+            ("addresses.sender_bcc", &addresses.sender_bcc),
+            ("addresses.recipient_bcc", &addresses.recipient_bcc),
+        ];
+        let copies = copies.into_iter().flat_map(|(key, maps)| maps.iter().map(move |map| (key, map)));
+        let own =
+            self.address_maps().chain(senders).chain(routes.map(|map| ("route.senders", map))).chain(copies);
+        own.map(|(key, map): (&str, _)| (key, map)).chain(rules)
     }
 
     /// The references to maps that recipients and senders are looked up in, each with its key.
@@ -115,10 +126,11 @@ impl Settings {
         self.relay.networks.iter().any(|net| net.contains(&client))
     }
 
-    /// The first explicit route for a domain, given as [`mail::Domain::key`]. None: to a Maildir
+    /// The first explicit route for a domain, given as [`mail::Domain::key`], whoever the sender is. None: to a Maildir
     /// when it is local, else by MX.
     pub fn route(&self, key: &str) -> Option<(usize, &Route)> {
-        self.routes.iter().enumerate().find(|(_, route)| route.matches(key))
+        let mut matching = self.routes.iter().enumerate().filter(|(_, route)| route.matches(key));
+        matching.find(|(_, route)| route.senders.is_all())
     }
 
     /// Every spool: that of `[spool]`, then those of queue groups in the order of the file.
@@ -361,10 +373,20 @@ section! {
         /// Maps of addresses to one address each, for the reverse-path and for recipients. Keys are those of `virtual`.
         canonical: Vec<Reference> = "[]",
         /// Senders whose mail leaves with a reverse-path for each recipient (VERP), so that a bounce names the recipient
-        /// that failed: `news@example.com`, or `@example.com` for a whole domain. With `news@example.com`, mail for
+        /// that failed: `news@example.com`, or `example.com` for a whole domain. With `news@example.com`, mail for
         /// `joe@example.net` leaves with `news+joe=example.net@example.com`. The `+` is `separator`, so the bounces come
         /// back as mail for `news`. Each recipient is a transaction of its own.
-        verp: Vec<SenderPattern> = "[]",
+        verp: Vec<AddressPattern> = "[]",
+        /// Maps of addresses to one address each, for mail that leaves by SMTP (`smarthost`, `mx`, or without a route): the
+        /// reverse-path and recipients are changed on the way out only. Keys are those of `virtual`. The header stays.
+        generic: Vec<Reference> = "[]",
+        /// Addresses that get a copy of each message, except for notifications of this server. Others do not see
+        /// them, and senders get no notification about them. They are not looked up in `aliases` and `virtual`.
+        bcc: Vec<Mailbox> = "[]",
+        /// Maps of senders to the addresses that get a copy of their mail. Keys are those of `virtual`.
+        sender_bcc: Vec<Reference> = "[]",
+        /// Maps of recipients, as they are after all changes, to the addresses that get a copy of their mail.
+        recipient_bcc: Vec<Reference> = "[]",
     }
 }
 

@@ -58,9 +58,13 @@ fn known(settings: &Settings, policy: &Policy, routes: &Routes, path: &ForwardPa
     let path = own.as_ref().unwrap_or(path);
     if policy.is_for_postmaster(path) || policy.is_for_absent_root(path) {
         let postmaster = ForwardPath::Mailbox(settings.postmaster.clone());
-        return Route::To(format!("{} by {}", settings.postmaster, routes.recipient(&postmaster)));
+        return Route::To(format!("{} by {}", settings.postmaster, routes.recipient(&postmaster, None)));
     }
-    if policy.knows(path) { Route::To(format!("by {}", routes.recipient(path))) } else { Route::NoSuchUser }
+    if policy.knows(path) {
+        Route::To(format!("by {}", routes.recipient(path, None)))
+    } else {
+        Route::NoSuchUser
+    }
 }
 
 /// The recipients of an address by maps, and their routes.
@@ -83,7 +87,7 @@ async fn expanded(settings: &Settings, expansion: &Expansion, routes: &Routes, p
 fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> String {
     let one = |(index, mailbox): (usize, &Mailbox)| {
         let destination = match expanded.target(index) {
-            None => routes.recipient(&ForwardPath::Mailbox(mailbox.clone())),
+            None => routes.recipient(&ForwardPath::Mailbox(mailbox.clone()), None),
             Some(target) => routes.alias_target(target),
         };
         let by = format!("by {destination}");

@@ -17,6 +17,7 @@ pub(crate) struct Routes {
     groups: Vec<QueueGroup>,
     /// Explicit routes, in their order.
     explicit: Vec<Route>,
+    maps: Arc<Maps>,
     targets: AliasTargets,
     /// The domain of the mailbox that gets mail for the bare postmaster.
     postmaster_key: String,
@@ -25,7 +26,9 @@ pub(crate) struct Routes {
 impl From<&Settings> for Routes {
     /// Opens the maps of local domains for itself.
     fn from(settings: &Settings) -> Self {
-        Self::new(settings, Arc::new(Maps::open(&settings.local.domain_maps, &[], None)))
+        let senders = settings.routes.iter().flat_map(|route| &route.senders.maps);
+        let files = settings.local.domain_maps.iter().chain(senders);
+        Self::new(settings, Arc::new(Maps::open(files, &[], None)))
     }
 }
 
@@ -33,18 +36,21 @@ impl Routes {
     /// Explicit routes in their order, then local Maildirs, then MX. Local domains of files are looked up in `maps`; for
     /// those of a server, the configuration has a route for every domain.
     pub(crate) fn new(settings: &Settings, maps: Arc<Maps>) -> Self {
-        let explicit = settings.routes.iter().filter_map(|route| {
-            let patterns = route.domains.clone();
+        let of_route = |route: &Route| {
+            let (own, maps) = (route.clone(), maps.clone());
             Some(Rule {
-                matches: Box::new(move |key| patterns.iter().any(|pattern| pattern.matches(key))),
+                matches: Box::new(move |key, sender| own.matches(key) && is_for_sender(&own, sender, &maps)),
                 next_hop: next_hop(&route.target)?,
                 tls: route.tls.mode(),
                 route: route.name().map(Into::into),
             })
-        });
+        };
+        let explicit: Vec<Rule> = settings.routes.iter().filter_map(of_route).collect();
+        let all_maps = maps.clone();
         let (domains, domain_maps) = (settings.local.domains.clone(), settings.local.domain_maps.clone());
-        let is_local =
-            move |key: &str| domains.iter().any(|domain| domain == key) || maps.has_now(&domain_maps, key);
+        let is_local = move |key: &str, _: Option<&ReversePath>| {
+            domains.iter().any(|domain| domain == key) || maps.has_now(&domain_maps, key)
+        };
         let local = Rule {
             matches: Box::new(is_local),
             next_hop: Some(NextHop::Maildir(settings.local.maildir.as_str().into())),
@@ -52,22 +58,23 @@ impl Routes {
             route: None,
         };
         Self {
-            table: Table::new(explicit.chain([local]), TlsMode::May),
+            table: Table::new(explicit.into_iter().chain([local]), TlsMode::May),
             groups: settings.queue_groups.clone(),
             explicit: settings.routes.clone(),
+            maps: all_maps,
             targets: AliasTargets::from(settings),
             postmaster_key: settings.postmaster.domain().key().into_owned(),
         }
     }
 
-    /// Returns where mail for a domain goes, given as [`mail::Domain::key`].
-    pub(crate) fn domain(&self, key: &str) -> Destination {
-        self.table.destination(key)
+    /// Returns where mail for a recipient goes. Without a sender, routes for some senders are left out.
+    pub(crate) fn recipient(&self, path: &ForwardPath, sender: Option<&ReversePath>) -> Destination {
+        self.table.destination(&self.key(path), sender)
     }
 
-    /// Returns where mail for a recipient goes.
-    pub(crate) fn recipient(&self, path: &ForwardPath) -> Destination {
-        self.domain(&self.key(path))
+    /// Returns where mail for a domain goes, given as [`mail::Domain::key`], but for routes for some senders.
+    pub(crate) fn domain(&self, key: &str) -> Destination {
+        self.table.destination(key, None)
     }
 
     /// Returns where mail for a program or file of an alias goes.
@@ -76,16 +83,24 @@ impl Routes {
     }
 
     /// Returns the first explicit route that matches a recipient.
-    pub(crate) fn explicit(&self, path: &ForwardPath) -> Option<&Route> {
+    pub(crate) fn explicit(&self, path: &ForwardPath, sender: Option<&ReversePath>) -> Option<&Route> {
+        self.first(path, sender, |_| true)
+    }
+
+    fn first(
+        &self,
+        path: &ForwardPath,
+        sender: Option<&ReversePath>,
+        is_meant: impl Fn(&Route) -> bool,
+    ) -> Option<&Route> {
         let key = self.key(path);
-        self.explicit.iter().find(|route| route.matches(&key))
+        let matches = |route: &Route| route.matches(&key) && is_for_sender(route, sender, &self.maps);
+        self.explicit.iter().find(|route| is_meant(route) && matches(route))
     }
 
     /// Returns whether the next hop of a recipient is asked if the recipient exists.
-    pub(crate) fn is_verified(&self, path: &ForwardPath) -> bool {
-        let key = self.key(path);
-        let mut matching = self.explicit.iter().filter(|route| route.matches(&key));
-        matching.find(|route| route.target != Target::Hold).is_some_and(|route| route.verify)
+    pub(crate) fn is_verified(&self, path: &ForwardPath, sender: Option<&ReversePath>) -> bool {
+        self.first(path, sender, |route| route.target != Target::Hold).is_some_and(|route| route.verify)
     }
 
     /// Returns the destination and the queue group of each recipient.
@@ -95,7 +110,7 @@ impl Routes {
             let key = self.key(&recipient.path);
             let group = self.group(&key, sender.as_deref());
             let destination = match recipient.target() {
-                None => self.domain(&key),
+                None => self.table.destination(&key, Some(&envelope.reverse_path)),
                 Some(target) => self.alias_target(target),
             };
             // The configuration has at most 255 groups.
@@ -118,6 +133,13 @@ impl Routes {
     fn key<'a>(&'a self, path: &'a ForwardPath) -> Cow<'a, str> {
         path.mailbox().map_or(Cow::Borrowed(&self.postmaster_key), |mailbox| mailbox.domain().key())
     }
+}
+
+/// Returns whether a route is for a sender.
+fn is_for_sender(route: &Route, sender: Option<&ReversePath>, maps: &Maps) -> bool {
+    let senders = &route.senders;
+    senders.is_all()
+        || sender.is_some_and(|sender| senders.matches(sender, |key| maps.has_now(&senders.maps, key)))
 }
 
 fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {

@@ -396,7 +396,7 @@ fn addresses_in_utf8_make_a_global_report_where_the_sender_has_one() {
 fn many_bounces_of_one_message_all_arrive() {
     const COUNT: usize = 200;
     let (sink, _) = hop();
-    let more = format!("[addresses]\nverp = [\"@mx.test\"]\n{}", route_far(&sink));
+    let more = format!("[addresses]\nverp = [\"mx.test\"]\n{}", route_far(&sink));
     let daemon = start(&[], &more);
     let recipients: Vec<String> = (0..COUNT).map(|n| format!("RCPT TO:<bad{n}@a.test>")).collect();
     let commands = std::iter::once("MAIL FROM:<news@mx.test>").chain(recipients.iter().map(String::as_str));

@@ -1,10 +1,10 @@
 //! The routing table: the first rule that matches a domain decides.
 
-use mail::{Destination, NextHop, TlsMode};
+use mail::{Destination, NextHop, ReversePath, TlsMode};
 use std::{fmt, sync::Arc};
 
-/// Says of a domain, given as [`mail::Domain::key`], whether a rule is for it.
-pub type DomainMatcher = Box<dyn Fn(&str) -> bool + Send + Sync>;
+/// Says of a domain, given as [`mail::Domain::key`], and of a sender, if it is known, whether a rule is for them.
+pub type DomainMatcher = Box<dyn Fn(&str, Option<&ReversePath>) -> bool + Send + Sync>;
 
 /// A route for the mail of some domains.
 pub struct Rule {
@@ -41,8 +41,8 @@ impl Table {
     }
 
     /// Returns where mail for a domain goes, given as [`mail::Domain::key`].
-    pub fn destination(&self, key: &str) -> Destination {
-        let found = self.rules.iter().find(|rule| (rule.matches)(key));
+    pub fn destination(&self, key: &str, sender: Option<&ReversePath>) -> Destination {
+        let found = self.rules.iter().find(|rule| (rule.matches)(key, sender));
         let Some(rule) = found else { return Destination::mx(key, self.mx_tls) };
         let next_hop = rule.next_hop.clone().unwrap_or_else(|| NextHop::Mx(key.into()));
         Destination { next_hop, tls: rule.tls, route: rule.route.clone() }
@@ -59,7 +59,7 @@ mod tests {
         let smarthost =
             |host: &str| Some(NextHop::Smarthost(HostPort { host: host.into(), port: 25 }.into()));
         let rule = |matches: fn(&str) -> bool, next_hop| Rule {
-            matches: Box::new(matches),
+            matches: Box::new(move |key, _| matches(key)),
             next_hop,
             tls: TlsMode::Require,
             route: None,
@@ -76,7 +76,7 @@ mod tests {
             ("c.test", "mx:c.test", TlsMode::May),
             ("d.test", "mx:d.test", TlsMode::Require),
         ] {
-            let destination = table.destination(key);
+            let destination = table.destination(key, None);
             assert_eq!((&*destination.to_string(), destination.tls), (name, tls));
         }
     }

@@ -14,6 +14,15 @@ impl Check<'_, '_> {
             if let Some(name) = reference.name() {
                 self.is_defined(s, key, name);
             }
+            if key == "route.senders" && reference.name().is_some() {
+                let what = format!("`senders` of a route cannot use \"{reference}\"");
+                self.problem(
+                    "route.senders",
+                    what,
+                    "",
+                    "write a file, such as \"text:FILE\": a route is chosen without waiting",
+                );
+            }
             if matches!(reference, Reference::File(Kind::Aliases, _)) && key != "addresses.aliases" {
                 let what = format!("`{key}` cannot use the format of aliases(5)");
                 let help = "write \"text:FILE\", with lines `key value`";

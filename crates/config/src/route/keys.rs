@@ -5,8 +5,10 @@ use crate::{
     domain::DomainPattern,
     route::{MaildirTemplate, RejectText, RouteLogin},
     section::section,
+    value::OrMap,
 };
 use mail::{HostPort, LmtpServer, Program};
+use policy::AddressPattern;
 use std::{net::IpAddr, time::Duration};
 
 section! {
@@ -18,6 +20,9 @@ section! {
         /// Domains that the route matches: `example.com`, `*.example.com` for its subdomains, `*` for all
         /// domains.
         domains: Vec<DomainPattern> = "[]",
+        /// Senders that the route is for: `joe@example.com`, `example.com`, `*.example.com`, `<>` for notifications, and files such as
+        /// `text:senders`, in which `joe@example.com`, `@example.com` and `example.com` are looked up. Without this key: all.
+        senders: Vec<OrMap<AddressPattern>> = "[]",
         /// Deliver by SMTP to this host; MX records are ignored.
         smarthost: Option<HostPort> = "",
         /// Deliver by LMTP (RFC 2033) to a socket, `unix:/path`, or to `host:port`.

@@ -1,6 +1,6 @@
 //! Reads each `[[route]]`: exactly one target, and keys only where they mean something.
 
-use super::{Route, Target, keys::RouteKeys};
+use super::{Route, Senders, Target, keys::RouteKeys};
 use crate::{choice::RouteTls, section::Reading};
 use mail::LmtpServer;
 use queue::RouteSchedule;
@@ -95,8 +95,9 @@ impl Reading<'_> {
         let tls = self.route_tls(&keys, &target, table);
         self.route_fallback(&keys, (name, &target), table);
         let schedule = self.route_schedule(&keys, table);
-        let RouteKeys { domains, login, source_address, verify, fallback, .. } = keys;
-        Some(Route { domains, target, tls, login, source_address, verify, fallback, schedule })
+        let RouteKeys { domains, senders, login, source_address, verify, fallback, .. } = keys;
+        let senders = Senders::new(senders);
+        Some(Route { domains, senders, target, tls, login, source_address, verify, fallback, schedule })
     }
 
     /// Port 465 speaks TLS from the first byte, and other ports of smarthosts mostly do not.
@@ -183,7 +184,7 @@ impl Reading<'_> {
             return;
         };
         for (pattern, item) in route.domains.iter().zip(items.iter()) {
-            let taking = earlier.iter().filter(|r| r.target != Target::Hold);
+            let taking = earlier.iter().filter(|r| r.target != Target::Hold && r.senders.is_all());
             let before = taking.flat_map(|r| &r.domains).find(|other| other.covers(pattern));
             if let Some(other) = before {
                 let what = format!("this route never gets mail for \"{pattern}\"");

@@ -83,8 +83,10 @@ fn listed(recovered: &Recovered, routes: &Routes) -> MessageInfo {
             (false, true) => Status::Held,
             (false, false) => Status::Waiting,
         };
-        let (address, destination) =
-            (recipient.path.as_str().to_owned(), routes.recipient(&recipient.path).to_string());
+        let (address, destination) = (
+            recipient.path.as_str().to_owned(),
+            routes.recipient(&recipient.path, Some(&message.envelope.reverse_path)).to_string(),
+        );
         let expanded_from = RecipientInfo::expansion_of(recipient);
         let return_path = RecipientInfo::return_path_of(recipient);
         if status == Status::Done {

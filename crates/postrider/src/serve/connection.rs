@@ -1,10 +1,12 @@
 //! The engine's side of one connection out.
 
+mod generic;
+
 use super::driver::{Driver, Leased};
 use bytes::Bytes;
 use delivery::{LeasedMessage, WorkSource};
 use engine::{ConnectionId, Event};
-use mail::{Attempt, ChunkId, Destination, Enhanced, ForwardPath, Outcome, SharedMessage};
+use mail::{Attempt, ChunkId, Destination, Enhanced, ForwardPath, NextHop, Outcome, SharedMessage};
 use spool::SpoolFailure;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -19,6 +21,7 @@ pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: 
         let work = DestinationWork {
             driver,
             connection,
+            leaves_by_smtp: matches!(destination.next_hop, NextHop::Mx(_) | NextHop::Smarthost(_)),
             leased: Mutex::default(),
             has_begun: AtomicBool::new(false),
         };
@@ -35,6 +38,8 @@ pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: 
 struct DestinationWork {
     driver: Arc<Driver>,
     connection: ConnectionId,
+    /// Addresses are changed by `addresses.generic`.
+    leaves_by_smtp: bool,
     leased: Mutex<Vec<Leased>>,
     /// The connection has asked for a job, so it is connected.
     has_begun: AtomicBool,
@@ -98,12 +103,17 @@ impl WorkSource for DestinationWork {
             Some(message) => message.clone(),
             None => self.driver.read(leased_message.id).await.map_err(|e| unreadable(&e))?,
         };
-        let mut leased = self.leased();
-        if let Some(at) = Self::find(&leased, leased_message) {
-            leased[at].message = Some(message.clone());
+        {
+            let mut leased = self.leased();
+            if let Some(at) = Self::find(&leased, leased_message) {
+                leased[at].message = Some(message.clone());
+            }
         }
-        drop(leased);
-        Ok(message)
+        if self.leaves_by_smtp {
+            generic::changed(&self.driver.current(), message).await
+        } else {
+            Ok(message)
+        }
     }
 
     async fn chunk(&self, chunk_id: ChunkId) -> Result<Bytes, Outcome> {

@@ -1,6 +1,7 @@
 //! The accept pipeline: which checks are asked at which stage, and how a draft waits for them.
 
 mod addresses;
+mod copies;
 mod existence;
 mod rules;
 mod submission;
@@ -9,6 +10,7 @@ mod targets;
 use crate::{expansion::Expansion, routing::Routes};
 use addresses::Addresses;
 use config::Settings;
+pub(crate) use copies::Copies;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 pub(crate) use existence::KnownToNextHop;
 use inbound::Answer;

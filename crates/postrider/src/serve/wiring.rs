@@ -4,8 +4,8 @@ use super::{
     acceptor::CHUNK_BYTES,
     logins::{DovecotAuth, LoginSettings, Store, UsersFile},
     pipeline::{
-        Check, KnownToNextHop, LOOKUP_TIMEOUT, MissingFields, Pipeline, RouteDecides, RuleCheck, RuleSources,
-        SenderOfLogin,
+        Check, Copies, KnownToNextHop, LOOKUP_TIMEOUT, MissingFields, Pipeline, RouteDecides, RuleCheck,
+        RuleSources, SenderOfLogin,
     },
     snapshot::ConfigSnapshot,
     tls,
@@ -44,11 +44,15 @@ pub(crate) fn maps(settings: &Settings, old: Option<&Maps>) -> Arc<Maps> {
     Arc::new(Maps::open(references, &settings.maps, old))
 }
 
-/// Checks that files of local domains can be used: without them mail for these domains would go elsewhere.
+/// Checks that files of local domains, and of senders of routes, can be used: without them mail would go elsewhere.
 fn has_local_domains(settings: &Settings, maps: &Maps) -> Result<(), String> {
-    let is_used = |reference: &Reference| settings.local.domain_maps.contains(reference);
+    let of_route =
+        |reference: &Reference| settings.routes.iter().any(|route| route.senders.maps.contains(reference));
+    let is_used =
+        |reference: &Reference| settings.local.domain_maps.contains(reference) || of_route(reference);
     for checked in maps.check().into_iter().filter(|checked| is_used(&checked.reference)) {
-        checked.state.map_err(|why| format!("read the local domains of {}: {why}", checked.reference))?;
+        let what = if of_route(&checked.reference) { "senders" } else { "local domains" };
+        checked.state.map_err(|why| format!("read the {what} of {}: {why}", checked.reference))?;
     }
     Ok(())
 }
@@ -143,6 +147,10 @@ pub(crate) fn current(settings: Settings, old: Option<&ConfigSnapshot>) -> Resul
     // The last at RCPT: what refuses without asking others comes first.
     if settings.routes.iter().any(|route| route.verify) {
         checks.push(Box::new(KnownToNextHop::new(Arc::new(Verifier::new(courier.clone())))));
+    }
+    let addresses = &settings.addresses;
+    if !addresses.bcc.is_empty() || !addresses.sender_bcc.is_empty() || !addresses.recipient_bcc.is_empty() {
+        checks.push(Box::new(Copies));
     }
     let pipeline = Pipeline::new(RuleCheck::new(&settings), checks);
     Ok(ConfigSnapshot {

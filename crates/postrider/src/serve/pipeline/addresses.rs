@@ -36,18 +36,20 @@ impl Check for Addresses {
 ///
 /// # Errors
 /// The reply that refuses it. Mail for it would be returned later.
-fn is_deliverable(path: &ForwardPath, rules: Rules<'_>) -> Result<(), Reply> {
+fn is_deliverable(path: &ForwardPath, view: &View<'_>) -> Result<(), Reply> {
+    let rules = view.rules;
     let separator = rules.settings.addresses.separator.0;
     let Some(mailbox) = path.mailbox() else { return Ok(()) };
     // Few local parts need to be routed for this.
     if !mailbox.local().contains('-') && delivery::can_have_maildir(mailbox, separator) {
         return Ok(());
     }
-    let can = match rules.routes.recipient(path).next_hop {
-        NextHop::Maildir(_) | NextHop::Mbox(_) => delivery::can_have_maildir(mailbox, separator),
-        NextHop::Pipe(program) => delivery::can_run(&program, mailbox, separator),
-        _ => true,
-    };
+    let can =
+        match rules.routes.recipient(path, view.envelope.map(|envelope| &envelope.reverse_path)).next_hop {
+            NextHop::Maildir(_) | NextHop::Mbox(_) => delivery::can_have_maildir(mailbox, separator),
+            NextHop::Pipe(program) => delivery::can_run(&program, mailbox, separator),
+            _ => true,
+        };
     if can {
         return Ok(());
     }
@@ -92,7 +94,7 @@ fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     let path = own.as_ref().unwrap_or(&recipient.path);
     let judged = session_facts(view).map_or(Ok(()), |session| policy.recipient(&session, path));
     // What this machine sends to a name that no Maildir can have is returned by a report.
-    let judged = judged.and_then(|()| client.map_or(Ok(()), |_| is_deliverable(path, view.rules)));
+    let judged = judged.and_then(|()| client.map_or(Ok(()), |_| is_deliverable(path, view)));
     if let Err(reply) = judged {
         return Verdict::Reject(reply);
     }

@@ -34,11 +34,12 @@ impl Check for KnownToNextHop {
         let Some(mailbox) = recipient.path.mailbox().filter(|_| is_asked) else {
             return Answer::Ready(Verdict::Pass);
         };
-        if !view.rules.routes.is_verified(&recipient.path) {
+        let sender = view.envelope.map(|envelope| &envelope.reverse_path);
+        if !view.rules.routes.is_verified(&recipient.path, sender) {
             return Answer::Ready(Verdict::Pass);
         }
         Answer::later(async move {
-            let destination = view.rules.routes.recipient(&recipient.path);
+            let destination = view.rules.routes.recipient(&recipient.path, sender);
             match self.verifier.existence(destination, mailbox.clone()).await {
                 Existence::Exists => Verdict::Pass,
                 Existence::Refused(reply) => refused(&view, recipient, mailbox, &reply).await,

@@ -15,8 +15,9 @@ impl Check for RouteDecides {
 
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
         let recipient = view.recipient.filter(|recipient| recipient.target().is_none());
+        let sender = view.envelope.map(|envelope| &envelope.reverse_path);
         let path = recipient.map(|recipient| &recipient.path);
-        let route = path.and_then(|path| view.rules.routes.explicit(path));
+        let route = path.and_then(|path| view.rules.routes.explicit(path, sender));
         Answer::Ready(match route.map(|route| &route.target) {
             Some(Target::Reject(text)) => Verdict::Reject(text.reply()),
             Some(Target::Hold) => {

@@ -98,7 +98,7 @@ fn accepted(view: &View<'_>, given: &Recipient, expanded: &Expanded) -> Verdict 
         let all = expanded.recipients().enumerate();
         for (_, mailbox) in all.filter(|(index, _)| expanded.target(*index).is_none()) {
             let path = ForwardPath::Mailbox(mailbox.clone());
-            if let Err(reply) = is_deliverable(&path, view.rules) {
+            if let Err(reply) = is_deliverable(&path, view) {
                 if is_same {
                     return Verdict::Reject(reply);
                 }

@@ -1,0 +1,50 @@
+//! Addresses that are changed on the way out (`addresses.generic`).
+
+use crate::serve::snapshot::ConfigSnapshot;
+use mail::{Enhanced, ForwardPath, Mailbox, Message, Outcome, ReversePath, SharedMessage};
+use rewrite::{by_map, map_keys};
+
+/// Returns a message with the addresses that others may see. The stored message keeps its own.
+///
+/// # Errors
+/// A map does not answer, or its value is not an address: the recipients are deferred.
+pub(super) async fn changed(
+    config: &ConfigSnapshot,
+    message: SharedMessage,
+) -> Result<SharedMessage, Outcome> {
+    if config.settings.addresses.generic.is_empty() {
+        return Ok(message);
+    }
+    let failed = |what: String| {
+        tracing::error!("{}: look up the generic addresses: {what}", message.id);
+        Outcome::deferred(Enhanced(4, 3, 0), "the addresses of the message cannot be looked up now")
+    };
+    let mut envelope = message.envelope.clone();
+    if let ReversePath::Mailbox(mailbox) = &mut envelope.reverse_path {
+        change(config, mailbox).await.map_err(failed)?;
+    }
+    for recipient in &mut envelope.recipients {
+        if let ForwardPath::Mailbox(mailbox) = &mut recipient.path {
+            change(config, mailbox).await.map_err(failed)?;
+        }
+    }
+    if envelope == message.envelope {
+        return Ok(message);
+    }
+    Ok(SharedMessage::new(Message { envelope, ..(*message).clone() }))
+}
+
+async fn change(config: &ConfigSnapshot, mailbox: &mut Mailbox) -> Result<(), String> {
+    let addresses = &config.settings.addresses;
+    let separator = addresses.separator.0;
+    for key in map_keys(mailbox, separator) {
+        let found = config.maps.first(&addresses.generic, &key).await.map_err(|error| error.to_string())?;
+        if let Some(value) = found {
+            let hostname = &config.settings.hostname;
+            *mailbox = by_map(mailbox, separator, &key, &value, hostname)
+                .map_err(|what| format!("{key}: {what}"))?;
+            return Ok(());
+        }
+    }
+    Ok(())
+}
