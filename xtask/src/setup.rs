@@ -48,6 +48,7 @@ const WANTED: [Wanted; 19] = [
     tool("pflogsumm", "pflogsumm", "reads the log that looks like Postfix's"),
     tool("ministat", "ministat", "finds the same differences as `postlab stat`, or not"),
     tool("valgrind", "valgrind", "counts instructions for `cargo xtask bench`"),
+    tool("nmap", "nmap", "looks for an open relay"),
     tool("strace", "strace", "records system calls, for power cuts as strict as POSIX allows"),
     tool("mkfs.ext4", "e2fsprogs", "a file system to cut the power of"),
     tool("mkfs.xfs", "xfsprogs", "a file system to cut the power of"),

@@ -13,13 +13,18 @@ pub struct Client {
 impl Client {
     /// Connected, greeted, EHLO said.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(super::WAIT_TIMEOUT))?;
-        stream.set_nodelay(true)?;
-        let mut client = Self { reader: BufReader::new(stream.try_clone()?), stream };
+        let mut client = Self::begin(address)?;
         client.reply()?;
         client.say("EHLO client.test")?;
         Ok(client)
+    }
+
+    /// Connected; the greeting is not read yet.
+    pub fn begin(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(super::WAIT_TIMEOUT))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { reader: BufReader::new(stream.try_clone()?), stream })
     }
 
     /// A whole reply: its code, and its last line.
