@@ -4,10 +4,11 @@ pub mod address;
 pub mod agent;
 mod checksum;
 pub mod compat;
+pub mod crowd;
 pub mod hdr;
 pub mod sink;
 mod slots;
 pub mod source;
 mod spin;
 
-pub(crate) use measure::{arguments, rounds, signals, table, usage};
+pub(crate) use measure::{arguments, limits, rounds, signals, table, usage};
