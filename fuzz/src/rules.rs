@@ -104,7 +104,7 @@ fn answer(question: &Question, byte: u8) -> Answer {
             1 => ClientName::None,
             _ => ClientName::Unknown("down".into()),
         }),
-        Question::Spend(..) => Answer::Over(byte % 2 == 0),
+        Question::Spend(..) => Answer::Over(byte.is_multiple_of(2)),
         Question::Service(_) => Answer::Service(match byte % 4 {
             0 => Ok(ServiceAction::Pass),
             1 => Ok(ServiceAction::Accept),

@@ -167,6 +167,7 @@ impl Reading<'_> {
         let tls = self.plain(root, "tls");
         let certificates = self.certificates(root);
         let auth = self.plain(root, "auth");
+        let oauth = self.plain(root, "oauth");
         let limits = self.limits(root);
         Settings {
             hostname,
@@ -183,6 +184,7 @@ impl Reading<'_> {
             tls,
             certificates,
             auth,
+            oauth,
             limits,
             inbound: self.plain(root, "inbound"),
             extensions: self.plain(root, "extensions"),

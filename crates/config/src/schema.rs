@@ -21,7 +21,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 28] {
+pub fn schema() -> [SectionDoc; 29] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -38,6 +38,7 @@ pub fn schema() -> [SectionDoc; 28] {
         Tls::DOC,
         CertificateKeys::DOC,
         Auth::DOC,
+        OAuth::DOC,
         LimitKeys::DOC,
         TimeoutKeys::DOC,
         Inbound::DOC,

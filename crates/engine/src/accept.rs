@@ -5,11 +5,11 @@ mod expanded;
 
 pub use expanded::Expanded;
 use mail::{
-    Edits, Envelope, ListenerKind, Message, Origin, QueueId, ReceivedContent, Recipient, Reply, ReversePath,
-    SharedMessage, UnixMillis,
+    ClientCertificate, Edits, Envelope, ListenerKind, Message, Origin, QueueId, ReceivedContent, Recipient,
+    Reply, ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{Entry, RecipientState, Recovered};
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 /// A stage of the pipeline. A draft walks the stages in this order; RCPT once a recipient, and the body in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +67,8 @@ pub struct Facts {
     pub hello: Option<Box<str>>,
     /// TLS version and cipher suite, when TLS is active.
     pub tls: Option<Box<str>>,
+    /// The client's certificate, where the listener asks for one.
+    pub certificate: Option<Arc<ClientCertificate>>,
     /// The authenticated login.
     pub login: Option<Box<str>>,
     /// A login that a peer named by XCLIENT. It permits nothing, and narrows the senders as a login does.
@@ -76,7 +78,7 @@ pub struct Facts {
 impl Facts {
     /// The facts before anything was said.
     pub fn new(source: Source) -> Self {
-        Self { source, hello: None, tls: None, login: None, named_login: None }
+        Self { source, hello: None, tls: None, certificate: None, login: None, named_login: None }
     }
 
     /// Can the draft be refused? Reports of this server cannot: there is no client to refuse them to.

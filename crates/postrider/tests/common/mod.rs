@@ -5,6 +5,7 @@
 pub mod client;
 pub mod faults;
 pub mod sink;
+pub mod tls;
 
 use std::{
     fs,

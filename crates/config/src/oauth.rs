@@ -1,0 +1,131 @@
+//! The values of `[oauth]`.
+
+use crate::{
+    route::parse_unix_path,
+    value::{Context, Found, Value, text, text_value},
+};
+use mail::HostPort;
+use std::{
+    fmt,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+/// The place where tokens are introspected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IntrospectionUrl {
+    /// The server.
+    pub server: HttpServer,
+    /// The path with its query.
+    pub target: String,
+}
+
+/// A server of HTTP that tokens may be sent to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HttpServer {
+    /// `https://host:port`.
+    Https(HostPort),
+    /// `http://127.0.0.1:port`: a server on this machine.
+    Loopback(HostPort),
+    /// `unix:/path`.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for IntrospectionUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.server {
+            HttpServer::Https(host) => write!(f, "https://{host}{}", self.target),
+            HttpServer::Loopback(host) => write!(f, "http://{host}{}", self.target),
+            HttpServer::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+text_value!(
+    IntrospectionUrl,
+    "an address of HTTP",
+    "\"https://id.example.com/introspect\", \"http://127.0.0.1:8080/introspect\" or \"unix:/run/verifier.sock\"",
+    parse,
+    IntrospectionUrl::to_string
+);
+
+fn parse(text: &str, base: &Path) -> Result<IntrospectionUrl, (String, Option<String>)> {
+    let bad = |label: &str| Err((label.to_owned(), None));
+    if let Some(path) = text.strip_prefix("unix:") {
+        let path = parse_unix_path(path, base).map_err(|label| (label.to_owned(), None))?;
+        return Ok(IntrospectionUrl { server: HttpServer::Unix(path), target: "/".to_owned() });
+    }
+    let Some((scheme @ ("http" | "https"), rest)) = text.split_once("://") else {
+        return bad("not such an address");
+    };
+    let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    if authority.contains('@') {
+        return bad("has a user name in it: write `client_id` and `client_secret`");
+    }
+    if !target.bytes().all(|b| b.is_ascii_graphic()) || target.contains('#') {
+        return bad("has a character that is not allowed there");
+    }
+    let usual = if scheme == "https" { 443 } else { 80 };
+    let ipv6 = authority.starts_with('[') && authority.ends_with(']');
+    let has_port = !ipv6 && authority.contains(':');
+    let host =
+        if has_port { HostPort::parse(authority) } else { HostPort::parse(&format!("{authority}:{usual}")) };
+    let host = host.map_err(|label| (label.to_owned(), None))?;
+    let is_loopback = host.ip().is_some_and(|ip: IpAddr| ip.is_loopback()) || host.host == "localhost";
+    let server = match scheme {
+        "https" => HttpServer::Https(host),
+        _ if is_loopback => HttpServer::Loopback(host),
+        _ => return bad("tokens would leave this machine in clear text: write \"https://\""),
+    };
+    let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+    Ok(IntrospectionUrl { server, target })
+}
+
+/// The address of the metadata of an authorization server, for clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetadataUrl(pub String);
+
+text_value!(
+    MetadataUrl,
+    "an https address",
+    "\"https://id.example.com/.well-known/openid-configuration\"",
+    |t, _| if t.starts_with("https://") && t.len() > 8 && t.bytes().all(|b| b.is_ascii_graphic()) {
+        Ok(MetadataUrl(t.to_owned()))
+    } else {
+        Err(("not such an address".to_owned(), None))
+    },
+    |url| url.0.clone()
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_leave_this_machine_by_https_only() {
+        let read = |text: &str| parse(text, Path::new("/etc/postrider"));
+        for (text, shown) in [
+            ("https://id.example.com/introspect?x=1", "https://id.example.com:443/introspect?x=1"),
+            ("https://ID.example.com:8443", "https://id.example.com:8443/"),
+            ("http://127.0.0.1:8080/a", "http://127.0.0.1:8080/a"),
+            ("http://[::1]/a", "http://[::1]:80/a"),
+            ("http://localhost", "http://localhost:80/"),
+            ("unix:run/v.sock", "unix:/etc/postrider/run/v.sock"),
+        ] {
+            assert_eq!(read(text).map(|url| url.to_string()), Ok(shown.to_owned()));
+        }
+        for (bad, label) in [
+            ("http://id.example.com/x", "tokens would leave this machine in clear text: write \"https://\""),
+            (
+                "https://me:secret@id.example.com/",
+                "has a user name in it: write `client_id` and `client_secret`",
+            ),
+            ("id.example.com", "not such an address"),
+            ("ftp://id.example.com", "not such an address"),
+            ("https://id.example.com/a b", "has a character that is not allowed there"),
+            ("https://", "not a host name"),
+        ] {
+            assert_eq!(read(bad).map_err(|(label, _)| label), Err(label.to_owned()), "{bad}");
+        }
+    }
+}
