@@ -163,7 +163,7 @@ impl Reading<'_> {
         let notifications = self.plain(root, "notifications");
         let maps = self.maps(root);
         let routes = self.routes(root);
-        let rules = self.rules(root, &hostname, &local, addresses.separator.0);
+        let rules = self.rules(root, &hostname, &local, &routes, addresses.separator.0);
         let tls = self.plain(root, "tls");
         let certificates = self.certificates(root);
         let auth = self.plain(root, "auth");

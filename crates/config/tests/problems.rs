@@ -232,6 +232,13 @@ fn rules_that_cannot_be_are_told() {
         with(&rule("at = \"connect\"\nredirect = [\"a@b.test\"]")),
         with(&rule("over = [\"bulk\"]\nask = \"grey\"")),
         with(&rule("unless = { from = [\"a.test\"], form = [\"b.test\"] }\ndelay = \"1m\"")),
+        with(&rule("certificate = [\"sha256:ab\", \"a b\"]\nreject = true")),
+        with(&rule("route = \"filter\"")),
+        with(&format!(
+            "[[route]]\nname = \"a\"\nmx = true\n[[route]]\nname = \"a\"\nhold = true\n[[route]]\nname = \"b\"\nhold = true\n{}{}",
+            rule("at = \"mail\"\nroute = \"a\""),
+            rule("route = \"b\"")
+        )),
         with(&rule("frm = [\"a.test\"]\nfor = \"everyone\"\nreject = true")),
         with(&format!(
             "{}{}",

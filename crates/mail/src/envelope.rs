@@ -64,18 +64,20 @@ pub struct Recipient {
     pub expansion: Option<Box<Expansion>>,
     /// The reverse-path of the copies for this recipient, if it is not the one of the message.
     pub return_path: Option<Box<ReturnPath>>,
-    /// The program or file that an alias names; `path` is then the alias. `None`: the mail goes where the route of `path`
-    /// leads.
+    /// The program or file that an alias names, where `path` is the alias, or the route that a rule has chosen. `None`: the
+    /// mail goes where the route of `path` leads.
     pub target: Option<Box<AliasTarget>>,
 }
 
-/// A target of an alias that is no address.
+/// A target that does not follow from the address: of an alias, or of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AliasTarget {
     /// A program with its arguments, as the alias has them.
     Program(Box<str>),
     /// A file in the mbox format.
     File(Box<str>),
+    /// The route with this name.
+    Route(Box<str>),
 }
 
 impl Recipient {
@@ -89,6 +91,11 @@ impl Recipient {
             return_path: None,
             target: None,
         }
+    }
+
+    /// Returns whether the path is an alias, and no user: a program or a file gets the mail.
+    pub fn is_alias(&self) -> bool {
+        matches!(self.target.as_deref(), Some(AliasTarget::Program(_) | AliasTarget::File(_)))
     }
 
     /// Returns whether a mailing list sends the copies for this recipient: ENVID and RET of the message are not for

@@ -5,6 +5,7 @@ use crate::{
     domain::DomainPattern,
     route::{MaildirTemplate, RejectText, RouteLogin},
     section::section,
+    value::Word,
 };
 use mail::{HostPort, LmtpServer, Program};
 use std::{net::IpAddr, time::Duration};
@@ -15,8 +16,10 @@ section! {
     /// So a route with `domains = ["*"]` also matches local domains, unless a route for the local domains
     /// stands above it.
     pub(crate) RouteKeys = "route" many {
+        /// The name of the route, for `route` in `[[rule]]`.
+        name: Option<Word> = "",
         /// Domains that the route matches: `example.com`, `*.example.com` for its subdomains, `*` for all
-        /// domains.
+        /// domains. A route with a name need not have any: then it is used by rules only.
         domains: Vec<DomainPattern> = "[]",
         /// Deliver by SMTP to this host; MX records are ignored.
         smarthost: Option<HostPort> = "",

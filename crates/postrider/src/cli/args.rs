@@ -170,6 +170,10 @@ pub(crate) struct TestArgs {
     /// As if TLS were active
     #[arg(long)]
     pub(crate) tls: bool,
+    /// As if the client had shown a certificate of a trusted authority with this e-mail address or host name, or, with
+    /// `sha256:FINGERPRINT`, a certificate of another authority; implies --tls
+    #[arg(long, value_name = "NAME")]
+    pub(crate) certificate: Option<String>,
     /// The sender; `<>` for the null reverse-path
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) from: String,

@@ -137,6 +137,9 @@ fn read_field<'a>(
                     Some(("file", text)) => {
                         recipient.target = Some(Box::new(AliasTarget::File(unescape_text(text)?)));
                     }
+                    Some(("route", text)) => {
+                        recipient.target = Some(Box::new(AliasTarget::Route(unescape_text(text)?)));
+                    }
                     _ => return Err(Malformed("parameter")),
                 }
             }
