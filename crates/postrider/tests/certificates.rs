@@ -4,6 +4,7 @@ mod common;
 
 use common::{
     Postrider, free_address,
+    record::seen,
     tls::{Authority, Certified, Client, client_config},
     until,
 };
@@ -204,6 +205,11 @@ fn openssl_and_gsasl_log_in_with_a_certificate() {
             said.contains("AUTH EXTERNAL") && said.contains("235 2.7.0") && said.contains("250 2.1.0"),
             "{said}"
         );
+        seen(
+            "OpenSSL",
+            "s_client, STARTTLS with a client certificate, AUTH EXTERNAL",
+            "235, and its sender is taken",
+        );
     }
     if let Some(mut gsasl) = common::program("gsasl") {
         let output = gsasl
@@ -217,5 +223,6 @@ fn openssl_and_gsasl_log_in_with_a_certificate() {
         let said =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && said.contains("235 2.7.0"), "{said}");
+        seen("gsasl", "STARTTLS with a client certificate, AUTH EXTERNAL", "235");
     }
 }

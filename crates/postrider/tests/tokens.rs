@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Postrider, client::Client, free_address, until};
+use common::{Postrider, client::Client, free_address, record::seen, until};
 use std::{
     collections::HashMap,
     fs,
@@ -288,6 +288,7 @@ fn curl_and_msmtp_log_in_with_a_token_over_tls() {
             .output()
             .unwrap();
         assert!(output.status.success(), "{mechanism}: {}", String::from_utf8_lossy(&output.stderr));
+        seen("curl", &format!("STARTTLS, AUTH {mechanism} with a token"), "delivered");
         sent += 1;
     }
     for mechanism in ["oauthbearer", "xoauth2"] {
@@ -308,6 +309,7 @@ fn curl_and_msmtp_log_in_with_a_token_over_tls() {
         child.stdin.take().unwrap().write_all(&fs::read(&mail).unwrap()).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{mechanism}: {}", String::from_utf8_lossy(&output.stderr));
+        seen("msmtp", &format!("STARTTLS, AUTH {} with a token", mechanism.to_uppercase()), "delivered");
         sent += 1;
     }
     until("every mail is delivered", || daemon.mailbox("joe").len() == sent);
