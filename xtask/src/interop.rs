@@ -27,7 +27,7 @@ const PROGRAMS: [&str; 13] = [
     "postgrey",
 ];
 
-/// What a test has seen.
+/// A dialog that a test has seen.
 #[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     program: String,

@@ -294,7 +294,11 @@ fn swaks_names_a_client_by_xclient() {
     until("it is in the Maildir", || daemon.mailbox("joe").len() == 1);
     let text = fs::read_to_string(&daemon.mailbox("joe")[0]).unwrap();
     assert!(text.contains("from client.test (spike.test [203.0.113.9])"), "{text}");
-    common::record::seen("swaks", "XCLIENT with a name and an address", "delivered, and `Received` names that client");
+    common::record::seen(
+        "swaks",
+        "XCLIENT with a name and an address",
+        "delivered, and `Received` names that client",
+    );
 }
 
 #[test]

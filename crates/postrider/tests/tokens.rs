@@ -251,6 +251,34 @@ impl TlsIssuer {
 }
 
 #[test]
+fn auth_test_says_why_a_token_is_refused() {
+    let issuer = Arc::new(Issuer::default());
+    let (daemon, _) = daemon(&format!("http://{}/introspect?a=b", issuer.listen()), "");
+    for (user, token, code, words) in [
+        ("jane", "good", 0, "jane: the token is valid; it expires in 3"),
+        ("joe", "good", 77, "joe: the token is that of jane"),
+        ("jane", "wrong", 77, "the token is refused: it is not active"),
+        ("jane", "else", 77, "the token is refused: it is not for the audience mx.test"),
+        ("jane", "reader", 77, "the token lacks a scope: mail"),
+        ("jane", "down", 75, "it answers 503"),
+    ] {
+        let mut child = std::process::Command::new(common::BINARY)
+            .args(["auth", "test", "--token", user])
+            .env("POSTRIDER_CONFIG", daemon.config())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(format!("{token}\n").as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(code) && said.contains(words), "{token}: {said}");
+    }
+}
+
+#[test]
 fn passwords_and_tokens_are_offered_side_by_side() {
     let issuer = Arc::new(Issuer::default());
     let url = format!("http://{}/introspect?a=b", issuer.listen());

@@ -143,11 +143,14 @@ pub(crate) enum AuthCommand {
         /// Print a whole line of the file for this user
         user: Option<String>,
     },
-    /// Try a user's password with the file of users in the configuration
+    /// Try a user's password or token with the configuration
     ///
     /// The password is the first line of standard input; on a terminal it is asked for, and not shown. The exit
     /// code is 0 if it is right, and 77 if it is wrong or there is no such user.
     Test {
+        /// Try a token as OAUTHBEARER does: the server in [oauth] is asked about it
+        #[arg(long)]
+        token: bool,
         /// The user name
         user: String,
     },

@@ -51,7 +51,7 @@ impl AliasTargets {
         self.not_allowed()
     }
 
-    /// What the configuration does not allow any more is a program without arguments, which is deferred until an
+    /// Returns a program without arguments, for what the configuration does not allow any more: it is deferred until an
     /// operator decides.
     fn not_allowed(&self) -> Destination {
         self.pipe(Box::default())

@@ -82,6 +82,11 @@ impl TokenVerifier {
         }))
     }
 
+    /// Returns the address of the server that is asked.
+    pub(crate) fn url(&self) -> &IntrospectionUrl {
+        &self.url
+    }
+
     /// Returns the advice for clients whose token is refused.
     pub(crate) fn advice(&self) -> &TokenAdvice {
         &self.advice
@@ -113,10 +118,7 @@ impl TokenVerifier {
     /// There is no answer, in words.
     async fn ask(&self, token: &Secret) -> Result<Option<VerifiedToken>, String> {
         let _asking = Asking::begin(&self.asking).ok_or("too many logins wait for its answers")?;
-        let answered = timeout(self.time_limit, self.post(request_form(token))).await;
-        let body = answered.map_err(|_| format!("no answer within {:?}", self.time_limit))??;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        match read_answer(&body, &self.demands, now)? {
+        match self.introspect(token).await? {
             Introspected::Active { token: verified, expires_in } => {
                 lock(&self.known).remember(token, verified.clone(), expires_in, Instant::now());
                 Ok(Some(verified))
@@ -126,6 +128,17 @@ impl TokenVerifier {
                 Ok(None)
             }
         }
+    }
+
+    /// Asks about a token, as `postrider auth test --token` does.
+    ///
+    /// # Errors
+    /// There is no answer, in words.
+    pub(crate) async fn introspect(&self, token: &Secret) -> Result<Introspected, String> {
+        let answered = timeout(self.time_limit, self.post(request_form(token))).await;
+        let body = answered.map_err(|_| format!("no answer within {:?}", self.time_limit))??;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        read_answer(&body, &self.demands, now)
     }
 
     async fn post(&self, form: Secret) -> Result<Bytes, String> {
