@@ -1,6 +1,6 @@
 //! Rules: what is read shows itself as it is read, and every program ends.
 
-use mail::{ForwardPath, ListenerKind, Recipient, ReversePath};
+use mail::{ClientCertificate, ForwardPath, ListenerKind, Recipient, ReversePath};
 use policy::{
     Act, AddressPattern, Answer, Answers, ClientName, Facts, HeaderPattern, Next, Program, Question,
     ReplyClass, ReplyText, ServiceAction, Stage, parse_action,
@@ -55,6 +55,13 @@ fn evaluate(program: &Program, bytes: &[u8]) {
     let mut byte = move || bytes.next().unwrap_or_default();
     let sender = ReversePath::parse("a+b@c.test", false).expect("an address");
     let to = [Recipient::new(ForwardPath::parse("joe@x.example.com", false).expect("an address"))];
+    let certificate = ClientCertificate {
+        fingerprint: "ab".repeat(32).into(),
+        is_trusted: byte().is_multiple_of(2),
+        addresses: vec!["a@c.test".into()],
+        hosts: vec!["mx.c.test".into()],
+        ..ClientCertificate::default()
+    };
     let mut answers = Answers::default();
     for stage in Stage::ALL {
         let facts = Facts {
@@ -62,6 +69,7 @@ fn evaluate(program: &Program, bytes: &[u8]) {
             client: Some([192, 0, 2, byte()].into()),
             hello: Some("mail.c.test"),
             has_tls: byte() % 2 == 0,
+            certificate: byte().is_multiple_of(2).then_some(&certificate),
             login: (byte() % 2 == 0).then_some("Jane"),
             from: (stage >= Stage::Mail).then_some(&sender),
             to: if stage >= Stage::Rcpt { &to } else { &[] },

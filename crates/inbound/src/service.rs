@@ -233,7 +233,6 @@ impl std::fmt::Debug for EndPoints {
 }
 
 /// TLS for listeners that ask for the certificates of clients.
-#[derive(Clone)]
 pub struct CertificateTls {
     /// Takes any certificate of which the client has the key, and clients without one.
     pub ask: Arc<rustls::ServerConfig>,
@@ -288,7 +287,7 @@ pub struct Settings {
     /// The hashes of the server's certificates, for the channel binding `tls-server-end-point`.
     pub end_points: EndPoints,
     /// TLS of the listeners that ask for certificates of clients. Without it, these listeners have no TLS.
-    pub certificates: Option<CertificateTls>,
+    pub certificates: Option<Arc<CertificateTls>>,
     /// Content above this goes to the spool in pieces of this size.
     pub chunk_bytes: usize,
     /// Content in memory of all sessions together above which pieces become small, and no transaction begins.

@@ -101,6 +101,15 @@ impl Check<'_, '_> {
     /// Checks of `[oauth]`.
     fn tokens(&mut self, s: &Settings) {
         let oauth = &s.oauth;
+        // Keys with a default may be shown though nothing is asked.
+        let keys = ["client_id", "client_secret", "audience", "ca_file", "openid_configuration"];
+        let unused = keys.map(|key| format!("oauth.{key}")).into_iter().find(|key| self.is_set(key));
+        if let (None, Some(key), false) =
+            (&oauth.introspection, unused, self.has_failed("oauth.introspection"))
+        {
+            let help = "add `introspection = \"https://id.example.com/introspect\"` to [oauth]";
+            self.problem(&key, format!("`{key}` is not used"), "no server is asked about tokens", help);
+        }
         self.not_zero("oauth.timeout", oauth.timeout);
         if oauth.timeout > TOKEN_TIMEOUT_MAX {
             let what = "`oauth.timeout` is too large".to_owned();

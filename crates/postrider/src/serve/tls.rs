@@ -25,7 +25,7 @@ pub(crate) struct ServerTls {
     /// For listeners that ask for no certificate.
     pub(crate) plain: Arc<ServerConfig>,
     /// For those that do.
-    pub(crate) certificates: CertificateTls,
+    pub(crate) certificates: Arc<CertificateTls>,
     /// The channel bindings `tls-server-end-point` of the server's certificates.
     pub(crate) end_points: EndPoints,
 }
@@ -52,7 +52,7 @@ pub(crate) fn server_config(settings: &config::Settings) -> Result<ServerTls, St
         (config(Some(authorities.verifier(false)))?, config(Some(authorities.verifier(true)))?);
     Ok(ServerTls {
         plain: config(None)?,
-        certificates: CertificateTls::new(ask, require, move |shown| authorities.identify(shown)),
+        certificates: Arc::new(CertificateTls::new(ask, require, move |shown| authorities.identify(shown))),
         end_points: certificates.clone().end_points(),
     })
 }
