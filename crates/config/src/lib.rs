@@ -53,7 +53,7 @@ pub use listing::{Effective, Origin};
 pub use load::load_text;
 pub use load::{Loaded, Purpose, load, load_with_origins};
 pub use notifications::{LanguageCode, SenderPattern, TextsError};
-pub use oauth::{HttpServer, IntrospectionUrl, MetadataUrl};
+pub use oauth::{HttpServer, IntrospectionUrl, MetadataUrl, OAuth};
 pub use problem::{Problem, Problems};
 pub use reload::{Reloaded, reload};
 pub use route::{MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Target};

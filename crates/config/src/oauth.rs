@@ -1,15 +1,46 @@
-//! The values of `[oauth]`.
+//! `[oauth]`, and its values.
 
 use crate::{
-    route::parse_unix_path,
-    value::{Context, Found, Value, text, text_value},
+    route::{SecretSource, parse_unix_path},
+    section::section,
+    value::{Context, Found, Value, Word, text, text_value},
 };
 use mail::HostPort;
 use std::{
     fmt,
     net::IpAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
+
+section! {
+    /// Logins by token, with the mechanisms OAUTHBEARER (RFC 7628) and XOAUTH2: the server that issued a token is asked whether
+    /// the token is valid, and whose it is (RFC 7662). A valid token is remembered, as a keyed hash, until it expires, at most
+    /// for five minutes. If the server does not answer, the client gets 454 4.7.0.
+    pub OAuth = "oauth" {
+        /// The address of the introspection: `https://`, or a server on this machine by `http://127.0.0.1` or
+        /// `unix:/path` (HTTP over a Unix socket). Without this key there are no logins by token.
+        introspection: Option<IntrospectionUrl> = "",
+        /// The name of this server at the server that is asked, sent with `client_secret` as HTTP Basic authorization.
+        client_id: Option<Word> = "",
+        /// The secret of this server there: `file:FILE`, or `credential:NAME` for a credential of systemd.
+        client_secret: Option<SecretSource> = "",
+        /// The member of the answer that has the login: `username`, `sub`, or another one such as `email`.
+        claim: Word = "\"username\"",
+        /// Scopes that a token must have, all of them. Clients are told them in the error.
+        scope: Vec<Word> = "[]",
+        /// The audience for which a token must be issued: the member `aud` of the answer must have it.
+        audience: Option<Word> = "",
+        /// Time for one answer, with connecting. At most 25s.
+        timeout: Duration = "\"10s\"",
+        /// PEM file with the certification authorities that are trusted for `https://`. Without this key, those of
+        /// Mozilla.
+        ca_file: Option<PathBuf> = "",
+        /// The address of the metadata of the server that issues tokens (OpenID Connect Discovery). Clients are told it in
+        /// the error.
+        openid_configuration: Option<MetadataUrl> = "",
+    }
+}
 
 /// The place where tokens are introspected.
 #[derive(Debug, Clone, PartialEq, Eq)]

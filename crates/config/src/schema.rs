@@ -2,6 +2,7 @@
 
 use crate::{
     extensions::Extensions,
+    oauth::OAuth,
     route::keys::RouteKeys,
     rules::keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys},
     section::{Section, SectionDoc},
