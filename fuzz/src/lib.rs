@@ -19,7 +19,7 @@ pub use directories::{spool_envelope, spool_intent, spool_totals};
 pub use engine::engine_events;
 pub use notices::notice_templates;
 pub use rules::{rule_program, rule_values};
-pub use sasl::{passwd_file, sasl_client, sasl_server};
+pub use sasl::{introspection_answer, passwd_file, sasl_client, sasl_server};
 pub use settings::configuration;
 pub use seven_bit::seven_bit_content;
 pub use store::{spool_digest, spool_format, spool_recovery};

@@ -1,6 +1,6 @@
 //! Rules: what is read shows itself as it is read, and every program ends.
 
-use mail::{ForwardPath, ListenerKind, Recipient, ReversePath};
+use mail::{ClientCertificate, ForwardPath, ListenerKind, Recipient, ReversePath};
 use policy::{
     Act, AddressPattern, Answer, Answers, ClientName, Facts, HeaderPattern, Next, Program, Question,
     ReplyClass, ReplyText, ServiceAction, Stage, parse_action,
@@ -55,20 +55,28 @@ fn evaluate(program: &Program, bytes: &[u8]) {
     let mut byte = move || bytes.next().unwrap_or_default();
     let sender = ReversePath::parse("a+b@c.test", false).expect("an address");
     let to = [Recipient::new(ForwardPath::parse("joe@x.example.com", false).expect("an address"))];
+    let certificate = ClientCertificate {
+        fingerprint: "ab".repeat(32).into(),
+        is_trusted: byte().is_multiple_of(2),
+        addresses: vec!["a@c.test".into()],
+        hosts: vec!["mx.c.test".into()],
+        ..ClientCertificate::default()
+    };
     let mut answers = Answers::default();
     for stage in Stage::ALL {
         let facts = Facts {
             listener: Some(ListenerKind::Mx),
             client: Some([192, 0, 2, byte()].into()),
             hello: Some("mail.c.test"),
-            has_tls: byte().is_multiple_of(2),
-            login: (byte().is_multiple_of(2)).then_some("Jane"),
+            has_tls: byte() % 2 == 0,
+            certificate: byte().is_multiple_of(2).then_some(&certificate),
+            login: (byte() % 2 == 0).then_some("Jane"),
             from: (stage >= Stage::Mail).then_some(&sender),
             to: if stage >= Stage::Rcpt { &to } else { &[] },
             recipient_count: 1,
             size_bytes: (stage == Stage::Content).then_some(5),
             header: b"Subject: x\r\n\r\n",
-            is_trusted: byte().is_multiple_of(2),
+            is_trusted: byte() % 2 == 0,
             ..Facts::default()
         };
         let mut rounds = 0;

@@ -1,8 +1,9 @@
 //! SASL exchanges with a peer that says anything.
 
 use auth::{
-    Answer, ChannelBindings, ClientCredentials, ClientExchange, Mechanism, PasswdFile, Question, ScramHash,
-    ScramKeys, Secret, ServerExchange, ServerFacts, Step,
+    Answer, ChannelBindings, ClientCredentials, ClientExchange, Introspected, Mechanism, PasswdFile,
+    Question, ScramHash, ScramKeys, Secret, ServerExchange, ServerFacts, Step, TokenAdvice, TokenDemands,
+    read_answer,
 };
 use std::{num::NonZeroU32, sync::OnceLock};
 
@@ -15,7 +16,8 @@ pub fn sasl_server(bytes: &[u8]) {
     let facts = ServerFacts {
         bindings: ChannelBindings { exporter: Some(b"exporter"[..].into()), end_point: None },
         offers_plus: choice & 64 != 0,
-        certificate: has_certificate.then(|| "certificate".into()),
+        certificate: has_certificate.then(|| "certificate".into()).into_iter().collect(),
+        token_advice: TokenAdvice::default(),
         nonce: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0".into(),
         decoy: Secret::new("decoy"),
     };
@@ -79,6 +81,22 @@ fn answer(question: Question, is_known: bool) -> Answer {
         Question::Keys { hash, .. } => {
             let keys = KEYS.get_or_init(keys).iter().find(|keys| keys.hash == hash);
             Answer::Keys(keys.cloned().map(Box::new))
+        }
+    }
+}
+
+/// The answer of a server that introspects tokens: only one that says that the token is active makes a login, which is no text for
+/// two lines of a log, and the token is remembered for no longer than it is valid.
+pub fn introspection_answer(bytes: &[u8]) {
+    const NOW: u64 = 1_800_000_000;
+    let demands = TokenDemands { claim: "username".into(), scopes: vec!["mail".into()], audience: None };
+    for audience in [None, Some("mx.test")] {
+        let demands = TokenDemands { audience: audience.map(Into::into), ..demands.clone() };
+        if let Ok(Introspected::Active { token, expires_in }) = read_answer(bytes, &demands, NOW) {
+            let text = std::str::from_utf8(bytes).expect("JSON is UTF-8");
+            assert!(text.contains("true") && text.contains('{'), "{text}");
+            assert!(!token.login.is_empty() && !token.login.contains(char::is_control));
+            assert!(expires_in.is_none_or(|time| !time.is_zero()));
         }
     }
 }

@@ -20,6 +20,7 @@ targets!(
     cdb_file,
     data_content,
     chunk_content,
+    introspection_answer,
     server_session,
     header_edit,
     client_replies,

@@ -7,6 +7,7 @@ mod bench;
 mod crash_tests;
 mod dependencies;
 mod docs;
+mod interop;
 mod licence;
 mod pgo;
 mod rfc;
@@ -99,6 +100,8 @@ enum Verb {
         #[arg(long)]
         write: bool,
     },
+    /// Talk to programs that are not ours, and write docs/interop.md
+    Interop,
     /// Install the programs that tests talk to, as far as this machine and user allow
     Setup,
     /// Run the checks of CI: setup, lint, test, docs --check, the crashes it has time for, and bench
@@ -128,6 +131,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Eio { rounds, seed } => crash_tests::eio(*seed, *rounds),
         Verb::Powercut(options) => crash_tests::powercut(options),
         Verb::Bench { write } => bench::run(*write),
+        Verb::Interop => interop::run(),
         Verb::Setup => setup::setup(),
         Verb::Ci => ci(),
     }

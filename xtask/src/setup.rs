@@ -12,9 +12,21 @@ use std::{
 struct Wanted {
     sign: Sign,
     package: &'static str,
-    /// Only unpacked.
-    server: bool,
+    place: Place,
     purpose: &'static str,
+}
+
+/// The place of a package.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Installed.
+    Machine,
+    /// Unpacked into the tree of all servers.
+    Servers,
+    /// Unpacked into a tree of its own: its `sendmail` would replace that of another server.
+    Own,
+    /// A package of PyPI, in an environment of its own.
+    Python,
 }
 
 /// A file that shows that it is there.
@@ -22,21 +34,27 @@ enum Sign {
     File(&'static str),
     /// A name below one of Perl's folders.
     PerlModule(&'static str),
+    /// A file in the directory of what is unpacked.
+    Unpacked(&'static str),
 }
 
 const fn tool(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
-    Wanted { sign: Sign::File(file), package, server: false, purpose }
+    Wanted { sign: Sign::File(file), package, place: Place::Machine, purpose }
 }
 
 const fn perl_module(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
-    Wanted { sign: Sign::PerlModule(file), package, server: false, purpose }
+    Wanted { sign: Sign::PerlModule(file), package, place: Place::Machine, purpose }
 }
 
 const fn server(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
-    Wanted { sign: Sign::File(file), package, server: true, purpose }
+    Wanted { sign: Sign::File(file), package, place: Place::Servers, purpose }
 }
 
-const WANTED: [Wanted; 19] = [
+const fn own(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
+    Wanted { sign: Sign::Unpacked(file), package, place: Place::Own, purpose }
+}
+
+const WANTED: [Wanted; 26] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -57,10 +75,22 @@ const WANTED: [Wanted; 19] = [
     tool("nbdfuse", "libnbd-bin", "makes a file of that disk"),
     server("postfix/sbin/smtpd", "postfix", "a next hop, and a sender"),
     server("dovecot/lmtp", "dovecot-lmtpd", "takes mail by LMTP"),
+    tool("openssl", "openssl", "a client with a certificate"),
+    tool("go", "golang-go", "a client that is not ours: net/smtp"),
+    tool("pip3", "python3-pip", "installs scramp"),
+    own("nullmailer/usr/lib/nullmailer/smtp", "nullmailer", "a client of satellites"),
+    own("dma/usr/sbin/dma", "dma", "a client of satellites"),
+    Wanted {
+        sign: Sign::Unpacked("python/bin/python"),
+        package: "scramp",
+        place: Place::Python,
+        purpose: "SCRAM that is not ours, with channel binding",
+    },
 ];
 
 /// Directories of programs in distributions, below the root of a tree.
-const FOLDERS: [&str; 6] = ["usr/local/bin", "usr/bin", "usr/sbin", "bin", "sbin", "usr/lib"];
+const FOLDERS: [&str; 7] =
+    ["usr/local/go/bin", "usr/local/bin", "usr/bin", "usr/sbin", "bin", "sbin", "usr/lib"];
 
 /// Returns the directory in which servers are unpacked; the interoperability tests look there.
 fn interop_dir() -> PathBuf {
@@ -71,6 +101,7 @@ impl Sign {
     fn find(&self) -> Option<PathBuf> {
         match self {
             Self::File(file) => find(file),
+            Self::Unpacked(file) => Some(interop_dir().join(file)).filter(|path| path.exists()),
             Self::PerlModule(file) => {
                 let folders = output(program("perl").args(["-e", "print join ':', @INC"])).ok()?;
                 let folders = String::from_utf8_lossy(&folders);
@@ -113,7 +144,7 @@ fn install(missing: &[&Wanted]) {
         eprintln!("setup: there is no apt here; install by hand what is missing below");
         return;
     }
-    let tools: Vec<&str> = missing.iter().filter(|w| !w.server).map(|w| w.package).collect();
+    let tools: Vec<&str> = missing.iter().filter(|w| w.place == Place::Machine).map(|w| w.package).collect();
     let is_root = is_root();
     if is_root {
         say(run(program("apt-get").args(["update", "-qq"])));
@@ -123,8 +154,13 @@ fn install(missing: &[&Wanted]) {
     } else if !tools.is_empty() {
         eprintln!("setup: only root can install; try `sudo apt-get install {}`", tools.join(" "));
     }
-    for wanted in missing.iter().filter(|w| w.server) {
-        say(unpack(wanted.package));
+    for wanted in missing {
+        match wanted.place {
+            Place::Machine => {}
+            Place::Servers => say(unpack(wanted.package)),
+            Place::Own => say(unpack_alone(wanted.package)),
+            Place::Python => say(install_python(wanted.package)),
+        }
     }
 }
 
@@ -199,6 +235,30 @@ fn unpack(package: &str) -> Done {
         let _ = fs::remove_file(deb.path());
     }
     Ok(())
+}
+
+/// A package without those it needs, in a directory of its own beside its version.
+fn unpack_alone(package: &str) -> Done {
+    let dir = interop_dir().join(package);
+    fs::create_dir_all(&dir).map_err(|error| Failure(format!("make {}: {error}", dir.display())))?;
+    run(program("apt-get").args(["download", "-qq", package]).current_dir(&dir))?;
+    let entries = fs::read_dir(&dir).map_err(|error| Failure(format!("read {}: {error}", dir.display())))?;
+    let is_package = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "deb");
+    for deb in entries.flatten().map(|entry| entry.path()).filter(is_package) {
+        let version = output(program("dpkg-deb").arg("-f").arg(&deb).arg("Version"))?;
+        run(program("dpkg-deb").arg("-x").arg(&deb).arg(&dir))?;
+        fs::write(dir.join("version"), version)
+            .map_err(|error| Failure(format!("write into {}: {error}", dir.display())))?;
+        let _ = fs::remove_file(&deb);
+    }
+    Ok(())
+}
+
+/// A package of PyPI in an environment of its own.
+fn install_python(package: &str) -> Done {
+    let dir = interop_dir().join("python");
+    run(program("python3").args(["-m", "venv"]).arg(&dir))?;
+    run(program(dir.join("bin/pip").to_string_lossy().as_ref()).args(["install", "-q", package]))
 }
 
 /// The packages that `apt-get install --simulate` would install.

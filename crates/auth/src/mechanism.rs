@@ -59,6 +59,11 @@ impl Mechanism {
         }
     }
 
+    /// Returns whether the mechanism takes a token instead of a password.
+    pub fn takes_token(self) -> bool {
+        matches!(self, Self::OauthBearer | Self::Xoauth2)
+    }
+
     /// Returns whether the mechanism needs channel bindings.
     pub fn is_plus(self) -> bool {
         matches!(self, Self::ScramSha256Plus | Self::ScramSha1Plus)

@@ -1,6 +1,7 @@
 //! OAUTHBEARER (RFC 7628) and XOAUTH2: a token instead of a password.
 
 use crate::{
+    mechanism::Mechanism,
     scram::gs2::{Gs2, escaped},
     secret::Secret,
 };
@@ -12,6 +13,63 @@ pub(crate) struct Bearer {
     /// The user whom the client names; OAUTHBEARER need not name one.
     pub(crate) user: Option<Box<str>>,
     pub(crate) token: Secret,
+}
+
+/// The reason why a token is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenFault {
+    /// Nobody, or somebody else, has the token.
+    Invalid,
+    /// The token was issued for something else.
+    Scope,
+}
+
+/// The advice in the error that a client gets whose token is refused (RFC 7628 §3.2.2): it can get another token there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TokenAdvice {
+    /// The scope that tokens need: names, separated by spaces.
+    pub scope: Option<Box<str>>,
+    /// The address of the metadata of the authorization server (OpenID Connect Discovery §4).
+    pub openid_configuration: Option<Box<str>>,
+}
+
+impl TokenAdvice {
+    /// Returns the error as JSON. XOAUTH2 has the status codes of HTTP in it.
+    pub(crate) fn reason(&self, mechanism: Mechanism, fault: TokenFault) -> String {
+        let status = match (mechanism, fault) {
+            (Mechanism::Xoauth2, TokenFault::Invalid) => "401",
+            (Mechanism::Xoauth2, TokenFault::Scope) => "403",
+            (_, TokenFault::Invalid) => "invalid_token",
+            (_, TokenFault::Scope) => "insufficient_scope",
+        };
+        let mut json = format!("{{\"status\":\"{status}\"");
+        if mechanism == Mechanism::Xoauth2 {
+            json.push_str(",\"schemes\":\"bearer\"");
+        }
+        for (name, value) in [("scope", &self.scope), ("openid-configuration", &self.openid_configuration)] {
+            if let Some(value) = value {
+                json.push_str(",\"");
+                json.push_str(name);
+                json.push_str("\":");
+                push_quoted(&mut json, value);
+            }
+        }
+        json.push('}');
+        json
+    }
+}
+
+/// Appends a string of JSON (RFC 8259 §7).
+fn push_quoted(json: &mut String, text: &str) {
+    json.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => json.extend(['\\', letter]),
+            letter if letter.is_control() => json.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => json.push(letter),
+        }
+    }
+    json.push('"');
 }
 
 /// Separates the fields.
@@ -77,6 +135,27 @@ mod tests {
         let bearer = read_bearer(message).unwrap();
         assert_eq!(bearer.user.as_deref(), Some("user@example.com"));
         assert_eq!(bearer.token.bytes(), b"vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==");
+    }
+
+    #[test]
+    fn the_error_of_rfc_7628_tells_where_to_get_a_better_token() {
+        let advice = TokenAdvice {
+            scope: Some("mail \"send\"".into()),
+            openid_configuration: Some("https://id.example/.well-known/openid-configuration".into()),
+        };
+        assert_eq!(
+            advice.reason(Mechanism::OauthBearer, TokenFault::Invalid),
+            r#"{"status":"invalid_token","scope":"mail \"send\"","openid-configuration":"https://id.example/.well-known/openid-configuration"}"#
+        );
+        let none = TokenAdvice::default();
+        assert_eq!(
+            none.reason(Mechanism::OauthBearer, TokenFault::Scope),
+            r#"{"status":"insufficient_scope"}"#
+        );
+        assert_eq!(
+            none.reason(Mechanism::Xoauth2, TokenFault::Invalid),
+            r#"{"status":"401","schemes":"bearer"}"#
+        );
     }
 
     #[test]

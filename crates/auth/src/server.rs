@@ -3,7 +3,8 @@
 use crate::{
     channel::ChannelBindings,
     mechanism::Mechanism,
-    oauth, plain,
+    oauth::{self, TokenAdvice, TokenFault},
+    plain,
     scram::{
         ITERATIONS, ScramHash, ScramKeys,
         server::{First, Proof},
@@ -18,8 +19,10 @@ pub struct ServerFacts {
     pub bindings: ChannelBindings,
     /// Was a mechanism offered that uses the bindings?
     pub offers_plus: bool,
-    /// The user whom the client's certificate names, if it was verified.
-    pub certificate: Option<Box<str>>,
+    /// The logins that the client's verified certificate stands for. The first is meant if the client names none.
+    pub certificate: Vec<Box<str>>,
+    /// The advice for clients whose token is refused.
+    pub token_advice: TokenAdvice,
     /// Random and printable, without a comma; new for each exchange.
     pub nonce: Box<str>,
     /// Random, and the same for as long as the daemon runs: the keys of users who do not exist are made of it.
@@ -82,6 +85,8 @@ pub enum Answer {
     Keys(Option<Box<ScramKeys>>),
     /// Wrong, or nobody has that name: the client learns no difference.
     Wrong,
+    /// The token is valid, but was not issued for sending mail.
+    InsufficientScope,
     /// The store cannot be asked now.
     Unavailable,
 }
@@ -123,10 +128,6 @@ enum State {
 
 /// The challenges of LOGIN, as every server sends them.
 const LOGIN: [&[u8]; 2] = [b"Username:", b"Password:"];
-/// The reason that a client with a bad token gets (RFC 7628 §3.2.2).
-const BAD_TOKEN: &[u8] = br#"{"status":"invalid_token"}"#;
-/// The reason in the form of XOAUTH2.
-const BAD_XOAUTH2: &[u8] = br#"{"status":"401","schemes":"bearer"}"#;
 
 impl ServerExchange {
     /// Begins an exchange, with the initial response if the client sent one (RFC 4954 §4).
@@ -170,8 +171,12 @@ impl ServerExchange {
             (State::Asked { names_another: false }, Answer::Right(login)) => Step::Authenticated(login),
             (State::AskedKeys(first), Answer::Keys(keys)) => self.prove(*first, keys),
             (State::AskedKeys(first), Answer::Wrong) => self.prove(*first, None),
-            (State::Asked { .. }, _) if self.mechanism == Mechanism::OauthBearer => self.refuse(BAD_TOKEN),
-            (State::Asked { .. }, _) if self.mechanism == Mechanism::Xoauth2 => self.refuse(BAD_XOAUTH2),
+            (State::Asked { .. }, answer) if self.mechanism.takes_token() => {
+                let fault =
+                    if answer == Answer::InsufficientScope { TokenFault::Scope } else { TokenFault::Invalid };
+                let reason = self.facts.token_advice.reason(self.mechanism, fault);
+                self.refuse(reason)
+            }
             _ => Step::Failed(Failure::Wrong),
         }
     }
@@ -193,10 +198,11 @@ impl ServerExchange {
                 _ => malformed,
             },
             Mechanism::External => match (&self.facts.certificate, std::str::from_utf8(message)) {
-                (Some(name), Ok(wanted)) if wanted.is_empty() || wanted == &**name => {
-                    Step::Authenticated(name.clone())
+                (names, Ok(wanted)) => {
+                    let found =
+                        names.iter().find(|name| wanted.is_empty() || wanted.eq_ignore_ascii_case(name));
+                    found.map_or(Step::Failed(Failure::Wrong), |name| Step::Authenticated(name.clone()))
                 }
-                (_, Ok(_)) => Step::Failed(Failure::Wrong),
                 (_, Err(_)) => malformed,
             },
             Mechanism::OauthBearer => self.token(oauth::read_bearer(message)),
@@ -240,8 +246,8 @@ impl ServerExchange {
     }
 
     /// Tells the client why its token was refused; the exchange fails when it has answered.
-    fn refuse(&mut self, reason: &[u8]) -> Step {
+    fn refuse(&mut self, reason: String) -> Step {
         self.state = State::Refused(Failure::Wrong);
-        Step::Challenge(reason.to_vec())
+        Step::Challenge(reason.into_bytes())
     }
 }

@@ -230,6 +230,7 @@ impl Check<'_, '_> {
                 self.unusable(&path("key"), unusable);
             }
         }
+        self.pem("tls.client_ca_file", s.tls.client_ca_file.as_deref(), certificate::authorities);
         self.pem("tls.ca_file", s.tls.ca_file.as_deref(), certificate::authorities);
     }
 

@@ -2,7 +2,7 @@
 
 use super::value::{Context, Found, Value, text, text_value};
 use delivery::EightBit;
-use inbound::ListenTls;
+use inbound::{ClientCertificates, ListenTls};
 use mail::{ListenerKind, TlsMode};
 use queue::SortOrder;
 use smtp::server::BareLf;
@@ -89,9 +89,17 @@ words! {
     }
 }
 
+words! {
+    ClientCertificates: "one of \"off\", \"ask\" and \"require\"" {
+        Off = "off",
+        Ask = "ask",
+        Require = "require",
+    }
+}
+
 choice! {
     /// A SASL mechanism that listeners can offer.
-    SaslMechanism: "one of \"plain\", \"login\", \"scram-sha-256\", \"scram-sha-256-plus\", \"scram-sha-1\" and \"scram-sha-1-plus\"" {
+    SaslMechanism: "one of \"plain\", \"login\", \"scram-sha-256\", \"scram-sha-256-plus\", \"scram-sha-1\", \"scram-sha-1-plus\", \"external\", \"oauthbearer\" and \"xoauth2\"" {
         /// RFC 7677, bound to the TLS connection.
         ScramSha256Plus = "scram-sha-256-plus",
         /// RFC 7677.
@@ -100,6 +108,12 @@ choice! {
         ScramSha1Plus = "scram-sha-1-plus",
         /// RFC 5802.
         ScramSha1 = "scram-sha-1",
+        /// The client's certificate (RFC 4422, appendix A).
+        External = "external",
+        /// RFC 7628.
+        OauthBearer = "oauthbearer",
+        /// Google's form of the same.
+        Xoauth2 = "xoauth2",
         /// RFC 4616.
         Plain = "plain",
         /// The name and the password as two responses.

@@ -163,10 +163,11 @@ impl Reading<'_> {
         let notifications = self.plain(root, "notifications");
         let maps = self.maps(root);
         let routes = self.routes(root);
-        let rules = self.rules(root, &hostname, &local, addresses.separator.0);
+        let rules = self.rules(root, &hostname, &local, &routes, addresses.separator.0);
         let tls = self.plain(root, "tls");
         let certificates = self.certificates(root);
         let auth = self.plain(root, "auth");
+        let oauth = self.plain(root, "oauth");
         let limits = self.limits(root);
         Settings {
             hostname,
@@ -183,6 +184,7 @@ impl Reading<'_> {
             tls,
             certificates,
             auth,
+            oauth,
             limits,
             inbound: self.plain(root, "inbound"),
             extensions: self.plain(root, "extensions"),

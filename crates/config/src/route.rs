@@ -24,6 +24,8 @@ use std::{
 /// A `[[route]]`. The first route whose domains match is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
+    /// The name of the section, by which rules choose the route.
+    pub label: Option<Box<str>>,
     /// The domains of the route.
     pub domains: Vec<DomainPattern>,
     /// The senders of the route.

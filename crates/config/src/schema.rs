@@ -2,6 +2,7 @@
 
 use crate::{
     extensions::Extensions,
+    oauth::OAuth,
     route::keys::RouteKeys,
     rules::keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys},
     section::{Section, SectionDoc},
@@ -21,7 +22,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 28] {
+pub fn schema() -> [SectionDoc; 29] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -38,6 +39,7 @@ pub fn schema() -> [SectionDoc; 28] {
         Tls::DOC,
         CertificateKeys::DOC,
         Auth::DOC,
+        OAuth::DOC,
         LimitKeys::DOC,
         TimeoutKeys::DOC,
         Inbound::DOC,

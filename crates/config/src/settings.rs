@@ -2,7 +2,7 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    BareLf, EightBit, ListenTls, Placement, SortOrder,
+    BareLf, ClientCertificates, EightBit, ListenTls, Placement, SortOrder,
     account::{Group, SocketMode, User},
     choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion},
     domain::DomainPattern,
@@ -10,6 +10,7 @@ use crate::{
     group::QueueGroup,
     listen_address::{ListenAddress, ListenAt},
     notifications::LanguageCode,
+    oauth::OAuth,
     route::{MaildirTemplate, Route},
     rules::RuleSet,
     section::section,
@@ -58,6 +59,8 @@ pub struct Settings {
     pub certificates: Vec<Certificate>,
     /// Logins.
     pub auth: Auth,
+    /// Logins by token.
+    pub oauth: OAuth,
     /// `[limits]` and `[timeouts]`.
     pub limits: smtp::Limits,
     /// Limits of inbound connections.
@@ -88,6 +91,8 @@ impl Settings {
     /// All references to maps, each with its key.
     pub fn map_references(&self) -> impl Iterator<Item = (&str, &Reference)> {
         let senders = self.auth.senders.iter().map(|map| ("auth.senders", map));
+        let certificates = self.auth.certificates.iter().map(|map| ("auth.certificates", map));
+        let senders = senders.chain(certificates);
         let rules = self.rules.references.iter().map(|(key, map)| (key.as_str(), map));
         let routes = self.routes.iter().flat_map(|route| &route.senders.maps);
         let addresses = &self.addresses;
@@ -158,6 +163,8 @@ pub struct Listen {
     pub kind: ListenerKind,
     /// The use of TLS.
     pub tls: ListenTls,
+    /// The certificates of clients that are asked for.
+    pub client_certificates: ClientCertificates,
     /// The treatment of a bare CR or LF. `None`: the client's network decides.
     pub bare_lf: Option<BareLf>,
     /// Keywords that are left out of EHLO's reply.
@@ -202,6 +209,7 @@ impl ListenKeys {
             },
             kind: self.kind,
             tls: self.tls.unwrap_or(usual),
+            client_certificates: self.client_certificates,
             bare_lf: self.bare_lf,
             discard_ehlo_keywords: self.discard_ehlo_keywords.clone(),
             max_message_size: self.max_message_size,
@@ -273,6 +281,11 @@ section! {
         /// `off`. Default: `implicit` for `submissions`, `off` for `lmtp`, `starttls` for other kinds. Without a certificate in
         /// `[tls]`, a self-signed certificate is generated.
         tls: Option<ListenTls> = "",
+        /// The certificates of clients: `off`, `ask` or `require`. With `ask`, a client may show a certificate, and can log in
+        /// with it by EXTERNAL; rules see it as `certificate`. A certificate that no authority of `tls.client_ca_file` has
+        /// signed is not refused, but its names do not count; its fingerprint does. With `require`, the TLS handshake
+        /// fails without a certificate of such an authority, and commands before TLS get 530 5.7.0.
+        client_certificates: ClientCertificates = "\"off\"",
         /// The treatment of a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` rejects the
         /// message with 521 5.5.2 and closes the connection; in a BDAT chunk with 550 5.5.2. `normalize`
         /// replaces a bare LF by CRLF and a bare CR by a space before the message is stored; a command line may
@@ -437,6 +450,10 @@ section! {
         /// PEM file with the certification authorities that are trusted where `tls = "verify"`. Without this
         /// key, those of Mozilla.
         ca_file: Option<PathBuf> = "",
+        /// PEM file with the certification authorities whose certificates of clients are trusted, where
+        /// `client_certificates` in `[[listen]]` asks for them. Whom these authorities certify can log in: name an authority
+        /// of your own, not a public one.
+        client_ca_file: Option<PathBuf> = "",
     }
 }
 
@@ -471,6 +488,12 @@ section! {
         /// second. Or `dovecot:SOCKET`, Dovecot's auth socket for clients, such as
         /// `dovecot:/run/dovecot/auth-client`. Without this key nobody can log in.
         users: Option<UserStore> = "",
+        /// The logins of client certificates, for the mechanism EXTERNAL: a map from `sha256:FINGERPRINT` (hexadecimal
+        /// digits in lower case, without colons) to a login. For a certificate that an authority of
+        /// `tls.client_ca_file` has signed, the map is also asked for its e-mail addresses, for its host names, and
+        /// for `cn:` with the common name, all in lower case; the first key that is found decides. Without this key,
+        /// the e-mail addresses in such a certificate are its logins.
+        certificates: Option<Reference> = "",
         /// Sender addresses of users: a map from a login to the addresses that it may send with, separated by spaces or
         /// commas: `user@example.com`, `@example.com` for a whole domain, `*` for all. Logins that the map does
         /// not have, and all without this key, may send with their own address only.
@@ -478,7 +501,8 @@ section! {
         /// SASL mechanisms that are offered. Default with `dovecot:`: those that Dovecot offers. Default with
         /// `passwd:`: `plain` and `login`, and `scram-sha-256`,
         /// `scram-sha-256-plus`, `scram-sha-1` and `scram-sha-1-plus` if all users have a password that can be
-        /// used with them, in clear text or in the scheme of this name.
+        /// used with them, in clear text or in the scheme of this name. `external` is added if a listener asks for
+        /// certificates; only clients with a certificate see it. `oauthbearer` and `xoauth2` are added with `[oauth]`.
         mechanisms: Option<Vec<SaslMechanism>> = "",
         /// True if clients may log in without TLS. Everybody on the way can read their passwords then.
         allow_clear_text: bool = "false",

@@ -348,7 +348,7 @@ text_value!(
 
 /// Text that is not empty and has no control characters: local parts, names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Word(pub(crate) String);
+pub struct Word(pub String);
 
 text_value!(
     Word,

@@ -85,6 +85,22 @@ fn logins_that_cannot_work_are_shown() {
 }
 
 #[test]
+fn certificates_and_tokens_that_cannot_work_are_shown() {
+    let listen =
+        |keys: &str| format!("hostname = \"mx.test\"\n[[listen]]\naddress = \"127.0.0.1:25\"\n{keys}\n");
+    let all = [
+        listen("client_certificates = \"require\""),
+        listen("tls = \"off\"\nclient_certificates = \"ask\""),
+        listen("[auth]\nmechanisms = [\"external\", \"xoauth2\", \"plain\"]"),
+        listen("[oauth]\nintrospection = \"http://id.test/x\"\nclient_id = \"mx\"\ntimeout = \"1m\""),
+        listen("[oauth]\nclient_id = \"mx\"\nclient_secret = \"secret\"\nopenid_configuration = \"id.test\""),
+        listen("[oauth]\nclient_id = \"mx\"\nclient_secret = \"file:missing\"\ntimeout = 0"),
+        listen("[tls]\nclient_ca_file = \"missing.pem\""),
+    ];
+    golden("certificates-and-tokens.txt", &all.map(|text| problems(&text)).join("\n"));
+}
+
+#[test]
 fn a_file_of_users_is_checked_with_the_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("postrider.toml");
@@ -216,6 +232,13 @@ fn rules_that_cannot_be_are_told() {
         with(&rule("at = \"connect\"\nredirect = [\"a@b.test\"]")),
         with(&rule("over = [\"bulk\"]\nask = \"grey\"")),
         with(&rule("unless = { from = [\"a.test\"], form = [\"b.test\"] }\ndelay = \"1m\"")),
+        with(&rule("certificate = [\"sha256:ab\", \"a b\"]\nreject = true")),
+        with(&rule("route = \"filter\"")),
+        with(&format!(
+            "[[route]]\nname = \"a\"\nmx = true\n[[route]]\nname = \"a\"\nhold = true\n[[route]]\nname = \"b\"\nhold = true\n{}{}",
+            rule("at = \"mail\"\nroute = \"a\""),
+            rule("route = \"b\"")
+        )),
         with(&rule("frm = [\"a.test\"]\nfor = \"everyone\"\nreject = true")),
         with(&format!(
             "{}{}",

@@ -66,7 +66,7 @@ async fn deliver<J: WorkSource>(
     for index in &lease.recipients {
         let recipient = &message.envelope.recipients[*index as usize];
         // An alias is no user.
-        let is_alias = recipient.target().is_some();
+        let is_alias = recipient.is_alias();
         let recipient = &recipient.path;
         let sender = message.envelope.reverse_path_of(*index);
         let parcel = Parcel { settings, source, message, recipient, sender };

@@ -5,11 +5,11 @@ mod expanded;
 
 pub use expanded::Expanded;
 use mail::{
-    Edits, Envelope, ListenerKind, Message, Origin, QueueId, ReceivedContent, Recipient, Reply, ReversePath,
-    SharedMessage, UnixMillis,
+    AliasTarget, ClientCertificate, Edits, Envelope, ListenerKind, Message, Origin, QueueId, ReceivedContent,
+    Recipient, Reply, ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{Entry, RecipientState, Recovered};
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 /// A stage of the pipeline. A draft walks the stages in this order; RCPT once a recipient, and the body in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +67,8 @@ pub struct Facts {
     pub hello: Option<Box<str>>,
     /// TLS version and cipher suite, when TLS is active.
     pub tls: Option<Box<str>>,
+    /// The client's certificate, where the listener asks for one.
+    pub certificate: Option<Arc<ClientCertificate>>,
     /// The authenticated login.
     pub login: Option<Box<str>>,
     /// A login that a peer named by XCLIENT. It permits nothing, and narrows the senders as a login does.
@@ -94,6 +96,7 @@ impl Facts {
             source,
             hello: None,
             tls: None,
+            certificate: None,
             login: None,
             named_login: None,
             named_host: NamedHost::NotGiven,
@@ -130,6 +133,8 @@ pub enum Verdict {
     Bcc(Vec<Recipient>),
     /// Several verdicts, in their order, up to the first that ends the stage.
     All(Vec<Self>),
+    /// The recipient that is judged leaves by the route with this name; at another stage than RCPT, all recipients.
+    Route(Box<str>),
     /// Another reverse-path replaces the one that was given.
     ReplaceSender(ReversePath),
     /// The header is changed when the content is complete.
@@ -166,6 +171,10 @@ pub struct Decisions {
     redirects: Vec<(usize, Vec<Recipient>)>,
     /// In place of all recipients.
     recipients: Option<Vec<Recipient>>,
+    /// Names of routes of given recipients, by index.
+    routes: Vec<(usize, Box<str>)>,
+    /// The name of the route of all other recipients.
+    route: Option<Box<str>>,
     /// In place of the reverse-path.
     sender: Option<ReversePath>,
     /// Reasons to discard given recipients, by index.
@@ -250,6 +259,14 @@ impl Decisions {
                         next => return next,
                     }
                 }
+                Next::Continue
+            }
+            Verdict::Route(name) if stage == Stage::Rcpt => {
+                self.routes.push((at, name));
+                Next::Continue
+            }
+            Verdict::Route(name) => {
+                self.route.get_or_insert(name);
                 Next::Continue
             }
             Verdict::ReplaceSender(sender) => {
@@ -355,7 +372,16 @@ impl Decisions {
             envelope.reverse_path = sender;
         }
         let expanded = Expanded::of(&self.redirects, &envelope);
+        for (at, name) in std::mem::take(&mut self.routes) {
+            match self.redirects.iter_mut().find(|(index, _)| *index == at) {
+                Some((_, to)) => set_route(to, &name),
+                None => set_route(&mut envelope.recipients[at..=at], &name),
+            }
+        }
         self.resolve(&mut envelope.recipients);
+        if let Some(name) = self.route.take() {
+            set_route(&mut envelope.recipients, &name);
+        }
         for recipient in self.bcc.drain(..) {
             if envelope.recipients.iter().all(|known| known.path != recipient.path) {
                 envelope.recipients.push(recipient);
@@ -368,6 +394,14 @@ impl Decisions {
             discarded,
             expanded,
         }
+    }
+}
+
+/// Sets the route of recipients that have no target of their own.
+fn set_route(recipients: &mut [Recipient], name: &str) {
+    for recipient in recipients.iter_mut().filter(|recipient| recipient.target().is_none()) {
+        let target = Some(AliasTarget::Route(name.into()));
+        recipient.options.get_or_insert_default().target = target;
     }
 }
 
@@ -421,6 +455,26 @@ mod tests {
         assert_eq!(decisions.note(Stage::Rcpt, discard, 2), Next::StageOver);
         let given = ["a@b.test", "c@d.test", "e@f.test", "g@h.test"];
         assert_eq!(message(finish(decisions, &given)).0, ["x@y.test", "1@y.test", "2@y.test", "g@h.test"]);
+    }
+
+    #[test]
+    fn routes_of_recipients_go_before_that_of_the_message_and_targets_of_aliases_before_both() {
+        let mut decisions = Decisions::default();
+        decisions.note(Stage::Rcpt, Verdict::Route("one".into()), 0);
+        let program = AliasTarget::Program("/bin/x".into());
+        let target = Some(program.clone());
+        let options = mail::RecipientOptions { target, ..Default::default() }.boxed();
+        let own = Recipient { options, ..recipient("x@y.test") };
+        decisions.note(Stage::Rcpt, Verdict::Route("one".into()), 1);
+        decisions.redirect(1, vec![recipient("1@y.test"), own]);
+        decisions.note(Stage::End, Verdict::Route("all".into()), 0);
+        decisions.note(Stage::End, Verdict::Route("other".into()), 0);
+        decisions.note(Stage::End, Verdict::Bcc(vec![recipient("copy@y.test")]), 0);
+        let given = ["a@b.test", "c@d.test", "e@f.test"];
+        let Accepted::Message { message, .. } = finish(decisions, &given) else { panic!("discarded") };
+        let targets: Vec<_> = message.envelope.recipients.iter().map(|r| r.target().cloned()).collect();
+        let route = |name: &str| Some(AliasTarget::Route(name.into()));
+        assert_eq!(targets, [route("one"), route("one"), Some(program), route("all"), None]);
     }
 
     #[test]

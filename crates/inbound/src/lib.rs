@@ -18,9 +18,10 @@ mod trace;
 mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
-pub use listener::{Inbound, ListenSocket, ListenTls, Listener, ListenerOptions};
+pub use listener::{ClientCertificates, Inbound, ListenSocket, ListenTls, Listener, ListenerOptions};
 pub use mail::Answer;
 pub use service::{
-    AuthAnswer, Client, ClientTls, Draft, EndPoints, NamedClient, Service, Settings, StoreError, UNIX_CLIENT,
+    AuthAnswer, CertificateTls, Client, ClientTls, Draft, EndPoints, Identity, NamedClient, Service,
+    Settings, StoreError, UNIX_CLIENT,
 };
 pub use worker_pool::WorkerPool;

@@ -44,6 +44,18 @@ pub enum ListenTls {
     Implicit,
 }
 
+/// The certificates of clients that a listener wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientCertificates {
+    /// None is asked for.
+    #[default]
+    Off,
+    /// Clients may show one.
+    Ask,
+    /// Clients without a trusted one have no session.
+    Require,
+}
+
 /// A socket of the network, or one in the file system.
 #[derive(Debug)]
 pub enum ListenSocket {
@@ -113,6 +125,8 @@ pub struct ListenerOptions {
     pub kind: ListenerKind,
     /// The listener's use of TLS.
     pub tls: ListenTls,
+    /// The certificates of clients that are asked for.
+    pub client_certificates: ClientCertificates,
     /// True if the trace field does not name a client that has authenticated.
     pub hide_client: bool,
     /// The treatment of a bare CR or LF. `None`: content of trusted clients is normalized, that of others rejected.
@@ -138,6 +152,7 @@ impl Default for ListenerOptions {
         Self {
             kind: ListenerKind::Mx,
             tls: ListenTls::Off,
+            client_certificates: ClientCertificates::Off,
             hide_client: false,
             bare_lf: None,
             withheld: Vec::new(),
@@ -163,6 +178,22 @@ impl ListenerOptions {
 struct Current {
     settings: Settings,
     tls: Option<TlsAcceptor>,
+}
+
+impl Current {
+    fn new(settings: Settings, tls: Option<Arc<rustls::ServerConfig>>) -> Arc<Self> {
+        Arc::new(Self { settings, tls: tls.map(TlsAcceptor::from) })
+    }
+
+    /// TLS for a listener. One that wants certificates has none where these cannot be checked.
+    fn tls_of(&self, wanted: ClientCertificates) -> Option<TlsAcceptor> {
+        let certificates = self.settings.certificates.as_ref();
+        match wanted {
+            ClientCertificates::Off => self.tls.clone(),
+            ClientCertificates::Ask => certificates.map(|tls| TlsAcceptor::from(tls.ask.clone())),
+            ClientCertificates::Require => certificates.map(|tls| TlsAcceptor::from(tls.require.clone())),
+        }
+    }
 }
 
 /// All sessions of the process.
@@ -207,6 +238,7 @@ impl Open {
             profile.is_lmtp = self.options.kind == ListenerKind::Lmtp;
             profile.needs_login = self.options.kind.needs_login();
             profile.needs_tls = profile.needs_login && !settings.auth.in_clear_text && !self.is_unix;
+            profile.needs_tls |= self.options.client_certificates == ClientCertificates::Require;
             if profile.needs_login && profile.extensions.hold_max_seconds > 0 {
                 profile = profile.with(Keyword::FutureRelease);
             }
@@ -230,7 +262,7 @@ impl<S: Service> Inbound<S> {
         tls: Option<Arc<rustls::ServerConfig>>,
         workers: Arc<WorkerPool>,
     ) -> Arc<Self> {
-        let current = Arc::new(Current { settings, tls: tls.map(TlsAcceptor::from) });
+        let current = Current::new(settings, tls);
         Arc::new(Self {
             service,
             budget: Arc::default(),
@@ -242,7 +274,7 @@ impl<S: Service> Inbound<S> {
 
     /// New settings for sessions that begin from now on; the others end as they began.
     pub fn reconfigure(&self, settings: Settings, tls: Option<Arc<rustls::ServerConfig>>) {
-        let new = Arc::new(Current { settings, tls: tls.map(TlsAcceptor::from) });
+        let new = Current::new(settings, tls);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
@@ -293,6 +325,7 @@ impl<S: Service> Inbound<S> {
         let settings = open.settings(&current).clone();
         let worker = self.workers.pick_first();
         let options = open.options.clone();
+        let tls = current.tls_of(options.client_certificates);
         if options.sessions_max.is_some_and(|max| Arc::strong_count(&open.sessions) > max) {
             return self.refuse_busy(&client, &stream);
         }
@@ -301,7 +334,7 @@ impl<S: Service> Inbound<S> {
             settings,
             options,
             listener_guard: open.sessions.clone(),
-            tls: current.tls.clone(),
+            tls,
             worker,
         };
         match stream {
@@ -386,6 +419,7 @@ impl<S: Service> NewSession<S> {
             budget: inbound.budget.clone(),
             tls,
             client,
+            may_certify: false,
             options,
             closing: inbound.closing.subscribe(),
             workers: inbound.workers.clone(),

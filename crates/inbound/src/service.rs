@@ -3,8 +3,10 @@
 use auth::ChannelBindings;
 use bytes::Bytes;
 use mail::{
-    Answer, ChunkId, Envelope, ListenerKind, Origin, QueueId, ReceivedContent, Recipient, Reply, UnixMillis,
+    Answer, ChunkId, ClientCertificate, Envelope, ListenerKind, Origin, QueueId, ReceivedContent, Recipient,
+    Reply, UnixMillis,
 };
+use rustls::pki_types::CertificateDer;
 use smtp::{
     Limits,
     forwarded::{Attribute, ClientAttributes},
@@ -55,12 +57,19 @@ pub struct ClientTls {
     pub cipher: Box<str>,
     /// The channel bindings, where AUTH is offered.
     pub bindings: Option<Box<ChannelBindings>>,
+    /// The client's certificate, where the listener asks for one.
+    pub certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl Client {
     /// Returns what XFORWARD said about the source of the message.
     pub fn source(&self) -> Option<&ClientAttributes> {
         self.named.as_ref().and_then(|named| named.source.as_deref())
+    }
+
+    /// Returns the certificate that the client showed.
+    pub fn certificate(&self) -> Option<&Arc<ClientCertificate>> {
+        self.tls.as_ref().and_then(|tls| tls.certificate.as_ref())
     }
 
     /// Returns TLS version and cipher suite, when TLS is active.
@@ -223,6 +232,49 @@ impl std::fmt::Debug for EndPoints {
     }
 }
 
+/// TLS for listeners that ask for the certificates of clients.
+pub struct CertificateTls {
+    /// Takes any certificate of which the client has the key, and clients without one.
+    pub ask: Arc<rustls::ServerConfig>,
+    /// Takes trusted certificates only.
+    pub require: Arc<rustls::ServerConfig>,
+    identify: Identify,
+}
+
+/// Says who a client is, by the certificates that it showed: its own first.
+type Identify = Arc<dyn Fn(&[CertificateDer<'static>]) -> Option<Identity> + Send + Sync>;
+
+/// A client's certificate, and its use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: Arc<ClientCertificate>,
+    /// True if the client can try to log in with the certificate.
+    pub may_log_in: bool,
+}
+
+impl CertificateTls {
+    /// Takes the settings, and the function that says who a client is. The function is called after each handshake, resumed
+    /// ones, too: it has to check whether the certificate is trusted now.
+    pub fn new(
+        ask: Arc<rustls::ServerConfig>,
+        require: Arc<rustls::ServerConfig>,
+        identify: impl Fn(&[CertificateDer<'static>]) -> Option<Identity> + Send + Sync + 'static,
+    ) -> Self {
+        Self { ask, require, identify: Arc::new(identify) }
+    }
+
+    pub(crate) fn identify(&self, shown: &[CertificateDer<'static>]) -> Option<Identity> {
+        (self.identify)(shown)
+    }
+}
+
+impl std::fmt::Debug for CertificateTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CertificateTls")
+    }
+}
+
 /// The settings of inbound sessions. `docs/configuration.md` describes those that an operator can change.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -234,6 +286,8 @@ pub struct Settings {
     pub auth: Arc<Auth>,
     /// The hashes of the server's certificates, for the channel binding `tls-server-end-point`.
     pub end_points: EndPoints,
+    /// TLS of the listeners that ask for certificates of clients. Without it, these listeners have no TLS.
+    pub certificates: Option<Arc<CertificateTls>>,
     /// Content above this goes to the spool in pieces of this size.
     pub chunk_bytes: usize,
     /// Content in memory of all sessions together above which pieces become small, and no transaction begins.

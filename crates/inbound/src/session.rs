@@ -5,8 +5,8 @@ mod receive_content;
 mod waiting;
 
 use crate::{
-    Answer, AuthAnswer, Budget, Client, ClientTls, ListenerOptions, Service, SessionPermit, Settings,
-    WorkerPool, content::ContentReceiver, stream::Stream,
+    Answer, AuthAnswer, Budget, Client, ClientCertificates, ClientTls, Identity, ListenerOptions, Service,
+    SessionPermit, Settings, WorkerPool, content::ContentReceiver, stream::Stream,
 };
 use auth::ChannelBindings;
 use mail::{Envelope, Reply, UnixMillis};
@@ -42,6 +42,8 @@ pub(crate) struct SessionDriver<S: Service> {
     pub(crate) budget: Arc<Budget>,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) client: Client,
+    /// The client can try to log in with its certificate.
+    pub(crate) may_certify: bool,
     pub(crate) bare_lf: BareLf,
     pub(crate) options: Arc<ListenerOptions>,
     pub(crate) closing: watch::Receiver<bool>,
@@ -123,6 +125,9 @@ impl<S: Service> SessionDriver<S> {
         let mut connection =
             Connection::new(self.settings.limits.clone(), self.settings.profile.clone(), implicit);
         connection.set_bare_lf(self.bare_lf);
+        if self.may_certify {
+            connection.certified();
+        }
         let io = SessionIo {
             connection,
             context,
@@ -146,11 +151,27 @@ impl<S: Service> SessionDriver<S> {
         // On the heap: large, and soon over, while the session it is a part of may last for hours.
         let handshake = Box::pin(timeout(self.settings.limits.tls_timeout, acceptor.accept(plain)));
         let stream = handshake.await.map_err(|_| late())??;
-        self.client.tls = Some(self.describe(&stream));
+        let identity = self.identify(&stream);
+        if self.options.client_certificates == ClientCertificates::Require
+            && !identity.as_ref().is_some_and(|identity| identity.certificate.is_trusted)
+        {
+            return Err(io::Error::other(
+                "TLS handshake: the certificate of a resumed session is not valid any more",
+            ));
+        }
+        self.may_certify = identity.as_ref().is_some_and(|identity| identity.may_log_in);
+        self.client.tls = Some(self.describe(&stream, identity));
         Ok(Stream::Tls(Box::new(stream)))
     }
 
-    fn describe(&self, stream: &TlsStream<TcpStream>) -> ClientTls {
+    /// Returns who the client is by its certificate. A resumed TLS session has the certificate of its first handshake.
+    fn identify(&self, stream: &TlsStream<TcpStream>) -> Option<Identity> {
+        let certificates = self.settings.certificates.as_ref();
+        let tls = certificates.filter(|_| self.options.client_certificates != ClientCertificates::Off)?;
+        tls.identify(stream.get_ref().1.peer_certificates()?)
+    }
+
+    fn describe(&self, stream: &TlsStream<TcpStream>, identity: Option<Identity>) -> ClientTls {
         // Keying material costs a hash, which only logins need.
         let bindings = self.settings.profile.has(Keyword::Auth).then(|| {
             let exporter =
@@ -158,7 +179,8 @@ impl<S: Service> SessionDriver<S> {
             let end_point = self.settings.end_points.of(stream.get_ref().1.server_name());
             Box::new(ChannelBindings { exporter: exporter.ok().map(Box::from), end_point })
         });
-        ClientTls { cipher: cipher(stream), bindings }
+        let certificate = identity.map(|identity| identity.certificate);
+        ClientTls { cipher: cipher(stream), bindings, certificate }
     }
 
     fn less_loaded_worker(&self, io: &SessionIo<S>) -> Option<usize> {
@@ -465,6 +487,9 @@ impl<S: Service> Session<S> {
         named_client::forget(&mut driver.client);
         driver.service.tls_established(&mut io.context, &driver.client);
         io.connection.tls_established();
+        if driver.may_certify {
+            io.connection.certified();
+        }
         Ok(Box::new(Self { driver, io }))
     }
 }

@@ -71,8 +71,8 @@ pub struct RecipientOptions {
     pub expansion: Option<Expansion>,
     /// The reverse-path of the copies for this recipient, if it is not the one of the message.
     pub return_path: Option<ReturnPath>,
-    /// The program or file that an alias names; the path of the recipient is then the alias. `None`: the mail goes where
-    /// the route of the path leads.
+    /// The program or file that an alias names, where the path of the recipient is the alias, or the route that a rule has
+    /// chosen. `None`: the mail goes where the route of the path leads.
     pub target: Option<AliasTarget>,
 }
 
@@ -83,13 +83,15 @@ impl RecipientOptions {
     }
 }
 
-/// A target of an alias that is no address.
+/// A target that does not follow from the address: of an alias, or of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AliasTarget {
     /// A program with its arguments, as the alias has them.
     Program(Box<str>),
     /// A file in the mbox format.
     File(Box<str>),
+    /// The route with this name.
+    Route(Box<str>),
 }
 
 impl Recipient {
@@ -116,6 +118,11 @@ impl Recipient {
     /// Sets an option; the others stay as they are.
     pub fn set_return_path(&mut self, path: ReturnPath) {
         self.options.get_or_insert_default().return_path = Some(path);
+    }
+
+    /// Returns whether the path is an alias, and no user: a program or a file gets the mail.
+    pub fn is_alias(&self) -> bool {
+        matches!(self.target(), Some(AliasTarget::Program(_) | AliasTarget::File(_)))
     }
 
     /// Returns whether a mailing list sends the copies for this recipient: ENVID and RET of the message are not for

@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod answer;
+mod client_certificate;
 pub mod content;
 pub mod delivery_options;
 pub mod destination;
@@ -24,6 +25,7 @@ pub mod time;
 
 pub use address::{AddressError, Domain, ForwardPath, Mailbox, ReversePath};
 pub use answer::Answer;
+pub use client_certificate::ClientCertificate;
 pub use content::{ChunkId, Content, ContentTraits, Part};
 pub use delivery_options::{DeliverBy, DeliverByMode, DeliveryOptions, Priority};
 pub use destination::{Destination, HostPort, LmtpServer, NextHop, TlsMode};

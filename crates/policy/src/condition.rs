@@ -1,8 +1,8 @@
 //! The conditions of rules.
 
 use crate::{
-    AddressPattern, Answer, Answers, ClientName, DomainPattern, Facts, HeaderPattern, Limit, LimitId, MapId,
-    MapInfo, Question, Stage,
+    AddressPattern, Answer, Answers, CertificatePattern, ClientName, DomainPattern, Facts, HeaderPattern,
+    Limit, LimitId, MapId, MapInfo, Question, Stage,
     hello::{fault, name_keys},
 };
 use ipnet::IpNet;
@@ -35,6 +35,15 @@ pub struct Hellos {
     /// Patterns of names.
     pub patterns: Vec<DomainPattern>,
     /// Maps that are asked for the name and the domains above it.
+    pub maps: Vec<MapId>,
+}
+
+/// Certificates of clients.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Certificates {
+    /// Patterns of certificates.
+    pub patterns: Vec<CertificatePattern>,
+    /// Maps that are asked for the fingerprint, and for the names of a trusted certificate.
     pub maps: Vec<MapId>,
 }
 
@@ -71,6 +80,8 @@ pub enum Condition {
     Hello(Hellos),
     /// TLS is active, or not.
     Tls(bool),
+    /// The client's certificate.
+    Certificate(Certificates),
     /// The login.
     Login(Logins),
     /// The reverse-path.
@@ -135,6 +146,7 @@ impl Condition {
             Self::ClientName(_) => "client_name",
             Self::Hello(_) => "hello",
             Self::Tls(_) => "tls",
+            Self::Certificate(_) => "certificate",
             Self::Login(_) => "login",
             Self::From(_) => "from",
             Self::To(_) => "to",
@@ -155,7 +167,7 @@ impl Condition {
                 Stage::Connect
             }
             Self::NoReverseName | Self::ReverseNameUnknown => Stage::Connect,
-            Self::Hello(_) | Self::Tls(_) | Self::BadHello => Stage::Hello,
+            Self::Hello(_) | Self::Tls(_) | Self::Certificate(_) | Self::BadHello => Stage::Hello,
             Self::Login(_) | Self::From(_) => Stage::Mail,
             Self::To(_) | Self::Recipients(_) => Stage::Rcpt,
             Self::Header(_) | Self::Size(_) => Stage::Content,
@@ -178,6 +190,7 @@ impl Condition {
             Self::Client(Networks { maps, .. })
             | Self::ClientName(ClientNames { maps, .. })
             | Self::Hello(Hellos { maps, .. })
+            | Self::Certificate(Certificates { maps, .. })
             | Self::Login(Logins { maps, .. })
             | Self::From(Addresses { maps, .. })
             | Self::To(Addresses { maps, .. }) => maps,
@@ -200,6 +213,9 @@ impl Condition {
             }
             (Self::Hello(w), Self::Hello(n)) => {
                 maps() && each(&n.patterns, &w.patterns, DomainPattern::covers)
+            }
+            (Self::Certificate(w), Self::Certificate(n)) => {
+                maps() && each(&n.patterns, &w.patterns, CertificatePattern::covers)
             }
             (Self::Login(w), Self::Login(n)) => {
                 w.is_any || !n.is_any && maps() && each(&n.names, &w.names, |w, n| w == n)
@@ -225,6 +241,7 @@ impl Condition {
             Self::ClientName(names) => judge.client_name(names),
             Self::Hello(hellos) => judge.hello(hellos),
             Self::Tls(wanted) => (facts.has_tls == *wanted).into(),
+            Self::Certificate(certificates) => judge.certificate(certificates),
             Self::Login(logins) => judge.login(logins),
             Self::From(addresses) => match facts.from {
                 Some(from) => judge.from(addresses, from),
@@ -300,6 +317,18 @@ impl Judge<'_> {
         self.look_up(&hellos.maps, |whole_only| name_keys(&key, whole_only))
     }
 
+    fn certificate(&self, certificates: &Certificates) -> Finding {
+        let shown = self.facts.certificate;
+        if certificates.patterns.iter().any(|pattern| pattern.matches(shown)) {
+            return Finding::Holds(None);
+        }
+        match shown {
+            // Keys are not parts of each other: a map of patterns is asked for each, too.
+            Some(shown) => self.look_up_each(&certificates.maps, &shown.keys()),
+            None => Finding::Fails,
+        }
+    }
+
     fn login(&self, logins: &Logins) -> Finding {
         let Some(login) = self.facts.login else { return Finding::Fails };
         let login = login.to_lowercase();
@@ -360,6 +389,13 @@ impl Judge<'_> {
         let without = user.map(|user| format!("{user}@{domain}").into());
         let alone = format!("{}@", user.unwrap_or(&local)).into();
         [whole].into_iter().chain(without).chain(name_keys(&domain, false)).chain([alone]).collect()
+    }
+
+    /// Looks each of these keys up in maps, also in maps of patterns.
+    fn look_up_each(&self, maps: &[MapId], keys: &[Box<str>]) -> Finding {
+        let findings = keys.iter().map(|key| self.look_up(maps, |_| vec![key.clone()]));
+        // A value behind a look-up that is still open does not decide yet.
+        findings.into_iter().find(|finding| *finding != Finding::Fails).unwrap_or(Finding::Fails)
     }
 
     /// Looks keys up in maps, in their order; the first value decides.

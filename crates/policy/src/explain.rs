@@ -43,6 +43,7 @@ impl Program {
             }
             Condition::Hello(of) => self.with_maps(&of.patterns, &of.maps),
             Condition::Tls(wanted) => wanted.to_string(),
+            Condition::Certificate(of) => self.with_maps(&of.patterns, &of.maps),
             Condition::Login(of) => {
                 let any = of.is_any.then_some("*");
                 self.with_maps(of.names.iter().map(|name| &**name).chain(any), &of.maps)
@@ -95,6 +96,9 @@ impl Program {
         if !modifiers.bcc.is_empty() {
             parts.push(format!("copy to {}", list(&modifiers.bcc)));
         }
+        if let Some(route) = &modifiers.route {
+            parts.push(format!("by the route {route}"));
+        }
         if modifiers.is_trust {
             parts.push("the client counts as trusted below".to_owned());
         }
@@ -131,6 +135,10 @@ impl Program {
             }
             Condition::Hello(_) | Condition::BadHello => facts.hello.map(str::to_owned),
             Condition::Tls(_) => Some(facts.has_tls.to_string()),
+            Condition::Certificate(_) => facts.certificate.map(|shown| {
+                let trust = if shown.is_trusted { "" } else { " (not trusted)" };
+                list(shown.keys()) + trust
+            }),
             Condition::Login(_) => facts.login.map(str::to_owned),
             Condition::From(_) => facts.from.map(|from| match from {
                 ReversePath::Null => "<>".to_owned(),

@@ -1,7 +1,7 @@
 //! The facts that rules see, and the questions whose answers become facts.
 
 use crate::ServiceAction;
-use mail::{ListenerKind, Recipient, ReversePath};
+use mail::{ClientCertificate, ListenerKind, Recipient, ReversePath};
 use std::net::IpAddr;
 
 /// The facts of a session and its transaction, as far as they are known at a stage.
@@ -15,6 +15,8 @@ pub struct Facts<'a> {
     pub hello: Option<&'a str>,
     /// TLS is active.
     pub has_tls: bool,
+    /// The certificate that the client showed.
+    pub certificate: Option<&'a ClientCertificate>,
     /// The authenticated login.
     pub login: Option<&'a str>,
     /// The reverse-path, from MAIL on.

@@ -4,6 +4,7 @@
 //! Protocol rules are `smtp`'s; where accepted mail goes is `route`'s.
 
 mod address_pattern;
+mod certificate_pattern;
 mod condition;
 mod domain_pattern;
 mod explain;
@@ -18,7 +19,8 @@ mod rule;
 mod service;
 
 pub use address_pattern::AddressPattern;
-pub use condition::{Addresses, ClientNames, Condition, Finding, Hellos, Logins, Networks};
+pub use certificate_pattern::CertificatePattern;
+pub use condition::{Addresses, Certificates, ClientNames, Condition, Finding, Hellos, Logins, Networks};
 pub use domain_pattern::DomainPattern;
 pub use facts::{Answer, Answers, ClientName, Facts, LimitId, MapId, MapInfo, Question, Scope, ServiceId};
 pub use header_pattern::HeaderPattern;

@@ -61,6 +61,8 @@ pub struct Effects {
     pub redirect: Option<Vec<Mailbox>>,
     /// Further recipients.
     pub bcc: Vec<Mailbox>,
+    /// The name of the route by which the mail leaves.
+    pub route: Option<Box<str>>,
     /// The client counts as trusted at later stages.
     pub is_trusted: bool,
 }
@@ -309,13 +311,16 @@ impl Program {
 
 impl Effects {
     fn add(&mut self, modifiers: &Modifiers) {
-        let Modifiers { tags, delay, fields, redirect, bcc, is_trust } = modifiers;
+        let Modifiers { tags, delay, fields, redirect, bcc, route, is_trust } = modifiers;
         self.tags.extend(tags.iter().cloned());
         self.delay = self.delay.max(*delay);
         self.fields.extend(fields.iter().cloned());
         self.bcc.extend(bcc.iter().cloned());
         self.is_trusted |= is_trust;
-        // The first rule that redirects decides.
+        // The first rule that redirects or routes decides.
+        if self.route.is_none() {
+            self.route.clone_from(route);
+        }
         if self.redirect.is_none() && !redirect.is_empty() {
             self.redirect = Some(redirect.clone());
         }

@@ -91,6 +91,8 @@ pub struct Modifiers {
     pub redirect: Vec<Mailbox>,
     /// Further recipients, without notifications.
     pub bcc: Vec<Mailbox>,
+    /// The name of the route by which the mail leaves; at RCPT of the recipient that is judged.
+    pub route: Option<Box<str>>,
     /// The client counts as trusted for the rules below.
     pub is_trust: bool,
 }

@@ -88,7 +88,7 @@ fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> String {
     let one = |(index, mailbox): (usize, &Mailbox)| {
         let destination = match expanded.target(index) {
             None => routes.recipient(&ForwardPath::Mailbox(mailbox.clone()), None),
-            Some(target) => routes.alias_target(target),
+            Some(target) => routes.alias_target(target, given),
         };
         let by = format!("by {destination}");
         if Some(mailbox) == given.mailbox() {

@@ -8,7 +8,7 @@ use mail::{AliasTarget, Destination, Envelope, ForwardPath, NextHop, ReversePath
 use maps::Maps;
 use queue::GroupId;
 use route::{Rule, Table};
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 /// The routes and queue groups of one configuration.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Routes {
     /// Explicit routes, in their order.
     explicit: Vec<Route>,
     maps: Arc<Maps>,
+    /// Routes with a name, for rules.
+    named: HashMap<Box<str>, Rule>,
     targets: AliasTargets,
     /// The domain of the mailbox that gets mail for the bare postmaster.
     postmaster_key: String,
@@ -36,16 +38,10 @@ impl Routes {
     /// Explicit routes in their order, then local Maildirs, then MX. Local domains of files are looked up in `maps`; for
     /// those of a server, the configuration has a route for every domain.
     pub(crate) fn new(settings: &Settings, maps: Arc<Maps>) -> Self {
-        let of_route = |route: &Route| {
-            let (own, maps) = (route.clone(), maps.clone());
-            Some(Rule {
-                matches: Box::new(move |key, sender| own.matches(key) && is_for_sender(&own, sender, &maps)),
-                next_hop: next_hop(&route.target)?,
-                tls: route.tls.mode(),
-                route: route.name().map(Into::into),
-            })
-        };
+        let of_route = |route: &Route| rule(route, &maps);
         let explicit: Vec<Rule> = settings.routes.iter().filter_map(of_route).collect();
+        let named = settings.routes.iter().filter_map(|route| Some((route.label.clone()?, of_route(route)?)));
+        let named = named.collect();
         let all_maps = maps.clone();
         let (domains, domain_maps) = (settings.local.domains.clone(), settings.local.domain_maps.clone());
         let is_local = move |key: &str, _: Option<&ReversePath>| {
@@ -62,6 +58,7 @@ impl Routes {
             groups: settings.queue_groups.clone(),
             explicit: settings.routes.clone(),
             maps: all_maps,
+            named,
             targets: AliasTargets::from(settings),
             postmaster_key: settings.postmaster.domain().key().into_owned(),
         }
@@ -77,9 +74,19 @@ impl Routes {
         self.table.destination(key, None)
     }
 
-    /// Returns where mail for a program or file of an alias goes.
-    pub(crate) fn alias_target(&self, target: &AliasTarget) -> Destination {
-        self.targets.destination(target)
+    /// Returns where mail for a program or file of an alias goes, or mail of a recipient for whom a rule has chosen a route.
+    pub(crate) fn alias_target(&self, target: &AliasTarget, path: &ForwardPath) -> Destination {
+        match target {
+            AliasTarget::Program(command) => self.targets.program(command),
+            AliasTarget::File(file) => self.targets.file(file),
+            AliasTarget::Route(name) => self.named_route(name, &self.key(path)),
+        }
+    }
+
+    /// Returns where a named route leads. Mail of a route that the configuration does not have any more takes that of its
+    /// domain.
+    fn named_route(&self, name: &str, key: &str) -> Destination {
+        self.named.get(name).map_or_else(|| self.domain(key), |rule| rule.destination(key))
     }
 
     /// Returns the first explicit route that matches a recipient.
@@ -111,7 +118,7 @@ impl Routes {
             let group = self.group(&key, sender.as_deref());
             let destination = match recipient.target() {
                 None => self.table.destination(&key, Some(&envelope.reverse_path)),
-                Some(target) => self.alias_target(target),
+                Some(target) => self.alias_target(target, &recipient.path),
             };
             // The configuration has at most 255 groups.
             (destination, GroupId(u8::try_from(group).unwrap_or(0)))
@@ -147,6 +154,17 @@ fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
         ReversePath::Mailbox(mailbox) => Some(mailbox.domain().key()),
         _ => None,
     }
+}
+
+/// Returns the rule of a route; `None` for one that only holds mail.
+fn rule(route: &Route, maps: &Arc<Maps>) -> Option<Rule> {
+    let (own, maps) = (route.clone(), maps.clone());
+    Some(Rule {
+        matches: Box::new(move |key, sender| own.matches(key) && is_for_sender(&own, sender, &maps)),
+        next_hop: next_hop(&route.target)?,
+        tls: route.tls.mode(),
+        route: route.name().map(Into::into),
+    })
 }
 
 /// Returns the next hop of a target; `None` within for the mail exchangers of the recipient's domain, and `None` for a

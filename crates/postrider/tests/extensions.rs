@@ -2,11 +2,10 @@
 
 mod common;
 
-use common::{Postrider, client::Client, free_address, sink::Sink, until};
+use common::{Postrider, client::Client, free_address, servers::Postfix, sink::Sink, until};
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
-    os::unix::fs::PermissionsExt as _,
     process::Stdio,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -295,6 +294,11 @@ fn swaks_names_a_client_by_xclient() {
     until("it is in the Maildir", || daemon.mailbox("joe").len() == 1);
     let text = fs::read_to_string(&daemon.mailbox("joe")[0]).unwrap();
     assert!(text.contains("from client.test (spike.test [203.0.113.9])"), "{text}");
+    common::record::seen(
+        "swaks",
+        "XCLIENT with a name and an address",
+        "delivered, and `Received` names that client",
+    );
 }
 
 #[test]
@@ -365,80 +369,16 @@ fn vrfy_and_expn_answer_by_policy_with_the_real_users_and_aliases() {
     say(&mut client, "EXPN list", "502 5.5.1");
 }
 
-/// Debian's Postfix, which takes XCLIENT from this machine, and relays to a server with XFORWARD.
-struct Postfix {
-    dir: tempfile::TempDir,
-    address: SocketAddr,
-}
-
-impl Postfix {
-    /// None where it is not installed, or this user may not start it.
-    fn start(relay: SocketAddr) -> Option<Self> {
-        common::program("postfix")?;
-        if !rustix::process::geteuid().is_root() || !fs::exists("/usr/lib/postfix/sbin/master").ok()? {
-            println!("SKIPPED: Postfix can be started by root only, and where it is installed");
-            return None;
-        }
-        let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
-        let path = dir.path();
-        // Its programs have users of their own.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        ["queue", "data"].iter().for_each(|name| fs::create_dir(path.join(name)).unwrap());
-        let at = path.display();
-        let main = format!(
-            "compatibility_level = 3.6\nqueue_directory = {at}/queue\ndata_directory = {at}/data\n\
-             mail_owner = postfix\nsetgid_group = postdrop\ncommand_directory = /usr/sbin\n\
-             daemon_directory = /usr/lib/postfix/sbin\nmyhostname = postfix.test\nmydestination =\nalias_maps =\n\
-             inet_interfaces = 127.0.0.1\ninet_protocols = ipv4\nmynetworks = 127.0.0.0/8 203.0.113.0/24\n\
-             relayhost = [127.0.0.1]:{}\nsmtp_send_xforward_command = yes\nsmtpd_authorized_xclient_hosts = 127.0.0.1\n\
-             maillog_file = {at}/log\nmaillog_file_prefixes = {at}\n",
-            relay.port()
-        );
-        let services = [
-            "cleanup unix n - n - 0 cleanup",
-            "qmgr unix n - n 300 1 qmgr",
-            "rewrite unix - - n - - trivial-rewrite",
-            "bounce unix - - n - 0 bounce",
-            "defer unix - - n - 0 bounce",
-            "trace unix - - n - 0 bounce",
-            "error unix - - n - - error",
-            "smtp unix - - n - - smtp",
-            "proxymap unix - - n - - proxymap",
-            "anvil unix - - n - 1 anvil",
-            "postlog unix-dgram n - n - 1 postlogd",
-        ];
-        fs::write(path.join("main.cf"), main).unwrap();
-        fs::write(
-            path.join("master.cf"),
-            format!("{address} inet n - n - - smtpd\n{}\n", services.join("\n")),
-        )
-        .unwrap();
-        let chown = common::program("chown")?.arg("postfix").arg(path.join("data")).status().unwrap();
-        let postfix = Self { dir, address };
-        assert!(chown.success() && postfix.control("start"), "Postfix does not start");
-        until("Postfix listens", || std::net::TcpStream::connect(address).is_ok());
-        Some(postfix)
-    }
-
-    fn control(&self, verb: &str) -> bool {
-        let Some(mut postfix) = common::program("postfix") else { return false };
-        postfix.arg("-c").arg(self.dir.path()).arg(verb).stdin(Stdio::null()).stdout(Stdio::null());
-        postfix.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-    }
-}
-
-impl Drop for Postfix {
-    fn drop(&mut self) {
-        self.control("stop");
-    }
-}
-
 #[test]
 fn postfix_hands_on_by_xforward_the_client_that_it_was_told_by_xclient() {
     let listed = free_address();
     let more = format!("[[listen]]\naddress = \"{listed}\"\nxforward = [\"127.0.0.1\"]\n{LOG}");
     let daemon = Postrider::start_in(tempfile::tempdir().unwrap(), free_address(), &more);
-    let Some(postfix) = Postfix::start(listed) else { return };
+    let main = format!(
+        "relayhost = [127.0.0.1]:{}\nsmtp_send_xforward_command = yes\nsmtpd_authorized_xclient_hosts = 127.0.0.1\n",
+        listed.port()
+    );
+    let Some(postfix) = Postfix::start(&main) else { return };
     let mut client = Client::connect(postfix.address).unwrap();
     say(&mut client, "XCLIENT ADDR=203.0.113.9 NAME=spike.test", "220");
     say(&mut client, "EHLO spike", "250");
@@ -447,6 +387,8 @@ fn postfix_hands_on_by_xforward_the_client_that_it_was_told_by_xclient() {
     until("it is in the Maildir", || daemon.mailbox("joe").len() == 1);
     let text = fs::read_to_string(&daemon.mailbox("joe")[0]).unwrap();
     assert!(text.contains("(forwarded for spike (spike.test [203.0.113.9]))"), "{text}");
-    let is_named = |line: &serde_json::Value| line.to_string().contains("203.0.113.9");
-    until("the log has the client", || daemon.log().iter().any(is_named));
+    let names_client = |line: &serde_json::Value| line.to_string().contains("203.0.113.9");
+    until("the log has the client", || daemon.log().iter().any(names_client));
+    let what = "the client that Postfix was told by XCLIENT is in the log and in `Received`";
+    common::record::seen("Postfix", "Postfix to Postrider, with XFORWARD", what);
 }

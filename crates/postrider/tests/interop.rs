@@ -236,6 +236,11 @@ fn dovecot_takes_mail_by_lmtp() {
     }
     let by_socket = |row: &serde_json::Value| row["relay"].as_str().is_some_and(|r| r.starts_with("unix:"));
     until("the log names the socket", || daemon.log().iter().any(by_socket));
+    common::record::seen(
+        "Dovecot",
+        "LMTP over a Unix socket, two recipients",
+        "a reply for each, and the mail in both Maildirs",
+    );
 }
 
 #[test]

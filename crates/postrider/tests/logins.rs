@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Postrider, client::Client, free_address, until};
+use common::{Postrider, client::Client, free_address, record::seen, servers::dovecot_auth, until};
 use std::{
     fs,
     io::Write as _,
@@ -371,47 +371,10 @@ fn a_password_is_not_sent_where_there_is_no_tls() {
     });
 }
 
-/// Dovecot with two users and an auth socket at `auth`; none where it cannot be started.
-fn dovecot(dir: &std::path::Path) -> Option<Background> {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: Dovecot starts as root only");
-        return None;
-    }
-    let mut dovecot = common::program_in_place("dovecot")?;
-    let at = dir.display();
-    fs::write(dir.join("passwd"), "jane:{PLAIN}secret\njoe@mx.test:{PLAIN}other\n").unwrap();
-    fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let config = format!(
-        "base_dir = {at}/run\nstate_dir = {at}/run\nlog_path = {at}/log\nprotocols =\nssl = no\n\
-         default_internal_user = nobody\ndefault_internal_group = nogroup\ndefault_login_user = nobody\n\
-         auth_mechanisms = plain login scram-sha-256\nauth_failure_delay = 0\n\
-         passdb {{\n  driver = passwd-file\n  args = {at}/passwd\n}}\n\
-         userdb {{\n  driver = static\n  args = uid=nobody gid=nogroup home=/tmp allow_all_users=yes\n}}\n\
-         service auth {{\n  unix_listener {at}/auth {{\n    mode = 0666\n  }}\n}}\n"
-    );
-    fs::write(dir.join("dovecot.conf"), config).unwrap();
-    let child = dovecot.arg("-F").arg("-c").arg(dir.join("dovecot.conf")).spawn().unwrap();
-    let running = Background(child);
-    until("Dovecot listens", || std::os::unix::net::UnixStream::connect(dir.join("auth")).is_ok());
-    Some(running)
-}
-
-/// A program that ends with the test.
-struct Background(std::process::Child);
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        // Dovecot's other processes end with the first, which has to be asked.
-        let pid = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn dovecot_says_who_may_log_in() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(running) = dovecot(dir.path()) else { return };
+    let Some(running) = dovecot_auth(dir.path()) else { return };
     let address = free_address();
     let listen = format!("[[listen]]\naddress = \"{address}\"\nkind = \"submission\"\n");
     let auth = format!(
@@ -450,6 +413,11 @@ fn dovecot_says_who_may_log_in() {
             assert!(said.contains(words), "{said}");
         }
     }
+    seen(
+        "Dovecot",
+        "its auth socket, for AUTH PLAIN and LOGIN",
+        "235 for the right password, 535 for a wrong one",
+    );
     // Without Dovecot nobody is refused for good.
     drop(running);
     let mut client = Client::connect(address).unwrap();

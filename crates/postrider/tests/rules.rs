@@ -387,6 +387,7 @@ fn a_real_greylisting_server_is_asked() {
     let mut client = Client::connect(daemon.address).unwrap();
     let first = rcpt(&mut client, "a@b.test", "joe@mx.test");
     assert!(first.starts_with("450 4.") && first.to_lowercase().contains("greylist"), "{first}");
+    common::record::seen("postgrey", "asked at RCPT about a new client", "450 4.x.x: greylisted");
 }
 
 /// A program that ends with its test.

@@ -43,9 +43,15 @@ impl Table {
     /// Returns where mail for a domain goes, given as [`mail::Domain::key`].
     pub fn destination(&self, key: &str, sender: Option<&ReversePath>) -> Destination {
         let found = self.rules.iter().find(|rule| (rule.matches)(key, sender));
-        let Some(rule) = found else { return Destination::mx(key, self.mx_tls) };
-        let next_hop = rule.next_hop.clone().unwrap_or_else(|| NextHop::Mx(key.into()));
-        Destination { next_hop, tls: rule.tls, route: rule.route.clone() }
+        found.map_or_else(|| Destination::mx(key, self.mx_tls), |rule| rule.destination(key))
+    }
+}
+
+impl Rule {
+    /// Returns where the rule sends mail for a domain, whether it matches the domain or not.
+    pub fn destination(&self, key: &str) -> Destination {
+        let next_hop = self.next_hop.clone().unwrap_or_else(|| NextHop::Mx(key.into()));
+        Destination { next_hop, tls: self.tls, route: self.route.clone() }
     }
 }
 

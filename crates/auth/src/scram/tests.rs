@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     Answer, ChannelBindings, ClientCredentials, ClientExchange, ClientFailure, Failure, Mechanism, Question,
-    ServerExchange, Step, server::ServerFacts,
+    ServerExchange, Step, TokenAdvice, server::ServerFacts,
 };
 use proptest::prelude::*;
 
@@ -16,7 +16,14 @@ fn iterations(count: u32) -> NonZeroU32 {
 
 fn facts(bindings: ChannelBindings, nonce: &str) -> ServerFacts {
     let offers_plus = bindings.best().is_some();
-    ServerFacts { bindings, offers_plus, certificate: None, nonce: nonce.into(), decoy: Secret::new("decoy") }
+    ServerFacts {
+        bindings,
+        offers_plus,
+        certificate: Vec::new(),
+        token_advice: TokenAdvice::default(),
+        nonce: nonce.into(),
+        decoy: Secret::new("decoy"),
+    }
 }
 
 /// An exchange of an RFC: client's first, server's first, client's last, server's last.

@@ -6,7 +6,7 @@ use crate::{
     settings::{Listen, Settings},
     units::ByteSize,
 };
-use inbound::ListenTls;
+use inbound::{ClientCertificates, ListenTls};
 use mail::ListenerKind;
 
 impl Check<'_, '_> {
@@ -22,14 +22,14 @@ impl Check<'_, '_> {
             }
         }
         for listen in &s.listen {
-            self.listener(listen);
+            self.listener(s, listen);
         }
         if s.listen.is_empty() && self.reading.cx.problems.is_empty() {
             self.problem("listen", "nothing to listen on".to_owned(), "", "add [[listen]] with an address");
         }
     }
 
-    fn listener(&mut self, listen: &Listen) {
+    fn listener(&mut self, s: &Settings, listen: &Listen) {
         let key = |key: &str| format!("listen[{}].{key}", listen.number);
         match &listen.address {
             ListenAt::Unix { path, .. } => self.unix_listener(listen, too_long(path)),
@@ -50,6 +50,7 @@ impl Check<'_, '_> {
             let help = "write \"30s\" or less: honest clients wait five minutes at most, and many less";
             self.problem(&key("greeting_delay"), what, "", help);
         }
+        self.client_certificates(s, listen);
         for (name, peers) in [("xclient", &listen.xclient), ("xforward", &listen.xforward)] {
             if let Some(net) = peers.iter().find(|net| net.prefix_len() == 0) {
                 let what = format!("{net} lets every client claim any address");
@@ -58,6 +59,24 @@ impl Check<'_, '_> {
         }
         if let Some(size) = listen.max_message_size {
             self.at_least(&key("max_message_size"), &size, &ByteSize(64 << 10));
+        }
+    }
+
+    /// Certificates are shown in a TLS handshake, and are trusted by authorities.
+    fn client_certificates(&mut self, s: &Settings, listen: &Listen) {
+        let key = format!("listen[{}].client_certificates", listen.number);
+        if listen.client_certificates == ClientCertificates::Off {
+            return;
+        }
+        if listen.tls == ListenTls::Off {
+            let what = format!("`{key}` means nothing without TLS");
+            self.problem(&key, what, "nobody can show one", "remove it, or `tls = \"off\"`");
+        } else if listen.client_certificates == ClientCertificates::Require
+            && s.tls.client_ca_file.is_none()
+            && !self.has_failed("tls.client_ca_file")
+        {
+            let what = "no certificate of a client is trusted, and this listener requires one".to_owned();
+            self.problem(&key, what, "no authority", "add `client_ca_file` to [tls]");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::{
-    ListenTls, Settings,
+    ClientCertificates, ListenTls, Settings, certificate,
     choice::SaslMechanism,
     listen_address::ListenAt,
     listing::Effective,
@@ -10,6 +10,10 @@ use crate::{
     users::{PasswdFileError, UserStore, read_passwd},
     value::Value as _,
 };
+use std::time::Duration;
+
+/// A session waits for all look-ups together for 30 s.
+const TOKEN_TIMEOUT_MAX: Duration = Duration::from_secs(25);
 
 impl Check<'_, '_> {
     /// Reads the secrets of routes, for a daemon that is about to use them.
@@ -31,9 +35,11 @@ impl Check<'_, '_> {
 
     pub(super) fn logins(&mut self, s: &Settings) {
         let has_users = s.auth.users.is_some() || self.has_failed("auth.users");
+        let has_tokens = s.oauth.introspection.is_some() || self.has_failed("oauth.introspection");
         for listen in s.listen.iter().filter(|listen| listen.kind.needs_login()) {
             let path = |key: &str| format!("listen[{}].{key}", listen.number);
-            if !has_users {
+            let has_certificates = listen.client_certificates != ClientCertificates::Off;
+            if !has_users && !has_tokens && !has_certificates {
                 let what = "nobody can log in to this listener".to_owned();
                 let help = "add `users = \"passwd:FILE\"` to [auth]; `postrider auth hash` makes the lines of the file";
                 self.problem(&path("kind"), what, "needs logins", help);
@@ -50,6 +56,8 @@ impl Check<'_, '_> {
             let help = "remove the key, or name \"plain\" or another mechanism";
             self.problem("auth.mechanisms", "no mechanism is offered".to_owned(), "empty", help);
         }
+        self.unusable_mechanisms(s);
+        self.tokens(s);
         let Some(UserStore::Passwd(path)) = &s.auth.users else { return };
         if self.purpose != Purpose::Serve {
             return;
@@ -63,6 +71,70 @@ impl Check<'_, '_> {
                 };
                 self.problem("auth.users", error.to_string(), "cannot be used", help);
             }
+        }
+    }
+
+    /// Rejects mechanisms that no client could use.
+    fn unusable_mechanisms(&mut self, s: &Settings) {
+        let names = |one: SaslMechanism| s.auth.mechanisms.iter().flatten().any(|named| *named == one);
+        let asks = s.listen.iter().any(|listen| listen.client_certificates != ClientCertificates::Off);
+        let by_dovecot = matches!(s.auth.users, Some(UserStore::Dovecot(_)));
+        let tokens = s.oauth.introspection.is_some() || self.has_failed("oauth.introspection") || by_dovecot;
+        let key = "auth.mechanisms";
+        if names(SaslMechanism::External) && !asks {
+            let help = "write client_certificates = \"ask\" in a [[listen]], or remove it";
+            self.problem(key, "no listener asks for certificates".to_owned(), "\"external\" needs one", help);
+        }
+        if (names(SaslMechanism::OauthBearer) || names(SaslMechanism::Xoauth2)) && !tokens {
+            let help = "add `introspection` to [oauth], or remove it";
+            self.problem(key, "no server is asked about tokens".to_owned(), "for tokens", help);
+        }
+        let of_users = s.auth.mechanisms.iter().flatten().find(|one| {
+            !matches!(one, SaslMechanism::External | SaslMechanism::OauthBearer | SaslMechanism::Xoauth2)
+        });
+        if let (Some(mechanism), None, false) = (of_users, &s.auth.users, self.has_failed("auth.users")) {
+            let what = format!("there are no users for {}", mechanism.as_str());
+            self.problem(key, what, "needs passwords", "add `users` to [auth], or remove it");
+        }
+    }
+
+    /// Checks of `[oauth]`.
+    fn tokens(&mut self, s: &Settings) {
+        let oauth = &s.oauth;
+        // Keys with a default may be shown though nothing is asked.
+        let keys = ["client_id", "client_secret", "audience", "ca_file", "openid_configuration"];
+        let unused = keys.map(|key| format!("oauth.{key}")).into_iter().find(|key| self.is_set(key));
+        if let (None, Some(key), false) =
+            (&oauth.introspection, unused, self.has_failed("oauth.introspection"))
+        {
+            let help = "add `introspection = \"https://id.example.com/introspect\"` to [oauth]";
+            self.problem(&key, format!("`{key}` is not used"), "no server is asked about tokens", help);
+        }
+        self.not_zero("oauth.timeout", oauth.timeout);
+        if oauth.timeout > TOKEN_TIMEOUT_MAX {
+            let what = "`oauth.timeout` is too large".to_owned();
+            self.problem(
+                "oauth.timeout",
+                what,
+                "more than 25s",
+                "write \"25s\" or less: clients wait for it",
+            );
+        }
+        let pairs = [
+            ("client_id", oauth.client_id.is_some(), "client_secret", oauth.client_secret.is_some()),
+            ("client_secret", oauth.client_secret.is_some(), "client_id", oauth.client_id.is_some()),
+        ];
+        for (key, is_given, other, has_other) in pairs {
+            if is_given && !has_other && !self.has_failed(&format!("oauth.{other}")) {
+                let help = format!("add `{other}` to [oauth]");
+                self.problem(&format!("oauth.{key}"), format!("`{key}` without `{other}`"), "", &help);
+            }
+        }
+        self.pem("oauth.ca_file", oauth.ca_file.as_deref(), certificate::authorities);
+        if let (Some(source), Purpose::Serve) = (&oauth.client_secret, self.purpose)
+            && let Err(why) = source.secret()
+        {
+            self.problem("oauth.client_secret", why, "no secret", "name a file that this user may read");
         }
     }
 
@@ -92,6 +164,9 @@ impl SaslMechanism {
             Self::ScramSha256 => auth::Mechanism::ScramSha256,
             Self::ScramSha1Plus => auth::Mechanism::ScramSha1Plus,
             Self::ScramSha1 => auth::Mechanism::ScramSha1,
+            Self::External => auth::Mechanism::External,
+            Self::OauthBearer => auth::Mechanism::OauthBearer,
+            Self::Xoauth2 => auth::Mechanism::Xoauth2,
             Self::Plain => auth::Mechanism::Plain,
             Self::Login => auth::Mechanism::Login,
         }

@@ -5,7 +5,7 @@ use crate::{
     domain::DomainPattern,
     route::{MaildirTemplate, RejectText, RouteLogin},
     section::section,
-    value::OrMap,
+    value::{OrMap, Word},
 };
 use mail::{HostPort, LmtpServer, Program};
 use policy::AddressPattern;
@@ -17,8 +17,10 @@ section! {
     /// So a route with `domains = ["*"]` also matches local domains, unless a route for the local domains
     /// stands above it.
     pub(crate) RouteKeys = "route" many {
+        /// The name of the route, for `route` in `[[rule]]`.
+        name: Option<Word> = "",
         /// Domains that the route matches: `example.com`, `*.example.com` for its subdomains, `*` for all
-        /// domains.
+        /// domains. A route with a name need not have any: then it is used by rules only.
         domains: Vec<DomainPattern> = "[]",
         /// Senders that the route is for: `joe@example.com`, `example.com`, `*.example.com`, `<>` for notifications, and files such as
         /// `text:senders`, in which `joe@example.com`, `@example.com` and `example.com` are looked up. Without this key: all.

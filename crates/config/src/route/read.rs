@@ -1,7 +1,7 @@
 //! Reads each `[[route]]`: exactly one target, and keys only where they mean something.
 
 use super::{Route, Senders, Target, keys::RouteKeys};
-use crate::{choice::RouteTls, section::Reading};
+use crate::{choice::RouteTls, section::Reading, value::Word};
 use mail::LmtpServer;
 use queue::RouteSchedule;
 use std::time::Duration;
@@ -24,6 +24,7 @@ impl Reading<'_> {
         for (number, table) in tables.iter().enumerate() {
             let keys: RouteKeys = self.section(&format!("route[{number}]"), Some(table.get_ref()));
             if let Some(route) = self.one_route(keys, table) {
+                self.refuse_same_name(&routes, &route, table);
                 self.refuse_unreachable(&routes, &route, table);
                 routes.push(route);
             }
@@ -37,6 +38,7 @@ impl Reading<'_> {
         if keys.domains.is_empty() {
             let given = table.get_ref().get("domains");
             match given.map(|found| (found.span(), found.get_ref().as_array())) {
+                None if table.get_ref().contains_key("name") => {}
                 None => self.missing(table.span(), "domains", DOMAINS),
                 Some((span, Some(items))) if items.is_empty() => {
                     let what = "this route is for no domain".to_owned();
@@ -95,9 +97,20 @@ impl Reading<'_> {
         let tls = self.route_tls(&keys, &target, table);
         self.route_fallback(&keys, (name, &target), table);
         let schedule = self.route_schedule(&keys, table);
-        let RouteKeys { domains, senders, login, source_address, verify, fallback, .. } = keys;
-        let senders = Senders::new(senders);
-        Some(Route { domains, senders, target, tls, login, source_address, verify, fallback, schedule })
+        let RouteKeys { name: label, domains, senders, login, source_address, verify, fallback, .. } = keys;
+        let (label, senders) = (label.map(|Word(name)| name.into()), Senders::new(senders));
+        Some(Route {
+            label,
+            domains,
+            senders,
+            target,
+            tls,
+            login,
+            source_address,
+            verify,
+            fallback,
+            schedule,
+        })
     }
 
     /// Port 465 speaks TLS from the first byte, and other ports of smarthosts mostly do not.
@@ -176,6 +189,16 @@ impl Reading<'_> {
         }
         let (retry_min, retry_max, lifetime) = (*retry_min, *retry_max, *lifetime);
         RouteSchedule { intervals: retry.clone(), retry_min, retry_max, lifetime }
+    }
+
+    /// A rule names one route.
+    fn refuse_same_name(&mut self, earlier: &[Route], route: &Route, table: &Spanned<&DeTable<'_>>) {
+        let Some(label) = route.label.as_deref() else { return };
+        if earlier.iter().any(|other| other.label.as_deref() == Some(label)) {
+            let span = table.get_ref().get("name").map_or(table.span(), Spanned::span);
+            let what = format!("two routes have the name `{label}`");
+            self.cx.problem(span, what, "the second one", "give each its own name".to_owned());
+        }
     }
 
     /// A pattern that an earlier route covers is never reached: most likely the order is wrong.

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     domain::DomainPattern,
     problem::line_and_column,
+    route::{Route, Target},
     section::Reading,
     units::ByteSize,
     value::{Context, Found, OrMap, Value, Word},
@@ -16,8 +17,9 @@ use ipnet::IpNet;
 use mail::ListenerKind;
 use maps::{Kind, Reference};
 use policy::{
-    Action, AddressPattern, Addresses, ClientNames, Condition, HeaderPattern, Hellos, LimitId, Line, Logins,
-    MapId, MapInfo, Modifiers, Networks, Rule, ServiceId, Stage,
+    Action, AddressPattern, Addresses, CertificatePattern, Certificates, ClientNames, Condition,
+    HeaderPattern, Hellos, LimitId, Line, Logins, MapId, MapInfo, Modifiers, Networks, Rule, ServiceId,
+    Stage,
 };
 use std::{ops::Range, time::Duration};
 use toml::{Spanned, de::DeTable};
@@ -26,8 +28,20 @@ use toml::{Spanned, de::DeTable};
 const DELAY_MAX: Duration = Duration::from_secs(20);
 
 /// The keys of verdicts and changes.
-const CHANGES: [&str; 11] =
-    ["accept", "reject", "defer", "discard", "hold", "ask", "tag", "delay", "add_header", "redirect", "bcc"];
+const CHANGES: [&str; 12] = [
+    "accept",
+    "reject",
+    "defer",
+    "discard",
+    "hold",
+    "ask",
+    "tag",
+    "delay",
+    "add_header",
+    "redirect",
+    "bcc",
+    "route",
+];
 
 /// A condition whose maps and names are still as they are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +51,7 @@ pub(crate) enum ReadCondition {
     ClientName(Vec<OrMap<ClientNamePattern>>),
     Hello(Vec<OrMap<DomainPattern>>),
     Tls(bool),
+    Certificate(Vec<OrMap<CertificatePattern>>),
     Login(Vec<OrMap<LoginName>>),
     From(Vec<OrMap<AddressPattern>>),
     To(Vec<OrMap<AddressPattern>>),
@@ -48,12 +63,13 @@ pub(crate) enum ReadCondition {
 }
 
 /// The keys of conditions.
-const CONDITIONS: [&str; 13] = [
+const CONDITIONS: [&str; 14] = [
     "listener",
     "client",
     "client_name",
     "hello",
     "tls",
+    "certificate",
     "login",
     "from",
     "to",
@@ -86,6 +102,7 @@ pub(crate) fn condition(
         "client_name" => of(found, cx, C::ClientName),
         "hello" => of(found, cx, C::Hello),
         "tls" => of(found, cx, C::Tls),
+        "certificate" => of(found, cx, C::Certificate),
         "login" => of(found, cx, C::Login),
         "from" => of(found, cx, C::From),
         "to" => of(found, cx, C::To),
@@ -119,6 +136,7 @@ impl RuleKeys {
             self.client_name.take().map(C::ClientName),
             self.hello.take().map(C::Hello),
             self.tls.take().map(C::Tls),
+            self.certificate.take().map(C::Certificate),
             self.login.take().map(C::Login),
             self.from.take().map(C::From),
             self.to.take().map(C::To),
@@ -142,6 +160,7 @@ impl ReadCondition {
             Self::ClientName(_) => "client_name",
             Self::Hello(_) => "hello",
             Self::Tls(_) => "tls",
+            Self::Certificate(_) => "certificate",
             Self::Login(_) => "login",
             Self::From(_) => "from",
             Self::To(_) => "to",
@@ -160,6 +179,7 @@ impl ReadCondition {
             Self::Client(list) => list.is_empty(),
             Self::ClientName(list) => list.is_empty(),
             Self::Hello(list) => list.is_empty(),
+            Self::Certificate(list) => list.is_empty(),
             Self::Login(list) => list.is_empty(),
             Self::From(list) | Self::To(list) => list.is_empty(),
             Self::Header(list) => list.is_empty(),
@@ -175,6 +195,7 @@ pub(super) struct Compiler<'c, 's> {
     pub(super) set: &'c mut RuleSet,
     pub(super) maps: Vec<MapInfo>,
     pub(super) limits: Vec<Box<str>>,
+    pub(super) routes: &'c [Route],
     /// Names of limits that rules ask for.
     pub(super) asked_limits: Vec<LimitId>,
 }
@@ -193,12 +214,14 @@ impl Compiler<'_, '_> {
         let stage = keys.at.unwrap_or_else(|| Rule::usual_stage(conditions.iter().chain(&unless)));
         self.check_stage(&path, stage, &conditions, &unless, &span);
         let action = self.action(&path, &keys, &span);
+        let route = keys.route.take().and_then(|Word(name)| self.route(&path, &name, &span));
         let modifiers = Modifiers {
             tags: keys.tag.iter().map(|tag| tag.0.as_str().into()).collect(),
             delay: keys.delay,
             fields: keys.add_header.0.iter().map(|added| added.field.clone()).collect(),
             redirect: keys.redirect,
             bcc: keys.bcc,
+            route,
             is_trust: keys.trust,
         };
         self.check_modifiers(&path, stage, &modifiers, &span);
@@ -273,6 +296,10 @@ impl Compiler<'_, '_> {
                 Condition::Hello(Hellos { patterns, maps })
             }
             ReadCondition::Tls(wanted) => Condition::Tls(wanted),
+            ReadCondition::Certificate(list) => {
+                let (patterns, maps) = self.split(key, list);
+                Condition::Certificate(Certificates { patterns, maps })
+            }
             ReadCondition::Login(list) => {
                 let (names, maps) = self.split(key, list);
                 let is_any = names.iter().any(|name| &*name.0 == "*");
@@ -329,6 +356,30 @@ impl Compiler<'_, '_> {
         let id = LimitId(at as u16);
         self.asked_limits.push(id);
         Some(id)
+    }
+
+    /// Finds a route by its name. Routes that take no mail anywhere are verdicts of rules.
+    fn route(&mut self, path: &str, name: &str, span: &Range<usize>) -> Option<Box<str>> {
+        let key = format!("{path}.route");
+        let found = self.routes.iter().find(|route| route.label.as_deref() == Some(name));
+        let verdict = match found.map(|route| &route.target) {
+            None => {
+                let known: Vec<&str> =
+                    self.routes.iter().filter_map(|route| route.label.as_deref()).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let what = format!("there is no route `{name}`");
+                let help = format!("add [[route]] with name = \"{name}\"; routes with a name: {known}");
+                self.problem(&key, span, what, "unknown route", &help);
+                return None;
+            }
+            Some(Target::Hold) => "hold = true",
+            Some(Target::Reject(_)) => "reject = \"550 5.7.1 text\"",
+            Some(Target::Discard) => "discard = true",
+            Some(_) => return Some(name.into()),
+        };
+        let what = format!("the route `{name}` takes mail nowhere");
+        self.problem(&key, span, what, "not a way", &format!("write {verdict} in the rule"));
+        None
     }
 
     /// Reports conditions that have no answer yet at a stage.
@@ -389,6 +440,7 @@ impl Compiler<'_, '_> {
         for (name, is_used, least) in [
             ("redirect", !modifiers.redirect.is_empty(), Stage::Rcpt),
             ("bcc", !modifiers.bcc.is_empty(), Stage::Mail),
+            ("route", modifiers.route.is_some(), Stage::Rcpt),
             ("add_header", !modifiers.fields.is_empty(), Stage::Mail),
         ] {
             if is_used && stage < least {

@@ -12,7 +12,7 @@ use crate::{
 use ipnet::IpNet;
 use limits::Rate;
 use mail::{ListenerKind, Mailbox};
-use policy::{AddressPattern, Audience, HeaderPattern, Per, Stage};
+use policy::{AddressPattern, Audience, CertificatePattern, HeaderPattern, Per, Stage};
 use std::time::Duration;
 
 section! {
@@ -43,6 +43,12 @@ section! {
         hello: Option<Vec<OrMap<DomainPattern>>> = "",
         /// Condition: the connection is encrypted, or is not.
         tls: Option<bool> = "",
+        /// Condition: the client's certificate, where `client_certificates` in `[[listen]]` asks for one:
+        /// `sha256:FINGERPRINT`; or in a certificate that an authority of `tls.client_ca_file` has signed an e-mail address
+        /// (`jane@example.com`, `jane@*`), a host name (`mx.example.com`, `*.example.com`), or the common name (`cn:NAME`);
+        /// `*` for every such certificate, and `none` for a client that has shown none. A map is asked for `sha256:` with
+        /// the digits in lower case, and for the names, all in lower case.
+        certificate: Option<Vec<OrMap<CertificatePattern>>> = "",
         /// Condition: the login, in any letter case; `*` for every login.
         login: Option<Vec<OrMap<LoginName>>> = "",
         /// Condition: the sender: `user@example.com`, `user@*`, `example.com`, `*.example.com`, `*`, or `<>` for
@@ -87,6 +93,10 @@ section! {
         redirect: Vec<Mailbox> = "[]",
         /// Deliver a copy to these addresses, too; nobody is notified about it.
         bcc: Vec<Mailbox> = "[]",
+        /// Deliver by the route with this `name`, whatever the domain is; at the content, all recipients that no rule at RCPT has
+        /// given a route. Copies of `bcc`, and programs and files of aliases, are not meant. If the configuration does
+        /// not have the route any more, queued mail takes the route of its domain.
+        route: Option<Word> = "",
         /// True if the client counts as trusted for the rules and checks below. This gives no right to relay.
         trust: bool = "false",
     }

@@ -4,7 +4,7 @@ mod compile;
 pub(crate) mod keys;
 mod values;
 
-use crate::{problem::line_and_column, section::Reading, settings::Local};
+use crate::{problem::line_and_column, route::Route, section::Reading, settings::Local};
 use compile::Compiler;
 use keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys};
 use maps::{Reference, Server};
@@ -51,6 +51,7 @@ impl Reading<'_> {
         root: &DeTable<'_>,
         hostname: &str,
         local: &Local,
+        routes: &[Route],
         separator: Option<Separator>,
     ) -> RuleSet {
         let mut set = RuleSet { services: self.policy_services(root), ..RuleSet::default() };
@@ -72,6 +73,7 @@ impl Reading<'_> {
             set: &mut set,
             maps: Vec::new(),
             limits: names,
+            routes,
             asked_limits: Vec::new(),
         };
         let mut rules: Vec<(Rule, Range<usize>)> = Vec::new();

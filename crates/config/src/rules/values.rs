@@ -9,7 +9,9 @@ use crate::{
 };
 use limits::Rate;
 use mail::Field;
-use policy::{AddressPattern, Audience, HeaderPattern, Per, ReplyClass, ReplyText, Stage};
+use policy::{
+    AddressPattern, Audience, CertificatePattern, HeaderPattern, Per, ReplyClass, ReplyText, Stage,
+};
 
 words! {
     Stage: "one of \"connect\", \"hello\", \"mail\", \"rcpt\" and \"content\"" {
@@ -75,6 +77,14 @@ text_value!(
     "\"user@example.com\", \"user@*\", \"example.com\", \"*.example.com\", \"*\" or \"<>\"",
     |t, _| AddressPattern::parse(t).map_err(|help| ("not such a pattern".to_owned(), Some(help))),
     AddressPattern::to_string
+);
+
+text_value!(
+    CertificatePattern,
+    "a pattern of certificates",
+    "\"*\", \"none\", \"sha256:FINGERPRINT\", \"jane@example.com\", \"*.example.com\" or \"cn:NAME\"",
+    |t, _| CertificatePattern::parse(t).map_err(|help| ("not such a pattern".to_owned(), Some(help))),
+    CertificatePattern::to_string
 );
 
 text_value!(

@@ -86,6 +86,10 @@ pub(super) fn forget(client: &mut Client) {
 fn apply(client: &mut Client, attributes: ClientAttributes) {
     let before = client.named.take().and_then(|named| named.connection);
     let connection = Some(before.unwrap_or((client.peer, client.local)));
+    // The certificate is the peer's own.
+    if let Some(tls) = &mut client.tls {
+        tls.certificate = None;
+    }
     let ip = attributes.address.unwrap_or(client.peer.ip());
     let port = attributes.port.or(Some(client.peer.port())).unwrap_or(0);
     client.peer = SocketAddr::new(ip, port);

@@ -217,6 +217,7 @@ fn settings(limits: Limits, sessions_max: usize) -> Settings {
         profile: Arc::new(Profile::new("mx.test")),
         auth: Arc::default(),
         end_points: inbound::EndPoints::default(),
+        certificates: None,
         chunk_bytes: 1000,
         memory_bytes: 1_000_000,
         lookup_timeout: FOR_EVER,

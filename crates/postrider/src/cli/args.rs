@@ -143,11 +143,14 @@ pub(crate) enum AuthCommand {
         /// Print a whole line of the file for this user
         user: Option<String>,
     },
-    /// Try a user's password with the file of users in the configuration
+    /// Try a user's password or token with the configuration
     ///
     /// The password is the first line of standard input; on a terminal it is asked for, and not shown. The exit
     /// code is 0 if it is right, and 77 if it is wrong or there is no such user.
     Test {
+        /// Try a token as OAUTHBEARER does: the server in [oauth] is asked about it
+        #[arg(long)]
+        token: bool,
         /// The user name
         user: String,
     },
@@ -170,6 +173,10 @@ pub(crate) struct TestArgs {
     /// As if TLS were active
     #[arg(long)]
     pub(crate) tls: bool,
+    /// As if the client had shown a certificate of a trusted authority with this e-mail address or host name, or, with
+    /// `sha256:FINGERPRINT`, a certificate of another authority; implies --tls
+    #[arg(long, value_name = "NAME")]
+    pub(crate) certificate: Option<String>,
     /// The sender; `<>` for the null reverse-path
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) from: String,

@@ -1,8 +1,8 @@
 //! `postrider auth`: makes lines of a file of users, and tries passwords.
 
-use super::{CliError, Ending, args::HashScheme};
-use crate::serve::{DovecotAuth, random};
-use auth::{NewScheme, ScramHash, Secret};
+use super::{CliError, Ending, args::HashScheme, map::runtime};
+use crate::serve::{DovecotAuth, TokenVerifier, random};
+use auth::{Introspected, NewScheme, ScramHash, Secret};
 use config::{Settings, UserStore, read_passwd};
 use control::Exit;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
@@ -60,6 +60,35 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
     let mechanisms: Vec<&str> = ["PLAIN", "LOGIN"].into_iter().chain(scram).collect();
     writeln!(out, "{}: right; can log in with {}", login.name, mechanisms.join(", "))?;
     Ok(Exit::Ok)
+}
+
+/// Tries a token, as AUTH OAUTHBEARER does.
+pub(super) fn test_token(user: &str, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let bad = |why: String| CliError::new(Exit::Config, why);
+    let Some(verifier) = TokenVerifier::new(settings).map_err(bad)? else {
+        return Err(bad("no server is asked about tokens: add `introspection` to [oauth]".to_owned()));
+    };
+    let token = Secret::new(read_password(false)?);
+    let asked = runtime()?.block_on(verifier.introspect(&token));
+    let asked =
+        asked.map_err(|why| CliError::new(Exit::TempFail, format!("ask {}: {why}", verifier.url())))?;
+    let fault = match asked {
+        Introspected::Refused(why) => format!("the token is refused: {why}"),
+        Introspected::Active { token, .. } if token.login.to_lowercase() != user.to_lowercase() => {
+            format!("the token is that of {}", token.login)
+        }
+        Introspected::Active { token, .. } if !token.is_for_mail => {
+            format!("the token lacks a scope: {}", verifier.advice().scope.as_deref().unwrap_or_default())
+        }
+        Introspected::Active { token, expires_in } => {
+            let until =
+                expires_in.map_or_else(String::new, |time| format!("; it expires in {} s", time.as_secs()));
+            writeln!(out, "{}: the token is valid{until}", token.login)?;
+            return Ok(Exit::Ok);
+        }
+    };
+    writeln!(out, "{user}: {fault}")?;
+    Ok(Exit::NoPerm)
 }
 
 fn test_by_dovecot(user: &str, path: &Path, out: &mut dyn Write) -> Ending {

@@ -92,8 +92,9 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Why { id } => explain::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Status { json } => status::run(json, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Auth(AuthCommand::Hash { scheme, user }) => auth::hash(scheme, user.as_deref(), out)?,
-        Command::Auth(AuthCommand::Test { user }) => {
-            auth::test(&user, &load_config(explicit, Purpose::Ask)?, out)?
+        Command::Auth(AuthCommand::Test { token, user }) => {
+            let test = if token { auth::test_token } else { auth::test };
+            test(&user, &load_config(explicit, Purpose::Ask)?, out)?
         }
         Command::Test(test) => rehearse::run(&test, load_config(explicit, Purpose::Serve)?, out)?,
         Command::Reload => status::reload(&load_config(explicit, Purpose::Ask)?, out)?,

@@ -10,11 +10,11 @@ use config::Settings;
 use control::Exit;
 use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
 use mail::{
-    Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient, Reply, ReversePath,
-    UnixMillis,
+    ClientCertificate, Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient,
+    Reply, ReversePath, UnixMillis,
 };
 use smtp::server::replies;
-use std::{fs, io::Write, net::SocketAddr};
+use std::{fs, io::Write, net::SocketAddr, sync::Arc};
 
 /// Runs the command.
 pub(super) fn run(args: &TestArgs, settings: Settings, out: &mut dyn Write) -> Ending {
@@ -49,6 +49,20 @@ fn recipient_of(text: &str) -> Result<Recipient, CliError> {
     ForwardPath::parse(inner, true).map(Recipient::new).map_err(|e| usage(format!("--to {text}: {e}")))
 }
 
+/// The certificate that `--certificate` stands for.
+fn certificate_of(name: &str) -> Arc<ClientCertificate> {
+    let fingerprint = ClientCertificate::read_fingerprint(name);
+    let mut certificate =
+        ClientCertificate { is_trusted: fingerprint.is_none(), ..ClientCertificate::default() };
+    match (fingerprint, name.strip_prefix("cn:")) {
+        (Some(fingerprint), _) => certificate.fingerprint = fingerprint,
+        (None, Some(common_name)) => certificate.common_name = Some(common_name.into()),
+        (None, None) if name.contains('@') => certificate.addresses.push(name.into()),
+        (None, None) => certificate.hosts.push(name.to_lowercase().into()),
+    }
+    Arc::new(certificate)
+}
+
 /// Content as a client sends it.
 fn crlf(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 32);
@@ -79,7 +93,8 @@ impl<'c> Rehearsal<'c> {
         let local = known.unwrap_or(SocketAddr::new(args.client, listener.port()));
         let facts = Facts {
             hello: Some(args.hello.as_str().into()),
-            tls: args.tls.then(|| "TLSv1.3:TLS13_AES_256_GCM_SHA384".into()),
+            tls: (args.tls || args.certificate.is_some()).then(|| "TLSv1.3:TLS13_AES_256_GCM_SHA384".into()),
+            certificate: args.certificate.as_deref().map(certificate_of),
             login: args.login.as_deref().map(Into::into),
             ..Facts::new(Source::Smtp { peer, local, listener })
         };

@@ -1,7 +1,7 @@
 //! Destinations of the programs and files that aliases name.
 
 use config::Settings;
-use mail::{AliasTarget, Argument, Destination, NextHop, Program, RunAs, TlsMode};
+use mail::{Argument, Destination, NextHop, Program, RunAs, TlsMode};
 use rewrite::split_command;
 use std::{collections::HashSet, time::Duration};
 
@@ -34,18 +34,30 @@ impl From<&Settings> for AliasTargets {
 }
 
 impl AliasTargets {
-    /// Returns where mail for a target goes. What the configuration does not allow any more is a program without
-    /// arguments, which is deferred until an operator decides.
-    pub(super) fn destination(&self, target: &AliasTarget) -> Destination {
-        let argv = match target {
-            AliasTarget::File(path) if self.files.contains(path) => {
-                return Destination::new(NextHop::Mbox(path.as_ref().into()), TlsMode::Off);
-            }
-            AliasTarget::File(_) => Vec::new(),
-            AliasTarget::Program(command) => split_command(command).unwrap_or_default(),
-        };
-        let is_allowed = argv.first().is_some_and(|first| self.programs.contains(first));
-        let argv = if is_allowed { argv.into_iter().map(Argument::Text).collect() } else { Box::default() };
+    /// Returns where mail for a file goes.
+    pub(super) fn file(&self, path: &str) -> Destination {
+        if self.files.contains(path) {
+            return Destination::new(NextHop::Mbox(path.into()), TlsMode::Off);
+        }
+        self.not_allowed()
+    }
+
+    /// Returns where mail for a program goes.
+    pub(super) fn program(&self, command: &str) -> Destination {
+        let argv = split_command(command).unwrap_or_default();
+        if argv.first().is_some_and(|first| self.programs.contains(first)) {
+            return self.pipe(argv.into_iter().map(Argument::Text).collect());
+        }
+        self.not_allowed()
+    }
+
+    /// Returns a program without arguments, for what the configuration does not allow any more: it is deferred until an
+    /// operator decides.
+    fn not_allowed(&self) -> Destination {
+        self.pipe(Box::default())
+    }
+
+    fn pipe(&self, argv: Box<[Argument]>) -> Destination {
         let program = Program { argv, user: self.user.clone(), time_limit: TIME_LIMIT };
         Destination::new(NextHop::Pipe(program.into()), TlsMode::Off)
     }

@@ -401,6 +401,7 @@ impl Service for Acceptor {
         let Client { peer, local, listener, .. } = *client;
         let facts = Facts {
             tls: client.cipher().map(Box::from),
+            certificate: client.certificate().cloned(),
             ..Facts::new(Source::Smtp { peer, local, listener })
         };
         let mut context = SessionContext::new(self.driver.current(), facts);
@@ -429,7 +430,8 @@ impl Service for Acceptor {
     fn tls_established(&self, context: &mut SessionContext, client: &Client) {
         let Client { peer, local, listener, .. } = *client;
         let source = Source::Smtp { peer, local, listener };
-        context.facts = Facts { tls: client.cipher().map(Box::from), ..Facts::new(source) };
+        let (tls, certificate) = (client.cipher().map(Box::from), client.certificate().cloned());
+        context.facts = Facts { tls, certificate, ..Facts::new(source) };
         context.bindings = bindings_of(client);
         // What was decided of the connection itself still holds; a name in clear text does not count any more.
         context.connection.clone_from(&context.connected);

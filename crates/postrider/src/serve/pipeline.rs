@@ -258,9 +258,10 @@ impl Pipeline {
                     verdict @ (Verdict::Hold(_)
                     | Verdict::Edit(_)
                     | Verdict::ReplaceSender(_)
+                    | Verdict::Route(_)
                     | Verdict::Bcc(_)
                     | Verdict::All(_)) => {
-                        judged.decisions.note(view.stage, verdict, 0);
+                        judged.decisions.note(view.stage, verdict, at);
                         next.push(recipient);
                     }
                 }

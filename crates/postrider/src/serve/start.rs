@@ -130,7 +130,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let control = local_socket(control, control_mode, settings.control.group)?;
     let submit = local_socket(submit, 0o666, None)?;
     let delivery_log = DeliveryLog::new(wiring::log(&settings)?);
-    let (server_tls, end_points) = tls::server_config(&settings)?;
+    let server_tls = tls::server_config(&settings)?;
 
     let current = {
         let _context = runtime.enter();
@@ -170,8 +170,8 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let _context = runtime.enter();
         let workers = WorkerPool::new(workers.handles(), workers::sharing());
         let logins = driver.current();
-        let inbound = wiring::inbound_settings(&settings, logins.logins.as_ref(), end_points);
-        Inbound::new(acceptor.clone(), inbound, Some(server_tls), workers)
+        let inbound = wiring::inbound_settings(&settings, logins.logins.as_ref(), &server_tls);
+        Inbound::new(acceptor.clone(), inbound, Some(server_tls.plain), workers)
     };
     let daemon = Arc::new(Daemon { driver, acceptor, inbound, source, started: settings });
     let recovered = report.message_count;
@@ -232,6 +232,7 @@ fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
         let options = ListenerOptions {
             kind: listen.kind,
             tls: listen.tls,
+            client_certificates: listen.client_certificates,
             hide_client: listen.hide_client,
             bare_lf: listen.bare_lf,
             withheld: listen.discard_ehlo_keywords.iter().map(|one| wiring::keyword(*one)).collect(),
@@ -367,15 +368,15 @@ impl Daemon {
         let failed = |text| Failure::Failed { text };
         let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
         // Whatever can fail comes first: half a reload is none that anybody wrote.
-        let (server_tls, end_points) = tls::server_config(&settings).map_err(failed)?;
+        let server_tls = tls::server_config(&settings).map_err(failed)?;
         let old = self.driver.current();
         let new = wiring::current(settings, Some(&old)).map_err(failed)?;
-        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), end_points);
+        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), &server_tls);
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
             || old.settings.addresses != new.settings.addresses
             || old.settings.queue_groups != new.settings.queue_groups;
-        self.inbound.reconfigure(inbound, Some(server_tls));
+        self.inbound.reconfigure(inbound, Some(server_tls.plain));
         self.driver.replace(new, is_rerouted);
         tracing::info!("the configuration was read again");
         Ok(waiting.iter().map(|key| format!("{key} has changed, which needs a restart")).collect())

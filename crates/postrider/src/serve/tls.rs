@@ -1,13 +1,16 @@
 //! The server's certificate: the operator's, or one made for the embedded default.
 
+mod clients;
+
 use aws_lc_rs::digest;
+use clients::ClientAuthorities;
 use config::certificate::{self, Unusable};
-use inbound::EndPoints;
+use inbound::{CertificateTls, EndPoints};
 use rustls::{
     ServerConfig, SupportedProtocolVersion,
     crypto::CryptoProvider,
     pki_types::PrivateKeyDer,
-    server::{ClientHello, ResolvesServerCert},
+    server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
 use std::{collections::HashMap, path::Path, sync::Arc};
@@ -17,8 +20,15 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// The TLS settings of listeners, and the channel bindings `tls-server-end-point` of their certificates.
-pub(crate) type ServerTls = (Arc<ServerConfig>, EndPoints);
+/// The TLS settings of listeners.
+pub(crate) struct ServerTls {
+    /// For listeners that ask for no certificate.
+    pub(crate) plain: Arc<ServerConfig>,
+    /// For those that do.
+    pub(crate) certificates: Arc<CertificateTls>,
+    /// The channel bindings `tls-server-end-point` of the server's certificates.
+    pub(crate) end_points: EndPoints,
+}
 
 /// Returns the TLS settings of listeners.
 ///
@@ -26,12 +36,25 @@ pub(crate) type ServerTls = (Arc<ServerConfig>, EndPoints);
 /// In words, naming the file.
 pub(crate) fn server_config(settings: &config::Settings) -> Result<ServerTls, String> {
     let certificates = Certificates::read(settings)?;
-    let config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(versions(settings))
-        .map_err(|e| format!("set up TLS: {e}"))?
-        .with_no_client_auth()
-        .with_cert_resolver(certificates.clone());
-    Ok((Arc::new(config), certificates.end_points()))
+    let authorities = ClientAuthorities::read(settings, provider())?;
+    // Each has TLS sessions of its own: one that began without a certificate is not resumed where one is required.
+    let config = |client: Option<Arc<dyn ClientCertVerifier>>| {
+        let builder =
+            ServerConfig::builder_with_provider(provider()).with_protocol_versions(versions(settings));
+        let builder = builder.map_err(|e| format!("set up TLS: {e}"))?;
+        let builder = match client {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        Ok::<_, String>(Arc::new(builder.with_cert_resolver(certificates.clone())))
+    };
+    let (ask, require) =
+        (config(Some(authorities.verifier(false)))?, config(Some(authorities.verifier(true)))?);
+    Ok(ServerTls {
+        plain: config(None)?,
+        certificates: Arc::new(CertificateTls::new(ask, require, move |shown| authorities.identify(shown))),
+        end_points: certificates.clone().end_points(),
+    })
 }
 
 /// The certificates of listeners.

@@ -2,22 +2,23 @@
 
 use super::{
     acceptor::CHUNK_BYTES,
-    logins::{DovecotAuth, LoginSettings, Store, UsersFile},
+    logins::{DovecotAuth, LoginSettings, Store, TokenVerifier, UsersFile},
     pipeline::{
         Check, Copies, KnownToNextHop, LOOKUP_TIMEOUT, MissingFields, Pipeline, RouteDecides, RuleCheck,
         RuleSources, SenderOfLogin,
     },
     snapshot::ConfigSnapshot,
-    tls,
+    tls::{self, ServerTls},
     verifier::Verifier,
 };
 use crate::{expansion::Expansion, routing::Routes};
 use auth::{ClientCredentials, Mechanism};
-use config::{Backend, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings, Target};
+use config::{
+    Backend, ClientCertificates, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings, Target,
+};
 use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient};
 use dns::{Dns, DnsSettings};
-use inbound::EndPoints;
 use mail::{Domain, Envelope};
 use maps::{Maps, Reference};
 use policy::Policy;
@@ -167,16 +168,20 @@ pub(crate) fn current(settings: Settings, old: Option<&ConfigSnapshot>) -> Resul
     })
 }
 
-/// Returns the users of the settings, and the mechanisms that they can use.
+/// Returns the users of the settings, and the mechanisms that they can use; `None` if nobody can log in.
 fn logins(settings: &Settings) -> Result<Option<LoginSettings>, String> {
-    let Some(users) = &settings.auth.users else { return Ok(None) };
-    let (store, usual) = match users {
-        config::UserStore::Passwd(path) => {
+    let has_certificates =
+        settings.listen.iter().any(|listen| listen.client_certificates != ClientCertificates::Off);
+    let tokens = TokenVerifier::new(settings)?;
+    let (store, mut usual) = match &settings.auth.users {
+        None if !has_certificates && tokens.is_none() => return Ok(None),
+        None => (Store::None, Vec::new()),
+        Some(config::UserStore::Passwd(path)) => {
             let users = UsersFile::open(path).map_err(|e| e.to_string())?;
             let usual = mechanisms_of(&users);
             (Store::File(users), usual)
         }
-        config::UserStore::Dovecot(path) => {
+        Some(config::UserStore::Dovecot(path)) => {
             let dovecot = DovecotAuth::new(path);
             // Dovecot may start later than this server.
             let usual = dovecot.mechanisms().unwrap_or_else(|e| {
@@ -186,12 +191,27 @@ fn logins(settings: &Settings) -> Result<Option<LoginSettings>, String> {
             (Store::Dovecot(dovecot), usual)
         }
     };
+    let own = [
+        (Mechanism::External, has_certificates),
+        (Mechanism::OauthBearer, tokens.is_some()),
+        (Mechanism::Xoauth2, tokens.is_some()),
+    ];
+    let own = own.into_iter().filter(|(_, is_usual)| *is_usual).map(|(mechanism, _)| mechanism.as_str());
+    // Those of Dovecot keep its order.
+    let own: Vec<Box<str>> =
+        own.filter(|name| !usual.iter().any(|known| **known == **name)).map(Into::into).collect();
+    usual.splice(0..0, own);
+    if !matches!(store, Store::Dovecot(_)) {
+        let strength = |name: &str| Mechanism::all().position(|one| one.as_str() == name);
+        usual.sort_by_key(|name| strength(name).unwrap_or(usize::MAX));
+    }
     let names = match &settings.auth.mechanisms {
         Some(words) => words.iter().map(|word| word.mechanism().as_str().into()).collect(),
         None => usual,
     };
     let mechanisms = names.into_iter().map(offered_mechanism).collect();
-    Ok(Some(LoginSettings { mechanisms, store, failures_max: settings.auth.max_failures }))
+    let failures_max = settings.auth.max_failures;
+    Ok(Some(LoginSettings { mechanisms, store, tokens, failures_max }))
 }
 
 /// Returns the mechanisms that every user of a file can use, the strongest first.
@@ -205,7 +225,11 @@ fn mechanisms_of(users: &UsersFile) -> Vec<Box<str>> {
 }
 
 fn offered_mechanism(name: Box<str>) -> OfferedMechanism {
-    let needs = if name.ends_with("-PLUS") { MechanismNeed::Tls } else { MechanismNeed::Nothing };
+    let needs = match &*name {
+        "EXTERNAL" => MechanismNeed::Certificate,
+        name if name.ends_with("-PLUS") => MechanismNeed::Tls,
+        _ => MechanismNeed::Nothing,
+    };
     OfferedMechanism { name, needs }
 }
 
@@ -286,7 +310,7 @@ fn delivery_settings(settings: &Settings) -> Result<delivery::DeliverySettings, 
 pub(crate) fn inbound_settings(
     settings: &Settings,
     logins: Option<&LoginSettings>,
-    end_points: EndPoints,
+    server_tls: &ServerTls,
 ) -> inbound::Settings {
     let mut profile = Profile::new(settings.hostname.clone());
     if !matches!(settings.delivery.eight_bit, EightBit::Auto | EightBit::Convert) {
@@ -298,7 +322,8 @@ pub(crate) fn inbound_settings(
         limits: Arc::new(settings.limits.clone()),
         profile: Arc::new(profile),
         auth: Arc::new(offered(logins, settings)),
-        end_points,
+        end_points: server_tls.end_points.clone(),
+        certificates: Some(server_tls.certificates.clone()),
         chunk_bytes: CHUNK_BYTES,
         memory_bytes: memory(settings),
         lookup_timeout: LOOKUP_TIMEOUT,

@@ -27,6 +27,12 @@ impl Client {
         Ok(Self { reader: BufReader::new(stream.try_clone()?), stream })
     }
 
+    /// The connection, when everything that was said is read.
+    pub fn into_stream(self) -> TcpStream {
+        assert!(self.reader.buffer().is_empty());
+        self.stream
+    }
+
     /// A whole reply: its code, and its last line.
     pub fn reply(&mut self) -> io::Result<(u16, String)> {
         loop {

@@ -6,7 +6,10 @@ pub mod client;
 pub mod faults;
 pub mod names;
 pub mod postfix;
+pub mod record;
+pub mod servers;
 pub mod sink;
+pub mod tls;
 
 use std::{
     fs,
@@ -85,6 +88,13 @@ impl Postrider {
     ) -> Self {
         configure(dir.path(), address, more);
         let child = launch(dir.path(), environment);
+        Self { dir, address, child }
+    }
+
+    /// Starts a daemon with a whole configuration.
+    pub fn start_from(dir: TempDir, address: SocketAddr, text: &str) -> Self {
+        fs::write(dir.path().join("postrider.toml"), text).unwrap();
+        let child = launch(dir.path(), &[]);
         Self { dir, address, child }
     }
 
@@ -206,7 +216,7 @@ fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> Child {
 }
 
 /// Directories of programs besides `PATH`, below the root of a tree.
-const FOLDERS: [&str; 2] = ["usr/sbin", "usr/bin"];
+const FOLDERS: [&str; 3] = ["usr/sbin", "usr/bin", "usr/local/go/bin"];
 
 /// A program of the machine or of those `cargo xtask setup` unpacked; or a word in the test's output
 /// that it is missing, which the test command counts.
@@ -238,6 +248,36 @@ pub fn program_in_place(name: &str) -> Option<Command> {
     Some(laid_over(&Path::new("/").join(found.file.strip_prefix(&tree).ok()?)))
 }
 
+/// Returns the tree of programs that `cargo xtask setup` unpacked.
+fn interop() -> Option<PathBuf> {
+    Some(Path::new(BINARY).ancestors().nth(2)?.join("interop"))
+}
+
+/// Returns the tree of a package that is unpacked by itself; or a word in the test's output that it is missing.
+pub fn unpacked(package: &str) -> Option<PathBuf> {
+    let tree = interop()?.join(package);
+    if !tree.join("usr").is_dir() {
+        println!("SKIPPED: {package} is not unpacked (cargo xtask setup)");
+        return None;
+    }
+    Some(tree)
+}
+
+/// Returns the version of a package that is unpacked by itself.
+pub fn unpacked_version(package: &str) -> Option<String> {
+    fs::read_to_string(unpacked(package)?.join("version")).ok().map(|text| text.trim().to_owned())
+}
+
+/// Returns a Python that has scramp.
+pub fn python_with_scramp() -> Option<Command> {
+    let python = interop()?.join("python/bin/python");
+    if !python.is_file() {
+        println!("SKIPPED: scramp is not installed (cargo xtask setup)");
+        return None;
+    }
+    Some(Command::new(python))
+}
+
 struct Found {
     file: PathBuf,
     /// The tree it is in, unless that is the machine's.
@@ -250,7 +290,7 @@ fn find(name: &str) -> Option<Found> {
     if let Some(file) = own.map(|dir| dir.join(name)).find(|path| path.is_file()) {
         return Some(Found { file, unpacked: None });
     }
-    let tree = Path::new(BINARY).ancestors().nth(2)?.join("interop");
+    let tree = interop()?;
     let file = FOLDERS.map(|folder| tree.join(folder).join(name)).into_iter().find(|path| path.is_file());
     if file.is_none() {
         println!("SKIPPED: {name} is not installed (cargo xtask setup)");

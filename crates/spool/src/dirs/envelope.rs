@@ -176,6 +176,9 @@ fn write_recipient(w: &mut Words<'_>, recipient: &Recipient) {
         Some(AliasTarget::File(path)) => {
             w.key("file", path.as_bytes());
         }
+        Some(AliasTarget::Route(name)) => {
+            w.key("route", name.as_bytes());
+        }
     }
 }
 

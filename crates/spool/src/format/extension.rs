@@ -18,7 +18,7 @@ const MUST_KNOW: u8 = 128;
 const REQUIRETLS: u8 = 128;
 const DELIVER_BY: u8 = 129;
 const RELEASE: u8 = 130;
-/// A recipient that is a program or a file, and not its address.
+/// A recipient that is a program, a file or a route, and not where its address leads.
 const TARGET: u8 = 160;
 
 /// Tag and length.
@@ -27,6 +27,7 @@ const HEAD_BYTES: usize = 1 + 4;
 /// Kinds of targets.
 const PROGRAM: u8 = 1;
 const FILE: u8 = 2;
+const ROUTE: u8 = 3;
 
 /// Flags of a deadline.
 const MODE_RETURN: u8 = 1;
@@ -58,7 +59,9 @@ fn needed_bytes_max(envelope: &Envelope) -> usize {
         |r: &Recipient| r.return_path().map_or(0, |own| HEAD_BYTES + 4 + 1 + own.path.as_str().len());
     let target = |r: &Recipient| {
         r.target().map_or(0, |target| match target {
-            AliasTarget::Program(text) | AliasTarget::File(text) => HEAD_BYTES + 5 + text.len(),
+            AliasTarget::Program(text) | AliasTarget::File(text) | AliasTarget::Route(text) => {
+                HEAD_BYTES + 5 + text.len()
+            }
         })
     };
     options + envelope.recipients.iter().map(|r| expansion(r) + return_path(r) + target(r)).sum::<usize>()
@@ -94,6 +97,7 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
                 let (kind, text) = match target {
                     AliasTarget::Program(command) => (PROGRAM, command),
                     AliasTarget::File(path) => (FILE, path),
+                    AliasTarget::Route(name) => (ROUTE, name),
                 };
                 put_u32(out, index);
                 out.push(kind);
@@ -232,6 +236,7 @@ fn read_target(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), Mal
     let kind = match body.u8()? {
         PROGRAM => AliasTarget::Program,
         FILE => AliasTarget::File,
+        ROUTE => AliasTarget::Route,
         _ => return Err(Malformed("a target of a later version")),
     };
     let target = kind(rest(body)?.into());
@@ -300,6 +305,7 @@ pub(crate) mod tests {
         let target = prop_oneof![
             any::<String>().prop_map(|text| AliasTarget::Program(text.into())),
             any::<String>().prop_map(|text| AliasTarget::File(text.into())),
+            any::<String>().prop_map(|text| AliasTarget::Route(text.into())),
         ];
         let extensions = (option::of(any_expansion()), option::of(return_path), option::of(target));
         let recipient = (mailboxes(), extensions).prop_map(|(mailbox, (expansion, return_path, target))| {

@@ -70,7 +70,8 @@ fn facts() -> ServerFacts {
     ServerFacts {
         bindings: ChannelBindings::default(),
         offers_plus: false,
-        certificate: None,
+        certificate: Vec::new(),
+        token_advice: auth::TokenAdvice::default(),
         nonce: format!("{:032x}", fastrand::u128(..)).into(),
         decoy: Secret::new("sink"),
     }

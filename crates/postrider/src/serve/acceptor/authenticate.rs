@@ -2,10 +2,12 @@
 
 use super::{Acceptor, SessionContext};
 use crate::serve::{
-    logins::{DovecotExchange, Store},
+    logins::{DovecotExchange, LoginSettings, Store, logins_of},
     snapshot::ConfigSnapshot,
 };
-use auth::{Failure, Mechanism, Question, ServerExchange, Step, dovecot::ClientFacts};
+use auth::{
+    ChannelBindings, Failure, Mechanism, Question, ServerExchange, ServerFacts, Step, dovecot::ClientFacts,
+};
 use engine::accept::{Source, Stage};
 use inbound::{Answer, AuthAnswer, UNIX_CLIENT};
 use mail::Reply;
@@ -33,6 +35,8 @@ struct OpenExchange {
 
 /// The part that runs the exchange.
 enum Exchange {
+    /// A map is asked for the logins of the client's certificate.
+    NotBegun,
     Own(ServerExchange),
     /// Dovecot, to which there is no connection before the client's first message.
     Dovecot(Option<DovecotExchange>),
@@ -44,6 +48,8 @@ enum Todo {
     Step(Step),
     /// Pass this on to Dovecot.
     PassOn(Option<Vec<u8>>),
+    /// Find the logins of the client's certificate, and begin EXTERNAL with this initial response.
+    Certificate(Option<Vec<u8>>),
 }
 
 impl Acceptor {
@@ -60,7 +66,7 @@ impl Acceptor {
             AuthInput::Response(response) => match open_exchange(context).map(|open| &mut open.exchange) {
                 Some(Exchange::Own(exchange)) => Todo::Step(exchange.respond(&response)),
                 Some(Exchange::Dovecot(_)) => Todo::PassOn(Some(response)),
-                None => Todo::Step(Step::Failed(Failure::Malformed)),
+                Some(Exchange::NotBegun) | None => Todo::Step(Step::Failed(Failure::Malformed)),
             },
         };
         match todo {
@@ -84,20 +90,53 @@ impl Acceptor {
             self.driver.delivery_log.login_failed(client, None, &mechanism, &reply);
             return Err(reply);
         }
-        let (exchange, todo) = match (&settings.store, mechanism.parse::<Mechanism>()) {
-            (Store::Dovecot(_), _) => (Exchange::Dovecot(None), Todo::PassOn(initial)),
-            (Store::File(_), Ok(mechanism)) => {
-                let bindings = context.bindings.as_deref().cloned().unwrap_or_default();
-                let offers_plus = context.facts.tls.is_some() && settings.offers_plus();
-                let facts = self.logins.facts(bindings, offers_plus);
+        let (exchange, todo) = match (&settings.store, &settings.tokens, mechanism.parse::<Mechanism>()) {
+            (_, _, Ok(Mechanism::External)) => (Exchange::NotBegun, Todo::Certificate(initial)),
+            (_, Some(tokens), Ok(mechanism)) if mechanism.takes_token() => {
+                let token_advice = tokens.advice().clone();
+                let facts = ServerFacts { token_advice, ..self.facts(context, settings) };
                 let (exchange, step) = ServerExchange::begin(mechanism, facts, initial.as_deref());
                 (Exchange::Own(exchange), Todo::Step(step))
             }
-            (Store::File(_), Err(_)) => return Err(replies::UNKNOWN_MECHANISM),
+            (Store::Dovecot(_), ..) => (Exchange::Dovecot(None), Todo::PassOn(initial)),
+            (Store::File(_), _, Ok(mechanism)) if !mechanism.takes_token() => {
+                let facts = self.facts(context, settings);
+                let (exchange, step) = ServerExchange::begin(mechanism, facts, initial.as_deref());
+                (Exchange::Own(exchange), Todo::Step(step))
+            }
+            (Store::File(_) | Store::None, ..) => return Err(replies::UNKNOWN_MECHANISM),
         };
         let login = context.login.get_or_insert_with(|| Box::new(LoginSession { failures: 0, open: None }));
         login.open = Some(OpenExchange { config, exchange, mechanism, user: None });
         Ok(todo)
+    }
+
+    fn facts(&self, context: &SessionContext, settings: &LoginSettings) -> ServerFacts {
+        let bindings = context.bindings.as_deref().cloned().unwrap_or_default();
+        let offers_plus = context.facts.tls.is_some() && settings.offers_plus();
+        self.logins.facts(bindings, offers_plus)
+    }
+
+    /// Finds the logins of the client's certificate, and begins EXTERNAL (RFC 4422, appendix A).
+    async fn begin_external(&self, context: &mut SessionContext, initial: Option<Vec<u8>>) -> Step {
+        let Some(config) = open_exchange(context).map(|open| open.config.clone()) else {
+            return Step::Failed(Failure::Malformed);
+        };
+        let certificate = match &context.facts.certificate {
+            Some(shown) => match logins_of(shown, &config.settings.auth, &config.maps).await {
+                Ok(logins) => logins,
+                Err(failure) => return Step::Failed(failure),
+            },
+            None => Vec::new(),
+        };
+        let user = certificate.first().cloned();
+        let facts = ServerFacts { certificate, ..self.logins.facts(ChannelBindings::default(), false) };
+        let (exchange, step) = ServerExchange::begin(Mechanism::External, facts, initial.as_deref());
+        if let Some(open) = open_exchange(context) {
+            open.exchange = Exchange::Own(exchange);
+            open.user = user;
+        }
+        step
     }
 
     /// Passes on to Dovecot what the client sent.
@@ -129,6 +168,7 @@ impl Acceptor {
         let mut step = match todo {
             Todo::Step(step) => step,
             Todo::PassOn(message) => self.pass_on(context, message).await,
+            Todo::Certificate(initial) => self.begin_external(context, initial).await,
         };
         while let Step::Ask(question) = step {
             let Some(OpenExchange { config, exchange: Exchange::Own(exchange), user, .. }) =
@@ -137,9 +177,14 @@ impl Acceptor {
                 return AuthAnswer::Done(replies::AUTH_FAILED_FOR_NOW);
             };
             *user = user_of(&question);
-            let answer = match config.logins.as_ref().map(|settings| &settings.store) {
-                Some(Store::File(users)) => self.logins.answer(users, question).await,
-                Some(Store::Dovecot(_)) | None => auth::Answer::Unavailable,
+            let answer = match (config.logins.as_ref(), question) {
+                (Some(LoginSettings { tokens: Some(tokens), .. }), Question::Token { user, token }) => {
+                    tokens.verify(user.as_deref(), &token).await
+                }
+                (Some(LoginSettings { store: Store::File(users), .. }), question) => {
+                    self.logins.answer(users, question).await
+                }
+                (_, _) => auth::Answer::Unavailable,
             };
             step = exchange.answer(answer);
         }

@@ -1,13 +1,17 @@
 //! Logins of clients: answers the questions of their SASL exchanges, and slows down those who guess.
 
+mod certificates;
 mod dovecot;
+mod tokens;
 mod users_file;
 
+pub(crate) use certificates::logins_of;
 pub(crate) use dovecot::{DovecotAuth, DovecotExchange};
+pub(crate) use tokens::TokenVerifier;
 pub(crate) use users_file::UsersFile;
 
 use auth::{
-    Answer, ChannelBindings, FailedLogins, Login, PasswdFile, Question, Secret, ServerFacts,
+    Answer, ChannelBindings, FailedLogins, Login, PasswdFile, Question, Secret, ServerFacts, TokenAdvice,
     VerifiedPasswords,
 };
 use data_encoding::BASE64_NOPAD;
@@ -41,6 +45,8 @@ pub(crate) struct Logins {
 pub(crate) struct LoginSettings {
     pub(crate) mechanisms: Vec<OfferedMechanism>,
     pub(crate) store: Store,
+    /// Verifies tokens; `None`: the store does, if it can.
+    pub(crate) tokens: Option<TokenVerifier>,
     /// Failures of a client after which it cannot log in.
     pub(crate) failures_max: u32,
 }
@@ -49,6 +55,8 @@ pub(crate) struct LoginSettings {
 pub(crate) enum Store {
     File(UsersFile),
     Dovecot(DovecotAuth),
+    /// Logins are by certificate or by token only.
+    None,
 }
 
 impl LoginSettings {
@@ -72,7 +80,8 @@ impl Logins {
     /// Returns the facts for a new exchange.
     pub(crate) fn facts(&self, bindings: ChannelBindings, offers_plus: bool) -> ServerFacts {
         let nonce = BASE64_NOPAD.encode(&random::<24>()).into();
-        ServerFacts { bindings, offers_plus, certificate: None, nonce, decoy: self.decoy.clone() }
+        let (certificate, token_advice) = (Vec::new(), TokenAdvice::default());
+        ServerFacts { bindings, offers_plus, certificate, token_advice, nonce, decoy: self.decoy.clone() }
     }
 
     /// Returns whether a client has failed too often of late.
@@ -101,7 +110,7 @@ impl Logins {
                 }
                 None => Answer::Keys(None),
             },
-            // Tokens have no store.
+            // A file has none.
             Question::Token { .. } => Answer::Wrong,
         }
     }

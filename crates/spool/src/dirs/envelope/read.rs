@@ -142,6 +142,10 @@ fn read_field<'a>(
                         let target = AliasTarget::File(unescape_text(text)?);
                         recipient.options.get_or_insert_default().target = Some(target);
                     }
+                    Some(("route", text)) => {
+                        let target = AliasTarget::Route(unescape_text(text)?);
+                        recipient.options.get_or_insert_default().target = Some(target);
+                    }
                     _ => return Err(Malformed("parameter")),
                 }
             }

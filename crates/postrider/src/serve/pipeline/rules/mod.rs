@@ -11,7 +11,7 @@ use dns::{Dns, Lookup};
 use engine::accept::{self, NamedHost, Source, Verdict};
 use inbound::Answer;
 use limits::{Spent, Table};
-use mail::{Edit, Enhanced, ForwardPath, Mailbox, Notify, Recipient, Reply};
+use mail::{ClientCertificate, Edit, Enhanced, ForwardPath, Mailbox, Notify, Recipient, Reply};
 use policy::{
     Act, Answer as Fact, ClientName, Effects, Facts, Limit, Measure, Next, Outcome, Question, ServiceId,
     Stage,
@@ -244,6 +244,7 @@ fn facts<'a>(view: &View<'a>, stage: Stage, is_trusted: bool) -> Facts<'a> {
         client,
         hello: view.facts.hello.as_deref(),
         has_tls: view.facts.tls.is_some(),
+        certificate: view.facts.certificate.as_deref(),
         login: view.facts.login.as_deref(),
         from: view.envelope.map(|envelope| &envelope.reverse_path),
         to,
@@ -362,6 +363,13 @@ fn attributes(view: &View<'_>, state: &RuleState) -> Vec<(&'static str, String)>
     };
     let size = view.content.map_or(0, mail::ReceivedContent::size_bytes);
     let login = facts.login.as_deref().unwrap_or_default();
+    let shown = facts.certificate.as_deref();
+    // As Postfix has it: names of certificates that are trusted, and fingerprints of all, with colons.
+    let name = |of: fn(&ClientCertificate) -> Option<&str>| {
+        let trusted = shown.filter(|certificate| certificate.is_trusted);
+        trusted.and_then(of).unwrap_or_default().to_owned()
+    };
+    let fingerprint = shown.map_or_else(String::new, |certificate| with_colons(&certificate.fingerprint));
     vec![
         ("protocol_state", stage.to_owned()),
         ("protocol_name", "ESMTP".to_owned()),
@@ -383,14 +391,21 @@ fn attributes(view: &View<'_>, state: &RuleState) -> Vec<(&'static str, String)>
         ("sasl_method", if login.is_empty() { String::new() } else { "AUTH".to_owned() }),
         ("sasl_username", login.to_owned()),
         ("sasl_sender", String::new()),
-        ("ccert_subject", String::new()),
-        ("ccert_issuer", String::new()),
-        ("ccert_fingerprint", String::new()),
+        ("ccert_subject", name(|certificate| certificate.common_name.as_deref())),
+        ("ccert_issuer", name(|certificate| certificate.issuer.as_deref())),
+        ("ccert_fingerprint", fingerprint),
         ("encryption_protocol", version.to_owned()),
         ("encryption_cipher", cipher.to_owned()),
         ("encryption_keysize", "0".to_owned()),
         ("policy_context", String::new()),
     ]
+}
+
+/// `AB:CD:EF`.
+fn with_colons(digits: &str) -> String {
+    let pairs: Vec<&str> =
+        digits.as_bytes().chunks(2).filter_map(|pair| std::str::from_utf8(pair).ok()).collect();
+    pairs.join(":").to_uppercase()
 }
 
 /// The verdict of the pipeline that an outcome of the rules is.
@@ -405,9 +420,10 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
         }
     }
     let verdict = verdict_of(act, by, stage);
-    let Effects { delay, fields, redirect, bcc, .. } = effects;
+    let Effects { delay, fields, redirect, bcc, route, .. } = effects;
     let is_refused = matches!(verdict, Verdict::Reject(_) | Verdict::Defer(_));
-    if delay.is_zero() && (is_refused || fields.is_empty() && redirect.is_none() && bcc.is_empty()) {
+    let changes_nothing = fields.is_empty() && redirect.is_none() && bcc.is_empty() && route.is_none();
+    if delay.is_zero() && (is_refused || changes_nothing) {
         return Answer::Ready(verdict);
     }
     Answer::later(async move {
@@ -421,6 +437,7 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
         if !fields.is_empty() {
             all.push(Verdict::Edit(fields.into_iter().map(Edit::Append).collect()));
         }
+        all.extend(route.map(Verdict::Route));
         if !bcc.is_empty() {
             match expand_all(&view, bcc).await {
                 Ok(copies) => all.push(Verdict::Bcc(copies.into_iter().map(silent).collect())),

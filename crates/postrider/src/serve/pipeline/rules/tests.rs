@@ -1,7 +1,9 @@
 use super::*;
 use crate::serve::{snapshot::ConfigSnapshot, wiring};
 use engine::accept::{Accepted, Decisions, Facts as SessionFacts, Stage as PipelineStage};
-use mail::{Envelope, ListenerKind, Origin, QueueId, ReceivedContent, ReversePath, UnixMillis};
+use mail::{
+    ClientCertificate, Envelope, ListenerKind, Origin, QueueId, ReceivedContent, ReversePath, UnixMillis,
+};
 use proptest::prelude::*;
 use std::{fmt::Write as _, net::IpAddr};
 
@@ -28,6 +30,7 @@ struct Client {
     address: &'static str,
     listener: ListenerKind,
     has_login: bool,
+    has_certificate: bool,
     sender: &'static str,
 }
 
@@ -41,12 +44,15 @@ fn client() -> impl Strategy<Value = Client> {
     let listener = prop::sample::select(vec![ListenerKind::Mx, ListenerKind::Submission, ListenerKind::Lmtp]);
     let address = prop::sample::select(vec!["203.0.113.7", "10.1.2.3", "127.0.0.1", "::ffff:203.0.113.7"]);
     let sender = prop::sample::select(vec!["x@far.test", "joe@here.test", ""]);
-    (address, listener, any::<bool>(), sender).prop_map(|(address, listener, has_login, sender)| Client {
-        address,
-        listener,
-        has_login,
-        sender,
-    })
+    (address, listener, any::<[bool; 2]>(), sender).prop_map(
+        |(address, listener, [has_login, has_certificate], sender)| Client {
+            address,
+            listener,
+            has_login,
+            has_certificate,
+            sender,
+        },
+    )
 }
 
 /// The text of a rule: some conditions, and a verdict or a change.
@@ -62,6 +68,8 @@ fn rule() -> impl Strategy<Value = String> {
         "hello = [\"map:down\"]\n",
         "recipients = 1\n",
         "over = [\"some\"]\n",
+        "certificate = [\"*\"]\n",
+        "certificate = [\"joe@here.test\", \"map:down\"]\n",
     ]);
     let verdict = prop::sample::select(vec![
         "accept = true\n",
@@ -72,6 +80,7 @@ fn rule() -> impl Strategy<Value = String> {
         "redirect = [\"joe@here.test\"]\n",
         "bcc = [\"alias@here.test\"]\n",
         "ask = \"gone\"\n",
+        "route = \"far\"\n",
         "reject = true\n",
     ]);
     let audience = prop::sample::select(vec!["untrusted", "users", "all"]);
@@ -86,7 +95,7 @@ fn snapshot(rules: &[String]) -> Option<ConfigSnapshot> {
         "hostname = \"mx.here.test\"\n[local]\ndomains = [\"here.test\", \"mx.here.test\"]\n\
          [relay]\nnetworks = [\"10.0.0.0/8\"]\n[addresses]\nvirtual = [\"text:virtual\"]\n\
          [map.down]\nsocketmap = \"unix:down.sock\"\n[policy_service.gone]\naddress = \"unix:gone.sock\"\non_failure = \"pass\"\n\
-         [[limit]]\nname = \"some\"\nper = \"client\"\nrecipients = \"2/h\"\n[checks]\nhello = \"tag\"\n",
+         [[route]]\nname = \"far\"\nsmarthost = \"far.test:25\"\n[[limit]]\nname = \"some\"\nper = \"client\"\nrecipients = \"2/h\"\n[checks]\nhello = \"tag\"\n",
     );
     for rule in rules {
         let _ = writeln!(text, "{rule}");
@@ -108,6 +117,10 @@ async fn accepted(config: &ConfigSnapshot, client: &Client, recipients: &[&str])
     };
     let facts = SessionFacts {
         hello: Some("mail.far.test".into()),
+        certificate: client.has_certificate.then(|| {
+            let addresses = vec!["joe@here.test".into()];
+            ClientCertificate { is_trusted: true, addresses, ..ClientCertificate::default() }.into()
+        }),
         login: client.has_login.then(|| "joe@here.test".into()),
         ..SessionFacts::new(source)
     };
@@ -179,7 +192,8 @@ fn a_trusted_client_reaches_what_a_stranger_does_not() {
     let _guard = runtime.enter();
     let config = snapshot(&["[[rule]]\naccept = true\ntrust = true\n".to_owned()]).unwrap();
     let to = |address, has_login| {
-        let client = Client { address, listener: ListenerKind::Mx, has_login, sender: "x@far.test" };
+        let (listener, sender) = (ListenerKind::Mx, "x@far.test");
+        let client = Client { address, listener, has_login, has_certificate: true, sender };
         runtime.block_on(accepted(&config, &client, &["x@far.test"])).len()
     };
     assert_eq!([to("10.1.2.3", false), to("203.0.113.7", true), to("203.0.113.7", false)], [1, 1, 0]);
