@@ -15,7 +15,7 @@ use crate::{
     section::section,
     units::ByteSize,
     users::UserStore,
-    value::{HostName, HostTable, MapServer, NameServer, OrMap, SubAddress, Word},
+    value::{HostName, HostTable, NameServer, OrMap, SubAddress, Word},
 };
 use ipnet::IpNet;
 use mail::{ListenerKind, Mailbox};
@@ -382,23 +382,6 @@ section! {
         /// True if `postmaster` gets a notification that could not be delivered, for example because its recipient does
         /// not exist. What cannot be delivered to the postmaster is discarded.
         double_bounces: bool = "true",
-    }
-}
-
-section! {
-    /// A map that other keys use as `map:NAME`.
-    pub(crate) MapKeys = "map" named {
-        /// A server that answers by the socketmap protocol of Sendmail and Postfix: `unix:/path` or `host:port`.
-        socketmap: Option<MapServer> = "",
-        /// The name of the map at the server. Default: the name of the section.
-        remote_name: Option<Word> = "",
-        /// Time for one look-up, with connecting; then it has failed.
-        timeout: Duration = "\"5s\"",
-        /// Time that an answer is kept, also the answer that a key does not exist; 0: it is not. At most 20,000 answers
-        /// are kept.
-        cache_ttl: Duration = "\"0s\"",
-        /// The highest number of concurrent connections to the server.
-        max_connections: usize = "16",
     }
 }
 
