@@ -88,7 +88,12 @@ impl Settings {
     pub fn map_references(&self) -> impl Iterator<Item = (&str, &Reference)> {
         let senders = self.auth.senders.iter().map(|map| ("auth.senders", map));
         let rules = self.rules.references.iter().map(|(key, map)| (key.as_str(), map));
-        self.address_maps().chain(senders).map(|(key, map): (&str, _)| (key, map)).chain(rules)
+        let users = match &self.auth.users {
+            Some(UserStore::Map(map)) => Some(("auth.users", map)),
+            _ => None,
+        };
+        let logins = users.into_iter().chain(senders);
+        self.address_maps().chain(logins).map(|(key, map): (&str, _)| (key, map)).chain(rules)
     }
 
     /// The references to maps that recipients and senders are looked up in, each with its key.
@@ -430,13 +435,16 @@ section! {
         /// The users and their passwords: `passwd:FILE`, a file in Dovecot's passwd-file format, each line
         /// `user:{SCHEME}hash`; `postrider auth hash` makes such lines, and a changed file is read again within a
         /// second. Or `dovecot:SOCKET`, Dovecot's auth socket for clients, such as
-        /// `dovecot:/run/dovecot/auth-client`. Without this key nobody can log in.
+        /// `dovecot:/run/dovecot/auth-client`. Or a map, such as `map:NAME` or `cdb:FILE`, from a login in lower case to
+        /// `{SCHEME}hash`; a colon and what follows are left to Dovecot. A map that fails is a temporary error (454 4.7.0).
+        /// Without this key nobody can log in.
         users: Option<UserStore> = "",
         /// Sender addresses of users: a map from a login to the addresses that it may send with, separated by spaces or
         /// commas: `user@example.com`, `@example.com` for a whole domain, `*` for all. Logins that the map does
         /// not have, and all without this key, may send with their own address only.
         senders: Option<Reference> = "",
-        /// SASL mechanisms that are offered. Default with `dovecot:`: those that Dovecot offers. Default with
+        /// SASL mechanisms that are offered. Default with `dovecot:`: those that Dovecot offers. Default with a map:
+        /// `plain` and `login`; name the others if all passwords of the map can be used with them. Default with
         /// `passwd:`: `plain` and `login`, and `scram-sha-256`,
         /// `scram-sha-256-plus`, `scram-sha-1` and `scram-sha-1-plus` if all users have a password that can be
         /// used with them, in clear text or in the scheme of this name.

@@ -86,14 +86,14 @@ impl Acceptor {
         }
         let (exchange, todo) = match (&settings.store, mechanism.parse::<Mechanism>()) {
             (Store::Dovecot(_), _) => (Exchange::Dovecot(None), Todo::PassOn(initial)),
-            (Store::File(_), Ok(mechanism)) => {
+            (Store::File(_) | Store::Map(_), Ok(mechanism)) => {
                 let bindings = context.bindings.as_deref().cloned().unwrap_or_default();
                 let offers_plus = context.facts.tls.is_some() && settings.offers_plus();
                 let facts = self.logins.facts(bindings, offers_plus);
                 let (exchange, step) = ServerExchange::begin(mechanism, facts, initial.as_deref());
                 (Exchange::Own(exchange), Todo::Step(step))
             }
-            (Store::File(_), Err(_)) => return Err(replies::UNKNOWN_MECHANISM),
+            (Store::File(_) | Store::Map(_), Err(_)) => return Err(replies::UNKNOWN_MECHANISM),
         };
         let login = context.login.get_or_insert_with(|| Box::new(LoginSession { failures: 0, open: None }));
         login.open = Some(OpenExchange { config, exchange, mechanism, user: None });
@@ -138,8 +138,8 @@ impl Acceptor {
             };
             *user = user_of(&question);
             let answer = match config.logins.as_ref().map(|settings| &settings.store) {
-                Some(Store::File(users)) => self.logins.answer(users, question).await,
-                Some(Store::Dovecot(_)) | None => auth::Answer::Unavailable,
+                Some(store) => self.logins.answer(store, question).await,
+                None => auth::Answer::Unavailable,
             };
             step = exchange.answer(answer);
         }
