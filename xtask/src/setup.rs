@@ -22,6 +22,8 @@ enum Sign {
     File(&'static str),
     /// A name below one of Perl's folders.
     PerlModule(&'static str),
+    /// `initdb` of any release of PostgreSQL, which has a folder for each.
+    Postgres,
 }
 
 const fn tool(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
@@ -36,7 +38,7 @@ const fn server(file: &'static str, package: &'static str, purpose: &'static str
     Wanted { sign: Sign::File(file), package, server: true, purpose }
 }
 
-const WANTED: [Wanted; 19] = [
+const WANTED: [Wanted; 22] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -56,6 +58,9 @@ const WANTED: [Wanted; 19] = [
     tool("nbdfuse", "libnbd-bin", "makes a file of that disk"),
     server("postfix/sbin/smtpd", "postfix", "a next hop, and a sender"),
     server("dovecot/lmtp", "dovecot-lmtpd", "takes mail by LMTP"),
+    Wanted { sign: Sign::Postgres, package: "postgresql", server: true, purpose: "maps in PostgreSQL" },
+    server("redis-server", "redis-server", "maps in Redis"),
+    server("slapd", "slapd", "maps in a directory"),
 ];
 
 /// Directories of programs in distributions, below the root of a tree.
@@ -74,6 +79,13 @@ impl Sign {
                 let folders = output(program("perl").args(["-e", "print join ':', @INC"])).ok()?;
                 let folders = String::from_utf8_lossy(&folders);
                 folders.split(':').map(|folder| Path::new(folder).join(file)).find(|path| path.is_file())
+            }
+            Self::Postgres => {
+                let trees = [PathBuf::from("/"), interop_dir()];
+                let releases =
+                    trees.iter().filter_map(|tree| fs::read_dir(tree.join("usr/lib/postgresql")).ok());
+                let programs = releases.flatten().flatten().map(|entry| entry.path().join("bin/initdb"));
+                programs.filter(|path| path.is_file()).max()
             }
         }
     }

@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod faults;
+pub mod servers;
 pub mod sink;
 
 use std::{
