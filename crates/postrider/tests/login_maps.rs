@@ -36,7 +36,7 @@ fn log_in(address: SocketAddr, mechanism: Mechanism, user: &str, password: &str)
             assert!(code != 235 || exchange.may_succeed(), "{reply}");
             return reply;
         }
-        let challenge = BASE64.decode(reply[4..].as_bytes()).unwrap();
+        let challenge = BASE64.decode(&reply.as_bytes()[4..]).unwrap();
         line = exchange.respond(&challenge).map_or("*".to_owned(), |response| BASE64.encode(&response));
     }
 }

@@ -4,6 +4,8 @@
 
 pub mod client;
 pub mod faults;
+pub mod load;
+pub mod proxy;
 pub mod servers;
 pub mod sink;
 

@@ -204,7 +204,7 @@ impl Postgres {
         self.wait();
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.dir.path().join(format!(".s.PGSQL.{}", self.address.port()))
     }
 
