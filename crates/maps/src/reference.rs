@@ -82,6 +82,12 @@ impl Reference {
                 "socketmap" => {
                     "write [map.NAME] with socketmap = \"unix:/path\", and \"map:NAME\" here".to_owned()
                 }
+                "sqlite" | "ldap" | "redis" => {
+                    format!("write [map.NAME] with {word} = \"…\", and \"map:NAME\" here")
+                }
+                "pgsql" | "postgres" | "postgresql" => {
+                    "write [map.NAME] with postgres = \"…\", and \"map:NAME\" here".to_owned()
+                }
                 _ => HELP.to_owned(),
             };
             return Err((format!("there is no kind of map `{word}`"), help));
@@ -169,5 +175,7 @@ mod tests {
         let help = |text| Reference::parse(text, Path::new("/")).unwrap_err().1;
         assert!(help("hash:/etc/postfix/virtual").contains("text:/etc/postfix/virtual"));
         assert!(help("pcre:/x").contains("regex:/x") && help("socketmap:unix:/x:y").contains("[map.NAME]"));
+        assert!(help("pgsql:/etc/postfix/users.cf").contains("[map.NAME] with postgres = "));
+        assert!(help("ldap:/etc/postfix/users.cf").contains("[map.NAME] with ldap = "));
     }
 }
