@@ -36,6 +36,13 @@ impl Background {
     pub fn stop(&self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        // The signal reaches each thread by itself.
+        let tasks = format!("/proc/{}/task", self.0.id());
+        let is_stopped = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        };
+        until("every thread is stopped", || fs::read_dir(&tasks).unwrap().flatten().all(is_stopped));
     }
 }
 
