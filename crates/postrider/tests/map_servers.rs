@@ -101,6 +101,11 @@ fn finds(site: &Site) {
     assert!(site.check().contains("can be used"));
 }
 
+/// The key that trusts the certificate of a server.
+fn authority(dir: &Path) -> String {
+    format!("ca_file = \"{}\"\n", dir.join("server.pem").display())
+}
+
 fn sqlite(path: &Path) {
     let connection = rusqlite::Connection::open(path).unwrap();
     connection
@@ -157,8 +162,8 @@ fn postgresql_answers_over_a_socket_and_over_tls_with_a_password() {
     let secret = "secret = \"file:map.secret\"\n";
     site.configure(&map(&format!("{far} sslmode=require"), query, secret));
     assert!(site.fails(&["check"]).contains("invalid peer certificate"));
-    let authority = format!("{secret}ca_file = \"{}\"\n", server.dir.path().join("server.pem").display());
-    site.configure(&map(&format!("{far} sslmode=require"), query, &authority));
+    let trusted = format!("{secret}{}", authority(server.dir.path()));
+    site.configure(&map(&format!("{far} sslmode=require"), query, &trusted));
     finds(&site);
     fs::write(site.dir.path().join("map.secret"), "wrong\n").unwrap();
     assert!(site.fails(&["check"]).contains("password authentication failed"));
@@ -194,6 +199,14 @@ fn redis_answers() {
     site.configure(&map("database = 2\n"));
     let said = site.fails(&["query", "map:a", "joe@b.test"]);
     assert!(said.contains("Authentication required"), "{said}");
+    // Over TLS, whose certificate is verified.
+    let tls = |more: &str| {
+        format!("[map.a]\nredis = \"rediss://{}\"\nkey = \"alias:{{key}}\"\n{secret}{more}", server.tls)
+    };
+    site.configure(&tls(""));
+    assert!(site.fails(&["check"]).contains("invalid peer certificate"));
+    site.configure(&tls(&authority(server.dir.path())));
+    finds(&site);
     site.configure(&map(secret));
     fs::write(site.dir.path().join("map.secret"), "wrong\n").unwrap();
     let said = site.fails(&["check"]);
@@ -223,6 +236,18 @@ fn a_directory_answers() {
     // A base that does not exist is an error and not an empty answer.
     site.configure(&map(filter, bind).replace("base = \"", "base = \"ou=absent,"));
     assert!(site.fails(&["query", "map:a", "joe@b.test"]).contains("noSuchObject"));
+    // Over a Unix socket.
+    let socket = format!("unix:{}", server.dir.path().join("ldapi").display());
+    site.configure(&map(filter, bind).replace(&format!("ldap://{}", server.address), &socket));
+    finds(&site);
+    // Over TLS, whose certificate is verified.
+    let ldaps = |text: String| {
+        text.replace(&format!("ldap://{}", server.address), &format!("ldaps://{}", server.tls))
+    };
+    site.configure(&ldaps(map(filter, bind)));
+    assert!(site.fails(&["check"]).contains("invalid peer certificate"));
+    site.configure(&ldaps(map(filter, &format!("{bind}{}", authority(server.dir.path())))));
+    finds(&site);
     site.configure(&map(filter, bind));
     fs::write(site.dir.path().join("map.secret"), "wrong\n").unwrap();
     assert!(site.fails(&["check"]).contains("invalidCredentials"));

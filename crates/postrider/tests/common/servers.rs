@@ -59,12 +59,21 @@ fn run(command: &mut Command, input: &str) {
     assert!(output.status.success(), "{command:?}: {said:?}");
 }
 
+/// Writes `server.pem` and `server.key`, which are for 127.0.0.1.
+fn certificate(dir: &Path) {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    fs::write(dir.join("server.pem"), cert.pem()).unwrap();
+    fs::write(dir.join("server.key"), signing_key.serialize_pem()).unwrap();
+    fs::set_permissions(dir.join("server.key"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+}
+
 /// A user for servers that do not start as root.
 const NOBODY: u32 = 65534;
 
-/// Redis on a Unix socket.
+/// Redis on a Unix socket, and with TLS on a port.
 pub struct Redis {
     pub dir: tempfile::TempDir,
+    pub tls: SocketAddr,
     options: Vec<String>,
     pub process: Background,
 }
@@ -72,10 +81,15 @@ pub struct Redis {
 impl Redis {
     /// Starts the server with options; none if it is not installed.
     pub fn start(options: &[&str]) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let (dir, tls) = (tempfile::tempdir().unwrap(), free_address());
+        certificate(dir.path());
+        let port = tls.port().to_string();
+        let with_tls = ["--tls-port", &port, "--tls-cert-file", "server.pem", "--tls-key-file", "server.key"];
+        let more = ["--tls-ca-cert-file", "server.pem", "--tls-auth-clients", "no"];
+        let options = with_tls.iter().chain(&more).chain(options);
+        let options: Vec<String> = options.map(|&option| option.to_owned()).collect();
         let process = Self::launch(dir.path(), &options)?;
-        Some(Self { dir, options, process })
+        Some(Self { dir, tls, options, process })
     }
 
     fn launch(dir: &Path, options: &[String]) -> Option<Background> {
@@ -134,12 +148,7 @@ impl Postgres {
         let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
         let at = dir.path();
         fs::write(at.join("password"), "s3cret\n").unwrap();
-        let CertifiedKey { cert, signing_key } =
-            generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        fs::write(at.join("server.pem"), cert.pem()).unwrap();
-        fs::write(at.join("server.key"), signing_key.serialize_pem()).unwrap();
-        fs::set_permissions(at.join("server.key"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
-            .unwrap();
+        certificate(at);
         if rustix::process::geteuid().is_root() {
             unix::chown(at, Some(NOBODY), Some(NOBODY)).unwrap();
             for name in ["password", "server.pem", "server.key"] {
@@ -243,8 +252,10 @@ fn postgres_programs() -> Option<PathBuf> {
 
 /// OpenLDAP's slapd on a port, with the suffix `dc=b,dc=test` and the administrator `cn=admin,dc=b,dc=test` (`s3cret`).
 pub struct Slapd {
-    dir: tempfile::TempDir,
+    pub dir: tempfile::TempDir,
     pub address: SocketAddr,
+    /// The port with TLS.
+    pub tls: SocketAddr,
     pub process: Background,
 }
 
@@ -253,7 +264,8 @@ impl Slapd {
     /// installed.
     pub fn start(people: &[(&str, &[&str])]) -> Option<Self> {
         let mut slapadd = program("slapadd")?;
-        let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+        let (dir, address, tls) = (tempfile::tempdir().unwrap(), free_address(), free_address());
+        certificate(dir.path());
         let at = dir.path().display();
         let schema = Path::new(super::BINARY)
             .ancestors()
@@ -265,7 +277,8 @@ impl Slapd {
             .map(|name| format!("include {}/{name}.schema\n", schema.display()))
             .concat();
         let config = format!(
-            "{includes}pidfile {at}/pid\ndatabase ldif\nsuffix \"dc=b,dc=test\"\nrootdn \"cn=admin,dc=b,dc=test\"\n\
+            "{includes}pidfile {at}/pid\nTLSCertificateFile {at}/server.pem\nTLSCertificateKeyFile {at}/server.key\n\
+             database ldif\nsuffix \"dc=b,dc=test\"\nrootdn \"cn=admin,dc=b,dc=test\"\n\
              rootpw s3cret\ndirectory {at}/entries\naccess to * by users read by * none\n"
         );
         fs::create_dir(dir.path().join("entries")).unwrap();
@@ -282,16 +295,17 @@ impl Slapd {
             entries.push('\n');
         }
         run(slapadd.arg("-f").arg(dir.path().join("slapd.conf")), &entries);
-        let process = Self::launch(dir.path(), address);
-        Some(Self { dir, address, process })
+        let process = Self::launch(dir.path(), address, tls);
+        Some(Self { dir, address, tls, process })
     }
 
-    fn launch(dir: &Path, address: SocketAddr) -> Background {
+    fn launch(dir: &Path, address: SocketAddr, tls: SocketAddr) -> Background {
         let log = fs::File::create(dir.join("log")).unwrap();
+        let socket = dir.join("ldapi").display().to_string().replace('/', "%2F");
         let child = program("slapd")
             .unwrap()
             // With a level for messages it stays in the foreground.
-            .args(["-d", "0", "-h", &format!("ldap://{address}"), "-f"])
+            .args(["-d", "0", "-h", &format!("ldap://{address} ldaps://{tls} ldapi://{socket}"), "-f"])
             .arg(dir.join("slapd.conf"))
             .stderr(log)
             .spawn()
@@ -304,6 +318,6 @@ impl Slapd {
     /// Kills the server, and starts it again.
     pub fn restart(&mut self) {
         self.process.kill();
-        self.process = Self::launch(self.dir.path(), self.address);
+        self.process = Self::launch(self.dir.path(), self.address, self.tls);
     }
 }
