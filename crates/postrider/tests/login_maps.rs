@@ -69,7 +69,7 @@ fn users() -> Vec<(String, String)> {
     .into()
 }
 
-/// What every store has to do with the users.
+/// Expects the logins that every store of these users has to permit.
 fn users_log_in(address: SocketAddr) {
     for mechanism in MECHANISMS {
         let fitting = match mechanism {

@@ -17,11 +17,11 @@ use std::{
 };
 
 /// A folder with a configuration that has maps.
-struct Site {
+struct Folder {
     dir: tempfile::TempDir,
 }
 
-impl Site {
+impl Folder {
     fn new(maps: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("map.secret"), "s3cret\n").unwrap();
@@ -75,8 +75,8 @@ impl Site {
     }
 }
 
-/// What every kind has to do with the keys `joe@b.test`, `list@b.test` (two values) and no others.
-fn finds(site: &Site) {
+/// Expects the answers that every kind of map has to give: the keys `joe@b.test`, `list@b.test` (two values), and no others.
+fn finds(site: &Folder) {
     assert_eq!(site.query("joe@b.test").as_deref(), Some("jane@b.test"));
     assert_eq!(site.query("JOE@B.Test").as_deref(), Some("jane@b.test"), "in any case");
     let list = site.query("list@b.test").unwrap();
@@ -120,7 +120,7 @@ fn sqlite(path: &Path) {
 #[test]
 fn sqlite_answers() {
     let maps = "[map.a]\nsqlite = \"mail.db\"\nquery = \"SELECT target FROM alias WHERE address = ?\"\n";
-    let site = Site::new(maps);
+    let site = Folder::new(maps);
     assert!(site.fails(&["check"]).contains("No such file"));
     sqlite(&site.dir.path().join("mail.db"));
     finds(&site);
@@ -139,7 +139,7 @@ fn postgresql_answers_over_a_socket_and_over_tls_with_a_password() {
         format!("[map.a]\npostgres = \"{connection}\"\nquery = \"{query}\"\n{more}")
     };
     let query = "SELECT target FROM alias WHERE address = $1";
-    let site = Site::new(&map(&server.here(), query, ""));
+    let site = Folder::new(&map(&server.here(), query, ""));
     finds(&site);
     assert_eq!(site.query("null@b.test"), None);
     site.configure(&map(
@@ -187,7 +187,7 @@ fn redis_answers() {
         format!("[map.a]\nredis = \"unix:{}\"\nkey = \"alias:{{key}}\"\n{more}", socket.display())
     };
     let secret = "secret = \"file:map.secret\"\ndatabase = 2\n";
-    let site = Site::new(&map(secret));
+    let site = Folder::new(&map(secret));
     finds(&site);
     assert!(site.fails(&["query", "map:a", "hash@b.test"]).contains("WRONGTYPE"));
     assert!(site.fails(&["query", "map:a", "octets@b.test"]).contains("not UTF-8"));
@@ -230,7 +230,7 @@ fn a_directory_answers() {
     };
     let bind = "bind = \"cn=admin,dc=b,dc=test\"\nsecret = \"file:map.secret\"\n";
     let filter = "(&(objectClass=inetOrgPerson)(mail={key}))";
-    let site = Site::new(&map(filter, bind));
+    let site = Folder::new(&map(filter, bind));
     finds(&site);
     assert_eq!(site.query("empty@b.test"), None, "an entry without the attribute");
     // A base that does not exist is an error and not an empty answer.

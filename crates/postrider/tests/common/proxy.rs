@@ -12,33 +12,33 @@ use std::{
     thread,
 };
 
-/// What becomes of a reply, or of a new connection.
+/// Treatment of a reply or of a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// It is passed on.
+enum Treatment {
+    /// Passing on.
     Passed,
-    /// The connection is closed instead.
+    /// Closing of the connection.
     Closed,
-    /// A part is passed on, and the connection is closed.
+    /// Passing on of a part, and closing of the connection.
     Cut,
-    /// It is replaced by other octets.
+    /// Other octets in its place.
     Replaced,
-    /// Nothing arrives any more.
+    /// Nothing.
     Withheld,
 }
 
-const FATES: [Fate; 9] = [
-    Fate::Passed,
-    Fate::Closed,
-    Fate::Passed,
-    Fate::Cut,
-    Fate::Passed,
-    Fate::Replaced,
-    Fate::Passed,
-    Fate::Withheld,
-    Fate::Cut,
+const TREATMENTS: [Treatment; 9] = [
+    Treatment::Passed,
+    Treatment::Closed,
+    Treatment::Passed,
+    Treatment::Cut,
+    Treatment::Passed,
+    Treatment::Replaced,
+    Treatment::Passed,
+    Treatment::Withheld,
+    Treatment::Cut,
 ];
-/// Replies and connections that have the same fate one behind the other.
+/// Replies and connections that have the same treatment, one behind the other.
 const SPELL: usize = 16;
 
 /// The address of the server.
@@ -90,9 +90,13 @@ struct State {
 }
 
 impl State {
-    fn fate(&self) -> Fate {
+    fn treatment(&self) -> Treatment {
         let seen = self.seen.fetch_add(1, Ordering::SeqCst);
-        if self.is_repaired.load(Ordering::SeqCst) { Fate::Passed } else { FATES[seen / SPELL % FATES.len()] }
+        if self.is_repaired.load(Ordering::SeqCst) {
+            Treatment::Passed
+        } else {
+            TREATMENTS[seen / SPELL % TREATMENTS.len()]
+        }
     }
 }
 
@@ -109,7 +113,7 @@ impl Proxy {
         let shared = state.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                if shared.fate() == Fate::Closed {
+                if shared.treatment() == Treatment::Closed {
                     continue;
                 }
                 let Some(server) = upstream.connect() else { continue };
@@ -127,9 +131,9 @@ impl Proxy {
         self.state.is_repaired.store(true, Ordering::SeqCst);
     }
 
-    /// Returns whether each fate was met.
+    /// Returns whether each treatment was met.
     pub fn has_done_everything(&self) -> bool {
-        self.state.seen.load(Ordering::SeqCst) >= SPELL * FATES.len()
+        self.state.seen.load(Ordering::SeqCst) >= SPELL * TREATMENTS.len()
     }
 }
 
@@ -146,17 +150,17 @@ fn requests(mut from: TcpStream, mut to: Box<dyn Stream>) {
 fn replies(mut from: Box<dyn Stream>, mut to: TcpStream, state: &State) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
-        let sent = match state.fate() {
-            Fate::Passed => to.write_all(&buffer[..count]).is_ok(),
-            Fate::Closed => false,
-            Fate::Cut => {
+        let sent = match state.treatment() {
+            Treatment::Passed => to.write_all(&buffer[..count]).is_ok(),
+            Treatment::Closed => false,
+            Treatment::Cut => {
                 // Each cut is at another place.
                 let cut = state.cuts.fetch_add(1, Ordering::SeqCst) % count;
                 let _ = to.write_all(&buffer[..cut]);
                 false
             }
-            Fate::Replaced => to.write_all(&b"\xA5HTTP/1.1 400\r\n\x00".repeat(9)).is_ok(),
-            Fate::Withheld => true,
+            Treatment::Replaced => to.write_all(&b"\xA5HTTP/1.1 400\r\n\x00".repeat(9)).is_ok(),
+            Treatment::Withheld => true,
         };
         if !sent {
             break;
