@@ -3,7 +3,7 @@
 
 use crate::{
     advisories, licence,
-    shell::{Done, Failure, cargo_command, output},
+    shell::{ALL_MAPS, Done, Failure, cargo_command, output},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -71,10 +71,11 @@ pub(crate) fn check() -> Done {
 
 /// Only `cargo tree` shows which features are on: metadata also follows those that somebody would
 /// switch on if they were there (`ring?/std`), and has `ring` therefore.
-const TREE: [&str; 10] = [
+const TREE: [&str; 11] = [
     "tree",
     "--locked",
     "--workspace",
+    ALL_MAPS,
     "--target=all",
     "--edges=normal,build,dev",
     "--prefix=none",

@@ -1,12 +1,13 @@
 //! Licence expressions (SPDX 2.3 annex D): may we ship what is under this one?
 
 /// Licences we may ship under Apache-2.0 or MIT: all of them permissive, none asks for our source.
-const ALLOWED: [&str; 11] = [
+const ALLOWED: [&str; 12] = [
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    "BSL-1.0", // Boost's, not the Business Source License (BUSL-1.1)
     "CC0-1.0",
     "ISC",
     "MIT",
@@ -101,6 +102,8 @@ mod tests {
     fn a_licence_is_on_the_list_or_not() {
         check("MIT", true);
         check("GPL-3.0-only", false);
+        check("BSL-1.0", true);
+        check("BUSL-1.1", false);
         check("mit", false); // SPDX spells them one way; cargo warns of others
     }
 

@@ -36,6 +36,8 @@ enum Sign {
     PerlModule(&'static str),
     /// A file in the directory of what is unpacked.
     Unpacked(&'static str),
+    /// `initdb` of any release of PostgreSQL, which has a folder for each.
+    Postgres,
 }
 
 const fn tool(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
@@ -54,7 +56,7 @@ const fn own(file: &'static str, package: &'static str, purpose: &'static str) -
     Wanted { sign: Sign::Unpacked(file), package, place: Place::Own, purpose }
 }
 
-const WANTED: [Wanted; 26] = [
+const WANTED: [Wanted; 29] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -86,6 +88,14 @@ const WANTED: [Wanted; 26] = [
         place: Place::Python,
         purpose: "SCRAM that is not ours, with channel binding",
     },
+    Wanted {
+        sign: Sign::Postgres,
+        package: "postgresql",
+        place: Place::Servers,
+        purpose: "maps in PostgreSQL",
+    },
+    server("redis-server", "redis-server", "maps in Redis"),
+    server("slapd", "slapd", "maps in a directory"),
 ];
 
 /// Directories of programs in distributions, below the root of a tree.
@@ -106,6 +116,13 @@ impl Sign {
                 let folders = output(program("perl").args(["-e", "print join ':', @INC"])).ok()?;
                 let folders = String::from_utf8_lossy(&folders);
                 folders.split(':').map(|folder| Path::new(folder).join(file)).find(|path| path.is_file())
+            }
+            Self::Postgres => {
+                let trees = [PathBuf::from("/"), interop_dir()];
+                let releases =
+                    trees.iter().filter_map(|tree| fs::read_dir(tree.join("usr/lib/postgresql")).ok());
+                let programs = releases.flatten().flatten().map(|entry| entry.path().join("bin/initdb"));
+                programs.filter(|path| path.is_file()).max()
             }
         }
     }

@@ -27,6 +27,9 @@ impl From<String> for Failure {
 /// A chore's end.
 pub(crate) type Done = Result<(), Failure>;
 
+/// Builds the daemon with every kind of map: those of data bases and directories are Cargo features.
+pub(crate) const ALL_MAPS: &str = "--features=postrider/all-maps";
+
 /// The repository, wherever the command was typed.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned()

@@ -1,11 +1,11 @@
 //! Runs every test, and names those that failed at the end, where they are seen.
 
-use crate::shell::{self, Done, Failure, cargo_command};
+use crate::shell::{self, ALL_MAPS, Done, Failure, cargo_command};
 
 /// Runs every test whose name contains the filter. Tests that lack a program say so and pass; all of them are listed
 /// again at the end.
 pub(crate) fn run(filter: Option<&str>) -> Done {
-    let mut command = cargo_command(&["test", "--locked", "--workspace", "--no-fail-fast"]);
+    let mut command = cargo_command(&["test", "--locked", "--workspace", ALL_MAPS, "--no-fail-fast"]);
     command.args(filter).args(["--", "--show-output"]);
     let mut seen = Seen::default();
     let done = shell::run_watched(&mut command, |line| seen.line(line));

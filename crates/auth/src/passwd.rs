@@ -81,6 +81,21 @@ impl PasswdFile {
     }
 }
 
+impl Login {
+    /// Reads the value that a map has for a user: the stored password, as in a line of the file behind the name. Returns none if
+    /// the account is locked: the password is empty, `*`, or begins with `!`.
+    ///
+    /// # Errors
+    /// In words. The password or its hash is not in them.
+    pub fn of_value(name: &str, value: &str) -> Result<Option<Self>, String> {
+        let password = value.split(':').next().unwrap_or("");
+        if password.is_empty() || password == "*" || password.starts_with('!') {
+            return Ok(None);
+        }
+        Ok(Some(Self { name: name.into(), password: StoredPassword::parse(password)? }))
+    }
+}
+
 /// Reads a line, or returns the column and the problem.
 fn read(line: &str) -> Result<Login, (usize, String)> {
     let (name, rest) = line.split_once(':').ok_or((1, "write USER:PASSWORD".to_owned()))?;
@@ -110,6 +125,19 @@ mod tests {
         assert!(&*joe.name == "Joe@example.com" && joe.password.is(&Secret::new("secret")));
         assert!(users.get("ann").unwrap().password.is(&Secret::new("a b")));
         assert_eq!(users.get("joe"), None);
+    }
+
+    #[test]
+    fn the_value_of_a_map_is_what_follows_the_name_in_a_line() {
+        for value in ["{PLAIN}secret", "{PLAIN}secret:1000:1000::/home/joe::"] {
+            let joe = Login::of_value("joe", value).unwrap().unwrap();
+            assert!(&*joe.name == "joe" && joe.password.is(&Secret::new("secret")), "{value}");
+        }
+        for locked in ["", "*", "!", "!{PLAIN}secret", ":1000:1000"] {
+            assert_eq!(Login::of_value("joe", locked), Ok(None), "{locked}");
+        }
+        let error = Login::of_value("joe", "{MD5}hushhush").unwrap_err();
+        assert!(error.contains("{MD5}") && !error.contains("hushhush"), "{error}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod group;
 mod listen_address;
 mod listing;
 mod load;
+mod map;
 mod notifications;
 mod oauth;
 mod problem;

@@ -10,7 +10,6 @@ use crate::{
     value::{Context, HostTable, OrMap, Value, Word},
 };
 use mail::Domain;
-use maps::NamedMap;
 use std::{
     fs, io,
     ops::Range,
@@ -265,40 +264,6 @@ impl Reading<'_> {
             users,
             user_maps: user_maps.unwrap_or_default(),
         }
-    }
-
-    /// Reads each `[map.NAME]`.
-    fn maps(&mut self, root: &DeTable<'_>) -> Vec<NamedMap> {
-        let mut maps = Vec::new();
-        for (name, found) in self.table(root, "map").into_iter().flatten() {
-            let (name, span) = (name.get_ref(), name.span());
-            if !NamedMap::is_name(name) {
-                let help = "write a name of up to 64 letters, digits, `-` and `_`".to_owned();
-                self.cx.problem(span, format!("`{name}` is no name of a map"), "not a name", help);
-                continue;
-            }
-            let Some(table) = found.get_ref().as_table() else {
-                let help = "begin it with [map.NAME] on a line of its own, and its keys below".to_owned();
-                self.cx.problem(span, format!("`map.{name}` must be a section"), "not a section", help);
-                continue;
-            };
-            let keys: MapKeys = self.section(&format!("map.{name}"), Some(table));
-            let Some(socketmap) = keys.socketmap else {
-                if !table.contains_key("socketmap") {
-                    self.missing(span, "socketmap", "socketmap = \"unix:/run/users.sock\"");
-                }
-                continue;
-            };
-            maps.push(NamedMap {
-                name: name.to_string(),
-                socketmap: socketmap.0,
-                remote_name: keys.remote_name.map_or_else(|| name.to_string(), |word| word.0),
-                timeout: keys.timeout,
-                cache_ttl: keys.cache_ttl,
-                connections_max: keys.max_connections,
-            });
-        }
-        maps
     }
 
     fn certificates(&mut self, root: &DeTable<'_>) -> Vec<Certificate> {

@@ -16,7 +16,7 @@ use mail::{Enhanced, HostPort, LmtpServer, Program, Reply};
 use queue::RouteSchedule;
 pub use senders::Senders;
 use std::{
-    fmt, fs,
+    fmt,
     net::IpAddr,
     path::{Path, PathBuf},
 };
@@ -77,28 +77,30 @@ impl SecretSource {
         }
     }
 
+    /// Returns the file. Without credentials, as in a command that an operator runs, no such file exists.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.clone(),
+            Self::Credential(name) => {
+                let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
+                directory.map_or_else(|| "$CREDENTIALS_DIRECTORY".into(), PathBuf::from).join(name)
+            }
+        }
+    }
+
     /// Reads the secret.
     ///
     /// # Errors
     /// In words, naming the file.
     pub fn secret(&self) -> Result<Secret, String> {
-        let path = match self {
-            Self::File(path) => path.clone(),
-            Self::Credential(name) => match std::env::var_os("CREDENTIALS_DIRECTORY") {
-                Some(directory) => Path::new(&directory).join(name),
-                None => {
-                    return Err(format!(
-                        "there is no credential {name}: systemd did not start this process with LoadCredential="
-                    ));
-                }
-            },
-        };
-        let text = fs::read(&path).map_err(|e| format!("read {}: {e}", path.display()))?;
-        let line = text.split(|b| *b == b'\n').next().unwrap_or_default();
-        match line.strip_suffix(b"\r").unwrap_or(line) {
-            [] => Err(format!("read {}: its first line is empty", path.display())),
-            line => Ok(Secret::new(line)),
+        if let Self::Credential(name) = self
+            && std::env::var_os("CREDENTIALS_DIRECTORY").is_none()
+        {
+            return Err(format!(
+                "there is no credential {name}: systemd did not start this process with LoadCredential="
+            ));
         }
+        maps::first_line(&self.path()).map(Secret::new)
     }
 }
 

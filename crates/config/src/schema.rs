@@ -2,6 +2,7 @@
 
 use crate::{
     extensions::Extensions,
+    map::MapKeys,
     oauth::OAuth,
     route::keys::RouteKeys,
     rules::keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys},

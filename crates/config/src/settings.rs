@@ -16,7 +16,7 @@ use crate::{
     section::section,
     units::ByteSize,
     users::UserStore,
-    value::{HostName, HostTable, MapServer, NameServer, OrMap, SubAddress, Word},
+    value::{HostName, HostTable, NameServer, OrMap, SubAddress, Word},
 };
 use ipnet::IpNet;
 use mail::{ListenerKind, Mailbox};
@@ -94,6 +94,10 @@ impl Settings {
         let certificates = self.auth.certificates.iter().map(|map| ("auth.certificates", map));
         let senders = senders.chain(certificates);
         let rules = self.rules.references.iter().map(|(key, map)| (key.as_str(), map));
+        let users = match &self.auth.users {
+            Some(UserStore::Map(map)) => Some(("auth.users", map)),
+            _ => None,
+        };
         let routes = self.routes.iter().flat_map(|route| &route.senders.maps);
         let addresses = &self.addresses;
         let copies = [
@@ -102,8 +106,9 @@ impl Settings {
             ("addresses.recipient_bcc", &addresses.recipient_bcc),
         ];
         let copies = copies.into_iter().flat_map(|(key, maps)| maps.iter().map(move |map| (key, map)));
+        let logins = users.into_iter().chain(senders);
         let own =
-            self.address_maps().chain(senders).chain(routes.map(|map| ("route.senders", map))).chain(copies);
+            self.address_maps().chain(logins).chain(routes.map(|map| ("route.senders", map))).chain(copies);
         own.map(|(key, map): (&str, _)| (key, map)).chain(rules)
     }
 
@@ -421,23 +426,6 @@ section! {
 }
 
 section! {
-    /// A map that other keys use as `map:NAME`.
-    pub(crate) MapKeys = "map" named {
-        /// A server that answers by the socketmap protocol of Sendmail and Postfix: `unix:/path` or `host:port`.
-        socketmap: Option<MapServer> = "",
-        /// The name of the map at the server. Default: the name of the section.
-        remote_name: Option<Word> = "",
-        /// Time for one look-up, with connecting; then it has failed.
-        timeout: Duration = "\"5s\"",
-        /// Time that an answer is kept, also the answer that a key does not exist; 0: it is not. At most 20,000 answers
-        /// are kept.
-        cache_ttl: Duration = "\"0s\"",
-        /// The highest number of concurrent connections to the server.
-        max_connections: usize = "16",
-    }
-}
-
-section! {
     /// Certificates of listeners, and the verification of next hops.
     pub Tls = "tls" {
         /// PEM file with the certificate, followed by the certificates that signed it. Without this key, a
@@ -486,7 +474,9 @@ section! {
         /// The users and their passwords: `passwd:FILE`, a file in Dovecot's passwd-file format, each line
         /// `user:{SCHEME}hash`; `postrider auth hash` makes such lines, and a changed file is read again within a
         /// second. Or `dovecot:SOCKET`, Dovecot's auth socket for clients, such as
-        /// `dovecot:/run/dovecot/auth-client`. Without this key nobody can log in.
+        /// `dovecot:/run/dovecot/auth-client`. Or a map, such as `map:NAME` or `cdb:FILE`, from a login in lower case to
+        /// `{SCHEME}hash`; a colon and what follows are left to Dovecot. A map that fails is a temporary error (454 4.7.0).
+        /// Without this key nobody can log in.
         users: Option<UserStore> = "",
         /// The logins of client certificates, for the mechanism EXTERNAL: a map from `sha256:FINGERPRINT` (hexadecimal
         /// digits in lower case, without colons) to a login. For a certificate that an authority of
@@ -498,7 +488,8 @@ section! {
         /// commas: `user@example.com`, `@example.com` for a whole domain, `*` for all. Logins that the map does
         /// not have, and all without this key, may send with their own address only.
         senders: Option<Reference> = "",
-        /// SASL mechanisms that are offered. Default with `dovecot:`: those that Dovecot offers. Default with
+        /// SASL mechanisms that are offered. Default with `dovecot:`: those that Dovecot offers. Default with a map:
+        /// `plain` and `login`; name the others if all passwords of the map can be used with them. Default with
         /// `passwd:`: `plain` and `login`, and `scram-sha-256`,
         /// `scram-sha-256-plus`, `scram-sha-1` and `scram-sha-1-plus` if all users have a password that can be
         /// used with them, in clear text or in the scheme of this name. `external` is added if a listener asks for

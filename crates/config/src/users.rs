@@ -2,6 +2,7 @@
 
 use crate::value::{Context, Found, Value, text, text_value};
 use auth::{LineProblem, PasswdFile};
+use maps::Reference;
 use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
@@ -14,16 +15,19 @@ pub enum UserStore {
     Passwd(PathBuf),
     /// `dovecot:SOCKET`, Dovecot's auth socket for clients.
     Dovecot(PathBuf),
+    /// A map from logins to stored passwords.
+    Map(Reference),
 }
 
 text_value!(
     UserStore,
     "a store of users",
-    "\"passwd:/etc/postrider/users\" or \"dovecot:/run/dovecot/auth-client\"",
+    "\"passwd:/etc/postrider/users\", \"dovecot:/run/dovecot/auth-client\" or \"map:NAME\"",
     parse,
     |store| match store {
         UserStore::Passwd(path) => format!("passwd:{}", path.display()),
         UserStore::Dovecot(path) => format!("dovecot:{}", path.display()),
+        UserStore::Map(map) => map.to_string(),
     }
 );
 
@@ -35,7 +39,10 @@ fn parse(text: &str, base: &Path) -> Result<UserStore, (String, Option<String>)>
         Some(("dovecot", socket)) if !socket.is_empty() && !socket.contains('\0') => {
             Ok(UserStore::Dovecot(base.join(socket)))
         }
-        _ => Err(("not a store of users".to_owned(), None)),
+        Some(("passwd" | "dovecot", _)) | None => Err(("not a store of users".to_owned(), None)),
+        Some(_) => {
+            Reference::parse(text, base).map(UserStore::Map).map_err(|(what, help)| (what, Some(help)))
+        }
     }
 }
 

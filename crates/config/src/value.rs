@@ -8,7 +8,7 @@ use crate::{
 };
 use ipnet::IpNet;
 use mail::{Domain, HostPort, LmtpServer, Mailbox};
-use maps::{Reference, Server};
+use maps::{LdapServer, Reference, Server};
 use rewrite::Separator;
 use std::{
     collections::BTreeMap,
@@ -403,6 +403,72 @@ text_value!(
         Err(why) => bad(why),
     },
     |s| s.0.to_string()
+);
+
+/// A server of Redis: as [`MapServer`], or with TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RedisServer {
+    pub(crate) server: Server,
+    pub(crate) is_tls: bool,
+}
+
+text_value!(
+    RedisServer,
+    "a server",
+    "\"unix:/run/redis/redis.sock\", \"127.0.0.1:6379\", or \"rediss://host:port\" for TLS",
+    |t, base| {
+        let (is_tls, rest) = t.strip_prefix("rediss://").map_or((false, t), |rest| (true, rest));
+        match parse_lmtp_server(rest, base) {
+            Ok(LmtpServer::Unix(path)) if !is_tls => Ok(RedisServer { server: Server::Unix(path), is_tls }),
+            Ok(LmtpServer::Tcp(host)) => Ok(RedisServer { server: Server::Tcp(host), is_tls }),
+            Ok(LmtpServer::Unix(_)) => bad("a Unix socket has no TLS"),
+            Err(why) => bad(why),
+        }
+    },
+    |s| format!("{}{}", if s.is_tls { "rediss://" } else { "" }, s.server)
+);
+
+text_value!(
+    LdapServer,
+    "a directory server",
+    "\"ldap://127.0.0.1\", \"ldaps://ldap.example.com\" or \"unix:/run/slapd/ldapi\"",
+    |t, base| {
+        if t.starts_with("unix:") {
+            return match parse_lmtp_server(t, base) {
+                Ok(LmtpServer::Unix(path)) => Ok(LdapServer { server: Server::Unix(path), is_tls: false }),
+                _ => bad("the path is missing"),
+            };
+        }
+        let (is_tls, rest, port) = match (t.strip_prefix("ldaps://"), t.strip_prefix("ldap://")) {
+            (Some(rest), _) => (true, rest, 636),
+            (_, Some(rest)) => (false, rest, 389),
+            _ => return bad("not an address of a directory"),
+        };
+        let host = rest.strip_suffix('/').unwrap_or(rest);
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+        let host = if has_port { host.to_owned() } else { format!("{host}:{port}") };
+        match HostPort::parse(&host) {
+            Ok(host) => Ok(LdapServer { server: Server::Tcp(host), is_tls }),
+            Err(why) => bad(why),
+        }
+    },
+    LdapServer::to_string
+);
+
+/// Text of a query; it may have several lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Query(pub(crate) String);
+
+text_value!(
+    Query,
+    "a query",
+    "a query such as \"SELECT target FROM alias WHERE address = ?\"",
+    |t, _| if t.trim().is_empty() || t.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
+        bad("not a query")
+    } else {
+        Ok(Query(t.to_owned()))
+    },
+    |q| q.0.clone()
 );
 
 /// The character between a user and a detail; none: local parts have no detail.

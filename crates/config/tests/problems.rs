@@ -196,6 +196,34 @@ fn a_server_whose_own_mail_leads_nowhere_is_told() {
 }
 
 #[test]
+fn a_map_has_the_keys_of_its_place() {
+    let map = |keys: &str| problems(&format!("hostname = \"mx.test\"\n[map.users]\n{keys}\n"));
+    let query = "query = \"SELECT a FROM b WHERE c = $1\"\n";
+    let ldap = |keys: &str| {
+        map(&format!("ldap = \"ldap://127.0.0.1\"\nbase = \"dc=b\"\nattribute = \"mail\"\n{keys}"))
+    };
+    let all = [
+        map("timeout = \"1s\""),
+        map("sqlite = \"users.db\"\nredis = \"127.0.0.1:6379\"\nquery = \"SELECT a FROM b WHERE c = ?\""),
+        map("sqlite = \"users.db\"\nbind = \"cn=x\"\nremote_name = \"x\""),
+        map("sqlite = \"users.db\"\nquery = \"SELECT a FROM b\""),
+        map(&format!("postgres = \"host=/run dbname=\"\n{query}")),
+        map(&format!("postgres = \"host=/run user=u password=hushhush\"\n{query}")),
+        map(&format!("postgres = \"user=u\"\n{query}")),
+        map(&format!("postgres = \"host=/run user=u\"\nsecret = \"hushhush\"\n{query}")),
+        map("redis = \"127.0.0.1\"\nkey = \"alias\""),
+        map("redis = \"127.0.0.1:1\"\nkey = \"alias\"\nuser = \"joe\""),
+        map("redis = \"cache.test:6379\"\nsecret = \"file:absent\""),
+        map("redis = \"rediss://unix:/run/s\""),
+        map("ldap = \"ldap.test\""),
+        map("ldap = \"ldap://ldap.test\""),
+        ldap("filter = \"(mail=*)\"\nsecret = \"file:absent\""),
+        ldap("filter = \"mail={key})\"\nbind = \"cn=x\""),
+    ];
+    golden("map-places.txt", &all.join("\n"));
+}
+
+#[test]
 fn maps_that_cannot_be_are_told_with_their_places() {
     let text = "hostname = \"mx.test\"\n[local]\ndomains = [\"mx.test\", \"hash:/etc/domains\", \"map:Users\"]\n\
                 users = [\"joe\", \"aliases:/etc/aliases\"]\n\

@@ -23,7 +23,9 @@ fn full(dir: &Path) -> config::Loaded {
     certify(dir, "cert.pem", "key.pem");
     fs::copy(dir.join("cert.pem"), dir.join("ca.pem")).unwrap();
     fs::write(dir.join("users"), "jane:{PLAIN}secret\n").unwrap();
-    fs::write(dir.join("isp.secret"), "secret\n").unwrap();
+    for name in ["isp.secret", "base.secret", "cache.secret", "people.secret"] {
+        fs::write(dir.join(name), "secret\n").unwrap();
+    }
     fs::write(dir.join("senders"), "jane sales@full.test\n").unwrap();
     fs::write(dir.join("partners"), "198.51.0.0/16 yes\n").unwrap();
     fs::create_dir(dir.join("templates")).unwrap();

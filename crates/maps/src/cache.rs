@@ -1,6 +1,6 @@
 //! Answers of a map, kept for a while.
 
-use crate::{Looked, Map, Value};
+use crate::{Looked, LookupError, Map, Value};
 use mail::Answer;
 use std::{
     collections::HashMap,
@@ -39,6 +39,16 @@ impl Kept {
     }
 }
 
+impl<M: Map + ?Sized> Map for std::sync::Arc<M> {
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Looked> {
+        (**self).get(key)
+    }
+
+    fn check(&self) -> Answer<'_, Result<(), LookupError>> {
+        (**self).check()
+    }
+}
+
 impl<M: Map> Cached<M> {
     /// Keeps the answers of a map for this time.
     pub fn new(map: M, ttl: Duration) -> Self {
@@ -62,12 +72,15 @@ impl<M: Map> Map for Cached<M> {
             looked
         })
     }
+
+    fn check(&self) -> Answer<'_, Result<(), LookupError>> {
+        self.map.check()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LookupError;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Counts its look-ups; the first fails.

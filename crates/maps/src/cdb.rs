@@ -28,6 +28,16 @@ const FRONT_BYTES: usize = 256;
 /// Places of a table that one look-up reads: a damaged file could have no empty one.
 const PLACES_MAX: u32 = 10_000;
 
+/// Places of a table that are read at once: a chain is seldom longer, and a call costs more than its octets.
+const PLACES_AT_ONCE: u32 = 8;
+
+/// Places of a table that were read.
+struct Places {
+    bytes: [u8; (PLACES_AT_ONCE * PAIR_BYTES) as usize],
+    first: u32,
+    count: u32,
+}
+
 /// A way to read the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Read {
@@ -121,13 +131,14 @@ impl Cdb {
 
     fn find(&self, key: &str, read: Read) -> io::Result<Option<String>> {
         let hash = hash(key);
-        let (begin, places) = self.heads[(hash % TABLES) as usize];
+        let table @ (_, places) = self.heads[(hash % TABLES) as usize];
+        let mut known = Places { bytes: [0; _], first: 0, count: 0 };
         for i in 0..places {
             if i == PLACES_MAX {
                 return Err(damaged("a table has no empty place"));
             }
             let place = (hash / TABLES % places + i) % places;
-            match self.read_pair(begin + place * PAIR_BYTES, read)? {
+            match self.place(table, place, &mut known, read)? {
                 (_, 0) => return Ok(None),
                 (found, position) if found == hash => {
                     if let Some(value) = self.record(position, key, read)? {
@@ -140,6 +151,25 @@ impl Cdb {
         Ok(None)
     }
 
+    /// Returns a place of a table, with those behind it in the same call.
+    fn place(
+        &self,
+        (begin, places): (u32, u32),
+        place: u32,
+        known: &mut Places,
+        read: Read,
+    ) -> io::Result<(u32, u32)> {
+        if !(known.first..known.first + known.count).contains(&place) {
+            known.count = 0;
+            let count = PLACES_AT_ONCE.min(places - place);
+            let bytes = &mut known.bytes[..(count * PAIR_BYTES) as usize];
+            self.read_at(bytes, u64::from(begin) + u64::from(place) * u64::from(PAIR_BYTES), read)?;
+            (known.first, known.count) = (place, count);
+        }
+        let at = ((place - known.first) * PAIR_BYTES) as usize;
+        Ok(numbers(&known.bytes[at..]))
+    }
+
     /// The value at `position`, if the key there is ours.
     fn record(&self, position: u32, key: &str, read: Read) -> io::Result<Option<String>> {
         // Most records are short: one read has the lengths, the key and the value.
@@ -149,8 +179,7 @@ impl Cdb {
         self.read_at(front, position.into(), read)?;
         let (lengths, rest) =
             front.split_at_checked(PAIR_BYTES as usize).ok_or_else(|| damaged("a record is cut off"))?;
-        let number = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| lengths[at + i]));
-        let (key_length, value_length) = (number(0), number(4));
+        let (key_length, value_length) = numbers(lengths);
         if key_length as usize != key.len() {
             return Ok(None);
         }
@@ -178,8 +207,7 @@ impl Cdb {
     fn read_pair(&self, at: u32, read: Read) -> io::Result<(u32, u32)> {
         let mut bytes = [0; PAIR_BYTES as usize];
         self.read_at(&mut bytes, at.into(), read)?;
-        let number = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        Ok((number(0), number(4)))
+        Ok(numbers(&bytes))
     }
 
     fn read_at(&self, bytes: &mut [u8], at: u64, read: Read) -> io::Result<()> {
@@ -201,6 +229,12 @@ impl Cdb {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Reads the two numbers at the front of octets, of which there are enough.
+fn numbers(bytes: &[u8]) -> (u32, u32) {
+    let number = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+    (number(0), number(4))
 }
 
 fn pair(a: u32, b: u32) -> [u8; PAIR_BYTES as usize] {

@@ -57,7 +57,7 @@ struct State {
 
 /// Tells one content of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
+pub(crate) struct Identity {
     modified_ns: i128,
     size_bytes: u64,
     inode: u64,
@@ -65,7 +65,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(path: &Path) -> io::Result<Self> {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         let modified_ns = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
         Ok(Self { modified_ns, size_bytes: meta.size(), inode: meta.ino(), device: meta.dev() })

@@ -1,7 +1,7 @@
 //! Maps: tables of keys and values in files and behind sockets, which decide what exists and where mail goes.
 //!
 //! The tables themselves are pure modules: they read text and look keys up. [`FileMap`] reloads a table when its file
-//! changes; [`Socketmap`] asks another program. What a value means is the business of `rewrite` and `policy`.
+//! changes; a named map asks a server, a data base or a directory. What a value means is the business of `rewrite` and `policy`.
 //!
 //! A look-up ends with a value, with none, or with an error. An error is never taken for "no such key". Each look-up has
 //! a timeout, each table and each reply a largest size.
@@ -17,9 +17,13 @@ mod file_map;
 mod lines;
 mod netstring;
 mod patterns;
+mod pool;
 mod reference;
 mod registry;
+mod secret;
+mod servers;
 mod socketmap;
+mod source;
 mod table;
 pub mod text;
 
@@ -28,9 +32,11 @@ pub use fault::FileFault;
 pub use file_map::FileMap;
 pub use netstring::{Netstring, NetstringError};
 pub use patterns::Patterns;
-pub use reference::{Kind, NamedMap, Reference, Server};
+pub use reference::{Kind, NamedMap, Reference};
 pub use registry::{Checked, Maps};
-pub use socketmap::{Socketmap, SocketmapReply};
+pub use secret::first_line;
+pub use socketmap::SocketmapReply;
+pub use source::{KEY, Ldap, LdapServer, Server, Source, SourceFault, Trust};
 pub use table::Table;
 
 use mail::Answer;
@@ -50,6 +56,11 @@ pub trait Map: Send + Sync {
     /// As [`Map::get`], for a key that does not live as long as the answer.
     fn get_owned(&self, key: Box<str>) -> Answer<'_, Looked> {
         Answer::later(async move { self.get(&key).wait().await })
+    }
+
+    /// Connects to the server of the map, or opens its data base and reads its query.
+    fn check(&self) -> Answer<'_, Result<(), LookupError>> {
+        Answer::Ready(Ok(()))
     }
 }
 

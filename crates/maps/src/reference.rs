@@ -1,6 +1,6 @@
 //! References to maps, as the configuration writes them.
 
-use mail::HostPort;
+use crate::source::Source;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -82,6 +82,12 @@ impl Reference {
                 "socketmap" => {
                     "write [map.NAME] with socketmap = \"unix:/path\", and \"map:NAME\" here".to_owned()
                 }
+                "sqlite" | "ldap" | "redis" => {
+                    format!("write [map.NAME] with {word} = \"…\", and \"map:NAME\" here")
+                }
+                "pgsql" | "postgres" | "postgresql" => {
+                    "write [map.NAME] with postgres = \"…\", and \"map:NAME\" here".to_owned()
+                }
                 _ => HELP.to_owned(),
             };
             return Err((format!("there is no kind of map `{word}`"), help));
@@ -116,38 +122,18 @@ impl fmt::Display for Reference {
     }
 }
 
-/// The address of a server that answers look-ups.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Server {
-    /// A Unix socket.
-    Unix(PathBuf),
-    /// TCP.
-    Tcp(HostPort),
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tcp(host) => write!(f, "{host}"),
-        }
-    }
-}
-
 /// A `[map.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedMap {
     /// The name in references.
     pub name: String,
-    /// The socketmap server.
-    pub socketmap: Server,
-    /// The name of the map at the server.
-    pub remote_name: String,
+    /// The place that is asked.
+    pub source: Source,
     /// Time for one look-up.
     pub timeout: Duration,
     /// Time that an answer is kept; zero: not at all.
     pub cache_ttl: Duration,
-    /// Connections to the server at the same time.
+    /// Connections to the server at the same time; for SQLite: files that are open at the same time.
     pub connections_max: usize,
 }
 
@@ -189,5 +175,7 @@ mod tests {
         let help = |text| Reference::parse(text, Path::new("/")).unwrap_err().1;
         assert!(help("hash:/etc/postfix/virtual").contains("text:/etc/postfix/virtual"));
         assert!(help("pcre:/x").contains("regex:/x") && help("socketmap:unix:/x:y").contains("[map.NAME]"));
+        assert!(help("pgsql:/etc/postfix/users.cf").contains("[map.NAME] with postgres = "));
+        assert!(help("ldap:/etc/postfix/users.cf").contains("[map.NAME] with ldap = "));
     }
 }

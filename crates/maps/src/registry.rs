@@ -1,8 +1,9 @@
 //! All maps of a configuration.
 
 use crate::{
-    Cached, FileMap, Looked, LookupError, Map, Socketmap,
+    Cached, FileMap, Looked, LookupError, Map,
     reference::{NamedMap, Reference},
+    servers,
 };
 use mail::Answer;
 use std::{collections::HashMap, fmt, sync::Arc};
@@ -105,6 +106,16 @@ impl Maps {
         references.iter().any(|reference| matches!(self.get_now(reference, key), Ok(Some(_))))
     }
 
+    /// Connects to the servers of all named maps, and opens their data bases.
+    pub async fn check_named(&self) -> Vec<(NamedMap, Result<(), LookupError>)> {
+        let mut all = Vec::new();
+        for (settings, map) in self.named.values() {
+            all.push((settings.clone(), map.check().wait().await));
+        }
+        all.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+        all
+    }
+
     /// The state of all files.
     pub fn check(&self) -> Vec<Checked> {
         let state = |map: &FileMap| {
@@ -122,6 +133,6 @@ impl Maps {
 }
 
 fn open_named(settings: &NamedMap) -> Arc<dyn Map> {
-    let map = Socketmap::new(settings);
-    if settings.cache_ttl.is_zero() { Arc::new(map) } else { Arc::new(Cached::new(map, settings.cache_ttl)) }
+    let map = servers::open(settings);
+    if settings.cache_ttl.is_zero() { map } else { Arc::new(Cached::new(map, settings.cache_ttl)) }
 }

@@ -1,21 +1,16 @@
 //! Look-ups in another program, by the socketmap protocol of Sendmail and Postfix (socketmap_table(5)).
 
 use crate::{
-    Looked, LookupError, Map, Value,
+    Value,
     netstring::Netstring,
-    reference::{NamedMap, Reference, Server},
+    pool::{Backend, Failure, Pooled, Reply},
+    reference::NamedMap,
+    source::Server,
 };
-use mail::Answer;
-use std::{
-    io,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::io;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpStream, UnixStream},
-    sync::Semaphore,
-    time::timeout,
 };
 
 /// The reply of a server.
@@ -49,95 +44,54 @@ impl SocketmapReply {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-type Connection = Box<dyn Stream>;
+pub(crate) type Connection = Box<dyn Stream>;
 
-/// A map behind a socket. Connections are kept for the next look-up.
-pub struct Socketmap {
-    reference: Reference,
+/// A server that answers by the protocol.
+pub(crate) struct Socketmap {
     server: Server,
     remote_name: String,
-    timeout: Duration,
-    /// Connections that no look-up uses.
-    idle: Mutex<Vec<Connection>>,
-    permits: Semaphore,
 }
 
 impl Socketmap {
-    /// Makes a map of its settings; connects with the first look-up.
-    pub fn new(settings: &NamedMap) -> Self {
-        Self {
-            reference: Reference::Named(settings.name.as_str().into()),
-            server: settings.socketmap.clone(),
-            remote_name: settings.remote_name.clone(),
-            timeout: settings.timeout,
-            idle: Mutex::new(Vec::new()),
-            permits: Semaphore::new(settings.connections_max.clamp(1, Semaphore::MAX_PERMITS)),
-        }
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn connect(&self) -> io::Result<Connection> {
-        Ok(match &self.server {
-            Server::Unix(path) => Box::new(UnixStream::connect(path).await?),
-            Server::Tcp(host) => {
-                let stream = TcpStream::connect((host.host.as_str(), host.port)).await?;
-                stream.set_nodelay(true)?;
-                Box::new(stream)
-            }
-        })
-    }
-
-    async fn ask(&self, key: &str) -> Result<SocketmapReply, String> {
-        let _permit = self.permits.acquire().await.map_err(|error| error.to_string())?;
-        let mut request = Vec::new();
-        Netstring::write(format!("{} {key}", self.remote_name).as_bytes(), &mut request);
-        // A server may have closed connections that were idle: then a new one is tried.
-        loop {
-            let Some(connection) = self.idle().pop() else { break };
-            match exchange(connection, &request).await {
-                Ok((reply, connection)) => {
-                    self.idle().push(connection);
-                    return Ok(reply);
-                }
-                Err(Failure::Closed(_)) => {}
-                Err(Failure::Wrong(what)) => return Err(what),
-            }
-        }
-        let connection =
-            self.connect().await.map_err(|error| format!("connect to {}: {error}", self.server))?;
-        match exchange(connection, &request).await {
-            Ok((reply, connection)) => {
-                self.idle().push(connection);
-                Ok(reply)
-            }
-            Err(Failure::Closed(error)) => Err(format!("ask {}: {error}", self.server)),
-            Err(Failure::Wrong(what)) => Err(format!("ask {}: {what}", self.server)),
-        }
-    }
-
-    async fn look_up(&self, key: &str) -> Looked {
-        let failed = |what: String| Err(LookupError::new(&self.reference, what));
-        match timeout(self.timeout, self.ask(key)).await {
-            Ok(Ok(SocketmapReply::Ok(value))) => Ok(Some(value)),
-            Ok(Ok(SocketmapReply::NotFound)) => Ok(None),
-            Ok(Ok(SocketmapReply::Failed(what))) => failed(format!("{} answers {what}", self.server)),
-            Ok(Err(what)) => failed(what),
-            Err(_) => failed(format!("no answer of {} in {:?}", self.server, self.timeout)),
-        }
+    /// Makes a map behind a socket.
+    pub(crate) fn map(settings: &NamedMap, server: &Server, remote_name: &str) -> Pooled<Self> {
+        let backend = Self { server: server.clone(), remote_name: remote_name.to_owned() };
+        Pooled::new(settings, backend)
     }
 }
 
-enum Failure {
-    /// The connection ended without a byte of a reply.
-    Closed(io::Error),
-    /// The reply is wrong, or ended in its middle.
-    Wrong(String),
+impl Backend for Socketmap {
+    type Connection = Connection;
+    const FOLDS: bool = false;
+
+    async fn connect(&self) -> Result<Connection, String> {
+        let connect = async {
+            Ok::<Connection, io::Error>(match &self.server {
+                Server::Unix(path) => Box::new(UnixStream::connect(path).await?),
+                Server::Tcp(host) => {
+                    let stream = TcpStream::connect((host.host.as_str(), host.port)).await?;
+                    stream.set_nodelay(true)?;
+                    Box::new(stream)
+                }
+            })
+        };
+        connect.await.map_err(|error| error.to_string())
+    }
+
+    async fn ask(&self, connection: Connection, key: &str) -> Result<(Reply, Connection), Failure> {
+        let mut request = Vec::new();
+        Netstring::write(format!("{} {key}", self.remote_name).as_bytes(), &mut request);
+        let (reply, connection) = exchange(connection, &request).await?;
+        let reply = match reply {
+            SocketmapReply::Ok(value) => Ok(Some(value)),
+            SocketmapReply::NotFound => Ok(None),
+            SocketmapReply::Failed(what) => Err(what.into()),
+        };
+        Ok((reply, connection))
+    }
 }
 
 /// Sends a request and reads its reply. A connection with a bad reply is closed.
@@ -145,7 +99,7 @@ async fn exchange(
     mut connection: Connection,
     request: &[u8],
 ) -> Result<(SocketmapReply, Connection), Failure> {
-    connection.write_all(request).await.map_err(Failure::Closed)?;
+    connection.write_all(request).await.map_err(|error| Failure::Closed(error.to_string()))?;
     let (mut netstring, mut buffer, mut is_first) = (Netstring::default(), [0; 4096], true);
     loop {
         let count = match connection.read(&mut buffer).await {
@@ -153,7 +107,7 @@ async fn exchange(
             ended => {
                 let error = ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
                 return Err(if is_first {
-                    Failure::Closed(error)
+                    Failure::Closed(error.to_string())
                 } else {
                     Failure::Wrong(format!("the reply is cut off: {error}"))
                 });
@@ -170,16 +124,6 @@ async fn exchange(
             }
             Err(error) => return Err(Failure::Wrong(error.to_string())),
         }
-    }
-}
-
-impl Map for Socketmap {
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Looked> {
-        if key.contains(char::is_control) {
-            // No server has such a key, and none should have to guard its own protocols against it.
-            return Answer::Ready(Ok(None));
-        }
-        Answer::later(self.look_up(key))
     }
 }
 

@@ -224,7 +224,11 @@ fn keys_are_looked_up_in_maps_with_an_exit_code_for_each_end() {
         assert_eq!(query(wrong, &["joe"]).status.code(), Some(64), "{wrong}");
     }
     let checked = postrider(&dir, &["map", "check"]);
-    assert!(checked.status.success() && stdout(&checked).contains("map:users: unix:"), "{checked:?}");
+    assert_eq!(checked.status.code(), Some(75), "{checked:?}");
+    assert!(stderr(&checked).contains("map:users: connect to unix:"), "{checked:?}");
+    let _listener = std::os::unix::net::UnixListener::bind(dir.path().join("none.sock")).unwrap();
+    let checked = postrider(&dir, &["map", "check"]);
+    assert!(checked.status.success() && stdout(&checked).contains("none.sock: can be used"), "{checked:?}");
 }
 
 /// Puts a message for two into the spool of a daemon that does not run; the first recipient was

@@ -16,7 +16,7 @@ use std::time::Duration;
 const TOKEN_TIMEOUT_MAX: Duration = Duration::from_secs(25);
 
 impl Check<'_, '_> {
-    /// Reads the secrets of routes, for a daemon that is about to use them.
+    /// Reads the secrets of routes and maps, for a daemon that is about to use them.
     pub(super) fn secrets(&mut self, s: &Settings) {
         if self.purpose != Purpose::Serve {
             return;
@@ -28,6 +28,13 @@ impl Check<'_, '_> {
                 let is_it = |e: &&Effective| e.path.ends_with(".login") && e.value == shown;
                 let found = self.reading.effective.iter().find(is_it);
                 let path = found.map_or(String::new(), |e| e.path.clone());
+                self.problem(&path, why, "no secret", "name a file that this user may read");
+            }
+        }
+        for map in &s.maps {
+            let Some(file) = map.source.trust().and_then(|trust| trust.secret.as_ref()) else { continue };
+            if let Err(why) = maps::first_line(file) {
+                let path = format!("map.{}.secret", map.name);
                 self.problem(&path, why, "no secret", "name a file that this user may read");
             }
         }

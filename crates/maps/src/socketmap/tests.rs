@@ -1,24 +1,29 @@
 //! A server that replies as each test wants.
 
 use super::*;
+use crate::source::Source;
 use std::{
     path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 use tokio::net::{TcpListener, UnixListener};
 
 fn settings(server: Server) -> NamedMap {
     NamedMap {
         name: "users".to_owned(),
-        socketmap: server,
-        remote_name: "virtual".to_owned(),
+        source: Source::Socketmap { server, remote_name: "virtual".to_owned() },
         timeout: Duration::from_secs(5),
         cache_ttl: Duration::ZERO,
         connections_max: 4,
     }
+}
+
+fn open(settings: &NamedMap) -> std::sync::Arc<dyn crate::Map> {
+    crate::servers::open(settings)
 }
 
 /// Answers each request of a connection; an empty reply closes it.
@@ -68,7 +73,7 @@ async fn a_key_is_asked_for_by_the_name_of_the_map_on_one_connection() {
         "18:virtual ann@b.test," => netstring("NOTFOUND "),
         other => panic!("{other}"),
     });
-    let map = Socketmap::new(&settings(server));
+    let map = open(&settings(server));
     for _ in 0..3 {
         assert_eq!(map.get("joe@b.test").wait().await.unwrap().as_deref(), Some("jane@b.test"));
         assert_eq!(map.get("ann@b.test").wait().await, Ok(None));
@@ -85,7 +90,7 @@ async fn look_ups_go_over_tcp_as_well() {
         let (stream, _) = listener.accept().await.unwrap();
         serve(stream, |_| netstring("OK x")).await;
     });
-    let map = Socketmap::new(&settings(Server::Tcp(mail::HostPort::parse(&address).unwrap())));
+    let map = open(&settings(Server::Tcp(mail::HostPort::parse(&address).unwrap())));
     assert_eq!(map.get("a").wait().await.unwrap().as_deref(), Some("x"));
 }
 
@@ -106,12 +111,12 @@ async fn every_failure_is_an_error_and_never_a_missing_key() {
         let dir = tempfile::tempdir().unwrap();
         let (path, server) = socket(&dir);
         unix(&path, move |_| reply.clone());
-        let error = Socketmap::new(&settings(server)).get("joe").wait().await.unwrap_err();
+        let error = open(&settings(server)).get("joe").wait().await.unwrap_err();
         assert!(error.what.contains(told), "{error}");
         assert_eq!(&*error.map, "map:users");
     }
     let dir = tempfile::tempdir().unwrap();
-    let error = Socketmap::new(&settings(socket(&dir).1)).get("joe").wait().await.unwrap_err();
+    let error = open(&settings(socket(&dir).1)).get("joe").wait().await.unwrap_err();
     assert!(error.what.contains("connect to unix:"), "{error}");
 }
 
@@ -120,7 +125,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let (path, server) = socket(&dir);
     let _listener = UnixListener::bind(&path).unwrap();
-    let map = Socketmap::new(&NamedMap { timeout: Duration::from_millis(50), ..settings(server) });
+    let map = open(&NamedMap { timeout: Duration::from_millis(50), ..settings(server) });
     let error = map.get("joe").wait().await.unwrap_err();
     assert!(error.what.contains("no answer of unix:"), "{error}");
 }
@@ -144,7 +149,7 @@ async fn a_connection_that_the_server_closed_is_replaced() {
             });
         }
     });
-    let map = Socketmap::new(&settings(server));
+    let map = open(&settings(server));
     for _ in 0..3 {
         assert_eq!(map.get("a").wait().await.unwrap().as_deref(), Some("x"));
     }
@@ -156,7 +161,7 @@ async fn no_more_connections_are_open_than_permitted() {
     let dir = tempfile::tempdir().unwrap();
     let (path, server) = socket(&dir);
     let connections = unix(&path, |_| netstring("OK x"));
-    let map = Arc::new(Socketmap::new(&NamedMap { connections_max: 2, ..settings(server) }));
+    let map = open(&NamedMap { connections_max: 2, ..settings(server) });
     let look_up = |_| {
         let map = map.clone();
         tokio::spawn(async move { map.get("a").wait().await })

@@ -226,9 +226,9 @@ pub(crate) enum MapCommand {
         #[arg(required = true)]
         keys: Vec<String>,
     },
-    /// Read the files of all maps, and report faults with line and column
+    /// Read the files of all maps, connect to the servers of named maps, and report faults
     ///
-    /// The exit code is 0 when all files can be used, and 65 when one cannot.
+    /// The exit code is 0 when all maps can be used, 65 when a file cannot, and 75 when a server or its query cannot.
     Check,
 }
 

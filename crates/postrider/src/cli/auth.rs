@@ -1,7 +1,7 @@
 //! `postrider auth`: makes lines of a file of users, and tries passwords.
 
 use super::{CliError, Ending, args::HashScheme, map::runtime};
-use crate::serve::{DovecotAuth, TokenVerifier, random};
+use crate::serve::{DovecotAuth, MapUsers, TokenVerifier, random, wiring};
 use auth::{Introspected, NewScheme, ScramHash, Secret};
 use config::{Settings, UserStore, read_passwd};
 use control::Exit;
@@ -37,18 +37,29 @@ pub(super) fn hash(scheme: HashScheme, user: Option<&str>, out: &mut dyn Write) 
 
 /// Tries a password, as AUTH PLAIN does.
 pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Ending {
-    let path = match &settings.auth.users {
-        Some(UserStore::Passwd(path)) => path,
+    let login = match &settings.auth.users {
+        Some(UserStore::Passwd(path)) => {
+            let users = read_passwd(path).map_err(|e| CliError::new(Exit::Config, e.to_string()))?;
+            users.get(user).cloned().ok_or_else(|| path.display().to_string())
+        }
+        Some(UserStore::Map(map)) => {
+            let users = MapUsers::new(wiring::maps(settings, None), map.clone());
+            let found = super::map::runtime()?.block_on(users.get(user));
+            let found = found.map_err(|e| CliError::new(Exit::TempFail, e.to_string()))?;
+            found.map(|found| found.login).ok_or_else(|| map.to_string())
+        }
         Some(UserStore::Dovecot(path)) => return test_by_dovecot(user, path, out),
         None => {
             let text = "nobody can log in: add `users = \"passwd:FILE\"` to [auth] in the configuration";
             return Err(CliError::new(Exit::Config, text));
         }
     };
-    let users = read_passwd(path).map_err(|e| CliError::new(Exit::Config, e.to_string()))?;
-    let Some(login) = users.get(user) else {
-        writeln!(out, "{user}: not in {}", path.display())?;
-        return Ok(Exit::NoPerm);
+    let login = match login {
+        Ok(login) => login,
+        Err(store) => {
+            writeln!(out, "{user}: not in {store}")?;
+            return Ok(Exit::NoPerm);
+        }
     };
     let password = Secret::new(read_password(false)?);
     if !login.password.is(&password) {

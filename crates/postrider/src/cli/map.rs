@@ -20,14 +20,29 @@ pub(super) fn run(
         MapCommand::Query { map, keys } => query(map, keys, explicit, out),
         MapCommand::Check => {
             let settings = load_config(explicit, Purpose::Ask)?;
-            let checked = wiring::maps(&settings, None).check();
+            let maps = wiring::maps(&settings, None);
+            let checked = maps.check();
             print(&checked, out)?;
-            for map in &settings.maps {
-                writeln!(out, "map:{}: {}, which was not asked", map.name, map.socketmap)?;
-            }
-            Ok(exit_of(&checked).into())
+            let all_answer = print_named(&maps, out)?;
+            let exit = exit_of(&checked);
+            Ok(if exit == Exit::Ok && !all_answer { Exit::TempFail } else { exit }.into())
         }
     }
+}
+
+/// Connects to the servers of named maps. Returns whether all can be used.
+fn print_named(maps: &Maps, out: &mut dyn Write) -> Result<bool, CliError> {
+    let mut all_answer = true;
+    for (map, state) in runtime()?.block_on(maps.check_named()) {
+        match state {
+            Ok(()) => writeln!(out, "map:{}: {}: can be used", map.name, map.source)?,
+            Err(error) => {
+                complain("postrider", &format!("map:{}: {}", map.name, error.what));
+                all_answer = false;
+            }
+        }
+    }
+    Ok(all_answer)
 }
 
 /// Looks keys up; a named map needs the configuration.

@@ -22,7 +22,7 @@ mod verp;
 pub(crate) mod wiring;
 mod workers;
 
-pub(crate) use logins::{DovecotAuth, TokenVerifier, random};
+pub(crate) use logins::{DovecotAuth, MapUsers, TokenVerifier, random};
 pub(crate) use start::run;
 
 use acceptor::Acceptor;

@@ -2,7 +2,7 @@
 
 use super::{
     acceptor::CHUNK_BYTES,
-    logins::{DovecotAuth, LoginSettings, Store, TokenVerifier, UsersFile},
+    logins::{DovecotAuth, LoginSettings, MapUsers, Store, TokenVerifier, UsersFile},
     pipeline::{
         Check, Copies, KnownToNextHop, LOOKUP_TIMEOUT, MissingFields, Pipeline, RouteDecides, RuleCheck,
         RuleSources, SenderOfLogin,
@@ -134,7 +134,7 @@ pub(crate) fn current(settings: Settings, old: Option<&ConfigSnapshot>) -> Resul
     let courier = Arc::new(courier(&settings, dns)?);
     let policy = policy(&settings);
     let engine = engine_settings(&settings)?;
-    let logins = logins(&settings)?;
+    let logins = logins(&settings, &maps)?;
     let mut checks: Vec<Box<dyn Check>> = Vec::new();
     if logins.is_some() {
         checks.push(Box::new(SenderOfLogin));
@@ -169,7 +169,7 @@ pub(crate) fn current(settings: Settings, old: Option<&ConfigSnapshot>) -> Resul
 }
 
 /// Returns the users of the settings, and the mechanisms that they can use; `None` if nobody can log in.
-fn logins(settings: &Settings) -> Result<Option<LoginSettings>, String> {
+fn logins(settings: &Settings, maps: &Arc<Maps>) -> Result<Option<LoginSettings>, String> {
     let has_certificates =
         settings.listen.iter().any(|listen| listen.client_certificates != ClientCertificates::Off);
     let tokens = TokenVerifier::new(settings)?;
@@ -189,6 +189,11 @@ fn logins(settings: &Settings) -> Result<Option<LoginSettings>, String> {
                 vec!["PLAIN".into(), "LOGIN".into()]
             });
             (Store::Dovecot(dovecot), usual)
+        }
+        // A client that sees SCRAM chooses it, and fails where the map has another hash for its user.
+        Some(config::UserStore::Map(map)) => {
+            let users = MapUsers::new(maps.clone(), map.clone());
+            (Store::Map(users), vec!["PLAIN".into(), "LOGIN".into()])
         }
     };
     let own = [

@@ -3,9 +3,12 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 pub mod client;
+pub mod databases;
 pub mod faults;
+pub mod load;
 pub mod names;
 pub mod postfix;
+pub mod proxy;
 pub mod record;
 pub mod servers;
 pub mod sink;

@@ -99,12 +99,12 @@ impl Acceptor {
                 (Exchange::Own(exchange), Todo::Step(step))
             }
             (Store::Dovecot(_), ..) => (Exchange::Dovecot(None), Todo::PassOn(initial)),
-            (Store::File(_), _, Ok(mechanism)) if !mechanism.takes_token() => {
+            (Store::File(_) | Store::Map(_), _, Ok(mechanism)) if !mechanism.takes_token() => {
                 let facts = self.facts(context, settings);
                 let (exchange, step) = ServerExchange::begin(mechanism, facts, initial.as_deref());
                 (Exchange::Own(exchange), Todo::Step(step))
             }
-            (Store::File(_) | Store::None, ..) => return Err(replies::UNKNOWN_MECHANISM),
+            (Store::File(_) | Store::Map(_) | Store::None, ..) => return Err(replies::UNKNOWN_MECHANISM),
         };
         let login = context.login.get_or_insert_with(|| Box::new(LoginSession { failures: 0, open: None }));
         login.open = Some(OpenExchange { config, exchange, mechanism, user: None });
@@ -181,10 +181,8 @@ impl Acceptor {
                 (Some(LoginSettings { tokens: Some(tokens), .. }), Question::Token { user, token }) => {
                     tokens.verify(user.as_deref(), &token).await
                 }
-                (Some(LoginSettings { store: Store::File(users), .. }), question) => {
-                    self.logins.answer(users, question).await
-                }
-                (_, _) => auth::Answer::Unavailable,
+                (Some(LoginSettings { store, .. }), question) => self.logins.answer(store, question).await,
+                (None, _) => auth::Answer::Unavailable,
             };
             step = exchange.answer(answer);
         }

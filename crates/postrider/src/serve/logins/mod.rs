@@ -2,16 +2,18 @@
 
 mod certificates;
 mod dovecot;
+mod map_users;
 mod tokens;
 mod users_file;
 
 pub(crate) use certificates::logins_of;
 pub(crate) use dovecot::{DovecotAuth, DovecotExchange};
+pub(crate) use map_users::MapUsers;
 pub(crate) use tokens::TokenVerifier;
 pub(crate) use users_file::UsersFile;
 
 use auth::{
-    Answer, ChannelBindings, FailedLogins, Login, PasswdFile, Question, Secret, ServerFacts, TokenAdvice,
+    Answer, ChannelBindings, FailedLogins, Login, Question, Secret, ServerFacts, TokenAdvice,
     VerifiedPasswords,
 };
 use data_encoding::BASE64_NOPAD;
@@ -19,7 +21,7 @@ use smtp::server::OfferedMechanism;
 use std::{
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -54,9 +56,20 @@ pub(crate) struct LoginSettings {
 /// The store of users.
 pub(crate) enum Store {
     File(UsersFile),
+    Map(MapUsers),
     Dovecot(DovecotAuth),
     /// Logins are by certificate or by token only.
     None,
+}
+
+/// The password that a client's is compared with.
+struct Candidate {
+    /// The user whom the client named; none if he does not exist.
+    login: Option<Login>,
+    /// Somebody else, who is checked in his place: both take the same time.
+    other: Option<Login>,
+    /// The name for which a verified password is remembered.
+    remembered_as: Box<str>,
 }
 
 impl LoginSettings {
@@ -95,35 +108,62 @@ impl Logins {
     }
 
     /// Answers a question of an exchange.
-    pub(crate) async fn answer(&self, users: &UsersFile, question: Question) -> Answer {
-        let (users, has_changed) = users.current().await;
-        if has_changed {
-            lock(&self.verified).clear();
-        }
+    pub(crate) async fn answer(&self, store: &Store, question: Question) -> Answer {
         match question {
-            Question::Password { user, password } => self.check(users, user, password).await,
-            Question::Keys { user, hash } => match users.get(&user) {
-                // The salt of a password in clear text stays the same for as long as the process runs.
-                Some(login) => {
+            Question::Password { user, password } => match self.candidate(store, &user).await {
+                Some(candidate) => self.check(candidate, password).await,
+                None => Answer::Unavailable,
+            },
+            Question::Keys { user, hash } => match self.candidate(store, &user).await {
+                Some(Candidate { login: Some(login), .. }) => {
+                    // The salt of a password in clear text stays the same for as long as the process runs.
                     let salt = auth::salt_of(&self.decoy, &login.name);
                     Answer::Keys(login.password.scram_keys(hash, &salt).map(Box::new))
                 }
-                None => Answer::Keys(None),
+                Some(_) => Answer::Keys(None),
+                None => Answer::Unavailable,
             },
             // A file has none.
             Question::Token { .. } => Answer::Wrong,
         }
     }
 
-    async fn check(&self, users: Arc<PasswdFile>, user: Box<str>, password: Secret) -> Answer {
-        let login = users.get(&user);
-        // Somebody who does not exist is checked against the password of another: both take the same time.
-        let Some(checked) = login.or_else(|| users.any()) else { return Answer::Wrong };
-        if let Some(login) = login
-            && lock(&self.verified).knows(&login.name, &password, Instant::now())
-        {
-            return Answer::Right(login.name.clone());
+    /// Finds the password of a user; none if the store cannot be asked, which was logged.
+    async fn candidate(&self, store: &Store, user: &str) -> Option<Candidate> {
+        match store {
+            Store::File(file) => {
+                let (users, has_changed) = file.current().await;
+                if has_changed {
+                    lock(&self.verified).clear();
+                }
+                let login = users.get(user).cloned();
+                let remembered_as = login.as_ref().map_or("".into(), |login| login.name.clone());
+                let other = if login.is_none() { users.any().cloned() } else { None };
+                Some(Candidate { login, other, remembered_as })
+            }
+            Store::Map(map) => match map.get(user).await {
+                Ok(Some(found)) => {
+                    let (login, remembered_as) = (Some(found.login), found.remembered_as);
+                    Some(Candidate { login, other: None, remembered_as })
+                }
+                Ok(None) => {
+                    Some(Candidate { login: None, other: Some(map.other()), remembered_as: "".into() })
+                }
+                Err(error) => {
+                    tracing::error!("a user cannot log in: {error}");
+                    None
+                }
+            },
+            Store::Dovecot(_) | Store::None => None,
         }
+    }
+
+    async fn check(&self, candidate: Candidate, password: Secret) -> Answer {
+        let Candidate { login, other, remembered_as } = candidate;
+        if login.is_some() && lock(&self.verified).knows(&remembered_as, &password, Instant::now()) {
+            return login.map_or(Answer::Wrong, |login| Answer::Right(login.name));
+        }
+        let Some(checked) = login.as_ref().or(other.as_ref()) else { return Answer::Wrong };
         let is_right = if checked.password.is_slow() {
             let Some(is_right) = self.check_slowly(checked.clone(), password.clone()).await else {
                 return Answer::Unavailable;
@@ -134,8 +174,8 @@ impl Logins {
         };
         match login {
             Some(login) if is_right => {
-                lock(&self.verified).remember(&login.name, &password, Instant::now());
-                Answer::Right(login.name.clone())
+                lock(&self.verified).remember(&remembered_as, &password, Instant::now());
+                Answer::Right(login.name)
             }
             _ => Answer::Wrong,
         }

@@ -207,8 +207,8 @@ mod tests {
         let shown = [own];
         let Identity { certificate, may_log_in } = authorities(Some(root), false).identify(&shown).unwrap();
         assert!(may_log_in && certificate.is_trusted);
-        assert_eq!(certificate.addresses, ["Jane@mx.test".into()]);
-        assert_eq!(certificate.hosts, ["mx.client.test".into()]);
+        assert_eq!(certificate.addresses, [Box::<str>::from("Jane@mx.test")]);
+        assert_eq!(certificate.hosts, [Box::<str>::from("mx.client.test")]);
         assert_eq!(certificate.common_name.as_deref(), Some("Jane Doe"));
         assert_eq!(certificate.issuer.as_deref(), Some("Authority"));
         assert_eq!(certificate.fingerprint.len(), 64);

@@ -1,0 +1,215 @@
+//! `[map.NAME]`: the keys of maps that are asked, and their reading.
+
+use crate::{
+    route::SecretSource,
+    section::{Reading, section},
+    value::{MapServer, Query, RedisServer, Word},
+};
+use maps::{KEY, Ldap, LdapServer, NamedMap, Source, Trust};
+use std::{ops::Range, path::PathBuf, time::Duration};
+use toml::de::DeTable;
+
+section! {
+    /// A map that other keys use as `map:NAME`. One of `socketmap`, `sqlite`, `postgres`, `redis` and `ldap` says where its
+    /// keys are. A look-up that fails is a temporary error (451), never an unknown user. `sqlite`, `postgres`, `redis` and
+    /// `ldap` look keys up in lower case, and need a program that was built with the Cargo feature of this name. Several
+    /// rows, or several values of an attribute, are one value with commas between them.
+    pub(crate) MapKeys = "map" named {
+        /// A server that answers by the socketmap protocol of Sendmail and Postfix: `unix:/path` or `host:port`.
+        socketmap: Option<MapServer> = "",
+        /// The name of the map at the socketmap server. Default: the name of the section.
+        remote_name: Option<Word> = "",
+        /// A file of SQLite, which is only read. A new file is best put in its place by `mv`.
+        sqlite: Option<PathBuf> = "",
+        /// A data base of PostgreSQL, as libpq describes it: `host=/run/postgresql dbname=mail user=postrider`, or
+        /// `postgresql://postrider@db.example.com/mail`. The password is in `secret`. Without `sslmode`, connections
+        /// to other machines use TLS, and the certificate is verified.
+        postgres: Option<Word> = "",
+        /// The query of `sqlite` and `postgres`. It selects one column. Each parameter (`?` in SQLite, `$1` in PostgreSQL)
+        /// is the key; the key is never a part of the text.
+        query: Option<Query> = "",
+        /// A server of Redis or Valkey: `unix:/path`, `host:port`, or `rediss://host:port` for TLS.
+        redis: Option<RedisServer> = "",
+        /// The key in Redis, whose string (GET) is the value: `alias:{key}`. Default: `{key}`.
+        key: Option<Word> = "",
+        /// The number of the data base in Redis. Default: 0.
+        database: Option<u32> = "",
+        /// The user in Redis (ACL). Default: Redis's `default`.
+        user: Option<Word> = "",
+        /// A directory: `ldap://host`, `ldaps://host` for TLS, or `unix:/path`.
+        ldap: Option<LdapServer> = "",
+        /// The entry of the directory at which the search begins: `ou=people,dc=example,dc=com`. All entries below are
+        /// searched.
+        base: Option<Word> = "",
+        /// The filter of the search (RFC 4515): `(mail={key})`. Special characters of the key are escaped.
+        filter: Option<Word> = "",
+        /// The attribute whose values are the answer. An entry without the attribute is no answer.
+        attribute: Option<Word> = "",
+        /// The distinguished name with which `ldap` logs in. Without this key the search is anonymous.
+        bind: Option<Word> = "",
+        /// The password for `postgres`, `redis` or `ldap`: `file:FILE`, whose first line it is, or `credential:NAME` of
+        /// systemd. It is read for each new connection.
+        secret: Option<SecretSource> = "",
+        /// PEM file with the certification authorities that are trusted for TLS to `postgres`, `redis` and `ldap`. Without
+        /// this key, those of Mozilla.
+        ca_file: Option<PathBuf> = "",
+        /// Time for one look-up, with connecting; then it has failed.
+        timeout: Duration = "\"5s\"",
+        /// Time that an answer is kept, also the answer that a key does not exist; 0: it is not. At most 20,000 answers
+        /// are kept.
+        cache_ttl: Duration = "\"0s\"",
+        /// The highest number of concurrent connections to the server, or of open files of SQLite.
+        max_connections: usize = "16",
+    }
+}
+
+/// Keys that name the place, with an example.
+const PLACES: [(&str, &str); 5] = [
+    ("socketmap", "socketmap = \"unix:/run/users.sock\""),
+    ("sqlite", "sqlite = \"/var/lib/mail/users.db\""),
+    ("postgres", "postgres = \"host=/run/postgresql dbname=mail user=postrider\""),
+    ("redis", "redis = \"127.0.0.1:6379\""),
+    ("ldap", "ldap = \"ldap://127.0.0.1\""),
+];
+
+/// Keys that need certain places.
+const NEEDS: [(&str, &[&str]); 11] = [
+    ("remote_name", &["socketmap"]),
+    ("query", &["sqlite", "postgres"]),
+    ("key", &["redis"]),
+    ("database", &["redis"]),
+    ("user", &["redis"]),
+    ("base", &["ldap"]),
+    ("filter", &["ldap"]),
+    ("attribute", &["ldap"]),
+    ("bind", &["ldap"]),
+    ("secret", &["postgres", "redis", "ldap"]),
+    ("ca_file", &["postgres", "redis", "ldap"]),
+];
+
+/// A key that is missing, with an example.
+type Missing = (&'static str, &'static str);
+
+impl Reading<'_> {
+    /// Reads each `[map.NAME]`.
+    pub(crate) fn maps(&mut self, root: &DeTable<'_>) -> Vec<NamedMap> {
+        let mut maps = Vec::new();
+        for (name, found) in self.table(root, "map").into_iter().flatten() {
+            let (name, span) = (name.get_ref(), name.span());
+            if !NamedMap::is_name(name) {
+                let help = "write a name of up to 64 letters, digits, `-` and `_`".to_owned();
+                self.cx.problem(span, format!("`{name}` is no name of a map"), "not a name", help);
+                continue;
+            }
+            let Some(table) = found.get_ref().as_table() else {
+                let help = "begin it with [map.NAME] on a line of its own, and its keys below".to_owned();
+                self.cx.problem(span, format!("`map.{name}` must be a section"), "not a section", help);
+                continue;
+            };
+            let keys: MapKeys = self.section(&format!("map.{name}"), Some(table));
+            if let Some(map) = self.map(name, &keys, table, span) {
+                maps.push(map);
+            }
+        }
+        maps
+    }
+
+    fn map(
+        &mut self,
+        name: &str,
+        keys: &MapKeys,
+        table: &DeTable<'_>,
+        span: Range<usize>,
+    ) -> Option<NamedMap> {
+        let place = self.place(name, table, span.clone())?;
+        let secret = keys.secret.as_ref().map(SecretSource::path);
+        let trust = Trust { secret, ca_file: keys.ca_file.clone() };
+        let source = match source(place, name, keys, trust) {
+            Ok(source) => source?,
+            Err((key, _)) if table.contains_key(key) => return None,
+            Err((key, example)) => {
+                self.missing(span, key, example);
+                return None;
+            }
+        };
+        for fault in source.faults() {
+            let at = table.get(fault.key).map_or(span.clone(), toml::Spanned::span);
+            let what = format!("`map.{name}.{}` cannot be used", fault.key);
+            self.cx.problem(at, what, &fault.what, fault.help);
+        }
+        Some(NamedMap {
+            name: name.to_owned(),
+            source,
+            timeout: keys.timeout,
+            cache_ttl: keys.cache_ttl,
+            connections_max: keys.max_connections,
+        })
+    }
+
+    /// Returns the key that names the place, and reports keys that do not fit it.
+    fn place(&mut self, name: &str, table: &DeTable<'_>, span: Range<usize>) -> Option<&'static str> {
+        let mut given = PLACES.iter().filter(|(key, _)| table.contains_key(*key)).map(|(key, _)| *key);
+        let Some(place) = given.next() else {
+            let examples: Vec<&str> = PLACES.iter().map(|(_, example)| *example).collect();
+            let what = "the place of the map is missing".to_owned();
+            let help = format!("write one of {}", examples.join(", "));
+            self.cx.problem(span, what, "in this section", help);
+            return None;
+        };
+        for (key, places) in NEEDS.iter().filter(|(_, places)| !places.contains(&place)) {
+            let Some(value) = table.get(*key) else { continue };
+            let what = format!("`map.{name}.{key}` is not for `{place}`");
+            let help = format!("remove `{key}`; it belongs to {}", places.join(", "));
+            self.cx.problem(value.span(), what, "without effect", help);
+        }
+        if let Some(second) = given.next() {
+            let at = table.get(second).map_or(span, toml::Spanned::span);
+            let what = format!("`map.{name}` has `{place}` and `{second}`");
+            let help = "keep one of the two; another place needs a [map.NAME] of its own".to_owned();
+            self.cx.problem(at, what, "a second place", help);
+            return None;
+        }
+        Some(place)
+    }
+}
+
+/// Returns the source of a map; none if its place could not be read.
+fn source(place: &str, name: &str, keys: &MapKeys, trust: Trust) -> Result<Option<Source>, Missing> {
+    let word = |word: &Option<Word>| word.as_ref().map(|word| word.0.clone());
+    let query = |example| keys.query.as_ref().map(|query| query.0.clone()).ok_or(("query", example));
+    Ok(match place {
+        "socketmap" => keys.socketmap.as_ref().map(|server| Source::Socketmap {
+            server: server.0.clone(),
+            remote_name: word(&keys.remote_name).unwrap_or_else(|| name.to_owned()),
+        }),
+        "sqlite" => {
+            let query = query("query = \"SELECT target FROM alias WHERE address = ?\"")?;
+            keys.sqlite.clone().map(|file| Source::Sqlite { file, query })
+        }
+        "postgres" => {
+            let query = query("query = \"SELECT target FROM alias WHERE address = $1\"")?;
+            keys.postgres.as_ref().map(|Word(connection)| Source::Postgres {
+                connection: connection.clone(),
+                query,
+                trust,
+            })
+        }
+        "redis" => keys.redis.as_ref().map(|RedisServer { server, is_tls }| Source::Redis {
+            server: server.clone(),
+            is_tls: *is_tls,
+            key: word(&keys.key).unwrap_or_else(|| KEY.to_owned()),
+            database: keys.database.unwrap_or(0),
+            user: word(&keys.user),
+            trust,
+        }),
+        _ => {
+            let base = word(&keys.base).ok_or(("base", "base = \"ou=people,dc=example,dc=com\""))?;
+            let filter = word(&keys.filter).ok_or(("filter", "filter = \"(mail={key})\""))?;
+            let attribute =
+                word(&keys.attribute).ok_or(("attribute", "attribute = \"mailRoutingAddress\""))?;
+            keys.ldap.clone().map(|server| {
+                Source::Ldap(Ldap { server, base, filter, attribute, bind: word(&keys.bind), trust })
+            })
+        }
+    })
+}

@@ -1,0 +1,311 @@
+//! Places that named maps ask: a server of the socketmap protocol, a data base, or a directory.
+
+use mail::HostPort;
+use std::{fmt, path::PathBuf};
+
+/// The address of a server that answers look-ups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Server {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// TCP.
+    Tcp(HostPort),
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(host) => write!(f, "{host}"),
+        }
+    }
+}
+
+/// The place that a `[map.NAME]` asks, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A server of the socketmap protocol.
+    Socketmap {
+        /// The server.
+        server: Server,
+        /// The name of the map at the server.
+        remote_name: String,
+    },
+    /// A file of SQLite.
+    Sqlite {
+        /// The file.
+        file: PathBuf,
+        /// The query; each of its parameters is the key.
+        query: String,
+    },
+    /// A data base of PostgreSQL.
+    Postgres {
+        /// The connection, in the form of libpq, without a password.
+        connection: String,
+        /// The query; each of its parameters is the key.
+        query: String,
+        /// Password and authorities.
+        trust: Trust,
+    },
+    /// A server of Redis or Valkey.
+    Redis {
+        /// The server.
+        server: Server,
+        /// True for a connection by TLS.
+        is_tls: bool,
+        /// The key there, with `{key}`.
+        key: String,
+        /// The number of the data base.
+        database: u32,
+        /// The user, if there is another than `default`.
+        user: Option<String>,
+        /// Password and authorities.
+        trust: Trust,
+    },
+    /// A directory server.
+    Ldap(Ldap),
+}
+
+/// Credentials for a server, and those for the server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trust {
+    /// The file whose first line is the password.
+    pub secret: Option<PathBuf>,
+    /// A PEM file of certification authorities; without it those of Mozilla.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A search in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ldap {
+    /// The server.
+    pub server: LdapServer,
+    /// The entry at which the search begins.
+    pub base: String,
+    /// The filter (RFC 4515), with `{key}`.
+    pub filter: String,
+    /// The attribute whose values are the answer.
+    pub attribute: String,
+    /// The distinguished name for the login; without it the search is anonymous.
+    pub bind: Option<String>,
+    /// Password and authorities.
+    pub trust: Trust,
+}
+
+/// The address of a directory server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LdapServer {
+    /// The address.
+    pub server: Server,
+    /// True for `ldaps:`.
+    pub is_tls: bool,
+}
+
+/// Placeholder for the key in the texts of Redis and LDAP.
+pub const KEY: &str = "{key}";
+
+impl Server {
+    /// Returns whether bytes to the server stay on this machine.
+    pub fn is_here(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp(host) => host.host == "localhost" || host.ip().is_some_and(|ip| ip.is_loopback()),
+        }
+    }
+}
+
+impl fmt::Display for LdapServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.server, self.is_tls) {
+            (Server::Tcp(host), true) => write!(f, "ldaps://{host}"),
+            (Server::Tcp(host), false) => write!(f, "ldap://{host}"),
+            (unix, _) => write!(f, "{unix}"),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socketmap { server, .. } => write!(f, "{server}"),
+            Self::Sqlite { file, .. } => write!(f, "sqlite {}", file.display()),
+            Self::Postgres { connection, .. } => write!(f, "postgres {connection}"),
+            Self::Redis { server, is_tls, .. } => {
+                write!(f, "redis {}{server}", if *is_tls { "rediss://" } else { "" })
+            }
+            Self::Ldap(ldap) => write!(f, "{}", ldap.server),
+        }
+    }
+}
+
+/// A fault of a source, with the key of `[map.NAME]` that it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceFault {
+    /// The key.
+    pub key: &'static str,
+    /// The fault, in a few words.
+    pub what: String,
+    /// The correct form.
+    pub help: String,
+}
+
+impl SourceFault {
+    fn new(key: &'static str, what: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { key, what: what.into(), help: help.into() }
+    }
+}
+
+impl Source {
+    /// The key of `[map.NAME]` that names the place, and the Cargo feature.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Socketmap { .. } => "socketmap",
+            Self::Sqlite { .. } => "sqlite",
+            Self::Postgres { .. } => "postgres",
+            Self::Redis { .. } => "redis",
+            Self::Ldap(_) => "ldap",
+        }
+    }
+
+    /// Returns whether this build of the program has the kind.
+    fn is_built(&self) -> bool {
+        match self {
+            Self::Socketmap { .. } => true,
+            Self::Sqlite { .. } => cfg!(feature = "sqlite"),
+            Self::Postgres { .. } => cfg!(feature = "postgres"),
+            Self::Redis { .. } => cfg!(feature = "redis"),
+            Self::Ldap(_) => cfg!(feature = "ldap"),
+        }
+    }
+
+    /// The password's file, and the authorities.
+    pub fn trust(&self) -> Option<&Trust> {
+        match self {
+            Self::Socketmap { .. } | Self::Sqlite { .. } => None,
+            Self::Postgres { trust, .. } | Self::Redis { trust, .. } => Some(trust),
+            Self::Ldap(ldap) => Some(&ldap.trust),
+        }
+    }
+
+    /// Returns the faults that show without asking.
+    pub fn faults(&self) -> Vec<SourceFault> {
+        let mut faults: Vec<SourceFault> = not_built(self.word(), self.is_built()).into_iter().collect();
+        match self {
+            Self::Socketmap { .. } => {}
+            Self::Sqlite { query, .. } => faults.extend(without_parameter(query, &["?", ":", "@", "$"], "?")),
+            Self::Postgres { connection, query, .. } => {
+                faults.extend(without_parameter(query, &["$1"], "$1"));
+                faults.extend(postgres_fault(connection));
+            }
+            Self::Redis { server, is_tls, key, user, trust, .. } => {
+                faults.extend(without_key("key", key, "alias:{key}"));
+                faults.extend(in_clear_text(
+                    server,
+                    *is_tls,
+                    trust,
+                    "write redis = \"rediss://host:port\", for TLS",
+                ));
+                if user.is_some() && trust.secret.is_none() {
+                    faults.push(without_secret("user"));
+                }
+            }
+            Self::Ldap(ldap) => faults.extend(ldap.faults()),
+        }
+        faults
+    }
+}
+
+impl Ldap {
+    fn faults(&self) -> Vec<SourceFault> {
+        let mut faults = Vec::new();
+        faults.extend(without_key("filter", &self.filter, "(mail={key})"));
+        #[cfg(feature = "ldap")]
+        if !crate::servers::ldap::is_filter(&self.filter) {
+            faults.push(SourceFault::new(
+                "filter",
+                "not a filter of RFC 4515",
+                "write \"(mail={key})\" or \"(&(objectClass=person)(mail={key}))\"",
+            ));
+        }
+        let LdapServer { server, is_tls } = &self.server;
+        faults.extend(in_clear_text(server, *is_tls, &self.trust, "write ldap = \"ldaps://host\""));
+        match (&self.bind, &self.trust.secret) {
+            // A login without a password is anonymous, and would seem to succeed (RFC 4513 §5.1.2).
+            (Some(_), None) => faults.push(without_secret("bind")),
+            (None, Some(_)) => {
+                let help = "add bind = \"cn=postrider,dc=example,dc=com\", or remove `secret`";
+                faults.push(SourceFault::new("secret", "nobody logs in with it", help));
+            }
+            _ => {}
+        }
+        faults
+    }
+}
+
+fn not_built(word: &'static str, is_built: bool) -> Option<SourceFault> {
+    let help = format!(
+        "use a program that was built with it: cargo build --release --package postrider --features {word}"
+    );
+    (!is_built)
+        .then(|| SourceFault::new(word, format!("this program was built without the feature `{word}`"), help))
+}
+
+fn without_parameter(query: &str, marks: &[&str], example: &str) -> Option<SourceFault> {
+    let has_one = marks.iter().any(|mark| query.contains(mark));
+    let help = format!("write {example} for the key: \"SELECT target FROM alias WHERE address = {example}\"");
+    (!has_one).then(|| SourceFault::new("query", "it has no parameter for the key", help))
+}
+
+fn without_key(key: &'static str, text: &str, example: &str) -> Option<SourceFault> {
+    let help = format!("write {KEY} where the key stands: \"{example}\"");
+    (!text.contains(KEY)).then(|| SourceFault::new(key, format!("it has no {KEY}"), help))
+}
+
+fn without_secret(key: &'static str) -> SourceFault {
+    SourceFault::new(key, "its password is missing", "add secret = \"file:FILE\"")
+}
+
+fn in_clear_text(server: &Server, is_tls: bool, trust: &Trust, help: &str) -> Option<SourceFault> {
+    let is_open = trust.secret.is_some() && !is_tls && !server.is_here();
+    is_open.then(|| SourceFault::new("secret", "the password would be sent in clear text", help))
+}
+
+#[cfg(feature = "postgres")]
+fn postgres_fault(connection: &str) -> Option<SourceFault> {
+    crate::servers::postgres::fault(connection).map(|(what, help)| SourceFault::new("postgres", what, help))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres_fault(_: &str) -> Option<SourceFault> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_was_not_built_names_the_feature_to_build_with() {
+        assert_eq!(not_built("redis", true), None);
+        let fault = not_built("redis", false).unwrap();
+        assert_eq!(fault.key, "redis");
+        assert!(fault.what.contains("without the feature `redis`"), "{}", fault.what);
+        assert!(
+            fault.help.contains("cargo build --release --package postrider --features redis"),
+            "{}",
+            fault.help
+        );
+    }
+
+    #[test]
+    fn servers_of_this_machine_are_told_from_others() {
+        let tcp = |text| Server::Tcp(HostPort::parse(text).unwrap());
+        assert!(Server::Unix("/run/s".into()).is_here());
+        for here in ["127.0.0.1:1", "[::1]:1", "localhost:1"] {
+            assert!(tcp(here).is_here(), "{here}");
+        }
+        for far in ["192.0.2.1:1", "db.test:1", "[2001:db8::1]:1"] {
+            assert!(!tcp(far).is_here(), "{far}");
+        }
+    }
+}
