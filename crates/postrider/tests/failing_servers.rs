@@ -8,10 +8,10 @@ mod common;
 use common::{
     Postrider,
     client::Client,
+    databases::{Postgres, Redis, Slapd},
     free_address,
     load::{MESSAGES, all_arrived, damage, send_all},
     proxy::{Proxy, Upstream},
-    servers::{Postgres, Redis, Slapd},
     until,
 };
 use std::{
@@ -66,7 +66,7 @@ fn through_a_proxy(upstream: Upstream, map: impl FnOnce(&str) -> String) {
 fn killed_and_stopped<S>(
     daemon: &Postrider,
     server: &mut S,
-    process: impl Fn(&mut S) -> &mut common::servers::Background,
+    process: impl Fn(&mut S) -> &mut common::databases::Background,
     restart: impl Fn(&mut S),
 ) {
     assert!(rcpt(daemon, "joe").starts_with("250"));

@@ -7,8 +7,8 @@ mod common;
 use common::{
     Postrider,
     client::Client,
+    databases::{Postgres, Redis, Slapd},
     free_address,
-    servers::{Postgres, Redis, Slapd},
 };
 use std::{
     fs,

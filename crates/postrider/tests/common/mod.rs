@@ -3,10 +3,10 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 pub mod client;
+pub mod databases;
 pub mod faults;
 pub mod load;
 pub mod proxy;
-pub mod servers;
 pub mod sink;
 
 use std::{
