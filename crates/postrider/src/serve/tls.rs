@@ -46,7 +46,10 @@ pub(crate) fn server_config(settings: &config::Settings) -> Result<ServerTls, St
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
-        Ok::<_, String>(Arc::new(builder.with_cert_resolver(certificates.clone())))
+        let mut config = builder.with_cert_resolver(certificates.clone());
+        // The strongest cipher suite that both know, and not the first that the client likes.
+        config.ignore_client_order = true;
+        Ok::<_, String>(Arc::new(config))
     };
     let (ask, require) =
         (config(Some(authorities.verifier(false)))?, config(Some(authorities.verifier(true)))?);
