@@ -2,7 +2,7 @@
 
 use crate::DomainPattern;
 use mail::{Mailbox, ReversePath};
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 /// A pattern over addresses. Letter case is ignored, in local parts, too.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,12 +35,8 @@ impl AddressPattern {
             return Err(format!("write \"{domain}\" for all addresses of the domain"));
         }
         if domain == "*" {
-            let is_local_part = Mailbox::parse(&format!("{user}@localhost"), true).is_ok();
-            return if is_local_part {
-                Ok(Self::User(user.to_lowercase().into()))
-            } else {
-                Err(FORMS.to_owned())
-            };
+            let mailbox = Mailbox::parse(&format!("{user}@localhost"), true).map_err(|_| FORMS.to_owned())?;
+            return Ok(Self::User(mailbox.local_unquoted().to_lowercase().into()));
         }
         if user == "*" {
             return Err(format!("write \"{domain}\" for all addresses of the domain"));
@@ -90,11 +86,20 @@ impl fmt::Display for AddressPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("<>"),
-            Self::Mailbox(user, domain) => write!(f, "{user}@{domain}"),
-            Self::User(user) => write!(f, "{user}@*"),
+            Self::Mailbox(user, domain) => write!(f, "{}@{domain}", local_part(user)),
+            Self::User(user) => write!(f, "{}@*", local_part(user)),
             Self::Domain(pattern) => pattern.fmt(f),
         }
     }
+}
+
+/// Returns a name as a pattern has it, in quotes where it needs them.
+fn local_part(user: &str) -> Cow<'_, str> {
+    let plain = Mailbox::parse(&format!("{user}@localhost"), true);
+    if user != "*" && plain.is_ok_and(|mailbox| mailbox.local_unquoted() == user) {
+        return user.into();
+    }
+    format!("\"{}\"", user.replace('\\', "\\\\").replace('"', "\\\"")).into()
 }
 
 #[cfg(test)]
@@ -103,6 +108,21 @@ mod tests {
 
     fn pattern(text: &str) -> AddressPattern {
         AddressPattern::parse(text).unwrap()
+    }
+
+    #[test]
+    fn patterns_show_the_quotes_that_they_need() {
+        for (text, shown) in [
+            ("\"Jane\"@a.test", "jane@a.test"),
+            ("\"\"@a.test", "\"\"@a.test"),
+            ("\"*\"@a.test", "\"*\"@a.test"),
+            ("\"a b\"@*", "\"a b\"@*"),
+            (r#""a\\\"b"@a.test"#, r#""a\\\"b"@a.test"#),
+        ] {
+            assert_eq!(pattern(text).to_string(), shown);
+            assert_eq!(pattern(shown), pattern(text));
+        }
+        assert!(pattern("\"jane\"@*").matches(&Mailbox::parse("Jane@a.test", true).unwrap()));
     }
 
     #[test]

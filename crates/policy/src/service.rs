@@ -2,6 +2,7 @@
 
 use crate::{ReplyClass, ReplyText};
 use mail::{Enhanced, Field, Mailbox, Reply};
+use std::fmt;
 
 /// The action of a policy server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +25,22 @@ pub enum ServiceAction {
     Redirect(Mailbox),
     /// `BCC`.
     Bcc(Mailbox),
+}
+
+impl fmt::Display for ServiceAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pass => f.write_str("no verdict"),
+            Self::Accept => f.write_str("accept"),
+            Self::Reject(reply) => write!(f, "reject: {reply}"),
+            Self::Defer(reply) => write!(f, "defer: {reply}"),
+            Self::Discard(text) => write!(f, "discard: {text}"),
+            Self::Hold(text) => write!(f, "hold: {text}"),
+            Self::Prepend(_) => f.write_str("a header field is added"),
+            Self::Redirect(mailbox) => write!(f, "redirect to {mailbox}"),
+            Self::Bcc(mailbox) => write!(f, "a copy to {mailbox}"),
+        }
+    }
 }
 
 /// Reads the value of the attribute `action`, in the format of access(5).
@@ -109,6 +126,7 @@ mod tests {
             assert_eq!(text(action), expected, "{action}");
         }
         assert!(matches!(parse_action("PREPEND X-A: b"), Ok(ServiceAction::Prepend(_))));
+        assert_eq!(parse_action("DEFER greylisted").unwrap().to_string(), "defer: 450 4.7.1 greylisted");
         assert!(parse_action("PREPEND X-A b").is_err() && parse_action("PREPEND a b: c").is_err());
     }
 }

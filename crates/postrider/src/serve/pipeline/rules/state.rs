@@ -153,7 +153,7 @@ impl Memory {
             Answer::ClientName(ClientName::Unknown(why)) => format!("failed: {why}"),
             Answer::Over(true) => "exceeded".to_owned(),
             Answer::Over(false) => "within the rate".to_owned(),
-            Answer::Service(Ok(action)) => format!("{action:?}"),
+            Answer::Service(Ok(action)) => action.to_string(),
             Answer::Service(Err(why)) => format!("failed: {why}"),
         };
         let took = match took.as_micros() {
