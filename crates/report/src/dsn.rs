@@ -71,7 +71,9 @@ pub fn compose(
     explanation(&mut text, &report);
     status(&mut text, &report);
     let ret = original.envelope.ret.filter(|_| !report.is_of_list);
-    let whole_goes_back = kind.returns_content() && ret != Some(Ret::Headers);
+    // A notification may leave without TLS: it has only the header (RFC 8689 §5).
+    let needs_tls = original.envelope.options.as_ref().is_some_and(|options| options.requiretls);
+    let whole_goes_back = kind.returns_content() && ret != Some(Ret::Headers) && !needs_tls;
     let whole_goes_back = whole_goes_back && can_go_back_whole(original, context);
     let complete = |whole| {
         let mut parts = text.as_bytes().to_vec();

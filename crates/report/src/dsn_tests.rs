@@ -92,6 +92,17 @@ fn only_the_header_goes_back_when_asked_or_when_there_is_too_much() {
 }
 
 #[test]
+fn the_content_of_a_message_that_requires_tls_stays_here() {
+    let mut message = original(Notify::default());
+    message.envelope.ret = Some(Ret::Full);
+    let options = mail::DeliveryOptions { requiretls: true, ..mail::DeliveryOptions::default() };
+    message.envelope.options = options.boxed();
+    let (_, text) = bounce(DsnKind::Failed, &message).unwrap();
+    assert!(text.contains("text/rfc822-headers") && text.contains("Subject: hello"), "{text}");
+    assert!(!text.contains("body"), "{text}");
+}
+
+#[test]
 fn what_is_returned_of_binary_content_can_go_to_any_server() {
     let mut message = original(Notify::default());
     for header in ["Subject: a\nX-Odd: b\0c\rd\n\nbody\n", "Subject: a\r\nX-Odd: b\0c\rd\r\n\r\nbody\n\0"] {
