@@ -382,17 +382,28 @@ impl Decisions {
         if let Some(name) = self.route.take() {
             set_route(&mut envelope.recipients, &name);
         }
-        for recipient in self.bcc.drain(..) {
-            if envelope.recipients.iter().all(|known| known.path != recipient.path) {
-                envelope.recipients.push(recipient);
-            }
-        }
+        add_copies(&mut envelope.recipients, std::mem::take(&mut self.bcc));
         content.edit(&self.edits);
         Accepted::Message {
             message: Message { id, arrived, origin, envelope, content: content.into_content() },
             held,
             discarded,
             expanded,
+        }
+    }
+}
+
+/// Adds recipients that get a copy, except those whose mailbox gets the message anyway.
+fn add_copies(recipients: &mut Vec<Recipient>, copies: Vec<Recipient>) {
+    for copy in copies {
+        let key = copy.path.key();
+        // Where an alias names a program or a file, the path is the alias.
+        let has_mail = |known: &Recipient| {
+            !matches!(known.target(), Some(AliasTarget::Program(_) | AliasTarget::File(_)))
+                && known.path.key() == key
+        };
+        if !recipients.iter().any(has_mail) {
+            recipients.push(copy);
         }
     }
 }
@@ -475,6 +486,15 @@ mod tests {
         let targets: Vec<_> = message.envelope.recipients.iter().map(|r| r.target().cloned()).collect();
         let route = |name: &str| Some(AliasTarget::Route(name.into()));
         assert_eq!(targets, [route("one"), route("one"), Some(program), route("all"), None]);
+    }
+
+    #[test]
+    fn a_recipient_gets_no_copy_beside_the_message() {
+        let mut decisions = Decisions::default();
+        decisions.redirect(0, vec![recipient("joe@x.test"), recipient("ann@x.test")]);
+        decisions.note(Stage::End, Verdict::Bcc(vec![recipient("Joe@X.test"), recipient("copy@x.test")]), 0);
+        let (recipients, ..) = message(finish(decisions, &["list@x.test"]));
+        assert_eq!(recipients, ["joe@x.test", "ann@x.test", "copy@x.test"]);
     }
 
     #[test]

@@ -175,6 +175,15 @@ impl Mailbox {
         Domain(&self.text[usize::from(self.at) + 1..])
     }
 
+    /// The form to compare and look up: lower case, the domain in A-labels. Two mailboxes with one key are one mailbox:
+    /// no server in use tells local parts apart by case (RFC 5321 §2.4 would allow it).
+    pub fn key(&self) -> String {
+        if self.text.is_ascii() {
+            return self.text.to_ascii_lowercase();
+        }
+        format!("{}@{}", self.local().to_lowercase(), self.domain().key())
+    }
+
     /// Non-ASCII anywhere: only a next hop with SMTPUTF8 can take it.
     pub fn needs_smtputf8(&self) -> bool {
         !self.text.is_ascii()
@@ -299,6 +308,11 @@ impl ForwardPath {
             return Ok(Self::Postmaster);
         }
         Mailbox::parse(text, utf8).map(Self::Mailbox)
+    }
+
+    /// The form to compare: [`Mailbox::key`], or `postmaster`.
+    pub fn key(&self) -> String {
+        self.mailbox().map_or_else(|| self.as_str().to_owned(), Mailbox::key)
     }
 
     /// The mailbox, unless it is the bare postmaster.

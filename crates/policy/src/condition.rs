@@ -380,7 +380,7 @@ impl Judge<'_> {
 
     /// The keys of an address: itself, without its detail, its domain, the domains above that, and the user alone.
     fn address_keys(&self, mailbox: &Mailbox, whole_only: bool) -> Vec<Box<str>> {
-        let whole: Box<str> = rewrite::key(mailbox).into();
+        let whole: Box<str> = mailbox.key().into();
         if whole_only {
             return vec![whole];
         }

@@ -114,7 +114,7 @@ impl Limit {
         match self.per {
             Per::Client => client.map(client_key),
             Per::Login => facts.login.map(|login| login.to_lowercase().into()),
-            Per::Sender => sender(facts).map(|mailbox| rewrite::key(mailbox).into()),
+            Per::Sender => sender(facts).map(|mailbox| mailbox.key().into()),
             Per::SenderDomain => sender(facts).map(|mailbox| mailbox.domain().key().into()),
             Per::RecipientDomain => {
                 facts.to.first().and_then(|to| to.path.mailbox()).map(|mailbox| mailbox.domain().key().into())

@@ -116,6 +116,9 @@ fn virtual_domains_have_addresses_a_catch_all_and_users() {
     has_mail(&daemon, &[("joe", 1), ("ann", 1)]);
     send(&daemon, &["anybody@hosted.test", "Bob+lists@users.test"]);
     has_mail(&daemon, &[("eve", 1), ("bob", 1)]);
+    // Two addresses that lead to one mailbox: two copies, each with its original recipient.
+    send(&daemon, &["one@hosted.test", "two@hosted.test"]);
+    has_mail(&daemon, &[("eve", 3)]);
     let mut client = Client::connect(daemon.address).unwrap();
     for (recipient, reply) in [
         ("nobody@users.test", "550 5.1.1"),

@@ -3,7 +3,7 @@
 mod common;
 
 use auth::{ChannelBindings, ClientCredentials, ClientExchange, Mechanism, NewScheme, Secret};
-use common::{Postrider, client::Client, free_address, until};
+use common::{Postrider, client::Client, free_address};
 use data_encoding::BASE64;
 use std::{
     collections::HashMap,
@@ -204,7 +204,7 @@ fn users_of_sqlite_log_in_and_a_new_password_counts_at_once() {
         assert!(reply.starts_with("454 4.7.0"), "{user}: {reply}");
     }
     fs::write(&file, &whole).unwrap();
-    until("the file is whole", || {
+    common::until("the file is whole", || {
         log_in(address, Mechanism::Plain, "clear@b.test", "secret").starts_with("235")
     });
 }

@@ -81,6 +81,8 @@ fn copies_go_to_the_addresses_that_the_configuration_has() {
     assert_eq!(sink.messages()[0].to, ["x@far.test"]);
     send(&daemon, "other@far.test", &["x@far.test"]);
     until("the archive has it", || daemon.mailbox("archive").len() == 2);
+    // Joe was a recipient already.
+    assert_eq!(daemon.mailbox("joe").len(), 1);
     assert_eq!(daemon.mailbox("legal").len(), 1);
     let text = fs::read_to_string(&daemon.mailbox("joe")[0]).unwrap();
     assert!(!text.contains("archive@") && !text.contains("legal@"), "{text}");

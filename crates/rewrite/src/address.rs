@@ -35,15 +35,6 @@ impl Separator {
     }
 }
 
-/// Returns the form of an address that is looked up: lower case, the domain in A-labels.
-pub fn key(mailbox: &Mailbox) -> String {
-    let text = mailbox.as_str();
-    if text.is_ascii() {
-        return text.to_ascii_lowercase();
-    }
-    format!("{}@{}", mailbox.local().to_lowercase(), mailbox.domain().key())
-}
-
 /// The keys under which an address is looked up in a map of addresses, in their order: the address, the address
 /// without its detail, and the whole domain.
 pub fn map_keys(mailbox: &Mailbox, separator: Option<Separator>) -> impl Iterator<Item = String> + use<> {

@@ -4,7 +4,7 @@ mod links;
 mod trouble;
 
 use crate::{
-    address::{Separator, at_domain, at_domain_of, by_map, keep_detail, key, map_keys},
+    address::{Separator, at_domain, at_domain_of, by_map, keep_detail, map_keys},
     command::split_command,
     targets::{Target, TargetList},
 };
@@ -236,7 +236,7 @@ impl<'s> Expander<'s> {
     /// Begins with the recipient that was given.
     pub fn new(settings: &'s Settings, recipient: Mailbox) -> Self {
         let first = Address {
-            key: key(&recipient).into(),
+            key: recipient.key().into(),
             mailbox: recipient,
             stage: Stage::Canonical,
             from: None,
@@ -339,7 +339,7 @@ impl<'s> Expander<'s> {
             let changed = by_map(&address.mailbox, separator, &map_key, value, hostname);
             address.mailbox =
                 changed.map_err(|what| Trouble::Value { key: map_key.into(), what: what.into() })?;
-            address.key = key(&address.mailbox).into();
+            address.key = address.mailbox.key().into();
             return Ok(());
         }
         Ok(())
@@ -355,7 +355,7 @@ impl<'s> Expander<'s> {
             for target in TargetList::new(value) {
                 count += 1;
                 let (mailbox, stage) = self.virtual_target(address, &map_key, target)?;
-                let target_key: Box<str> = key(&mailbox).into();
+                let target_key: Box<str> = mailbox.key().into();
                 // The address itself: the user is meant, and other look-ups of the domain do not apply.
                 let is_self = target_key == address.key;
                 let stage = if is_self { stage.max(Stage::Alias) } else { stage };
@@ -473,7 +473,7 @@ impl<'s> Expander<'s> {
                 return self.found_target(AliasTarget::File(path), address, name, from, depth);
             }
         };
-        let target_key: Box<str> = key(&mailbox).into();
+        let target_key: Box<str> = mailbox.key().into();
         let is_self = address.is_some_and(|address| address.key == target_key);
         let stage = if is_self { Stage::User } else { stage };
         self.push(mailbox, target_key, stage, from, depth, is_self)

@@ -1,7 +1,7 @@
 //! Properties of expansions with random aliases.
 
 use crate::{
-    Answers, Expanded, Expander, Found, Question, Separator, Settings, Step, TargetList, key, masquerade,
+    Answers, Expanded, Expander, Found, Question, Separator, Settings, Step, TargetList, masquerade,
 };
 use mail::Mailbox;
 use proptest::{collection::btree_map, prelude::*};
@@ -76,7 +76,7 @@ fn expand(aliases: &Table, virtuals: &Table, recipient: &str, at_once: usize) ->
 }
 
 fn keys(expanded: &Expanded) -> BTreeSet<String> {
-    expanded.recipients().map(key).collect()
+    expanded.recipients().map(mail::Mailbox::key).collect()
 }
 
 proptest! {

@@ -54,7 +54,7 @@ async fn copies(
         to.extend(found(view, &addresses.recipient_bcc, mailbox).await?);
     }
     // A copy for somebody who gets the mail anyway would be a second one.
-    to.retain(|mailbox| recipient.path.mailbox() != Some(mailbox));
+    to.retain(|mailbox| recipient.path.mailbox().map(Mailbox::key) != Some(mailbox.key()));
     let copy = |mailbox| Recipient { notify: Notify::NEVER, ..Recipient::new(ForwardPath::Mailbox(mailbox)) };
     Ok(to.into_iter().map(copy).collect())
 }
