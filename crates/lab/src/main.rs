@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use iobench::{
     bonnie, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_buffering, log_format, map_lookup, postmark,
 };
-use load::{address, agent, compat, crowd, hdr, sink, source};
+use load::{address, agent, compat, hdr, hostile, sink, source};
 use measure::{arguments, command, device, limits, rounds, scratch, signals, stat, table, usage};
 use std::process::ExitCode;
 
@@ -34,7 +34,7 @@ enum Verb {
     Smtpc(compat::smtpc::SmtpcArgs),
     Gatling(compat::gatling::GatlingArgs),
     Postal(compat::postal::PostalArgs),
-    Crowd(crowd::CrowdArgs),
+    Hostile(hostile::HostileArgs),
     Hdr(hdr::HdrArgs),
     Agent(agent::AgentArgs),
     Run(run::RunArgs),
@@ -123,7 +123,7 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Smtpc(args) => compat::smtpc::run(&args),
         Verb::Gatling(args) => compat::gatling::run(&args),
         Verb::Postal(args) => compat::postal::run(&args),
-        Verb::Crowd(args) => crowd::run(&args).map(|()| true),
+        Verb::Hostile(args) => hostile::run(&args).map(|()| true),
         Verb::Hdr(args) => hdr::run(&args).map(|()| true),
         Verb::Agent(args) => agent::run(&args),
         Verb::Run(args) => run::run(&args),

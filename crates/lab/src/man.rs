@@ -79,6 +79,19 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             "Send 10,000 messages from each of two machines.",
         )],
     ),
+    (
+        "postlab-hostile",
+        &[
+            (
+                "postlab hostile --idle 10000 --slow 2000 127.0.0.1:25",
+                "Keep 10,000 idle sessions and 2,000 slow ones open for 30 seconds.",
+            ),
+            (
+                "postlab hostile --connects 5000 --guesses 200 --for 60 127.0.0.1:25",
+                "For a minute, make 5,000 connections and guess 200 passwords a second.",
+            ),
+        ],
+    ),
     ("postlab-agent-key", &[("postlab agent key lab.key", "Make a key file; copy it to all machines.")]),
     (
         "postlab-agent-listen",

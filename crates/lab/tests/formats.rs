@@ -254,7 +254,7 @@ fn mail_cases(path: &str, sink: &str) -> Vec<Case> {
             .figure("connections")
             .remark("too short to trust"),
         new("source", "-m 20 -s 2 --percentiles SINK", ("phase", "QUIT"), "QUIT {}").figure("count"),
-        new("crowd", "--idle 3 --for 0.1 SINK", ("clients", "idle"), "idle 3 {}").figure("reached"),
+        new("hostile", "--idle 3 --for 0.1 SINK", ("clients", "idle"), "idle 3 {}").figure("reached"),
         new("slam", "-p 1 -t 2 -m 20 --rounds 2 SINK", ("sessions", "2"), "1 2 {} 0").figure("messages_sent"),
         new("smtpc", "-t 2 -s 20 --rounds 2 -r SINK", ("sessions", "2"), "{} messages, 0 failed")
             .figure("messages_sent")

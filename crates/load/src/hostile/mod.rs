@@ -1,4 +1,4 @@
-//! `postlab crowd`: clients that a server must endure while it works for others. Sessions that say nothing, sessions that send an
+//! `postlab hostile`: clients that a server must endure while it works for others. Sessions that say nothing, sessions that send an
 //! octet now and then, connections that end at once, and guessed passwords.
 
 mod clients;
@@ -9,15 +9,15 @@ use crate::{
     table::{Cell, Column, Format, Table},
 };
 use clap::Args;
-use clients::{Counts, Crowd};
+use clients::{Counts, HostileClients};
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::{Duration, Instant},
 };
 
-/// Keep a crowd of bad clients at a server: idle and slow sessions, connections that end at once, guessed passwords
+/// Keep hostile clients at a server: idle and slow sessions, connections that end at once, guessed passwords
 #[derive(Debug, Args)]
-pub struct CrowdArgs {
+pub struct HostileArgs {
     /// Sessions that say EHLO and nothing more
     #[arg(long, value_name = "COUNT", default_value = "0", value_parser = clap::value_parser!(u32).range(..=60_000))]
     idle: u32,
@@ -33,7 +33,7 @@ pub struct CrowdArgs {
     /// Wrong passwords a second, by AUTH PLAIN, a session for each
     #[arg(long, value_name = "RATE", default_value = "0", value_parser = clap::value_parser!(u32).range(..=100_000))]
     guesses: u32,
-    /// Seconds that the crowd stays, counted from when all sessions are open or were refused
+    /// Seconds that the clients stay, counted from when all sessions are open or were refused
     #[arg(long = "for", value_name = "SECONDS", default_value = "30", value_parser = crate::arguments::seconds_of)]
     time: Duration,
     /// Addresses that the clients come from: 127.1.0.1 and those behind it. Other servers than those of this machine see one
@@ -65,11 +65,11 @@ const COLUMNS: [Column; 6] = [
     Column::right("failed", "failed", 10),
 ];
 
-/// Keeps the crowd for its time, and prints what became of it.
+/// Keeps the clients for their time, and prints their counts.
 ///
 /// # Errors
 /// The clients cannot be started.
-pub fn run(args: &CrowdArgs) -> Result<(), String> {
+pub fn run(args: &HostileArgs) -> Result<(), String> {
     limits::raise_files();
     let needed = u64::from(args.idle) + u64::from(args.slow) + 1000;
     if limits::files() < needed {
@@ -79,27 +79,27 @@ pub fn run(args: &CrowdArgs) -> Result<(), String> {
         ));
     }
     let sources = if args.server.ip().is_loopback() { args.sources } else { 0 };
-    let crowd = Crowd::new(args.server, sources, args.pause);
-    let stop = crowd.clone();
+    let clients = HostileClients::new(args.server, sources, args.pause);
+    let stop = clients.clone();
     signals::on_end(move || stop.end())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("start the clients: {error}"))?;
-    let seconds = runtime.block_on(stay(args, &crowd));
+    let seconds = runtime.block_on(stay(args, &clients));
     // Sessions end with the runtime.
     drop(runtime);
-    print(args, &crowd, seconds);
+    print(args, &clients, seconds);
     Ok(())
 }
 
-/// Returns the seconds that the crowd stayed.
-async fn stay(args: &CrowdArgs, crowd: &Crowd) -> f64 {
-    let sessions = crowd.open(args.idle, args.slow);
-    crowd.until_settled(u64::from(args.idle) + u64::from(args.slow)).await;
+/// Returns the seconds that the clients stayed.
+async fn stay(args: &HostileArgs, clients: &HostileClients) -> f64 {
+    let sessions = clients.open(args.idle, args.slow);
+    clients.until_settled(u64::from(args.idle) + u64::from(args.slow)).await;
     let begun = Instant::now();
-    let floods = [crowd.flood_connections(args.connects), crowd.flood_guesses(args.guesses)];
+    let floods = [clients.flood_connections(args.connects), clients.flood_guesses(args.guesses)];
     tokio::select! {
         () = tokio::time::sleep(args.time) => {}
-        () = crowd.ended() => {}
+        () = clients.ended() => {}
     }
     floods.into_iter().for_each(|flood| flood.abort());
     let seconds = begun.elapsed().as_secs_f64();
@@ -107,16 +107,16 @@ async fn stay(args: &CrowdArgs, crowd: &Crowd) -> f64 {
     seconds
 }
 
-fn print(args: &CrowdArgs, crowd: &Crowd, seconds: f64) {
+fn print(args: &HostileArgs, clients: &HostileClients, seconds: f64) {
     let mut table = Table::new(args.format, &COLUMNS, None);
     table.fact(format!("{} for {seconds:.1} s", args.server));
     let sessions = |counts: &Counts| Cell::Count(counts.open().saturating_sub(counts.lost()));
     let rate = |counts: &Counts| Cell::Number(counts.open() as f64 / seconds.max(1e-3), 1);
     for (name, wanted, counts, reached) in [
-        ("idle", args.idle, &crowd.idle, sessions(&crowd.idle)),
-        ("slow", args.slow, &crowd.slow, sessions(&crowd.slow)),
-        ("connects/s", args.connects, &crowd.connects, rate(&crowd.connects)),
-        ("guesses/s", args.guesses, &crowd.guesses, rate(&crowd.guesses)),
+        ("idle", args.idle, &clients.idle, sessions(&clients.idle)),
+        ("slow", args.slow, &clients.slow, sessions(&clients.slow)),
+        ("connects/s", args.connects, &clients.connects, rate(&clients.connects)),
+        ("guesses/s", args.guesses, &clients.guesses, rate(&clients.guesses)),
     ] {
         if wanted > 0 {
             let [refused, lost, failed] = [counts.refused(), counts.lost(), counts.failed()].map(Cell::Count);

@@ -1,4 +1,4 @@
-//! The clients of a crowd.
+//! The sessions of hostile clients.
 
 use super::source;
 use std::{
@@ -25,7 +25,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Clients of a flood are started this often.
 const TICK: Duration = Duration::from_millis(5);
 
-/// What became of clients.
+/// Counts of one kind of clients.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     open: AtomicU64,
@@ -69,9 +69,9 @@ impl Counts {
     }
 }
 
-/// A crowd and its counts.
+/// The clients and their counts.
 #[derive(Debug, Clone)]
-pub(super) struct Crowd(Arc<Shared>);
+pub(super) struct HostileClients(Arc<Shared>);
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -88,7 +88,7 @@ pub(super) struct Shared {
     pub(super) guesses: Counts,
 }
 
-impl std::ops::Deref for Crowd {
+impl std::ops::Deref for HostileClients {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
@@ -96,8 +96,8 @@ impl std::ops::Deref for Crowd {
     }
 }
 
-impl Crowd {
-    /// A crowd of nobody yet. Without sources, the system chooses the address of each client.
+impl HostileClients {
+    /// No client yet. Without sources, the system chooses the address of each client.
     pub(super) fn new(server: SocketAddr, source_count: u32, pause: Duration) -> Self {
         Self(Arc::new(Shared {
             server,
@@ -114,7 +114,7 @@ impl Crowd {
         }))
     }
 
-    /// Ends the crowd before its time.
+    /// Ends the clients before their time.
     pub(super) fn end(&self) {
         self.0.end.notify_one();
     }
@@ -128,12 +128,12 @@ impl Crowd {
         let mut sessions = JoinSet::new();
         for number in 0..idle.max(slow) {
             if number < idle {
-                let crowd = self.clone();
-                sessions.spawn(async move { crowd.stay_idle().await });
+                let clients = self.clone();
+                sessions.spawn(async move { clients.stay_idle().await });
             }
             if number < slow {
-                let crowd = self.clone();
-                sessions.spawn(async move { crowd.be_slow().await });
+                let clients = self.clone();
+                sessions.spawn(async move { clients.be_slow().await });
             }
         }
         sessions
@@ -154,17 +154,17 @@ impl Crowd {
 
     /// Connects so often, and closes after the greeting.
     pub(super) fn flood_connections(&self, rate: u32) -> JoinHandle<()> {
-        self.flood(rate, |crowd| async move {
-            let outcome = crowd.greet().await.map(|(_, is_open)| is_open);
-            crowd.connects.note(&outcome);
+        self.flood(rate, |clients| async move {
+            let outcome = clients.greet().await.map(|(_, is_open)| is_open);
+            clients.connects.note(&outcome);
         })
     }
 
     /// Guesses a password so often, in a session for each.
     pub(super) fn flood_guesses(&self, rate: u32) -> JoinHandle<()> {
-        self.flood(rate, |crowd| async move {
-            let outcome = crowd.guess().await;
-            crowd.guesses.note(&outcome);
+        self.flood(rate, |clients| async move {
+            let outcome = clients.guess().await;
+            clients.guesses.note(&outcome);
         })
     }
 
@@ -174,10 +174,10 @@ impl Crowd {
         rate: u32,
         client: impl Fn(Self) -> F + Send + 'static,
     ) -> JoinHandle<()> {
-        let crowd = self.clone();
+        let clients = self.clone();
         tokio::spawn(async move {
             let (begun, mut started) = (Instant::now(), 0u64);
-            let mut clients = JoinSet::new();
+            let mut open = JoinSet::new();
             if rate == 0 {
                 return;
             }
@@ -186,11 +186,11 @@ impl Crowd {
                 let due = (begun.elapsed().as_secs_f64() * f64::from(rate)) as u64;
                 while started < due {
                     started += 1;
-                    if clients.len() < 10 * rate as usize {
-                        clients.spawn(client(crowd.clone()));
+                    if open.len() < 10 * rate as usize {
+                        open.spawn(client(clients.clone()));
                     }
                 }
-                while clients.try_join_next().is_some() {}
+                while open.try_join_next().is_some() {}
             }
         })
     }
@@ -220,7 +220,7 @@ impl Crowd {
         let _permit = self.connecting.acquire().await.map_err(io::Error::other)?;
         let (mut stream, mut is_open) = self.greet().await?;
         if is_open {
-            stream.write_all(b"EHLO crowd.test\r\n").await?;
+            stream.write_all(b"EHLO hostile.test\r\n").await?;
             is_open = reply(&mut stream).await?.starts_with('2');
         }
         Ok((stream, is_open))
@@ -237,7 +237,7 @@ impl Crowd {
     async fn be_slow(&self) {
         let Some(mut stream) = self.admitted(&self.slow).await else { return };
         let (mut next, mut octets) = (Instant::now() + self.pause, [0; 512]);
-        for octet in b"MAIL FROM:<slow@crowd.test>".iter().cycle() {
+        for octet in b"MAIL FROM:<slow@hostile.test>".iter().cycle() {
             tokio::select! {
                 () = sleep_until(next) => {
                     next += self.pause;
@@ -269,7 +269,7 @@ impl Crowd {
         if !is_open {
             return Ok(false);
         }
-        stream.write_all(b"EHLO crowd.test\r\n").await?;
+        stream.write_all(b"EHLO hostile.test\r\n").await?;
         if !reply(&mut stream).await?.starts_with('2') {
             return Ok(false);
         }
