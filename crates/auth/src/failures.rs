@@ -29,6 +29,16 @@ struct Count {
     until: Instant,
 }
 
+/// A failure that was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    /// The failures of the client, with this one.
+    pub of_client: u32,
+    /// The delay of the reply: a second for the first failure, more for each further one, and for users whose password
+    /// many try to guess.
+    pub delay: Duration,
+}
+
 /// Failed logins of the last ten minutes.
 #[derive(Debug, Default)]
 pub struct FailedLogins {
@@ -41,13 +51,12 @@ impl FailedLogins {
         self.get(&client_key(client), now)
     }
 
-    /// Counts a failure. `in_session`: the failures of the session, with this one. Returns the delay of the reply: a second for the
-    /// first failure, more for each further one, and for users whose password many try to guess.
-    pub fn count(&mut self, client: IpAddr, user: Option<&str>, in_session: u32, now: Instant) -> Duration {
-        self.add(client_key(client), now);
+    /// Counts a failure. `in_session`: the failures of the session, with this one.
+    pub fn count(&mut self, client: IpAddr, user: Option<&str>, in_session: u32, now: Instant) -> Counted {
+        let of_client = self.add(client_key(client), now);
         let of_user = user.map_or(0, |user| self.add(Key::User(user.to_lowercase().into()), now));
         let seconds = in_session.max(of_user.saturating_sub(USUAL_FAILURES));
-        Duration::from_secs(seconds.into()).min(LONGEST_DELAY)
+        Counted { of_client, delay: Duration::from_secs(seconds.into()).min(LONGEST_DELAY) }
     }
 
     fn get(&self, key: &Key, now: Instant) -> u32 {
@@ -104,7 +113,7 @@ mod tests {
     #[test]
     fn each_failure_takes_longer_and_so_do_those_of_a_user_whom_many_try() {
         let (mut failed, now) = (FailedLogins::default(), Instant::now());
-        let seconds = |delay: Duration| delay.as_secs();
+        let seconds = |counted: Counted| counted.delay.as_secs();
         assert_eq!(seconds(failed.count(ip("192.0.2.1"), Some("joe"), 1, now)), 1);
         assert_eq!(seconds(failed.count(ip("192.0.2.1"), Some("ann"), 2, now)), 2);
         let last = (2..=9).map(|n| failed.count(ip(&format!("192.0.2.{n}")), Some("JOE"), 1, now)).last();

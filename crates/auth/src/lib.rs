@@ -22,7 +22,7 @@ mod verified;
 
 pub use channel::{ChannelBindings, ChannelKind};
 pub use client::{ClientCredentials, ClientExchange, ClientFailure};
-pub use failures::FailedLogins;
+pub use failures::{Counted, FailedLogins};
 pub use introspection::{Introspected, TokenDemands, basic_authorization, read_answer, request_form};
 pub use mechanism::Mechanism;
 pub use oauth::TokenAdvice;

@@ -166,6 +166,23 @@ fn a_client_that_failed_too_often_cannot_log_in_with_the_right_password_either()
 }
 
 #[test]
+fn attempts_at_the_same_time_are_held_to_the_limit() {
+    let (daemon, address) = submission("jane:{PLAIN}secret\n", "");
+    let file = daemon.dir.path().join("postrider.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("[auth]\n", "[auth]\nmax_failures = 3\n")).unwrap();
+    daemon.ask(&["reload"]);
+    let clients: Vec<_> = (0..12).map(|_| Client::connect(address).unwrap()).collect();
+    let attempt =
+        |mut client: Client| std::thread::spawn(move || client.say(&plain("jane", "wrong")).unwrap().0);
+    let attempts: Vec<_> = clients.into_iter().map(attempt).collect();
+    let codes: Vec<u16> = attempts.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let count = |code: u16| codes.iter().filter(|one| **one == code).count();
+    assert_eq!((count(535), count(454)), (3, 9), "{codes:?}");
+    drop(daemon);
+}
+
+#[test]
 fn a_changed_file_of_users_is_read_again_and_a_bad_one_changes_nothing() {
     let (daemon, address) = submission("jane:{PLAIN}old\n", "");
     let logs_in = |password: &str| {

@@ -188,6 +188,10 @@ impl Acceptor {
         }
         match step {
             Step::Challenge(challenge) => AuthAnswer::Challenge(challenge),
+            // Others of the client failed while this attempt was under way.
+            Step::Authenticated(_) if self.is_blocked(context) => {
+                AuthAnswer::Done(self.login_failed(context, Failure::Unavailable).await)
+            }
             Step::Authenticated(login) => {
                 context.facts.login = Some(login);
                 if let Some(session) = &mut context.login {
@@ -199,6 +203,12 @@ impl Acceptor {
             Step::Failed(failure) => AuthAnswer::Done(self.login_failed(context, failure).await),
             Step::Ask(_) => unreachable!("every question was answered"),
         }
+    }
+
+    /// Returns whether the client has failed too often, in attempts that may have been under way at the same time.
+    fn is_blocked(&self, context: &mut SessionContext) -> bool {
+        let client = client_of(context).ip();
+        self.logins.is_blocked(client, failures_max(open_exchange(context).as_deref()))
     }
 
     /// Counts and logs a failure, waits, and returns the reply.
@@ -215,10 +225,15 @@ impl Acceptor {
             Failure::Malformed => replies::BAD_AUTH_MESSAGE,
             Failure::Wrong => {
                 session.failures += 1;
-                let delay = self.logins.failed(client.ip(), user, session.failures);
+                let counted = self.logins.failed(client.ip(), user, session.failures);
                 let is_last = session.failures >= FAILURES_MAX;
-                tokio::time::sleep(delay).await;
-                if is_last { replies::TOO_MANY_FAILED_LOGINS } else { replies::BAD_CREDENTIALS }
+                tokio::time::sleep(counted.delay).await;
+                match () {
+                    () if is_last => replies::TOO_MANY_FAILED_LOGINS,
+                    // One of many attempts at the same time: nobody learns whether it was right.
+                    () if counted.of_client > failures_max(open.as_ref()) => replies::AUTH_FAILED_FOR_NOW,
+                    () => replies::BAD_CREDENTIALS,
+                }
             }
         };
         self.driver.delivery_log.login_failed(client, user, mechanism, &reply);
@@ -229,6 +244,12 @@ impl Acceptor {
 
 fn open_exchange(context: &mut SessionContext) -> Option<&mut OpenExchange> {
     context.login.as_mut().and_then(|login| login.open.as_mut())
+}
+
+/// The failures of a client after which it cannot log in, by the configuration of the exchange.
+fn failures_max(open: Option<&OpenExchange>) -> u32 {
+    let settings = open.and_then(|open| open.config.logins.as_ref());
+    settings.map_or(0, |settings| settings.failures_max)
 }
 
 fn client_of(context: &SessionContext) -> SocketAddr {

@@ -13,7 +13,7 @@ pub(crate) use tokens::TokenVerifier;
 pub(crate) use users_file::UsersFile;
 
 use auth::{
-    Answer, ChannelBindings, FailedLogins, Login, Question, Secret, ServerFacts, TokenAdvice,
+    Answer, ChannelBindings, Counted, FailedLogins, Login, Question, Secret, ServerFacts, TokenAdvice,
     VerifiedPasswords,
 };
 use data_encoding::BASE64_NOPAD;
@@ -24,7 +24,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tokio::sync::Semaphore;
 
@@ -102,8 +102,8 @@ impl Logins {
         lock(&self.failed).of_client(client, Instant::now()) >= failures_max
     }
 
-    /// Counts a failed login. Returns the delay of the reply.
-    pub(crate) fn failed(&self, client: IpAddr, user: Option<&str>, in_session: u32) -> Duration {
+    /// Counts a failed login.
+    pub(crate) fn failed(&self, client: IpAddr, user: Option<&str>, in_session: u32) -> Counted {
         lock(&self.failed).count(client, user, in_session, Instant::now())
     }
 
