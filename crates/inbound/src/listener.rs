@@ -20,6 +20,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixListener,
     },
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -62,7 +63,12 @@ pub enum ListenSocket {
     /// TCP.
     Tcp(TcpListener),
     /// A Unix socket. Its clients are [`UNIX_CLIENT`], and have no TLS: whoever may open the socket is permitted to use it.
-    Unix(UnixListener),
+    Unix {
+        /// The socket.
+        socket: UnixListener,
+        /// The path by which clients find it; `None` if it has none.
+        path: Option<PathBuf>,
+    },
 }
 
 impl ListenSocket {
@@ -73,7 +79,7 @@ impl ListenSocket {
                 let address = socket.local_addr().ok().filter(|address| !address.ip().is_unspecified());
                 Ok((socket.into(), address, false))
             }
-            Self::Unix(socket) => {
+            Self::Unix { socket, .. } => {
                 socket.set_nonblocking(true)?;
                 Ok((socket.into(), Some(UNIX_CLIENT), true))
             }
@@ -88,10 +94,8 @@ impl fmt::Display for ListenSocket {
                 Ok(address) => address.fmt(f),
                 Err(_) => f.write_str("a closed socket"),
             },
-            Self::Unix(socket) => match socket.local_addr().ok().as_ref().and_then(|at| at.as_pathname()) {
-                Some(path) => write!(f, "unix:{}", path.display()),
-                None => f.write_str("a Unix socket without a name"),
-            },
+            Self::Unix { path: Some(path), .. } => write!(f, "unix:{}", path.display()),
+            Self::Unix { path: None, .. } => f.write_str("a Unix socket without a name"),
         }
     }
 }
@@ -104,7 +108,8 @@ impl From<TcpListener> for ListenSocket {
 
 impl From<UnixListener> for ListenSocket {
     fn from(socket: UnixListener) -> Self {
-        Self::Unix(socket)
+        let path = socket.local_addr().ok().and_then(|at| at.as_pathname().map(Into::into));
+        Self::Unix { socket, path }
     }
 }
 

@@ -78,12 +78,12 @@ pub(super) fn open(
         ListenAt::Ip(address) => vec![bind(*address, all).map_err(|e| failed(&e))?.into()],
         ListenAt::Unix { path, mode, owner, group } => {
             let (owner, group) = (owner.as_ref().map(|user| user.uid), group.as_ref().map(|group| group.gid));
-            let socket = control::socket::bind_for(path, mode.0, owner, group);
-            vec![socket.map_err(|e| failed(&e))?.into()]
+            let socket = control::socket::bind_for(path, mode.0, owner, group).map_err(|e| failed(&e))?;
+            vec![ListenSocket::Unix { socket, path: Some(path.into()) }]
         }
         ListenAt::Systemd(name) => inherited.take(name)?,
     };
-    let is_unix = sockets.iter().any(|socket| matches!(socket, ListenSocket::Unix(_)));
+    let is_unix = sockets.iter().any(|socket| matches!(socket, ListenSocket::Unix { .. }));
     if is_unix && listen.tls == ListenTls::Implicit {
         return Err(format!("listen on {}: a Unix socket has no TLS", listen.address));
     }
