@@ -3,7 +3,7 @@
 mod alias_targets;
 
 use alias_targets::AliasTargets;
-use config::{QueueGroup, Route, Settings, Target};
+use config::{DomainPattern, QueueGroup, Route, Settings, Target};
 use mail::{AliasTarget, Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
 use maps::Maps;
 use queue::GroupId;
@@ -72,6 +72,18 @@ impl Routes {
     /// Returns where mail for a domain goes, given as [`mail::Domain::key`], but for routes for some senders.
     pub(crate) fn domain(&self, key: &str) -> Destination {
         self.table.destination(key, None)
+    }
+
+    /// Returns whether mail for other domains than this one, given as [`mail::Domain::key`], goes to a destination as well.
+    pub(crate) fn is_shared(&self, destination: &Destination, key: &str) -> bool {
+        let leads_there = |route: &Route| {
+            let Some(rule) = rule(route, &self.maps) else { return false };
+            route.domains.iter().any(|pattern| match pattern {
+                DomainPattern::Exact(other) => other != key && rule.destination(other) == *destination,
+                DomainPattern::Any | DomainPattern::Below(_) => rule.destination("invalid") == *destination,
+            })
+        };
+        self.explicit.iter().any(leads_there)
     }
 
     /// Returns where mail for a program or file of an alias goes, or mail of a recipient for whom a rule has chosen a route.

@@ -307,7 +307,7 @@ fn etrn_starts_the_queue_of_a_domain_for_clients_that_may() {
     let route = |domain: &str, to: SocketAddr| {
         format!("[[route]]\ndomains = [\"{domain}\"]\nsmarthost = \"{to}\"\ntls = \"off\"\n")
     };
-    let routes = route("queued.test", down) + &route("other.test", other);
+    let routes = route("queued.test", down) + &route("other.test", other) + &route("*.shared.test", other);
     let retries = "[queue]\nretry_min = \"1h\"\nretry_max = \"2h\"\n";
     let daemon = Postrider::start(&format!("{routes}{LOG}{retries}[extensions]\netrn = \"trusted\"\n"));
     let mut client = Client::connect(daemon.address).unwrap();
@@ -329,6 +329,9 @@ fn etrn_starts_the_queue_of_a_domain_for_clients_that_may() {
     say(&mut client, "ETRN queued.test", "253 2.0.0 Ok, 2 pending messages");
     until("the mail leaves", || back.count() == 2);
     assert_eq!(elsewhere.count(), 0, "the other domain waits");
+    // The next hop of several domains is started for all, and no number is said of one.
+    say(&mut client, "ETRN empty.shared.test", "250 2.0.0");
+    until("the mail of the other domain leaves", || elsewhere.count() == 1);
     let closed = Postrider::start(&format!("{routes}{NO_RELAY}[extensions]\netrn = \"trusted\"\n"));
     let mut client = Client::connect(closed.address).unwrap();
     say(&mut client, "ETRN queued.test", "459 4.7.1");

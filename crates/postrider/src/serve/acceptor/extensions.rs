@@ -129,6 +129,7 @@ impl Acceptor {
                 |next_hop: &NextHop| matches!(next_hop, NextHop::Mx(domain) if is_below(domain));
             *destination == own || node.with_subdomains && is_subdomain(&destination.next_hop)
         };
+        let is_shared = routes.is_shared(&own, &node.domain);
         let queued = self.driver.lock().engine.queue().queued_for(is_meant);
         let count: u64 = queued.iter().map(|(_, count)| count).sum();
         if count == 0 {
@@ -137,7 +138,8 @@ impl Acceptor {
         let destinations = queued.into_iter().map(|(destination, _)| destination).collect();
         tracing::info!("ETRN: the queue for {} is started", node.domain);
         match self.driver.request(Command::FlushDestinations(destinations)).await {
-            Ok(Ok(_)) if node.with_subdomains => replies::QUEUING_STARTED,
+            // The number would be that of other domains, too.
+            Ok(Ok(_)) if node.with_subdomains || is_shared => replies::QUEUING_STARTED,
             Ok(Ok(_)) => {
                 let text = format!("Ok, {count} pending messages for {} started", node.domain);
                 Reply::new(253, Enhanced(2, 0, 0), text)
