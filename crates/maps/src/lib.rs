@@ -33,7 +33,7 @@ pub use file_map::FileMap;
 pub use netstring::{Netstring, NetstringError};
 pub use patterns::Patterns;
 pub use reference::{Kind, NamedMap, Reference};
-pub use registry::{Checked, Maps};
+pub use registry::{Checked, Maps, Observed};
 pub use secret::first_line;
 pub use socketmap::SocketmapReply;
 pub use source::{KEY, Ldap, LdapServer, Server, Source, SourceFault, Trust};

@@ -6,7 +6,12 @@ use crate::{
     servers,
 };
 use mail::Answer;
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// The maps that a configuration refers to. A new configuration takes over the maps that it shares with the old one,
 /// with their tables, connections and kept answers.
@@ -14,6 +19,21 @@ use std::{collections::HashMap, fmt, sync::Arc};
 pub struct Maps {
     files: HashMap<Reference, FileMap>,
     named: HashMap<Box<str>, (NamedMap, Arc<dyn Map>)>,
+    /// Empty: nobody looks.
+    observed: Arc<OnceLock<Mutex<Vec<Observed>>>>,
+}
+
+/// A look-up that was observed.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// The map.
+    pub reference: Reference,
+    /// The key.
+    pub key: Box<str>,
+    /// The answer.
+    pub looked: Looked,
+    /// The time that it took.
+    pub took: Duration,
 }
 
 impl fmt::Debug for Maps {
@@ -94,11 +114,25 @@ impl Maps {
     /// Returns the first value of a key in several maps.
     pub async fn first(&self, references: &[Reference], key: &str) -> Looked {
         for reference in references {
-            if let Some(value) = self.get(reference, key).wait().await? {
+            let begun = self.observed.get().map(|observed| (observed, Instant::now()));
+            let looked = self.get(reference, key).wait().await;
+            if let Some((observed, begun)) = begun {
+                let (reference, looked, took) = (reference.clone(), looked.clone(), begun.elapsed());
+                let one = Observed { reference, key: key.into(), looked, took };
+                observed.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+            }
+            if let Some(value) = looked? {
                 return Ok(Some(value));
             }
         }
         Ok(None)
+    }
+
+    /// Returns the look-ups of [`Maps::first`] since this was called the last time. With the first call it begins to
+    /// observe them.
+    pub fn observe(&self) -> Vec<Observed> {
+        let observed = self.observed.get_or_init(Mutex::default);
+        std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns whether one of several maps has a key, without waiting. Maps that fail have no keys.

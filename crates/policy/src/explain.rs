@@ -152,14 +152,22 @@ impl Program {
             Condition::Over(_) => Some("the rate".to_owned()),
         };
         let value = value.filter(|value| !value.is_empty()).unwrap_or_else(|| "nothing".to_owned());
-        let is = if holds { "is" } else { "is not" };
+        let is = match (holds, items.contains(", ")) {
+            (true, false) => "is",
+            (true, true) => "is one of",
+            (false, false) => "is not",
+            (false, true) => "is none of",
+        };
         match condition {
             Condition::Header(_) => {
                 format!("header: it has {} {items}", if holds { "a field" } else { "no field" })
             }
-            Condition::Over(_) => format!("over: {items} {is} exceeded"),
+            Condition::Over(_) => format!("over: {items} is {}exceeded", if holds { "" } else { "not " }),
             Condition::Tls(_) => format!("tls: {value}"),
-            Condition::BadHello => format!("hello: {value} can be the name of a mail server"),
+            Condition::BadHello => {
+                let can = if holds { "cannot" } else { "can" };
+                format!("hello: {value} {can} be the name of a mail server")
+            }
             Condition::NoReverseName | Condition::ReverseNameUnknown => format!("reverse_name: {value}"),
             _ => format!("{}: {value} {is} {items}", condition.key()),
         }

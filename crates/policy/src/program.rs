@@ -113,7 +113,12 @@ const LOOKUP_FAILED: Reply =
 
 /// The result of one rule.
 enum Judged {
-    Holds(Option<Box<str>>),
+    Holds {
+        /// The text that a map has for the reply.
+        text: Option<Box<str>>,
+        /// The conditions, if anybody looks.
+        why: Vec<String>,
+    },
     /// The condition that does not hold.
     Not(String),
     Ask(Vec<Question>),
@@ -234,7 +239,7 @@ impl Program {
                 continue;
             }
             let judged = self.judge(rule, &self.judge_of(facts, answers, &effects.tags), T::IS_ON);
-            let text = match judged {
+            let (text, why) = match judged {
                 Judged::Not(why) => {
                     if T::IS_ON {
                         trace.judged(&rule.place(), &format!("no: {why}"));
@@ -249,7 +254,7 @@ impl Program {
                     let by = Some(format!("{}: {why}", rule.place()).into());
                     return Next::Done(Outcome { act: Act::Defer(LOOKUP_FAILED), by, effects });
                 }
-                Judged::Holds(text) => text.unwrap_or_default(),
+                Judged::Holds { text, why } => (text.unwrap_or_default(), why),
             };
             if let Some(Action::Ask(service)) = &rule.action
                 && answers.find(&Question::Service(*service)).is_none()
@@ -257,7 +262,8 @@ impl Program {
                 return Next::Ask(vec![Question::Service(*service)]);
             }
             if T::IS_ON {
-                trace.judged(&rule.place(), &format!("yes: {}", self.explain_action(rule)));
+                let why = if why.is_empty() { String::new() } else { format!(", {}", why.join(", ")) };
+                trace.judged(&rule.place(), &format!("yes{why}: {}", self.explain_action(rule)));
             }
             effects.add(&rule.modifiers);
             is_trusted |= rule.modifiers.is_trust;
@@ -288,10 +294,15 @@ impl Program {
         let why = |condition: &Condition, holds: bool| {
             if is_traced { self.explain_finding(condition, judge, holds) } else { String::new() }
         };
-        let mut text = None;
+        let (mut text, mut held) = (None, Vec::new());
         for condition in &rule.conditions {
             match condition.judge(judge) {
-                Finding::Holds(found) => text = text.or(found),
+                Finding::Holds(found) => {
+                    text = text.or(found);
+                    if is_traced {
+                        held.push(why(condition, true));
+                    }
+                }
                 Finding::Fails => return Judged::Not(why(condition, false)),
                 Finding::Ask(questions) => return Judged::Ask(questions),
                 Finding::Failed(why) => return Judged::Failed(why),
@@ -305,7 +316,7 @@ impl Program {
                 Finding::Failed(why) => return Judged::Failed(why),
             }
         }
-        Judged::Holds(text)
+        Judged::Holds { text, why: held }
     }
 }
 

@@ -137,6 +137,35 @@ fn virtual_domains_have_addresses_a_catch_all_and_users() {
 }
 
 #[test]
+fn a_test_shows_each_look_up_and_why_an_address_has_no_answer() {
+    let daemon = start(
+        &[("virtual", "info@hosted.test joe\nbad@hosted.test foo bar@\n"), ("users", "joe\n")],
+        "[local]\ndomains = [\"mx.test\", \"hosted.test\"]\nusers = [\"text:users\"]\n\
+         [addresses]\nvirtual = [\"text:virtual\"]\n",
+    );
+    let test = |to: &str| {
+        let output = Command::new(common::BINARY)
+            .args(["test", "--client", "203.0.113.7", "--from", "a@b.test", "--to", to])
+            .env("POSTRIDER_CONFIG", daemon.config())
+            .output()
+            .unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let has = |text: &str, what: &str, found: &str| {
+        let is_meant = |line: &str| line.starts_with("rcpt") && line.contains(what) && line.contains(found);
+        assert!(text.lines().any(is_meant), "{what}, {found}: {text}");
+    };
+    let (code, text) = test("info@hosted.test");
+    assert_eq!(code, 0, "{text}");
+    has(&text, "virtual info@hosted.test ", "\"joe\", ");
+    has(&text, "users joe@mx.test ", "not in it, ");
+    has(&text, "users joe ", "found, ");
+    let (code, text) = test("bad@hosted.test");
+    assert_eq!(code, 75, "{text}");
+    has(&text, "expansion ", "bad@hosted.test: not a mail address");
+}
+
+#[test]
 fn while_a_map_is_down_mail_waits_and_none_is_lost() {
     let daemon = start(
         &[],

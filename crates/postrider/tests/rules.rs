@@ -335,6 +335,7 @@ fn a_test_shows_what_the_daemon_does_and_why() {
         "\"bought addresses\"",
         "rule 1, line",
         "no: to: joe@mx.test is not abuse@*",
+        "yes, from: x@spam.test is",
         "550 5.7.1 x@spam.test is not welcome: bought addresses   (rule \"blocked senders\", line",
     ] {
         assert!(text.contains(part), "{part}: {text}");

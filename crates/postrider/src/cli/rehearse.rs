@@ -2,7 +2,7 @@
 
 use super::{CliError, Ending, args::TestArgs, map::runtime};
 use crate::serve::{
-    pipeline::{RuleState, View},
+    pipeline::{RuleState, View, duration},
     snapshot::ConfigSnapshot,
     wiring,
 };
@@ -29,6 +29,8 @@ pub(super) fn run(args: &TestArgs, settings: Settings, out: &mut dyn Write) -> E
     // The parts of the daemon that judge, with connections to the servers of maps.
     let _guard = runtime.enter();
     let config = wiring::current(settings, None).map_err(|why| CliError::new(Exit::Config, why))?;
+    // From now on, look-ups are noted.
+    config.maps.observe();
     let mut rehearsal = Rehearsal::new(&config, args);
     let exit = runtime.block_on(rehearsal.run(&sender, recipients, content))?;
     rehearsal.print(out)?;
@@ -211,7 +213,7 @@ impl<'c> Rehearsal<'c> {
     ) -> Result<(), Reply> {
         let view = View { envelope, recipient, ..self.view(stage) };
         let judged = self.config.pipeline.run(view, decisions).wait().await;
-        self.take_observed();
+        self.take_observed(stage);
         judged
     }
 
@@ -225,13 +227,30 @@ impl<'c> Rehearsal<'c> {
             let view = View { header: content.header(), ..self.view(stage).with_envelope(envelope) };
             let view = if stage == Stage::End { View { content: Some(content), ..view } } else { view };
             let judged = self.config.pipeline.run(view, decisions).wait().await;
-            self.take_observed();
+            self.take_observed(stage);
             judged?;
         }
         Ok(())
     }
 
-    fn take_observed(&mut self) {
+    fn take_observed(&mut self, stage: Stage) {
+        let stage = match stage {
+            Stage::Connect => "connect",
+            Stage::Hello | Stage::Auth => "hello",
+            Stage::Mail => "mail",
+            Stage::Rcpt => "rcpt",
+            Stage::Header | Stage::Body | Stage::End => "content",
+        };
+        for one in self.config.maps.observe() {
+            let text = match one.looked {
+                Ok(Some(value)) if value.is_empty() => "found".to_owned(),
+                Ok(Some(value)) => format!("\"{value}\""),
+                Ok(None) => "not in it".to_owned(),
+                Err(error) => format!("failed: {}", error.what),
+            };
+            let text = format!("{text}, {}", duration(one.took));
+            self.line(stage, &format!("{} {}", one.reference, one.key), text);
+        }
         for (stage, what, text) in self.state.take_observed() {
             self.lines.push([stage.as_str().to_owned(), what, text]);
         }

@@ -17,7 +17,7 @@ use inbound::Answer;
 use mail::{Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use maps::Maps;
 use policy::Policy;
-pub(crate) use rules::{RuleCheck, RuleSources, RuleState};
+pub(crate) use rules::{RuleCheck, RuleSources, RuleState, duration};
 use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
 pub(crate) use submission::{MissingFields, SenderOfLogin};
@@ -83,6 +83,13 @@ impl<'a> View<'a> {
             body: &[],
             content: None,
             rule_state: None,
+        }
+    }
+
+    /// Notes what a check found, for `postrider test`.
+    pub(crate) fn note(&self, what: &str, text: impl FnOnce() -> String) {
+        if let Some(state) = self.rule_state {
+            state.note(self.stage, what, text);
         }
     }
 

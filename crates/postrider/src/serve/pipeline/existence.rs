@@ -1,12 +1,12 @@
 //! The check of recipients whose next hop says whether they exist.
 
-use super::{Check, View};
+use super::{Check, View, rules::duration};
 use crate::serve::verifier::Verifier;
 use delivery::Existence;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
 use mail::{Enhanced, ForwardPath, Mailbox, Recipient, Reply};
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 /// Refuses recipients that their next hop refuses, where a route says `verify`. Of a list that an alias stands for,
 /// no member is asked for: one that left must not stop the mail of the others.
@@ -40,7 +40,17 @@ impl Check for KnownToNextHop {
         }
         Answer::later(async move {
             let destination = view.rules.routes.recipient(&recipient.path, sender);
-            match self.verifier.existence(destination, mailbox.clone()).await {
+            let (asked, begun) = (destination.to_string(), Instant::now());
+            let existence = self.verifier.existence(destination, mailbox.clone()).await;
+            view.note(&format!("{asked} {mailbox}"), || {
+                let text = match &existence {
+                    Existence::Exists => "accepted".to_owned(),
+                    Existence::Refused(reply) => format!("refused: {reply}"),
+                    Existence::Unclear(why) => format!("no answer: {why}"),
+                };
+                format!("{text}, {}", duration(begun.elapsed()))
+            });
+            match existence {
                 Existence::Exists => Verdict::Pass,
                 Existence::Refused(reply) => refused(&view, recipient, mailbox, &reply).await,
                 Existence::Unclear(_) => {

@@ -51,7 +51,7 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
     match outcome {
         Outcome::Recipients(expanded) => accepted(&view, given, &expanded),
         Outcome::NoSuchUser => unknown(&view, &mailbox),
-        Outcome::Failed(trouble) => failed(&trouble, given.path.as_str()),
+        Outcome::Failed(trouble) => failed(&view, &trouble, given.path.as_str()),
     }
 }
 
@@ -67,7 +67,7 @@ async fn may_send(expansion: &Expansion, view: &View<'_>, path: &ForwardPath) ->
     match expansion.is_local(&mailbox.domain().key()).await {
         Ok(true) => Ok(()),
         Ok(false) => view.rules.policy.relay(&session, mailbox).map_err(Verdict::Reject),
-        Err(error) => Err(failed(&Trouble::LookUp(error.to_string().into()), path.as_str())),
+        Err(error) => Err(failed(view, &Trouble::LookUp(error.to_string().into()), path.as_str())),
     }
 }
 
@@ -161,7 +161,8 @@ fn unknown(view: &View<'_>, mailbox: &Mailbox) -> Verdict {
     }
 }
 
-fn failed(trouble: &Trouble, recipient: &str) -> Verdict {
+fn failed(view: &View<'_>, trouble: &Trouble, recipient: &str) -> Verdict {
+    view.note("expansion", || trouble.to_string());
     tracing::error!("expand {recipient}: {trouble}");
     Verdict::Defer(if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE })
 }

@@ -18,8 +18,8 @@ use policy::{
 };
 use rewrite::{Role, passed_on};
 use service::PolicyClient;
-pub(crate) use state::RuleState;
 use state::{Memory, stage_of};
+pub(crate) use state::{RuleState, duration};
 use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},

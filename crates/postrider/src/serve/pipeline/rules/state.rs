@@ -88,6 +88,14 @@ impl RuleState {
         memory.begin_transaction();
     }
 
+    /// Notes what another check than the rules found, if anybody looks.
+    pub(crate) fn note(&self, stage: accept::Stage, what: &str, text: impl FnOnce() -> String) {
+        let mut memory = self.lock();
+        if let (Some(stage), true) = (stage_of(stage), memory.observed.is_some()) {
+            memory.note(stage, what.to_owned(), text());
+        }
+    }
+
     /// Returns what was observed.
     pub(crate) fn take_observed(&self) -> Vec<(Stage, String, String)> {
         self.lock().observed.as_mut().map(|observed| std::mem::take(&mut observed.lines)).unwrap_or_default()
@@ -156,11 +164,14 @@ impl Memory {
             Answer::Service(Ok(action)) => action.to_string(),
             Answer::Service(Err(why)) => format!("failed: {why}"),
         };
-        let took = match took.as_micros() {
-            us @ ..1000 => format!("{us} µs"),
-            us => format!("{} ms", us / 1000),
-        };
-        observed.lines.push((stage, what, format!("{text}, {took}")));
+        observed.lines.push((stage, what, format!("{text}, {}", duration(took))));
+    }
+
+    /// Notes what another check than the rules found.
+    pub(super) fn note(&mut self, stage: Stage, what: String, text: String) {
+        if let Some(observed) = &mut self.observed {
+            observed.lines.push((stage, what, text));
+        }
     }
 
     /// Ends the evaluation of a stage.
@@ -173,6 +184,14 @@ impl Memory {
     /// Is the answer to a question still needed?
     pub(super) fn lacks(&self, question: &Question) -> bool {
         self.answers.find(question).is_none()
+    }
+}
+
+/// `120 µs`, `3 ms`.
+pub(crate) fn duration(took: Duration) -> String {
+    match took.as_micros() {
+        us @ ..1000 => format!("{us} µs"),
+        us => format!("{} ms", us / 1000),
     }
 }
 
