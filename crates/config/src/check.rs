@@ -4,6 +4,7 @@ mod listeners;
 mod logins;
 mod maps;
 mod notifications;
+mod rules;
 mod spool;
 
 use crate::{
@@ -59,6 +60,7 @@ impl Check<'_, '_> {
         self.sockets(s);
         self.users(s);
         self.maps(s);
+        self.rules(s);
         self.notifications(s);
     }
 

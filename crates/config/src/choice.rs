@@ -65,7 +65,7 @@ pub(crate) fn nearest(given: &str, words: &[&str]) -> String {
 }
 
 /// The word that was most likely meant.
-pub(crate) fn did_you_mean<'w>(given: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+pub fn did_you_mean<'w>(given: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let given = given.to_ascii_lowercase();
     let scored = words.into_iter().map(|word| (strsim::jaro_winkler(&given, word), word));
     scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, word)| word)

@@ -44,6 +44,7 @@ pub use spool::Placement;
 pub use account::{Group, SocketMode, User};
 pub use choice::{
     Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SaslMechanism, TlsVersion,
+    did_you_mean,
 };
 pub use domain::DomainPattern;
 pub use extensions::Extensions;

@@ -197,10 +197,11 @@ impl<'s> Reading<'s> {
                 _ => format!("there is no key `{}` in `{path}`", name.get_ref()),
             };
             let near = did_you_mean(name.get_ref(), known.iter().copied());
-            let label = match (homes_of(name.get_ref()), near) {
-                (Some(homes), _) => format!("it belongs {homes}"),
-                (None, Some(near)) => format!("did you mean `{near}`?"),
-                (None, None) => "unknown key".to_owned(),
+            let label = match (meant_by(path, name.get_ref()), homes_of(name.get_ref()), near) {
+                (Some(meant), ..) => format!("did you mean `{meant}`?"),
+                (None, Some(homes), _) => format!("it belongs {homes}"),
+                (None, None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None, None) => "unknown key".to_owned(),
             };
             self.cx.problem(name.span(), what, &label, format!("keys: {}", known.join(", ")));
         }
@@ -277,6 +278,22 @@ const FORMER_NAMES: &[(&str, &str, &str)] = &[
     ("spool", "sync_patience", "write `commit_timeout`"),
     ("workers", "count", "write `worker_threads`"),
 ];
+
+/// Keys that one section has and another one has under another name: the section, the wrong key, and the right one.
+const OTHER_NAMES: &[(&str, &str, &str)] = &[
+    ("certificate", "certificate", "chain"),
+    ("certificate", "cert", "chain"),
+    ("tls", "chain", "certificate"),
+    ("limit", "over", "reply"),
+    ("limit", "reject", "reply"),
+    ("rule", "reply", "reject"),
+];
+
+/// Returns the key of a section that is called otherwise in another section; `path` is a section such as `route[1]`.
+fn meant_by(path: &str, key: &str) -> Option<&'static str> {
+    let section = path.split('[').next().unwrap_or_default();
+    OTHER_NAMES.iter().find(|(of, name, _)| (*of, *name) == (section, key)).map(|(.., meant)| *meant)
+}
 
 /// Sections that have a new name, and that name.
 const FORMER_SECTIONS: &[(&str, &str)] = &[("reception", "inbound")];

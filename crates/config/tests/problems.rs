@@ -273,6 +273,17 @@ fn rules_that_cannot_be_are_told() {
             rule("from = [\"*.a.test\"]\nreject = true"),
             rule("from = [\"x@b.a.test\"]\ntls = true\naccept = true")
         )),
+        with(&format!(
+            "[[listen]]\naddress = \"127.0.0.1:25\"\n{}{}{}{}{}",
+            rule("listener = [\"submission\", \"lmtp\"]\nreject = true"),
+            rule("login = [\"joe\"]\nfrom = [\"a.test\"]\nreject = true"),
+            rule("certificate = [\"a.test\"]\nfrom = [\"b.test\"]\naccept = true"),
+            rule("tagged = [\"lst\"]\nfrom = [\"c.test\"]\naccept = true"),
+            rule("from = [\"d.test\"]\ntag = [\"lst\"]"),
+        )),
+        with(
+            "[[limit]]\nper = \"client\"\nrecipients = \"5/h\"\nover = \"450 4.7.1 later\"\n[[certificate]]\ncertificate = \"x.pem\"\nkey = \"x.key\"",
+        ),
         with("[checks]\nhello = \"on\"\n[[limit]]\nper = \"user\"\nrecipients = \"500\""),
         with(
             "[[limit]]\nper = \"client\"\n[[limit]]\nrecipients = \"5/h\"\n[[limit]]\nper = \"login\"\nfailures = \"5/h\"",

@@ -17,6 +17,17 @@ pub enum ListenerKind {
 }
 
 impl ListenerKind {
+    /// Returns the kind as the configuration names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mx => "mx",
+            Self::Relay => "relay",
+            Self::Submission => "submission",
+            Self::Submissions => "submissions",
+            Self::Lmtp => "lmtp",
+        }
+    }
+
     /// Returns whether mail needs a login.
     pub fn needs_login(self) -> bool {
         matches!(self, Self::Submission | Self::Submissions)

@@ -3,22 +3,11 @@
 use crate::{
     Action, Addresses, Answer, ClientName, Condition, MapId, Program, Question, Rule, condition::Judge,
 };
-use mail::{ListenerKind, ReversePath};
+use mail::ReversePath;
 use std::fmt::Display;
 
 fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// The word of the configuration.
-fn kind(kind: ListenerKind) -> &'static str {
-    match kind {
-        ListenerKind::Mx => "mx",
-        ListenerKind::Relay => "relay",
-        ListenerKind::Submission => "submission",
-        ListenerKind::Submissions => "submissions",
-        ListenerKind::Lmtp => "lmtp",
-    }
 }
 
 impl Program {
@@ -35,7 +24,7 @@ impl Program {
     pub(crate) fn items(&self, condition: &Condition) -> String {
         let addresses = |of: &Addresses| self.with_maps(&of.patterns, &of.maps);
         match condition {
-            Condition::Listener(kinds) => list(kinds.iter().map(|one| kind(*one))),
+            Condition::Listener(kinds) => list(kinds.iter().map(|one| one.as_str())),
             Condition::Client(of) => self.with_maps(&of.networks, &of.maps),
             Condition::ClientName(of) => {
                 let none = of.has_none.then(|| "none".to_owned());
@@ -124,7 +113,7 @@ impl Program {
     pub(crate) fn explain_finding(&self, condition: &Condition, judge: &Judge<'_>, holds: bool) -> String {
         let (facts, items) = (judge.facts, self.items(condition));
         let value = match condition {
-            Condition::Listener(_) => facts.listener.map(|one| kind(one).to_owned()),
+            Condition::Listener(_) => facts.listener.map(|one| one.as_str().to_owned()),
             Condition::Client(_) => facts.client.map(|client| client.to_canonical().to_string()),
             Condition::ClientName(_) | Condition::NoReverseName | Condition::ReverseNameUnknown => {
                 match judge.answers.find(&Question::ClientName) {

@@ -356,7 +356,10 @@ fn a_test_shows_what_the_daemon_does_and_why() {
         daemon.ask(&["config", "explain", "limits.max_hops"]).contains("`Received` fields of a message.")
     );
     assert!(
-        daemon.try_ask(&["config", "explain", "limits.max_hop"]).unwrap_err().contains("there is no key")
+        daemon
+            .try_ask(&["config", "explain", "limits.max_hop"])
+            .unwrap_err()
+            .contains("such as `limits.max_hops`")
     );
 }
 

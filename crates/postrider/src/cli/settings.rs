@@ -125,8 +125,18 @@ fn explain_key(asked: &str, loaded: &Loaded, out: &mut dyn Write) -> Result<(), 
     let Some((section, key)) =
         section.and_then(|s| Some((s, s.keys.iter().find(|key| key.name == key_name)?)))
     else {
-        let text =
-            format!("there is no key `{asked}`: write `rules`, `checks`, or a key such as `limits.max_hops`");
+        let name = |section: &str, key: &str| match section {
+            "" => key.to_owned(),
+            _ => format!("{section}.{key}"),
+        };
+        let all = sections.iter().flat_map(|s| s.keys.iter().map(|key| name(s.name, key.name)));
+        let all: Vec<String> = all.collect();
+        let same = all.iter().find(|path| path.rsplit('.').next() == Some(asked));
+        let near = same.map(String::as_str);
+        let near =
+            near.or_else(|| config::did_you_mean(&name(plain, key_name), all.iter().map(String::as_str)));
+        let near = near.unwrap_or("limits.max_hops");
+        let text = format!("there is no key `{asked}`: write `rules`, `checks`, or a key such as `{near}`");
         return Err(CliError::new(Exit::Usage, text));
     };
     let about: Vec<&str> = key.about.lines().map(str::trim).collect();
