@@ -19,6 +19,7 @@ targets!(
     aliases_file,
     cdb_file,
     data_content,
+    dns_answers,
     chunk_content,
     introspection_answer,
     server_session,

@@ -3,7 +3,7 @@
 use hickory_resolver::{
     ConnectionProvider, Resolver, TokioResolver,
     config::{ConnectionConfig, NameServerConfig, ResolverConfig},
-    net::{DnsError, NetError, NoRecords},
+    net::{DnsError, NetError, NoRecords, runtime::TokioRuntimeProvider},
     proto::{
         op::ResponseCode,
         rr::{Name, RData, RecordType, rdata::CNAME},
@@ -48,8 +48,8 @@ pub enum Lookup<T> {
 }
 
 /// A caching resolver. Questions that are asked at the same time are asked once.
-pub struct Dns {
-    resolver: TokioResolver,
+pub struct Dns<P: ConnectionProvider = TokioRuntimeProvider> {
+    resolver: Resolver<P>,
     hosts: HashMap<String, Vec<IpAddr>>,
 }
 
@@ -74,6 +74,13 @@ impl Dns {
         options.negative_max_ttl = Some(Duration::from_secs(900));
         let resolver = builder.build().map_err(|e| format!("set up the resolver: {e}"))?;
         Ok(Self { resolver, hosts: settings.hosts })
+    }
+}
+
+impl<P: ConnectionProvider> Dns<P> {
+    /// Asks a resolver that is set up already.
+    pub fn with(resolver: Resolver<P>) -> Self {
+        Self { resolver, hosts: HashMap::new() }
     }
 
     /// Returns the addresses from the configuration's table.
@@ -122,7 +129,7 @@ impl Dns {
     }
 }
 
-impl Dns {
+impl<P: ConnectionProvider> Dns<P> {
     /// Returns the name of an address that leads back to the address: the first such name of its PTR records (RFC 8601
     /// §3, `iprev`). No data if no name does.
     pub async fn verified_name(&self, address: IpAddr) -> Lookup<String> {
@@ -141,7 +148,7 @@ impl Dns {
             Lookup::Unknown(why) => return Lookup::Unknown(why),
         };
         let mut unknown = None;
-        for name in names.into_iter().take(PTR_NAMES_MAX) {
+        for name in names.into_iter().take(PTR_NAMES_MAX).filter(|name| is_host_name(name)) {
             match self.addresses(&name).await {
                 Lookup::Found(addresses) if addresses.contains(&address) => return Lookup::Found(name),
                 Lookup::Unknown(why) => unknown = Some(why),
@@ -154,6 +161,13 @@ impl Dns {
 
 /// Names of an address that are looked at (RFC 7208 §4.6.4 has the same limit).
 const PTR_NAMES_MAX: usize = 10;
+
+/// Returns whether a name can be that of a host. Whoever has the address chooses the name, which stands in the log and in
+/// `Received`.
+fn is_host_name(name: &str) -> bool {
+    let is_usual = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    !name.is_empty() && name.bytes().all(is_usual)
+}
 
 fn in_turn(first: Vec<IpAddr>, second: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut all = Vec::with_capacity(first.len() + second.len());
