@@ -6,6 +6,9 @@
 set -euo pipefail
 seconds=${1:-20}
 POSTRIDER=${POSTRIDER:-postrider} POSTLAB=${POSTLAB:-postlab} RATE=${RATE:-500} LIMIT=${LIMIT:-320M}
+for program in "$POSTRIDER" "$POSTLAB"; do
+	command -v "$program" >/dev/null || { echo "hostile.sh: there is no $program; set POSTRIDER and POSTLAB" >&2; exit 1; }
+done
 idle=${IDLE:-10000} slow=${SLOW:-2000} connects=${CONNECTS:-5000} guesses=${GUESSES:-200}
 data=$(mktemp -d)
 pids=()

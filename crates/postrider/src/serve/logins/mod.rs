@@ -21,7 +21,7 @@ use smtp::server::OfferedMechanism;
 use std::{
     net::IpAddr,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Instant,
@@ -39,7 +39,7 @@ pub(crate) struct Logins {
     decoy: Secret,
     verified: Mutex<VerifiedPasswords>,
     failed: Mutex<FailedLogins>,
-    hashing: Semaphore,
+    hashing: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
 
@@ -85,7 +85,7 @@ impl Logins {
             decoy: Secret::new(random::<32>()),
             verified: Mutex::new(VerifiedPasswords::new(&random())),
             failed: Mutex::default(),
-            hashing: Semaphore::new(HASHING_MAX),
+            hashing: Arc::new(Semaphore::new(HASHING_MAX)),
             waiting: AtomicUsize::new(0),
         }
     }
@@ -184,8 +184,14 @@ impl Logins {
     /// Computes a hash on a thread of its own; `None` if too many wait for that.
     async fn check_slowly(&self, login: Login, password: Secret) -> Option<bool> {
         let _waiting = Waiting::begin(&self.waiting)?;
-        let _permit = self.hashing.acquire().await.ok()?;
-        tokio::task::spawn_blocking(move || login.password.is(&password)).await.ok()
+        let permit = self.hashing.clone().acquire_owned().await.ok()?;
+        // A hash takes its memory until it is done, also for a client who is gone.
+        let hash = move || {
+            let is_right = login.password.is(&password);
+            drop(permit);
+            is_right
+        };
+        tokio::task::spawn_blocking(hash).await.ok()
     }
 }
 
@@ -222,4 +228,26 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
         }
     }
     octets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use auth::{NewScheme, StoredPassword};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_client_that_goes_leaves_its_hash_among_those_that_are_counted() {
+        let logins = Arc::new(Logins::new());
+        let stored = NewScheme::Argon2id.hash("secret", [7; 16]).unwrap();
+        let login = Login { name: "jane".into(), password: StoredPassword::parse(&stored).unwrap() };
+        for _ in 0..HASHING_MAX {
+            let begun = logins.check_slowly(login.clone(), Secret::new("wrong"));
+            // Long enough to begin, and too short for the hash.
+            assert!(tokio::time::timeout(Duration::ZERO, begun).await.is_err());
+        }
+        assert_eq!(logins.hashing.available_permits(), 0, "the hashes are still computed");
+        assert_eq!(logins.waiting.load(Ordering::Relaxed), 0, "nobody waits for them");
+        assert_eq!(logins.check_slowly(login, Secret::new("secret")).await, Some(true));
+    }
 }
