@@ -182,7 +182,8 @@ fn a_rule_chooses_the_route_of_a_recipient_or_of_a_message() {
     until("local mail is local", || daemon.mailbox("joe").len() == 1);
     let arguments = ["--client", "127.0.0.1", "--from", "a@news.test"];
     let (code, said) = rehearse(&daemon, &arguments, &["joe@mx.test"]);
-    let (by, yes) = (format!("joe@mx.test by smarthost:{}", filter.address), "yes: by the route filter");
+    let by = format!("joe@mx.test by smarthost:{}", filter.address);
+    let yes = "yes, from: a@news.test is news.test: by the route filter";
     assert!(code == Some(0) && said.contains(&by) && said.contains(yes), "{said}");
     // A route is no right to relay.
     daemon

@@ -144,10 +144,11 @@ fn corpus() -> Vec<(PathBuf, Vec<u8>)> {
 /// The sources of the `mail-parser` crate, which has mails of many kinds to be tested with.
 fn corpus_folder() -> PathBuf {
     let metadata = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--offline"])
+        .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
+    assert!(metadata.status.success(), "{}", String::from_utf8_lossy(&metadata.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     let package = packages.iter().find(|p| p["name"] == "mail-parser").expect("a dependency of the tests");

@@ -239,7 +239,9 @@ pub fn program_in_place(name: &str) -> Option<Command> {
     let found = find(name)?;
     let Some(tree) = found.unpacked else { return Some(Command::new(found.file)) };
     let laid_over = |what: &Path| {
-        let script = "mount -t overlay overlay -o \"lowerdir=$0/usr:/usr\" /usr && exec \"$@\"";
+        // What /etc lacks without an installation is there, too: Postfix looks for /etc/postfix.
+        let script = "mount -t overlay overlay -o \"lowerdir=$0/usr:/usr\" /usr && \
+                      mount -t overlay overlay -o \"lowerdir=/etc:$0/etc\" /etc && exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(&tree).arg(what);
         command
