@@ -9,8 +9,10 @@ runs=${1:-10000000}
 [ $# -lt 1 ] || shift
 target=${CARGO_TARGET_DIR:-target}/fuzz
 export CARGO_INCREMENTAL=0
-binary=$(RUSTFLAGS="--cfg fuzzing --cfg fuzzing_libfuzzer -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
--Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares" \
+# One line: cargo splits the flags at spaces only.
+flags="--cfg fuzzing --cfg fuzzing_libfuzzer -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
+flags+=" -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
+binary=$(RUSTFLAGS=$flags \
 	BOLERO_FUZZER=libfuzzer rustup run nightly cargo test --quiet --profile fuzz --package fuzz --test targets --no-run \
 	--target x86_64-unknown-linux-gnu --target-dir "$target" --message-format json |
 	sed -n 's/.*"name":"targets".*"executable":"\([^"]*\)".*/\1/p' | tail -1)

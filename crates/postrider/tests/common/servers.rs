@@ -1,12 +1,12 @@
 //! Servers that are not ours, with configurations of their own.
 
-use super::{free_address, until};
+use super::until;
 use std::{
     fs,
     net::SocketAddr,
     os::unix::{fs::PermissionsExt, net::UnixStream},
     path::Path,
-    process::{Child, Stdio},
+    process::Child,
 };
 
 /// Debian's Postfix as a relay of this machine, with a directory of its own.
