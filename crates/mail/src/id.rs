@@ -1,5 +1,6 @@
 //! Queue ids: 64 bits, ordered by time of acceptance, shown as 13 base-32 characters.
 
+use serde::{Deserialize, Serialize};
 use std::{
     fmt,
     str::FromStr,
@@ -7,7 +8,7 @@ use std::{
 };
 
 /// Names one accepted message, for ever. Safe in shells and file names, the same in any letter case.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct QueueId(pub u64);
 
 /// Crockford's base 32: no i, l, o, u, so an id can be read aloud on the telephone.

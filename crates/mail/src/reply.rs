@@ -1,9 +1,10 @@
 //! A server's reply: a code, an enhanced status code (RFC 3463), and text.
 
+use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, fmt};
 
 /// An enhanced status code such as `5.1.1` (RFC 3463 §2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Enhanced(pub u8, pub u16, pub u16);
 
 impl fmt::Display for Enhanced {

@@ -1,9 +1,10 @@
 //! Wall-clock time as it is stored and shown. Decisions use a monotonic clock instead.
 
 use jiff::{Timestamp, fmt::rfc2822::DateTimePrinter, tz::TimeZone};
+use serde::{Deserialize, Serialize};
 
 /// Milliseconds since 1970-01-01 UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {

@@ -1,13 +1,15 @@
-//! Reports on mail: delivery status notifications to senders; the delivery log and the recipient counters to
+//! Reports on mail: delivery status notifications to senders; events, the text log and the recipient counters to
 //! operators.
 //!
-//! Read first: [`dsn`] and [`Log`].
+//! Read first: [`dsn`] and [`EventStream`].
 
 mod counters;
 pub mod dsn;
-pub mod line;
-mod log;
+pub mod event;
+pub mod log;
+mod stream;
 pub mod texts;
 
 pub use counters::RecipientCounters;
-pub use log::{Format, Log, LogSettings};
+pub use event::{Event, UnixMicros};
+pub use stream::{EventStream, Sink};

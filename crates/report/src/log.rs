@@ -1,29 +1,20 @@
-//! The writer of the delivery log. Lines are formatted by the thread that has the event, and gathered in memory; a
-//! thread writes them in blocks, so that no session and no delivery waits for the log's disk. Lines that the disk
-//! cannot take are dropped and counted.
+//! The text log: events as lines in a file, on standard error, or for the system log. Each line is complete in itself.
 
-use crate::line::{self, Event, Postfix};
-use mail::UnixMillis;
+mod json;
+mod postfix;
+mod syslog;
+mod time;
+
+pub use postfix::Postfix;
+pub use syslog::Syslog;
+
+use crate::{Event, Sink, UnixMicros};
 use std::{
-    cell::RefCell,
     fs::{File, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom, Write},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread::JoinHandle,
-    time::Duration,
 };
-
-/// The longest time that a line waits for others.
-const GATHER: Duration = Duration::from_millis(100);
-/// The size at which a block is written at once.
-const BLOCK_BYTES: usize = 64 * 1024;
-/// The most bytes that wait while the disk is busy; above, lines are dropped.
-const WAITING_MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// The format of lines.
 #[derive(Debug, Clone)]
@@ -34,118 +25,95 @@ pub enum Format {
     Postfix(Postfix),
 }
 
-/// The settings of one log file.
-#[derive(Debug, Clone)]
-pub struct LogSettings {
-    /// The file; none: standard error.
-    pub file: Option<PathBuf>,
-    /// The format of lines.
-    pub format: Format,
+impl Format {
+    fn append(&self, at: UnixMicros, event: &Event<'_>, out: &mut Vec<u8>) {
+        match self {
+            Self::Json => json::append(event, at, out),
+            Self::Postfix(postfix) => postfix.append(event, at, out),
+        }
+    }
 }
 
-/// Writes events. When it is dropped, waiting lines are written.
-pub struct Log {
-    outputs: Vec<Output>,
-    lost: Arc<AtomicU64>,
-}
-
-struct Output {
+/// A log file. Lines that the disk cannot take are dropped and counted; the next line that can be written reports the
+/// count.
+pub struct LogFile {
+    /// The file; `None`: standard error.
+    path: Option<PathBuf>,
     format: Format,
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    target: Target,
+    block: Vec<u8>,
+    lost_count: u64,
+    /// Lost lines that were reported.
+    reported_count: u64,
+    is_failing: bool,
+    last_at: UnixMicros,
 }
 
-struct Shared {
-    waiting: Mutex<Waiting>,
-    change: Condvar,
-    file: Option<PathBuf>,
-    lost: Arc<AtomicU64>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    bytes: Vec<u8>,
-    line_count: u64,
-    reopen: bool,
-    closing: bool,
-}
-
-thread_local! {
-    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Log {
-    /// Opens the files and starts writing.
+impl LogFile {
+    /// Opens a log file; `None` is standard error.
     ///
     /// # Errors
     /// A file that cannot be opened, in words.
-    pub fn open(settings: Vec<LogSettings>) -> Result<Self, String> {
-        let lost = Arc::new(AtomicU64::new(0));
-        let mut outputs = Vec::new();
-        for LogSettings { file, format } in settings {
-            let target = Target::open(file.as_ref()).map_err(|e| {
-                format!("open the log {}: {e}", file.as_deref().unwrap_or("stderr".as_ref()).display())
-            })?;
-            let shared = Arc::new(Shared {
-                waiting: Mutex::default(),
-                change: Condvar::new(),
-                file,
-                lost: lost.clone(),
-            });
-            let writing = shared.clone();
-            let write_format = format.clone();
-            let thread = std::thread::Builder::new()
-                .name("log".to_owned())
-                .spawn(move || writing.run(target, &write_format))
-                .map_err(|e| format!("start the log's thread: {e}"))?;
-            outputs.push(Output { format, shared, thread: Some(thread) });
-        }
-        Ok(Self { outputs, lost })
-    }
-
-    /// Logs an event. Never waits for a disk.
-    pub fn write(&self, event: &Event<'_>) {
-        let now = UnixMillis::now();
-        LINE.with_borrow_mut(|text| {
-            for output in &self.outputs {
-                text.clear();
-                format_line(&output.format, event, now, text);
-                output.shared.add(text);
-            }
-        });
-    }
-
-    /// Returns the number of dropped lines.
-    pub fn lost_count(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
-    }
-
-    /// Opens the files again, after a log rotation.
-    pub fn reopen(&self) {
-        for output in &self.outputs {
-            output.shared.lock().reopen = true;
-            output.shared.change.notify_one();
-        }
+    pub fn open(path: Option<PathBuf>, format: Format) -> Result<Self, String> {
+        let target = Target::open(path.as_ref()).map_err(|e| {
+            format!("open the log {}: {e}", path.as_deref().unwrap_or("stderr".as_ref()).display())
+        })?;
+        Ok(Self {
+            path,
+            format,
+            target,
+            block: Vec::new(),
+            lost_count: 0,
+            reported_count: 0,
+            is_failing: false,
+            last_at: UnixMicros::default(),
+        })
     }
 }
 
-impl Drop for Log {
-    fn drop(&mut self) {
-        for output in &mut self.outputs {
-            output.shared.lock().closing = true;
-            output.shared.change.notify_one();
-            if let Some(thread) = output.thread.take() {
-                let _ = thread.join();
+impl Sink for LogFile {
+    fn write(&mut self, at: UnixMicros, event: &Event<'_>) {
+        self.format.append(at, event, &mut self.block);
+        self.last_at = at;
+    }
+
+    fn flush(&mut self) -> bool {
+        if self.block.is_empty() {
+            return false;
+        }
+        let lost_count = self.lost_count;
+        let line_count = line_count(&self.block);
+        if lost_count > self.reported_count {
+            let event = Event::Dropped(lost_count - self.reported_count);
+            self.format.append(self.last_at, &event, &mut self.block);
+        }
+        match self.target.write(&mut self.block) {
+            Ok(()) => (self.reported_count, self.is_failing) = (lost_count, false),
+            Err((whole_count, e)) => {
+                self.lost_count += line_count.saturating_sub(whole_count);
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!("write the delivery log: {e}");
+                }
             }
         }
+        self.block.clear();
+        false
+    }
+
+    fn reopen(&mut self) {
+        match Target::open(self.path.as_ref()) {
+            Ok(new) => self.target = new,
+            Err(e) => tracing::error!("open the delivery log again: {e}"),
+        }
+    }
+
+    fn lost_count(&self) -> u64 {
+        self.lost_count
     }
 }
 
-fn format_line(format: &Format, event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
-    match format {
-        Format::Json => line::json(event, now, out),
-        Format::Postfix(postfix) => postfix.write(event, now, out),
-    }
+fn line_count(block: &[u8]) -> u64 {
+    block.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// The file of a log.
@@ -177,8 +145,7 @@ impl Target {
         let mut written = 0;
         let result = self.write_some(block, &mut written);
         let done = &block[..written];
-        let line_count = done.iter().filter(|byte| **byte == b'\n').count() as u64;
-        let line_count = line_count.saturating_sub(u64::from(self.is_torn));
+        let line_count = line_count(done).saturating_sub(u64::from(self.is_torn));
         if let Some(last) = done.last() {
             self.is_torn = *last != b'\n';
         }
@@ -206,84 +173,88 @@ fn last_byte(path: &Path) -> io::Result<u8> {
     Ok(byte[0])
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, text: &[u8]) {
-        let mut waiting = self.lock();
-        if waiting.bytes.len() + text.len() > WAITING_MAX_BYTES {
-            drop(waiting);
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let before = waiting.bytes.len();
-        waiting.bytes.extend_from_slice(text);
-        waiting.line_count += 1;
-        let full = before < BLOCK_BYTES && waiting.bytes.len() >= BLOCK_BYTES;
-        drop(waiting);
-        // The writer is woken for the first line and for a full block, not for each.
-        if before == 0 || full {
-            self.change.notify_one();
-        }
-    }
-
-    /// Waits for a block; none at the end.
-    fn next_block(&self, spare: Vec<u8>) -> Option<(Vec<u8>, u64, bool)> {
-        let mut waiting = self.lock();
-        while waiting.bytes.is_empty() && !waiting.reopen {
-            if waiting.closing {
-                return None;
-            }
-            waiting = self.change.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-        }
-        let gathers = |w: &mut Waiting| w.bytes.len() < BLOCK_BYTES && !w.closing && !w.reopen;
-        waiting = self
-            .change
-            .wait_timeout_while(waiting, GATHER, gathers)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0;
-        let block = std::mem::replace(&mut waiting.bytes, spare);
-        Some((block, std::mem::take(&mut waiting.line_count), std::mem::take(&mut waiting.reopen)))
-    }
-
-    fn run(&self, mut target: Target, format: &Format) {
-        let (mut spare, mut told, mut failing) = (Vec::new(), 0, false);
-        while let Some((mut block, line_count, reopen)) = self.next_block(std::mem::take(&mut spare)) {
-            let lost = self.lost.load(Ordering::Relaxed);
-            if lost > told {
-                format_line(format, &Event::DroppedLines(lost - told), UnixMillis::now(), &mut block);
-            }
-            match target.write(&mut block) {
-                Ok(()) => (told, failing) = (lost, false),
-                Err((whole_count, e)) => {
-                    self.lost.fetch_add(line_count.saturating_sub(whole_count), Ordering::Relaxed);
-                    if !std::mem::replace(&mut failing, true) {
-                        tracing::error!("write the delivery log: {e}");
-                    }
-                }
-            }
-            if reopen {
-                match Target::open(self.file.as_ref()) {
-                    Ok(new) => target = new,
-                    Err(e) => tracing::error!("open the delivery log again: {e}"),
-                }
-            }
-            block.clear();
-            spare = block;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mail::QueueId;
-    use std::fs;
+    use crate::{
+        EventStream,
+        event::{Accepted, Attempted, Notification, Rejected, SessionBreak, Status, Waiting},
+    };
+    use mail::{Enhanced, QueueId, UnixMillis};
+    use std::{
+        fs,
+        sync::{Arc, Mutex},
+    };
 
-    fn log_to(path: &Path) -> Log {
-        Log::open(vec![LogSettings { file: Some(path.to_owned()), format: Format::Json }]).unwrap()
+    /// Returns an event of most kinds.
+    pub(super) fn samples() -> Vec<Event<'static>> {
+        let (id, client) = (QueueId(1), "192.0.2.1:1234".parse().unwrap());
+        let accepted = Accepted {
+            id,
+            from: "a@b.test",
+            recipient_count: 1,
+            size_bytes: 29,
+            origin: "client=[192.0.2.1] helo=x proto=ESMTP",
+            message_id: "<m@b.test>",
+            login: None,
+            release: None,
+            deliver_by: None,
+            priority: None,
+        };
+        let attempt = Attempted {
+            id,
+            from: "a@b.test",
+            to: "\"q\\\"x\"@c.test",
+            status: Status::Deferred,
+            dsn: Enhanced(4, 2, 1),
+            relay: "mx[192.0.2.2]:25",
+            tls: "",
+            reply: "450 4.2.1 \"busy\" \u{e9}",
+            age_ms: 1000,
+            queued_ms: 10,
+            setup_ms: 20,
+            transfer_ms: 30,
+        };
+        let rejected = Rejected {
+            client,
+            stage: "RCPT",
+            login: None,
+            from: Some("x@y"),
+            to: Some("z@w"),
+            reply: "550 5.7.1 no",
+            rule: Some("rule 3, line 20"),
+        };
+        let waiting = Waiting {
+            id,
+            from: "a@b.test",
+            to: "z@w",
+            dsn: Enhanced(4, 4, 1),
+            destination: "mx:w",
+            reason: "connect: refused",
+            age_ms: 1000,
+            until: Some(UnixMillis(1)),
+        };
+        let cipher = "TLSv1.3:TLS13_AES_256_GCM_SHA384";
+        vec![
+            Event::Accepted(accepted),
+            Event::Attempt(attempt),
+            Event::Waiting(waiting),
+            Event::Expired { id, from: "a@b.test" },
+            Event::Notified { id, notification: QueueId(2), kind: Notification::Failure },
+            Event::Completed(id),
+            Event::Rejected(rejected),
+            Event::Deleted { id, from: "a@b.test", to: "\"q\\\"x\"@c.test" },
+            Event::Connected { client, listener: "mx" },
+            Event::ClientTls { client, cipher, is_trusted: false },
+            Event::SessionBroken { client, cause: SessionBreak::Lost, after: "RCPT" },
+            Event::Disconnected { client, commands: " ehlo=1 quit=1 commands=2" },
+            Event::Dropped(3),
+        ]
+    }
+
+    fn log_to(path: &Path) -> EventStream {
+        let file = LogFile::open(Some(path.to_owned()), Format::Json).unwrap();
+        EventStream::start(vec![Box::new(file)]).unwrap()
     }
 
     #[test]
@@ -301,7 +272,7 @@ mod tests {
         });
         drop(log);
         let text = fs::read_to_string(&path).unwrap();
-        let mut ids: Vec<&str> = text.lines().map(|line| line.split('"').rev().nth(1).unwrap()).collect();
+        let mut ids: Vec<&str> = text.lines().map(|line| line.split('"').nth(11).unwrap()).collect();
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), 4000);
@@ -312,13 +283,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
         let log = log_to(&path);
-        log.write(&Event::DroppedLines(1));
+        log.write(&Event::Dropped(1));
         fs::rename(&path, &old).unwrap();
         log.reopen();
         while !path.exists() {
             std::thread::yield_now();
         }
-        log.write(&Event::DroppedLines(2));
+        log.write(&Event::Dropped(2));
         drop(log);
         let count = |path| fs::read_to_string(path).unwrap().lines().count();
         assert_eq!((count(&old), count(&path)), (1, 1));
@@ -327,12 +298,13 @@ mod tests {
     #[test]
     fn lines_the_disk_refuses_are_counted() {
         let log = log_to(Path::new("/dev/full"));
-        log.write(&Event::DroppedLines(1));
+        log.write(&Event::Dropped(1));
         while log.lost_count() == 0 {
             std::thread::yield_now();
         }
         assert_eq!(log.lost_count(), 1);
     }
+
     /// A disk that has so much room, and then none until somebody made some.
     #[derive(Clone, Default)]
     struct Full(Arc<Mutex<(Vec<u8>, usize)>>);
@@ -380,7 +352,7 @@ mod tests {
         for (before, line_count) in [("", 1), ("whole\n", 2), ("half", 2)] {
             fs::write(&path, before).unwrap();
             let log = log_to(&path);
-            log.write(&Event::DroppedLines(1));
+            log.write(&Event::Dropped(1));
             drop(log);
             let text = fs::read_to_string(&path).unwrap();
             let last = text.lines().last().unwrap();

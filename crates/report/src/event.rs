@@ -1,0 +1,394 @@
+//! Events of sessions, messages, destinations and the process, as facts without a format. Sessions and the engine append
+//! them to an [`EventStream`](crate::EventStream); each [`Sink`](crate::Sink) writes them in its own way.
+//!
+//! The binary form is that of `postcard`: variants have numbers, integers are varints, texts have a length. It is stored
+//! in the history, so a new variant stands at the end of [`Event`], and the fields of a variant never change.
+
+use mail::{Enhanced, QueueId, UnixMillis};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// A time: microseconds since 1970-01-01 UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct UnixMicros(pub u64);
+
+impl UnixMicros {
+    /// Returns the time in milliseconds, rounded down.
+    pub fn millis(self) -> UnixMillis {
+        UnixMillis(self.0 / 1000)
+    }
+}
+
+/// An event.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Event<'a> {
+    /// A message is durable and queued.
+    #[serde(borrow)]
+    Accepted(Accepted<'a>),
+    /// The outcome of one recipient in one attempt.
+    Attempt(Attempted<'a>),
+    /// A recipient waits without an attempt, because its destination is suspended.
+    Waiting(Waiting<'a>),
+    /// Recipients of a message have ended because its lifetime was over. After their [`Event::Attempt`].
+    Expired {
+        /// The message.
+        id: QueueId,
+        /// The reverse-path.
+        from: &'a str,
+    },
+    /// An operator deleted a recipient: it is not tried any more, and its sender gets no report.
+    Deleted {
+        /// The message.
+        id: QueueId,
+        /// The reverse-path.
+        from: &'a str,
+        /// The recipient.
+        to: &'a str,
+    },
+    /// A message is held from the start. Before [`Event::Accepted`].
+    Held {
+        /// The message.
+        id: QueueId,
+        /// The reason to hold the message.
+        reason: &'a str,
+    },
+    /// The client heard that a message is accepted, and it was discarded.
+    Discarded {
+        /// The id that the client heard.
+        id: QueueId,
+        /// The reverse-path.
+        from: &'a str,
+        /// The recipient, where only one of a message was discarded.
+        to: Option<&'a str>,
+        /// The reason to discard the message or the recipient.
+        reason: &'a str,
+    },
+    /// A notification about a message is durable and queued. After the [`Event::Accepted`] of the notification.
+    Notified {
+        /// The message that the notification is about.
+        id: QueueId,
+        /// The notification.
+        notification: QueueId,
+        /// The kind of the notification.
+        kind: Notification,
+    },
+    /// Nothing is left to do for a message.
+    Completed(QueueId),
+    /// A client's command was rejected.
+    Rejected(Rejected<'a>),
+    /// A client is connected.
+    Connected {
+        /// The client.
+        client: SocketAddr,
+        /// The kind of the listener: `mx`.
+        listener: &'a str,
+    },
+    /// A session has ended.
+    Disconnected {
+        /// The client.
+        client: SocketAddr,
+        /// The commands of the session, as Postfix counts them: ` ehlo=1 mail=1 rcpt=0/1 commands=2/3`.
+        commands: &'a str,
+    },
+    /// A session is about to end before its client has sent QUIT.
+    SessionBroken {
+        /// The client.
+        client: SocketAddr,
+        /// The cause.
+        cause: SessionBreak,
+        /// The last command: `RCPT`; `CONNECT` before the first one.
+        after: &'a str,
+    },
+    /// A TLS handshake with a client is done.
+    ClientTls {
+        /// The client.
+        client: SocketAddr,
+        /// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
+        cipher: &'a str,
+        /// The client showed a certificate that is trusted.
+        is_trusted: bool,
+    },
+    /// A TLS handshake with a client failed.
+    ClientTlsFailed {
+        /// The client.
+        client: SocketAddr,
+        /// The cause.
+        error: &'a str,
+    },
+    /// A TLS handshake with a next hop is done.
+    ServerTls {
+        /// `mx.example.com[192.0.2.1]:25`.
+        relay: &'a str,
+        /// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
+        cipher: &'a str,
+        /// The certificate was verified.
+        is_verified: bool,
+    },
+    /// A destination cannot be reached, and is suspended.
+    Suspended {
+        /// The destination.
+        destination: &'a str,
+        /// The outcome that suspends the destination.
+        reason: &'a str,
+        /// The time of the next probe.
+        until: Option<UnixMillis>,
+    },
+    /// A destination is reached again.
+    Resumed {
+        /// The destination.
+        destination: &'a str,
+    },
+    /// An operator changed messages.
+    Operator {
+        /// The user id of the operator, as the kernel reports it.
+        uid: u32,
+        /// The action: `hold`.
+        action: &'a str,
+        /// Messages that were changed.
+        messages: u64,
+    },
+    /// The daemon has started.
+    Started {
+        /// The version of the program.
+        version: &'a str,
+        /// Messages in the queue.
+        queued: u64,
+    },
+    /// The configuration was read again.
+    Reloaded,
+    /// The daemon is stopping.
+    Stopping,
+    /// Events were dropped, because the disk of a log did not take them.
+    Dropped(u64),
+}
+
+/// The facts of a message when it is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Accepted<'a> {
+    /// The message.
+    pub id: QueueId,
+    /// The reverse-path; empty for `<>`.
+    pub from: &'a str,
+    /// The number of recipients.
+    pub recipient_count: u32,
+    /// The size of the content, with the trace field of this server.
+    pub size_bytes: u64,
+    /// The text form of [`mail::Origin`].
+    pub origin: &'a str,
+    /// The value of the Message-ID field; empty if there is none that can stand in a log.
+    pub message_id: &'a str,
+    /// The login that submitted the message.
+    pub login: Option<&'a str>,
+    /// The time before which the message is not tried.
+    pub release: Option<UnixMillis>,
+    /// The deadline: `2026-11-21T06:25:54.048Z;R`.
+    pub deliver_by: Option<&'a str>,
+    /// The priority (RFC 6710).
+    pub priority: Option<i8>,
+}
+
+/// The end of an attempt for one recipient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Status {
+    /// The next hop or the mailbox has it.
+    Sent,
+    /// A new attempt will be made.
+    Deferred,
+    /// No attempt will be made.
+    Bounced,
+    /// No attempt will be made, because the lifetime of the message is over.
+    Expired,
+}
+
+impl Status {
+    /// Returns the word of the JSON log, which calls an expired recipient bounced.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Deferred => "deferred",
+            Self::Bounced | Self::Expired => "bounced",
+        }
+    }
+}
+
+/// The outcome of one recipient in one attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Attempted<'a> {
+    /// The message.
+    pub id: QueueId,
+    /// The reverse-path of the recipient.
+    pub from: &'a str,
+    /// The recipient.
+    pub to: &'a str,
+    /// The outcome.
+    pub status: Status,
+    /// The enhanced status code.
+    pub dsn: Enhanced,
+    /// `mx.example.com[192.0.2.1]:25`, `unix:/run/lmtp`, `maildir`, or empty when no host was reached.
+    pub relay: &'a str,
+    /// `TLSv1.3:TLS_AES_128_GCM_SHA256:verified`, or empty in clear text.
+    pub tls: &'a str,
+    /// The reply of the other server, or this server's own words.
+    pub reply: &'a str,
+    /// Time since the message was accepted.
+    pub age_ms: u64,
+    /// Time in the queue before this attempt.
+    pub queued_ms: u64,
+    /// Connecting, greeting and TLS; zero on a kept connection.
+    pub setup_ms: u64,
+    /// From MAIL to the final reply.
+    pub transfer_ms: u64,
+}
+
+/// A recipient that waits for its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Waiting<'a> {
+    /// The message.
+    pub id: QueueId,
+    /// The reverse-path of the recipient.
+    pub from: &'a str,
+    /// The recipient.
+    pub to: &'a str,
+    /// The enhanced status code of the outcome that suspended the destination.
+    pub dsn: Enhanced,
+    /// The destination.
+    pub destination: &'a str,
+    /// The outcome that suspended the destination.
+    pub reason: &'a str,
+    /// Time since the message was accepted.
+    pub age_ms: u64,
+    /// The time of the next probe.
+    pub until: Option<UnixMillis>,
+}
+
+/// The kind of a notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Notification {
+    /// A bounce for the sender.
+    Failure,
+    /// A delay warning for the sender.
+    Delay,
+    /// A report of success for the sender.
+    Success,
+    /// A bounce that could not be delivered, for the postmaster.
+    DoubleBounce,
+}
+
+/// A rejection of an inbound session.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rejected<'a> {
+    /// `192.0.2.1:1234`.
+    pub client: SocketAddr,
+    /// The command: `CONNECT`, `AUTH PLAIN`, `MAIL`, `RCPT`, `DATA`.
+    pub stage: &'a str,
+    /// The user name of a login that failed, as the client gave it.
+    pub login: Option<&'a str>,
+    /// The reverse-path, once it is known.
+    pub from: Option<&'a str>,
+    /// The recipient that the rejection is about.
+    pub to: Option<&'a str>,
+    /// The reply.
+    pub reply: &'a str,
+    /// The rule of the configuration that decided.
+    pub rule: Option<&'a str>,
+}
+
+/// The cause of the end of a session whose client has not sent QUIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SessionBreak {
+    /// The client closed the connection, or the network did.
+    Lost,
+    /// The client sent nothing for too long.
+    Timeout,
+    /// The client made too many errors.
+    TooManyErrors,
+}
+
+/// Appends the binary form of an event.
+pub fn encode(event: &Event<'_>, out: &mut Vec<u8>) {
+    struct Appender<'a>(&'a mut Vec<u8>);
+    impl postcard::ser_flavors::Flavor for Appender<'_> {
+        type Output = ();
+        fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+            self.0.push(byte);
+            Ok(())
+        }
+        fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+            self.0.extend_from_slice(bytes);
+            Ok(())
+        }
+        fn finalize(self) -> postcard::Result<()> {
+            Ok(())
+        }
+    }
+    let written = postcard::serialize_with_flavor(event, Appender(out));
+    debug_assert!(written.is_ok(), "texts and numbers have a binary form");
+}
+
+/// Reads the binary form of an event; `None` for bytes that no version of [`encode`] writes.
+pub fn decode(bytes: &[u8]) -> Option<Event<'_>> {
+    postcard::from_bytes(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_form_of_an_event_is_read_as_it_was() {
+        let client = "[2001:db8::1]:25".parse().unwrap();
+        let attempt = Attempted {
+            id: QueueId(u64::MAX),
+            from: "",
+            to: "é@x.test",
+            status: Status::Expired,
+            dsn: Enhanced(5, 4, 7),
+            relay: "mx[192.0.2.1]:25",
+            tls: "",
+            reply: "550 no",
+            age_ms: 1 << 40,
+            queued_ms: 0,
+            setup_ms: 1,
+            transfer_ms: 127,
+        };
+        let rejected = Rejected {
+            client,
+            stage: "RCPT",
+            login: None,
+            from: Some("a@b"),
+            to: None,
+            reply: "550 x",
+            rule: None,
+        };
+        for event in [
+            Event::Attempt(attempt),
+            Event::Rejected(rejected),
+            Event::SessionBroken { client, cause: SessionBreak::Timeout, after: "DATA" },
+            Event::Completed(QueueId(7)),
+            Event::Dropped(3),
+        ] {
+            let mut bytes = Vec::new();
+            encode(&event, &mut bytes);
+            assert_eq!(decode(&bytes), Some(event));
+            assert_eq!(decode(&bytes[..bytes.len() - 1]), None, "a part of it is no event");
+        }
+    }
+
+    #[test]
+    fn the_numbers_of_variants_stay_as_they_are_stored() {
+        let number = |event: Event<'_>| {
+            let mut bytes = Vec::new();
+            encode(&event, &mut bytes);
+            bytes[0]
+        };
+        let client = "192.0.2.1:25".parse().unwrap();
+        let numbers = [
+            number(Event::Expired { id: QueueId(0), from: "" }),
+            number(Event::Completed(QueueId(0))),
+            number(Event::Connected { client, listener: "mx" }),
+            number(Event::Resumed { destination: "" }),
+            number(Event::Dropped(0)),
+        ];
+        assert_eq!(numbers, [3, 8, 10, 17, 22]);
+    }
+}
