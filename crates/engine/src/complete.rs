@@ -341,6 +341,7 @@ impl Engine {
         if completion.last {
             effects.push(Effect::Log(LogEvent::Completed(id)));
         }
+        effects.extend(completion.resumed.map(|name| Effect::Log(LogEvent::Resumed(name))));
         if !completion.cancelled.is_empty() {
             self.on_cancelled(completion.cancelled, effects);
         }

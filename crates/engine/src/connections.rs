@@ -229,8 +229,10 @@ impl Engine {
         if outcome.disposition == Disposition::Failed {
             return self.on_undeliverable(context, destination, &outcome, attempt, effects);
         }
+        let newly = self.queue.is_up(destination).then_some(destination);
         let until = self.queue.unreachable(destination, outcome.clone(), context.now);
         effects.push(Effect::Log(LogEvent::Suspended {
+            newly: newly.filter(|_| until.is_some()),
             destination: self.queue.destination_name(destination).clone(),
             outcome,
             until: until.map(|at| self.on_wall(at)),

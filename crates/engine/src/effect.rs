@@ -87,9 +87,35 @@ pub enum LogEvent {
     },
     /// Nothing is left to do for a message.
     Completed(QueueId),
+    /// A report is durable and queued.
+    Notified {
+        /// The message that the report is about.
+        id: QueueId,
+        /// The report.
+        notification: QueueId,
+        /// The kind of the report.
+        kind: DsnKind,
+    },
+    /// A recipient waits, because its destination is suspended.
+    Waiting {
+        /// The message.
+        message: SharedMessage,
+        /// The recipient's index in the envelope.
+        recipient: u32,
+        /// The destination.
+        destination: Destination,
+        /// The outcome that suspended the destination.
+        outcome: Outcome,
+        /// The time of the next probe.
+        until: UnixMillis,
+    },
+    /// A destination is reached again.
+    Resumed(Destination),
     /// A destination is suspended.
     Suspended {
-        /// The destination.
+        /// The destination, if it was not suspended before: messages wait for it whose wait is not logged yet.
+        newly: Option<DestinationId>,
+        /// The name of the destination.
         destination: Destination,
         /// The outcome that suspended the destination.
         outcome: Outcome,

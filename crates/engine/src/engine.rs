@@ -174,7 +174,7 @@ impl Engine {
                 if is_late && self.mutant == crate::Mutant::ForgetLate {
                     return;
                 }
-                self.on_accepted(context, message, routed, is_held);
+                self.on_accepted(context, message, routed, is_held, effects);
             }
             Event::AttemptFinished { connection, lease, message, results, attempt } => {
                 self.connections.get_mut(connection).lease_count -= 1;
@@ -228,7 +228,14 @@ impl Engine {
 
     // ---- messages in ----
 
-    fn on_accepted(&mut self, context: Context, message: SharedMessage, routed: Routed, is_held: bool) {
+    fn on_accepted(
+        &mut self,
+        context: Context,
+        message: SharedMessage,
+        routed: Routed,
+        is_held: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         #[cfg(feature = "mutants")]
         let is_held = is_held && self.mutant != crate::Mutant::DeliverHeld;
         let destinations = if is_same(&routed.by, &self.routing) {
@@ -236,7 +243,7 @@ impl Engine {
         } else {
             self.routing.route(&message.envelope)
         };
-        self.enqueue(context, message, &destinations, is_held);
+        self.enqueue(context, message, &destinations, is_held, effects);
     }
 
     /// Queues a message that is durable.
@@ -246,6 +253,7 @@ impl Engine {
         message: SharedMessage,
         destinations: &[(Destination, GroupId)],
         is_held: bool,
+        effects: &mut Vec<Effect>,
     ) {
         let mut rows = Vec::with_capacity(destinations.len());
         for (index, (name, group)) in (0..).zip(destinations) {
@@ -265,10 +273,38 @@ impl Engine {
         };
         if self.queue.insert(&arrival, context.now) {
             self.counters.accept(rows.len() as u64);
+            if !is_held && is_released {
+                self.log_waiting(&message, &rows, effects);
+            }
             if is_cached {
                 self.cache.insert(message);
             }
         }
+    }
+
+    /// Logs the recipients that wait because their destination is suspended.
+    fn log_waiting(&self, message: &SharedMessage, rows: &[ArrivalRow], effects: &mut Vec<Effect>) {
+        for (recipient, destination, ..) in rows {
+            let Some((until, reason)) = self.queue.suspension_until(*destination) else { continue };
+            effects.push(Effect::Log(LogEvent::Waiting {
+                message: message.clone(),
+                recipient: *recipient,
+                destination: self.queue.destination_name(*destination).clone(),
+                outcome: reason.clone(),
+                until: self.on_wall(until),
+            }));
+        }
+    }
+
+    /// Returns messages that wait for a suspended destination, from a place in the queue on, and the next place; no place at the
+    /// end, or when the destination is not suspended any more. Looks at a bounded number of jobs.
+    pub fn waiting_for(&self, destination: DestinationId, from: u32) -> (Vec<WaitingJob>, Option<u32>) {
+        if !self.queue.is_suspended(destination) {
+            return (Vec::new(), None);
+        }
+        let (jobs, next) = self.queue.scan_ready(destination, from);
+        let with_message = |(id, recipients)| WaitingJob { id, recipients, message: self.cache.get(id) };
+        (jobs.into_iter().map(with_message).collect(), next)
     }
 
     /// The number of a destination in a group.

@@ -6,7 +6,7 @@ use crate::{
     event::Context,
     parts,
     settings::ReportSettings,
-    task::{Permit, Task},
+    task::{NoticeKinds, Permit, Task},
 };
 use mail::{
     Attempt, Cause, Disposition, DsnDuty, Enhanced, Message, Notify, Origin, Outcome, QueueId, Recipient,
@@ -149,6 +149,10 @@ fn by_return_path(
     groups.into_iter()
 }
 
+fn kinds_of(reports: &[Planned]) -> NoticeKinds {
+    reports.iter().map(|report| (report.id, report.kind)).collect()
+}
+
 impl Engine {
     /// Composes reports at once if there is a permit. Else the message is dropped, and read again when there is a
     /// permit. A result with a delivered recipient does not wait: if the process stopped before the outcome is stored,
@@ -200,7 +204,8 @@ impl Engine {
         let reports = self.plan(context, &message, kinds);
         let named = |affected: &[(u32, Outcome)]| affected.iter().map(|(index, _)| *index).collect();
         let planned = reports.iter().map(|report| (report.id, named(&report.affected))).collect();
-        let task = self.tasks.add(Task::Report { result, message: message.clone(), permit, planned });
+        let kinds = kinds_of(&reports);
+        let task = self.tasks.add(Task::Report { result, message: message.clone(), permit, planned, kinds });
         self.compose(task, message, attempt, reports, effects);
     }
 
@@ -245,18 +250,20 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         match self.tasks.take(task) {
-            Some(Task::Report { result, message, permit, planned }) => {
-                let answer = result.answer;
-                let store = self.tasks.add(Task::Store { reports: reports.clone(), answer, permit });
+            Some(Task::Report { result, message, permit, planned, kinds }) => {
+                let (answer, about) = (result.answer, message.id);
+                let store =
+                    self.tasks.add(Task::Store { about, reports: reports.clone(), kinds, answer, permit });
                 self.complete(context, result, &message, (&reports, &planned), Some(store), effects);
             }
-            Some(Task::Warning) if reports.is_empty() => self.release_warning(effects),
-            Some(Task::Warning) => {
+            Some(Task::Warning(..)) if reports.is_empty() => self.release_warning(effects),
+            Some(Task::Warning(about, kinds)) => {
                 let mut parts = parts::split_warnings(reports).into_iter().peekable();
                 while let Some(reports) = parts.next() {
                     let transaction = reports.iter().cloned().map(Entry::Accept).collect();
                     let permit = if parts.peek().is_some() { Permit::None } else { Permit::Warning };
-                    let store = self.tasks.add(Task::Store { reports, answer: None, permit });
+                    let kinds = kinds.clone();
+                    let store = self.tasks.add(Task::Store { about, reports, kinds, answer: None, permit });
                     self.submit(Some(store), transaction, effects);
                 }
             }
@@ -271,11 +278,14 @@ impl Engine {
         stored: Result<(), SpoolFailure>,
         effects: &mut Vec<Effect>,
     ) {
-        let (reports, answer, permit) = match self.tasks.take(task) {
-            Some(Task::Store { reports, answer, permit }) => {
-                (reports, answer.map(|request| (request, CommandResult::Changed)), permit)
+        let (about, reports, kinds, answer, permit) = match self.tasks.take(task) {
+            Some(Task::Store { about, reports, kinds, answer, permit }) => {
+                let answer = answer.map(|request| (request, CommandResult::Changed));
+                (about, reports, kinds, answer, permit)
             }
-            Some(Task::Answer(request, result)) => (Vec::new(), Some((request, result)), Permit::None),
+            Some(Task::Answer(request, result)) => {
+                (QueueId(0), Vec::new(), Vec::new(), Some((request, result)), Permit::None)
+            }
             other => return debug_assert!(false, "{other:?} stores nothing"),
         };
         if let Some((request, result)) = answer {
@@ -286,9 +296,14 @@ impl Engine {
             Ok(()) => {
                 for report in reports {
                     // Before the first line about its delivery.
+                    let notification = report.id;
                     effects.push(Effect::Log(LogEvent::Accepted(report.clone())));
+                    if let Some((_, kind)) = kinds.iter().find(|(id, _)| *id == notification) {
+                        let notified = LogEvent::Notified { id: about, notification, kind: *kind };
+                        effects.push(Effect::Log(notified));
+                    }
                     let destinations = self.routing.route(&report.envelope);
-                    self.enqueue(context, report, &destinations, false);
+                    self.enqueue(context, report, &destinations, false, effects);
                 }
             }
         }
@@ -345,9 +360,9 @@ impl Engine {
         let last = |index: &u32| self.last_outcomes.of_recipient(message.id, *index);
         let outcome = |index: &u32| last(index).map_or_else(unknown, |outcome| (**outcome).clone());
         let affected = recipients.iter().map(|index| (*index, outcome(index))).collect();
-        let task = self.tasks.add(Task::Warning);
         let kinds = vec![(dsn::DsnKind::Delayed, affected)];
         let reports = self.plan(context, &message, kinds);
+        let task = self.tasks.add(Task::Warning(message.id, kinds_of(&reports)));
         self.compose(task, message, Attempt::default(), reports, effects);
     }
 }

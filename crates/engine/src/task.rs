@@ -3,6 +3,7 @@
 use crate::{RequestId, attempt_result::AttemptResult, parts::ReportedRecipients};
 use mail::{Outcome, QueueId, SharedMessage};
 use queue::CommandResult;
+use report::dsn::DsnKind;
 use std::collections::HashMap;
 
 /// The number of a task: it stands in an effect, and in the event that answers the effect.
@@ -17,6 +18,9 @@ pub(crate) enum Permit {
     Warning,
 }
 
+/// The kinds of reports, by their ids.
+pub(crate) type NoticeKinds = Vec<(QueueId, DsnKind)>;
+
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Read the message of a result. Holds a read permit.
@@ -24,13 +28,26 @@ pub(crate) enum Task {
     /// Read the message of a result again, for its reports. Holds a report permit.
     ReadForReport(AttemptResult),
     /// Compose the reports of a result.
-    Report { result: AttemptResult, message: SharedMessage, permit: Permit, planned: ReportedRecipients },
+    Report {
+        result: AttemptResult,
+        message: SharedMessage,
+        permit: Permit,
+        planned: ReportedRecipients,
+        kinds: NoticeKinds,
+    },
     /// Read a message whose recipients are late. Holds a warning permit.
     ReadForWarning(Vec<u32>),
-    /// Compose a delay warning. Holds a warning permit.
-    Warning,
+    /// Compose a delay warning on this message. Holds a warning permit.
+    Warning(QueueId, NoticeKinds),
     /// Queue these reports once they are durable, and answer an operator.
-    Store { reports: Vec<SharedMessage>, answer: Option<RequestId>, permit: Permit },
+    Store {
+        /// The message that the reports are about.
+        about: QueueId,
+        reports: Vec<SharedMessage>,
+        kinds: NoticeKinds,
+        answer: Option<RequestId>,
+        permit: Permit,
+    },
     /// Answer an operator once a decision is durable.
     Answer(RequestId, CommandResult),
     /// Read a message that is routed again.
@@ -43,7 +60,7 @@ impl Task {
         match self {
             Self::Read(_) | Self::ReadForReport(_) | Self::Report { .. } | Self::Answer(..) => true,
             Self::Store { permit, .. } => *permit != Permit::Warning,
-            Self::ReadForWarning(_) | Self::Warning | Self::Reroute(_) => false,
+            Self::ReadForWarning(_) | Self::Warning(..) | Self::Reroute(_) => false,
         }
     }
 
@@ -59,7 +76,7 @@ impl Task {
         match self {
             Self::ReadForReport(_) => Permit::Report,
             Self::Report { permit, .. } | Self::Store { permit, .. } => *permit,
-            Self::ReadForWarning(_) | Self::Warning => Permit::Warning,
+            Self::ReadForWarning(_) | Self::Warning(..) => Permit::Warning,
             Self::Read(_) | Self::Answer(..) | Self::Reroute(_) => Permit::None,
         }
     }

@@ -21,7 +21,7 @@ pub use budget::{Budget, SessionPermit};
 pub use listener::{ClientCertificates, Inbound, ListenSocket, ListenTls, Listener, ListenerOptions};
 pub use mail::Answer;
 pub use service::{
-    AuthAnswer, CertificateTls, Client, ClientTls, Draft, EndPoints, Identity, NamedClient, Service,
-    Settings, StoreError, UNIX_CLIENT,
+    AuthAnswer, Break, CertificateTls, Client, ClientTls, ConnectionEvent, Draft, EndPoints, Identity,
+    NamedClient, Service, Settings, StoreError, UNIX_CLIENT,
 };
 pub use worker_pool::WorkerPool;

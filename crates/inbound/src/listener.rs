@@ -1,7 +1,7 @@
 //! Listening sockets, and a task for each session.
 
 use crate::{
-    Budget, Client, Service, SessionPermit, Settings, UNIX_CLIENT, WorkerPool, proxy,
+    Budget, Client, ConnectionEvent, Service, SessionPermit, Settings, UNIX_CLIENT, WorkerPool, proxy,
     session::{Session, SessionDriver, SessionEnd},
     stream::Stream,
 };
@@ -11,7 +11,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use smtp::{
     Limits,
     proxy::Proxied,
-    server::{BareLf, Keyword, replies},
+    server::{BareLf, CommandCounts, Keyword, replies},
 };
 use std::{
     fmt, io,
@@ -496,8 +496,17 @@ async fn accept(socket: &AsyncFd<OwnedFd>, is_unix: bool) -> io::Result<(Accepte
 }
 
 async fn run<S: Service>(driver: SessionDriver<S>, stream: Accepted) -> io::Result<SessionEnd<S>> {
+    driver.service.log_connection(&driver.client, ConnectionEvent::Connected);
     // On the heap: it is soon over, while the session may last for hours.
-    match Box::pin(begin(driver, stream)).await? {
+    let begun = Box::pin(async {
+        let (service, client) = (driver.service.clone(), driver.client.clone());
+        let begun = begin(driver, stream).await;
+        if !matches!(begun, Ok(Some(_))) {
+            service.log_connection(&client, ConnectionEvent::Disconnected(&CommandCounts::default()));
+        }
+        begun
+    });
+    match begun.await? {
         Some(session) => session.run().await,
         None => Ok(SessionEnd::Closed),
     }

@@ -10,10 +10,11 @@ use rustls::pki_types::CertificateDer;
 use smtp::{
     Limits,
     forwarded::{Attribute, ClientAttributes},
-    server::{Auth, AuthInput, Profile, Query, replies},
+    server::{Auth, AuthInput, CommandCounts, Profile, Query, replies},
 };
 use std::{
     future::Future,
+    io,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -206,6 +207,61 @@ pub trait Service: Send + Sync + 'static {
 
     /// A refusal worth a line in the log, but not of AUTH, which the service logs itself: at which command, the reply, and what it was about.
     fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply);
+
+    /// Something happened to a connection that may be worth a line in the log.
+    fn log_connection(&self, _: &Client, _: ConnectionEvent<'_>) {}
+}
+
+/// An event of a client's connection.
+#[derive(Debug)]
+pub enum ConnectionEvent<'a> {
+    /// The client is connected, and there is room for its session.
+    Connected,
+    /// A TLS handshake is done.
+    TlsEstablished,
+    /// A TLS handshake failed, and the connection ends.
+    TlsFailed(&'a io::Error),
+    /// The session ends, and the client has not sent QUIT. `after`: the last command.
+    Broken {
+        /// The cause.
+        cause: Break,
+        /// The last command: `RCPT`.
+        after: &'static str,
+    },
+    /// The connection has ended.
+    Disconnected(&'a CommandCounts),
+}
+
+/// The cause of the end of a session whose client has not sent QUIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Break {
+    /// The client closed the connection, or the network did.
+    Lost,
+    /// The client sent nothing, or read nothing, for too long.
+    Timeout,
+    /// The client made too many errors.
+    TooManyErrors,
+    /// The client sent commands before it could know the reply to others.
+    OutOfSync,
+    /// The client speaks another protocol: HTTP.
+    OtherProtocol,
+}
+
+impl Break {
+    /// Returns the cause that a last reply tells; `None` for the end of an orderly session.
+    pub(crate) fn of_reply(reply: &Reply) -> Option<Self> {
+        let too_many = [replies::TOO_MANY_ERRORS, replies::TOO_MANY_REFUSED, replies::TOO_MUCH_JUNK];
+        if too_many.contains(reply) {
+            return Some(Self::TooManyErrors);
+        }
+        [
+            (replies::TIMEOUT, Self::Timeout),
+            (replies::OUT_OF_SYNC, Self::OutOfSync),
+            (replies::WRONG_PROTOCOL, Self::OtherProtocol),
+        ]
+        .into_iter()
+        .find_map(|(of, cause)| (of == *reply).then_some(cause))
+    }
 }
 
 /// Returns the hash of the certificate that a client gets who asks for a name: the channel binding `tls-server-end-point` (RFC 5929

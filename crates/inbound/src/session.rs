@@ -5,8 +5,8 @@ mod receive_content;
 mod waiting;
 
 use crate::{
-    Answer, AuthAnswer, Budget, Client, ClientCertificates, ClientTls, Identity, ListenerOptions, Service,
-    SessionPermit, Settings, WorkerPool, content::ContentReceiver, stream::Stream,
+    Answer, AuthAnswer, Break, Budget, Client, ClientCertificates, ClientTls, ConnectionEvent, Identity,
+    ListenerOptions, Service, SessionPermit, Settings, WorkerPool, content::ContentReceiver, stream::Stream,
 };
 use auth::ChannelBindings;
 use mail::{Envelope, Reply, UnixMillis};
@@ -146,6 +146,16 @@ impl<S: Service> SessionDriver<S> {
 
     /// The handshake; without a certificate the end, never a session in clear text.
     pub(crate) async fn secure(&mut self, plain: TcpStream) -> io::Result<Stream> {
+        let secured = self.shake_hands(plain).await;
+        let event = match &secured {
+            Ok(_) => ConnectionEvent::TlsEstablished,
+            Err(e) => ConnectionEvent::TlsFailed(e),
+        };
+        self.service.log_connection(&self.client, event);
+        secured
+    }
+
+    async fn shake_hands(&mut self, plain: TcpStream) -> io::Result<Stream> {
         let acceptor = self.tls.as_ref().ok_or_else(|| io::Error::other("TLS without a certificate"))?;
         let late = || io::Error::new(io::ErrorKind::TimedOut, "TLS handshake: timeout");
         // On the heap: large, and soon over, while the session it is a part of may last for hours.
@@ -411,10 +421,27 @@ impl<S: Service> SessionDriver<S> {
         self.with_deadline(sleep, None, stream.end(&output)).await
     }
 
-    async fn end(&self, io: &mut SessionIo<S>) -> io::Result<SessionEnd<S>> {
+    async fn end(&self, io: &mut SessionIo<S>) -> io::Result<()> {
         let SessionIo { connection, stream, sleep, transaction_ends, .. } = io;
-        self.with_deadline(sleep, *transaction_ends, stream.end(connection.output())).await?;
-        Ok(SessionEnd::Closed)
+        self.with_deadline(sleep, *transaction_ends, stream.end(connection.output())).await
+    }
+
+    /// The handshake, and the session anew. What was read in clear text is gone: the session
+    /// refuses bytes behind STARTTLS.
+    async fn start_tls(&mut self, io: &mut SessionIo<S>) -> io::Result<()> {
+        let Stream::Plain(plain) = std::mem::replace(&mut io.stream, Stream::Taken) else {
+            unreachable!("STARTTLS is offered once")
+        };
+        io.stream = self.secure(plain).await?;
+        io.unread.clear();
+        io.waits_since = None;
+        named_client::forget(&mut self.client);
+        self.service.tls_established(&mut io.context, &self.client);
+        io.connection.tls_established();
+        if self.may_certify {
+            io.connection.certified();
+        }
+        Ok(())
     }
 
     /// Writes, but not for longer than a client may be silent: one that does not read is no better. The
@@ -446,24 +473,46 @@ impl<S: Service> Session<S> {
     /// Runs the session to its end, or until it is to move. An error concerns the connection only:
     /// messages that were answered 250 are durable.
     pub(crate) async fn run(mut self: Box<Self>) -> io::Result<SessionEnd<S>> {
+        let end = self.converse().await;
+        if let Ok(Some(worker)) = end {
+            return Ok(SessionEnd::MigrateTo(worker, self));
+        }
+        let Self { driver, io } = &*self;
+        let connection = &io.connection;
+        let broken = match (&end, connection.closed_by()) {
+            (Err(e), _) if e.kind() == io::ErrorKind::TimedOut => Some(Break::Timeout),
+            // A handshake that failed has its own line.
+            (Err(_), _) if matches!(io.stream, Stream::Taken) => None,
+            (_, Some(reply)) => Break::of_reply(reply),
+            (Err(_) | Ok(_), None) => Some(Break::Lost),
+        };
+        if let Some(cause) = broken {
+            let after = connection.last_stage();
+            driver.service.log_connection(&driver.client, ConnectionEvent::Broken { cause, after });
+        }
+        driver.service.log_connection(&driver.client, ConnectionEvent::Disconnected(connection.counts()));
+        end.map(|_| SessionEnd::Closed)
+    }
+
+    /// Serves commands to the end of the connection. `Some`: the session is to move to this worker.
+    async fn converse(&mut self) -> io::Result<Option<usize>> {
+        let Self { driver, io } = self;
         loop {
-            let Self { driver, io } = &mut *self;
             match driver.process_input(io).await? {
                 // On the heap: large, and soon over.
-                Some(true) => self = Box::pin(self.start_tls()).await?,
+                Some(true) => Box::pin(driver.start_tls(io)).await?,
                 Some(false) => break,
-                None if let Some(to) = driver.less_loaded_worker(io) => {
-                    return Ok(SessionEnd::MigrateTo(to, self));
-                }
+                None if let Some(to) = driver.less_loaded_worker(io) => return Ok(Some(to)),
                 None => match driver.wait(io).await? {
-                    Wait::Input(0) => return Ok(SessionEnd::Closed),
+                    Wait::Input(0) => return Ok(None),
                     Wait::Input(_) => {}
                     Wait::Timeout => io.connection.close_with(&replies::TIMEOUT),
                     Wait::Shutdown => io.connection.close_with(&replies::SHUTTING_DOWN),
                 },
             }
         }
-        self.driver.end(&mut self.io).await
+        driver.end(io).await?;
+        Ok(None)
     }
 
     /// Resumes the session on the worker that polls this future.
@@ -474,23 +523,6 @@ impl<S: Service> Session<S> {
         let _ = io.stream.move_here();
         io.sleep = Box::pin(tokio::time::sleep(driver.settings.limits.command_timeout));
         self.run().await
-    }
-
-    /// The handshake, and the session anew. What was read in clear text is gone: the session
-    /// refuses bytes behind STARTTLS.
-    async fn start_tls(self: Box<Self>) -> io::Result<Box<Self>> {
-        let Self { mut driver, mut io } = *self;
-        let Stream::Plain(plain) = io.stream else { unreachable!("STARTTLS is offered once") };
-        io.stream = driver.secure(plain).await?;
-        io.unread.clear();
-        io.waits_since = None;
-        named_client::forget(&mut driver.client);
-        driver.service.tls_established(&mut io.context, &driver.client);
-        io.connection.tls_established();
-        if driver.may_certify {
-            io.connection.certified();
-        }
-        Ok(Box::new(Self { driver, io }))
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) enum Stream {
     Plain(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
+    /// The handshake has it, or it ended in the handshake.
+    Taken,
 }
 
 impl Stream {
@@ -41,6 +43,7 @@ impl Stream {
                 Self::Plain(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
                 Self::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
                 Self::Tls(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+                Self::Taken => Poll::Ready(Ok(())),
             })?;
             let bytes = buffer.filled();
             unread.extend_from_slice(bytes);
@@ -57,6 +60,7 @@ impl Stream {
                 stream.write_all(bytes).await?;
                 stream.flush().await
             }
+            Self::Taken => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -77,6 +81,7 @@ impl Stream {
                 let _ = stream.shutdown().await;
                 Ok(())
             }
+            Self::Taken => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -90,6 +95,7 @@ impl Stream {
                 *stream = UnixStream::from_std(again.into())?;
                 return Ok(());
             }
+            Self::Taken => return Ok(()),
         };
         let again = stream.as_fd().try_clone_to_owned()?;
         *stream = TcpStream::from_std(again.into())?;
@@ -101,7 +107,7 @@ impl Stream {
         let socket: BorrowedFd<'_> = match self {
             Self::Plain(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
-            Self::Tls(_) => return false,
+            Self::Tls(_) | Self::Taken => return false,
         };
         let mut byte = [0];
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;

@@ -59,6 +59,8 @@ pub struct Completion {
     pub retry_at: Option<Millis>,
     /// Deferred recipients that an operator cancelled. They are still in flight, and the caller completes them.
     pub cancelled: Vec<(Lease, CancelAs)>,
+    /// The destination, if this attempt was its probe, and a host answered.
+    pub resumed: Option<Destination>,
 }
 
 /// All messages and all destinations. One writer; the time comes in with each call.
@@ -430,6 +432,8 @@ impl Queue {
         let settings = &self.settings;
         let destination = &mut self.destinations[id.0 as usize];
         destination.in_flight_count -= 1;
+        let is_probing = matches!(destination.health, Health::Probing { .. });
+        let resumed = (reached && is_probing).then(|| destination.name.clone());
         if reached {
             destination.succeeded(settings);
         }
@@ -437,7 +441,7 @@ impl Queue {
             results.iter().filter(|r| r.1 == Disposition::Deferred).map(|r| r.0).collect();
         let cancelled = self.split_off_cancelled(job, &mut deferred, now);
         let QueuedMessage { arrived, held, .. } = self.messages[message];
-        let mut completion = Completion { cancelled, ..Completion::default() };
+        let mut completion = Completion { cancelled, resumed, ..Completion::default() };
         if deferred.is_empty() {
             // Before the job is removed, because the destination may be removed with its last job.
             self.update_connections(id, now);

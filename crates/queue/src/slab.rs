@@ -32,6 +32,16 @@ impl<T> Slab<T> {
         self.entries.iter().enumerate().filter_map(|(at, e)| Some((at as u32, e.as_ref()?)))
     }
 
+    /// Returns the entries in some slots.
+    pub(crate) fn range(&self, from: u32, to: u32) -> impl Iterator<Item = &T> {
+        let end = (to as usize).min(self.entries.len());
+        self.entries[(from as usize).min(end)..end].iter().filter_map(Option::as_ref)
+    }
+
+    pub(crate) fn slot_count(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }

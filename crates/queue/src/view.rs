@@ -3,9 +3,12 @@
 use crate::{
     CancelAs, DestinationId, GroupId, Millis, Queue,
     destination_queue::{DestinationQueue, Health},
-    message::JobState,
+    message::{Job, JobState, Recipients},
 };
 use mail::{Destination, Outcome, QueueId};
+
+/// Places for jobs that one call of [`Queue::scan_ready`] looks at: some ten microseconds.
+pub const SCAN_SLOTS: u32 = 4096;
 
 /// The status of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,6 +138,29 @@ impl Queue {
             Health::Suspended { reason, .. } => Some(reason),
             Health::Up | Health::Probing { .. } => None,
         }
+    }
+
+    /// Returns until when a destination is suspended, and why.
+    pub fn suspension_until(&self, id: DestinationId) -> Option<(Millis, &Outcome)> {
+        match &self.destination_at(id).health {
+            Health::Suspended { until, reason, .. } => Some((*until, reason)),
+            Health::Up | Health::Probing { .. } => None,
+        }
+    }
+
+    /// Returns whether nothing bad is known of a destination.
+    pub fn is_up(&self, id: DestinationId) -> bool {
+        matches!(self.destination_at(id).health, Health::Up)
+    }
+
+    /// Returns the ready jobs of a destination among the next [`SCAN_SLOTS`] places for jobs, and the place to go on from; none
+    /// at the end. A caller that scans all places in turn sees each job that was ready all the time.
+    pub fn scan_ready(&self, id: DestinationId, from: u32) -> (Vec<(QueueId, Recipients)>, Option<u32>) {
+        let end = from.saturating_add(SCAN_SLOTS);
+        let is_meant = |job: &&Job| job.destination == id.0 && job.state() == JobState::Ready;
+        let jobs = self.jobs.range(from, end).filter(is_meant);
+        let found = jobs.map(|job| (self.messages[job.message].id, job.recipients.clone())).collect();
+        (found, (end < self.jobs.slot_count()).then_some(end))
     }
 
     /// Returns whether a destination is suspended.

@@ -10,6 +10,7 @@ mod read_content;
 
 use super::{
     content::{BareLf, DataDecoder},
+    counts::{CommandCounts, Verb},
     profile::{Keyword, Profile},
     replies,
     session::{Action, AuthInput, Input, Query, Session},
@@ -104,6 +105,9 @@ pub struct Connection {
     refusal: Option<Reply>,
     /// A question is open: input waits.
     waiting: bool,
+    counts: CommandCounts,
+    /// The reply that closed the connection.
+    closed_by: Option<Reply>,
 }
 
 impl Connection {
@@ -124,6 +128,8 @@ impl Connection {
             chunk_text: ChunkText::default(),
             refusal: None,
             waiting: false,
+            counts: CommandCounts::default(),
+            closed_by: None,
         }
     }
 
@@ -140,6 +146,25 @@ impl Connection {
     /// The session's facts: hello name, protocol, whether it is idle.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Returns the counts of the commands so far.
+    pub fn counts(&self) -> &CommandCounts {
+        &self.counts
+    }
+
+    /// Returns the reply that closed the connection, if one did.
+    pub fn closed_by(&self) -> Option<&Reply> {
+        self.closed_by.as_ref()
+    }
+
+    /// Returns what the client did last, as it stands in `lost connection after RCPT`.
+    pub fn last_stage(&self) -> &'static str {
+        match self.counts.last() {
+            None => "CONNECT",
+            Some(Verb::Data | Verb::Bdat) if !self.reads_content() => "END-OF-MESSAGE",
+            Some(verb) => verb.as_str(),
+        }
     }
 
     /// Returns whether content is read now, so that the data timeout counts and not the command timeout.
@@ -163,6 +188,7 @@ impl Connection {
         reply.write_to(&mut self.output);
         self.waiting = false;
         self.mode = Mode::Closed;
+        self.closed_by = Some(reply.clone());
     }
 
     /// The facts of the session and the replies to write, both at once.
@@ -271,6 +297,7 @@ impl Connection {
             // Only CRLF ends a line (RFC 5321 §2.3.8).
             _ => Err(replies::BARE_LF_IN_COMMAND),
         };
+        self.counts.begin(parsed.as_ref().map_or_else(|_| Verb::of_line(line), Verb::of));
         let event = match parsed {
             Ok(command) if must_end_group(&command) && !input.is_empty() => {
                 // What follows DATA or STARTTLS in one go was sent without waiting for our reply:
@@ -343,6 +370,7 @@ impl Connection {
         };
         *input = &input[end + 1..];
         self.mode = Mode::Commands;
+        self.counts.begin(Verb::Unknown);
         let action = self.session.step(Input::Malformed(replies::LINE_TOO_LONG), &self.limits, &self.profile);
         self.act(action)
     }
@@ -351,18 +379,22 @@ impl Connection {
     fn act<'a>(&mut self, action: Action) -> Option<Step<'a>> {
         match action {
             Action::Send(reply) => {
+                self.counts.note(&reply);
                 reply.write_to(&mut self.output);
                 None
             }
             Action::SendEach(reply, count) => {
+                self.counts.note(&reply);
                 (0..count).for_each(|_| reply.write_to(&mut self.output));
                 None
             }
             Action::Close(reply) => {
+                self.counts.note(&reply);
                 self.close_with(&reply);
                 Some(Step::Close)
             }
             Action::SkipChunk(left, reply) => {
+                self.counts.note(&reply);
                 self.mode = Mode::SkipChunk { left, reply };
                 None
             }

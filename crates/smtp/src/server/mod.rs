@@ -6,11 +6,13 @@
 
 pub mod connection;
 pub mod content;
+mod counts;
 pub mod profile;
 pub mod replies;
 pub mod session;
 
 pub use connection::{Connection, Step};
 pub use content::BareLf;
+pub use counts::{CommandCounts, Verb};
 pub use profile::{Auth, Extensions, Keyword, MechanismNeed, OfferedMechanism, Profile};
 pub use session::{AuthInput, Query, Session, State};
