@@ -387,7 +387,9 @@ impl Check<'_, '_> {
                 let what = "two formats need two files".to_owned();
                 self.problem("log.format", what, "both", "add `postfix_file` to [log]");
             }
-            (LogFormat::Json | LogFormat::Postfix, Some(_)) if !self.has_failed("log.format") => {
+            (LogFormat::Json | LogFormat::Postfix | LogFormat::Syslog, Some(_))
+                if !self.has_failed("log.format") =>
+            {
                 let what = "`log.postfix_file` is not used".to_owned();
                 self.problem(
                     "log.postfix_file",
@@ -399,6 +401,16 @@ impl Check<'_, '_> {
             (_, Some(second)) if s.log.file.as_ref() == Some(second) => {
                 let what = "both logs go to the same file".to_owned();
                 self.problem("log.postfix_file", what, "same as `file`", "give each its own file");
+            }
+            (LogFormat::Syslog, None) if s.log.file.is_some() => {
+                let what = "`log.file` is not used".to_owned();
+                let why = "the format is \"syslog\"";
+                self.problem(
+                    "log.file",
+                    what,
+                    why,
+                    "remove `file`, or choose another format and keep `syslog`",
+                );
             }
             _ => {}
         }

@@ -219,13 +219,15 @@ choice! {
 
 choice! {
     /// The format of the delivery log.
-    LogFormat: "one of \"json\", \"postfix\" and \"both\"" {
+    LogFormat: "one of \"json\", \"postfix\", \"both\" and \"syslog\"" {
         /// One JSON object on each line.
         Json = "json",
         /// Lines as Postfix writes them, for existing tools.
         Postfix = "postfix",
         /// JSON in `file`, Postfix lines in `postfix_file`.
         Both = "both",
+        /// Lines as Postfix writes them, for the system log only.
+        Syslog = "syslog",
     }
 }
 

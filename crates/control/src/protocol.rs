@@ -89,6 +89,17 @@ impl Action {
         matches!(self, Self::Bounce | Self::Delete)
     }
 
+    /// Returns the word of the log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hold => "hold",
+            Self::Release => "release",
+            Self::Retry => "retry",
+            Self::Bounce => "bounce",
+            Self::Delete => "delete",
+        }
+    }
+
     /// `3 messages …`.
     pub fn done(self) -> &'static str {
         match self {

@@ -192,6 +192,7 @@ impl Courier {
                     return report(source, outcome, begun);
                 }
             };
+            source.connected(&ready.relay, &ready.tls);
             let (relay, server, is_secured) =
                 (ready.relay.clone(), ready.opportunistic, !ready.tls.is_empty());
             let session = Session::new(source, &self.settings, ready, begun.elapsed(), unfinished);

@@ -44,6 +44,9 @@ pub trait WorkSource: Send + Sync + 'static {
     /// Returns a lease whose transaction never began on the wire. No attempt is counted.
     fn return_lease(&self, lease: LeasedMessage);
 
+    /// Reports that a connection is ready. `tls`: as in [`Attempt::tls`].
+    fn connected(&self, _relay: &str, _tls: &str) {}
+
     /// Reports that no host of the destination could be used. A deferred `outcome` suspends the destination. A failed
     /// one (null MX, no such domain) fails every recipient that waits for it.
     fn unreachable(&self, outcome: Outcome, attempt: &Attempt);

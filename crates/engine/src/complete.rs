@@ -403,6 +403,7 @@ impl Engine {
             whole.last = completion.last;
             whole.retry_at = whole.retry_at.or(completion.retry_at);
             whole.cancelled.extend(completion.cancelled);
+            whole.resumed = whole.resumed.or(completion.resumed);
         }
         whole
     }

@@ -2,7 +2,8 @@
 
 use crate::{ConnectionId, Lease, ReportRequest, RequestId, TaskId};
 use mail::{Attempt, Destination, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::{CommandResult, Millis};
+use queue::{CommandResult, DestinationId, Millis};
+use report::dsn::DsnKind;
 use spool::{SpoolFailure, Transaction};
 
 /// An effect. A driver performs effects in their order.

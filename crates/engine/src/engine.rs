@@ -1,7 +1,7 @@
 //! One event after the other.
 
 use crate::{
-    ConnectionId, Effect, EngineSettings, Event, Routed, Routing,
+    ConnectionId, Effect, EngineSettings, Event, LogEvent, Routed, Routing,
     attempt_result::AttemptResult,
     cache::MessageCache,
     connections::Connections,
@@ -15,7 +15,7 @@ use crate::{
     task::{TaskId, Tasks},
 };
 use mail::{Destination, IdSource, QueueId, SharedMessage, UnixMillis};
-use queue::{Arrival, DestinationId, GroupId, Millis, Queue};
+use queue::{Arrival, DestinationId, GroupId, Millis, Queue, Recipients};
 use report::RecipientCounters;
 use spool::{Entry, Refused, SpoolFailure, Transaction};
 use std::sync::Arc;
@@ -27,6 +27,20 @@ const READS_MAX: usize = 16;
 const REPORTS_MAX: usize = 32;
 /// Delay warnings that are composed or stored at a time.
 const WARNINGS_MAX: usize = 16;
+
+/// A job that waits for a suspended destination.
+#[derive(Debug)]
+pub struct WaitingJob {
+    /// The message.
+    pub id: QueueId,
+    /// The recipients' indexes in the envelope.
+    pub recipients: Recipients,
+    /// The message, if it is in memory.
+    pub message: Option<SharedMessage>,
+}
+
+/// A recipient as [`Arrival`] has it.
+type ArrivingRecipient = (u32, DestinationId, u16, Option<Millis>);
 
 /// Everything between "durable" and "done". One writer; the time comes in with each event.
 pub struct Engine {
@@ -283,7 +297,7 @@ impl Engine {
     }
 
     /// Logs the recipients that wait because their destination is suspended.
-    fn log_waiting(&self, message: &SharedMessage, rows: &[ArrivalRow], effects: &mut Vec<Effect>) {
+    fn log_waiting(&self, message: &SharedMessage, rows: &[ArrivingRecipient], effects: &mut Vec<Effect>) {
         for (recipient, destination, ..) in rows {
             let Some((until, reason)) = self.queue.suspension_until(*destination) else { continue };
             effects.push(Effect::Log(LogEvent::Waiting {

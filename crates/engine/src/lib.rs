@@ -39,12 +39,12 @@ mod tests;
 
 pub use connections::ConnectionId;
 pub use effect::{Effect, LogEvent};
-pub use engine::Engine;
+pub use engine::{Engine, WaitingJob};
 pub use event::{Command, Context, Event, RequestId};
 pub use last_outcomes::LastOutcome;
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
-pub use queue::Lease;
+pub use queue::{DestinationId, Lease};
 pub use reports::ReportRequest;
 pub use routing::{Routed, Routing};
 pub use settings::{EngineSettings, ReportSettings, RetryAt};

@@ -1,6 +1,6 @@
 //! The outcome of one attempt for one recipient.
 
-use crate::{Enhanced, Reply};
+use crate::{Enhanced, Reply, plain_text};
 use std::fmt;
 
 /// The result of an attempt for one recipient, in the sense of the *Action* field of RFC 3464.
@@ -117,7 +117,12 @@ pub struct Outcome {
 
 impl Outcome {
     fn local(disposition: Disposition, status: Enhanced, text: impl Into<Box<str>>) -> Self {
-        Self { disposition, status, text: text.into(), from_remote: false, cause: Cause::Local }
+        let text: Box<str> = text.into();
+        let text = match plain_text(&text) {
+            std::borrow::Cow::Borrowed(_) => text,
+            std::borrow::Cow::Owned(plain) => plain.into(),
+        };
+        Self { disposition, status, text, from_remote: false, cause: Cause::Local }
     }
 
     /// Delivered by this server, in its own words; see [`Outcome::from_reply`] for a reply.

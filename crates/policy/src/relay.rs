@@ -96,7 +96,7 @@ impl Policy {
         if self.may_send_anywhere(session) {
             return Ok(());
         }
-        Err(Reply::new(550, Enhanced(5, 7, 1), format!("<{recipient}>: relaying denied")))
+        Err(Reply::new(550, Enhanced(5, 7, 1), format!("<{recipient}>: Relay access denied")))
     }
 
     /// Returns whether a domain, given as [`mail::Domain::key`], is local.
@@ -173,7 +173,7 @@ impl Policy {
 
 /// The refusal of a user that does not exist.
 pub fn no_such_user(mailbox: &Mailbox) -> Reply {
-    Reply::new(550, Enhanced(5, 1, 1), format!("<{mailbox}>: no such user here"))
+    Reply::new(550, Enhanced(5, 1, 1), format!("<{mailbox}>: Recipient address rejected: User unknown"))
 }
 
 /// The user that exists in every domain.

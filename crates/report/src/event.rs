@@ -140,8 +140,6 @@ pub enum Event<'a> {
     },
     /// An operator changed messages.
     Operator {
-        /// The user id of the operator, as the kernel reports it.
-        uid: u32,
         /// The action: `hold`.
         action: &'a str,
         /// Messages that were changed.
@@ -302,6 +300,10 @@ pub enum SessionBreak {
     Timeout,
     /// The client made too many errors.
     TooManyErrors,
+    /// The client sent commands before it could know the reply to others.
+    OutOfSync,
+    /// The client speaks another protocol.
+    OtherProtocol,
 }
 
 /// Appends the binary form of an event.

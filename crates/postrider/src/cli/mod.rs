@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
 pub(crate) fn complain(who: &str, text: &str) {
     if !text.is_empty() {
         // With standard error gone there is nobody left to tell.
-        let _ = writeln!(io::stderr(), "{who}: {text}");
+        let _ = writeln!(io::stderr(), "{who}: {}", mail::plain_text(text));
     }
 }
 

@@ -18,7 +18,7 @@ use auth::ChannelBindings;
 use authenticate::LoginSession;
 use bytes::Bytes;
 use engine::accept::{self, Accepted, Decisions, Facts, NamedHost, Source, Stage};
-use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError, UNIX_CLIENT};
+use inbound::{Answer, AuthAnswer, Client, ConnectionEvent, Draft, Service, StoreError, UNIX_CLIENT};
 use mail::{
     BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Message, Part, QueueId, ReceivedContent, Recipient,
     Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
@@ -548,5 +548,9 @@ impl Service for Acceptor {
         self.driver.delivery_log.rejected(client, stage, envelope, reply);
         let Client { peer, local, listener, .. } = *client;
         self.count_failure(&Facts::new(Source::Smtp { peer, local, listener }));
+    }
+
+    fn log_connection(&self, client: &Client, event: ConnectionEvent<'_>) {
+        self.driver.delivery_log.connection(client, event);
     }
 }

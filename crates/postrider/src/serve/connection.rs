@@ -144,6 +144,10 @@ impl WorkSource for DestinationWork {
         }
     }
 
+    fn connected(&self, relay: &str, tls: &str) {
+        self.driver.delivery_log.server_tls(relay, tls);
+    }
+
     fn unreachable(&self, outcome: Outcome, attempt: &Attempt) {
         let (connection, attempt) = (self.connection, attempt.clone());
         self.driver.handle(Event::DestinationUnreachable { connection, outcome, attempt });

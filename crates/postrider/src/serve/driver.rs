@@ -6,9 +6,10 @@ use super::{
 };
 use bytes::Bytes;
 use engine::{
-    Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, RequestId, Routed, TaskId,
+    Command, ConnectionId, Context, DestinationId, Effect, Engine, Event, Lease, LogEvent, RequestId, Routed,
+    TaskId,
 };
-use mail::{ChunkId, Destination, IdSource, Message, Part, QueueId, SharedMessage, UnixMillis};
+use mail::{ChunkId, Destination, IdSource, Message, Outcome, Part, QueueId, SharedMessage, UnixMillis};
 use queue::{CommandResult, Millis};
 use spool::{CommitSeq, CommitWaiters, Refused, Spool, SpoolFailure};
 use std::{
@@ -335,7 +336,7 @@ impl Driver {
         });
     }
 
-    fn log(&self, event: &LogEvent) {
+    fn log(self: &Arc<Self>, event: &LogEvent) {
         match event {
             LogEvent::Accepted(_) => {} // done
             LogEvent::Attempt { message, results, attempt } => {
@@ -343,8 +344,19 @@ impl Driver {
             }
             LogEvent::Deleted { message, results } => self.delivery_log.deleted(message, results),
             LogEvent::Completed(id) => self.delivery_log.completed(*id),
-            LogEvent::Suspended { destination, outcome, until } => {
+            LogEvent::Suspended { newly, destination, outcome, until } => {
                 self.delivery_log.suspended(destination, outcome, *until);
+                if let Some(id) = newly {
+                    self.log_waiting(*id, destination.to_string(), outcome.clone(), *until);
+                }
+            }
+            LogEvent::Resumed(destination) => self.delivery_log.resumed(destination),
+            LogEvent::Waiting { message, recipient, destination, outcome, until } => {
+                let destination = destination.to_string();
+                self.delivery_log.waiting(message, *recipient, &destination, outcome, Some(*until));
+            }
+            LogEvent::Notified { id, notification, kind } => {
+                self.delivery_log.notified(*id, *notification, *kind);
             }
             LogEvent::StoredLate(id) => {
                 tracing::warn!("{id}: stored after its sender was told to try again");
@@ -352,6 +364,39 @@ impl Driver {
             LogEvent::Unreadable(id, failure) => tracing::error!("read {id} from the spool: {failure}"),
             LogEvent::Rerouted(count) => tracing::info!("{count} messages have new routes"),
         }
+    }
+
+    /// Logs the recipients that wait for a destination that was just suspended, in the background: there may be many, and not all of
+    /// their messages are in memory.
+    fn log_waiting(
+        self: &Arc<Self>,
+        destination: DestinationId,
+        name: String,
+        outcome: Outcome,
+        until: Option<UnixMillis>,
+    ) {
+        let own = self.clone();
+        tokio::spawn(async move {
+            let mut from = Some(0);
+            while let Some(place) = from {
+                let (jobs, next) = own.lock().engine.waiting_for(destination, place);
+                from = next.filter(|_| !*own.closing.borrow());
+                for job in jobs {
+                    let message = match job.message {
+                        Some(message) => message,
+                        None => match own.read(job.id).await {
+                            Ok(message) => message,
+                            // The message has left the queue, or its next attempt reports the failure.
+                            Err(_) => continue,
+                        },
+                    };
+                    for recipient in job.recipients.as_slice() {
+                        own.delivery_log.waiting(&message, *recipient, &name, &outcome, until);
+                    }
+                }
+                tokio::task::yield_now().await;
+            }
+        });
     }
 
     // ---- configuration, shutdown, failure ----

@@ -52,6 +52,10 @@ impl Operations for Daemon {
             applied.found += u64::from(result != CommandResult::Missing);
             applied.unchanged += u64::from(result == CommandResult::Unchanged);
         }
+        let messages = applied.found - applied.unchanged;
+        if messages > 0 {
+            self.driver.delivery_log.write(&report::Event::Operator { action: action.as_str(), messages });
+        }
         Ok(applied)
     }
 

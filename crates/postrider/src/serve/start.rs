@@ -14,6 +14,7 @@ use control::Exit;
 use control::{Failure, serve_control, server::Access, socket};
 use engine::Event;
 use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
+use mail::plain_text;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spool::{CommitWaiters, Spool};
 use std::{
@@ -47,14 +48,32 @@ const STOP_INTERVAL: Duration = Duration::from_millis(10);
 pub(crate) fn run(settings: Settings, source: Option<PathBuf>) -> ExitCode {
     // Standard error may be a full disk or a closed pipe: what cannot be written there is lost, and mail goes on. The
     // subscriber would report its failed write there, too, and panic.
-    let subscriber = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false);
+    let subscriber = tracing_subscriber::fmt().with_writer(PlainStderr::default).with_target(false);
     subscriber.log_internal_errors(false).init();
     match start(settings, source) {
         Ok(exit) => exit.into(),
         Err(problem) => {
-            let _ = writeln!(io::stderr(), "postrider: {}", problem.text);
+            let _ = writeln!(io::stderr(), "postrider: {}", plain_text(&problem.text));
             problem.exit.into()
         }
+    }
+}
+
+/// Standard error, for lines of the daemon: they have no numbers of the operating system.
+#[derive(Default)]
+struct PlainStderr;
+
+impl io::Write for PlainStderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(line).map(plain_text) {
+            Ok(plain) => io::stderr().write_all(plain.as_bytes())?,
+            Err(_) => io::stderr().write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -129,7 +148,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let control_mode = if settings.control.group.is_some() { 0o660 } else { 0o600 };
     let control = local_socket(control, control_mode, settings.control.group)?;
     let submit = local_socket(submit, 0o666, None)?;
-    let delivery_log = DeliveryLog::new(wiring::log(&settings)?);
+    let delivery_log = DeliveryLog::new(wiring::log(&settings)?, settings.log.connections);
     let server_tls = tls::server_config(&settings)?;
 
     let current = {
@@ -286,6 +305,9 @@ impl Daemon {
         tokio::spawn(self.driver.clone().run_timer());
         tokio::spawn(trim_allocator());
         self.driver.handle(Event::Started);
+        let queued = self.driver.lock().engine.queue().len() as u64;
+        let version = env!("CARGO_PKG_VERSION");
+        self.driver.delivery_log.write(&report::Event::Started { version, queued });
         let mut spool_failed = self.driver.spool.failed();
         let mut exit = loop {
             tokio::select! {
@@ -332,6 +354,7 @@ impl Daemon {
     /// lost when they don't: what was not answered 250 is not ours, what was is in the spool.
     async fn stop(&self, grace: Duration) {
         tracing::info!("stopping");
+        self.driver.delivery_log.write(&report::Event::Stopping);
         self.driver.close();
         self.inbound.close();
         let until = tokio::time::Instant::now() + grace;
@@ -379,6 +402,7 @@ impl Daemon {
         self.inbound.reconfigure(inbound, Some(server_tls.plain));
         self.driver.replace(new, is_rerouted);
         tracing::info!("the configuration was read again");
+        self.driver.delivery_log.write(&report::Event::Reloaded);
         Ok(waiting.iter().map(|key| format!("{key} has changed, which needs a restart")).collect())
     }
 }

@@ -22,7 +22,10 @@ use dns::{Dns, DnsSettings};
 use mail::{Domain, Envelope};
 use maps::{Maps, Reference};
 use policy::Policy;
-use report::{Format, Log, LogSettings, line::Postfix};
+use report::{
+    EventStream, Sink,
+    log::{Format, LogFile, Postfix, Syslog},
+};
 use route::{Router, RouterSettings};
 use smtp::server::{Auth, Extensions, Keyword, MechanismNeed, OfferedMechanism, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
@@ -480,16 +483,25 @@ pub(crate) fn inspect(
 
 /// # Errors
 /// A file that cannot be opened.
-pub(crate) fn log(settings: &Settings) -> Result<Log, String> {
+pub(crate) fn log(settings: &Settings) -> Result<EventStream, String> {
     let host = settings.hostname.split('.').next().unwrap_or("localhost").to_owned();
     let postfix = || Format::Postfix(Postfix { host: host.clone(), pid: std::process::id() });
     let l = &settings.log;
-    let one = |file: &Option<PathBuf>, format| LogSettings { file: file.clone(), format };
-    Log::open(match l.format {
-        LogFormat::Json => vec![one(&l.file, Format::Json)],
-        LogFormat::Postfix => vec![one(&l.file, postfix())],
-        LogFormat::Both => vec![one(&l.file, Format::Json), one(&l.postfix_file, postfix())],
-    })
+    let files = match l.format {
+        LogFormat::Json => vec![(&l.file, Format::Json)],
+        LogFormat::Postfix => vec![(&l.file, postfix())],
+        LogFormat::Both => vec![(&l.file, Format::Json), (&l.postfix_file, postfix())],
+        LogFormat::Syslog => Vec::new(),
+    };
+    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+    for (path, format) in files {
+        sinks.push(Box::new(LogFile::open(path.clone(), format)?));
+    }
+    let default = (l.format == LogFormat::Syslog).then(|| PathBuf::from("/dev/log"));
+    if let Some(path) = l.syslog.clone().or(default) {
+        sinks.push(Box::new(Syslog::open(path, std::process::id())));
+    }
+    EventStream::start(sinks).map_err(|e| format!("start the thread of the events: {e}"))
 }
 
 /// Old drops are looked for this often.

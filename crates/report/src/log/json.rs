@@ -154,7 +154,6 @@ enum JsonLine<'a> {
     },
     Operator {
         time: &'a str,
-        uid: u32,
         action: &'a str,
         messages: u64,
     },
@@ -277,6 +276,8 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
                 SessionBreak::Lost => "lost",
                 SessionBreak::Timeout => "timeout",
                 SessionBreak::TooManyErrors => "too_many_errors",
+                SessionBreak::OutOfSync => "out_of_sync",
+                SessionBreak::OtherProtocol => "other_protocol",
             };
             JsonLine::SessionBroken { time, client: Client(client), cause, after }
         }
@@ -293,7 +294,7 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
             JsonLine::Suspended { time, destination, reason, until: until.map(UnixMillis::rfc3339) }
         }
         Event::Resumed { destination } => JsonLine::Resumed { time, destination },
-        Event::Operator { uid, action, messages } => JsonLine::Operator { time, uid, action, messages },
+        Event::Operator { action, messages } => JsonLine::Operator { time, action, messages },
         Event::Started { version, queued } => JsonLine::Started { time, version, queued },
         Event::Reloaded => JsonLine::Reloaded { time },
         Event::Stopping => JsonLine::Stopping { time },

@@ -69,6 +69,8 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
                 SessionBreak::Lost => "lost connection",
                 SessionBreak::Timeout => "timeout",
                 SessionBreak::TooManyErrors => "too many errors",
+                SessionBreak::OutOfSync => "improper command pipelining",
+                SessionBreak::OtherProtocol => "warning: non-SMTP command",
             };
             line("smtpd", format_args!("{cause} after {after} from {}", Client(client)));
         }
@@ -89,8 +91,8 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
             line("qmgr", format_args!("warning: {destination} is suspended: {reason}"));
         }
         Event::Resumed { destination } => line("qmgr", format_args!("{destination} is reached again")),
-        Event::Operator { uid, action, messages } => {
-            line("postsuper", format_args!("{action}: {messages} messages (uid={uid})"));
+        Event::Operator { action, messages } => {
+            line("postsuper", format_args!("{action}: {messages} messages"));
         }
         Event::Started { version, .. } => {
             line("master", format_args!("daemon started -- version {version}"));

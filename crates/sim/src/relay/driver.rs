@@ -284,7 +284,11 @@ impl Driver {
                 self.cancelled.retain(|(other, _)| other != id);
             }
             LogEvent::StoredLate(_) => oracle.late_count += 1,
-            LogEvent::Suspended { .. } | LogEvent::Rerouted(_) => {}
+            LogEvent::Suspended { .. }
+            | LogEvent::Resumed(_)
+            | LogEvent::Waiting { .. }
+            | LogEvent::Notified { .. }
+            | LogEvent::Rerouted(_) => {}
         }
     }
 

@@ -1,0 +1,214 @@
+//! Gauges and counters that are read from the daemon at each scrape.
+
+use crate::MetricDoc;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+};
+use report::RecipientCounters;
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Destinations with series of their own: the largest ones. More would burden Prometheus, not the mail.
+const DESTINATIONS_MAX: usize = 50;
+
+/// The state of a daemon at one time.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// The recipients in each state.
+    pub recipients: RecipientCounters,
+    /// Messages in the queue.
+    pub queued_messages: u64,
+    /// Sessions of clients.
+    pub sessions: u64,
+    /// Connections to next hops.
+    pub delivery_connections: u64,
+    /// Commits of the spool.
+    pub spool_commits: u64,
+    /// Time of the last sync of the spool, in microseconds.
+    pub spool_last_sync_us: u64,
+    /// Octets in the spool's commit queue.
+    pub spool_queued_bytes: u64,
+    /// Octets that the disk of the spool has left, if that is known.
+    pub spool_free_bytes: u64,
+    /// The spool failed, or its data has faults.
+    pub spool_is_faulty: bool,
+    /// Messages whose time from submission to the spool to durability was measured.
+    pub accept_latency_count: u64,
+    /// The sum of those times, in microseconds.
+    pub accept_latency_sum_us: u64,
+    /// Events and log lines that were dropped.
+    pub log_lost: u64,
+    /// Resident memory of the process, in bytes.
+    pub resident_bytes: u64,
+    /// CPU time of the process, in seconds.
+    pub cpu_seconds: f64,
+    /// The start of the process, in seconds since 1970.
+    pub started_seconds: f64,
+    /// The certificate that expires first, in seconds since 1970; zero without a certificate.
+    pub certificate_expiry_seconds: u64,
+    /// Suspended destinations.
+    pub suspended_destinations: u64,
+    /// All destinations in use.
+    pub destinations: Vec<DestinationGauges>,
+}
+
+/// The state of a destination.
+#[derive(Debug, Clone, Default)]
+pub struct DestinationGauges {
+    /// `mx:example.com`.
+    pub name: String,
+    /// Jobs that wait for a connection.
+    pub ready: u64,
+    /// Jobs in flight.
+    pub in_flight: u64,
+    /// Jobs that wait for their next attempt.
+    pub waiting: u64,
+    /// The destination is suspended.
+    pub is_suspended: bool,
+}
+
+/// A metric without labels, and the way in which it is read.
+struct Row {
+    doc: MetricDoc,
+    read: fn(&Snapshot) -> f64,
+}
+
+const fn gauge(name: &'static str, help: &'static str, read: fn(&Snapshot) -> f64) -> Row {
+    Row { doc: MetricDoc { name, kind: "gauge", labels: &[], help }, read }
+}
+
+const fn counter(name: &'static str, help: &'static str, read: fn(&Snapshot) -> f64) -> Row {
+    Row { doc: MetricDoc { name, kind: "counter", labels: &[], help }, read }
+}
+
+const ROWS: [Row; 24] = [
+    counter("recipients_accepted", "Recipients of accepted messages, since the spool was made", |s| {
+        s.recipients.accepted as f64
+    }),
+    counter("recipients_delivered", "Delivered recipients, since the spool was made", |s| {
+        s.recipients.delivered as f64
+    }),
+    counter("recipients_bounced", "Returned recipients, since the spool was made", |s| {
+        s.recipients.bounced as f64
+    }),
+    counter(
+        "recipients_expired",
+        "Recipients returned because of their age, since the spool was made",
+        |s| s.recipients.expired as f64,
+    ),
+    counter("recipients_deleted", "Recipients that an operator deleted, since the spool was made", |s| {
+        s.recipients.deleted as f64
+    }),
+    counter("recipients_moved", "Recipients that another spool has, since the spool was made", |s| {
+        s.recipients.moved as f64
+    }),
+    gauge("recipients_queued", "Recipients in the queue", |s| s.recipients.queued as f64),
+    gauge(
+        "recipient_imbalance",
+        "Accepted recipients without a known end: always 0, or mail was lost or invented",
+        |s| s.recipients.accepted as f64 - s.recipients.finished() as f64 - s.recipients.queued as f64,
+    ),
+    gauge("queued_messages", "Messages in the queue", |s| s.queued_messages as f64),
+    gauge("sessions", "Sessions of clients", |s| s.sessions as f64),
+    gauge("delivery_connections", "Connections to next hops", |s| s.delivery_connections as f64),
+    gauge("suspended_destinations", "Destinations that are suspended, because no host answers", |s| {
+        s.suspended_destinations as f64
+    }),
+    counter("spool_commits", "Commits of the spool", |s| s.spool_commits as f64),
+    gauge("spool_last_sync_seconds", "Time of the last sync of the spool", |s| {
+        s.spool_last_sync_us as f64 / 1e6
+    }),
+    gauge("spool_queued_bytes", "Octets that wait for a commit", |s| s.spool_queued_bytes as f64),
+    gauge("spool_free_bytes", "Octets that are free for the spool", |s| s.spool_free_bytes as f64),
+    gauge("spool_faulty", "1 if the spool failed or has damaged data, else 0", |s| {
+        f64::from(u8::from(s.spool_is_faulty))
+    }),
+    counter("accept_latency_messages", "Messages whose time to durability was measured", |s| {
+        s.accept_latency_count as f64
+    }),
+    counter("accept_latency_seconds", "Sum of the times from the end of the content to durability", |s| {
+        s.accept_latency_sum_us as f64 / 1e6
+    }),
+    counter("log_lost", "Events and log lines that were dropped", |s| s.log_lost as f64),
+    gauge("resident_bytes", "Resident memory of the process", |s| s.resident_bytes as f64),
+    counter("cpu_seconds", "CPU time of the process", |s| s.cpu_seconds),
+    gauge("start_time_seconds", "Start of the process, in seconds since 1970", |s| s.started_seconds),
+    gauge(
+        "certificate_expiry_seconds",
+        "Expiry of the certificate that expires first, in seconds since 1970; 0 without one",
+        |s| s.certificate_expiry_seconds as f64,
+    ),
+];
+
+const DESTINATION_JOBS: MetricDoc = MetricDoc {
+    name: "destination_jobs",
+    kind: "gauge",
+    labels: &["destination", "state"],
+    help: "Jobs of the 50 largest destinations: ready, in_flight, waiting",
+};
+
+const DESTINATION_SUSPENDED: MetricDoc = MetricDoc {
+    name: "destination_suspended",
+    kind: "gauge",
+    labels: &["destination"],
+    help: "1 if the destination is suspended, else 0, of the 50 largest destinations",
+};
+
+pub(crate) fn documentation() -> impl Iterator<Item = MetricDoc> {
+    ROWS.iter().map(|row| row.doc).chain([DESTINATION_JOBS, DESTINATION_SUSPENDED])
+}
+
+/// Encodes the last snapshot.
+#[derive(Debug)]
+pub(crate) struct Gauges(pub(crate) Arc<Mutex<Snapshot>>);
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let snapshot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for Row { doc, read } in &ROWS {
+            let value = read(&snapshot);
+            if doc.kind == "counter" {
+                let metric = ConstCounter::new(value);
+                metric.encode(encoder.encode_descriptor(
+                    doc.name,
+                    doc.help,
+                    None,
+                    metric.metric_type(),
+                )?)?;
+            } else {
+                let metric = ConstGauge::new(value);
+                metric.encode(encoder.encode_descriptor(
+                    doc.name,
+                    doc.help,
+                    None,
+                    metric.metric_type(),
+                )?)?;
+            }
+        }
+        let mut destinations: Vec<&DestinationGauges> = snapshot.destinations.iter().collect();
+        destinations.sort_by_key(|one| std::cmp::Reverse(one.ready + one.in_flight + one.waiting));
+        destinations.truncate(DESTINATIONS_MAX);
+        let doc = DESTINATION_JOBS;
+        let mut family = encoder.encode_descriptor(doc.name, doc.help, None, MetricType::Gauge)?;
+        for one in &destinations {
+            for (state, count) in
+                [("ready", one.ready), ("in_flight", one.in_flight), ("waiting", one.waiting)]
+            {
+                let labels = [("destination", one.name.as_str()), ("state", state)];
+                ConstGauge::new(count as f64).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let doc = DESTINATION_SUSPENDED;
+        let mut family = encoder.encode_descriptor(doc.name, doc.help, None, MetricType::Gauge)?;
+        for one in &destinations {
+            let labels = [("destination", one.name.as_str())];
+            let value = f64::from(u8::from(one.is_suspended));
+            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! Metrics for Prometheus: counters that follow the stream of events, and gauges that are read at each scrape.
+//!
+//! Read first: [`Metrics`] and [`Snapshot`].
+
+mod counters;
+mod gauges;
+
+pub use counters::CounterSink;
+pub use gauges::{DestinationGauges, Snapshot};
+
+use counters::Counters;
+use gauges::Gauges;
+use prometheus_client::{encoding::text, registry::Registry};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The type of the text that [`Metrics::scrape`] returns.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The documentation of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricDoc {
+    /// The name, without the suffix that Prometheus adds: `_total` of a counter.
+    pub name: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// The labels.
+    pub labels: &'static [&'static str],
+    /// The meaning, as one sentence without a full stop.
+    pub help: &'static str,
+}
+
+/// All metrics of a daemon.
+pub struct Metrics {
+    registry: Registry,
+    counters: Counters,
+    snapshot: Arc<Mutex<Snapshot>>,
+}
+
+impl Metrics {
+    /// Creates the metrics; all counters are zero.
+    pub fn new() -> Self {
+        let (counters, snapshot) = (Counters::default(), Arc::<Mutex<Snapshot>>::default());
+        let mut registry = Registry::with_prefix("postrider");
+        counters.register(&mut registry);
+        registry.register_collector(Box::new(Gauges(snapshot.clone())));
+        Self { registry, counters, snapshot }
+    }
+
+    /// Returns the sink that counts events.
+    pub fn sink(&self) -> CounterSink {
+        CounterSink(self.counters.clone())
+    }
+
+    /// Returns all metrics in the text format of OpenMetrics, with these gauges.
+    pub fn scrape(&self, snapshot: Snapshot) -> String {
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        let mut out = String::new();
+        // Into memory: it cannot fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns the documentation of all metrics, in the order of their names.
+pub fn documentation() -> Vec<MetricDoc> {
+    let mut all: Vec<_> = counters::DOCS.into_iter().chain(gauges::documentation()).collect();
+    all.sort_by_key(|doc| doc.name);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::{Enhanced, QueueId};
+    use report::{
+        Event, Sink, UnixMicros,
+        event::{Attempted, Status},
+    };
+
+    #[test]
+    fn each_documented_metric_is_scraped_and_each_scraped_one_documented() {
+        let destination = DestinationGauges { name: "mx:\"x\"\n".into(), ready: 1, ..Default::default() };
+        let text = Metrics::new().scrape(Snapshot { destinations: vec![destination], ..Default::default() });
+        let mut scraped: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE postrider_")?.split(' ').next())
+            .collect();
+        scraped.sort_unstable();
+        let documented: Vec<&str> = documentation().iter().map(|doc| doc.name).collect();
+        assert_eq!(scraped, documented);
+        assert!(text.ends_with("# EOF\n"));
+        assert!(text.contains("destination=\"mx:\\\"x\\\"\\n\""), "a name cannot break a line: {text}");
+    }
+
+    #[test]
+    fn events_are_counted_by_their_labels() {
+        let metrics = Metrics::new();
+        let mut sink = metrics.sink();
+        let attempt = Attempted {
+            id: QueueId(1),
+            from: "",
+            to: "",
+            status: Status::Sent,
+            dsn: Enhanced(2, 0, 0),
+            relay: "mx[192.0.2.1]:25",
+            tls: "",
+            reply: "250",
+            age_ms: 1500,
+            queued_ms: 0,
+            setup_ms: 0,
+            transfer_ms: 40,
+        };
+        for status in [Status::Sent, Status::Sent, Status::Deferred] {
+            sink.write(UnixMicros(0), &Event::Attempt(Attempted { status, ..attempt }));
+        }
+        let text = metrics.scrape(Snapshot::default());
+        for line in [
+            "postrider_attempts_total{status=\"sent\"} 2",
+            "postrider_attempts_total{status=\"deferred\"} 1",
+            "postrider_delivery_age_seconds_count 2",
+            "postrider_delivery_age_seconds_sum 3.0",
+            "postrider_delivery_age_seconds_bucket{le=\"1.0\"} 0",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+}
