@@ -15,6 +15,9 @@ const MAN: &str = "docs/man";
 /// Packages whose binary writes its man pages with `man DIR`.
 const PACKAGES: [&str; 2] = ["postrider", "lab"];
 
+/// Packages whose example `manual` writes a page, and the page.
+const MANUALS: [(&str, &str); 2] = [("config", "docs/configuration.md"), ("metrics", "docs/metrics.md")];
+
 /// Contents by path in the repository.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
@@ -53,8 +56,11 @@ fn replace(path: &Path, text: Option<&Vec<u8>>) -> io::Result<()> {
 }
 
 fn made() -> Result<Files, Failure> {
-    let example = ["run", "--locked", "--quiet", "--package", "config", "--example", "manual"];
-    let mut files = Files::from([("docs/configuration.md".into(), output(&mut cargo_command(&example))?)]);
+    let mut files = Files::new();
+    for (package, page) in MANUALS {
+        let example = ["run", "--locked", "--quiet", "--package", package, "--example", "manual"];
+        files.insert(page.into(), output(&mut cargo_command(&example))?);
+    }
     files.insert(seeds::PAGE.into(), seeds::page()?.into_bytes());
     let dir = std::env::temp_dir().join(format!("postrider-man-{}", std::process::id()));
     let pages = PACKAGES.iter().try_for_each(|package| {
@@ -72,7 +78,7 @@ fn made() -> Result<Files, Failure> {
 
 fn kept() -> io::Result<Files> {
     let mut files = folder(&root().join(MAN), Path::new(MAN))?;
-    for name in ["docs/configuration.md", seeds::PAGE] {
+    for name in MANUALS.map(|(_, page)| page).into_iter().chain([seeds::PAGE]) {
         match fs::read(root().join(name)) {
             Ok(text) => drop(files.insert(name.into(), text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -56,7 +56,7 @@ const fn own(file: &'static str, package: &'static str, purpose: &'static str) -
     Wanted { sign: Sign::Unpacked(file), package, place: Place::Own, purpose }
 }
 
-const WANTED: [Wanted; 30] = [
+const WANTED: [Wanted; 31] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -82,6 +82,7 @@ const WANTED: [Wanted; 30] = [
     tool("pip3", "python3-pip", "installs scramp"),
     own("nullmailer/usr/lib/nullmailer/smtp", "nullmailer", "a client of satellites"),
     own("dma/usr/sbin/dma", "dma", "a client of satellites"),
+    own("prometheus/usr/bin/promtool", "prometheus", "judges metrics and alerts"),
     own("fail2ban/usr/bin/fail2ban-regex", "fail2ban", "reads the log that looks like Postfix's"),
     Wanted {
         sign: Sign::Unpacked("python/bin/python"),

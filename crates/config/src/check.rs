@@ -11,6 +11,7 @@ use crate::{
     certificate::{self, Unusable},
     choice::LogFormat,
     group::QueueGroup,
+    listen_address::ListenAddress,
     listing::{Effective, Origin},
     load::Purpose,
     route::Target,
@@ -57,6 +58,7 @@ impl Check<'_, '_> {
         self.durations(s);
         self.spool(s);
         self.log(s);
+        self.metrics(s);
         self.sockets(s);
         self.users(s);
         self.maps(s);
@@ -379,6 +381,31 @@ impl Check<'_, '_> {
         let what = format!("`{}` is over `{}`", small.0, large.0);
         let label = format!("{} over {}", show_duration(small.1), show_duration(large.1));
         self.problem(path, what, &label, &format!("`{}` must not be larger than `{}`", small.0, large.0));
+    }
+
+    fn metrics(&mut self, s: &Settings) {
+        let metrics = &s.metrics;
+        match &metrics.listen {
+            None if !metrics.allow_from.is_empty() => {
+                let what = "`metrics.allow_from` is not used".to_owned();
+                self.problem("metrics.allow_from", what, "`listen` is missing", "add `listen` to [metrics]");
+            }
+            Some(ListenAddress::Systemd(_)) => {
+                let what = "metrics have no socket of systemd".to_owned();
+                let help = "write an address with a port, or unix:/path";
+                self.problem("metrics.listen", what, "not for metrics", help);
+            }
+            Some(ListenAddress::Ip(_, None)) => {
+                let what = "the port of the metrics is missing".to_owned();
+                self.problem("metrics.listen", what, "no port", "write listen = \"127.0.0.1:9125\"");
+            }
+            Some(ListenAddress::Ip(ip, Some(_))) if !ip.is_loopback() && metrics.allow_from.is_empty() => {
+                let what = "other machines may connect to the metrics, and none may read them".to_owned();
+                let help = "name the networks of the monitoring in `allow_from`, or listen on 127.0.0.1";
+                self.problem("metrics.listen", what, "not an address of this machine only", help);
+            }
+            _ => {}
+        }
     }
 
     fn log(&mut self, s: &Settings) {

@@ -194,6 +194,7 @@ impl Reading<'_> {
             dns: self.plain(root, "dns"),
             hosts: self.hosts(root),
             log: self.plain(root, "log"),
+            metrics: self.plain(root, "metrics"),
             control: self.plain(root, "control"),
             workers: self.plain(root, "workers"),
         }

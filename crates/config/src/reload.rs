@@ -38,6 +38,7 @@ fn keep(mut settings: Settings, started: &Settings) -> Reloaded {
         waiting.push("the choice of a spool by [[queue_group]]");
     }
     keep_one("[log]", &mut new.log, &started.log, &mut waiting);
+    keep_one("[metrics]", &mut new.metrics, &started.metrics, &mut waiting);
     keep_one("[control]", &mut new.control, &started.control, &mut waiting);
     keep_one("[workers]", &mut new.workers, &started.workers, &mut waiting);
     Reloaded { settings, waiting }

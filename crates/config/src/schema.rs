@@ -23,7 +23,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 29] {
+pub fn schema() -> [SectionDoc; 30] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -52,6 +52,7 @@ pub fn schema() -> [SectionDoc; 29] {
         Dns::DOC,
         HOSTS,
         Log::DOC,
+        Metrics::DOC,
         Control::DOC,
         Workers::DOC,
     ]

@@ -81,6 +81,8 @@ pub struct Settings {
     pub hosts: HostTable,
     /// The delivery log.
     pub log: Log,
+    /// Metrics for Prometheus.
+    pub metrics: Metrics,
     /// The sockets for the command line.
     pub control: Control,
     /// Threads.
@@ -757,6 +759,18 @@ section! {
         /// True if connections have lines of their own: connect, TLS, disconnect. Connections that are lost, time out or fail in
         /// the TLS handshake always have one.
         connections: bool = "true",
+    }
+}
+
+section! {
+    /// Metrics for Prometheus, by HTTP. `postrider status --prometheus` prints them, too, without this section. `docs/metrics.md` lists
+    /// them.
+    pub Metrics = "metrics" {
+        /// The address of the HTTP server: an address of this machine with a port, such as `127.0.0.1:9125`, or a Unix socket. It answers
+        /// `/metrics`, and `/healthz` for probes. Without this key there is no server.
+        listen: Option<ListenAddress> = "",
+        /// Networks that may ask, beside this machine. Everybody else gets 403.
+        allow_from: Vec<IpNet> = "[]",
     }
 }
 

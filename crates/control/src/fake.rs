@@ -105,6 +105,10 @@ impl Operations for Memory {
         Ok(Applied { found: known.len() as u64, unchanged })
     }
 
+    fn metrics(&self) -> String {
+        "# EOF\n".to_owned()
+    }
+
     fn flush(&self) -> u64 {
         self.queue.lock().unwrap().len() as u64
     }

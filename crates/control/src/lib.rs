@@ -58,6 +58,9 @@ pub trait Operations: Send + Sync + 'static {
     /// Makes everything that waits due now and revives every destination; says how many messages that is.
     fn flush(&self) -> u64;
 
+    /// Returns all metrics in the text format of OpenMetrics.
+    fn metrics(&self) -> String;
+
     /// The counters, taken at one moment.
     fn counters(&self) -> RecipientCounters;
 

@@ -63,6 +63,8 @@ pub enum Request {
     Flush,
     /// [`Response::Counters`].
     Status,
+    /// [`Response::Metrics`].
+    Metrics,
     /// The configuration is read again; [`Response::Note`] for each thing that needs a restart.
     Reload,
 }
@@ -127,6 +129,11 @@ pub enum Response {
     Counters(RecipientCounters),
     /// The gauges of the spool and of the queue's lock; behind the counters.
     Gauges(Gauges),
+    /// The metrics.
+    Metrics {
+        /// In the text format of OpenMetrics.
+        text: String,
+    },
     /// Selected messages that an action left as they were, for example a hold of a held message.
     Unchanged {
         /// The number of messages; they are counted in [`Response::Done`], too.

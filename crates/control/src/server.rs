@@ -153,6 +153,11 @@ impl<T: Operations> Connection<T> {
                 self.send(&Response::Gauges(self.target.gauges())).await?;
                 0
             }
+            Request::Metrics => {
+                let text = self.target.metrics();
+                self.send(&Response::Metrics { text }).await?;
+                0
+            }
             Request::Reload => {
                 let notes = self.target.reload().await?;
                 for text in notes {

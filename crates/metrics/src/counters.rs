@@ -104,6 +104,21 @@ impl Default for Counters {
 
 impl Counters {
     pub(crate) fn register(&self, registry: &mut Registry) {
+        // Each series begins at zero: the first event of its kind is an increase that an alert sees.
+        for (family, label, values) in [
+            (&self.accepted, "origin", &["smtp", "local", "notification", "other"][..]),
+            (&self.attempts, "status", &["sent", "deferred", "bounced", "expired"]),
+            (&self.notifications, "kind", &["failure", "delay", "success", "double_bounce"]),
+            (&self.rejections, "stage", &["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "XCLIENT", "other"]),
+            (
+                &self.sessions_broken,
+                "cause",
+                &["lost", "timeout", "too_many_errors", "out_of_sync", "other_protocol"],
+            ),
+            (&self.tls, "side", &["client", "next_hop"]),
+        ] {
+            values.iter().for_each(|value| drop(family.get_or_create(&[(label, *value)])));
+        }
         let mut docs = DOCS.into_iter();
         macro_rules! register {
             ($($field:ident),+ $(,)?) => {

@@ -71,6 +71,9 @@ pub(crate) enum Command {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        /// Print the metrics of docs/metrics.md, in the text format of Prometheus
+        #[arg(long, conflicts_with = "json")]
+        prometheus: bool,
     },
     /// Make hashes of passwords, and try passwords
     #[command(subcommand)]

@@ -90,7 +90,10 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Queue(command) => queue::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Spool(command) => spool::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Why { id } => explain::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
-        Command::Status { json } => status::run(json, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Status { prometheus: true, .. } => {
+            status::metrics(&load_config(explicit, Purpose::Ask)?, out)?
+        }
+        Command::Status { json, .. } => status::run(json, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Auth(AuthCommand::Hash { scheme, user }) => auth::hash(scheme, user.as_deref(), out)?,
         Command::Auth(AuthCommand::Test { token, user }) => {
             let test = if token { auth::test_token } else { auth::test };

@@ -11,6 +11,15 @@ use control::{
 use report::RecipientCounters;
 use std::io::Write;
 
+/// Prints the metrics.
+pub(super) fn metrics(settings: &Settings, out: &mut dyn Write) -> Ending {
+    daemon::ask(settings, &Request::Metrics, &mut |response| match response {
+        Response::Metrics { text } => out.write_all(text.as_bytes()),
+        _ => Ok(()),
+    })?;
+    Ok(Exit::Ok)
+}
+
 /// Prints the recipient counters and the state of the spool.
 pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
     let (mut counters, mut gauges) = (None, Gauges::default());

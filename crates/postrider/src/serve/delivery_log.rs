@@ -240,6 +240,11 @@ impl DeliveryLog {
         self.stream.write(&Event::Discarded { id, from, to, reason });
     }
 
+    /// Returns the number of events and lines that were dropped.
+    pub(crate) fn lost_count(&self) -> u64 {
+        self.stream.lost_count()
+    }
+
     /// Opens the files again after a log rotation.
     pub(crate) fn reopen(&self) {
         self.stream.reopen();

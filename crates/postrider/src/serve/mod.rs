@@ -9,9 +9,11 @@ mod driver;
 mod engine_setup;
 mod latency;
 mod logins;
+mod metrics_server;
 mod operator;
 pub(crate) mod pipeline;
 pub(crate) mod queue_run;
+mod scrape;
 pub(crate) mod snapshot;
 mod sockets;
 mod start;
@@ -28,7 +30,11 @@ pub(crate) use start::run;
 use acceptor::Acceptor;
 use driver::Driver;
 use inbound::Inbound;
-use std::{path::PathBuf, sync::Arc};
+use metrics::Metrics;
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 /// The running daemon, as the control socket uses it.
 pub(crate) struct Daemon {
@@ -39,4 +45,9 @@ pub(crate) struct Daemon {
     source: Option<PathBuf>,
     /// The settings of the start: a reload keeps those that need a restart.
     started: config::Settings,
+    metrics: Metrics,
+    /// The start of the process, in seconds since 1970.
+    started_seconds: f64,
+    /// The expiry of the certificate that expires first, in seconds since 1970.
+    certificate_expiry: AtomicU64,
 }

@@ -66,6 +66,10 @@ impl Operations for Daemon {
         count
     }
 
+    fn metrics(&self) -> String {
+        self.scrape()
+    }
+
     fn gauges(&self) -> Gauges {
         gauges(&self.driver)
     }

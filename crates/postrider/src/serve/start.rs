@@ -5,16 +5,18 @@ use super::{
     acceptor::Acceptor,
     delivery_log::DeliveryLog,
     engine_setup::EngineSetup,
+    metrics_server::{self, MetricsSocket},
     sockets::{self, Inherited},
     tls, wiring,
     workers::{self, Workers},
 };
-use config::{ListenAt, Settings};
+use config::{ListenAddress, ListenAt, Settings};
 use control::Exit;
 use control::{Failure, serve_control, server::Access, socket};
 use engine::Event;
 use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
 use mail::plain_text;
+use metrics::Metrics;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spool::{CommitWaiters, Spool};
 use std::{
@@ -24,8 +26,12 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, atomic::Ordering, mpsc},
-    time::{Duration, Instant},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use submission::{MaildropScanner, maildrop, serve_submit};
 use tokio::{
@@ -148,8 +154,11 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let control_mode = if settings.control.group.is_some() { 0o660 } else { 0o600 };
     let control = local_socket(control, control_mode, settings.control.group)?;
     let submit = local_socket(submit, 0o666, None)?;
-    let delivery_log = DeliveryLog::new(wiring::log(&settings)?, settings.log.connections);
+    let metrics = Metrics::new();
+    let events = wiring::log(&settings, vec![Box::new(metrics.sink())])?;
+    let delivery_log = DeliveryLog::new(events, settings.log.connections);
     let server_tls = tls::server_config(&settings)?;
+    let metrics_socket = MetricsSocket::bind(&settings)?;
 
     let current = {
         let _context = runtime.enter();
@@ -192,7 +201,20 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let inbound = wiring::inbound_settings(&settings, logins.logins.as_ref(), &server_tls);
         Inbound::new(acceptor.clone(), inbound, Some(server_tls.plain), workers)
     };
-    let daemon = Arc::new(Daemon { driver, acceptor, inbound, source, started: settings });
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let daemon = Arc::new(Daemon {
+        driver,
+        acceptor,
+        inbound,
+        source,
+        started: settings,
+        metrics,
+        started_seconds: started.as_secs_f64(),
+        certificate_expiry: AtomicU64::new(server_tls.expires_seconds),
+    });
+    if let Some(socket) = metrics_socket {
+        metrics_server::start(socket, daemon.clone())?;
+    }
     let recovered = report.message_count;
     let took = begun.elapsed().as_millis();
     tracing::info!(
@@ -344,7 +366,11 @@ impl Daemon {
             ListenAt::Unix { path, .. } => Some(path),
             ListenAt::Ip(_) | ListenAt::Systemd(_) => None,
         });
-        for path in own.chain([&settings.control.socket, &settings.control.submit_socket]) {
+        let metrics = match &settings.metrics.listen {
+            Some(ListenAddress::Unix(path)) => Some(path),
+            _ => None,
+        };
+        for path in own.chain(metrics).chain([&settings.control.socket, &settings.control.submit_socket]) {
             let _ = fs::remove_file(path);
         }
         Ok(exit)
@@ -399,6 +425,7 @@ impl Daemon {
             || old.settings.local != new.settings.local
             || old.settings.addresses != new.settings.addresses
             || old.settings.queue_groups != new.settings.queue_groups;
+        self.certificate_expiry.store(server_tls.expires_seconds, Ordering::Relaxed);
         self.inbound.reconfigure(inbound, Some(server_tls.plain));
         self.driver.replace(new, is_rerouted);
         tracing::info!("the configuration was read again");

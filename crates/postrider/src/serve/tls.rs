@@ -28,6 +28,8 @@ pub(crate) struct ServerTls {
     pub(crate) certificates: Arc<CertificateTls>,
     /// The channel bindings `tls-server-end-point` of the server's certificates.
     pub(crate) end_points: EndPoints,
+    /// The expiry of the certificate that expires first, in seconds since 1970.
+    pub(crate) expires_seconds: u64,
 }
 
 /// Returns the TLS settings of listeners.
@@ -56,6 +58,7 @@ pub(crate) fn server_config(settings: &config::Settings) -> Result<ServerTls, St
     Ok(ServerTls {
         plain: config(None)?,
         certificates: Arc::new(CertificateTls::new(ask, require, move |shown| authorities.identify(shown))),
+        expires_seconds: certificates.expires_seconds(),
         end_points: certificates.clone().end_points(),
     })
 }
@@ -95,6 +98,12 @@ impl Certificates {
         found.unwrap_or(&self.default)
     }
 
+    /// Returns the expiry of the certificate that expires first; zero if none can be read.
+    fn expires_seconds(&self) -> u64 {
+        let all = std::iter::once(&self.default).chain(self.by_name.values());
+        all.filter_map(|pair| expires_seconds(pair.cert.first()?)).min().unwrap_or_default()
+    }
+
     fn end_points(self: Arc<Self>) -> EndPoints {
         EndPoints::new(move |name| self.of(name).cert.first().and_then(|certificate| end_point(certificate)))
     }
@@ -104,6 +113,11 @@ impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.of(hello.server_name()).clone())
     }
+}
+
+fn expires_seconds(certificate: &[u8]) -> Option<u64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    u64::try_from(parsed.validity().not_after.timestamp()).ok()
 }
 
 /// Returns the channel binding of a certificate (RFC 5929 §4.1): its hash by the function of its signature, and by SHA-256 in place of MD5

@@ -483,7 +483,7 @@ pub(crate) fn inspect(
 
 /// # Errors
 /// A file that cannot be opened.
-pub(crate) fn log(settings: &Settings) -> Result<EventStream, String> {
+pub(crate) fn log(settings: &Settings, more: Vec<Box<dyn Sink>>) -> Result<EventStream, String> {
     let host = settings.hostname.split('.').next().unwrap_or("localhost").to_owned();
     let postfix = || Format::Postfix(Postfix { host: host.clone(), pid: std::process::id() });
     let l = &settings.log;
@@ -493,7 +493,7 @@ pub(crate) fn log(settings: &Settings) -> Result<EventStream, String> {
         LogFormat::Both => vec![(&l.file, Format::Json), (&l.postfix_file, postfix())],
         LogFormat::Syslog => Vec::new(),
     };
-    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+    let mut sinks = more;
     for (path, format) in files {
         sinks.push(Box::new(LogFile::open(path.clone(), format)?));
     }

@@ -208,7 +208,8 @@ fn acceptor_timed(
     let settings = config::load(Some(&path)).unwrap();
     let mut engine_settings = wiring::engine_settings(&settings).unwrap();
     engine_settings.cache_bytes = 0;
-    let delivery_log = DeliveryLog::new(wiring::log(&settings).unwrap(), settings.log.connections);
+    let delivery_log =
+        DeliveryLog::new(wiring::log(&settings, Vec::new()).unwrap(), settings.log.connections);
     let mut current = wiring::current(settings, None).unwrap();
     current.pipeline = Pipeline::new(None, checks);
     let current = Arc::new(current);

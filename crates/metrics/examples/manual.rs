@@ -1,0 +1,43 @@
+//! Writes docs/metrics.md.
+
+use std::fmt::Write as _;
+
+const HEAD: &str = "\
+# Metrics
+
+Made from the code by `cargo xtask docs`; do not edit it.
+
+`[metrics] listen` starts an HTTP server with a thread of its own; `/metrics` has all metrics in the text format of OpenMetrics, and
+`/healthz` answers 200, or 503 with the reason. `postrider status --prometheus` prints the same without the server.
+
+```toml
+[metrics]
+listen = \"127.0.0.1:9125\"   # or \"unix:/run/postrider/metrics.sock\"
+```
+
+```yaml
+# prometheus.yml
+scrape_configs:
+  - job_name: postrider
+    static_configs: [{targets: [\"127.0.0.1:9125\"]}]
+```
+
+`dist/prometheus.rules.yml` has alerts, and `dist/grafana.json` a dashboard.
+
+All names begin with `postrider_`; Prometheus knows a counter with the suffix `_total`. The counters of recipients go on after a restart
+and after a crash; all others begin at zero with the process. The counters of connections need `[log] connections = true`, the default.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
+";
+
+fn main() {
+    let mut text = HEAD.to_owned();
+    for doc in metrics::documentation() {
+        let suffix = if doc.kind == "counter" { "_total" } else { "" };
+        let labels: Vec<String> = doc.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (name, kind, labels, help) = (doc.name, doc.kind, labels.join(", "), doc.help);
+        let _ = writeln!(text, "| `postrider_{name}{suffix}` | {kind} | {labels} | {help} |");
+    }
+    print!("{text}");
+}

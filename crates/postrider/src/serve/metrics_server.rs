@@ -1,0 +1,221 @@
+//! The HTTP server of the metrics. It has a thread of its own at a lower priority, so that a scrape never delays mail.
+
+use super::Daemon;
+use config::ListenAddress;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    header::{ALLOW, CONTENT_TYPE},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use ipnet::IpNet;
+use std::{
+    convert::Infallible,
+    fs, io,
+    net::{IpAddr, SocketAddr},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, UnixListener},
+    sync::Semaphore,
+    time::timeout,
+};
+
+/// Connections that are served at a time; others wait.
+const CONNECTIONS_MAX: usize = 32;
+/// The longest life of a connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The priority of the thread: mail goes first.
+const NICE: i32 = 5;
+
+/// The socket of the metrics, before there is a runtime for it.
+pub(super) enum MetricsSocket {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl MetricsSocket {
+    /// Binds the address of the metrics; `None` if they have none.
+    ///
+    /// # Errors
+    /// In words.
+    pub(super) fn bind(settings: &config::Settings) -> Result<Option<Self>, String> {
+        let Some(address) = &settings.metrics.listen else { return Ok(None) };
+        let bound = match address {
+            ListenAddress::Ip(ip, port) => {
+                let address = SocketAddr::new(*ip, port.unwrap_or_default());
+                std::net::TcpListener::bind(address).and_then(|socket| {
+                    socket.set_nonblocking(true)?;
+                    Ok(Self::Tcp(socket))
+                })
+            }
+            ListenAddress::Unix(path) => bind_unix(path).map(Self::Unix),
+            // Refused by the check of the configuration.
+            ListenAddress::Systemd(_) => return Ok(None),
+        };
+        bound.map(Some).map_err(|e| format!("listen for metrics: {e}"))
+    }
+}
+
+fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    // A socket that a former daemon has left behind.
+    if UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
+        fs::remove_file(path)?;
+    }
+    let socket = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Starts the thread of the server.
+///
+/// # Errors
+/// In words.
+pub(super) fn start(socket: MetricsSocket, daemon: Arc<Daemon>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| format!("start the metrics: {e}"))?;
+    let serve = move || {
+        // Of this thread only. Where it is not permitted, the metrics are served all the same.
+        let _ = rustix::process::setpriority_process(None, NICE);
+        runtime.block_on(accept_all(socket, daemon));
+    };
+    let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(serve);
+    thread.map(drop).map_err(|e| format!("start the thread of the metrics: {e}"))
+}
+
+async fn accept_all(socket: MetricsSocket, daemon: Arc<Daemon>) {
+    let mut closing = daemon.driver.closing.subscribe();
+    let accepting = async {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let result = match socket {
+            MetricsSocket::Tcp(socket) => accept_tcp(socket, &daemon, &permits).await,
+            MetricsSocket::Unix(socket) => accept_unix(socket, &daemon, &permits).await,
+        };
+        if let Err(e) = result {
+            tracing::error!("listen for metrics: {e}");
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        _ = closing.wait_for(|closing| *closing) => {}
+    }
+}
+
+async fn accept_tcp(
+    socket: std::net::TcpListener,
+    daemon: &Arc<Daemon>,
+    permits: &Arc<Semaphore>,
+) -> io::Result<()> {
+    let socket = TcpListener::from_std(socket)?;
+    loop {
+        match socket.accept().await {
+            Ok((stream, peer)) => spawn(stream, Some(peer.ip()), daemon, permits).await,
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+async fn accept_unix(
+    socket: std::os::unix::net::UnixListener,
+    daemon: &Arc<Daemon>,
+    permits: &Arc<Semaphore>,
+) -> io::Result<()> {
+    let socket = UnixListener::from_std(socket)?;
+    loop {
+        match socket.accept().await {
+            Ok((stream, _)) => spawn(stream, None, daemon, permits).await,
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// Serves a connection in a task, once there is a permit. `peer`: `None` for a Unix socket, whose permissions decide.
+async fn spawn(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Option<IpAddr>,
+    daemon: &Arc<Daemon>,
+    permits: &Arc<Semaphore>,
+) {
+    let Ok(permit) = permits.clone().acquire_owned().await else { return };
+    let daemon = daemon.clone();
+    tokio::spawn(async move {
+        let service = service_fn(|request: Request<Incoming>| {
+            let response = answer(&daemon, peer, &request);
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(CONNECTION_TIMEOUT);
+        // A client that went away is no news.
+        let _ = timeout(CONNECTION_TIMEOUT, server.serve_connection(TokioIo::new(stream), service)).await;
+        drop(permit);
+    });
+}
+
+fn answer(daemon: &Daemon, peer: Option<IpAddr>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let may_ask = peer.is_none_or(|ip| may_ask(&daemon.started.metrics.allow_from, ip));
+    match (request.method(), request.uri().path()) {
+        _ if !may_ask => {
+            text(StatusCode::FORBIDDEN, "this address is not in metrics.allow_from\n".to_owned())
+        }
+        (&Method::GET, "/metrics") => {
+            let mut response = text(StatusCode::OK, daemon.scrape());
+            let kind = hyper::header::HeaderValue::from_static(metrics::CONTENT_TYPE);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
+        (&Method::GET, "/healthz") => match daemon.health() {
+            Ok(()) => text(StatusCode::OK, "ok\n".to_owned()),
+            Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        },
+        (&Method::GET, _) => text(StatusCode::NOT_FOUND, "there are /metrics and /healthz\n".to_owned()),
+        _ => {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
+            response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
+            response
+        }
+    }
+}
+
+fn may_ask(allowed: &[IpNet], ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    ip.is_loopback() || allowed.iter().any(|network| network.contains(&ip))
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_and_the_listed_networks_may_ask() {
+        let allowed = ["192.0.2.0/24".parse().unwrap()];
+        for (ip, may) in [
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("192.0.2.7", true),
+            ("::ffff:192.0.2.7", true),
+            ("203.0.113.1", false),
+        ] {
+            assert_eq!(may_ask(&allowed, ip.parse().unwrap()), may, "{ip}");
+        }
+    }
+}

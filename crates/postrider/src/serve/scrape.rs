@@ -1,0 +1,73 @@
+//! The metrics and the health of the daemon, as they are at one time.
+
+use super::{Daemon, operator};
+use control::Operations as _;
+use metrics::{DestinationGauges, Snapshot};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::Ordering;
+
+impl Daemon {
+    /// Returns all metrics in the text format of OpenMetrics.
+    pub(super) fn scrape(&self) -> String {
+        let driver = &self.driver;
+        let gauges = operator::gauges(driver);
+        let (destinations, queued_messages) = {
+            let state = driver.lock();
+            (state.engine.queue().destinations(), state.engine.queue().len() as u64)
+        };
+        let suspended_destinations = destinations.iter().filter(|one| one.suspended.is_some()).count() as u64;
+        let destinations = destinations.into_iter().map(|one| DestinationGauges {
+            name: one.name.to_string(),
+            ready: one.ready_count.into(),
+            in_flight: one.in_flight_count.into(),
+            waiting: one.waiting_count.into(),
+            is_suspended: one.suspended.is_some(),
+        });
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        self.metrics.scrape(Snapshot {
+            recipients: self.counters(),
+            queued_messages,
+            sessions: self.inbound.budget().session_count() as u64,
+            delivery_connections: gauges.queue_connections.into(),
+            spool_commits: gauges.commits,
+            spool_last_sync_us: gauges.last_sync_us,
+            spool_queued_bytes: gauges.queued_bytes,
+            spool_free_bytes: gauges.free_bytes,
+            spool_is_faulty: gauges.failure.is_some() || !gauges.faults.is_empty(),
+            accept_latency_count: gauges.accept_latency_count,
+            accept_latency_sum_us: gauges.accept_latency_count * gauges.accept_latency_mean_us,
+            log_lost: driver.delivery_log.lost_count(),
+            resident_bytes: resident_bytes(),
+            cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+            started_seconds: self.started_seconds,
+            certificate_expiry_seconds: self.certificate_expiry.load(Ordering::Relaxed),
+            suspended_destinations,
+            destinations: destinations.collect(),
+        })
+    }
+
+    /// Returns whether mail is taken and every recipient is accounted for.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub(super) fn health(&self) -> Result<(), String> {
+        if let Some(failure) = self.driver.spool_failure() {
+            return Err(format!("the spool failed: {failure}"));
+        }
+        if *self.driver.closing.borrow() {
+            return Err("the daemon is stopping".to_owned());
+        }
+        if self.counters().is_consistent() {
+            Ok(())
+        } else {
+            Err("recipients are unaccounted for".to_owned())
+        }
+    }
+}
+
+/// Returns the resident memory of the process; zero where /proc does not say.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default();
+    pages * rustix::param::page_size() as u64
+}
