@@ -26,7 +26,8 @@ pub enum Format {
 }
 
 impl Format {
-    fn append(&self, at: UnixMicros, event: &Event<'_>, out: &mut Vec<u8>) {
+    /// Appends the lines of an event, each with a line feed.
+    pub fn append(&self, at: UnixMicros, event: &Event<'_>, out: &mut Vec<u8>) {
         match self {
             Self::Json => json::append(event, at, out),
             Self::Postfix(postfix) => postfix.append(event, at, out),

@@ -551,6 +551,6 @@ impl Service for Acceptor {
     }
 
     fn log_connection(&self, client: &Client, event: ConnectionEvent<'_>) {
-        self.driver.delivery_log.connection(client, event);
+        self.driver.delivery_log.connection(client, &event);
     }
 }

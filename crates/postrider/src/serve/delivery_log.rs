@@ -173,9 +173,9 @@ impl DeliveryLog {
     }
 
     /// Logs an event of a client's connection, if connections are logged. What fails is always logged.
-    pub(crate) fn connection(&self, client: &Client, event: ConnectionEvent<'_>) {
+    pub(crate) fn connection(&self, client: &Client, event: &ConnectionEvent<'_>) {
         let peer = client.peer;
-        match event {
+        match *event {
             ConnectionEvent::Connected if self.logs_connections => {
                 self.stream.write(&Event::Connected { client: peer, listener: client.listener.as_str() });
             }

@@ -197,6 +197,7 @@ fn displayed<S: serde::Serializer>(value: &impl std::fmt::Display, to: S) -> Res
 }
 
 /// Appends the event as one JSON object and a line feed.
+#[allow(clippy::too_many_lines)] // a table: a row for each event
 pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
     let mut time = [0; 24];
     let time = iso(at, &mut time);
