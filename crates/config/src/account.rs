@@ -35,7 +35,7 @@ text_value!(
     User,
     "a user of this machine",
     "a name in /etc/passwd, such as \"vmail\", or a number in quotes",
-    |t, _| user(t, &read("/etc/passwd")),
+    |t, _| known_user(t),
     |user| user.name.clone()
 );
 
@@ -46,6 +46,31 @@ text_value!(
     |t, _| group(t, &read("/etc/group")),
     |group| group.name.clone()
 );
+
+/// Finds a user of this machine by name or number.
+pub(crate) fn known_user(text: &str) -> Result<User, (String, Option<String>)> {
+    user(text, &read("/etc/passwd"))
+}
+
+/// Returns the user of this machine with a name; a number is not taken. None if there is none.
+pub fn user_by_name(name: &str) -> Option<User> {
+    let is_number = name.bytes().all(|b| b.is_ascii_digit());
+    if is_number { None } else { known_user(name).ok() }
+}
+
+/// Returns the numbers of the groups that name a user: group(5).
+pub fn groups_of(user: &str) -> Vec<u32> {
+    groups_naming(&read("/etc/group"), user)
+}
+
+fn groups_naming(all: &str, user: &str) -> Vec<u32> {
+    let group = |line: &str| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [_, _, number, members] = fields[..] else { return None };
+        members.split(',').find(|member| *member == user).and_then(|_| number.parse().ok())
+    };
+    all.lines().filter_map(group).collect()
+}
 
 /// Returns an empty text for a file that cannot be read: then only numbers are known.
 fn read(path: &str) -> String {
@@ -108,6 +133,13 @@ mod tests {
         assert_eq!((by_number.uid, by_number.gid), (150, 8));
         assert_eq!(user("4711", PASSWD).unwrap().gid, 4711);
         assert!(user("nobody", PASSWD).is_err() && user("", PASSWD).is_err() && user("-1", PASSWD).is_err());
+    }
+
+    #[test]
+    fn a_users_groups_are_those_that_name_it() {
+        let all = "root:x:0:\nmail:x:8:bob,postrider\nbad line\nbobs:x:9:bobby\ntls:x:10:postrider\n";
+        assert_eq!(groups_naming(all, "postrider"), [8, 10]);
+        assert!(groups_naming(all, "nobody").is_empty());
     }
 
     #[test]

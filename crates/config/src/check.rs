@@ -4,6 +4,7 @@ mod listeners;
 mod logins;
 mod maps;
 mod notifications;
+mod process;
 mod rules;
 mod spool;
 
@@ -61,6 +62,7 @@ impl Check<'_, '_> {
         self.metrics(s);
         self.sockets(s);
         self.users(s);
+        self.process(s);
         self.maps(s);
         self.rules(s);
         self.notifications(s);

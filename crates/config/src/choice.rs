@@ -232,6 +232,18 @@ choice! {
 }
 
 choice! {
+    /// The treatment of what the daemon's process may not do.
+    SandboxMode: "one of \"enforce\", \"log\" and \"off\"" {
+        /// What is not permitted fails.
+        Enforce = "enforce",
+        /// What is not permitted is recorded.
+        Log = "log",
+        /// Everything is permitted that the user of the process may do.
+        Off = "off",
+    }
+}
+
+choice! {
     /// The backend that stores messages.
     Backend: "one of \"log\", \"queue-dirs\" and \"null\"" {
         /// The log of segments.

@@ -41,9 +41,9 @@ pub use queue::SortOrder;
 pub use smtp::server::BareLf;
 pub use spool::Placement;
 
-pub use account::{Group, SocketMode, User};
+pub use account::{Group, SocketMode, User, groups_of, user_by_name};
 pub use choice::{
-    Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SaslMechanism, TlsVersion,
+    Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SandboxMode, SaslMechanism, TlsVersion,
     did_you_mean,
 };
 pub use domain::DomainPattern;
@@ -58,7 +58,7 @@ pub use notifications::{LanguageCode, TextsError};
 pub use oauth::{HttpServer, IntrospectionUrl, MetadataUrl, OAuth};
 pub use problem::{Problem, Problems};
 pub use reload::{Reloaded, reload};
-pub use route::{MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Senders, Target};
+pub use route::{DeliverAs, DeliveryUser, MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Senders, Target};
 pub use rules::{CheckMode, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};

@@ -196,6 +196,7 @@ impl Reading<'_> {
             log: self.plain(root, "log"),
             metrics: self.plain(root, "metrics"),
             control: self.plain(root, "control"),
+            process: self.plain(root, "process"),
             workers: self.plain(root, "workers"),
         }
     }

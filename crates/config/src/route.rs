@@ -6,6 +6,7 @@ mod read;
 mod senders;
 
 use crate::{
+    account::{Group, User},
     choice::RouteTls,
     domain::DomainPattern,
     units::show_duration,
@@ -42,6 +43,8 @@ pub struct Route {
     pub verify: bool,
     /// Hosts for mail whose next hop cannot be reached.
     pub fallback: Vec<HostPort>,
+    /// The user as whom files are written, if that is not the daemon's.
+    pub deliver_as: Option<DeliverAs>,
     /// The attempts, where they differ from those of the queue group.
     pub schedule: RouteSchedule,
 }
@@ -53,6 +56,51 @@ pub struct RouteLogin {
     pub user: String,
     /// The place of the password.
     pub secret: SecretSource,
+}
+
+/// The user and the group as whom a route writes files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliverAs {
+    /// The user.
+    pub user: DeliveryUser,
+    /// The group, if it is not the user's own.
+    pub group: Option<Group>,
+}
+
+/// The user as whom a route writes files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeliveryUser {
+    /// `{local}`: the user of this machine that the recipient names.
+    Recipient,
+    /// One user for all recipients.
+    Fixed(User),
+}
+
+text_value!(
+    DeliveryUser,
+    "a user of this machine",
+    "a name in /etc/passwd, such as \"vmail\", a number in quotes, or \"{local}\"",
+    |t, _| match t {
+        "{local}" => Ok(DeliveryUser::Recipient),
+        name => crate::account::known_user(name).map(DeliveryUser::Fixed),
+    },
+    ToString::to_string
+);
+
+impl fmt::Display for DeliveryUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Recipient => f.write_str("{local}"),
+            Self::Fixed(user) => user.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for DeliverAs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "as user {}", self.user)?;
+        self.group.as_ref().map_or(Ok(()), |group| write!(f, ", group {}", group.name))
+    }
 }
 
 /// The place of a secret.
@@ -126,7 +174,8 @@ impl Route {
         let retry = list("retry", &intervals);
         let times = [("retry_min", retry_min), ("retry_max", retry_max), ("lifetime", lifetime)]
             .map(|(key, time)| time.map(|time| format!("{key} {}", show_duration(time))));
-        let parts = [login, source, implicit, fallback, retry].into_iter().chain(times);
+        let user = self.deliver_as.as_ref().map(ToString::to_string);
+        let parts = [login, source, implicit, fallback, user, retry].into_iter().chain(times);
         let parts: Vec<String> = parts.flatten().collect();
         (!parts.is_empty()).then(|| parts.join(" "))
     }

@@ -54,6 +54,7 @@ pub fn schema() -> [SectionDoc; 30] {
         Log::DOC,
         Metrics::DOC,
         Control::DOC,
+        Process::DOC,
         Workers::DOC,
     ]
 }

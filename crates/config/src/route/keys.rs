@@ -1,9 +1,10 @@
 //! The keys of `[[route]]`.
 
 use crate::{
+    account::Group,
     choice::RouteTls,
     domain::DomainPattern,
-    route::{MaildirTemplate, RejectText, RouteLogin},
+    route::{DeliveryUser, MaildirTemplate, RejectText, RouteLogin},
     section::section,
     value::{OrMap, Word},
 };
@@ -35,6 +36,14 @@ section! {
         /// fcntl(2). Lines of a message that begin with `From ` get a `>` in front, also behind other `>` (mboxrd). If
         /// a message cannot be written, the file gets its length of before, and the mail is deferred.
         mbox: Option<MaildirTemplate> = "",
+        /// For `maildir` and `mbox`: the user as whom files are written, a name in /etc/passwd or a number, or `{local}` for the user
+        /// of the machine that the recipient names. Needs a daemon that root has started, with `process.user`: a helper that keeps
+        /// the right to become other users writes the mail, after checks. It follows no symbolic links at all, and
+        /// refuses root, users below `process.min_uid`, and files with hard links. Without this key,
+        /// the daemon writes as itself. The program of `pipe` has a `user` of its own.
+        user: Option<DeliveryUser> = "",
+        /// The group for `user`. Default: the user's own group. For files in /var/mail, `mail`.
+        group: Option<Group> = "",
         /// Start a program for each recipient, with the message as its input: a list of the program and its arguments, or
         /// `{ argv = [...], user = "vmail", timeout = "5m" }`. There is no shell. An argument can be `{sender}`,
         /// `{recipient}`, `{local}`, `{user}`, `{detail}`, `{domain}` or `{id}`, and nothing beside it; mail for an

@@ -1,6 +1,6 @@
 //! Reads each `[[route]]`: exactly one target, and keys only where they mean something.
 
-use super::{Route, Senders, Target, keys::RouteKeys};
+use super::{DeliverAs, Route, Senders, Target, keys::RouteKeys};
 use crate::{choice::RouteTls, section::Reading, value::Word};
 use mail::LmtpServer;
 use queue::RouteSchedule;
@@ -94,10 +94,31 @@ impl Reading<'_> {
             let what = format!("`verify` means nothing beside `{name}`");
             self.cx.problem(span, what, "there is no next hop to ask", "remove it".to_owned());
         }
+        let is_file = matches!(target, Target::Maildir(_) | Target::Mbox(_));
+        if let (Some(span), false) = (named("user").or_else(|| named("group")), is_file) {
+            let what = format!("`user` and `group` mean nothing beside `{name}`");
+            let help = "remove them; the program of `pipe` has a user of its own: { argv = [...], user = \"vmail\" }";
+            self.cx.problem(span, what, "for `maildir` and `mbox` only", help.to_owned());
+        } else if let (Some(span), None, None) = (named("group"), &keys.user, named("user")) {
+            let what = "`group` means nothing without `user`".to_owned();
+            self.cx.problem(span, what, "the group of which user?", "add `user`".to_owned());
+        }
         let tls = self.route_tls(&keys, &target, table);
         self.route_fallback(&keys, (name, &target), table);
         let schedule = self.route_schedule(&keys, table);
-        let RouteKeys { name: label, domains, senders, login, source_address, verify, fallback, .. } = keys;
+        let RouteKeys {
+            name: label,
+            domains,
+            senders,
+            login,
+            source_address,
+            verify,
+            fallback,
+            user,
+            group,
+            ..
+        } = keys;
+        let deliver_as = user.map(|user| DeliverAs { user, group });
         let (label, senders) = (label.map(|Word(name)| name.into()), Senders::new(senders));
         Some(Route {
             label,
@@ -109,6 +130,7 @@ impl Reading<'_> {
             source_address,
             verify,
             fallback,
+            deliver_as,
             schedule,
         })
     }
