@@ -62,7 +62,7 @@ pub use route::{DeliverAs, DeliveryUser, MaildirTemplate, RejectText, Route, Rou
 pub use rules::{CheckMode, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
-pub use settings::{Addresses, Certificate, Listen, Settings, Spool};
+pub use settings::{Addresses, Certificate, Listen, Process, Settings, Spool};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
 pub use value::{HostName, NameServer, PolicyName, SubAddress, Word};

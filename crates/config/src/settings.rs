@@ -806,6 +806,12 @@ section! {
         /// that `enforce` would refuse. Without this key it is as with `enforce`, but the daemon warns of
         /// what the kernel does not have, and starts.
         sandbox: Option<SandboxMode> = "",
+        /// Further directories that the daemon may read and write: those that symbolic links of Maildirs lead to, or that a later
+        /// reload will need. The sandbox permits by itself what the configuration names.
+        extra_paths: Vec<PathBuf> = "[]",
+        /// Further TCP ports that the daemon may connect to, for routes and servers that a later reload will add. The sandbox
+        /// permits by itself 25 (`delivery.mx_port`), 53, and the ports that the configuration names.
+        extra_ports: Vec<u16> = "[]",
         /// The lowest number of a user as whom mail is delivered into Maildirs and files, and programs are run
         /// (`user` in `[[route]]`): users of the system have lower numbers. Mail of root is never delivered as root. The user
         /// of the daemon itself is permitted.

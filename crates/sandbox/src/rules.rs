@@ -1,0 +1,310 @@
+//! The files and TCP ports that a configuration needs.
+
+use config::{HttpServer, SecretSource, Settings, Target, UserStore};
+use mail::{HostPort, LmtpServer};
+use maps::{Kind, Reference, Server, Source, Trust};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Files of the system that a daemon reads again while it runs. They are replaced by new files, so the
+/// folder is permitted; their own permissions protect those that are secret.
+const SYSTEM: [&str; 4] = ["/etc", "/usr/share/zoneinfo", "/run/systemd/resolve", "/run/resolvconf"];
+/// For a process of root, whom no permissions stop, only the files themselves.
+const SYSTEM_OF_ROOT: [&str; 8] = [
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/etc/localtime",
+    "/usr/share/zoneinfo",
+    "/run/systemd/resolve",
+];
+/// CPU time, the process itself, and random numbers.
+const KERNEL: [&str; 6] =
+    ["/proc/stat", "/proc/self", "/proc/meminfo", "/sys/devices/system/cpu", "/dev/urandom", "/dev/null"];
+/// PostgreSQL's port, if the connection names none.
+const POSTGRES: u16 = 5432;
+
+/// The files and TCP ports that a process may use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Files and folders to read.
+    pub read: BTreeSet<PathBuf>,
+    /// Folders to read and write, and to make files in.
+    pub write: BTreeSet<PathBuf>,
+    /// Ports of other machines.
+    pub connect: BTreeSet<u16>,
+    /// Ports of this machine; 0 for one that the kernel chooses.
+    pub bind: BTreeSet<u16>,
+}
+
+/// Something that settings need, and rules do not permit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Needed {
+    /// A file or folder to read.
+    Read(PathBuf),
+    /// A folder to write in.
+    Write(PathBuf),
+    /// A port to connect to.
+    Port(u16),
+}
+
+impl std::fmt::Display for Needed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Read(path) => write!(f, "to read {}", path.display()),
+            Self::Write(path) => write!(f, "to write in {}", path.display()),
+            Self::Port(port) => write!(f, "to connect to port {port}"),
+        }
+    }
+}
+
+impl Rules {
+    /// Returns what a daemon with these settings needs. `is_root`: the process keeps the rights of root.
+    pub fn of(settings: &Settings, source: Option<&Path>, is_root: bool) -> Self {
+        let mut rules = Self::default();
+        let system: &[&str] = if is_root { &SYSTEM_OF_ROOT } else { &SYSTEM };
+        for path in system.iter().chain(&KERNEL) {
+            rules.read.insert(path.into());
+        }
+        rules.written(settings);
+        rules.certificates(settings, source);
+        rules.maps(settings);
+        rules.ports(settings);
+        for path in &settings.process.extra_paths {
+            rules.write.insert(path.clone());
+        }
+        rules.connect.extend(&settings.process.extra_ports);
+        rules
+    }
+
+    fn written(&mut self, s: &Settings) {
+        self.write.insert(s.data_dir.clone());
+        for spool in s.spools() {
+            // Of a pattern, the folder of the queue directories.
+            let is_pattern = spool.path.to_string_lossy().contains('*');
+            self.write.insert(if is_pattern { folder(&spool.path) } else { spool.path });
+            self.write.extend(spool.content_path);
+        }
+        let logs = [&s.log.file, &s.log.postfix_file].into_iter().flatten();
+        // A socket is removed at the end.
+        let sockets = [&s.control.socket, &s.control.submit_socket].into_iter();
+        let listeners = s.listen.iter().filter_map(|listen| match &listen.address {
+            config::ListenAt::Unix { path, .. } => Some(path),
+            _ => None,
+        });
+        let files = s.addresses.files.iter();
+        self.write.extend(logs.chain(sockets).chain(listeners).chain(files).map(|path| folder(path)));
+        self.write.insert(s.control.maildrop.clone());
+        let own = s.routes.iter().filter(|route| route.deliver_as.is_none());
+        let templates = own.filter_map(|route| match &route.target {
+            Target::Maildir(template) | Target::Mbox(template) => Some(template),
+            _ => None,
+        });
+        for template in templates.chain([&s.local.maildir]) {
+            self.write.insert(fixed_folder(template.as_str()));
+        }
+    }
+
+    fn certificates(&mut self, s: &Settings, source: Option<&Path>) {
+        let tls = [&s.tls.certificate, &s.tls.key, &s.tls.ca_file, &s.tls.client_ca_file];
+        tls.into_iter().flatten().for_each(|file| self.readable(file));
+        s.certificates.iter().flat_map(|one| [&one.chain, &one.key]).for_each(|file| self.readable(file));
+        s.routes.iter().filter_map(|route| route.login.as_ref()).for_each(|login| self.secret(&login.secret));
+        s.oauth.client_secret.iter().for_each(|secret| self.secret(secret));
+        s.oauth.ca_file.iter().for_each(|file| self.readable(file));
+        self.read.extend(s.notifications.templates.clone());
+        source.into_iter().for_each(|file| self.readable(file));
+        if let Some(UserStore::Passwd(file)) = &s.auth.users {
+            self.readable(file);
+        }
+    }
+
+    fn secret(&mut self, secret: &SecretSource) {
+        self.readable(&secret.path());
+    }
+
+    fn trust(&mut self, trust: &Trust) {
+        trust.secret.iter().chain(&trust.ca_file).for_each(|file| self.readable(file));
+    }
+
+    fn maps(&mut self, s: &Settings) {
+        for (_, reference) in s.map_references() {
+            let Reference::File(kind, file) = reference else { continue };
+            self.readable(file);
+            if *kind == Kind::Aliases {
+                included(file).iter().for_each(|list| self.readable(list));
+            }
+        }
+        for map in &s.maps {
+            map.source.trust().into_iter().for_each(|trust| self.trust(trust));
+            match &map.source {
+                // SQLite has files of its own beside the data base.
+                Source::Sqlite { file, .. } => {
+                    self.write.insert(folder(file));
+                }
+                Source::Socketmap { server, .. } | Source::Redis { server, .. } => self.server(server),
+                Source::Ldap(ldap) => self.server(&ldap.server.server),
+                Source::Postgres { connection, .. } => self.connect.extend(postgres_ports(connection)),
+            }
+        }
+        s.rules.services.iter().for_each(|service| self.server(&service.address));
+    }
+
+    fn server(&mut self, server: &Server) {
+        if let Server::Tcp(host) = server {
+            self.connect.insert(host.port);
+        }
+    }
+
+    fn ports(&mut self, s: &Settings) {
+        let name_servers = s.dns.nameservers.iter().map(|server| server.0.port());
+        self.connect.extend(name_servers.chain([53, s.delivery.mx_port]));
+        for route in &s.routes {
+            let host: Option<&HostPort> = match &route.target {
+                Target::Smarthost(host) | Target::Lmtp(LmtpServer::Tcp(host)) => Some(host),
+                _ => None,
+            };
+            self.connect.extend(host.into_iter().chain(&route.fallback).map(|host| host.port));
+        }
+        if let Some(url) = &s.oauth.introspection
+            && let HttpServer::Https(host) | HttpServer::Loopback(host) = &url.server
+        {
+            self.connect.insert(host.port);
+        }
+        let has_source = s.delivery.source_address.is_some()
+            || s.routes.iter().any(|route| route.source_address.is_some());
+        if has_source {
+            self.bind.insert(0);
+        }
+    }
+
+    /// Permits the folder of a file, since files are replaced by new ones, and that of the file that a link leads to.
+    fn readable(&mut self, file: &Path) {
+        for path in [Some(file.to_owned()), file.canonicalize().ok()].into_iter().flatten() {
+            let folder = folder(&path);
+            self.read.insert(if folder == Path::new("/") { path } else { folder });
+        }
+    }
+
+    /// Returns what other rules permit and these do not.
+    pub fn lacks(&self, other: &Self) -> Vec<Needed> {
+        let read = other.read.iter().filter(|path| !permits(&self.read, path) && !permits(&self.write, path));
+        let write = other.write.iter().filter(|path| !permits(&self.write, path));
+        let ports = other.connect.difference(&self.connect).copied();
+        let read = read.cloned().map(Needed::Read);
+        read.chain(write.cloned().map(Needed::Write)).chain(ports.map(Needed::Port)).collect()
+    }
+}
+
+fn permits(paths: &BTreeSet<PathBuf>, path: &Path) -> bool {
+    paths.iter().any(|own| path.starts_with(own))
+}
+
+fn folder(file: &Path) -> PathBuf {
+    file.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("/")).to_owned()
+}
+
+/// Returns the folder that the operator named in a template: before the part with the first placeholder, or that of the last part.
+pub fn fixed_folder(template: &str) -> PathBuf {
+    let fixed = template.split('{').next().unwrap_or_default();
+    let fixed = if fixed.len() == template.len() { fixed.trim_end_matches('/') } else { fixed };
+    Path::new(&fixed[..fixed.rfind('/').map_or(0, |at| at + 1)]).components().collect()
+}
+
+/// Returns the lists that a file of aliases includes.
+fn included(file: &Path) -> Vec<PathBuf> {
+    const WORD: &str = ":include:";
+    let text = fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let after = text.match_indices(WORD).map(|(at, _)| &text[at + WORD.len()..]);
+    let path = |rest: &str| rest.split([' ', '\t', '\n', '\r', ',', '"']).next().unwrap_or_default().to_owned();
+    after.map(path).filter(|path| path.starts_with('/')).map(PathBuf::from).collect()
+}
+
+/// Returns the ports of a connection in the form of libpq: `port=5432,5433`, or `postgresql://host:5433/name`.
+fn postgres_ports(connection: &str) -> Vec<u16> {
+    let words = connection.split_whitespace().filter_map(|word| word.strip_prefix("port="));
+    let listed = words.flat_map(|list| list.trim_matches('\'').split(','));
+    let hosts = connection.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+    let hosts = hosts.rsplit('@').next().unwrap_or_default().split(',');
+    let of_url = hosts.filter_map(|host| host.rsplit_once(':').map(|(_, port)| port));
+    let ports: Vec<u16> = listed.chain(of_url).filter_map(|port| port.parse().ok()).collect();
+    if ports.is_empty() { vec![POSTGRES] } else { ports }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Rules {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("postrider.toml");
+        fs::write(&file, format!("hostname = \"mx.test\"\ndata_dir = \"/srv/mail\"\n{text}")).unwrap();
+        Rules::of(&config::load(Some(&file)).unwrap(), Some(Path::new("/opt/postrider/main.toml")), false)
+    }
+
+    #[test]
+    fn what_the_configuration_names_is_permitted_and_nothing_else() {
+        let rules = rules(
+            "[log]\nfile = \"/var/log/mail/a.json\"\n\
+             [[route]]\ndomains = [\"a.test\"]\nmaildir = \"/srv/boxes/{domain}/{local}\"\n\
+             [[route]]\ndomains = [\"b.test\"]\nsmarthost = \"192.0.2.1:2626\"\nfallback = [\"192.0.2.2:2727\"]\n",
+        );
+        for path in ["/srv/mail", "/var/log/mail", "/srv/boxes"] {
+            assert!(rules.write.contains(Path::new(path)), "{path}: {rules:?}");
+        }
+        assert!(rules.read.contains(Path::new("/opt/postrider")), "{rules:?}");
+        assert!(!permits(&rules.write, Path::new("/srv")) && !permits(&rules.write, Path::new("/etc")));
+        assert_eq!(rules.connect, BTreeSet::from([25, 53, 2626, 2727]));
+        assert!(rules.bind.is_empty());
+    }
+
+    #[test]
+    fn a_reload_that_needs_more_is_noticed() {
+        let before = rules("");
+        assert_eq!(before.lacks(&before), []);
+        let after = rules(
+            "[[route]]\ndomains = [\"a.test\"]\nmbox = \"/srv/other/{local}\"\n\
+             [[route]]\ndomains = [\"b.test\"]\nsmarthost = \"192.0.2.1:2626\"\n",
+        );
+        assert_eq!(before.lacks(&after), [Needed::Write("/srv/other".into()), Needed::Port(2626)]);
+        // A folder below a permitted one needs nothing.
+        let below = rules("[[route]]\ndomains = [\"a.test\"]\nmbox = \"/srv/mail/more/{local}\"\n");
+        assert_eq!(before.lacks(&below), []);
+    }
+
+    #[test]
+    fn ports_of_postgres_are_found_in_both_forms() {
+        for (connection, ports) in [
+            ("host=db.test user=a", vec![5432]),
+            ("host=a,b port=5433,5434", vec![5433, 5434]),
+            ("postgresql://a@db.test:6000/x", vec![6000]),
+        ] {
+            assert_eq!(postgres_ports(connection), ports, "{connection}");
+        }
+    }
+
+    #[test]
+    fn lists_of_aliases_are_readable() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("aliases");
+        fs::write(&file, "a: :include:/srv/lists/a, joe\nb: \":include:/srv/b\"\n").unwrap();
+        assert_eq!(included(&file), [PathBuf::from("/srv/lists/a"), PathBuf::from("/srv/b")]);
+    }
+
+    #[test]
+    fn the_operators_part_of_a_template_ends_before_the_first_placeholder() {
+        for (template, folder) in [
+            ("/m/{domain}/{local}", "/m"),
+            ("/m/box-{local}/x", "/m"),
+            ("/m/shared/box/", "/m/shared"),
+            ("/m/shared", "/m"),
+        ] {
+            assert_eq!(fixed_folder(template), Path::new(folder), "{template}");
+        }
+    }
+}

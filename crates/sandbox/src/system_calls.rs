@@ -1,0 +1,333 @@
+//! The system calls of the daemon, by seccomp. The list comes from the test suites under `strace -f`
+//! (docs/decisions/sandbox.md): what is not in it fails with EPERM.
+
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter_all_threads,
+};
+use std::{collections::BTreeMap, env::consts::ARCH};
+
+/// The treatment of a system call that is not permitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The call fails with EPERM.
+    Fail,
+    /// The call is made, and the kernel's audit log records it.
+    Record,
+}
+
+/// The permitted system calls, ready for the kernel.
+#[derive(Debug)]
+pub struct SystemCalls {
+    programs: Vec<BpfProgram>,
+}
+
+impl SystemCalls {
+    /// Returns the system calls of the daemon.
+    ///
+    /// # Errors
+    /// In words: the machine is none that there are filters for.
+    pub fn new(refusal: Refusal) -> Result<Self, String> {
+        let failed = |e: &dyn std::error::Error| format!("make a filter of system calls: {e}");
+        let arch = TargetArch::try_from(ARCH).map_err(|e| failed(&e))?;
+        let otherwise = match refusal {
+            Refusal::Fail => SeccompAction::Errno(libc::EPERM as u32),
+            Refusal::Record => SeccompAction::Log,
+        };
+        let permitted = permitted().map_err(|e| failed(&e))?;
+        let main = SeccompFilter::new(permitted, otherwise, SeccompAction::Allow, arch);
+        let mut programs = vec![compile(main).map_err(|e| failed(&e))?];
+        if refusal == Refusal::Fail {
+            // Its flags are in memory, where no filter sees them. The C library takes clone(2) instead.
+            let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+            let missing = SeccompAction::Errno(libc::ENOSYS as u32);
+            let second = SeccompFilter::new(unknown, SeccompAction::Allow, missing, arch);
+            programs.push(compile(second).map_err(|e| failed(&e))?);
+        }
+        Ok(Self { programs })
+    }
+
+    /// Restricts all threads of the process, and those that they start.
+    ///
+    /// # Errors
+    /// In words: the kernel has no such filters, or a thread has another one.
+    pub fn restrict(&self) -> Result<(), String> {
+        self.programs
+            .iter()
+            .try_for_each(|program| apply_filter_all_threads(program))
+            .map_err(|e| format!("restrict system calls by seccomp: {e}"))
+    }
+}
+
+fn compile(filter: Result<SeccompFilter, seccompiler::BackendError>) -> Result<BpfProgram, seccompiler::BackendError> {
+    filter?.try_into()
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn permitted() -> Result<Rules, seccompiler::BackendError> {
+    // No rules: with any arguments.
+    let mut rules: Rules = PLAIN.iter().chain(OLD).map(|call| (*call, Vec::new())).collect();
+    let value = |number, value: u64| condition(number, SeccompCmpOp::Eq, value);
+    let bits = |number, mask: u64, value: u64| condition(number, SeccompCmpOp::MaskedEq(mask), value);
+    // A thread in the namespaces of its process: no other process.
+    let namespaces = libc::CLONE_NEWNS
+        | libc::CLONE_NEWCGROUP
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUSER
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWNET;
+    let thread = libc::CLONE_THREAD as u32;
+    let mask = namespaces as u32 | thread;
+    rules.insert(libc::SYS_clone, vec![bits(0, mask.into(), thread.into())?]);
+    // Memory with code comes from the program's file alone, before this filter.
+    let no_code = || bits(2, libc::PROT_EXEC as u64, 0);
+    rules.insert(libc::SYS_mmap, vec![no_code()?]);
+    rules.insert(libc::SYS_mprotect, vec![no_code()?]);
+    let any_of = |number, values: &[u64]| -> Result<Vec<_>, _> { values.iter().map(|one| value(number, *one)).collect() };
+    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6].map(|family| family as u64);
+    rules.insert(libc::SYS_socket, any_of(0, &families)?);
+    rules.insert(libc::SYS_socketpair, vec![value(0, libc::AF_UNIX as u64)?]);
+    rules.insert(libc::SYS_prctl, any_of(0, PRCTL)?);
+    rules.insert(libc::SYS_ioctl, any_of(1, IOCTL)?);
+    Ok(rules)
+}
+
+fn condition(number: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
+    SeccompRule::new(vec![SeccompCondition::new(number, SeccompCmpArgLen::Dword, operator, value)?])
+}
+
+/// `PR_SET_VMA`, by which the allocator names its memory.
+const PR_SET_VMA: u64 = 0x5356_4d41;
+
+const PRCTL: &[u64] = &[
+    libc::PR_SET_NAME as u64,
+    libc::PR_GET_NAME as u64,
+    libc::PR_GET_NO_NEW_PRIVS as u64,
+    libc::PR_GET_DUMPABLE as u64,
+    PR_SET_VMA,
+];
+
+/// Of terminals, since standard error may be one, and of sockets.
+const IOCTL: &[u64] =
+    &[libc::TCGETS as u64, libc::TIOCGWINSZ as u64, libc::FIONBIO as u64, libc::FIOCLEX as u64, libc::FIONREAD as u64];
+
+const PLAIN: &[c_long] = &[
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mincore,
+    libc::SYS_mremap,
+    libc::SYS_msync,
+    libc::SYS_munmap,
+    // Threads and time.
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clone3,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_get_robust_list,
+    libc::SYS_getcpu,
+    libc::SYS_getitimer,
+    libc::SYS_getpriority,
+    libc::SYS_getrusage,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_nanosleep,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_setpriority,
+    libc::SYS_times,
+    // Signals: to the own threads only, to abort.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sigaltstack,
+    libc::SYS_tgkill,
+    // The process and the machine.
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getgroups,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getrandom,
+    libc::SYS_getresgid,
+    libc::SYS_getresuid,
+    libc::SYS_getuid,
+    libc::SYS_prlimit64,
+    libc::SYS_sysinfo,
+    libc::SYS_umask,
+    libc::SYS_uname,
+    // The helper's end.
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    // Files.
+    libc::SYS_chdir,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_copy_file_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_linkat,
+    libc::SYS_lseek,
+    libc::SYS_memfd_create,
+    libc::SYS_mkdirat,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_pipe2,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_read,
+    libc::SYS_readahead,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_splice,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_symlinkat,
+    libc::SYS_sync_file_range,
+    libc::SYS_syncfs,
+    libc::SYS_truncate,
+    libc::SYS_unlinkat,
+    libc::SYS_utimensat,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // Events.
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_signalfd4,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_timerfd_settime,
+    // Sockets.
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_listen,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendfile,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+];
+
+/// Calls that only older architectures have beside the newer ones.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[c_long] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_dup2,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_wait,
+    libc::SYS_eventfd,
+    libc::SYS_getdents,
+    libc::SYS_lchown,
+    libc::SYS_link,
+    libc::SYS_lstat,
+    libc::SYS_mkdir,
+    libc::SYS_open,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_rename,
+    libc::SYS_rmdir,
+    libc::SYS_select,
+    libc::SYS_stat,
+    libc::SYS_symlink,
+    libc::SYS_time,
+    libc::SYS_unlink,
+    libc::SYS_utimes,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[c_long] = &[];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_starts_programs_or_reaches_other_processes_is_permitted() {
+        let rules = permitted().unwrap();
+        for call in [
+            libc::SYS_execve,
+            libc::SYS_execveat,
+            libc::SYS_ptrace,
+            libc::SYS_mount,
+            libc::SYS_bpf,
+            libc::SYS_keyctl,
+            libc::SYS_io_uring_setup,
+            libc::SYS_unshare,
+            libc::SYS_setns,
+            libc::SYS_setuid,
+            libc::SYS_setresuid,
+            libc::SYS_kill,
+            libc::SYS_process_vm_readv,
+            libc::SYS_userfaultfd,
+            libc::SYS_perf_event_open,
+            libc::SYS_init_module,
+        ] {
+            assert!(!rules.contains_key(&call), "{call}");
+        }
+    }
+
+    #[test]
+    fn both_filters_can_be_compiled() {
+        assert_eq!(SystemCalls::new(Refusal::Fail).unwrap().programs.len(), 2);
+        assert_eq!(SystemCalls::new(Refusal::Record).unwrap().programs.len(), 1);
+    }
+}

@@ -1,0 +1,94 @@
+//! The change from root to the user of the daemon, for good.
+
+use config::{Group, User};
+use rustix::{
+    io::Errno,
+    process::{geteuid, getuid},
+    thread::{
+        CapabilitySet, CapabilitySets, Gid, Uid, clear_ambient_capability_set, set_capabilities,
+        set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    },
+};
+use std::{fmt, fs, io};
+
+/// A user with its groups, as a process has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The name, for messages.
+    pub name: Box<str>,
+    /// The number of the user.
+    pub uid: u32,
+    /// The number of the group.
+    pub gid: u32,
+    /// The numbers of further groups.
+    pub groups: Vec<u32>,
+}
+
+impl Identity {
+    /// Returns the user with this group, or with its own, and with the groups that name it.
+    pub fn of(user: &User, group: Option<&Group>) -> Self {
+        let gid = group.map_or(user.gid, |group| group.gid);
+        let mut groups = config::groups_of(&user.name);
+        groups.retain(|one| *one != gid);
+        groups.insert(0, gid);
+        Self { name: user.name.as_str().into(), uid: user.uid, gid, groups }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (user {}, group {})", self.name, self.uid, self.gid)
+    }
+}
+
+/// Takes on a user for good: its groups, its group, the user, without capabilities, and without a way back. A process that is
+/// this user already keeps its groups.
+///
+/// # Errors
+/// In words. The process must end: it may have changed in part.
+pub fn become_user(identity: &Identity) -> Result<(), String> {
+    let failed = |doing: &'static str| {
+        let identity = identity.to_string();
+        move |e: Errno| format!("become {identity}: {doing}: {}", io::Error::from(e))
+    };
+    let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+    if getuid() == uid && geteuid() == uid {
+        return forbid_new_privileges();
+    }
+    // The kernel's calls concern one thread: a second one would stay root.
+    let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads != 1 {
+        return Err(format!("become {identity}: the process has {threads} threads already"));
+    }
+    let groups: Vec<Gid> = identity.groups.iter().copied().map(Gid::from_raw).collect();
+    set_thread_groups(&groups).map_err(failed("set its groups"))?;
+    set_thread_res_gid(gid, gid, gid).map_err(failed("set its group"))?;
+    set_thread_res_uid(uid, uid, uid).map_err(failed("set its user"))?;
+    drop_capabilities().map_err(failed("drop capabilities"))?;
+    forbid_new_privileges()?;
+    // Trying is the only proof.
+    let root = Uid::ROOT;
+    if getuid() != uid || geteuid() != uid || set_thread_res_uid(root, root, root).is_ok() {
+        return Err(format!("become {identity}: the process can become root again"));
+    }
+    Ok(())
+}
+
+/// Drops all capabilities: those that systemd or an operator gave the process to bind its ports.
+///
+/// # Errors
+/// As capset(2).
+pub fn drop_capabilities() -> Result<(), Errno> {
+    let none = CapabilitySet::empty();
+    // A kernel without them has none to clear.
+    let _ = clear_ambient_capability_set();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+}
+
+/// Forbids this process and those that it starts to gain rights by a program with a set-user-id bit.
+///
+/// # Errors
+/// In words.
+pub fn forbid_new_privileges() -> Result<(), String> {
+    set_no_new_privs(true).map_err(|e| format!("forbid new privileges: {}", io::Error::from(e)))
+}
