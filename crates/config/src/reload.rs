@@ -17,12 +17,13 @@ pub struct Reloaded {
     pub waiting: Vec<&'static str>,
 }
 
-/// Reads and checks the file of a daemon that was started with these settings.
-pub fn reload(path: &Path, started: &Settings) -> Result<Reloaded, Problems> {
+/// Reads and checks the file of a daemon that was started with these settings. The purpose is [`Purpose::Ask`] for a daemon that
+/// has become another user since it read certificates and keys.
+pub fn reload(path: &Path, started: &Settings, purpose: Purpose) -> Result<Reloaded, Problems> {
     let source = load::source_of(path)?;
     // What would stop the next start is told now, when somebody looks.
-    load::read(&source, path, Some(path), Purpose::Serve, None)?;
-    let read = load::read(&source, path, Some(path), Purpose::Serve, Some(started))?;
+    load::read(&source, path, Some(path), purpose, None)?;
+    let read = load::read(&source, path, Some(path), purpose, Some(started))?;
     Ok(keep(read.settings, started))
 }
 

@@ -4,8 +4,9 @@ use crate::{
     TlsClient, WorkSource,
     active_lease::Unfinished,
     connect::Connector,
+    helper::Helper,
     hosts::Hosts,
-    local::{self, Place},
+    local::{LocalDelivery, Place},
     session::{Session, millis},
     tls::TlsFaults,
 };
@@ -84,6 +85,8 @@ pub struct RouteSettings {
     pub is_implicit: bool,
     /// Hosts that are used when none of the destination can be reached.
     pub fallback: Vec<HostPort>,
+    /// True if files are written as another user: then the helper writes them.
+    pub has_user: bool,
 }
 
 /// Delivers to destinations of every kind.
@@ -92,12 +95,19 @@ pub struct Courier {
     settings: DeliverySettings,
     tls: TlsClient,
     tls_faults: TlsFaults,
+    helper: Option<Arc<Helper>>,
 }
 
 impl Courier {
     /// A courier that finds hosts by this router.
     pub fn new(router: Router, settings: DeliverySettings, tls: TlsClient) -> Self {
-        Self { router, settings, tls, tls_faults: TlsFaults::default() }
+        Self { router, settings, tls, tls_faults: TlsFaults::default(), helper: None }
+    }
+
+    /// Adds the helper that runs programs, and writes files as other users.
+    #[must_use]
+    pub fn with_helper(self, helper: Option<Arc<Helper>>) -> Self {
+        Self { helper, ..self }
     }
 
     /// Serves one connection for a destination: delivers leases until there are none for the idle timeout. Each lease
@@ -110,10 +120,14 @@ impl Courier {
             }
             NextHop::Reject(reply) => complete_all(source, "reject", &rejected(reply)),
             NextHop::Maildir(template) => {
-                local::serve(Place::Maildir(template), &self.settings, source).await;
+                self.on_this_machine(Place::Maildir(template), destination, source).await;
             }
-            NextHop::Mbox(template) => local::serve(Place::Mbox(template), &self.settings, source).await,
-            NextHop::Pipe(program) => local::serve(Place::Program(program), &self.settings, source).await,
+            NextHop::Mbox(template) => {
+                self.on_this_machine(Place::Mbox(template), destination, source).await;
+            }
+            NextHop::Pipe(program) => {
+                self.on_this_machine(Place::Program(program), destination, source).await;
+            }
             NextHop::Mx(_) | NextHop::Smarthost(_) | NextHop::Lmtp(_) => {
                 let begun = Instant::now();
                 match self.way(destination).await {
@@ -122,6 +136,20 @@ impl Courier {
                 }
             }
         }
+    }
+
+    async fn on_this_machine<J: WorkSource>(
+        &self,
+        place: Place<'_>,
+        destination: &Destination,
+        source: &J,
+    ) {
+        let as_user = match self.route_of(destination) {
+            Ok(route) => destination.route.as_deref().filter(|_| route.is_some_and(|own| own.has_user)),
+            Err(outcome) => return complete_all(source, "local", &outcome),
+        };
+        let (settings, helper) = (&self.settings, self.helper.as_deref());
+        LocalDelivery { place, as_user, settings, helper }.serve(source).await;
     }
 
     /// Returns the settings of connections to a destination, and its hosts.

@@ -7,6 +7,7 @@ mod active_lease;
 mod buffered_stream;
 mod connect;
 mod courier;
+pub mod helper;
 mod hosts;
 mod local;
 mod maildir;

@@ -5,10 +5,10 @@ mod directories;
 mod folder;
 mod unix_lines;
 
-use crate::{WorkSource, local::Parcel};
+use crate::local::{ContentSource, Parcel};
 use bytes::Bytes;
 use directories::Maildir;
-pub(crate) use directories::open_parent;
+pub(crate) use directories::{Links, open_parent};
 pub(crate) use folder::{Folder, folder};
 use mail::{Enhanced, Outcome};
 use rustix::{
@@ -19,7 +19,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -35,7 +35,7 @@ pub(crate) const PIECES_AHEAD: usize = 2;
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
 /// Delivers a message to the Maildir of a recipient.
-pub(crate) async fn deliver<J: WorkSource>(template: &str, parcel: &Parcel<'_, J>) -> Outcome {
+pub(crate) async fn deliver<S: ContentSource>(template: &str, parcel: &Parcel<'_, S>) -> Outcome {
     let recipient = parcel.recipient;
     let mailbox = recipient.mailbox();
     match mailbox.and_then(|mailbox| folder(template, mailbox, parcel.settings.separator)) {
@@ -45,28 +45,61 @@ pub(crate) async fn deliver<J: WorkSource>(template: &str, parcel: &Parcel<'_, J
 }
 
 /// Writes one file; content that is in the spool is read while earlier pieces are written.
-async fn store<J: WorkSource>(folder: Folder, parcel: &Parcel<'_, J>) -> Outcome {
+async fn store<S: ContentSource>(folder: Folder, parcel: &Parcel<'_, S>) -> Outcome {
     let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
     let head = parcel.head();
-    let name = file_name(&parcel.settings.hello);
-    let may_follow = parcel.settings.follow_symlinks;
+    let name = file_name(parcel.settings.hello);
+    let links = parcel.settings.links;
     let writer = tokio::task::spawn_blocking(move || {
-        let written = write(&folder, may_follow, &name, &head, inlet);
+        let written = write(&folder, links, &name, &head, inlet);
         (folder.path, written)
     });
-    let sent = parcel.send_pieces(pieces).await;
+    let sent = parcel.content.send_pieces(pieces).await;
     let written = writer.await;
     if let Err(outcome) = sent {
         return outcome;
     }
     match written {
+        Ok((path, written)) => outcome(&path, written),
+        Err(e) => Outcome::deferred(Enhanced(4, 3, 0), format!("write to a Maildir: {e}")),
+    }
+}
+
+fn outcome(path: &Path, written: Result<(), Unwritten>) -> Outcome {
+    match written {
         // A report on success goes to the sender of the message, who must not see directories of this machine.
-        Ok((path, Ok(()))) => {
+        Ok(()) => {
             let mailbox = path.file_name().unwrap_or_default().to_string_lossy();
             Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to Maildir {mailbox}"))
         }
-        Ok((path, Err(why))) => why.outcome(&format!("write to Maildir {}", path.display())),
-        Err(e) => Outcome::deferred(Enhanced(4, 3, 0), format!("write to a Maildir: {e}")),
+        Err(why) => why.outcome(&format!("write to Maildir {}", path.display())),
+    }
+}
+
+/// Writes one file, on a thread that may block.
+pub(crate) fn store_blocking(
+    folder: &Folder,
+    links: Links,
+    hello: &str,
+    head: &str,
+    pieces: impl Pieces,
+) -> Outcome {
+    outcome(&folder.path, write(folder, links, &file_name(hello), head, pieces))
+}
+
+/// The pieces of content, in order.
+pub(crate) trait Pieces {
+    /// Returns the next piece; none behind the last.
+    ///
+    /// # Errors
+    /// The content is not whole.
+    fn next_piece(&mut self) -> io::Result<Option<Bytes>>;
+}
+
+impl Pieces for mpsc::Receiver<Option<Bytes>> {
+    fn next_piece(&mut self) -> io::Result<Option<Bytes>> {
+        let unread = || io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read");
+        self.blocking_recv().ok_or_else(unread)
     }
 }
 
@@ -128,31 +161,23 @@ impl fmt::Display for Unwritten {
     }
 }
 
-/// Runs on a thread that may block. The pieces end with `None`; without it the message is not whole,
-/// and nothing is delivered.
+/// Runs on a thread that may block. If the message is not whole, nothing is delivered.
 fn write(
     folder: &Folder,
-    may_follow: bool,
+    links: Links,
     name: &str,
     head: &str,
-    mut pieces: mpsc::Receiver<Option<Bytes>>,
+    mut pieces: impl Pieces,
 ) -> Result<(), Unwritten> {
-    let maildir = Maildir::open(folder, may_follow)?;
+    let maildir = Maildir::open(folder, links)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mut file = File::from(fs::openat(&maildir.tmp, name, flags, Mode::RUSR | Mode::WUSR)?);
     let draft = Draft { maildir: &maildir, name, keep: false };
     let mut out = io::BufWriter::with_capacity(64 * 1024, &mut file);
     out.write_all(head.as_bytes())?;
     let mut lines = UnixLines::default();
-    loop {
-        match pieces.blocking_recv() {
-            Some(Some(bytes)) => lines.write(&bytes, &mut out)?,
-            Some(None) => break,
-            None => {
-                let unread = io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read");
-                return Err(unread.into());
-            }
-        }
+    while let Some(bytes) = pieces.next_piece()? {
+        lines.write(&bytes, &mut out)?;
     }
     lines.finish(&mut out)?;
     out.flush()?;
@@ -190,17 +215,16 @@ impl Drop for Draft<'_> {
 mod tests {
     use super::*;
     use mail::Mailbox;
-    use std::path::Path;
 
     /// Delivers a message to jane@b.test, and returns what is in `new` of the folder at `at`.
-    fn deliver(template: &Path, may_follow: bool, at: &Path) -> Result<Vec<(String, String)>, Unwritten> {
+    fn deliver(template: &Path, links: Links, at: &Path) -> Result<Vec<(String, String)>, Unwritten> {
         let mailbox = Mailbox::parse("jane@b.test", false).unwrap();
         let folder = folder(template.to_str().unwrap(), &mailbox, None).unwrap();
         let (pieces, inlet) = mpsc::channel(4);
         for piece in [Some("Subject: x\r\n\r"), Some("\nbody\r\n"), None] {
             pieces.try_send(piece.map(Bytes::from)).unwrap();
         }
-        write(&folder, may_follow, &file_name("mx.test"), "Return-Path: <>\n", inlet)?;
+        write(&folder, links, &file_name("mx.test"), "Return-Path: <>\n", inlet)?;
         assert_eq!(std::fs::read_dir(at.join("tmp")).unwrap().count(), 0);
         let files = std::fs::read_dir(at.join("new")).unwrap().map(|file| {
             let file = file.unwrap();
@@ -214,12 +238,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for template in ["a/b/{domain}/{local}/Maildir", "mail-{local}", "shared/box/", "lone"] {
             let at = dir.path().join(template.replace("{domain}", "b.test").replace("{local}", "jane"));
-            let files = deliver(&dir.path().join(template), false, &at).unwrap();
+            let files = deliver(&dir.path().join(template), Links::OfOperator, &at).unwrap();
             let [(name, text)] = &files[..] else { panic!("{files:?}") };
             assert_eq!(text, "Return-Path: <>\nSubject: x\n\nbody\n");
             assert!(name.ends_with(&format!(".mx.test,S={}", text.len())), "{name}");
             assert!(at.join("cur").is_dir());
-            assert_eq!(deliver(&dir.path().join(template), false, &at).unwrap().len(), 2);
+            assert_eq!(deliver(&dir.path().join(template), Links::OfOperator, &at).unwrap().len(), 2);
         }
     }
 
@@ -231,7 +255,7 @@ mod tests {
         let (pieces, inlet) = mpsc::channel(4);
         pieces.try_send(Some(Bytes::from("half"))).unwrap();
         drop(pieces);
-        assert!(write(&folder, false, &file_name("mx.test"), "", inlet).is_err());
+        assert!(write(&folder, Links::OfOperator, &file_name("mx.test"), "", inlet).is_err());
         for sub in ["tmp", "new"] {
             assert_eq!(std::fs::read_dir(dir.path().join("jane").join(sub)).unwrap().count(), 0);
         }
@@ -250,19 +274,19 @@ mod tests {
             dir
         };
         let dir = make("operator", "mail", "disk");
-        deliver(&dir.join("mail/{local}/Maildir"), false, &dir.join("disk/jane/Maildir")).unwrap();
+        deliver(&dir.join("mail/{local}/Maildir"), Links::OfOperator, &dir.join("disk/jane/Maildir")).unwrap();
         for (number, link) in ["home/jane", "home/jane/Maildir", "home/jane/Maildir/new"].iter().enumerate() {
             let dir = make(&number.to_string(), link, "other");
             let template = dir.join("home/{local}/Maildir");
-            let refused = deliver(&template, false, &dir).unwrap_err();
+            let refused = deliver(&template, Links::OfOperator, &dir).unwrap_err();
             let said = refused.to_string();
             assert!(matches!(refused, Unwritten::SymbolicLink(path) if path == dir.join(link)), "{said}");
             assert!(said.contains("follow_symlinks"), "{said}");
             assert_eq!(std::fs::read_dir(dir.join("other")).unwrap().count(), 0, "{link}");
-            deliver(&template, true, &dir.join("home/jane/Maildir")).unwrap();
+            deliver(&template, Links::Follow, &dir.join("home/jane/Maildir")).unwrap();
             assert!(std::fs::read_dir(dir.join("other")).unwrap().count() > 0, "{link}");
         }
         let dir = make("lone", "box", "other");
-        assert!(matches!(deliver(&dir.join("box"), false, &dir), Err(Unwritten::SymbolicLink(_))));
+        assert!(matches!(deliver(&dir.join("box"), Links::OfOperator, &dir), Err(Unwritten::SymbolicLink(_))));
     }
 }

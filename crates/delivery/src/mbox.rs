@@ -5,11 +5,9 @@ mod format;
 mod lock;
 
 use crate::{
-    WorkSource,
-    local::Parcel,
-    maildir::{Folder, PIECES_AHEAD, Unwritten, folder, open_parent},
+    local::{ContentSource, Parcel},
+    maildir::{Folder, Links, PIECES_AHEAD, Pieces, Unwritten, folder, open_parent},
 };
-use bytes::Bytes;
 use format::{Quoted, from_line};
 use lock::{DotLock, lock_whole};
 use mail::{Enhanced, Outcome, UnixMillis};
@@ -20,6 +18,7 @@ use rustix::{
 use std::{
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    path::Path,
     time::{Duration, Instant},
 };
 use tokio::sync::mpsc;
@@ -28,47 +27,56 @@ use tokio::sync::mpsc;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Delivers a message to the file of a recipient.
-pub(crate) async fn deliver<J: WorkSource>(template: &str, parcel: &Parcel<'_, J>) -> Outcome {
+pub(crate) async fn deliver<S: ContentSource>(template: &str, parcel: &Parcel<'_, S>) -> Outcome {
     let recipient = parcel.recipient;
     let mailbox = recipient.mailbox();
     let Some(file) = mailbox.and_then(|mailbox| folder(template, mailbox, parcel.settings.separator)) else {
         return Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a mailbox file"));
     };
     let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
-    let from = from_line(parcel.sender, UnixMillis::now());
-    let head = from + &parcel.head();
-    let may_follow = parcel.settings.follow_symlinks;
+    let head = head(parcel);
+    let links = parcel.settings.links;
     let writer = tokio::task::spawn_blocking(move || {
-        let written = append(&file, may_follow, &head, inlet);
+        let written = append(&file, links, &head, inlet);
         (file.path, written)
     });
-    let sent = parcel.send_pieces(pieces).await;
+    let sent = parcel.content.send_pieces(pieces).await;
     let written = writer.await;
     if let Err(outcome) = sent {
         return outcome;
     }
     match written {
-        Ok((path, Ok(()))) => {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to mailbox {name}"))
-        }
-        Ok((path, Err(why))) => why.outcome(&format!("append to {}", path.display())),
+        Ok((path, appended)) => outcome(&path, appended),
         Err(e) => Outcome::deferred(Enhanced(4, 3, 0), format!("append to a mailbox: {e}")),
     }
 }
 
-/// Runs on a thread that may block. The pieces end with `None`; without it the message is not whole, and nothing is
-/// delivered.
-fn append(
-    place: &Folder,
-    may_follow: bool,
-    head: &str,
-    mut pieces: mpsc::Receiver<Option<Bytes>>,
-) -> Result<(), Unwritten> {
-    let (dir, name) = open_parent(place, may_follow)?;
+/// Returns the line in front of a message, and its first fields.
+pub(crate) fn head<S>(parcel: &Parcel<'_, S>) -> String {
+    from_line(parcel.sender, UnixMillis::now()) + &parcel.head()
+}
+
+fn outcome(path: &Path, appended: Result<(), Unwritten>) -> Outcome {
+    match appended {
+        Ok(()) => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to mailbox {name}"))
+        }
+        Err(why) => why.outcome(&format!("append to {}", path.display())),
+    }
+}
+
+/// Appends one message, on a thread that may block.
+pub(crate) fn append_blocking(place: &Folder, links: Links, head: &str, pieces: impl Pieces) -> Outcome {
+    outcome(&place.path, append(place, links, head, pieces))
+}
+
+/// Runs on a thread that may block. If the message is not whole, nothing is delivered.
+fn append(place: &Folder, links: Links, head: &str, mut pieces: impl Pieces) -> Result<(), Unwritten> {
+    let (dir, name) = open_parent(place, links)?;
     let until = Instant::now() + LOCK_TIMEOUT;
     let _lock = DotLock::take(&dir, &name, until)?;
-    let follow = if may_follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let follow = if links == Links::Follow { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
     let mut file = match fs::openat(&dir, &name, flags, Mode::RUSR | Mode::WUSR) {
         Err(Errno::LOOP) => return Err(Unwritten::SymbolicLink(place.path.clone())),
@@ -96,25 +104,14 @@ fn append(
     Ok(())
 }
 
-fn write(
-    file: &mut File,
-    length: u64,
-    head: &str,
-    pieces: &mut mpsc::Receiver<Option<Bytes>>,
-) -> io::Result<()> {
+fn write(file: &mut File, length: u64, head: &str, pieces: &mut impl Pieces) -> io::Result<()> {
     let gap = gap(file, length)?;
     file.seek(SeekFrom::End(0))?;
     let mut out = Quoted::new(io::BufWriter::with_capacity(64 * 1024, file));
     out.plain(gap)?;
     out.plain(head.as_bytes())?;
-    loop {
-        match pieces.blocking_recv() {
-            Some(Some(bytes)) => out.content(&bytes)?,
-            Some(None) => break,
-            None => {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read"));
-            }
-        }
+    while let Some(bytes) = pieces.next_piece()? {
+        out.content(&bytes)?;
     }
     let mut out = out.finish()?;
     out.flush()?;
@@ -138,8 +135,9 @@ fn gap(file: &mut File, length: u64) -> io::Result<&'static [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use mail::Mailbox;
-    use std::{fs as files, path::Path};
+    use std::fs as files;
 
     fn append_to(path: &Path, pieces: &[Option<&str>]) -> Result<(), Unwritten> {
         let mailbox = Mailbox::parse("jane@b.test", false).unwrap();
@@ -149,7 +147,7 @@ mod tests {
             inlet.try_send(piece.map(|text| Bytes::from(text.to_owned()))).unwrap();
         }
         drop(inlet);
-        append(&place, false, "From a@b.test Mon Nov 23 10:00:00 2026\n", outlet)
+        append(&place, Links::OfOperator, "From a@b.test Mon Nov 23 10:00:00 2026\n", outlet)
     }
 
     #[test]

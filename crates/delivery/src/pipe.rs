@@ -4,8 +4,7 @@ mod arguments;
 mod exit;
 
 use crate::{
-    WorkSource,
-    local::Parcel,
+    local::{ContentSource, Parcel},
     maildir::{PIECES_AHEAD, UnixLines},
 };
 use arguments::arguments;
@@ -29,7 +28,7 @@ const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Delivers a message to one recipient.
-pub(crate) async fn deliver<J: WorkSource>(program: &Program, parcel: &Parcel<'_, J>) -> Outcome {
+pub(crate) async fn deliver<S: ContentSource>(program: &Program, parcel: &Parcel<'_, S>) -> Outcome {
     let name = program.name();
     if program.argv.is_empty() {
         let text =
@@ -85,7 +84,7 @@ impl Drop for ProcessGroup {
     }
 }
 
-fn command<J: WorkSource>(program: &Program, parcel: &Parcel<'_, J>) -> Result<Command, Outcome> {
+fn command<S: ContentSource>(program: &Program, parcel: &Parcel<'_, S>) -> Result<Command, Outcome> {
     let (argv, environment) = arguments(program, parcel)?;
     let Some((first, rest)) = argv.split_first() else {
         return Err(Outcome::deferred(Enhanced(4, 3, 5), "a program without a name"));
@@ -112,10 +111,10 @@ fn start(mut command: Command) -> std::io::Result<(Child, ProcessGroup)> {
 ///
 /// # Errors
 /// The content cannot be read: the program must not see an end of it.
-async fn converse<J: WorkSource>(
+async fn converse<S: ContentSource>(
     child: &mut Child,
     group: &ProcessGroup,
-    parcel: &Parcel<'_, J>,
+    parcel: &Parcel<'_, S>,
 ) -> Result<(Option<i32>, Vec<u8>), Outcome> {
     let (Some(input), Some(output), Some(errors)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -149,14 +148,14 @@ async fn converse<J: WorkSource>(
 }
 
 /// Writes the message to the program. A program that does not read all of it decides by its exit code.
-async fn feed<J: WorkSource>(
+async fn feed<S: ContentSource>(
     mut input: ChildStdin,
     group: &ProcessGroup,
-    parcel: &Parcel<'_, J>,
+    parcel: &Parcel<'_, S>,
 ) -> Result<(), Outcome> {
     let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
     let head = parcel.head();
-    let (sent, ()) = tokio::join!(parcel.send_pieces(pieces), write(&mut input, &head, inlet));
+    let (sent, ()) = tokio::join!(parcel.content.send_pieces(pieces), write(&mut input, &head, inlet));
     if sent.is_err() {
         // Its input must not end as if the message were whole.
         group.kill();

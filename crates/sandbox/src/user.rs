@@ -85,6 +85,16 @@ pub fn drop_capabilities() -> Result<(), Errno> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
 }
 
+/// Keeps, of the capabilities of root, those to become other users and to end their processes.
+///
+/// # Errors
+/// In words.
+pub fn keep_user_capabilities() -> Result<(), String> {
+    let kept = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).map_err(|e| format!("drop capabilities: {}", io::Error::from(e)))
+}
+
 /// Forbids this process and those that it starts to gain rights by a program with a set-user-id bit.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use super::{Folder, Unwritten};
 use rustix::{
-    fs::{self, AtFlags, FileType, Mode, OFlags},
+    fs::{self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
 };
 use std::{
@@ -13,6 +13,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The symbolic links in a path that are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// All.
+    Follow,
+    /// Those in the part of the path that the operator has written.
+    OfOperator,
+    /// None.
+    None,
+}
+
 /// The folders of a Maildir. They are opened one below the other, and files are made, moved and removed relative to
 /// them, so that nobody can put a symbolic link in their place in between.
 pub(super) struct Maildir {
@@ -22,8 +33,8 @@ pub(super) struct Maildir {
 
 impl Maildir {
     /// Opens a Maildir. A missing Maildir is made, durably.
-    pub(super) fn open(folder: &Folder, may_follow: bool) -> Result<Self, Unwritten> {
-        let (at, dir) = open_each(folder, 0, may_follow)?;
+    pub(super) fn open(folder: &Folder, links: Links) -> Result<Self, Unwritten> {
+        let (at, dir) = open_each(folder, 0, links)?;
         let open =
             || Ok::<_, Unwritten>(Self { tmp: at.sub(&dir, "tmp")?, new: at.sub(&dir, "new")?.into() });
         match open() {
@@ -37,21 +48,21 @@ impl Maildir {
 }
 
 /// Opens the folder in which a file is, and returns the name of the file. Missing folders are made, durably.
-pub(crate) fn open_parent(folder: &Folder, may_follow: bool) -> Result<(OwnedFd, OsString), Unwritten> {
+pub(crate) fn open_parent(folder: &Folder, links: Links) -> Result<(OwnedFd, OsString), Unwritten> {
     let Some(name) = folder.path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no name of a file").into());
     };
-    let (_, dir) = open_each(folder, 1, may_follow)?;
+    let (_, dir) = open_each(folder, 1, links)?;
     let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok((fs::openat(&dir, ".", readable, Mode::empty())?, name.to_owned()))
 }
 
 /// Opens the folders of a path one below the other, but for the last ones that are left out. Missing ones are made.
-fn open_each(folder: &Folder, left_out: usize, may_follow: bool) -> Result<(FolderPath, OwnedFd), Unwritten> {
+fn open_each(folder: &Folder, left_out: usize, links: Links) -> Result<(FolderPath, OwnedFd), Unwritten> {
     let (fixed, rest) = folder.path.as_os_str().as_bytes().split_at(folder.fixed_bytes);
     let (fixed, rest) = (Path::new(OsStr::from_bytes(fixed)), Path::new(OsStr::from_bytes(rest)));
-    let mut at = FolderPath { path: fixed.to_owned(), may_follow };
-    let mut dir = open_fixed(if fixed.as_os_str().is_empty() { Path::new(".") } else { fixed })?;
+    let mut at = FolderPath { path: fixed.to_owned(), links };
+    let mut dir = open_fixed(if fixed.as_os_str().is_empty() { Path::new(".") } else { fixed }, links)?;
     let count = rest.components().count();
     for name in rest.components().take(count.saturating_sub(left_out)) {
         at.path.push(name);
@@ -67,16 +78,16 @@ fn open_each(folder: &Folder, left_out: usize, may_follow: bool) -> Result<(Fold
     Ok((at, dir))
 }
 
-/// The path of a folder for messages, and whether symbolic links to it are followed.
+/// The path of a folder for messages, and the symbolic links to it that are followed.
 struct FolderPath {
     path: PathBuf,
-    may_follow: bool,
+    links: Links,
 }
 
 impl FolderPath {
     /// Opens the folder called `name` in `dir`, which is at this path.
     fn open(&self, dir: &OwnedFd, name: &OsStr, access: OFlags) -> Result<OwnedFd, Unwritten> {
-        let follow = if self.may_follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let follow = if self.links == Links::Follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let opened =
             fs::openat(dir, name, access | follow | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let is_link = || {
@@ -84,7 +95,7 @@ impl FolderPath {
             found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink())
         };
         match opened {
-            Err(Errno::LOOP | Errno::NOTDIR) if !self.may_follow && is_link() => {
+            Err(Errno::LOOP | Errno::NOTDIR) if self.links != Links::Follow && is_link() => {
                 Err(Unwritten::SymbolicLink(self.path.clone()))
             }
             opened => Ok(opened?),
@@ -93,14 +104,18 @@ impl FolderPath {
 
     /// Opens a folder below this one, to work in it and to sync it.
     fn sub(&self, dir: &OwnedFd, name: &str) -> Result<OwnedFd, Unwritten> {
-        let below = Self { path: self.path.join(name), may_follow: self.may_follow };
+        let below = Self { path: self.path.join(name), links: self.links };
         below.open(dir, name.as_ref(), OFlags::RDONLY)
     }
 }
 
 /// Opens the folder that the operator named. A missing folder is made.
-fn open_fixed(path: &Path) -> Result<OwnedFd, Unwritten> {
-    let open = || fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+fn open_fixed(path: &Path, links: Links) -> Result<OwnedFd, Unwritten> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = || match links {
+        Links::None => fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS),
+        Links::Follow | Links::OfOperator => fs::open(path, flags, Mode::empty()),
+    };
     match open() {
         Err(Errno::NOENT) => {
             let mut missing: Vec<&Path> = path.ancestors().take_while(|p| !p.is_dir()).collect();
@@ -110,6 +125,12 @@ fn open_fixed(path: &Path) -> Result<OwnedFd, Unwritten> {
                 make(&fs::open(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name)?;
             }
             Ok(open()?)
+        }
+        Err(Errno::LOOP) if links == Links::None => {
+            let mut folders: Vec<&Path> = path.ancestors().collect();
+            folders.reverse();
+            let link = folders.into_iter().find(|folder| folder.is_symlink()).unwrap_or(path);
+            Err(Unwritten::SymbolicLink(link.to_owned()))
         }
         opened => Ok(opened?),
     }

@@ -1,6 +1,6 @@
 //! The arguments and the environment of a program. A part of the envelope is a whole argument, and never an option.
 
-use crate::{WorkSource, local::Parcel};
+use crate::local::Parcel;
 use mail::{Argument, Enhanced, EnvelopeField, Mailbox, Outcome, Program};
 use rewrite::Separator;
 
@@ -20,12 +20,12 @@ pub fn can_run(program: &Program, mailbox: &Mailbox, separator: Option<Separator
 ///
 /// # Errors
 /// A part of the envelope would be an option of the program.
-pub(super) fn arguments<J: WorkSource>(
+pub(super) fn arguments<S>(
     program: &Program,
-    parcel: &Parcel<'_, J>,
+    parcel: &Parcel<'_, S>,
 ) -> Result<(Vec<String>, Environment), Outcome> {
     let sender = parcel.sender.as_str();
-    let id = parcel.message.id.to_string();
+    let id = parcel.id.to_string();
     let bad = |status, what: &str| Outcome::failed(status, format!("{what} would be an option of a program"));
     let Some(mailbox) = parcel.recipient.mailbox() else {
         return Err(Outcome::failed(Enhanced(5, 1, 1), format!("{} has no mailbox", parcel.recipient)));

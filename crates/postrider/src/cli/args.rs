@@ -107,6 +107,13 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Deliver for the daemon, which starts this command
+    #[command(hide = true)]
+    DeliverHelper {
+        /// Write one message as another user
+        #[arg(long)]
+        write: bool,
+    },
     /// List the queue in the format of mailq
     Mailq,
     /// Check the files of aliases; the daemon reads a changed file by itself

@@ -3,6 +3,7 @@
 pub(crate) mod args;
 mod auth;
 mod daemon;
+mod deliver_helper;
 mod explain;
 mod manual;
 pub(crate) mod map;
@@ -87,7 +88,9 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         }
         Command::Config { command } => settings::run(&command, explicit, out)?,
         Command::Map(command) => return Ok(End::Other(map::run(&command, explicit, out)?)),
-        Command::Queue(command) => queue::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Queue(command) => {
+            queue::run(&command, explicit, &load_config(explicit, Purpose::Ask)?, out)?
+        }
         Command::Spool(command) => spool::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Why { id } => explain::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Status { prometheus: true, .. } => {
@@ -118,6 +121,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             return Ok(End::Other(sendmail::run(sendmail::Applet::Sendmail, &arguments, &applets::Commands)));
         }
         Command::Mailq => queue::mailq(&load_config(explicit, Purpose::Ask)?, out)?,
+        Command::DeliverHelper { write } => deliver_helper::run(write, explicit)?,
         Command::Newaliases => map::check_aliases(&load_config(explicit, Purpose::Ask)?, out)?,
     };
     Ok(End::Exit(exit))

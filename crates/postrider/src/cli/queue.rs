@@ -4,7 +4,7 @@ use super::{
     CliError, Ending,
     args::{Change, Chosen, Format, QueueCommand, RunArgs},
     daemon::{self, Answer},
-    explain, offline, owner, print,
+    explain, find_config, offline, owner, print,
 };
 use crate::serve::queue_run::{self, Options};
 use config::Settings;
@@ -13,10 +13,16 @@ use control::{Action, Id, MessageInfo, Request, Selection, Status, client::Clien
 use std::{
     collections::BTreeSet,
     io::{self, BufRead, Write},
+    path::Path,
 };
 
 /// Runs one of them.
-pub(super) fn run(command: &QueueCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
+pub(super) fn run(
+    command: &QueueCommand,
+    explicit: Option<&Path>,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Ending {
     if let Some((action, change)) = command.change() {
         let is_flush = matches!(command, QueueCommand::Flush(_));
         return self::change(action, is_flush, change, settings, out);
@@ -30,12 +36,13 @@ pub(super) fn run(command: &QueueCommand, settings: &Settings, out: &mut dyn Wri
         }
         QueueCommand::Explain { id } => explain::run(id, settings, out),
         QueueCommand::Show { id, json } => show(settings, parse_id(id)?, *json, out),
-        QueueCommand::Run(run) => self::run_once(run, settings, out),
+        QueueCommand::Run(run) => run_once(run, explicit, settings, out),
         _ => unreachable!("changes were handled above"),
     }
 }
 
-fn run_once(run: &RunArgs, settings: &Settings, out: &mut dyn Write) -> Ending {
+fn run_once(run: &RunArgs, explicit: Option<&Path>, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let source = find_config(explicit);
     let options = Options { order: run.order, runners: run.runners, dry_run: run.dry_run };
     if !run.dry_run && Client::connect(&settings.control.socket).is_ok() {
         let text = "the daemon is running: use `postrider queue flush`, or --dry-run";
@@ -45,7 +52,8 @@ fn run_once(run: &RunArgs, settings: &Settings, out: &mut dyn Write) -> Ending {
         owner::become_owner(settings)?;
     }
     settings.spools().iter().try_for_each(|spool| offline::permitted(&spool.path))?;
-    queue_run::run(settings, options, run.json, out).map_err(|text| CliError::new(Exit::Unavailable, text))
+    queue_run::run(settings, source.as_deref(), options, run.json, out)
+        .map_err(|text| CliError::new(Exit::Unavailable, text))
 }
 
 /// The whole queue in mailq's look.

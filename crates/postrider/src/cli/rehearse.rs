@@ -28,7 +28,7 @@ pub(super) fn run(args: &TestArgs, settings: Settings, out: &mut dyn Write) -> E
     let runtime = runtime()?;
     // The parts of the daemon that judge, with connections to the servers of maps.
     let _guard = runtime.enter();
-    let config = wiring::current(settings, None).map_err(|why| CliError::new(Exit::Config, why))?;
+    let config = wiring::current(settings, None, None).map_err(|why| CliError::new(Exit::Config, why))?;
     // From now on, look-ups are noted.
     config.maps.observe();
     let mut rehearsal = Rehearsal::new(&config, args);

@@ -16,7 +16,7 @@ fn run_line(daemon: &Daemon, line: &str) -> Result<String, (Exit, String)> {
     let mut out = Vec::new();
     let settings = &daemon.settings;
     let ending = match cli.command {
-        Command::Queue(command) => queue::run(&command, settings, &mut out),
+        Command::Queue(command) => queue::run(&command, None, settings, &mut out),
         Command::Why { id } => explain::run(&id, settings, &mut out),
         Command::Status { json, .. } => status::run(json, settings, &mut out),
         Command::Reload => status::reload(settings, &mut out),

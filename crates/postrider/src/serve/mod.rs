@@ -7,11 +7,14 @@ mod connection;
 mod delivery_log;
 mod driver;
 mod engine_setup;
+pub(crate) mod helper;
 mod latency;
 mod logins;
 mod metrics_server;
+mod notify;
 mod operator;
 pub(crate) mod pipeline;
+mod process;
 pub(crate) mod queue_run;
 mod scrape;
 pub(crate) mod snapshot;
@@ -29,12 +32,15 @@ pub(crate) use start::run;
 
 use acceptor::Acceptor;
 use driver::Driver;
+use helper::HelperProcess;
 use inbound::Inbound;
 use metrics::Metrics;
+use process::Process;
 use std::{
     path::PathBuf,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, Mutex},
 };
+use tls::ServerTls;
 
 /// The running daemon, as the control socket uses it.
 pub(crate) struct Daemon {
@@ -48,6 +54,9 @@ pub(crate) struct Daemon {
     metrics: Metrics,
     /// The start of the process, in seconds since 1970.
     started_seconds: f64,
-    /// The expiry of the certificate that expires first, in seconds since 1970.
-    certificate_expiry: AtomicU64,
+    /// The rights that the process has kept.
+    process: Process,
+    helper: Option<HelperProcess>,
+    /// The certificates of the start or of the last reload.
+    tls: Mutex<Arc<ServerTls>>,
 }

@@ -4,7 +4,10 @@
 mod collect;
 mod loader;
 
-use super::{delivery_log::DeliveryLog, engine_setup::EngineSetup, snapshot::ConfigSnapshot, start, wiring};
+use super::{
+    delivery_log::DeliveryLog, engine_setup::EngineSetup, helper::HelperProcess, process, snapshot::ConfigSnapshot,
+    wiring,
+};
 use collect::{Items, Source};
 use config::Settings;
 use control::Exit;
@@ -16,6 +19,7 @@ use serde::Serialize;
 use spool::Spool;
 use std::{
     io::{self, Write},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -88,15 +92,17 @@ impl RunStats {
 /// In words.
 pub(crate) fn run(
     settings: &Settings,
+    source: Option<&Path>,
     options: Options,
     json: bool,
     out: &mut dyn Write,
 ) -> Result<Exit, String> {
-    start::raise_descriptor_limit();
+    process::raise_limits();
+    let helper = if options.dry_run { None } else { HelperProcess::start_if_needed(settings, source)? };
     let builder = &mut tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.enable_all().build().map_err(|e| format!("start the runtime: {e}"))?;
     let context = runtime.enter();
-    let current = wiring::current(settings.clone(), None)?;
+    let current = wiring::current(settings.clone(), None, helper.as_ref().map(HelperProcess::helper))?;
     let begun = Instant::now();
     probe::probe!(postrider, queue_read_start);
     let (mut items, source) = collect::read(settings, options, &current)?;

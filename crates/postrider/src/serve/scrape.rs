@@ -4,7 +4,7 @@ use super::{Daemon, operator};
 use control::Operations as _;
 use metrics::{DestinationGauges, Snapshot};
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
 
 impl Daemon {
     /// Returns all metrics in the text format of OpenMetrics.
@@ -40,7 +40,7 @@ impl Daemon {
             resident_bytes: resident_bytes(),
             cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
             started_seconds: self.started_seconds,
-            certificate_expiry_seconds: self.certificate_expiry.load(Ordering::Relaxed),
+            certificate_expiry_seconds: self.tls.lock().unwrap_or_else(PoisonError::into_inner).expires_seconds,
             suspended_destinations,
             destinations: destinations.collect(),
         })

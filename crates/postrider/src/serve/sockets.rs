@@ -67,17 +67,20 @@ fn failed(name: &str, error: &io::Error) -> String {
     format!("listen on systemd:{name}: {error}; the socket must be a stream: write ListenStream= in its unit")
 }
 
-/// Opens the sockets of a listener; `all` are the addresses of all listeners.
+/// Opens the sockets of a listener; `all` are the addresses of all listeners. Unix sockets are given to the user and the group of
+/// the daemon, unless the configuration names others.
 pub(super) fn open(
     listen: &Listen,
     all: &[SocketAddr],
     inherited: &mut Inherited,
+    daemon: Option<(u32, u32)>,
 ) -> Result<Vec<ListenSocket>, String> {
     let failed = |e: &io::Error| format!("listen on {}: {e}", listen.address);
     let sockets = match &listen.address {
         ListenAt::Ip(address) => vec![bind(*address, all).map_err(|e| failed(&e))?.into()],
         ListenAt::Unix { path, mode, owner, group } => {
-            let (owner, group) = (owner.as_ref().map(|user| user.uid), group.as_ref().map(|group| group.gid));
+            let owner = owner.as_ref().map(|user| user.uid).or(daemon.map(|(uid, _)| uid));
+            let group = group.as_ref().map(|group| group.gid).or(daemon.map(|(_, gid)| gid));
             let socket = control::socket::bind_for(path, mode.0, owner, group).map_err(|e| failed(&e))?;
             vec![ListenSocket::Unix { socket, path: Some(path.into()) }]
         }

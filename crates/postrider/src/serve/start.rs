@@ -5,35 +5,33 @@ use super::{
     acceptor::Acceptor,
     delivery_log::DeliveryLog,
     engine_setup::EngineSetup,
+    helper::{self, HelperProcess},
     metrics_server::{self, MetricsSocket},
+    notify,
+    process::{self, Process},
     sockets::{self, Inherited},
-    tls, wiring,
+    tls::{self, ServerTls},
+    wiring,
     workers::{self, Workers},
 };
-use config::{ListenAddress, ListenAt, Settings};
+use config::{ListenAddress, ListenAt, Purpose, Settings};
 use control::Exit;
 use control::{Failure, serve_control, server::Access, socket};
 use engine::Event;
 use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
 use mail::plain_text;
 use metrics::Metrics;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spool::{CommitWaiters, Spool};
 use std::{
     fs,
     io::{self, Write as _},
     net::SocketAddr,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc,
-    },
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering, mpsc},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use submission::{MaildropScanner, maildrop, serve_submit};
+use submission::{MaildropScanner, serve_submit};
 use tokio::{
     net::UnixListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -101,48 +99,53 @@ impl From<wiring::NotOpened> for Problem {
     }
 }
 
+impl From<process::Failed> for Problem {
+    fn from((text, exit): process::Failed) -> Self {
+        Self { text, exit }
+    }
+}
+
 fn start(settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
-    raise_descriptor_limit();
-    prepare_folders(&settings)?;
-    let workers =
-        Workers::start(settings.workers.worker_threads).map_err(|e| format!("start the workers: {e}"))?;
-    let exit = serve(&workers, settings, source);
+    process::raise_limits();
+    let mut workers = Workers::new().map_err(|e| format!("start the workers: {e}"))?;
+    let exit = serve(&mut workers, settings, source);
     workers.end();
     exit
 }
 
-/// A connection needs a descriptor; the usual soft limit of 1,024 is for programs that use select(2).
-pub(super) fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-}
-
-/// The data folder is open to all, since the submit socket and the drop directory are in it; what is
-/// secret in it is not.
-pub(super) fn prepare_folders(settings: &Settings) -> Result<(), String> {
-    let fail = |path: &Path, e: io::Error| format!("prepare {}: {e}", path.display());
-    let dir = &settings.data_dir;
-    if !dir.is_dir() {
-        spool::disk::make_dir(dir, 0o755).map_err(|e| fail(dir, e))?;
-        // The umask may have taken it from others.
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(|e| fail(dir, e))?;
-    }
-    maildrop::prepare(&settings.control.maildrop).map_err(|e| fail(&settings.control.maildrop, e))
-}
-
-fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
-    let (begun, runtime) = (Instant::now(), workers.main());
+/// The order is that of docs/decisions/sandbox.md: until the process has its user and its files, it has no other
+/// thread, because threads that run already would keep the rights of the start.
+fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
+    let begun = Instant::now();
     // The first of all: to who does not expect it, SIGHUP is the end. One that comes while the queue is read
     // is obeyed afterwards; SIGTERM and SIGINT end a start as they find it.
     let hangup = {
-        let _context = runtime.enter();
+        let _context = workers.main().enter();
         signal(SignalKind::hangup()).map_err(|e| watching(&e))?
     };
+    let mut process = Process::new(&settings)?;
+    process.prepare(&settings)?;
     // Everything that another process may have comes first: what is refused costs no recovery.
     let listeners = {
-        let _context = runtime.enter();
-        bind_all(&settings)?
+        let _context = workers.main().enter();
+        bind_all(&settings, &process)?
     };
+    let (control, submit) = (&settings.control.socket, &settings.control.submit_socket);
+    let control_mode = if settings.control.group.is_some() { 0o660 } else { 0o600 };
+    let control = local_socket(control, control_mode, settings.control.group, &process)?;
+    let submit = local_socket(submit, 0o666, None, &process)?;
+    let metrics_socket = MetricsSocket::bind(&settings)?;
+    let server_tls = Arc::new(tls::server_config(&settings)?);
+    helper::warn_of_users(&settings);
+    let helper = HelperProcess::start_if_needed(&settings, source.as_deref())?;
+    process.confine(&settings, source.as_deref())?;
+    let metrics = Metrics::new();
+    let events = wiring::log(&settings, vec![Box::new(metrics.sink())])?;
+    let delivery_log = DeliveryLog::new(events, settings.log.connections);
+    workers
+        .start_others(settings.workers.worker_threads)
+        .map_err(|e| format!("start the workers: {e}"))?;
+    let runtime = workers.main();
     super::unscheduled::check_start()?;
     if settings.spool.durability == config::Durability::None {
         tracing::warn!(
@@ -150,19 +153,11 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         );
     }
     let mut spool = wiring::spool(&settings)?;
-    let (control, submit) = (&settings.control.socket, &settings.control.submit_socket);
-    let control_mode = if settings.control.group.is_some() { 0o660 } else { 0o600 };
-    let control = local_socket(control, control_mode, settings.control.group)?;
-    let submit = local_socket(submit, 0o666, None)?;
-    let metrics = Metrics::new();
-    let events = wiring::log(&settings, vec![Box::new(metrics.sink())])?;
-    let delivery_log = DeliveryLog::new(events, settings.log.connections);
-    let server_tls = tls::server_config(&settings)?;
-    let metrics_socket = MetricsSocket::bind(&settings)?;
 
     let current = {
         let _context = runtime.enter();
-        Arc::new(wiring::current(settings.clone(), None)?)
+        let helper = helper.as_ref().map(HelperProcess::helper);
+        Arc::new(wiring::current(settings.clone(), None, helper)?)
     };
     let mut setup = EngineSetup::new(current.engine.clone(), current);
     let reading = Instant::now();
@@ -199,9 +194,10 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let workers = WorkerPool::new(workers.handles(), workers::sharing());
         let logins = driver.current();
         let inbound = wiring::inbound_settings(&settings, logins.logins.as_ref(), &server_tls);
-        Inbound::new(acceptor.clone(), inbound, Some(server_tls.plain), workers)
+        Inbound::new(acceptor.clone(), inbound, Some(server_tls.plain.clone()), workers)
     };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let tls = Mutex::new(server_tls);
     let daemon = Arc::new(Daemon {
         driver,
         acceptor,
@@ -210,18 +206,22 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         started: settings,
         metrics,
         started_seconds: started.as_secs_f64(),
-        certificate_expiry: AtomicU64::new(server_tls.expires_seconds),
+        process,
+        helper,
+        tls,
     });
     if let Some(socket) = metrics_socket {
         metrics_server::start(socket, daemon.clone())?;
     }
+    daemon.process.restrict_calls()?;
     let recovered = report.message_count;
     let took = begun.elapsed().as_millis();
     tracing::info!(
         "{} starts with {recovered} messages in its queue, after {took} ms",
         daemon.started.hostname
     );
-    let exit = runtime.block_on(daemon.clone().operate(hangup, listeners, control, submit))?;
+    let operated = daemon.clone().operate(hangup, listeners, control, submit, recovered);
+    let exit = runtime.block_on(operated)?;
     if exit == Exit::IoErr {
         close_failed(spool);
         return Ok(exit);
@@ -260,11 +260,15 @@ fn local_socket(
     path: &Path,
     mode: u32,
     group: Option<u32>,
+    process: &Process,
 ) -> Result<std::os::unix::net::UnixListener, String> {
-    socket::bind(path, mode, group).map_err(|e| format!("listen at {}: {e}", path.display()))
+    let owner = process.owner();
+    let group = group.or(owner.map(|(_, gid)| gid));
+    socket::bind_for(path, mode, owner.map(|(uid, _)| uid), group)
+        .map_err(|e| format!("listen at {}: {e}", path.display()))
 }
 
-fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
+fn bind_all(settings: &Settings, process: &Process) -> Result<Vec<Listener>, String> {
     let addresses: Vec<SocketAddr> =
         settings.listen.iter().filter_map(|listen| listen.address.ip()).collect();
     let mut inherited = Inherited::from_env();
@@ -284,7 +288,7 @@ fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
             xclient: listen.xclient.clone(),
             xforward: listen.xforward.clone(),
         };
-        for socket in sockets::open(listen, &addresses, &mut inherited)? {
+        for socket in sockets::open(listen, &addresses, &mut inherited, process.owner())? {
             listeners.push(Listener { socket, options: options.clone() });
         }
     }
@@ -299,6 +303,7 @@ impl Daemon {
         listeners: Vec<Listener>,
         control: std::os::unix::net::UnixListener,
         submit: std::os::unix::net::UnixListener,
+        recovered: u64,
     ) -> Result<Exit, String> {
         let settings = &self.started;
         let mut terminate = signal(SignalKind::terminate()).map_err(|e| watching(&e))?;
@@ -327,6 +332,8 @@ impl Daemon {
         tokio::spawn(self.driver.clone().run_timer());
         tokio::spawn(trim_allocator());
         self.driver.handle(Event::Started);
+        tokio::spawn(notify::feed_watchdog(self.driver.clone()));
+        notify::ready(recovered);
         let queued = self.driver.lock().engine.queue().len() as u64;
         let version = env!("CARGO_PKG_VERSION");
         self.driver.delivery_log.write(&report::Event::Started { version, queued });
@@ -381,6 +388,7 @@ impl Daemon {
     async fn stop(&self, grace: Duration) {
         tracing::info!("stopping");
         self.driver.delivery_log.write(&report::Event::Stopping);
+        notify::stopping();
         self.driver.close();
         self.inbound.close();
         let until = tokio::time::Instant::now() + grace;
@@ -404,32 +412,70 @@ impl Daemon {
         }
     }
 
-    /// New settings for what begins from now on. Says what takes a restart.
+    /// Takes new settings for what begins from now on. Returns what takes a restart.
     ///
     /// # Errors
     /// Everything stays as it was.
     pub(crate) fn reload_configuration(&self) -> Result<Vec<String>, Failure> {
+        notify::reloading();
+        let reloaded = self.read_configuration();
+        notify::reloaded(reloaded.is_ok());
+        reloaded
+    }
+
+    fn read_configuration(&self) -> Result<Vec<String>, Failure> {
         self.driver.delivery_log.reopen();
         let Some(source) = &self.source else {
             return Ok(vec!["there is no configuration file: logs were opened again".to_owned()]);
         };
         let bad = |problems: config::Problems| Failure::Configuration { text: problems.to_string() };
         let failed = |text| Failure::Failed { text };
-        let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
+        // Files that only root can read have been read at the start.
+        let purpose = if self.process.has_dropped() { Purpose::Ask } else { Purpose::Serve };
+        let config::Reloaded { settings, waiting } =
+            config::reload(source, &self.started, purpose).map_err(bad)?;
         // Whatever can fail comes first: half a reload is none that anybody wrote.
-        let server_tls = tls::server_config(&settings).map_err(failed)?;
+        if let Some(text) = self.process.lacking_for(&settings, source) {
+            return Err(failed(text));
+        }
+        if self.helper.is_none() && helper::is_needed(&settings) {
+            let text = "the new configuration needs the delivery helper (`pipe`, `user` or `programs`), which needs a restart";
+            return Err(failed(text.to_owned()));
+        }
         let old = self.driver.current();
-        let new = wiring::current(settings, Some(&old)).map_err(failed)?;
+        let (server_tls, tls_note) = self.read_certificates(&settings, &old.settings).map_err(failed)?;
+        let helper = self.helper.as_ref().map(HelperProcess::helper);
+        let new = wiring::current(settings, Some(&old), helper.clone()).map_err(failed)?;
+        if let Some(helper) = helper {
+            helper.reload().map_err(failed)?;
+        }
         let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), &server_tls);
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
             || old.settings.addresses != new.settings.addresses
             || old.settings.queue_groups != new.settings.queue_groups;
-        self.certificate_expiry.store(server_tls.expires_seconds, Ordering::Relaxed);
-        self.inbound.reconfigure(inbound, Some(server_tls.plain));
+        self.inbound.reconfigure(inbound, Some(server_tls.plain.clone()));
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = server_tls;
         self.driver.replace(new, is_rerouted);
         tracing::info!("the configuration was read again");
         self.driver.delivery_log.write(&report::Event::Reloaded);
-        Ok(waiting.iter().map(|key| format!("{key} has changed, which needs a restart")).collect())
+        let waiting = waiting.iter().map(|key| format!("{key} has changed, which needs a restart"));
+        Ok(waiting.chain(tls_note).collect())
+    }
+
+    /// Reads certificates and keys. Those that only root can read stay as they were at the start, with a note.
+    fn read_certificates(
+        &self,
+        new: &Settings,
+        old: &Settings,
+    ) -> Result<(Arc<ServerTls>, Option<String>), String> {
+        match tls::server_config(new) {
+            Ok(read) => Ok((Arc::new(read), None)),
+            Err(why) if self.process.has_dropped() && new.tls == old.tls && new.certificates == old.certificates => {
+                let former = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                Ok((former, Some(format!("certificates stay as they were until a restart: {why}"))))
+            }
+            Err(why) => Err(why),
+        }
     }
 }

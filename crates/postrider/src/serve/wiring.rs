@@ -17,7 +17,7 @@ use config::{
     Backend, ClientCertificates, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings, Target,
 };
 use control::Exit;
-use delivery::{Courier, RouteSettings, TlsClient};
+use delivery::{Courier, RouteSettings, TlsClient, helper::Helper};
 use dns::{Dns, DnsSettings};
 use mail::{Domain, Envelope};
 use maps::{Maps, Reference};
@@ -127,14 +127,18 @@ pub(crate) fn engine_settings(settings: &Settings) -> Result<engine::EngineSetti
 ///
 /// # Errors
 /// In words.
-pub(crate) fn current(settings: Settings, old: Option<&ConfigSnapshot>) -> Result<ConfigSnapshot, String> {
+pub(crate) fn current(
+    settings: Settings,
+    old: Option<&ConfigSnapshot>,
+    helper: Option<Arc<Helper>>,
+) -> Result<ConfigSnapshot, String> {
     let maps = maps(&settings, old.map(|old| &*old.maps));
     has_local_domains(&settings, &maps)?;
     let routes = Routes::new(&settings, maps.clone());
     let expansion = Expansion::new(&settings, maps.clone());
     let dns = Arc::new(dns(&settings)?);
     let sources = RuleSources::new(&settings, dns.clone(), old.map(|old| &old.sources));
-    let courier = Arc::new(courier(&settings, dns)?);
+    let courier = Arc::new(courier(&settings, dns)?.with_helper(helper));
     let policy = policy(&settings);
     let engine = engine_settings(&settings)?;
     let logins = logins(&settings, &maps)?;
@@ -289,7 +293,8 @@ fn route_settings(settings: &Settings) -> Result<HashMap<Arc<str>, RouteSettings
         let login = route.login.as_ref().map(login).transpose()?;
         let (source_address, fallback) = (route.source_address, route.fallback.clone());
         let is_implicit = route.tls == config::RouteTls::Implicit;
-        Ok((name.into(), RouteSettings { login, source_address, is_implicit, fallback }))
+        let has_user = route.deliver_as.is_some();
+        Ok((name.into(), RouteSettings { login, source_address, is_implicit, fallback, has_user }))
     };
     named.map(of).collect()
 }

@@ -59,14 +59,18 @@ struct Other {
 }
 
 impl Workers {
-    /// Starts this many workers; 0 stands for one for each core.
-    pub(super) fn start(count: usize) -> io::Result<Self> {
+    /// Makes the runtime of the caller's thread. No thread is started.
+    pub(super) fn new() -> io::Result<Self> {
+        set_number(0);
+        Ok(Self { main: Builder::new_current_thread().enable_all().build()?, others: Vec::new() })
+    }
+
+    /// Starts the others of this many workers; 0 stands for one for each core.
+    pub(super) fn start_others(&mut self, count: usize) -> io::Result<()> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = if count == 0 { cores() } else { count };
-        set_number(0);
-        let main = Builder::new_current_thread().enable_all().build()?;
-        let others = (1..count).map(Other::start).collect::<io::Result<_>>()?;
-        Ok(Self { main, others })
+        self.others = (1..count).map(Other::start).collect::<io::Result<_>>()?;
+        Ok(())
     }
 
     /// Returns the runtime for everything except sessions.

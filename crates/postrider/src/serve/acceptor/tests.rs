@@ -210,7 +210,7 @@ fn acceptor_timed(
     engine_settings.cache_bytes = 0;
     let delivery_log =
         DeliveryLog::new(wiring::log(&settings, Vec::new()).unwrap(), settings.log.connections);
-    let mut current = wiring::current(settings, None).unwrap();
+    let mut current = wiring::current(settings, None, None).unwrap();
     current.pipeline = Pipeline::new(None, checks);
     let current = Arc::new(current);
     let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
@@ -383,7 +383,7 @@ fn routed(dir: &std::path::Path, domains: &str, target: &str) -> ConfigSnapshot 
          [log]\nfile = \"mail.log\"\n"
     );
     std::fs::write(&path, text).unwrap();
-    wiring::current(config::load(Some(&path)).unwrap(), None).unwrap()
+    wiring::current(config::load(Some(&path)).unwrap(), None, None).unwrap()
 }
 
 #[tokio::test]

@@ -104,7 +104,7 @@ fn snapshot(rules: &[String]) -> Option<ConfigSnapshot> {
     std::fs::write(dir.path().join("p.toml"), text).unwrap();
     // A rule that another one hides is refused at load.
     let settings = config::load(Some(&dir.path().join("p.toml"))).ok()?;
-    wiring::current(settings, None).ok()
+    wiring::current(settings, None, None).ok()
 }
 
 /// The recipients of the message that a client gets accepted.

@@ -1,0 +1,114 @@
+//! The daemon's side: one request for each delivery.
+
+use super::{
+    packet::{memory_file, seal, send},
+    protocol::{Answer, Request, ToHelper},
+};
+use bytes::Bytes;
+use mail::{Enhanced, Outcome};
+use serde::Serialize;
+use std::{
+    fs::File,
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    io::AsyncReadExt as _,
+    sync::{Semaphore, mpsc},
+    task::spawn_blocking,
+};
+
+/// Deliveries at a time: the content of each is in memory.
+const DELIVERIES_MAX: usize = 32;
+/// Time to read the configuration again.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The helper, as deliveries use it.
+#[derive(Debug)]
+pub struct Helper {
+    socket: Arc<OwnedFd>,
+    permits: Semaphore,
+}
+
+impl Helper {
+    /// Uses a helper that reads requests from the other end of a socket for packets.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket: Arc::new(socket), permits: Semaphore::new(DELIVERIES_MAX) }
+    }
+
+    /// Ends the helper. Deliveries that it has are given up.
+    pub fn close(&self) {
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Makes the helper read its configuration again.
+    ///
+    /// # Errors
+    /// In words. The helper keeps its former configuration.
+    pub fn reload(&self) -> Result<(), String> {
+        let failed = |e: io::Error| format!("reload the delivery helper: {e}");
+        let (mut here, there) = UnixStream::pair().map_err(failed)?;
+        send_to(&self.socket, &ToHelper::Reload, &[there.as_fd()]).map_err(failed)?;
+        drop(there);
+        here.set_read_timeout(Some(RELOAD_TIMEOUT)).map_err(failed)?;
+        let mut answer = Vec::new();
+        here.read_to_end(&mut answer).map_err(failed)?;
+        serde_json::from_slice(&answer).map_err(|e| failed(e.into()))?
+    }
+
+    /// Hands a delivery over, and returns its outcome. The pieces of the content end with `None`; without it the content is
+    /// not whole, and nothing is delivered. If this is dropped, the helper gives the delivery up.
+    pub(crate) async fn deliver(
+        &self,
+        request: &Request,
+        pieces: mpsc::Receiver<Option<Bytes>>,
+    ) -> Outcome {
+        let ended = "the delivery helper has ended: restart the daemon";
+        match self.answer(request, pieces).await {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => Outcome::deferred(Enhanced(4, 3, 5), ended),
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Outcome::deferred(Enhanced(4, 3, 5), ended),
+            Err(e) => Outcome::deferred(Enhanced(4, 3, 0), format!("ask the delivery helper: {e}")),
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: &Request,
+        pieces: mpsc::Receiver<Option<Bytes>>,
+    ) -> io::Result<Option<Outcome>> {
+        let _permit = self.permits.acquire().await.map_err(io::Error::other)?;
+        let content = in_memory(pieces).await?;
+        let (here, there) = UnixStream::pair()?;
+        here.set_nonblocking(true)?;
+        let (socket, message) = (self.socket.clone(), ToHelper::Deliver(request.clone()));
+        let send = move || send_to(&socket, &message, &[content.as_fd(), there.as_fd()]);
+        spawn_blocking(send).await.map_err(io::Error::other)??;
+        let mut answer = Vec::new();
+        tokio::net::UnixStream::from_std(here)?.read_to_end(&mut answer).await?;
+        Ok(serde_json::from_slice(&answer).ok().and_then(Answer::outcome))
+    }
+}
+
+fn send_to(socket: &OwnedFd, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send(socket, &serde_json::to_vec(message)?, descriptors)
+}
+
+/// Copies the content into a sealed file in memory.
+async fn in_memory(mut pieces: mpsc::Receiver<Option<Bytes>>) -> io::Result<File> {
+    let mut file = memory_file()?;
+    loop {
+        match pieces.recv().await {
+            Some(Some(bytes)) => file.write_all(&bytes)?,
+            Some(None) => break,
+            None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read")),
+        }
+    }
+    seal(&file)?;
+    Ok(file)
+}

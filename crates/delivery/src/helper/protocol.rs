@@ -1,0 +1,142 @@
+//! Requests and answers, as JSON.
+
+use crate::local::{Parcel, Place};
+use mail::{Argument, Disposition, Enhanced, ForwardPath, Outcome, Program, QueueId, ReversePath};
+use serde::{Deserialize, Serialize};
+
+/// A packet to the helper.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) enum ToHelper {
+    /// A delivery.
+    Deliver(Request),
+    /// The configuration has changed.
+    Reload,
+}
+
+/// The delivery of a message to one recipient.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    pub(super) place: RequestedPlace,
+    /// The name of the route, if it writes files as another user.
+    pub(super) route: Option<String>,
+    pub(super) envelope: Addresses,
+}
+
+/// The addresses of one recipient's copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Addresses {
+    id: u64,
+    sender: String,
+    recipient: String,
+}
+
+/// A place, as the configuration writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) enum RequestedPlace {
+    Maildir(String),
+    Mbox(String),
+    Program(RequestedProgram),
+}
+
+/// A program, as the configuration or an alias writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RequestedProgram {
+    pub(super) argv: Vec<String>,
+    pub(super) user: Option<String>,
+}
+
+impl RequestedProgram {
+    pub(super) fn of(program: &Program) -> Self {
+        let argv = program.argv.iter().map(|argument: &Argument| argument.as_str().to_owned()).collect();
+        Self { argv, user: program.user.as_ref().map(|user| user.name.to_string()) }
+    }
+}
+
+impl Request {
+    pub(crate) fn new<S>(place: Place<'_>, route: Option<&str>, parcel: &Parcel<'_, S>) -> Self {
+        let place = match place {
+            Place::Maildir(template) => RequestedPlace::Maildir(template.to_owned()),
+            Place::Mbox(template) => RequestedPlace::Mbox(template.to_owned()),
+            Place::Program(program) => RequestedPlace::Program(RequestedProgram::of(program)),
+        };
+        let envelope = Addresses {
+            id: parcel.id.0,
+            sender: parcel.sender.as_str().to_owned(),
+            recipient: parcel.recipient.as_str().to_owned(),
+        };
+        Self { place, route: route.map(str::to_owned), envelope }
+    }
+}
+
+/// The addresses of a request, checked.
+#[derive(Debug)]
+pub(super) struct CheckedAddresses {
+    pub(super) id: QueueId,
+    pub(super) sender: ReversePath,
+    pub(super) recipient: ForwardPath,
+}
+
+impl Addresses {
+    /// Reads the addresses, as the daemon has accepted them.
+    pub(super) fn check(&self) -> Option<CheckedAddresses> {
+        let sender = ReversePath::parse(&self.sender, true).ok()?;
+        let recipient = ForwardPath::parse(&self.recipient, true).ok()?;
+        Some(CheckedAddresses { id: QueueId(self.id), sender, recipient })
+    }
+}
+
+/// The outcome of a request.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Answer {
+    /// `2.0.0`: the class is that of the outcome.
+    status: String,
+    text: String,
+}
+
+impl From<&Outcome> for Answer {
+    fn from(outcome: &Outcome) -> Self {
+        let class = match outcome.disposition {
+            Disposition::Delivered => 2,
+            Disposition::Deferred => 4,
+            Disposition::Failed => 5,
+        };
+        let Enhanced(_, subject, detail) = outcome.status;
+        Self { status: Enhanced(class, subject, detail).to_string(), text: outcome.text.to_string() }
+    }
+}
+
+impl Answer {
+    /// Returns the outcome; none for an answer that has none.
+    pub(super) fn outcome(self) -> Option<Outcome> {
+        let (status, _) = Enhanced::parse_prefix(&self.status)?;
+        Some(match status.0 {
+            2 => Outcome::delivered(status, self.text),
+            4 => Outcome::deferred(status, self.text),
+            5 => Outcome::failed(status, self.text),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_comes_back_as_it_was() {
+        for outcome in [
+            Outcome::delivered(Enhanced(2, 0, 0), "delivered to Maildir joe"),
+            Outcome::deferred(Enhanced(4, 3, 5), "x"),
+            Outcome::failed(Enhanced(5, 1, 1), ""),
+        ] {
+            let text = serde_json::to_vec(&Answer::from(&outcome)).unwrap();
+            let answer: Answer = serde_json::from_slice(&text).unwrap();
+            assert_eq!(answer.outcome(), Some(outcome));
+        }
+    }
+}

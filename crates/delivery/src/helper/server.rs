@@ -1,0 +1,331 @@
+//! The helper's side: checks each request against the configuration, and delivers.
+
+use super::{
+    files::{FilePieces, Job},
+    packet::{Packet, is_sealed, receive, send},
+    protocol::{Answer, CheckedAddresses, Request, RequestedPlace, RequestedProgram, ToHelper},
+};
+use crate::{
+    local::{ContentSource, LocalSettings, Parcel},
+    maildir::{Links, Pieces as _},
+    pipe,
+};
+use bytes::Bytes;
+use mail::{Argument, Enhanced, NextHop, Outcome, Program, RunAs};
+use rewrite::Separator;
+use rustix::{
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    process::geteuid,
+};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
+    process::Stdio,
+    sync::{Arc, RwLock},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    process::Command,
+    sync::mpsc,
+    task::spawn_blocking,
+    time::timeout,
+};
+
+/// Time to write one message, with the wait for locks.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Requests that are read ahead.
+const REQUESTS_AHEAD: usize = 16;
+/// The longest run of a program that an alias names.
+const ALIAS_TIME_LIMIT: Duration = Duration::from_secs(300);
+
+/// The user as whom a route writes files.
+#[derive(Debug, Clone)]
+pub enum RouteUser {
+    /// The user that the recipient names; with this group, or with its own.
+    Recipient(Option<u32>),
+    /// One user.
+    Fixed(RunAs),
+}
+
+/// A route that writes files as another user.
+#[derive(Debug, Clone)]
+pub struct FileRoute {
+    /// The name of the route in destinations.
+    pub name: Box<str>,
+    /// The place.
+    pub next_hop: NextHop,
+    /// The user.
+    pub user: RouteUser,
+}
+
+/// The deliveries that the configuration permits.
+pub struct Permitted {
+    /// The routes that write files as other users.
+    pub files: Vec<FileRoute>,
+    /// The programs of routes.
+    pub programs: Vec<Program>,
+    /// The programs that aliases may name.
+    pub alias_programs: Vec<Box<str>>,
+    /// The user of programs that aliases name.
+    pub alias_user: Option<RunAs>,
+    /// The user of the daemon, for programs without one; none if the helper has the same user.
+    pub daemon: Option<RunAs>,
+    /// The name in the names of files in Maildirs.
+    pub hello: Box<str>,
+    /// The character between a user and a detail.
+    pub separator: Option<Separator>,
+    /// Says whether mail may be delivered as a user with this number.
+    pub may_deliver_as: Box<dyn Fn(u32) -> bool + Send + Sync>,
+    /// Finds a user of this machine.
+    pub user_by_name: fn(&str) -> Option<RunAs>,
+    /// The program and arguments of a writer.
+    pub writer: Vec<OsString>,
+}
+
+/// Serves the daemon at the other end of the socket, until it closes its end.
+///
+/// # Errors
+/// The configuration cannot be read, or the socket fails.
+pub async fn serve(
+    socket: OwnedFd,
+    load: impl Fn() -> Result<Permitted, String>,
+) -> Result<(), String> {
+    let permitted = Arc::new(RwLock::new(Arc::new(load()?)));
+    let (forward, mut packets) = mpsc::channel(REQUESTS_AHEAD);
+    let reader = move || {
+        while let Some(packet) = receive(&socket).transpose() {
+            let is_end = matches!(&packet, Err(e) if e.kind() != io::ErrorKind::InvalidData);
+            if forward.blocking_send(packet).is_err() || is_end {
+                return;
+            }
+        }
+    };
+    let named = std::thread::Builder::new().name("requests".to_owned());
+    named.spawn(reader).map_err(|e| format!("start the thread for requests: {e}"))?;
+    while let Some(packet) = packets.recv().await {
+        let packet = match packet {
+            Ok(packet) => packet,
+            Err(e) => {
+                tracing::error!("read a request of the daemon: {e}");
+                continue;
+            }
+        };
+        let Packet { bytes, descriptors } = packet;
+        let mut descriptors = descriptors.into_iter().rev();
+        let Some(Ok(reply)) = descriptors.next().map(reply_socket) else { continue };
+        let current = permitted.read().map(|own| own.clone()).unwrap_or_else(|e| e.into_inner().clone());
+        match serde_json::from_slice(&bytes) {
+            Ok(ToHelper::Deliver(request)) => {
+                let content = descriptors.next().map(File::from);
+                tokio::spawn(answer(request, content, reply, current));
+            }
+            Ok(ToHelper::Reload) => {
+                let loaded = load().map(|new| *permitted.write().unwrap_or_else(|e| e.into_inner()) = Arc::new(new));
+                let text = serde_json::to_vec(&loaded).unwrap_or_default();
+                tokio::spawn(async move { write_reply(reply, &text).await });
+            }
+            Err(e) => tracing::error!("a request of the daemon cannot be read: {e}"),
+        }
+    }
+    Ok(())
+}
+
+fn reply_socket(descriptor: OwnedFd) -> io::Result<tokio::net::UnixStream> {
+    let stream = UnixStream::from(descriptor);
+    stream.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(stream)
+}
+
+async fn write_reply(mut reply: tokio::net::UnixStream, text: &[u8]) {
+    // A daemon that has gone delivers again after its start.
+    let _ = reply.write_all(text).await;
+}
+
+/// Delivers, unless the daemon gives up first.
+async fn answer(
+    request: Request,
+    content: Option<File>,
+    mut reply: tokio::net::UnixStream,
+    permitted: Arc<Permitted>,
+) {
+    let mut byte = [0];
+    let outcome = tokio::select! {
+        outcome = Box::pin(permitted.deliver(&request, content)) => outcome,
+        _ = reply.read(&mut byte) => return,
+    };
+    let text = serde_json::to_vec(&Answer::from(&outcome)).unwrap_or_default();
+    write_reply(reply, &text).await;
+}
+
+/// A request that is not obeyed: the configurations of daemon and helper differ, or the daemon is not what it was.
+fn refused(what: &str) -> Outcome {
+    tracing::warn!("the delivery helper refuses a request: {what}");
+    Outcome::deferred(Enhanced(4, 3, 5), format!("the delivery helper refuses: {what}"))
+}
+
+impl Permitted {
+    async fn deliver(&self, request: &Request, content: Option<File>) -> Outcome {
+        let Some(content) = content.filter(is_sealed) else { return refused("the content is not sealed") };
+        let Some(addresses) = request.envelope.check() else { return refused("an address is none") };
+        match &request.place {
+            RequestedPlace::Program(program) => self.run(program, &addresses, content).await,
+            RequestedPlace::Maildir(_) | RequestedPlace::Mbox(_) => {
+                self.write(request, &addresses, content).await
+            }
+        }
+    }
+
+    async fn run(
+        &self,
+        requested: &RequestedProgram,
+        addresses: &CheckedAddresses,
+        content: File,
+    ) -> Outcome {
+        let Some(mut program) = self.program(requested) else {
+            return refused("the configuration has no such program");
+        };
+        program.user = program.user.or_else(|| self.daemon.clone());
+        if let Some(user) = &program.user
+            && let Some(outcome) = self.refused_user(user.uid, &user.name)
+        {
+            return outcome;
+        }
+        let settings = LocalSettings { hello: &self.hello, links: Links::None, separator: self.separator };
+        let CheckedAddresses { id, sender, recipient } = addresses;
+        let parcel = Parcel { settings, content: InMemory(content), id: *id, recipient, sender };
+        pipe::deliver(&program, &parcel).await
+    }
+
+    /// Returns the program of the configuration that was asked for.
+    fn program(&self, requested: &RequestedProgram) -> Option<Program> {
+        if let Some(own) = self.programs.iter().find(|own| RequestedProgram::of(own) == *requested) {
+            return Some(own.clone());
+        }
+        let first = requested.argv.first()?;
+        if !self.alias_programs.iter().any(|own| **own == **first) {
+            return None;
+        }
+        let argv = requested.argv.iter().map(|text| Argument::Text(text.as_str().into())).collect();
+        Some(Program { argv, user: self.alias_user.clone(), time_limit: ALIAS_TIME_LIMIT })
+    }
+
+    /// Returns the refusal of a user as whom nothing is delivered, if it is one.
+    fn refused_user(&self, uid: u32, name: &str) -> Option<Outcome> {
+        let own = geteuid();
+        if uid == 0 {
+            return Some(refused("mail is never delivered as root"));
+        }
+        if own.is_root() {
+            let is_permitted = (self.may_deliver_as)(uid);
+            return (!is_permitted).then(|| refused(&format!("{name} is a user of the system: number {uid}")));
+        }
+        (uid != own.as_raw())
+            .then(|| refused(&format!("only a daemon that root has started can deliver as {name}")))
+    }
+
+    async fn write(&self, request: &Request, addresses: &CheckedAddresses, content: File) -> Outcome {
+        let (template, is_maildir) = match &request.place {
+            RequestedPlace::Maildir(template) => (template, true),
+            RequestedPlace::Mbox(template) => (template, false),
+            RequestedPlace::Program(_) => return refused("a program is no mailbox"),
+        };
+        let is_it = |route: &&FileRoute| {
+            let is_place = match &route.next_hop {
+                NextHop::Maildir(own) => is_maildir && **own == **template,
+                NextHop::Mbox(own) => !is_maildir && **own == **template,
+                _ => false,
+            };
+            is_place && Some(&*route.name) == request.route.as_deref()
+        };
+        let Some(route) = self.files.iter().find(is_it) else {
+            return refused("the configuration has no such route");
+        };
+        let user = match &route.user {
+            RouteUser::Fixed(user) => user.clone(),
+            RouteUser::Recipient(group) => {
+                let no_user = || {
+                    let text = format!("{}: no such user here", addresses.recipient);
+                    Outcome::failed(Enhanced(5, 1, 1), text)
+                };
+                let Some(mut user) = self.recipient(addresses) else { return no_user() };
+                if user.uid != 0 && geteuid().is_root() && !(self.may_deliver_as)(user.uid) {
+                    return no_user();
+                }
+                user.gid = group.unwrap_or(user.gid);
+                user
+            }
+        };
+        if let Some(outcome) = self.refused_user(user.uid, &user.name) {
+            return outcome;
+        }
+        let job = Job {
+            user: user.name.to_string(),
+            uid: user.uid,
+            gid: user.gid,
+            template: template.clone(),
+            is_maildir,
+            envelope: request.envelope.clone(),
+            hello: self.hello.to_string(),
+            separator: self.separator.map(Separator::as_char),
+        };
+        match timeout(WRITE_TIMEOUT, self.by_writer(&job, &content)).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(e)) => Outcome::deferred(Enhanced(4, 3, 0), format!("write as {}: {e}", user.name)),
+            Err(_) => {
+                let text = format!("a message for {} was not written within {WRITE_TIMEOUT:?}", user.name);
+                Outcome::deferred(Enhanced(4, 3, 0), text)
+            }
+        }
+    }
+
+    /// Returns the user of this machine that the recipient names.
+    fn recipient(&self, addresses: &CheckedAddresses) -> Option<RunAs> {
+        let local = addresses.recipient.mailbox()?.local_unquoted().to_lowercase();
+        let split = self.separator.and_then(|separator| separator.split(&local));
+        (self.user_by_name)(split.map_or(&*local, |(user, _)| user))
+    }
+
+    /// Starts a process that becomes the user and writes the message.
+    async fn by_writer(&self, job: &Job, content: &File) -> io::Result<Outcome> {
+        let Some((program, arguments)) = self.writer.split_first() else { return Err(io::ErrorKind::NotFound.into()) };
+        let flags = SocketFlags::CLOEXEC;
+        let (here, there) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().current_dir("/").kill_on_drop(true);
+        command.stdin(Stdio::from(there)).stdout(Stdio::null());
+        let mut child = command.spawn()?;
+        // The end of the child must be its own alone, so that its end is noticed.
+        drop(command);
+        send(&here, &serde_json::to_vec(job)?, &[content.as_fd()])?;
+        // Ends with the writer, which is killed when its time is over.
+        let packet = spawn_blocking(move || receive(&here)).await.map_err(io::Error::other)??;
+        let status = child.wait().await?;
+        let answer = packet.and_then(|packet| serde_json::from_slice::<Answer>(&packet.bytes).ok());
+        let outcome = answer.and_then(Answer::outcome);
+        outcome.ok_or_else(|| io::Error::other(format!("the writer ended without an answer: {status}")))
+    }
+}
+
+/// The content of a request.
+struct InMemory(File);
+
+impl ContentSource for InMemory {
+    async fn send_pieces(&self, pieces: mpsc::Sender<Option<Bytes>>) -> Result<(), Outcome> {
+        let mut own = FilePieces { file: &self.0, at: 0 };
+        loop {
+            let piece = own.next_piece().map_err(|e| {
+                Outcome::deferred(Enhanced(4, 3, 0), format!("read the content: {e}"))
+            })?;
+            let is_last = piece.is_none();
+            if pieces.send(piece).await.is_err() || is_last {
+                return Ok(());
+            }
+        }
+    }
+}

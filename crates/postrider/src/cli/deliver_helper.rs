@@ -1,0 +1,75 @@
+//! The hidden command that the daemon starts for deliveries: the helper, and the writer of one message.
+
+use super::{CliError, Ending, find_config, load_config};
+use crate::serve::helper;
+use config::Purpose;
+use control::Exit;
+use delivery::helper::{Job, serve};
+use mail::{Enhanced, Outcome};
+use rustix::{net::sockopt::socket_type, process::geteuid};
+use sandbox::{Identity, Rules};
+use std::{
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+};
+
+/// Serves the daemon at the other end of standard input, or writes one message.
+pub(super) fn run(is_writer: bool, explicit: Option<&Path>) -> Ending {
+    let input = std::io::stdin().as_fd().try_clone_to_owned()?;
+    if socket_type(&input) != Ok(rustix::net::SocketType::SEQPACKET) {
+        let text = "the daemon starts this command; operators do not need it";
+        return Err(CliError::new(Exit::Usage, text));
+    }
+    if is_writer { write(&input) } else { help(input, explicit) }
+}
+
+fn help(input: OwnedFd, explicit: Option<&Path>) -> Ending {
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false);
+    log.log_internal_errors(false).init();
+    if geteuid().is_root() {
+        // It becomes other users and ends their processes; files of root are none of its business.
+        sandbox::keep_user_capabilities().map_err(|text| CliError::new(Exit::NoPerm, text))?;
+    }
+    let source = find_config(explicit);
+    let load = || {
+        let settings = load_config(source.as_deref(), Purpose::Ask).map_err(|error| error.text)?;
+        Ok(helper::permitted(&settings))
+    };
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build()?;
+    let served = runtime.block_on(serve(input, load));
+    // Programs that still run are killed: the daemon has ended, and delivers again.
+    drop(runtime);
+    served.map_err(|text| CliError::new(Exit::Unavailable, text))?;
+    Ok(Exit::Ok)
+}
+
+/// Becomes the user of the message, and writes it.
+fn write(input: &OwnedFd) -> Ending {
+    let (job, content) = Job::receive(input)?;
+    let groups = config::groups_of(&job.user).into_iter().filter(|gid| *gid != job.gid);
+    let identity = Identity {
+        name: job.user.as_str().into(),
+        uid: job.uid,
+        gid: job.gid,
+        groups: std::iter::once(job.gid).chain(groups).collect(),
+    };
+    let outcome = match confine(&identity, &job) {
+        Ok(()) => job.write(&content),
+        Err(text) => Outcome::deferred(Enhanced(4, 3, 0), text),
+    };
+    Job::answer(input, &outcome)?;
+    Ok(Exit::Ok)
+}
+
+/// Becomes the user, who may only write where mail is.
+fn confine(identity: &Identity, job: &Job) -> Result<(), String> {
+    sandbox::become_user(identity)?;
+    let folder = sandbox::fixed_folder(&job.template);
+    if folder.is_dir() {
+        let write = [folder, "/dev/null".into()].into();
+        // A kernel without Landlock has the permissions of the user all the same.
+        sandbox::restrict(&Rules { write, ..Rules::default() })?;
+    }
+    Ok(())
+}

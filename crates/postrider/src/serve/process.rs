@@ -1,0 +1,212 @@
+//! The rights of the process: what root prepares, the change of the user, and the sandbox.
+
+use config::{SandboxMode, Settings};
+use control::Exit;
+use rustix::{
+    fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fchown, openat},
+    io::Errno,
+    process::{Resource, Rlimit, geteuid, getrlimit, setrlimit},
+};
+use sandbox::{Identity, Refusal, Rules, SystemCalls};
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+use submission::maildrop;
+
+/// A step of the start that failed, and its exit code.
+pub(super) type Failed = (String, Exit);
+
+/// The rights with which the daemon was started, and those that it keeps.
+pub(super) struct Process {
+    /// The user that the daemon becomes; none if it stays what it is.
+    identity: Option<Identity>,
+    mode: Option<SandboxMode>,
+    /// The files and ports that are permitted; none without Landlock.
+    rules: Option<Rules>,
+}
+
+impl Process {
+    /// Compares the user of the process with the configuration.
+    ///
+    /// # Errors
+    /// Another user than root cannot become `process.user`.
+    pub(super) fn new(settings: &Settings) -> Result<Self, Failed> {
+        let (own, wanted) = (geteuid(), &settings.process.user);
+        let identity = match wanted {
+            Some(user) if own.is_root() => Some(Identity::of(user, settings.process.group.as_ref())),
+            Some(user) if user.uid != own.as_raw() => {
+                let text = format!(
+                    "become {user} (`process.user`): only root can become another user; start the daemon as root or as \
+                     {user}, or remove the key"
+                );
+                return Err((text, Exit::NoPerm));
+            }
+            None if own.is_root() => {
+                tracing::warn!(
+                    "the daemon runs as root: a fault in it would give away the machine. Write `user = \"postrider\"` in \
+                     [process]; see docs/operating.md"
+                );
+                None
+            }
+            _ => None,
+        };
+        Ok(Self { identity, mode: settings.process.sandbox, rules: None })
+    }
+
+    /// Returns the owner of sockets that are bound before the user changes.
+    pub(super) fn owner(&self) -> Option<(u32, u32)> {
+        self.identity.as_ref().map(|own| (own.uid, own.gid))
+    }
+
+    /// Returns whether the process has given up rights with which files could be read at the start.
+    pub(super) fn has_dropped(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// Makes the folders and files of the daemon that are missing, and gives them to its user.
+    ///
+    /// # Errors
+    /// In words.
+    pub(super) fn prepare(&self, settings: &Settings) -> Result<(), String> {
+        let dir = &settings.data_dir;
+        let is_new = self.make_dir(dir, 0o755)?;
+        if is_new {
+            // The umask may have taken it from others.
+            fs::set_permissions(dir, Permissions::from_mode(0o755)).map_err(|e| not_prepared(dir, &e))?;
+        }
+        let elsewhere = |path: &PathBuf| !path.starts_with(dir) && !path.to_string_lossy().contains('*');
+        for spool in settings.spools() {
+            let paths = [Some(spool.path), spool.content_path].into_iter().flatten().filter(elsewhere);
+            paths.map(|path| self.make_dir(&path, 0o700)).collect::<Result<Vec<_>, _>>()?;
+        }
+        let drop_dir = &settings.control.maildrop;
+        if elsewhere(drop_dir) {
+            self.make_dir(drop_dir, 0o755)?;
+        }
+        let logs = [&settings.log.file, &settings.log.postfix_file].into_iter().flatten();
+        logs.map(|file| self.make_log(file)).collect()
+    }
+
+    /// Makes a folder. Returns whether it was missing.
+    fn make_dir(&self, path: &Path, mode: u32) -> Result<bool, String> {
+        if path.is_dir() {
+            return Ok(false);
+        }
+        spool::disk::make_dir(path, mode).map_err(|e| not_prepared(path, &e))?;
+        if let Some((uid, gid)) = self.owner() {
+            // A link in place of the folder would be given away, and not what it leads to.
+            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            chownat(CWD, path, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|e| not_prepared(path, &e.into()))?;
+        }
+        Ok(true)
+    }
+
+    /// Makes a log file that is missing. It is opened by the daemon's user, who must be able to do so again at each rotation.
+    fn make_log(&self, path: &Path) -> Result<(), String> {
+        let Some((uid, gid)) = self.owner() else { return Ok(()) };
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(CWD, path, flags, Mode::from_raw_mode(0o640)) {
+            Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(not_prepared(path, &e.into())),
+            Ok(file) => fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+                .map_err(|e| not_prepared(path, &e.into())),
+        }
+    }
+
+    /// Gives up what the start needed: the user, capabilities, and all files and ports that the configuration does not need.
+    /// No other thread may run yet.
+    ///
+    /// # Errors
+    /// In words, with the exit code. The daemon must end.
+    pub(super) fn confine(&mut self, settings: &Settings, source: Option<&Path>) -> Result<(), Failed> {
+        let no_permission = |text| (text, Exit::NoPerm);
+        if let Some(identity) = &self.identity {
+            sandbox::become_user(identity).map_err(no_permission)?;
+            tracing::info!("the daemon is now {identity}, and cannot become root again");
+        } else if !geteuid().is_root() {
+            // Of CAP_NET_BIND_SERVICE and others, nothing is needed any more.
+            let _ = sandbox::drop_capabilities();
+        }
+        let drop_dir = &settings.control.maildrop;
+        maildrop::prepare(drop_dir).map_err(|e| (not_prepared(drop_dir, &e), Exit::Unavailable))?;
+        self.restrict_files(settings, source)
+    }
+
+    fn restrict_files(&mut self, settings: &Settings, source: Option<&Path>) -> Result<(), Failed> {
+        if matches!(self.mode, Some(SandboxMode::Off | SandboxMode::Log)) {
+            return Ok(());
+        }
+        let rules = Rules::of(settings, source, geteuid().is_root());
+        for folder in rules.write.iter().filter(|folder| !folder.exists()) {
+            // As a delivery would make it; one that cannot be made now is named by the delivery.
+            let _ = spool::disk::make_dir(folder, 0o700);
+        }
+        sandbox::forbid_new_privileges().map_err(|text| (text, Exit::Unavailable))?;
+        if let Some(lacking) = sandbox::restrict(&rules).map_err(|text| (text, Exit::Unavailable))? {
+            self.lacks(&lacking.text, lacking.is_all)?;
+            if lacking.is_all {
+                return Ok(());
+            }
+        }
+        self.rules = Some(rules);
+        Ok(())
+    }
+
+    /// Warns of what the kernel does not have; an operator who asked for all of it does not get less.
+    fn lacks(&self, text: &str, is_all: bool) -> Result<(), Failed> {
+        if is_all && self.mode == Some(SandboxMode::Enforce) {
+            let text = format!("`process.sandbox` is \"enforce\": {text}; remove the key to start with less");
+            return Err((text, Exit::Unavailable));
+        }
+        tracing::warn!("the sandbox is not complete: {text}");
+        Ok(())
+    }
+
+    /// Restricts the system calls of all threads.
+    ///
+    /// # Errors
+    /// In words, with the exit code.
+    pub(super) fn restrict_calls(&self) -> Result<(), Failed> {
+        let refusal = match self.mode {
+            Some(SandboxMode::Off) => return Ok(()),
+            Some(SandboxMode::Log) => Refusal::Record,
+            Some(SandboxMode::Enforce) | None => Refusal::Fail,
+        };
+        match SystemCalls::new(refusal).and_then(|calls| calls.restrict()) {
+            Ok(()) => Ok(()),
+            Err(text) => self.lacks(&text, true),
+        }
+    }
+
+    /// Returns what new settings need that the sandbox of the start does not permit, in words; none if that is nothing.
+    pub(super) fn lacking_for(&self, settings: &Settings, source: &Path) -> Option<String> {
+        let rules = self.rules.as_ref()?;
+        let needed = rules.lacks(&Rules::of(settings, Some(source), geteuid().is_root()));
+        let needed: Vec<String> = needed.iter().map(ToString::to_string).collect();
+        (!needed.is_empty()).then(|| {
+            format!(
+                "the sandbox of this process was made for the configuration of its start. The new one needs {}, which \
+                 needs a restart",
+                needed.join(", ")
+            )
+        })
+    }
+}
+
+fn not_prepared(path: &Path, error: &io::Error) -> String {
+    format!("prepare {}: {error}", path.display())
+}
+
+/// A connection needs a descriptor; the usual soft limit of 1,024 is for programs that use select(2). The thread that syncs the
+/// disk asks for the lowest real-time priority.
+pub(super) fn raise_limits() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    if geteuid().is_root() {
+        let _ = setrlimit(Resource::Rtprio, Rlimit { current: Some(1), maximum: Some(1) });
+    }
+}
