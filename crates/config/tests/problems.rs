@@ -420,3 +420,19 @@ fn a_problem_knows_its_line_and_column() {
     assert_eq!(problems.place(problem), Some((3, 13)));
     assert_eq!(problem.help.as_deref(), Some("write \"10.0.0.0/8\""));
 }
+
+#[test]
+fn users_as_whom_nothing_should_run_are_refused() {
+    golden(
+        "process.txt",
+        &problems(
+            "[process]\nuser = \"0\"\nsandbox = \"on\"\n\
+             [addresses]\nprogram_user = \"0\"\n\
+             [[route]]\ndomains = [\"a.test\"]\npipe = { argv = [\"/bin/x\"], user = \"0\" }\n\
+             [[route]]\ndomains = [\"b.test\"]\nmaildir = \"/m/{local}\"\nuser = \"77\"\n\
+             [[route]]\ndomains = [\"c.test\"]\nmaildir = \"/m/{local}\"\ngroup = \"8\"\n\
+             [[route]]\ndomains = [\"d.test\"]\nmx = true\nuser = \"4711\"\n",
+        ),
+    );
+    golden("process-group.txt", &problems("[process]\ngroup = \"8\"\n"));
+}

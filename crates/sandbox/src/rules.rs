@@ -250,11 +250,11 @@ mod tests {
     #[test]
     fn what_the_configuration_names_is_permitted_and_nothing_else() {
         let rules = rules(
-            "[log]\nfile = \"/var/log/mail/a.json\"\n\
+            "[log]\nfile = \"/var/log/a.json\"\n\
              [[route]]\ndomains = [\"a.test\"]\nmaildir = \"/srv/boxes/{domain}/{local}\"\n\
              [[route]]\ndomains = [\"b.test\"]\nsmarthost = \"192.0.2.1:2626\"\nfallback = [\"192.0.2.2:2727\"]\n",
         );
-        for path in ["/srv/mail", "/var/log/mail", "/srv/boxes"] {
+        for path in ["/srv/mail", "/var/log", "/srv/boxes"] {
             assert!(rules.write.contains(Path::new(path)), "{path}: {rules:?}");
         }
         assert!(rules.read.contains(Path::new("/opt/postrider")), "{rules:?}");
