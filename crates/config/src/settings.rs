@@ -354,7 +354,8 @@ section! {
         /// True if mail is delivered through symbolic links in the path of a Maildir, from the part that begins
         /// with a placeholder (without a placeholder: from the last part), and in `tmp` and `new`. If false,
         /// such mail is deferred, because a user who can create the link could redirect mail to other files.
-        /// Applies to the Maildirs of routes, too.
+        /// Applies to the Maildirs of routes, too. A folder that a link leads to outside of these paths needs
+        /// `process.extra_paths`.
         follow_symlinks: bool = "false",
         /// Local parts that exist, and maps of them. In a map, `joe@example.com` is looked up first, and then `joe`; both
         /// also without a detail (`addresses.separator`). Mail from clients for other local parts is rejected with 550 5.1.1, and mail

@@ -115,10 +115,12 @@ fn mail_for_an_address_of_this_machine_is_local() {
 
 #[test]
 fn mail_for_a_maildir_behind_a_symbolic_link_waits_until_the_configuration_allows_it() {
-    let daemon = Postrider::start("");
+    // The sandbox permits the folder that the link leads to.
+    let process = "[process]\nextra_paths = [\"elsewhere\"]\n";
+    let daemon = Postrider::start(process);
     let (mail, elsewhere) = (daemon.dir.path().join("data/mail"), daemon.dir.path().join("elsewhere"));
     fs::create_dir_all(&mail).unwrap();
-    fs::create_dir(&elsewhere).unwrap();
+    fs::create_dir_all(&elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, mail.join("jane")).unwrap();
     let mut client = Client::connect(daemon.address).unwrap();
     client.send("a@b.test", &["jane@mx.test"], b"\r\nx\r\n").unwrap();
@@ -126,7 +128,7 @@ fn mail_for_a_maildir_behind_a_symbolic_link_waits_until_the_configuration_allow
     until("the first attempt has ended", || daemon.ask(&["why", &id]).contains("symbolic link"));
     let why = daemon.ask(&["why", &id]);
     assert!(why.contains("mail/jane is a symbolic link: set follow_symlinks in [local]"), "{why}");
-    daemon.reconfigure("[local]\nfollow_symlinks = true\n");
+    daemon.reconfigure(&format!("{process}[local]\nfollow_symlinks = true\n"));
     daemon.ask(&["reload"]);
     daemon.ask(&["queue", "flush"]);
     only_mail(&daemon, "jane");

@@ -33,6 +33,7 @@ fn begin(reply: &'static str, spool: &str) -> Option<Story> {
     });
     let config =
         format!("{spool}{GRACE}{LOG}[queue]\nretry_min = \"1h\"\nretry_max = \"1h\"\n{}", sink.route());
+    let config = config + &faults.permitted();
     let dir = tempfile::tempdir().unwrap();
     let daemon = Postrider::start_with(dir, free_address(), &config, &faults.environment());
     let mut client = Client::connect(daemon.address).unwrap();

@@ -28,7 +28,9 @@ struct Story {
 
 impl Story {
     fn begin() -> Option<Self> {
-        Some(Self { faults: Faults::new()?, config: config(free_address()) })
+        let faults = Faults::new()?;
+        let config = config(free_address()) + &faults.permitted();
+        Some(Self { faults, config })
     }
 
     fn start(&self, dir: TempDir) -> Postrider {

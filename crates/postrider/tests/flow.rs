@@ -354,7 +354,8 @@ fn explain_prints_the_same_outcome_with_the_daemon_running_and_stopped() {
 fn a_reload_gives_waiting_mail_new_routes_and_drops_no_session() {
     let sink = Sink::start();
     let dead = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\n", free_address());
-    let daemon = Postrider::start(&dead);
+    let ahead = format!("[process]\nextra_ports = [{}]\n", sink.address.port());
+    let daemon = Postrider::start(&(dead + &ahead));
     let mut client = Client::connect(daemon.address).unwrap();
     client.send("a@a.test", &["x@b.test", "y@c.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
     until("it waits", || daemon.ask(&["queue", "list"]).contains("refused"));
@@ -362,7 +363,7 @@ fn a_reload_gives_waiting_mail_new_routes_and_drops_no_session() {
     client.say("MAIL FROM:<b@a.test>").unwrap();
     daemon.reconfigure("unknown_key = 1\n");
     assert!(daemon.try_ask(&["reload"]).is_err_and(|said| said.contains("unknown_key")));
-    daemon.reconfigure(&sink.route());
+    daemon.reconfigure(&(sink.route() + &ahead));
     daemon.ask(&["reload"]);
     until("it went the new way", || sink.count() == 1);
     assert_eq!(client.say("RCPT TO:<z@d.test>").unwrap().0, 250);

@@ -449,7 +449,8 @@ fn a_map_gives_a_login_further_addresses() {
     let (senders, dead) = (dir.path().join("senders"), dir.path().join("nobody"));
     fs::write(&senders, "jane sales@mx.test, @else.test\njoe *\n").unwrap();
     let users = "jane:{PLAIN}secret\njoe:{PLAIN}secret\nann:{PLAIN}secret\n";
-    let (daemon, address) = submission(users, "");
+    let process = format!("[process]\nextra_paths = [\"{}\"]\n", dir.path().display());
+    let (daemon, address) = submission(users, &process);
     let with = |map: &str| {
         daemon.reconfigure(&format!(
             "[[listen]]\naddress = \"{address}\"\nkind = \"submission\"\n[auth]\nusers = \"passwd:users\"\n\

@@ -168,7 +168,7 @@ impl Scene {
         if let Some((call, which)) = left_out {
             faults.order(call, "skip", which);
         }
-        configure(dir.path(), more);
+        configure(dir.path(), &format!("{more}{}", faults.permitted()));
         Some(Self { dir, faults })
     }
 

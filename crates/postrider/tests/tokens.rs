@@ -212,10 +212,15 @@ fn tokens_are_verified_over_a_unix_socket_and_over_https_by_a_trusted_server_onl
             own.answer(stream);
         }
     });
-    let (by_unix, address) = daemon(&format!("unix:{}", socket.display()), "");
+    let tls = TlsIssuer::listen(issuer.clone(), dir.path());
+    let ahead = format!(
+        "[process]\nextra_paths = [\"{}\"]\nextra_ports = [{}]\n",
+        dir.path().display(),
+        tls.port()
+    );
+    let (by_unix, address) = daemon(&format!("unix:{}", socket.display()), &ahead);
     say(&mut Client::connect(address).unwrap(), &bearer("jane", "good"), "235");
     assert_eq!(issuer.asked(), 1);
-    let tls = TlsIssuer::listen(issuer.clone(), dir.path());
     let trusted = format!("ca_file = \"{}\"\n", dir.path().join("issuer.pem").display());
     let url = format!("https://localhost:{}/introspect?a=b", tls.port());
     for (more, expected) in [(&*trusted, "235"), ("", "454")] {

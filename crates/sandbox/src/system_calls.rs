@@ -37,7 +37,7 @@ impl SystemCalls {
         };
         let permitted = permitted().map_err(|e| failed(&e))?;
         let main = SeccompFilter::new(permitted, otherwise, SeccompAction::Allow, arch);
-        let mut programs = vec![compile(main).map_err(|e| failed(&e))?];
+        let mut programs = Vec::new();
         if refusal == Refusal::Fail {
             // Its flags are in memory, where no filter sees them. The C library takes clone(2) instead.
             let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
@@ -45,6 +45,8 @@ impl SystemCalls {
             let second = SeccompFilter::new(unknown, SeccompAction::Allow, missing, arch);
             programs.push(compile(second).map_err(|e| failed(&e))?);
         }
+        // The last one: it permits no further filter.
+        programs.push(compile(main).map_err(|e| failed(&e))?);
         Ok(Self { programs })
     }
 

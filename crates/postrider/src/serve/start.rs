@@ -430,14 +430,18 @@ impl Daemon {
         };
         let bad = |problems: config::Problems| Failure::Configuration { text: problems.to_string() };
         let failed = |text| Failure::Failed { text };
-        // Files that only root can read have been read at the start.
-        let purpose = if self.process.has_dropped() { Purpose::Ask } else { Purpose::Serve };
-        let config::Reloaded { settings, waiting } =
-            config::reload(source, &self.started, purpose).map_err(bad)?;
-        // Whatever can fail comes first: half a reload is none that anybody wrote.
-        if let Some(text) = self.process.lacking_for(&settings, source) {
+        // Whatever can fail comes first: half a reload is none that anybody wrote. A file that the sandbox does not permit
+        // could not be read, which would hide the reason.
+        let read = |purpose| config::reload(source, &self.started, purpose).map_err(bad);
+        let mut reloaded = read(Purpose::Ask)?;
+        if let Some(text) = self.process.lacking_for(&reloaded.settings, source) {
             return Err(failed(text));
         }
+        // Files that only root can read have been read at the start.
+        if !self.process.has_dropped() {
+            reloaded = read(Purpose::Serve)?;
+        }
+        let config::Reloaded { settings, waiting } = reloaded;
         if self.helper.is_none() && helper::is_needed(&settings) {
             let text = "the new configuration needs the delivery helper (`pipe`, `user` or `programs`), which needs a restart";
             return Err(failed(text.to_owned()));

@@ -51,6 +51,11 @@ impl Faults {
         vec![("LD_PRELOAD", self.library()), ("POSTRIDER_TEST_FAULTS", self.orders())]
     }
 
+    /// Returns the section of the configuration by which the sandbox permits the orders to be read.
+    pub fn permitted(&self) -> String {
+        format!("[process]\nextra_paths = [\"{}\"]\n", self.0.path().display())
+    }
+
     /// From now on this call fails so, in this thread or in all (`*`).
     pub fn order(&self, call: &str, how: &str, thread: &str) {
         let (unfinished, order) = (self.0.path().join("order"), self.orders().join(call));

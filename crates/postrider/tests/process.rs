@@ -1,0 +1,344 @@
+//! The process of the daemon: its user, its sandbox, the delivery helper, and systemd.
+
+mod common;
+
+use common::{Postrider, WAIT_TIMEOUT, client::Client, free_address, sink::Sink, until};
+use rustix::process::Signal;
+use std::{
+    fs::{self, Permissions},
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _, chown},
+        net::UnixDatagram,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+use tempfile::TempDir;
+
+const LOG: &str = "[log]\nfile = \"mail.log\"\n";
+/// A user that no other process has.
+const DAEMON: u32 = 12_345;
+const NOBODY: u32 = 65_534;
+
+/// Returns whether the test may go on; else says that it was skipped.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("SKIPPED: only root can change the user");
+    }
+    is_root
+}
+
+/// A folder that all users can enter.
+fn open_dir() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+/// Returns the words behind a name in `/proc/PID/status` of each thread.
+fn status(pid: u32, name: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |path: PathBuf| {
+        let text = fs::read_to_string(path.join("status")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
+        line.map(|words| words.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    tasks.filter_map(|task| of(task.unwrap().path())).collect()
+}
+
+fn send(daemon: &Postrider, to: &str) {
+    let mut client = Client::connect(daemon.address).unwrap();
+    let reply = client.send("a@far.test", &[to], b"Subject: s\r\n\r\nbody\r\n").unwrap();
+    assert_eq!(reply.0, 250, "{}", reply.1);
+}
+
+fn outcome(daemon: &Postrider, to: &str) -> serde_json::Value {
+    let mut found = None;
+    until("there is an outcome", || {
+        found = daemon.log().into_iter().find(|line| line["to"] == to && line["event"] != "rejected");
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn every_thread_of_the_daemon_is_in_the_sandbox() {
+    let sink = Sink::start();
+    let daemon = Postrider::start(&sink.route());
+    send(&daemon, "x@b.test");
+    until("it is delivered", || sink.count() == 1);
+    for (name, value) in [("Seccomp", "2"), ("NoNewPrivs", "1")] {
+        let found = status(daemon.pid(), name);
+        assert!(found.len() > 2 && found.iter().all(|own| own == value), "{name}: {found:?}");
+    }
+    let off = Postrider::start("[process]\nsandbox = \"off\"\n");
+    assert!(status(off.pid(), "Seccomp").iter().all(|own| own == "0"));
+}
+
+#[test]
+fn a_reload_that_needs_more_than_the_sandbox_permits_asks_for_a_restart_and_changes_nothing() {
+    let (sink, other, elsewhere) = (Sink::start(), Sink::start(), tempfile::tempdir().unwrap());
+    let daemon = Postrider::start(&sink.route());
+    let maildir = format!("{}/boxes/{{local}}", elsewhere.path().display());
+    for (more, needed) in [
+        (other.route(), format!("to connect to port {}", other.address.port())),
+        (
+            format!("[[route]]\ndomains = [\"*\"]\nmaildir = \"{maildir}\"\n"),
+            format!("to write in {}/boxes", elsewhere.path().display()),
+        ),
+        (
+            "[[route]]\ndomains = [\"*\"]\npipe = { argv = [\"/bin/true\"], user = \"nobody\" }\n".to_owned(),
+            "needs the delivery helper".to_owned(),
+        ),
+    ] {
+        daemon.reconfigure(&more);
+        let said = daemon.try_ask(&["reload"]).unwrap_err();
+        assert!(said.contains(&needed) && said.contains("needs a restart"), "{said}");
+    }
+    send(&daemon, "x@b.test");
+    until("the former route is used", || sink.count() == 1);
+}
+
+#[test]
+fn a_daemon_of_root_becomes_its_user_for_good() {
+    if !is_root() {
+        return;
+    }
+    let dir = open_dir();
+    let made = rcgen::generate_simple_self_signed(["mx.test".to_owned()]).unwrap();
+    fs::write(dir.path().join("cert.pem"), made.cert.pem()).unwrap();
+    fs::write(dir.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    fs::set_permissions(dir.path().join("key.pem"), Permissions::from_mode(0o600)).unwrap();
+    let config = format!(
+        "{LOG}[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n[process]\nuser = \"{DAEMON}\"\n\
+         sandbox = \"enforce\"\n[[route]]\ndomains = [\"id.test\"]\n\
+         pipe = [\"/bin/sh\", \"-c\", \"cat >/dev/null; echo 5.0.0 uid $(id -u) groups $(id -G); exit 1\"]\n"
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    let pid = daemon.pid();
+    let all = |name: &str, value: &str| {
+        let found = status(pid, name);
+        assert!(found.len() > 2 && found.iter().all(|own| own == value), "{name}: {found:?}");
+    };
+    for name in ["Uid", "Gid"] {
+        all(name, &[DAEMON; 4].map(|id| id.to_string()).join(" "));
+    }
+    all("Groups", &DAEMON.to_string());
+    for name in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        all(name, "0000000000000000");
+    }
+    all("NoNewPrivs", "1");
+    all("Seccomp", "2");
+    send(&daemon, "joe@mx.test");
+    until("it is delivered", || daemon.mailbox("joe").len() == 1);
+    for path in ["data", "mail.log", "data/spool", "data/control.sock"] {
+        let owner = fs::metadata(daemon.dir.path().join(path)).unwrap().uid();
+        assert_eq!(owner, DAEMON, "{path}");
+    }
+    // A program without a user gets that of the daemon.
+    send(&daemon, "joe@id.test");
+    let said = outcome(&daemon, "joe@id.test").to_string();
+    assert!(said.contains(&format!("uid {DAEMON} groups {DAEMON}")), "{said}");
+    // The key cannot be read any more; everything else is reloaded.
+    daemon.reconfigure(&format!("{config}[limits]\nmax_hops = 7\n"));
+    daemon.ask(&["reload"]);
+    assert!(daemon.ask(&["config", "show"]).contains("max_hops = 7"));
+    // A second start finds everything its own.
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    send(&daemon, "joe@mx.test");
+    until("it is delivered", || daemon.mailbox("joe").len() == 2);
+}
+
+#[test]
+fn the_helper_writes_as_the_users_that_it_may_and_refuses_links_pipes_and_the_system() {
+    if !is_root() {
+        return;
+    }
+    let dir = open_dir();
+    let make = |name: &str, owner: Option<u32>, mode: u32| {
+        let path = dir.path().join(name);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        chown(&path, owner, owner).unwrap();
+    };
+    make("homes", None, 0o755);
+    for user in ["nobody", "root", "daemon"] {
+        make(&format!("homes/{user}"), Some(if user == "nobody" { NOBODY } else { 0 }), 0o777);
+    }
+    make("boxes", None, 0o777);
+    let at = dir.path().display().to_string();
+    std::os::unix::fs::symlink(dir.path().join("homes"), dir.path().join("linked")).unwrap();
+    let route = |domain: &str, target: &str, user: &str| {
+        format!("[[route]]\ndomains = [\"{domain}\"]\n{target}\nuser = \"{user}\"\n")
+    };
+    let routes = route("home.test", &format!("maildir = \"{at}/homes/{{local}}/Maildir\""), "{local}")
+        + &route("box.test", &format!("mbox = \"{at}/boxes/{{local}}\""), "nobody")
+        + &route("link.test", &format!("maildir = \"{at}/linked/{{local}}/Maildir\""), "{local}")
+        + &route("hard.test", &format!("mbox = \"{at}/boxes/hard\""), "nobody")
+        + &route("fifo.test", &format!("mbox = \"{at}/boxes/fifo\""), "nobody")
+        + &route("soft.test", &format!("mbox = \"{at}/boxes/soft\""), "nobody");
+    fs::write(dir.path().join("boxes/hard"), "").unwrap();
+    fs::hard_link(dir.path().join("boxes/hard"), dir.path().join("boxes/other")).unwrap();
+    std::os::unix::fs::symlink(dir.path().join("boxes/other"), dir.path().join("boxes/soft")).unwrap();
+    assert!(Command::new("mkfifo").arg(dir.path().join("boxes/fifo")).status().unwrap().success());
+    for name in ["hard", "fifo"] {
+        chown(dir.path().join("boxes").join(name), Some(NOBODY), None).unwrap();
+    }
+    let config = format!("{LOG}[process]\nuser = \"{DAEMON}\"\nsandbox = \"enforce\"\n{routes}");
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    for (to, status, words) in [
+        ("nobody@home.test", "2.0.0", "delivered to Maildir Maildir"),
+        ("joe@box.test", "2.0.0", "delivered to mailbox joe"),
+        ("root@home.test", "4.3.5", "never delivered as root"),
+        ("daemon@home.test", "5.1.1", "no such user"),
+        ("stranger@home.test", "5.1.1", "no such user"),
+        ("nobody@link.test", "4.3.5", "linked is a symbolic link"),
+        ("joe@hard.test", "4.3.0", "a file with a single name"),
+        ("joe@fifo.test", "4.3.0", "a file with a single name"),
+        ("joe@soft.test", "4.3.5", "symbolic link"),
+    ] {
+        send(&daemon, to);
+        let outcome = outcome(&daemon, to);
+        assert!(outcome["dsn"] == status && outcome.to_string().contains(words), "{outcome}");
+    }
+    let file = daemon.dir.path().join("boxes/joe");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("From a@far.test ") && text.ends_with("\nSubject: s\n\nbody\n\n"), "{text}");
+    let new = daemon.dir.path().join("homes/nobody/Maildir/new");
+    let mails: Vec<_> = fs::read_dir(&new).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(mails.len(), 1);
+    for path in [&file, &new, &mails[0]] {
+        let meta = fs::metadata(path).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (NOBODY, NOBODY), "{}", path.display());
+    }
+    for user in ["root", "daemon"] {
+        assert_eq!(fs::read_dir(daemon.dir.path().join("homes").join(user)).unwrap().count(), 0);
+    }
+    // The helper ends with its daemon.
+    let helpers = helpers_of(daemon.pid());
+    assert_eq!(helpers.len(), 1);
+    drop(daemon);
+    until("the helper has ended", || !Path::new(&format!("/proc/{}", helpers[0])).exists());
+}
+
+/// Returns the delivery helpers that a daemon has started.
+fn helpers_of(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+    let is_helper = |child: &u32| {
+        fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("deliver-helper"))
+    };
+    children.filter(is_helper).collect()
+}
+
+#[test]
+fn systemd_is_told_of_the_start_of_reloads_and_of_the_end_and_its_watchdog_is_fed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let systemd = UnixDatagram::bind(&path).unwrap();
+    systemd.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
+    let environment = [("NOTIFY_SOCKET", path), ("WATCHDOG_USEC", "100000".into())];
+    let daemon = Postrider::start_with(dir, free_address(), "", &environment);
+    let next = |word: &str| {
+        let mut bytes = [0; 4096];
+        loop {
+            let count = systemd.recv(&mut bytes).unwrap_or_else(|e| panic!("{word}: {e}"));
+            let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+            if text.lines().any(|line| line == word) {
+                return text;
+            }
+        }
+    };
+    assert!(next("READY=1").contains("STATUS=Serving"));
+    next("WATCHDOG=1");
+    next("WATCHDOG=1");
+    daemon.signal(Signal::HUP);
+    assert!(next("RELOADING=1").contains("MONOTONIC_USEC="));
+    next("READY=1");
+    daemon.reconfigure("unknown = 1\n");
+    daemon.signal(Signal::HUP);
+    next("RELOADING=1");
+    assert!(next("READY=1").contains("has problems"));
+    daemon.signal(Signal::TERM);
+    next("STOPPING=1");
+}
+
+/// Starts a daemon with a socket that systemd keeps.
+fn activated(dir: &Path, socket: &TcpListener) -> Child {
+    let script = "exec 3<&0 </dev/null
+        export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=smtp
+        exec \"$0\" serve --config postrider.toml";
+    Command::new("sh")
+        .args(["-c", script, common::BINARY])
+        .current_dir(dir)
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(socket.try_clone().unwrap())))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// `POSTRIDER_TEST_CONNECTIONS=10000` makes the run of docs/results/process.md.
+#[test]
+fn a_restart_refuses_no_connection_of_a_socket_that_systemd_keeps() {
+    let count = std::env::var("POSTRIDER_TEST_CONNECTIONS").ok().and_then(|text| text.parse().ok());
+    let count: usize = count.unwrap_or(300);
+    let dir = tempfile::tempdir().unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let config = "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"systemd:smtp\"\n\
+                  [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n[inbound]\nshutdown_timeout = \"5s\"\n";
+    fs::write(dir.path().join("postrider.toml"), config).unwrap();
+    let (made, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (mut greeted, mut closing) = (0, 0);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut greeted, mut closing) = (0, 0);
+                    while made.fetch_add(1, Ordering::Relaxed) < count {
+                        let mut stream = TcpStream::connect(address).expect("no connection is refused");
+                        stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
+                        let mut code = [0; 3];
+                        stream.read_exact(&mut code).expect("each connection is answered");
+                        match &code {
+                            b"220" => greeted += 1,
+                            b"421" => closing += 1,
+                            other => panic!("{other:?}"),
+                        }
+                        let _ = stream.write_all(b"QUIT\r\n");
+                    }
+                    is_over.store(true, Ordering::Relaxed);
+                    (greeted, closing)
+                })
+            })
+            .collect();
+        let mut restarts = 0;
+        let mut daemon = activated(dir.path(), &socket);
+        // Three restarts, a quarter of the connections apart.
+        for part in 1..4 {
+            until("connections were made", || {
+                made.load(Ordering::Relaxed) > part * count / 4 || is_over.load(Ordering::Relaxed)
+            });
+            rustix::process::kill_process(rustix::process::Pid::from_child(&daemon), Signal::TERM).unwrap();
+            assert!(daemon.wait().unwrap().success());
+            daemon = activated(dir.path(), &socket);
+            restarts += 1;
+        }
+        for client in clients {
+            let (own, late) = client.join().unwrap();
+            greeted += own;
+            closing += late;
+        }
+        println!("{count} connections, {restarts} restarts: {greeted} greeted, {closing} got 421, none refused");
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    });
+    assert_eq!(greeted + closing, count);
+}
