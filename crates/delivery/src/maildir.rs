@@ -116,6 +116,8 @@ fn file_name(hostname: &str) -> String {
 pub(crate) enum Unwritten {
     /// The path leads through this symbolic link, which must not be followed.
     SymbolicLink(PathBuf),
+    /// The path leads through this symbolic link, and none is followed for another user.
+    LinkOfUser(PathBuf),
     Failed(io::Error),
 }
 
@@ -132,9 +134,16 @@ impl From<Errno> for Unwritten {
 }
 
 impl Unwritten {
+    /// A link that is not followed.
+    pub(crate) fn link(links: Links, path: &Path) -> Self {
+        // Without the separator at the end, it is the link itself.
+        let path = path.components().collect();
+        if links == Links::None { Self::LinkOfUser(path) } else { Self::SymbolicLink(path) }
+    }
+
     pub(crate) fn outcome(&self, doing: &str) -> Outcome {
         let status = match self {
-            Self::SymbolicLink(_) => Enhanced(4, 3, 5),
+            Self::SymbolicLink(_) | Self::LinkOfUser(_) => Enhanced(4, 3, 5),
             Self::Failed(e) => match e.kind() {
                 io::ErrorKind::QuotaExceeded => Enhanced(4, 2, 2),
                 io::ErrorKind::StorageFull => Enhanced(4, 3, 1),
@@ -155,6 +164,10 @@ impl fmt::Display for Unwritten {
             Self::SymbolicLink(link) => {
                 let link = link.display();
                 write!(f, "{link} is a symbolic link: set follow_symlinks in [local], or make it a folder")
+            }
+            Self::LinkOfUser(link) => {
+                let link = link.display();
+                write!(f, "{link} is a symbolic link, and none is followed for `user`: name the folder itself")
             }
             Self::Failed(error) => error.fmt(f),
         }

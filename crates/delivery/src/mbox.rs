@@ -79,7 +79,7 @@ fn append(place: &Folder, links: Links, head: &str, mut pieces: impl Pieces) -> 
     let follow = if links == Links::Follow { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
     let mut file = match fs::openat(&dir, &name, flags, Mode::RUSR | Mode::WUSR) {
-        Err(Errno::LOOP) => return Err(Unwritten::SymbolicLink(place.path.clone())),
+        Err(Errno::LOOP) => return Err(Unwritten::link(links, &place.path)),
         opened => File::from(opened?),
     };
     let found = fs::fstat(&file)?;

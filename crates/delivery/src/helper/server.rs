@@ -329,3 +329,111 @@ impl ContentSource for InMemory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::helper::packet::{memory_file, seal};
+    use serde_json::json;
+    use std::io::Write as _;
+
+    fn user(name: &str, uid: u32) -> RunAs {
+        RunAs { name: name.into(), uid, gid: uid, home: std::path::Path::new("/").into() }
+    }
+
+    fn permitted(user_of_route: RouteUser) -> Permitted {
+        let text = |text: &str| Argument::Text(text.into());
+        let program = |argv: &[&str], user| Program {
+            argv: argv.iter().map(|one| text(one)).collect(),
+            user,
+            time_limit: Duration::from_secs(5),
+        };
+        let next_hop = NextHop::Maildir("/m/{local}".into());
+        Permitted {
+            files: vec![FileRoute { name: "as user x".into(), next_hop, user: user_of_route }],
+            programs: vec![program(&["/bin/root"], Some(user("root", 0))), program(&["/bin/low"], Some(user("low", 7)))],
+            alias_programs: vec!["/bin/listed".into()],
+            alias_user: Some(user("root", 0)),
+            daemon: None,
+            hello: "mx.test".into(),
+            separator: Separator::parse("+"),
+            may_deliver_as: Box::new(|uid| uid >= 1000),
+            user_by_name: |name| (name == "low").then(|| user("low", 7)),
+            writer: vec!["/does/not/exist".into()],
+        }
+    }
+
+    fn request(place: &serde_json::Value, route: Option<&str>, recipient: &str) -> Request {
+        let envelope = json!({ "id": 1, "sender": "a@b.test", "recipient": recipient });
+        serde_json::from_value(json!({ "place": place, "route": route, "envelope": envelope })).unwrap()
+    }
+
+    fn content(is_sealed: bool) -> Option<File> {
+        let mut file = memory_file().unwrap();
+        file.write_all(b"Subject: x\r\n\r\n").unwrap();
+        if is_sealed {
+            seal(&file).unwrap();
+        }
+        Some(file)
+    }
+
+    #[tokio::test]
+    async fn requests_that_the_configuration_does_not_permit_are_refused() {
+        let maildir = json!({ "Maildir": "/m/{local}" });
+        let program = |argv: &[&str], user: Option<&str>| json!({ "Program": { "argv": argv, "user": user } });
+        let fixed = |uid| RouteUser::Fixed(user("x", uid));
+        let route = Some("as user x");
+        let cases = [
+            // A route that the configuration has not, with another place, another kind, or another name.
+            (fixed(4711), json!({ "Maildir": "/etc/{local}" }), route, "no such route"),
+            (fixed(4711), json!({ "Mbox": "/m/{local}" }), route, "no such route"),
+            (fixed(4711), maildir.clone(), Some("as user root"), "no such route"),
+            (fixed(4711), maildir.clone(), None, "no such route"),
+            (fixed(0), maildir.clone(), route, "never delivered as root"),
+            (fixed(4711), program(&["/bin/sh", "-c", "id"], None), None, "no such program"),
+            (fixed(4711), program(&["/bin/low", "more"], Some("low")), None, "no such program"),
+            (fixed(4711), program(&["/bin/low"], None), None, "no such program"),
+            (fixed(4711), program(&[], None), None, "no such program"),
+            (fixed(4711), program(&["/bin/root"], Some("root")), None, "never delivered as root"),
+            (fixed(4711), program(&["/bin/listed", "x"], None), None, "never delivered as root"),
+        ];
+        for (user, place, route, reason) in cases {
+            let outcome = permitted(user).deliver(&request(&place, route, "joe@b.test"), content(true)).await;
+            assert!(outcome.status == Enhanced(4, 3, 5) && outcome.text.contains(reason), "{place}: {outcome}");
+        }
+    }
+
+    #[tokio::test]
+    async fn users_of_the_system_get_nothing_and_other_users_need_root() {
+        let low = permitted(RouteUser::Fixed(user("low", 7)));
+        let route = request(&json!({ "Maildir": "/m/{local}" }), Some("as user x"), "joe@b.test");
+        let program = json!({ "Program": { "argv": ["/bin/low"], "user": "low" } });
+        let reason = if geteuid().is_root() { "user of the system" } else { "only a daemon that root has started" };
+        for request in [route, request(&program, None, "joe@b.test")] {
+            let outcome = low.deliver(&request, content(true)).await;
+            assert!(outcome.text.contains(reason), "{outcome}");
+        }
+        let recipient = permitted(RouteUser::Recipient(None));
+        let to = |address: &str| request(&json!({ "Maildir": "/m/{local}" }), Some("as user x"), address);
+        let outcome = recipient.deliver(&to("stranger@b.test"), content(true)).await;
+        assert_eq!(outcome.status, Enhanced(5, 1, 1), "{outcome}");
+        if geteuid().is_root() {
+            let outcome = recipient.deliver(&to("low+x@b.test"), content(true)).await;
+            assert_eq!(outcome.status, Enhanced(5, 1, 1), "{outcome}");
+        }
+    }
+
+    #[tokio::test]
+    async fn content_that_could_still_change_and_addresses_that_are_none_are_refused() {
+        let own = permitted(RouteUser::Fixed(user("x", 4711)));
+        let place = json!({ "Maildir": "/m/{local}" });
+        for (recipient, is_sealed, reason) in
+            [("joe@b.test", false, "not sealed"), ("joe\n@b.test", true, "an address is none")]
+        {
+            let outcome = own.deliver(&request(&place, Some("as user x"), recipient), content(is_sealed)).await;
+            assert!(outcome.text.contains(reason), "{outcome}");
+        }
+        let outcome = own.deliver(&request(&place, Some("as user x"), "joe@b.test"), None).await;
+        assert!(outcome.text.contains("not sealed"), "{outcome}");
+    }
+}

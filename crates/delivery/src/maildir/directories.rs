@@ -96,7 +96,7 @@ impl FolderPath {
         };
         match opened {
             Err(Errno::LOOP | Errno::NOTDIR) if self.links != Links::Follow && is_link() => {
-                Err(Unwritten::SymbolicLink(self.path.clone()))
+                Err(Unwritten::link(self.links, &self.path))
             }
             opened => Ok(opened?),
         }
@@ -130,7 +130,7 @@ fn open_fixed(path: &Path, links: Links) -> Result<OwnedFd, Unwritten> {
             let mut folders: Vec<&Path> = path.ancestors().collect();
             folders.reverse();
             let link = folders.into_iter().find(|folder| folder.is_symlink()).unwrap_or(path);
-            Err(Unwritten::SymbolicLink(link.to_owned()))
+            Err(Unwritten::link(links, link))
         }
         opened => Ok(opened?),
     }
