@@ -9,6 +9,7 @@ mod dependencies;
 mod docs;
 mod interop;
 mod licence;
+mod package;
 mod pgo;
 mod rfc;
 mod seeds;
@@ -37,6 +38,9 @@ enum Verb {
         #[arg(long)]
         pgo: bool,
     },
+    /// Build a Debian package, a static binary, or a container
+    #[command(subcommand)]
+    Package(package::Package),
     /// Run every test
     Test {
         /// Only tests whose name contains this
@@ -122,6 +126,7 @@ fn run(verb: &Verb) -> Done {
     match verb {
         Verb::Build { pgo: true } => pgo::build(),
         Verb::Build { pgo: false } => cargo(&["build", "--locked", "--release", "--package", "postrider"]),
+        Verb::Package(package) => package::build(*package),
         Verb::Test { filter } => testing::run(filter.as_deref()),
         Verb::Lint => lint(),
         Verb::Advisories { database } => advisories::refresh(database),
