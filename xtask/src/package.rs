@@ -61,7 +61,15 @@ fn profile(debug: bool) -> (&'static str, &'static str) {
 
 fn debian(debug: bool) -> Done {
     let (profile, folder) = profile(debug);
-    run(&mut cargo_command(&["build", "--locked", "--package", "postrider", ALL_MAPS, "--profile", profile]))?;
+    run(&mut cargo_command(&[
+        "build",
+        "--locked",
+        "--package",
+        "postrider",
+        ALL_MAPS,
+        "--profile",
+        profile,
+    ]))?;
     let binary = target_dir().join(folder).join("postrider");
     // cargo-deb takes what it installs from fixed places: crates/postrider/Cargo.toml has the list.
     let stage = root().join("target/package");
@@ -97,7 +105,11 @@ fn stage_files(binary: &Path, stage: &Path) -> Done {
         let link = stage.join(name);
         make_parent(&link)?;
         // Relative, as Debian wants links within /usr.
-        let to = if name == "usr/bin/mailq" || name == "usr/bin/newaliases" { "postrider" } else { "../bin/postrider" };
+        let to = if name == "usr/bin/mailq" || name == "usr/bin/newaliases" {
+            "postrider"
+        } else {
+            "../bin/postrider"
+        };
         symlink(to, &link).map_err(|e| failed("link", &link, &e))?;
     }
     let pages = stage.join("man");
@@ -130,7 +142,8 @@ fn static_binary(debug: bool) -> Result<PathBuf, Failure> {
     build.args(["--target", &host]).env("RUSTFLAGS", format!("{given} -Ctarget-feature=+crt-static"));
     run(&mut build)?;
     let binary = target_dir().join(host).join(folder).join("postrider");
-    let shown = program("file").arg("-b").arg(&binary).output().map_err(|e| failed("look at", &binary, &e))?;
+    let shown =
+        program("file").arg("-b").arg(&binary).output().map_err(|e| failed("look at", &binary, &e))?;
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     if !shown.contains("static") {
         return Err(Failure(format!("{} is not static: {shown}", binary.display())));
@@ -139,7 +152,8 @@ fn static_binary(debug: bool) -> Result<PathBuf, Failure> {
 }
 
 fn container(debug: bool) -> Done {
-    let is_there = |name: &&&str| program(name).arg("--version").output().is_ok_and(|out| out.status.success());
+    let is_there =
+        |name: &&&str| program(name).arg("--version").output().is_ok_and(|out| out.status.success());
     let Some(builder) = BUILDERS.iter().find(is_there) else {
         return Err(Failure(format!("none of {} is installed", BUILDERS.join(", "))));
     };
@@ -148,13 +162,17 @@ fn container(debug: bool) -> Done {
     copy(&static_binary(debug)?, &context.join("postrider"), 0o755)?;
     let dist = root().join("dist");
     copy(&dist.join("container.toml"), &context.join("postrider.toml"), 0o644)?;
-    for (name, text) in
-        [("passwd", "postrider:x:999:999::/var/lib/postrider:/usr/sbin/nologin\n"), ("group", "postrider:x:999:\n")]
-    {
+    for (name, text) in [
+        ("passwd", "postrider:x:999:999::/var/lib/postrider:/usr/sbin/nologin\n"),
+        ("group", "postrider:x:999:\n"),
+    ] {
         let path = context.join(name);
         fs::write(&path, text).map_err(|e| failed("write", &path, &e))?;
     }
-    run(program(builder).args(["build", "--tag", "postrider", "--file"]).arg(dist.join("Containerfile")).arg(&context))
+    run(program(builder)
+        .args(["build", "--tag", "postrider", "--file"])
+        .arg(dist.join("Containerfile"))
+        .arg(&context))
 }
 
 fn list(dir: &Path) -> Result<Vec<PathBuf>, Failure> {

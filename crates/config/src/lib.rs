@@ -43,8 +43,8 @@ pub use spool::Placement;
 
 pub use account::{Group, SocketMode, User, groups_of, user_by_name};
 pub use choice::{
-    Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SandboxMode, SaslMechanism, TlsVersion,
-    did_you_mean,
+    Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SandboxMode, SaslMechanism,
+    TlsVersion, did_you_mean,
 };
 pub use domain::DomainPattern;
 pub use extensions::Extensions;
@@ -58,7 +58,9 @@ pub use notifications::{LanguageCode, TextsError};
 pub use oauth::{HttpServer, IntrospectionUrl, MetadataUrl, OAuth};
 pub use problem::{Problem, Problems};
 pub use reload::{Reloaded, reload};
-pub use route::{DeliverAs, DeliveryUser, MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Senders, Target};
+pub use route::{
+    DeliverAs, DeliveryUser, MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Senders, Target,
+};
 pub use rules::{CheckMode, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};

@@ -138,12 +138,7 @@ impl Courier {
         }
     }
 
-    async fn on_this_machine<J: WorkSource>(
-        &self,
-        place: Place<'_>,
-        destination: &Destination,
-        source: &J,
-    ) {
+    async fn on_this_machine<J: WorkSource>(&self, place: Place<'_>, destination: &Destination, source: &J) {
         let as_user = match self.route_of(destination) {
             Ok(route) => destination.route.as_deref().filter(|_| route.is_some_and(|own| own.has_user)),
             Err(outcome) => return complete_all(source, "local", &outcome),

@@ -167,7 +167,10 @@ impl fmt::Display for Unwritten {
             }
             Self::LinkOfUser(link) => {
                 let link = link.display();
-                write!(f, "{link} is a symbolic link, and none is followed for `user`: name the folder itself")
+                write!(
+                    f,
+                    "{link} is a symbolic link, and none is followed for `user`: name the folder itself"
+                )
             }
             Self::Failed(error) => error.fmt(f),
         }
@@ -287,7 +290,8 @@ mod tests {
             dir
         };
         let dir = make("operator", "mail", "disk");
-        deliver(&dir.join("mail/{local}/Maildir"), Links::OfOperator, &dir.join("disk/jane/Maildir")).unwrap();
+        deliver(&dir.join("mail/{local}/Maildir"), Links::OfOperator, &dir.join("disk/jane/Maildir"))
+            .unwrap();
         for (number, link) in ["home/jane", "home/jane/Maildir", "home/jane/Maildir/new"].iter().enumerate() {
             let dir = make(&number.to_string(), link, "other");
             let template = dir.join("home/{local}/Maildir");
@@ -300,6 +304,9 @@ mod tests {
             assert!(std::fs::read_dir(dir.join("other")).unwrap().count() > 0, "{link}");
         }
         let dir = make("lone", "box", "other");
-        assert!(matches!(deliver(&dir.join("box"), Links::OfOperator, &dir), Err(Unwritten::SymbolicLink(_))));
+        assert!(matches!(
+            deliver(&dir.join("box"), Links::OfOperator, &dir),
+            Err(Unwritten::SymbolicLink(_))
+        ));
     }
 }

@@ -336,7 +336,9 @@ fn a_restart_refuses_no_connection_of_a_socket_that_systemd_keeps() {
             greeted += own;
             closing += late;
         }
-        println!("{count} connections, {restarts} restarts: {greeted} greeted, {closing} got 421, none refused");
+        println!(
+            "{count} connections, {restarts} restarts: {greeted} greeted, {closing} got 421, none refused"
+        );
         daemon.kill().unwrap();
         daemon.wait().unwrap();
     });

@@ -213,11 +213,8 @@ fn tokens_are_verified_over_a_unix_socket_and_over_https_by_a_trusted_server_onl
         }
     });
     let tls = TlsIssuer::listen(issuer.clone(), dir.path());
-    let ahead = format!(
-        "[process]\nextra_paths = [\"{}\"]\nextra_ports = [{}]\n",
-        dir.path().display(),
-        tls.port()
-    );
+    let ahead =
+        format!("[process]\nextra_paths = [\"{}\"]\nextra_ports = [{}]\n", dir.path().display(), tls.port());
     let (by_unix, address) = daemon(&format!("unix:{}", socket.display()), &ahead);
     say(&mut Client::connect(address).unwrap(), &bearer("jane", "good"), "235");
     assert_eq!(issuer.asked(), 1);

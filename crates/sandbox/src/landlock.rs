@@ -77,8 +77,9 @@ fn lacking(status: LandlockStatus) -> Option<Lacking> {
             let text = "Landlock is not enabled: add it to `lsm=` on the kernel's command line".to_owned();
             Some(Lacking { text, is_all: true })
         }
-        LandlockStatus::NotImplemented => {
-            Some(Lacking { text: "the kernel has no Landlock (Linux 5.13 and later have)".to_owned(), is_all: true })
-        }
+        LandlockStatus::NotImplemented => Some(Lacking {
+            text: "the kernel has no Landlock (Linux 5.13 and later have)".to_owned(),
+            is_all: true,
+        }),
     }
 }

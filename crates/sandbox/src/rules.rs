@@ -221,7 +221,8 @@ fn included(file: &Path) -> Vec<PathBuf> {
     const WORD: &str = ":include:";
     let text = fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let after = text.match_indices(WORD).map(|(at, _)| &text[at + WORD.len()..]);
-    let path = |rest: &str| rest.split([' ', '\t', '\n', '\r', ',', '"']).next().unwrap_or_default().to_owned();
+    let path =
+        |rest: &str| rest.split([' ', '\t', '\n', '\r', ',', '"']).next().unwrap_or_default().to_owned();
     after.map(path).filter(|path| path.starts_with('/')).map(PathBuf::from).collect()
 }
 
@@ -229,7 +230,8 @@ fn included(file: &Path) -> Vec<PathBuf> {
 fn postgres_ports(connection: &str) -> Vec<u16> {
     let words = connection.split_whitespace().filter_map(|word| word.strip_prefix("port="));
     let listed = words.flat_map(|list| list.trim_matches('\'').split(','));
-    let hosts = connection.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+    let hosts =
+        connection.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
     let hosts = hosts.rsplit('@').next().unwrap_or_default().split(',');
     let of_url = hosts.filter_map(|host| host.rsplit_once(':').map(|(_, port)| port));
     let ports: Vec<u16> = listed.chain(of_url).filter_map(|port| port.parse().ok()).collect();

@@ -62,7 +62,9 @@ impl SystemCalls {
     }
 }
 
-fn compile(filter: Result<SeccompFilter, seccompiler::BackendError>) -> Result<BpfProgram, seccompiler::BackendError> {
+fn compile(
+    filter: Result<SeccompFilter, seccompiler::BackendError>,
+) -> Result<BpfProgram, seccompiler::BackendError> {
     filter?.try_into()
 }
 
@@ -88,7 +90,9 @@ fn permitted() -> Result<Rules, seccompiler::BackendError> {
     let no_code = || bits(2, libc::PROT_EXEC as u64, 0);
     rules.insert(libc::SYS_mmap, vec![no_code()?]);
     rules.insert(libc::SYS_mprotect, vec![no_code()?]);
-    let any_of = |number, values: &[u64]| -> Result<Vec<_>, _> { values.iter().map(|one| value(number, *one)).collect() };
+    let any_of = |number, values: &[u64]| -> Result<Vec<_>, _> {
+        values.iter().map(|one| value(number, *one)).collect()
+    };
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6].map(|family| family as u64);
     rules.insert(libc::SYS_socket, any_of(0, &families)?);
     rules.insert(libc::SYS_socketpair, vec![value(0, libc::AF_UNIX as u64)?]);
@@ -97,7 +101,11 @@ fn permitted() -> Result<Rules, seccompiler::BackendError> {
     Ok(rules)
 }
 
-fn condition(number: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
+fn condition(
+    number: u8,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompRule, seccompiler::BackendError> {
     SeccompRule::new(vec![SeccompCondition::new(number, SeccompCmpArgLen::Dword, operator, value)?])
 }
 
@@ -113,8 +121,13 @@ const PRCTL: &[u64] = &[
 ];
 
 /// Of terminals, since standard error may be one, and of sockets.
-const IOCTL: &[u64] =
-    &[libc::TCGETS as u64, libc::TIOCGWINSZ as u64, libc::FIONBIO as u64, libc::FIOCLEX as u64, libc::FIONREAD as u64];
+const IOCTL: &[u64] = &[
+    libc::TCGETS as u64,
+    libc::TIOCGWINSZ as u64,
+    libc::FIONBIO as u64,
+    libc::FIOCLEX as u64,
+    libc::FIONREAD as u64,
+];
 
 const PLAIN: &[c_long] = &[
     // Memory.

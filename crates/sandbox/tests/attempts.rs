@@ -45,7 +45,8 @@ fn main() {
             command.env(IS_CONFINED, "yes");
         }
         let output = command.output().unwrap();
-        let (said, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        let (said, errors) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{said}{errors}");
         if said.contains("SKIPPED") {
             print!("{said}");
@@ -66,7 +67,10 @@ fn main() {
         let is_refused = ["EPERM", "EACCES", "ENOSYS"].contains(&result.as_str());
         assert!(is_refused, "{name} was not refused: {confined:#?}");
     }
-    println!("test each_attempt_of_a_captured_daemon_fails ... ok ({} attempts)", confined.len() - NEEDED.len());
+    println!(
+        "test each_attempt_of_a_captured_daemon_fails ... ok ({} attempts)",
+        confined.len() - NEEDED.len()
+    );
 }
 
 /// Attempts that succeed without the sandbox, also for a user without rights.
@@ -124,27 +128,48 @@ fn attempts(data: &Path, elsewhere: &Path, other: u16) {
     show("read /etc/shadow", fs::read("/etc/shadow"));
     show("read outside of its folders", fs::read(elsewhere.join("secret")));
     show("write outside of its folders", fs::write(elsewhere.join("new"), "x"));
-    show("write in /tmp", fs::write(format!("/tmp/sandbox-test-{}", std::process::id()), "x").inspect(|()| {
-        let _ = fs::remove_file(format!("/tmp/sandbox-test-{}", std::process::id()));
-    }));
-    show("link out of its folder", fs::hard_link(data.join("old"), elsewhere.join("link")).inspect(|()| {
-        let _ = fs::remove_file(elsewhere.join("link"));
-    }));
+    show(
+        "write in /tmp",
+        fs::write(format!("/tmp/sandbox-test-{}", std::process::id()), "x").inspect(|()| {
+            let _ = fs::remove_file(format!("/tmp/sandbox-test-{}", std::process::id()));
+        }),
+    );
+    show(
+        "link out of its folder",
+        fs::hard_link(data.join("old"), elsewhere.join("link")).inspect(|()| {
+            let _ = fs::remove_file(elsewhere.join("link"));
+        }),
+    );
     show("connect to another port", TcpStream::connect((Ipv4Addr::LOCALHOST, other)));
     show("listen on a port", TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
     let fifo = std::ffi::CString::new(data.join("fifo").to_str().unwrap()).unwrap();
     // SAFETY: each call below has only numbers, null pointers, or pointers to what outlives it.
     unsafe {
         let zero = 0_usize;
-        show("make a FIFO", done(libc::syscall(libc::SYS_mknodat, libc::AT_FDCWD, fifo.as_ptr(), libc::S_IFIFO | 0o600, 0)));
-        show("set its own user", done(libc::syscall(libc::SYS_setresuid, libc::getuid(), libc::getuid(), libc::getuid())));
+        show(
+            "make a FIFO",
+            done(libc::syscall(libc::SYS_mknodat, libc::AT_FDCWD, fifo.as_ptr(), libc::S_IFIFO | 0o600, 0)),
+        );
+        show(
+            "set its own user",
+            done(libc::syscall(libc::SYS_setresuid, libc::getuid(), libc::getuid(), libc::getuid())),
+        );
         show("become root", done(libc::syscall(libc::SYS_setresuid, 0, 0, 0)));
-        show("set its own group", done(libc::syscall(libc::SYS_setresgid, libc::getgid(), libc::getgid(), libc::getgid())));
+        show(
+            "set its own group",
+            done(libc::syscall(libc::SYS_setresgid, libc::getgid(), libc::getgid(), libc::getgid())),
+        );
         show("set groups", done(libc::syscall(libc::SYS_setgroups, 0, zero)));
         show("signal itself", done(libc::syscall(libc::SYS_kill, libc::getpid(), 0)));
         show("signal its parent", done(libc::syscall(libc::SYS_kill, libc::getppid(), 0)));
-        show("ptrace", done(libc::syscall(libc::SYS_ptrace, libc::PTRACE_SEIZE, libc::getppid(), zero, zero)));
-        show("read memory of others", done(libc::syscall(libc::SYS_process_vm_readv, libc::getppid(), zero, 0, zero, 0, 0)));
+        show(
+            "ptrace",
+            done(libc::syscall(libc::SYS_ptrace, libc::PTRACE_SEIZE, libc::getppid(), zero, zero)),
+        );
+        show(
+            "read memory of others",
+            done(libc::syscall(libc::SYS_process_vm_readv, libc::getppid(), zero, 0, zero, 0, 0)),
+        );
         show("mount", done(libc::syscall(libc::SYS_mount, zero, fifo.as_ptr(), zero, libc::MS_BIND, zero)));
         show("bpf", done(libc::syscall(libc::SYS_bpf, 5, zero, 0)));
         show("keyctl", done(libc::syscall(libc::SYS_keyctl, 0, -3, 0)));
@@ -156,12 +181,21 @@ fn attempts(data: &Path, elsewhere: &Path, other: u16) {
         show("perf events", done(libc::syscall(libc::SYS_perf_event_open, zero, 0, -1, -1, 0)));
         show("load a module", done(libc::syscall(libc::SYS_init_module, zero, 0, fifo.as_ptr())));
         show("reboot", done(libc::syscall(libc::SYS_reboot, 0, 0, 0, 0)));
-        show("open a netlink socket", done(libc::syscall(libc::SYS_socket, libc::AF_NETLINK, libc::SOCK_RAW, 0)));
-        show("open a packet socket", done(libc::syscall(libc::SYS_socket, libc::AF_PACKET, libc::SOCK_RAW, 0)));
+        show(
+            "open a netlink socket",
+            done(libc::syscall(libc::SYS_socket, libc::AF_NETLINK, libc::SOCK_RAW, 0)),
+        );
+        show(
+            "open a packet socket",
+            done(libc::syscall(libc::SYS_socket, libc::AF_PACKET, libc::SOCK_RAW, 0)),
+        );
         let (rwx, anonymous) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         show("map memory with code", done(libc::syscall(libc::SYS_mmap, zero, 4096, rwx, anonymous, -1, 0)));
         // From a terminal, characters could be put into the input of its shell.
-        show("push input into a terminal", done(libc::syscall(libc::SYS_ioctl, 0, libc::TIOCSTI, fifo.as_ptr())));
+        show(
+            "push input into a terminal",
+            done(libc::syscall(libc::SYS_ioctl, 0, libc::TIOCSTI, fifo.as_ptr())),
+        );
     }
 }
 

@@ -10,7 +10,8 @@ impl Check<'_, '_> {
     pub(super) fn process(&mut self, s: &Settings) {
         if s.process.user.as_ref().is_some_and(|user| user.uid == 0) {
             let what = "`process.user` is root".to_owned();
-            let help = "name a user of its own, such as \"postrider\"; without this key, the daemon stays root";
+            let help =
+                "name a user of its own, such as \"postrider\"; without this key, the daemon stays root";
             self.problem("process.user", what, "has all rights", help);
         }
         if s.process.group.is_some() && s.process.user.is_none() && !self.has_failed("process.user") {
@@ -41,9 +42,11 @@ impl Check<'_, '_> {
         let names_it = |value: &toml::Value| {
             value.as_str().or_else(|| value.get("user")?.as_str()).is_some_and(|text| text == name)
         };
-        let found = self.reading.effective.iter().find(|e| {
-            e.path.rsplit(['.']).next() == Some(key) && e.value.as_ref().is_some_and(names_it)
-        });
+        let found = self
+            .reading
+            .effective
+            .iter()
+            .find(|e| e.path.rsplit(['.']).next() == Some(key) && e.value.as_ref().is_some_and(names_it));
         let path = found.map_or(String::new(), |e| e.path.clone());
         let what = format!("mail is not delivered as {name}, user {uid}");
         if uid == 0 {

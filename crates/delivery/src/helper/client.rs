@@ -63,11 +63,7 @@ impl Helper {
 
     /// Hands a delivery over, and returns its outcome. The pieces of the content end with `None`; without it the content is
     /// not whole, and nothing is delivered. If this is dropped, the helper gives the delivery up.
-    pub(crate) async fn deliver(
-        &self,
-        request: &Request,
-        pieces: mpsc::Receiver<Option<Bytes>>,
-    ) -> Outcome {
+    pub(crate) async fn deliver(&self, request: &Request, pieces: mpsc::Receiver<Option<Bytes>>) -> Outcome {
         let ended = "the delivery helper has ended: restart the daemon";
         match self.answer(request, pieces).await {
             Ok(Some(outcome)) => outcome,
@@ -106,7 +102,9 @@ async fn in_memory(mut pieces: mpsc::Receiver<Option<Bytes>>) -> io::Result<File
         match pieces.recv().await {
             Some(Some(bytes)) => file.write_all(&bytes)?,
             Some(None) => break,
-            None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read")),
+            None => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read"));
+            }
         }
     }
     seal(&file)?;

@@ -92,10 +92,7 @@ pub struct Permitted {
 ///
 /// # Errors
 /// The configuration cannot be read, or the socket fails.
-pub async fn serve(
-    socket: OwnedFd,
-    load: impl Fn() -> Result<Permitted, String>,
-) -> Result<(), String> {
+pub async fn serve(socket: OwnedFd, load: impl Fn() -> Result<Permitted, String>) -> Result<(), String> {
     let permitted = Arc::new(RwLock::new(Arc::new(load()?)));
     let (forward, mut packets) = mpsc::channel(REQUESTS_AHEAD);
     let reader = move || {
@@ -126,7 +123,8 @@ pub async fn serve(
                 tokio::spawn(answer(request, content, reply, current));
             }
             Ok(ToHelper::Reload) => {
-                let loaded = load().map(|new| *permitted.write().unwrap_or_else(|e| e.into_inner()) = Arc::new(new));
+                let loaded =
+                    load().map(|new| *permitted.write().unwrap_or_else(|e| e.into_inner()) = Arc::new(new));
                 let text = serde_json::to_vec(&loaded).unwrap_or_default();
                 tokio::spawn(async move { write_reply(reply, &text).await });
             }
@@ -223,7 +221,8 @@ impl Permitted {
         }
         if own.is_root() {
             let is_permitted = (self.may_deliver_as)(uid);
-            return (!is_permitted).then(|| refused(&format!("{name} is a user of the system: number {uid}")));
+            return (!is_permitted)
+                .then(|| refused(&format!("{name} is a user of the system: number {uid}")));
         }
         (uid != own.as_raw())
             .then(|| refused(&format!("only a daemon that root has started can deliver as {name}")))
@@ -293,7 +292,9 @@ impl Permitted {
 
     /// Starts a process that becomes the user and writes the message.
     async fn by_writer(&self, job: &Job, content: &File) -> io::Result<Outcome> {
-        let Some((program, arguments)) = self.writer.split_first() else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some((program, arguments)) = self.writer.split_first() else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
         let flags = SocketFlags::CLOEXEC;
         let (here, there) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let mut command = Command::new(program);
@@ -319,9 +320,9 @@ impl ContentSource for InMemory {
     async fn send_pieces(&self, pieces: mpsc::Sender<Option<Bytes>>) -> Result<(), Outcome> {
         let mut own = FilePieces { file: &self.0, at: 0 };
         loop {
-            let piece = own.next_piece().map_err(|e| {
-                Outcome::deferred(Enhanced(4, 3, 0), format!("read the content: {e}"))
-            })?;
+            let piece = own
+                .next_piece()
+                .map_err(|e| Outcome::deferred(Enhanced(4, 3, 0), format!("read the content: {e}")))?;
             let is_last = piece.is_none();
             if pieces.send(piece).await.is_err() || is_last {
                 return Ok(());
@@ -351,7 +352,10 @@ mod tests {
         let next_hop = NextHop::Maildir("/m/{local}".into());
         Permitted {
             files: vec![FileRoute { name: "as user x".into(), next_hop, user: user_of_route }],
-            programs: vec![program(&["/bin/root"], Some(user("root", 0))), program(&["/bin/low"], Some(user("low", 7)))],
+            programs: vec![
+                program(&["/bin/root"], Some(user("root", 0))),
+                program(&["/bin/low"], Some(user("low", 7))),
+            ],
             alias_programs: vec!["/bin/listed".into()],
             alias_user: Some(user("root", 0)),
             daemon: None,
@@ -380,7 +384,8 @@ mod tests {
     #[tokio::test]
     async fn requests_that_the_configuration_does_not_permit_are_refused() {
         let maildir = json!({ "Maildir": "/m/{local}" });
-        let program = |argv: &[&str], user: Option<&str>| json!({ "Program": { "argv": argv, "user": user } });
+        let program =
+            |argv: &[&str], user: Option<&str>| json!({ "Program": { "argv": argv, "user": user } });
         let fixed = |uid| RouteUser::Fixed(user("x", uid));
         let route = Some("as user x");
         let cases = [
@@ -399,7 +404,10 @@ mod tests {
         ];
         for (user, place, route, reason) in cases {
             let outcome = permitted(user).deliver(&request(&place, route, "joe@b.test"), content(true)).await;
-            assert!(outcome.status == Enhanced(4, 3, 5) && outcome.text.contains(reason), "{place}: {outcome}");
+            assert!(
+                outcome.status == Enhanced(4, 3, 5) && outcome.text.contains(reason),
+                "{place}: {outcome}"
+            );
         }
     }
 
@@ -408,7 +416,8 @@ mod tests {
         let low = permitted(RouteUser::Fixed(user("low", 7)));
         let route = request(&json!({ "Maildir": "/m/{local}" }), Some("as user x"), "joe@b.test");
         let program = json!({ "Program": { "argv": ["/bin/low"], "user": "low" } });
-        let reason = if geteuid().is_root() { "user of the system" } else { "only a daemon that root has started" };
+        let reason =
+            if geteuid().is_root() { "user of the system" } else { "only a daemon that root has started" };
         for request in [route, request(&program, None, "joe@b.test")] {
             let outcome = low.deliver(&request, content(true)).await;
             assert!(outcome.text.contains(reason), "{outcome}");
@@ -430,7 +439,8 @@ mod tests {
         for (recipient, is_sealed, reason) in
             [("joe@b.test", false, "not sealed"), ("joe\n@b.test", true, "an address is none")]
         {
-            let outcome = own.deliver(&request(&place, Some("as user x"), recipient), content(is_sealed)).await;
+            let outcome =
+                own.deliver(&request(&place, Some("as user x"), recipient), content(is_sealed)).await;
             assert!(outcome.text.contains(reason), "{outcome}");
         }
         let outcome = own.deliver(&request(&place, Some("as user x"), "joe@b.test"), None).await;

@@ -37,7 +37,10 @@ impl HelperProcess {
     ///
     /// # Errors
     /// In words.
-    pub(crate) fn start_if_needed(settings: &Settings, source: Option<&Path>) -> Result<Option<Self>, String> {
+    pub(crate) fn start_if_needed(
+        settings: &Settings,
+        source: Option<&Path>,
+    ) -> Result<Option<Self>, String> {
         if !is_needed(settings) {
             return Ok(None);
         }
@@ -136,7 +139,9 @@ pub(super) fn warn_of_users(settings: &Settings) {
             None => false,
         };
         if is_other && let Some(name) = route.name() {
-            tracing::warn!("mail of the route \"{name}\" waits: only a daemon that root has started can write it");
+            tracing::warn!(
+                "mail of the route \"{name}\" waits: only a daemon that root has started can write it"
+            );
         }
     }
 }

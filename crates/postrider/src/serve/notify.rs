@@ -6,7 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 /// The daemon takes connections.
 pub(super) fn ready(queued: u64) {
-    send(&[NotifyState::Ready, NotifyState::Status(&format!("Serving; {queued} messages were queued at the start"))]);
+    send(&[
+        NotifyState::Ready,
+        NotifyState::Status(&format!("Serving; {queued} messages were queued at the start")),
+    ]);
 }
 
 /// The configuration is being read again, until [`reloaded`].
@@ -19,7 +22,8 @@ pub(super) fn reloading() {
 
 /// The configuration was read again, or not.
 pub(super) fn reloaded(is_new: bool) {
-    let status = if is_new { "Serving" } else { "Serving with the former configuration: the new one has problems" };
+    let status =
+        if is_new { "Serving" } else { "Serving with the former configuration: the new one has problems" };
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 

@@ -5,8 +5,8 @@ mod collect;
 mod loader;
 
 use super::{
-    delivery_log::DeliveryLog, engine_setup::EngineSetup, helper::HelperProcess, process, snapshot::ConfigSnapshot,
-    wiring,
+    delivery_log::DeliveryLog, engine_setup::EngineSetup, helper::HelperProcess, process,
+    snapshot::ConfigSnapshot, wiring,
 };
 use collect::{Items, Source};
 use config::Settings;

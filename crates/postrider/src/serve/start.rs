@@ -475,7 +475,11 @@ impl Daemon {
     ) -> Result<(Arc<ServerTls>, Option<String>), String> {
         match tls::server_config(new) {
             Ok(read) => Ok((Arc::new(read), None)),
-            Err(why) if self.process.has_dropped() && new.tls == old.tls && new.certificates == old.certificates => {
+            Err(why)
+                if self.process.has_dropped()
+                    && new.tls == old.tls
+                    && new.certificates == old.certificates =>
+            {
                 let former = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 Ok((former, Some(format!("certificates stay as they were until a restart: {why}"))))
             }
