@@ -26,7 +26,7 @@ use std::{
         unix::net::UnixStream,
     },
     process::Stdio,
-    sync::{Arc, RwLock},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 use tokio::{
@@ -123,8 +123,8 @@ pub async fn serve(socket: OwnedFd, load: impl Fn() -> Result<Permitted, String>
                 tokio::spawn(answer(request, content, reply, current));
             }
             Ok(ToHelper::Reload) => {
-                let loaded =
-                    load().map(|new| *permitted.write().unwrap_or_else(|e| e.into_inner()) = Arc::new(new));
+                let loaded = load()
+                    .map(|new| *permitted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new));
                 let text = serde_json::to_vec(&loaded).unwrap_or_default();
                 tokio::spawn(async move { write_reply(reply, &text).await });
             }

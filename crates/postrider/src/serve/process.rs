@@ -86,8 +86,8 @@ impl Process {
         if elsewhere(drop_dir) {
             self.make_dir(drop_dir, 0o755)?;
         }
-        let logs = [&settings.log.file, &settings.log.postfix_file].into_iter().flatten();
-        logs.map(|file| self.make_log(file)).collect()
+        let mut logs = [&settings.log.file, &settings.log.postfix_file].into_iter().flatten();
+        logs.try_for_each(|file| self.make_log(file))
     }
 
     /// Makes a folder. Returns whether it was missing.
