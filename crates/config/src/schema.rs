@@ -23,7 +23,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 30] {
+pub fn schema() -> [SectionDoc; 31] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,

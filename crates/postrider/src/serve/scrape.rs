@@ -40,7 +40,11 @@ impl Daemon {
             resident_bytes: resident_bytes(),
             cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
             started_seconds: self.started_seconds,
-            certificate_expiry_seconds: self.tls.lock().unwrap_or_else(PoisonError::into_inner).expires_seconds,
+            certificate_expiry_seconds: self
+                .tls
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .expires_seconds,
             suspended_destinations,
             destinations: destinations.collect(),
         })

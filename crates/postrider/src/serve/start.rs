@@ -113,6 +113,21 @@ fn start(settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
     exit
 }
 
+/// Opens the logs, and begins to count events.
+fn open_events(settings: &Settings) -> Result<(Metrics, DeliveryLog), String> {
+    let metrics = Metrics::new();
+    let events = wiring::log(settings, vec![Box::new(metrics.sink())])?;
+    Ok((metrics, DeliveryLog::new(events, settings.log.connections)))
+}
+
+fn warn_of_durability(settings: &Settings) {
+    if settings.spool.durability == config::Durability::None {
+        tracing::warn!(
+            "spool.durability is \"none\": the reply 250 does not wait for the disk, and a crash loses accepted mail"
+        );
+    }
+}
+
 /// The order is that of docs/decisions/sandbox.md: until the process has its user and its files, it has no other
 /// thread, because threads that run already would keep the rights of the start.
 fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
@@ -139,19 +154,11 @@ fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> 
     helper::warn_of_users(&settings);
     let helper = HelperProcess::start_if_needed(&settings, source.as_deref())?;
     process.confine(&settings, source.as_deref())?;
-    let metrics = Metrics::new();
-    let events = wiring::log(&settings, vec![Box::new(metrics.sink())])?;
-    let delivery_log = DeliveryLog::new(events, settings.log.connections);
-    workers
-        .start_others(settings.workers.worker_threads)
-        .map_err(|e| format!("start the workers: {e}"))?;
+    let (metrics, delivery_log) = open_events(&settings)?;
+    workers.start_others(settings.workers.worker_threads).map_err(|e| format!("start the workers: {e}"))?;
     let runtime = workers.main();
     super::unscheduled::check_start()?;
-    if settings.spool.durability == config::Durability::None {
-        tracing::warn!(
-            "spool.durability is \"none\": the reply 250 does not wait for the disk, and a crash loses accepted mail"
-        );
-    }
+    warn_of_durability(&settings);
     let mut spool = wiring::spool(&settings)?;
 
     let current = {
