@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Postrider, WAIT_TIMEOUT, client::Client, free_address, sink::Sink, until};
+use common::{Postrider, WAIT_TIMEOUT, free_address, sink::Sink, until};
 use rustix::process::Signal;
 use std::{
     fs::{self, Permissions},
@@ -50,33 +50,23 @@ fn status(pid: u32, name: &str) -> Vec<String> {
     tasks.filter_map(|task| of(task.unwrap().path())).collect()
 }
 
-fn send(daemon: &Postrider, to: &str) {
-    let mut client = Client::connect(daemon.address).unwrap();
-    let reply = client.send("a@far.test", &[to], b"Subject: s\r\n\r\nbody\r\n").unwrap();
-    assert_eq!(reply.0, 250, "{}", reply.1);
-}
-
-fn outcome(daemon: &Postrider, to: &str) -> serde_json::Value {
-    let mut found = None;
-    until("there is an outcome", || {
-        found = daemon.log().into_iter().find(|line| line["to"] == to && line["event"] != "rejected");
-        found.is_some()
-    });
-    found.unwrap()
-}
-
 #[test]
 fn every_thread_of_the_daemon_is_in_the_sandbox() {
     let sink = Sink::start();
     let daemon = Postrider::start(&sink.route());
-    send(&daemon, "x@b.test");
+    daemon.send("x@b.test");
     until("it is delivered", || sink.count() == 1);
     for (name, value) in [("Seccomp", "2"), ("NoNewPrivs", "1")] {
         let found = status(daemon.pid(), name);
         assert!(found.len() > 2 && found.iter().all(|own| own == value), "{name}: {found:?}");
     }
-    let off = Postrider::start("[process]\nsandbox = \"off\"\n");
-    assert!(status(off.pid(), "Seccomp").iter().all(|own| own == "0"));
+    for (mode, value) in [("off", "0"), ("log", "2")] {
+        let other = Postrider::start(&format!("[process]\nsandbox = \"{mode}\"\n"));
+        let found = status(other.pid(), "Seccomp");
+        assert!(found.iter().all(|own| own == value), "{mode}: {found:?}");
+        other.send("joe@mx.test");
+        until("it is delivered", || other.mailbox("joe").len() == 1);
+    }
 }
 
 #[test]
@@ -99,7 +89,7 @@ fn a_reload_that_needs_more_than_the_sandbox_permits_asks_for_a_restart_and_chan
         let said = daemon.try_ask(&["reload"]).unwrap_err();
         assert!(said.contains(&needed) && said.contains("needs a restart"), "{said}");
     }
-    send(&daemon, "x@b.test");
+    daemon.send("x@b.test");
     until("the former route is used", || sink.count() == 1);
 }
 
@@ -133,15 +123,15 @@ fn a_daemon_of_root_becomes_its_user_for_good() {
     }
     all("NoNewPrivs", "1");
     all("Seccomp", "2");
-    send(&daemon, "joe@mx.test");
+    daemon.send("joe@mx.test");
     until("it is delivered", || daemon.mailbox("joe").len() == 1);
     for path in ["data", "mail.log", "data/spool", "data/control.sock"] {
         let owner = fs::metadata(daemon.dir.path().join(path)).unwrap().uid();
         assert_eq!(owner, DAEMON, "{path}");
     }
     // A program without a user gets that of the daemon.
-    send(&daemon, "joe@id.test");
-    let said = outcome(&daemon, "joe@id.test").to_string();
+    daemon.send("joe@id.test");
+    let said = daemon.outcome("joe@id.test").to_string();
     assert!(said.contains(&format!("uid {DAEMON} groups {DAEMON}")), "{said}");
     // The key cannot be read any more; everything else is reloaded.
     daemon.reconfigure(&format!("{config}[limits]\nmax_hops = 7\n"));
@@ -151,7 +141,7 @@ fn a_daemon_of_root_becomes_its_user_for_good() {
     let (dir, status) = daemon.stop();
     assert!(status.success());
     let daemon = Postrider::start_in(dir, free_address(), &config);
-    send(&daemon, "joe@mx.test");
+    daemon.send("joe@mx.test");
     until("it is delivered", || daemon.mailbox("joe").len() == 2);
 }
 
@@ -203,8 +193,8 @@ fn the_helper_writes_as_the_users_that_it_may_and_refuses_links_pipes_and_the_sy
         ("joe@fifo.test", "4.3.0", "a file with a single name"),
         ("joe@soft.test", "4.3.5", "symbolic link"),
     ] {
-        send(&daemon, to);
-        let outcome = outcome(&daemon, to);
+        daemon.send(to);
+        let outcome = daemon.outcome(to);
         assert!(outcome["dsn"] == status && outcome.to_string().contains(words), "{outcome}");
     }
     let file = daemon.dir.path().join("boxes/joe");

@@ -38,15 +38,6 @@ fn shell(domain: &str, script: &str, more: &str) -> String {
     pipe(domain, &["/bin/sh", "-c", &format!("cat >/dev/null; {script}")], more)
 }
 
-fn outcome(daemon: &Postrider, to: &str) -> serde_json::Value {
-    let mut found = None;
-    until("there is an outcome", || {
-        found = daemon.log().into_iter().find(|line| line["to"] == to && line["event"] != "rejected");
-        found.is_some()
-    });
-    found.unwrap()
-}
-
 #[test]
 fn a_program_gets_the_message_its_arguments_and_a_clean_environment() {
     let dir = open_folder();
@@ -92,12 +83,12 @@ fn a_program_gets_the_message_its_arguments_and_a_clean_environment() {
         "{environment}"
     );
     assert!(!environment.contains("CARGO") && !environment.contains("POSTRIDER"), "{environment}");
-    assert_eq!(outcome(&daemon, "\"joe $(id);x+d\"@list.test")["relay"], "pipe");
+    assert_eq!(daemon.outcome("\"joe $(id);x+d\"@list.test")["relay"], "pipe");
     // No address is an option.
     assert!(rcpt(&daemon, "-rf@list.test").starts_with("550 5.1.1"));
     assert!(rcpt(&daemon, "\"-rf x\"@list.test").starts_with("550 5.1.1"));
     send(&daemon, "-x@far.test", &["ann@list.test"], "Subject: s\r\n\r\nx\r\n");
-    assert_eq!(outcome(&daemon, "ann@list.test")["dsn"], "5.1.7");
+    assert_eq!(daemon.outcome("ann@list.test")["dsn"], "5.1.7");
 }
 
 #[test]
@@ -123,7 +114,7 @@ fn exit_codes_and_words_of_a_program_decide() {
         ("none.test", "4.3.5", "No such file"),
     ] {
         send(&daemon, "a@mx.test", &[&format!("joe@{domain}")], &large);
-        let outcome = outcome(&daemon, &format!("joe@{domain}"));
+        let outcome = daemon.outcome(&format!("joe@{domain}"));
         assert_eq!(outcome["dsn"], status, "{outcome}");
         assert!(outcome.to_string().contains(text), "{outcome}");
     }
@@ -150,9 +141,9 @@ fn programs_run_as_their_user_and_never_as_root_by_accident() {
     let daemon = Postrider::start(&(route("a.test", ", user = \"nobody\"") + &route("b.test", "") + LOG));
     send(&daemon, "", &["joe@a.test"], "Subject: s\r\n\r\nx\r\n");
     send(&daemon, "", &["joe@b.test"], "Subject: s\r\n\r\nx\r\n");
-    let said = outcome(&daemon, "joe@a.test").to_string();
+    let said = daemon.outcome("joe@a.test").to_string();
     assert!(said.contains("uid 65534 groups 65534 /nonexistent"), "{said}");
-    let said = outcome(&daemon, "joe@b.test");
+    let said = daemon.outcome("joe@b.test");
     assert!(said["dsn"] == "4.3.5" && said.to_string().contains("would run as root"), "{said}");
 }
 
@@ -211,7 +202,7 @@ fn a_mailbox_file_waits_for_its_lock_and_keeps_its_length_when_the_disk_is_full(
     let daemon = Postrider::start_in(dir, free_address(), &(route + LOG));
     let large = format!("Subject: s\r\n\r\n{}", "0123456789\r\n".repeat(60_000));
     send(&daemon, "a@far.test", &["joe@old.test"], &large);
-    let said = outcome(&daemon, "joe@old.test");
+    let said = daemon.outcome("joe@old.test");
     let unchanged = fs::read_to_string(&file).unwrap() == before;
     // A lock of another program.
     fs::write(full.join("joe.lock"), "1\n").unwrap();
@@ -326,7 +317,7 @@ fn what_an_alias_names_is_kept_over_a_crash_and_waits_when_it_is_not_allowed_any
         fs::create_dir(dir.path().join("archive")).unwrap();
         let daemon = Postrider::start_in(dir, free_address(), &config(&files));
         send(&daemon, "a@far.test", &["archive@mx.test"], "Subject: s\r\n\r\nx\r\n");
-        assert_eq!(outcome(&daemon, "archive@mx.test")["dsn"], "4.3.0");
+        assert_eq!(daemon.outcome("archive@mx.test")["dsn"], "4.3.0");
         let (dir, address) = daemon.kill();
         fs::remove_dir(dir.path().join("archive")).unwrap();
         let daemon = Postrider::start_in(dir, address, &config(""));

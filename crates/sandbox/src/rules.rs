@@ -87,7 +87,9 @@ impl Rules {
         for spool in s.spools() {
             // Of a pattern, the folder of the queue directories.
             let is_pattern = spool.path.to_string_lossy().contains('*');
-            self.write.insert(if is_pattern { folder(&spool.path) } else { spool.path });
+            let place = if is_pattern { folder(&spool.path) } else { spool.path };
+            self.write.extend(links_in(&place));
+            self.write.insert(place);
             self.write.extend(spool.content_path);
         }
         let logs = [&s.log.file, &s.log.postfix_file].into_iter().flatten();
@@ -209,6 +211,13 @@ fn folder(file: &Path) -> PathBuf {
     file.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("/")).to_owned()
 }
 
+/// Returns where the links in a folder lead: queue directories may be on other disks.
+fn links_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+    links.filter_map(|link| link.path().canonicalize().ok()).collect()
+}
+
 /// Returns the folder that the operator named in a template: before the part with the first placeholder, or that of the last part.
 pub fn fixed_folder(template: &str) -> PathBuf {
     let fixed = template.split('{').next().unwrap_or_default();
@@ -277,6 +286,15 @@ mod tests {
         // A folder below a permitted one needs nothing.
         let below = rules("[[route]]\ndomains = [\"a.test\"]\nmbox = \"/srv/mail/more/{local}\"\n");
         assert_eq!(before.lacks(&below), []);
+    }
+
+    #[test]
+    fn queue_directories_may_be_links_to_other_disks() {
+        let (spool, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(disk.path(), spool.path().join("q01")).unwrap();
+        fs::create_dir(spool.path().join("q00")).unwrap();
+        assert_eq!(links_in(spool.path()), [disk.path().canonicalize().unwrap()]);
+        assert!(links_in(Path::new("/does/not/exist")).is_empty());
     }
 
     #[test]

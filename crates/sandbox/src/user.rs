@@ -85,12 +85,14 @@ pub fn drop_capabilities() -> Result<(), Errno> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
 }
 
-/// Keeps, of the capabilities of root, those to become other users and to end their processes.
+/// Keeps, of the capabilities of root, those to become other users, to end their processes, and to read a configuration
+/// that belongs to the daemon's user.
 ///
 /// # Errors
 /// In words.
 pub fn keep_user_capabilities() -> Result<(), String> {
-    let kept = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL;
+    let kept =
+        CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL | CapabilitySet::DAC_READ_SEARCH;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(|e| format!("drop capabilities: {}", io::Error::from(e)))
 }

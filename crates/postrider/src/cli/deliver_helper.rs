@@ -12,6 +12,7 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Serves the daemon at the other end of standard input, or writes one message.
 pub(super) fn run(is_writer: bool, explicit: Option<&Path>) -> Ending {
@@ -37,7 +38,12 @@ fn help(input: OwnedFd, explicit: Option<&Path>) -> Ending {
     };
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build()?;
-    let served = runtime.block_on(serve(input, load));
+    let served = runtime.block_on(async {
+        // The daemon's end is that of the helper: its deliveries may take as long as those of the daemon.
+        let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
+        let _received: Vec<_> = kinds.into_iter().map(signal).collect();
+        serve(input, load).await
+    });
     // Programs that still run are killed: the daemon has ended, and delivers again.
     drop(runtime);
     served.map_err(|text| CliError::new(Exit::Unavailable, text))?;

@@ -140,6 +140,23 @@ impl Postrider {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
+    /// Sends a message from a@far.test.
+    pub fn send(&self, to: &str) {
+        let mut client = client::Client::connect(self.address).unwrap();
+        let reply = client.send("a@far.test", &[to], b"Subject: s\r\n\r\nbody\r\n").unwrap();
+        assert_eq!(reply.0, 250, "{}", reply.1);
+    }
+
+    /// Waits for the outcome of a recipient in the delivery log.
+    pub fn outcome(&self, to: &str) -> serde_json::Value {
+        let mut found = None;
+        until("there is an outcome", || {
+            found = self.log().into_iter().find(|line| line["to"] == to && line["event"] != "rejected");
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
     /// Files in a local user's Maildir.
     pub fn mailbox(&self, user: &str) -> Vec<PathBuf> {
         let new = self.dir.path().join("data/mail").join(user).join("new");
