@@ -1,0 +1,309 @@
+//! A configuration of Postrider that is being written: sections with keys, and comments that say where each is from.
+
+use std::fmt::Write as _;
+
+/// A file that the configuration needs beside itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtraFile {
+    /// The name, without a directory: it stands beside the configuration.
+    pub name: String,
+    /// The content.
+    pub content: String,
+    /// True if only the owner may read it.
+    pub is_secret: bool,
+}
+
+/// The value of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(String),
+    List(Vec<String>),
+    /// TOML as it stands.
+    Raw(String),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Vec<String>> for Value {
+    fn from(items: Vec<String>) -> Self {
+        Self::List(items)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(is_so: bool) -> Self {
+        Self::Raw(is_so.to_string())
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Raw(number.to_string())
+    }
+}
+
+/// Lines longer than this are broken.
+const WIDTH: usize = 100;
+
+impl Value {
+    fn as_toml(&self) -> String {
+        match self {
+            Self::Text(text) => quoted(text),
+            Self::Raw(text) => text.clone(),
+            Self::List(items) => {
+                let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
+                let line = format!("[{}]", items.join(", "));
+                if line.len() <= WIDTH {
+                    return line;
+                }
+                let lines: String = items.iter().map(|item| format!("    {item},\n")).collect();
+                format!("[\n{lines}]")
+            }
+        }
+    }
+}
+
+/// Returns a basic string of TOML.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A section, or one of several with the same name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Section {
+    header: String,
+    comments: Vec<String>,
+    keys: Vec<(String, Value, String)>,
+}
+
+impl Section {
+    /// Returns a section, such as `[[route]]`, with a comment.
+    pub(crate) fn new(header: &str, comment: impl Into<String>) -> Self {
+        let comments = Some(comment.into()).filter(|comment| !comment.is_empty()).into_iter().collect();
+        Self { header: header.to_owned(), comments, keys: Vec::new() }
+    }
+
+    /// Adds a key.
+    #[must_use]
+    pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.keys.push((key.to_owned(), value.into(), String::new()));
+        self
+    }
+
+    /// Adds a key if there is a value.
+    #[must_use]
+    pub(crate) fn with_some(self, key: &str, value: Option<impl Into<Value>>) -> Self {
+        match value {
+            Some(value) => self.with(key, value),
+            None => self,
+        }
+    }
+
+    /// Sets a key, and says where its value is from.
+    pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>, from: &str) {
+        let value = value.into();
+        match self.keys.iter_mut().find(|(name, _, _)| name == key) {
+            Some(place) => (place.1, place.2) = (value, from.to_owned()),
+            None => self.keys.push((key.to_owned(), value, from.to_owned())),
+        }
+    }
+
+    fn value(&self, key: &str) -> Option<&Value> {
+        self.keys.iter().find(|(name, _, _)| name == key).map(|(_, value, _)| value)
+    }
+
+    fn render(&self, out: &mut String) {
+        if !self.header.is_empty() {
+            out.push('\n');
+        }
+        for comment in &self.comments {
+            for line in comment.lines() {
+                let _ = writeln!(out, "# {line}");
+            }
+        }
+        if !self.header.is_empty() {
+            let _ = writeln!(out, "{}", self.header);
+        }
+        for (key, value, from) in &self.keys {
+            let value = value.as_toml();
+            let is_short =
+                !from.is_empty() && !value.contains('\n') && key.len() + value.len() + from.len() < WIDTH;
+            let _ = match (from.is_empty(), is_short) {
+                (true, _) => writeln!(out, "{key} = {value}"),
+                (false, true) => writeln!(out, "{key} = {value} # {from}"),
+                (false, false) => writeln!(out, "# {from}\n{key} = {value}"),
+            };
+        }
+    }
+}
+
+/// The order of sections in a file.
+const ORDER: [&str; 20] = [
+    "",
+    "[[listen]]",
+    "[relay]",
+    "[local]",
+    "[addresses]",
+    "[notifications]",
+    "[map.",
+    "[[route]]",
+    "[[rule]]",
+    "[checks]",
+    "[[limit]]",
+    "[policy_service.",
+    "[tls]",
+    "[auth]",
+    "[limits]",
+    "[timeouts]",
+    "[inbound]",
+    "[extensions]",
+    "[delivery]",
+    "[queue]",
+];
+
+fn rank(header: &str) -> usize {
+    let fits = |name: &str| header == name || name.ends_with('.') && header.starts_with(name);
+    ORDER.iter().position(|name| fits(name)).unwrap_or(ORDER.len())
+}
+
+/// A configuration that is being written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Draft {
+    head: Vec<String>,
+    sections: Vec<Section>,
+    /// Files that stand beside the configuration.
+    pub files: Vec<ExtraFile>,
+}
+
+impl Draft {
+    /// Returns an empty configuration with a comment at its head.
+    pub(crate) fn new(head: &[&str]) -> Self {
+        Self { head: head.iter().map(|line| (*line).to_owned()).collect(), ..Self::default() }
+    }
+
+    /// Sets a key of a section that there is once; `""` is the top.
+    pub(crate) fn set(&mut self, section: &str, key: &str, value: impl Into<Value>, from: &str) {
+        self.section(section).set(key, value, from);
+    }
+
+    /// Adds items to a list of a section that there is once.
+    pub(crate) fn extend(
+        &mut self,
+        section: &str,
+        key: &str,
+        items: impl IntoIterator<Item = String>,
+        from: &str,
+    ) {
+        let section = self.section(section);
+        let mut all = match section.value(key) {
+            Some(Value::List(items)) => items.clone(),
+            _ => Vec::new(),
+        };
+        for item in items {
+            if !all.contains(&item) {
+                all.push(item);
+            }
+        }
+        section.set(key, all, from);
+    }
+
+    /// Returns the items of a list.
+    pub(crate) fn list(&self, section: &str, key: &str) -> Vec<String> {
+        let found = self.sections.iter().find(|one| one.header == section);
+        match found.and_then(|section| section.value(key)) {
+            Some(Value::List(items)) => items.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Adds one of several sections with the same name.
+    pub(crate) fn push(&mut self, section: Section) {
+        self.sections.push(section);
+    }
+
+    /// Returns whether there is a section with this header.
+    pub(crate) fn has(&self, header: &str) -> bool {
+        self.sections.iter().any(|one| one.header == header)
+    }
+
+    /// Returns the values of a key in all sections of this name.
+    pub(crate) fn values(&self, header: &str, key: &str) -> Vec<Value> {
+        let sections = self.sections.iter().filter(|one| one.header == header);
+        sections.filter_map(|one| one.value(key).cloned()).collect()
+    }
+
+    /// Adds a file that stands beside the configuration.
+    pub(crate) fn add_file(&mut self, name: &str, content: String, is_secret: bool) {
+        self.files.retain(|file| file.name != name);
+        self.files.push(ExtraFile { name: name.to_owned(), content, is_secret });
+    }
+
+    fn section(&mut self, header: &str) -> &mut Section {
+        let at = self.sections.iter().position(|one| one.header == header).unwrap_or_else(|| {
+            self.sections.push(Section::new(header, ""));
+            self.sections.len() - 1
+        });
+        &mut self.sections[at]
+    }
+
+    /// Returns the configuration as TOML.
+    pub fn as_toml(&self) -> String {
+        let mut out: String = self.head.iter().map(|line| format!("# {line}\n")).collect();
+        out.push('\n');
+        let mut sections: Vec<&Section> = self.sections.iter().collect();
+        sections.sort_by_key(|section| rank(&section.header));
+        sections.iter().for_each(|section| section.render(&mut out));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draft_is_toml_with_comments_in_the_order_of_the_manual() {
+        let mut draft = Draft::new(&["Made of main.cf."]);
+        draft.push(
+            Section::new("[[route]]", "relayhost").with("domains", vec!["*".to_owned()]).with("mx", true),
+        );
+        draft.set("", "hostname", "a\"b\\c", "myhostname, main.cf:1");
+        draft.extend("[relay]", "networks", ["::1/128".to_owned()], "mynetworks");
+        draft.extend("[relay]", "networks", ["::1/128".to_owned(), "10.0.0.0/8".to_owned()], "mynetworks");
+        assert_eq!(
+            draft.as_toml(),
+            "# Made of main.cf.\n\nhostname = \"a\\\"b\\\\c\" # myhostname, main.cf:1\n\n[relay]\n\
+             networks = [\"::1/128\", \"10.0.0.0/8\"] # mynetworks\n\n# relayhost\n[[route]]\n\
+             domains = [\"*\"]\nmx = true\n"
+        );
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(quoted("a\u{1}\tb\n"), "\"a\\u0001\\tb\\n\"");
+    }
+}

@@ -1,0 +1,52 @@
+//! The machine as a reader of configurations sees it.
+
+use std::path::Path;
+
+/// Files that a configuration names.
+pub trait Files {
+    /// Returns the content of a file; `None` if there is no such file or it cannot be read.
+    fn read(&self, path: &Path) -> Option<Vec<u8>>;
+
+    /// Returns whether there is such a file.
+    fn exists(&self, path: &Path) -> bool {
+        self.read(path).is_some()
+    }
+
+    /// Returns the name of the machine.
+    fn machine(&self) -> String {
+        "localhost".to_owned()
+    }
+
+    /// Returns the names of the users of the machine.
+    fn users(&self) -> Vec<String> {
+        let passwd = self.read(Path::new("/etc/passwd")).unwrap_or_default();
+        let passwd = String::from_utf8_lossy(&passwd).into_owned();
+        passwd.lines().filter_map(|line| line.split(':').next()).map(str::to_owned).collect()
+    }
+
+    /// Returns what this build of Postrider can do.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+}
+
+/// The kinds of named maps that a build has.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Capabilities {
+    /// Cargo feature `sqlite`.
+    pub sqlite: bool,
+    /// Cargo feature `postgres`.
+    pub postgres: bool,
+    /// Cargo feature `ldap`.
+    pub ldap: bool,
+}
+
+/// No files at all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoFiles;
+
+impl Files for NoFiles {
+    fn read(&self, _path: &Path) -> Option<Vec<u8>> {
+        None
+    }
+}

@@ -1,0 +1,21 @@
+//! Reads the configuration and the queue of Postfix, Sendmail and Exim.
+//!
+//! All readers are pure: they take bytes and return values. [`Files`] gives a reader of a configuration the files that
+//! it names. The command `postrider import` finds the files, checks that the other server is stopped, and hands messages
+//! to the spool. Nothing here changes a file.
+//!
+//! Read first: [`QueuedMessage`] for queues, [`Draft`] and [`Report`] for configurations.
+
+mod draft;
+pub mod exim;
+mod files;
+pub mod postfix;
+mod queued;
+mod report;
+pub mod sendmail;
+mod wire;
+
+pub use draft::{Draft, ExtraFile};
+pub use files::{Capabilities, Files, NoFiles};
+pub use queued::{Damage, QueuedMessage, QueuedRecipient};
+pub use report::{Entry, Report, Verdict};

@@ -1,0 +1,31 @@
+//! The configuration of Postfix as one of Postrider.
+
+mod context;
+mod domains;
+mod known;
+mod listeners;
+mod numbers;
+mod routes;
+
+use super::{main_cf::MainCf, master_cf::MasterCf, restrictions};
+use crate::{Draft, Files, Report};
+use context::Context;
+pub(in crate::postfix) use context::Context as RestrictionContext;
+
+/// Returns the configuration of Postrider that does what these files do, and a report about each setting. `dir` is the
+/// directory of the files.
+pub fn convert(main: &[u8], master: &[u8], dir: &str, files: &dyn Files) -> (Draft, Report) {
+    let (main, master) = (MainCf::parse(main), MasterCf::parse(master));
+    let mut context = Context::new(main, master, dir, files);
+    context.names();
+    listeners::write(&mut context);
+    domains::write(&mut context);
+    routes::write(&mut context);
+    restrictions::write(&mut context);
+    numbers::write(&mut context);
+    known::judge(&mut context);
+    context.finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! State of a conversion: what was read, what is written, and the verdicts so far.
+
+use super::super::{
+    main_cf::{MainCf, items},
+    master_cf::MasterCf,
+    table::{self, Purpose, Table},
+};
+use crate::{Draft, Files, Report, Verdict};
+use std::{collections::HashMap, path::Path};
+
+/// State of a conversion.
+pub(in super::super) struct Context<'a> {
+    pub(in super::super) main: MainCf,
+    pub(in super::super) master: MasterCf,
+    pub(in super::super) files: &'a dyn Files,
+    pub(in super::super) draft: Draft,
+    pub(in super::super) hostname: String,
+    /// The queue directory: sockets are named below it.
+    pub(in super::super) queue: String,
+    verdicts: HashMap<String, Verdict>,
+    /// Verdicts about overrides in `master.cf`: line, name, verdict.
+    overrides: Vec<(usize, String, Verdict)>,
+    notes: Vec<String>,
+}
+
+/// Defaults of Postfix that other values refer to.
+const DEFAULTS: [(&str, &str); 20] = [
+    ("myorigin", "$myhostname"),
+    ("mydestination", "$myhostname, localhost.$mydomain, localhost"),
+    ("inet_interfaces", "all"),
+    ("inet_protocols", "all"),
+    ("queue_directory", "/var/spool/postfix"),
+    ("alias_maps", "hash:/etc/aliases"),
+    ("virtual_alias_domains", "$virtual_alias_maps"),
+    ("local_recipient_maps", "proxy:unix:passwd.byname $alias_maps"),
+    ("local_transport", "local:$myhostname"),
+    ("relay_transport", "relay"),
+    ("virtual_transport", "virtual"),
+    ("default_transport", "smtp"),
+    ("mail_spool_directory", "/var/mail"),
+    ("message_size_limit", "10240000"),
+    ("smtpd_relay_restrictions", "permit_mynetworks, permit_sasl_authenticated, defer_unauth_destination"),
+    ("process_id_directory", "pid"),
+    ("mail_owner", "postfix"),
+    ("smtpd_sasl_type", "cyrus"),
+    ("smtpd_sasl_path", "smtpd"),
+    ("delay_warning_time", "0h"),
+];
+
+impl<'a> Context<'a> {
+    pub(super) fn new(mut main: MainCf, master: MasterCf, dir: &str, files: &'a dyn Files) -> Self {
+        let machine = files.machine();
+        DEFAULTS.iter().for_each(|(name, value)| main.set_default(name, *value));
+        main.set_default("config_directory", dir);
+        main.set_default("mydomain", machine.split_once('.').map_or("localdomain", |(_, domain)| domain));
+        let full = if machine.contains('.') { machine } else { format!("{machine}.$mydomain") };
+        main.set_default("myhostname", full);
+        if let Some((_, domain)) = main.value("myhostname").split_once('.') {
+            main.set_default("mydomain", domain);
+        }
+        let (hostname, queue) = (main.value("myhostname").to_lowercase(), main.value("queue_directory"));
+        let head = [
+            "Made by `postrider import postfix` from main.cf and master.cf.",
+            "Check it with `postrider config check`, and read the report of the import.",
+        ];
+        let (verdicts, overrides, notes) = (HashMap::new(), Vec::new(), Vec::new());
+        Self { main, master, files, draft: Draft::new(&head), hostname, queue, verdicts, overrides, notes }
+    }
+
+    /// Writes the names of this server.
+    pub(super) fn names(&mut self) {
+        self.mapped("myhostname");
+        self.mapped("mydomain");
+        let from = self.place("myhostname");
+        self.draft.set("", "hostname", self.hostname.clone(), &from);
+        self.draft.set("", "data_dir", "/var/lib/postrider", "");
+        let origin = self.origin();
+        if !origin.eq_ignore_ascii_case(&self.hostname) {
+            self.note("myorigin", format!("names without a domain get the hostname, {}, and not {origin}; addresses.masquerade can hide the host", self.hostname));
+            let is_above =
+                self.hostname.strip_suffix(&*origin.to_lowercase()).is_some_and(|host| host.ends_with('.'));
+            if is_above {
+                self.draft.extend("[addresses]", "masquerade", [origin.to_lowercase()], "myorigin");
+            }
+        } else {
+            self.mapped("myorigin");
+        }
+    }
+
+    /// Returns `myorigin`, which may be the name of a file.
+    pub(super) fn origin(&self) -> String {
+        let origin = self.main.value("myorigin");
+        if !origin.starts_with('/') {
+            return origin;
+        }
+        let file = self.files.read(Path::new(&origin)).unwrap_or_default();
+        let name = String::from_utf8_lossy(&file).lines().next().unwrap_or_default().trim().to_owned();
+        if name.is_empty() { self.hostname.clone() } else { name }
+    }
+
+    /// Returns the place of a parameter, for a comment.
+    pub(in super::super) fn place(&self, name: &str) -> String {
+        match self.main.explicit(name) {
+            Some(parameter) if parameter.line > 0 => format!("{name}, main.cf:{}", parameter.line),
+            _ => format!("the default of {name}"),
+        }
+    }
+
+    /// Returns the value of a parameter that the file has; it counts as mapped then.
+    pub(in super::super) fn given(&mut self, name: &str) -> Option<String> {
+        self.main.explicit(name)?;
+        self.mapped(name);
+        Some(self.main.value(name))
+    }
+
+    /// The parameter is mapped, unless a verdict says less.
+    pub(in super::super) fn mapped(&mut self, name: &str) {
+        self.verdicts.entry(name.to_owned()).or_insert(Verdict::Mapped);
+    }
+
+    /// The parameter is mapped with a note; several notes are one.
+    pub(in super::super) fn note(&mut self, name: &str, text: impl Into<String>) {
+        let verdict = self.verdicts.entry(name.to_owned()).or_insert(Verdict::Mapped);
+        *verdict = match verdict {
+            Verdict::Note(before) => Verdict::Note(joined(before, &text.into())),
+            Verdict::Missing(before) => Verdict::Missing(joined(before, &text.into())),
+            Verdict::Mapped | Verdict::Unknown => Verdict::Note(text.into()),
+        };
+    }
+
+    /// The parameter, or a part of it, has no counterpart.
+    pub(in super::super) fn missing(&mut self, name: &str, text: impl Into<String>) {
+        let verdict = self.verdicts.entry(name.to_owned()).or_insert(Verdict::Mapped);
+        *verdict = match verdict {
+            Verdict::Note(before) | Verdict::Missing(before) => {
+                Verdict::Missing(joined(before, &text.into()))
+            }
+            Verdict::Mapped | Verdict::Unknown => Verdict::Missing(text.into()),
+        };
+    }
+
+    pub(super) fn set_verdict(&mut self, name: &str, verdict: Verdict) {
+        self.verdicts.entry(name.to_owned()).or_insert(verdict);
+    }
+
+    pub(super) fn has_verdict(&self, name: &str) -> bool {
+        self.verdicts.contains_key(name)
+    }
+
+    /// Gives a verdict about an override of a service.
+    pub(super) fn override_verdict(&mut self, line: usize, name: impl Into<String>, verdict: Verdict) {
+        self.overrides.push((line, name.into(), verdict));
+    }
+
+    /// Adds a note that belongs to no parameter.
+    pub(in super::super) fn remark(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
+    }
+
+    /// Returns the maps of a parameter with tables; others are reported.
+    pub(in super::super) fn maps(&mut self, name: &str, purpose: Purpose) -> Vec<String> {
+        let value = self.main.value(name);
+        let mut maps = Vec::new();
+        for item in items(&value) {
+            let Some(table) = Table::parse(&item) else {
+                self.missing(name, format!("\"{item}\" is no table"));
+                continue;
+            };
+            match table::reference(&table, purpose, self.files, &mut self.draft) {
+                Ok(map) => maps.push(map),
+                // The default names a file that a machine without local mail does not have.
+                Err(_) if self.main.explicit(name).is_none() => {}
+                Err(why) => self.missing(name, format!("{item}: {why}")),
+            }
+        }
+        maps
+    }
+
+    /// Returns a path below the queue directory, as sockets are named.
+    pub(in super::super) fn below_queue(&self, path: &str) -> String {
+        if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("{}/{path}", self.queue.trim_end_matches('/'))
+        }
+    }
+
+    pub(super) fn finish(self) -> (Draft, Report) {
+        let mut report = Report::default();
+        for parameter in &self.main.parameters {
+            let verdict = self.verdicts.get(&parameter.name).cloned().unwrap_or(Verdict::Unknown);
+            report.add(format!("main.cf:{}", parameter.line), parameter.name.clone(), verdict);
+        }
+        for (line, text) in &self.main.faults {
+            report.add(format!("main.cf:{line}"), text.clone(), Verdict::Unknown);
+        }
+        // Postfix's defaults are settings, too: what has no counterpart is told.
+        for (name, verdict) in &self.verdicts {
+            if self.main.explicit(name).is_none() && matches!(verdict, Verdict::Missing(_)) {
+                report.add("main.cf", format!("{name} (default)"), verdict.clone());
+            }
+        }
+        for (line, name, verdict) in &self.overrides {
+            report.add(format!("master.cf:{line}"), name.clone(), verdict.clone());
+        }
+        for (line, text) in &self.master.faults {
+            report.add(format!("master.cf:{line}"), text.clone(), Verdict::Unknown);
+        }
+        report.notes = self.notes;
+        (self.draft, report)
+    }
+}
+
+fn joined(before: &str, text: &str) -> String {
+    if before.contains(text) { before.to_owned() } else { format!("{before}; {text}") }
+}

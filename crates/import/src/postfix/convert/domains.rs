@@ -1,0 +1,355 @@
+//! Local domains, users, and maps of addresses.
+
+use super::{
+    super::{
+        main_cf::items,
+        table::{Purpose, Table},
+    },
+    Context, listeners,
+};
+use mail::Domain;
+use std::path::Path;
+
+/// The domains of a parameter.
+#[derive(Debug, Clone, Default)]
+pub(in super::super) struct Domains {
+    /// Domains by name.
+    pub(in super::super) names: Vec<String>,
+    /// Maps of domains.
+    pub(in super::super) maps: Vec<String>,
+}
+
+impl Domains {
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.maps.is_empty()
+    }
+}
+
+/// The recipients that exist in some domains.
+enum Recipients {
+    /// All of them.
+    Any,
+    /// Those of the maps, and the names.
+    Listed { maps: Vec<String>, names: Vec<String> },
+}
+
+struct Class {
+    domains: Vec<String>,
+    recipients: Recipients,
+}
+
+/// Reads a list of domains.
+pub(super) fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
+    let mut domains = Domains::default();
+    let mut pending: Vec<String> = items(&context.main.value(parameter));
+    pending.reverse();
+    context.mapped(parameter);
+    let mut budget = 100_000;
+    while let Some(item) = pending.pop() {
+        budget -= 1;
+        if budget == 0 {
+            break;
+        }
+        if let Some(table) = Table::parse(&item) {
+            table_of_domains(context, parameter, &table, &item, &mut domains);
+        } else if item.starts_with('/') {
+            match context.files.read(Path::new(&item)) {
+                Some(file) => pending.extend(
+                    String::from_utf8_lossy(&file)
+                        .lines()
+                        .rev()
+                        .flat_map(|line| items(line.split('#').next().unwrap_or_default()))
+                        .filter(|item| !item.starts_with('/')),
+                ),
+                None => context.missing(parameter, format!("there is no file {item}")),
+            }
+        } else if item.starts_with('!') || item.starts_with('.') || item.contains('*') {
+            context.missing(
+                parameter,
+                format!("{item}: list each domain by name, or write it into a map: text:FILE, regex:FILE"),
+            );
+        } else if item.starts_with('[') {
+            // Address literals of this machine are local anyway.
+        } else if Domain::parse(&item).is_ok() {
+            let name = item.to_lowercase();
+            if !domains.names.contains(&name) {
+                domains.names.push(name);
+            }
+        } else {
+            context.missing(parameter, format!("{item} is no domain"));
+        }
+    }
+    domains
+}
+
+fn table_of_domains(
+    context: &mut Context<'_>,
+    parameter: &str,
+    table: &Table,
+    item: &str,
+    domains: &mut Domains,
+) {
+    // In the table of virtual aliases, only the keys without `@` are domains; and a route has no maps.
+    match table.entries(context.files) {
+        Ok(entries) if entries.len() <= 10_000 => {
+            let keys = entries.into_iter().map(|entry| entry.key.to_lowercase());
+            for key in
+                keys.filter(|key| !key.contains('@') && key.contains('.') && Domain::parse(key).is_ok())
+            {
+                if !domains.names.contains(&key) {
+                    domains.names.push(key);
+                }
+            }
+            if parameter != "virtual_alias_domains" || context.main.explicit(parameter).is_some() {
+                context.note(
+                    parameter,
+                    format!("the domains of {item} are listed by name; local.domains can also have the map"),
+                );
+            }
+        }
+        _ => {
+            let is_derived =
+                parameter == "virtual_alias_domains" && context.main.explicit(parameter).is_none();
+            match super::super::table::reference(table, Purpose::Keys, context.files, &mut context.draft) {
+                Ok(_) if is_derived => {
+                    context.note("virtual_alias_maps", format!("name the domains of {item} in local.domains"))
+                }
+                Ok(map) => domains.maps.push(map),
+                Err(_) if is_derived => {}
+                Err(why) => context.missing(parameter, format!("{item}: {why}")),
+            }
+        }
+    }
+}
+
+pub(super) fn write(context: &mut Context<'_>) {
+    relay_networks(context);
+    let own = list(context, "mydestination");
+    let relay = list(context, "relay_domains");
+    let mailboxes = list(context, "virtual_mailbox_domains");
+    let aliases = list(context, "virtual_alias_domains");
+    let from = "mydestination, relay_domains, virtual_mailbox_domains, virtual_alias_domains";
+    let mut classes = Vec::new();
+    for (domains, recipients) in [
+        (&own, own_recipients(context)),
+        (&relay, listed(context, "relay_recipient_maps")),
+        (&mailboxes, listed(context, "virtual_mailbox_maps")),
+        (&aliases, Recipients::Listed { maps: Vec::new(), names: Vec::new() }),
+    ] {
+        context.draft.extend("[local]", "domains", domains.names.iter().chain(&domains.maps).cloned(), from);
+        if !domains.is_empty() {
+            classes.push(Class { domains: domains.names.clone(), recipients });
+        }
+    }
+    if !relay.is_empty() {
+        context.note("relay_domains", "subdomains are not included: list each one in local.domains");
+    }
+    if !context.draft.list("[local]", "domains").contains(&context.hostname) && !sends_all_away(context) {
+        let hostname = context.hostname.clone();
+        context.note("mydestination", format!("{hostname} is a local domain in Postrider: mail of programs of this machine and its notifications need it"));
+        context.draft.extend("[local]", "domains", [hostname.clone()], from);
+        if !classes.is_empty() {
+            classes.push(Class {
+                domains: vec![hostname],
+                recipients: Recipients::Listed { maps: Vec::new(), names: vec!["postmaster".to_owned()] },
+            });
+        }
+    }
+    users(context, &classes);
+    addresses(context);
+}
+
+/// Mail for the hostname matches the route for all domains.
+fn sends_all_away(context: &Context<'_>) -> bool {
+    !context.main.value("relayhost").is_empty()
+}
+
+fn relay_networks(context: &mut Context<'_>) {
+    if context.main.explicit("mynetworks").is_none() {
+        let style = context.main.value("mynetworks_style");
+        let text = "networks of this machine's interfaces are not known here: write those whose clients may relay into relay.networks";
+        match &*style {
+            "host" => context.mapped("mynetworks_style"),
+            "" => {}
+            _ => context.missing("mynetworks_style", text),
+        }
+        return;
+    }
+    let (networks, others) = listeners::networks(context, &context.main.value("mynetworks"));
+    context.mapped("mynetworks");
+    context.mapped("mynetworks_style");
+    if !others.is_empty() {
+        context.missing(
+            "mynetworks",
+            format!("only addresses and networks may stand in relay.networks: {}", others.join(", ")),
+        );
+    }
+    let from = context.place("mynetworks");
+    context.draft.extend("[relay]", "networks", networks, &from);
+}
+
+/// The users of the machine, or the maps of `local_recipient_maps`.
+fn own_recipients(context: &mut Context<'_>) -> Recipients {
+    let is_local = context.main.value("local_transport").starts_with("local");
+    if context.main.explicit("local_recipient_maps").is_none() && !is_local {
+        // Postfix's default says the same for each local transport; another transport has users of its own mostly.
+        context.note(
+            "local_transport",
+            "local.users has the users of this machine, as local_recipient_maps does",
+        );
+    }
+    let value = context.main.value("local_recipient_maps");
+    context.mapped("local_recipient_maps");
+    if value.is_empty() {
+        return Recipients::Any;
+    }
+    let aliases = items(&context.main.value("alias_maps"));
+    let (mut maps, mut names) = (Vec::new(), Vec::new());
+    for item in items(&value) {
+        let plain = item.strip_prefix("proxy:").unwrap_or(&item);
+        if plain == "unix:passwd.byname" {
+            names.extend(context.files.users());
+            context.note(
+                "local_recipient_maps",
+                "the users of the machine are listed in local.users as they are now: add new ones there",
+            );
+        } else if aliases.contains(&item)
+            || aliases.iter().any(|alias| alias.strip_prefix("proxy:").unwrap_or(alias) == plain)
+        {
+            // An alias is expanded before its users are looked up.
+        } else if let Some(table) = Table::parse(plain) {
+            match super::super::table::reference(&table, Purpose::Keys, context.files, &mut context.draft) {
+                Ok(map) => maps.push(map),
+                Err(why) => context.missing("local_recipient_maps", format!("{item}: {why}")),
+            }
+        } else {
+            context.missing("local_recipient_maps", format!("\"{item}\" is no table"));
+        }
+    }
+    Recipients::Listed { maps, names }
+}
+
+fn listed(context: &mut Context<'_>, parameter: &str) -> Recipients {
+    context.mapped(parameter);
+    if context.main.value(parameter).is_empty() {
+        return Recipients::Any;
+    }
+    Recipients::Listed { maps: context.maps(parameter, Purpose::Keys), names: Vec::new() }
+}
+
+/// Writes `local.users`. It is one list for all local domains, so users of some domains only stand in a file, with their
+/// domains.
+fn users(context: &mut Context<'_>, classes: &[Class]) {
+    if classes.iter().all(|class| matches!(class.recipients, Recipients::Any)) {
+        return;
+    }
+    let (mut users, mut file, mut patterns) = (vec!["postmaster".to_owned()], String::new(), String::new());
+    for class in classes {
+        match &class.recipients {
+            Recipients::Any => {
+                for domain in &class.domains {
+                    patterns.push_str(&format!("/@{}$/ x\n", domain.replace('.', "\\.")));
+                }
+            }
+            Recipients::Listed { maps, names } => {
+                users.extend(maps.iter().cloned());
+                if classes.len() == 1 {
+                    users.extend(names.iter().filter(|name| *name != "postmaster").cloned());
+                } else {
+                    for domain in &class.domains {
+                        names.iter().for_each(|name| file.push_str(&format!("{name}@{domain} x\n")));
+                    }
+                }
+            }
+        }
+    }
+    if !file.is_empty() {
+        context.draft.add_file("local-users", format!("# Users of some local domains only\n{file}"), false);
+        users.push("text:local-users".to_owned());
+    }
+    if !patterns.is_empty() {
+        context.draft.add_file(
+            "local-domains-with-all-users",
+            format!("# Local domains in which every address exists\n{patterns}"),
+            false,
+        );
+        users.push("regex:local-domains-with-all-users".to_owned());
+    }
+    context.draft.extend(
+        "[local]",
+        "users",
+        users,
+        "local_recipient_maps, virtual_mailbox_maps, relay_recipient_maps",
+    );
+}
+
+fn addresses(context: &mut Context<'_>) {
+    for (parameter, key, purpose) in [
+        ("alias_maps", "aliases", Purpose::Aliases),
+        ("virtual_alias_maps", "virtual", Purpose::Keys),
+        ("canonical_maps", "canonical", Purpose::Keys),
+        ("smtp_generic_maps", "generic", Purpose::Keys),
+        ("sender_bcc_maps", "sender_bcc", Purpose::Keys),
+        ("recipient_bcc_maps", "recipient_bcc", Purpose::Keys),
+    ] {
+        let maps = context.maps(parameter, purpose);
+        context.mapped(parameter);
+        if !maps.is_empty() {
+            let from = context.place(parameter);
+            if purpose == Purpose::Aliases {
+                programs_of_aliases(context, &maps);
+            }
+            context.draft.extend("[addresses]", key, maps, &from);
+        }
+    }
+    if let Some(address) = context.given("always_bcc").filter(|address| !address.is_empty()) {
+        let address = if address.contains('@') { address } else { format!("{address}@{}", context.hostname) };
+        context.draft.extend("[addresses]", "bcc", [address], "always_bcc");
+    }
+    let delimiter = context.main.value("recipient_delimiter");
+    context.mapped("recipient_delimiter");
+    if delimiter.chars().count() > 1 {
+        context.note("recipient_delimiter", "only the first character separates details");
+    }
+    let delimiter: String = delimiter.chars().take(1).collect();
+    let from = context.place("recipient_delimiter");
+    context.draft.set("[addresses]", "separator", delimiter, &from);
+    let masquerade = context.main.value("masquerade_domains");
+    if !masquerade.is_empty() {
+        let (plain, others): (Vec<String>, Vec<String>) =
+            items(&masquerade).into_iter().partition(|item| !item.starts_with('!'));
+        context.note("masquerade_domains", "the reverse-path is changed, the header is not");
+        if !others.is_empty() {
+            context
+                .missing("masquerade_domains", format!("no domain can be left out: {}", others.join(", ")));
+        }
+        context.draft.extend(
+            "[addresses]",
+            "masquerade",
+            plain.iter().map(|name| name.to_lowercase()),
+            "masquerade_domains",
+        );
+    }
+    for parameter in ["sender_canonical_maps", "recipient_canonical_maps"] {
+        if !context.main.value(parameter).is_empty() {
+            context.missing(parameter, "addresses.canonical changes senders and recipients; use it if both may change, or addresses.virtual for recipients");
+        }
+    }
+}
+
+/// Programs and files of aliases must be named in the configuration.
+fn programs_of_aliases(context: &mut Context<'_>, maps: &[String]) {
+    for path in maps.iter().filter_map(|map| map.strip_prefix("aliases:")) {
+        let file = context.files.read(Path::new(path)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&file).into_owned();
+        let lines = super::super::main_cf::logical_lines(&text);
+        let targets = lines.iter().filter_map(|(_, line)| line.split_once(':')).map(|(_, targets)| targets);
+        let has_program = targets.clone().any(|targets| targets.contains('|'));
+        let has_file = targets
+            .flat_map(|targets| targets.split(','))
+            .any(|target| target.trim().trim_matches('"').starts_with('/'));
+        if has_program || has_file {
+            context.note("alias_maps", format!("{path} has programs or files: name them in addresses.programs and addresses.files, else their mail waits"));
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Parameters that need no key, and those without a counterpart: what to do instead.
+
+use super::Context;
+use crate::Verdict;
+
+/// The treatment of a parameter that no other part has judged.
+#[derive(Clone, Copy)]
+enum Treatment {
+    /// Postrider needs no such setting, or always does this.
+    Mapped,
+    Note(&'static str),
+    Missing(&'static str),
+}
+use Treatment::{Mapped, Missing, Note};
+
+const NO_FILTER: &str = "content filters and milters come with a later release; until then run the filter as a proxy in front of Postrider, or as a smarthost, or ask a policy server ([policy_service.NAME])";
+const NO_HEADER_CHECKS: &str =
+    "write a [[rule]] with `header = [\"Name: /pattern/\"]` for each pattern; the body is not searched";
+const NO_SCREEN: &str =
+    "see greeting_delay in [[listen]], [checks] and [[limit]]; block lists of DNS by a policy server";
+
+/// Parameters by their names.
+const NAMES: &[(&str, Treatment)] = &[
+    ("compatibility_level", Mapped),
+    (
+        "append_dot_mydomain",
+        Note("names without a dot are no mail domains; local programs write full addresses"),
+    ),
+    ("append_at_myorigin", Mapped),
+    ("biff", Mapped),
+    ("readme_directory", Mapped),
+    ("html_directory", Mapped),
+    ("manpage_directory", Mapped),
+    ("sample_directory", Mapped),
+    ("command_directory", Mapped),
+    ("daemon_directory", Mapped),
+    ("data_directory", Mapped),
+    ("queue_directory", Mapped),
+    ("config_directory", Mapped),
+    ("meta_directory", Mapped),
+    ("shlib_directory", Mapped),
+    ("mailq_path", Mapped),
+    ("newaliases_path", Mapped),
+    ("sendmail_path", Mapped),
+    ("setgid_group", Mapped),
+    ("mail_owner", Mapped),
+    ("default_privs", Note("addresses.program_user runs programs of aliases")),
+    ("debug_peer_level", Mapped),
+    ("debug_peer_list", Mapped),
+    ("debugger_command", Mapped),
+    ("alias_database", Mapped),
+    ("default_database_type", Mapped),
+    ("unknown_local_recipient_reject_code", Mapped),
+    ("program_directory", Mapped),
+    ("process_id_directory", Mapped),
+    ("smtpd_tls_session_cache_database", Mapped),
+    ("smtp_tls_session_cache_database", Mapped),
+    ("lmtp_tls_session_cache_database", Mapped),
+    ("smtpd_tls_received_header", Mapped),
+    ("smtpd_tls_loglevel", Mapped),
+    ("smtp_tls_loglevel", Mapped),
+    ("smtp_tls_note_starttls_offer", Mapped),
+    ("smtp_tls_CApath", Note("tls.ca_file is one file; without it, the authorities of Mozilla are trusted")),
+    ("smtpd_tls_CApath", Note("tls.client_ca_file is one file")),
+    ("smtpd_tls_dh1024_param_file", Mapped),
+    ("smtpd_tls_dh512_param_file", Mapped),
+    ("smtpd_tls_eecdh_grade", Mapped),
+    ("smtpd_use_tls", Mapped),
+    ("smtpd_enforce_tls", Mapped),
+    ("smtpd_tls_security_level", Mapped),
+    ("smtpd_tls_wrappermode", Mapped),
+    ("tls_preempt_cipherlist", Mapped),
+    ("tls_random_source", Mapped),
+    ("tls_ssl_options", Mapped),
+    ("smtpd_tls_protocols", Note("TLS 1.2 and 1.3 are used; tls.min_version can ask for 1.3")),
+    ("smtpd_tls_mandatory_protocols", Note("TLS 1.2 and 1.3 are used; tls.min_version can ask for 1.3")),
+    ("smtp_tls_protocols", Note("TLS 1.2 and 1.3 are used")),
+    ("smtp_tls_mandatory_protocols", Note("TLS 1.2 and 1.3 are used")),
+    ("smtpd_tls_mandatory_ciphers", Note("only ciphers of today are used")),
+    ("smtpd_tls_exclude_ciphers", Note("only ciphers of today are used")),
+    ("smtpd_tls_mandatory_exclude_ciphers", Note("only ciphers of today are used")),
+    ("smtpd_tls_ciphers", Note("only ciphers of today are used")),
+    ("tls_medium_cipherlist", Note("only ciphers of today are used")),
+    ("tls_high_cipherlist", Note("only ciphers of today are used")),
+    ("smtp_tls_mandatory_ciphers", Note("only ciphers of today are used")),
+    ("smtp_tls_exclude_ciphers", Note("only ciphers of today are used")),
+    ("smtp_tls_cert_file", Missing("no certificate is shown to next hops")),
+    ("smtp_tls_key_file", Missing("no certificate is shown to next hops")),
+    ("smtp_dns_support_level", Mapped),
+    ("smtp_host_lookup", Mapped),
+    ("smtp_sasl_security_options", Mapped),
+    ("smtp_sasl_tls_security_options", Mapped),
+    ("smtp_sasl_mechanism_filter", Note("the strongest mechanism that the server offers is used")),
+    ("smtp_sasl_type", Mapped),
+    ("smtp_sender_dependent_authentication", Note("a [[route]] with `senders` has a login of its own")),
+    ("smtpd_sasl_security_options", Note("auth.mechanisms names the mechanisms")),
+    ("smtpd_sasl_tls_security_options", Note("auth.mechanisms names the mechanisms")),
+    ("smtpd_sasl_local_domain", Note("the login is passed to the store of users as it is")),
+    ("smtpd_sasl_authenticated_header", Note("the log has the login, the Received field does not")),
+    ("smtpd_sasl_exceptions_networks", Missing("AUTH is offered to all clients of a listener")),
+    ("broken_sasl_auth_clients", Mapped),
+    ("smtpd_banner", Missing("the greeting is the hostname and ESMTP")),
+    ("smtpd_delay_reject", Mapped),
+    ("smtpd_delay_open_until_valid_rcpt", Mapped),
+    ("smtpd_helo_required", Note("[checks] with hello = \"enforce\" refuses clients without a proper name")),
+    ("strict_rfc821_envelopes", Note("addresses must be valid; limits.strict_local_parts is stricter")),
+    ("allow_percent_hack", Mapped),
+    ("swap_bangpath", Mapped),
+    ("show_user_unknown_table_name", Mapped),
+    ("smtpd_reject_unlisted_recipient", Mapped),
+    (
+        "smtpd_reject_unlisted_sender",
+        Missing("senders of local domains are not looked up; logins may use their own addresses only"),
+    ),
+    (
+        "smtpd_forbid_bare_newline",
+        Note("bare_lf in [[listen]]: content of strangers with a bare LF is refused"),
+    ),
+    ("smtpd_forbid_bare_newline_exclusions", Note("content of relay.networks is normalized")),
+    ("smtpd_forbid_unauth_pipelining", Mapped),
+    ("smtpd_data_restrictions", Mapped),
+    ("smtpd_discard_ehlo_keyword_address_maps", Missing("discard_ehlo_keywords is for a whole listener")),
+    ("smtpd_soft_error_limit", Note("limits.max_errors ends a session")),
+    ("smtpd_error_sleep_time", Missing("a rule can wait with `delay`")),
+    (
+        "smtpd_client_event_limit_exceptions",
+        Note("`except` in [[limit]]; the trusted networks are written there"),
+    ),
+    ("smtpd_proxy_filter", Missing(NO_FILTER)),
+    ("smtpd_upstream_proxy_protocol", Missing("name the load balancers in `proxy` of [[listen]]")),
+    ("smtpd_policy_service_timeout", Note("timeout in [policy_service.NAME]")),
+    ("smtpd_policy_service_default_action", Note("on_failure in [policy_service.NAME]")),
+    ("content_filter", Missing(NO_FILTER)),
+    ("receive_override_options", Missing(NO_FILTER)),
+    ("smtpd_milters", Missing(NO_FILTER)),
+    ("non_smtpd_milters", Missing(NO_FILTER)),
+    ("header_checks", Missing(NO_HEADER_CHECKS)),
+    ("mime_header_checks", Missing(NO_HEADER_CHECKS)),
+    ("nested_header_checks", Missing(NO_HEADER_CHECKS)),
+    ("body_checks", Missing(NO_HEADER_CHECKS)),
+    (
+        "smtp_header_checks",
+        Missing("the header of mail that leaves is not changed; a rule can add fields when mail arrives"),
+    ),
+    ("local_header_rewrite_clients", Mapped),
+    ("remote_header_rewrite_domain", Mapped),
+    ("always_add_missing_headers", Note("submission adds Date and Message-ID")),
+    ("message_strip_characters", Missing("content is passed on as it arrived")),
+    ("header_size_limit", Note("a header over limits.max_header_size is refused, not cut")),
+    ("mailbox_size_limit", Note("mailboxes have no limit here; use quotas of the file system")),
+    ("virtual_mailbox_limit", Note("mailboxes have no limit here; use quotas of the file system")),
+    ("virtual_mailbox_lock", Mapped),
+    ("mailbox_delivery_lock", Mapped),
+    ("mailbox_command_maps", Missing("start programs with `pipe` in a [[route]]")),
+    ("luser_relay", Missing("write a catch-all into a map of addresses.virtual: @example.com user")),
+    ("forward_path", Missing("files .forward are not read; write aliases")),
+    ("allow_mail_to_commands", Note("addresses.programs names the programs of aliases")),
+    ("allow_mail_to_files", Note("addresses.files names the files of aliases")),
+    ("owner_request_special", Mapped),
+    ("expand_owner_alias", Mapped),
+    (
+        "propagate_unmatched_extensions",
+        Note("details behind the separator are passed on as docs/addresses.md says"),
+    ),
+    ("canonical_classes", Note("reverse-path and recipients are changed, the header is not")),
+    ("sender_canonical_classes", Note("reverse-path and recipients are changed, the header is not")),
+    ("masquerade_exceptions", Missing("masquerade is for all users")),
+    ("masquerade_classes", Note("the reverse-path is changed, the header is not")),
+    ("parent_domain_matches_subdomains", Note("a pattern *.example.com stands for subdomains")),
+    ("relocated_maps", Missing("write a route or a rule with `reject` and the text for the sender")),
+    ("mynetworks_style", Mapped),
+    (
+        "proxy_interfaces",
+        Note(
+            "mail is not sent to hosts whose MX preference is not better than that of this server; name the outside address in [hosts] if it is a loop",
+        ),
+    ),
+    ("proxy_read_maps", Mapped),
+    ("bounce_queue_lifetime", Note("notifications have the same lifetime as other mail, queue.expire")),
+    ("bounce_size_limit", Note("a notification has the header of the message, or all of it as RET asks")),
+    ("bounce_template_file", Note("texts of your own: notifications.templates, docs/notifications.md")),
+    (
+        "2bounce_notice_recipient",
+        Note("the address in `postmaster` gets notifications that cannot be delivered"),
+    ),
+    ("bounce_notice_recipient", Mapped),
+    ("error_notice_recipient", Mapped),
+    ("delay_notice_recipient", Mapped),
+    ("double_bounce_sender", Mapped),
+    (
+        "soft_bounce",
+        Missing("mail that is refused is refused; hold mail with a rule while you try a configuration"),
+    ),
+    ("queue_run_delay", Note("each message has its own time; queue.retry_min is the shortest interval")),
+    ("qmgr_message_active_limit", Mapped),
+    ("qmgr_message_recipient_limit", Mapped),
+    ("in_flow_delay", Mapped),
+    (
+        "default_process_limit",
+        Note("inbound.max_sessions and delivery.max_connections are limits of connections"),
+    ),
+    ("local_destination_concurrency_limit", Mapped),
+    ("local_destination_recipient_limit", Mapped),
+    ("smtp_connection_cache_on_demand", Mapped),
+    ("smtp_connection_cache_destinations", Mapped),
+    ("smtp_skip_5xx_greeting", Mapped),
+    ("smtp_always_send_ehlo", Mapped),
+    ("smtp_address_preference", Missing("addresses are tried as DNS gives them")),
+    (
+        "smtp_bind_address6",
+        Missing("delivery.source_address is one address; a [[route]] can have one of its own"),
+    ),
+    ("smtp_sasl_auth_soft_bounce", Mapped),
+    ("smtp_discard_ehlo_keywords", Missing("keywords of next hops are used as they are offered")),
+    (
+        "smtp_destination_rate_delay",
+        Missing("a rate of deliveries comes with a later release; queue groups limit connections"),
+    ),
+    (
+        "default_destination_rate_delay",
+        Missing("a rate of deliveries comes with a later release; queue groups limit connections"),
+    ),
+    ("default_extra_recipient_limit", Mapped),
+    ("fast_flush_domains", Note("extensions.etrn says who may start the queue for a domain")),
+    ("smtpd_etrn_restrictions", Note("extensions.etrn says who may start the queue for a domain")),
+    ("rbl_reply_maps", Missing("block lists of DNS by a policy server")),
+    ("maps_rbl_domains", Missing("block lists of DNS by a policy server")),
+    ("maillog_file", Note("log.file names the log; log.format = \"postfix\" writes Postfix's lines")),
+    ("maillog_file_prefixes", Mapped),
+    ("syslog_facility", Note("the log goes to standard error or to log.file")),
+    ("syslog_name", Note("the log goes to standard error or to log.file")),
+    ("enable_long_queue_ids", Mapped),
+    ("smtputf8_enable", Mapped),
+    ("smtputf8_autodetect_classes", Mapped),
+    (
+        "authorized_submit_users",
+        Missing("all users of the machine may submit; the submit socket can be closed by its directory"),
+    ),
+    ("authorized_mailq_users", Note("root, the daemon's user and control.group may ask")),
+    ("authorized_flush_users", Note("root, the daemon's user and control.group may ask")),
+    ("import_environment", Mapped),
+    ("export_environment", Mapped),
+    ("multi_instance_wrapper", Missing("start a daemon with --config for each configuration")),
+    ("multi_instance_enable", Missing("start a daemon with --config for each configuration")),
+    ("multi_instance_directories", Missing("start a daemon with --config for each configuration")),
+    ("multi_instance_name", Missing("start a daemon with --config for each configuration")),
+    ("multi_instance_group", Missing("start a daemon with --config for each configuration")),
+    ("multi_recipient_bounce_reject_code", Mapped),
+    ("default_verp_delimiters", Note("addresses.verp uses addresses.separator")),
+    ("verp_delimiter_filter", Mapped),
+    ("recipient_canonical_classes", Mapped),
+    ("address_verify_map", Note("`verify = true` in a [[route]] asks the next hop")),
+    ("undisclosed_recipients_header", Mapped),
+    ("disable_dns_lookups", Mapped),
+    ("ignore_mx_lookup_error", Mapped),
+    ("best_mx_transport", Missing("name all local domains in local.domains")),
+    ("duplicate_filter_limit", Mapped),
+    ("empty_address_recipient", Mapped),
+    ("mail_name", Mapped),
+    ("mail_version", Mapped),
+    ("stale_lock_time", Mapped),
+    ("trigger_timeout", Mapped),
+    ("lmtp_sasl_auth_enable", Missing("LMTP servers are used without a login")),
+    ("lmtp_tls_security_level", Note("`tls` in the [[route]] with lmtp")),
+    ("dovecot_destination_recipient_limit", Mapped),
+    ("lmtp_destination_recipient_limit", Note("delivery.recipients_per_transaction is for all next hops")),
+];
+
+/// Families of parameters.
+const PREFIXES: &[(&str, Treatment)] = &[
+    ("milter_", Missing(NO_FILTER)),
+    ("postscreen_", Missing(NO_SCREEN)),
+    ("dnsblog_", Missing(NO_SCREEN)),
+    ("address_verify_", Note("`verify = true` in a [[route]] asks the next hop")),
+    ("virtual_alias_", Note("an expansion has at most 10 steps and 1000 targets")),
+    ("unknown_", Note("the codes of replies are fixed; a rule can have a reply of its own")),
+    ("smtpd_tls_", Note("TLS has the settings of [tls] and [[listen]]")),
+    ("smtp_tls_", Note("`tls` in the [[route]]")),
+    ("lmtp_tls_", Note("`tls` in the [[route]] with lmtp")),
+    ("lmtp_", Note("LMTP has the settings of [delivery]")),
+    ("tls_", Mapped),
+    ("tlsproxy_", Mapped),
+    ("smtpd_timeout", Mapped),
+    ("qmqpd_", Missing("QMQP is not supported; use SMTP")),
+    ("smtp_sasl_", Note("`login` in the [[route]]")),
+];
+
+/// The ends of names.
+const SUFFIXES: &[(&str, Treatment)] = &[
+    ("_reject_code", Note("the codes of replies are fixed; a rule can have a reply of its own")),
+    ("_service_name", Mapped),
+    ("_destination_concurrency_limit", Note("a queue group has connections_per_destination of its own")),
+    ("_destination_recipient_limit", Note("delivery.recipients_per_transaction is for all next hops")),
+    (
+        "_destination_rate_delay",
+        Missing("a rate of deliveries comes with a later release; queue groups limit connections"),
+    ),
+    ("_time_limit", Note("`timeout` of a pipe in the [[route]]")),
+    ("_directory", Mapped),
+];
+
+/// Judges what no other part has judged.
+pub(super) fn judge(context: &mut Context<'_>) {
+    let parameters = context.main.parameters.clone();
+    for parameter in &parameters {
+        let name = &*parameter.name;
+        if context.has_verdict(name) {
+            continue;
+        }
+        let exact = NAMES.iter().find(|(known, _)| *known == name).map(|(_, treatment)| *treatment);
+        let suffix = || SUFFIXES.iter().find(|(end, _)| name.ends_with(end)).map(|(_, treatment)| *treatment);
+        let prefix =
+            || PREFIXES.iter().find(|(begin, _)| name.starts_with(begin)).map(|(_, treatment)| *treatment);
+        // A filter that is set to nothing filters nothing.
+        let is_off = context.main.value(name).is_empty();
+        let verdict = match exact.or_else(suffix).or_else(prefix) {
+            Some(Mapped) => Verdict::Mapped,
+            Some(Note(_) | Missing(_)) if is_off => Verdict::Mapped,
+            Some(Note(text)) => Verdict::Note(text.to_owned()),
+            Some(Missing(text)) => Verdict::Missing(text.to_owned()),
+            None if is_variable(context, name) => Verdict::Mapped,
+            None => Verdict::Unknown,
+        };
+        context.set_verdict(name, verdict);
+    }
+}
+
+/// Returns whether other values use the parameter: it is a name of the site's own.
+fn is_variable(context: &Context<'_>, name: &str) -> bool {
+    let uses = |value: &str| {
+        ["$", "${", "$("].iter().any(|begin| {
+            let word = format!("{begin}{name}");
+            value.match_indices(&word).any(|(at, _)| {
+                !value[at + word.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+            })
+        })
+    };
+    let in_main = context.main.parameters.iter().any(|other| other.name != name && uses(&other.value));
+    let in_master =
+        context.master.services.iter().flat_map(|service| &service.overrides).any(|(_, value)| uses(value));
+    in_main || in_master
+}

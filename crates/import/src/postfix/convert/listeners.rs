@@ -1,0 +1,464 @@
+//! Listeners: `inet_interfaces`, and the services `smtpd` and `postscreen` of `master.cf`; TLS and logins of clients.
+
+use super::{
+    super::{
+        main_cf::{MainCf, items},
+        master_cf::Service,
+        table::Table,
+    },
+    Context,
+};
+use crate::{Verdict, draft::Section};
+use std::{net::IpAddr, path::Path};
+
+/// Keywords of EHLO that a listener can leave out.
+const KEYWORDS: [&str; 12] = [
+    "8bitmime",
+    "binarymime",
+    "chunking",
+    "deliverby",
+    "dsn",
+    "futurerelease",
+    "limits",
+    "mt-priority",
+    "pipelining",
+    "requiretls",
+    "size",
+    "smtputf8",
+];
+
+/// Overrides that [`listener`] reads.
+const READ: [&str; 13] = [
+    "smtpd_tls_security_level",
+    "smtpd_tls_wrappermode",
+    "smtpd_sasl_auth_enable",
+    "smtpd_sasl_type",
+    "smtpd_sasl_path",
+    "smtpd_client_restrictions",
+    "smtpd_relay_restrictions",
+    "smtpd_recipient_restrictions",
+    "smtpd_sender_login_maps",
+    "smtpd_discard_ehlo_keywords",
+    "smtpd_authorized_xclient_hosts",
+    "smtpd_authorized_xforward_hosts",
+    "smtpd_enforce_tls",
+];
+
+pub(super) fn write(context: &mut Context<'_>) {
+    let services = context.master.services.clone();
+    let mut is_any = false;
+    let mut has_login = false;
+    for service in services.iter().filter(|service| service.kind == "inet") {
+        // Postscreen hands clients to the service of the type `pass`.
+        let behind = services.iter().find(|one| one.kind == "pass" && one.program() == "smtpd");
+        let smtpd = match service.program() {
+            "smtpd" => service.clone(),
+            "postscreen" => {
+                context.override_verdict(
+                    service.line,
+                    "postscreen",
+                    Verdict::Note("the tests of postscreen before the greeting: see greeting_delay in [[listen]], and [checks]".to_owned()),
+                );
+                Service {
+                    overrides: behind.map_or(Vec::new(), |one| one.overrides.clone()),
+                    ..service.clone()
+                }
+            }
+            program => {
+                let text = format!("Postrider does not run the service {program}");
+                context.override_verdict(service.line, service.name.clone(), Verdict::Missing(text));
+                continue;
+            }
+        };
+        is_any |= listener(context, &smtpd, &mut has_login);
+    }
+    for service in services.iter().filter(|service| service.kind != "inet") {
+        for (name, value) in &service.overrides {
+            let text = format!(
+                "{name}={value} of {}: see the parameter in main.cf; a [[route]] can have settings of its own",
+                service.name
+            );
+            context.override_verdict(service.line, format!("-o {name}"), Verdict::Missing(text));
+        }
+    }
+    if services.is_empty() {
+        let service = Service {
+            name: "smtp".into(),
+            kind: "inet".into(),
+            command: vec!["smtpd".into()],
+            overrides: Vec::new(),
+            line: 0,
+        };
+        is_any |= listener(context, &service, &mut has_login);
+    }
+    if !is_any {
+        context.remark("Postfix listens on no port for SMTP: Postrider listens on 127.0.0.1:25, for programs of this machine");
+        context.draft.push(Section::new("[[listen]]", "").with("address", "127.0.0.1:25"));
+    }
+    context.mapped("inet_interfaces");
+    context.mapped("inet_protocols");
+    certificates(context);
+    if has_login || context.main.value("smtpd_sasl_auth_enable") == "yes" {
+        logins(context);
+    }
+}
+
+/// Writes one listener. Returns whether it did.
+fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) -> bool {
+    let main = context.main.with_overrides(&service.overrides);
+    let (host, port) = match service.name.rsplit_once(':') {
+        Some((host, port)) => (Some(host.trim_matches(['[', ']']).to_owned()), port.to_owned()),
+        None => (None, service.name.clone()),
+    };
+    let place = format!("{}, master.cf:{}", service.name, service.line);
+    let Some(port) = port_number(&port) else {
+        context.override_verdict(
+            service.line,
+            service.name.clone(),
+            Verdict::Missing(format!("the port {port} is not known; write its number in [[listen]]")),
+        );
+        return false;
+    };
+    let is_behind_filter =
+        service.overrides.iter().any(|(name, value)| name == "content_filter" && value.is_empty());
+    if is_behind_filter {
+        let text = "the listener behind a content filter is left out, as the filter is".to_owned();
+        context.override_verdict(service.line, service.name.clone(), Verdict::Missing(text));
+        return false;
+    }
+    let is_wrapped = main.value("smtpd_tls_wrappermode") == "yes";
+    let restrictions = [
+        main.value("smtpd_client_restrictions"),
+        main.value("smtpd_relay_restrictions"),
+        main.value("smtpd_recipient_restrictions"),
+    ];
+    let is_only = |permit: &str| {
+        restrictions.iter().any(|list| {
+            let list = items(list);
+            list.last().is_some_and(|last| last == "reject")
+                && list.iter().any(|item| item == permit)
+                && !list.iter().any(|item| item == "permit" || item == "reject_unauth_destination")
+        })
+    };
+    let auth = main.value("smtpd_sasl_auth_enable") == "yes";
+    *has_login |= auth;
+    let kind = match (
+        is_wrapped,
+        auth && (port == 587 || is_only("permit_sasl_authenticated")),
+        is_only("permit_mynetworks"),
+    ) {
+        (true, _, _) => "submissions",
+        (false, true, _) => "submission",
+        (false, false, true) => "relay",
+        _ => "mx",
+    };
+    let level = match &*main.value("smtpd_tls_security_level") {
+        "" if main.value("smtpd_use_tls") == "yes" => "may".to_owned(),
+        level => level.to_owned(),
+    };
+    let tls = match (is_wrapped, &*level) {
+        (true, _) => None,
+        (false, "" | "none") if kind == "submission" => {
+            context.override_verdict(
+                service.line,
+                "smtpd_tls_security_level",
+                Verdict::Note("logins are by TLS only: STARTTLS is offered".to_owned()),
+            );
+            None
+        }
+        (false, "" | "none") => Some("off"),
+        (false, "encrypt") if kind == "mx" => {
+            context.note(
+                "smtpd_tls_security_level",
+                "STARTTLS is offered; a rule with `tls = false` can refuse mail without TLS",
+            );
+            Some("starttls")
+        }
+        _ => Some("starttls"),
+    };
+    let mut section = Section::new("[[listen]]", place);
+    let addresses = addresses(context, host.as_deref());
+    if addresses.is_empty() {
+        context.override_verdict(
+            service.line,
+            service.name.clone(),
+            Verdict::Missing("no address: write it in [[listen]]".to_owned()),
+        );
+        return false;
+    }
+    if kind != "mx" {
+        section = section.with("kind", kind);
+    }
+    section = section.with_some("tls", tls);
+    section = options(context, section, &main);
+    for address in addresses {
+        let address = match address {
+            IpAddr::V4(address) => format!("{address}:{port}"),
+            IpAddr::V6(address) => format!("[{address}]:{port}"),
+        };
+        context.draft.push(section.clone().with("address", address));
+    }
+    for (name, value) in &service.overrides {
+        let verdict = match &**name {
+            known if READ.contains(&known) => Verdict::Mapped,
+            "syslog_name" => Verdict::Note("the log has the address of the listener".to_owned()),
+            "milter_macro_daemon_name" | "smtpd_tls_auth_only" => Verdict::Mapped,
+            "smtpd_reject_unlisted_recipient" | "smtpd_helo_restrictions" | "smtpd_sender_restrictions"
+                if value.is_empty()
+                    || value == "no"
+                    || value.starts_with('$')
+                    || value.contains("login_mismatch") =>
+            {
+                Verdict::Mapped
+            }
+            _ => Verdict::Missing(format!(
+                "{name}={value}: a listener of Postrider has no such key; see docs/configuration.md for those it has, and `listener` in [[rule]]"
+            )),
+        };
+        context.override_verdict(service.line, format!("-o {name}"), verdict);
+    }
+    true
+}
+
+fn options(context: &mut Context<'_>, mut section: Section, main: &MainCf) -> Section {
+    let keywords: Vec<String> = items(&main.value("smtpd_discard_ehlo_keywords").to_lowercase());
+    let known: Vec<String> = keywords.iter().filter(|word| KEYWORDS.contains(&&***word)).cloned().collect();
+    context.mapped("smtpd_discard_ehlo_keywords");
+    for word in keywords.iter().filter(|word| !KEYWORDS.contains(&&***word) && *word != "silent-discard") {
+        context.missing("smtpd_discard_ehlo_keywords", format!("{word} cannot be left out"));
+    }
+    if !known.is_empty() {
+        section = section.with("discard_ehlo_keywords", known);
+    }
+    for (name, key) in
+        [("smtpd_authorized_xclient_hosts", "xclient"), ("smtpd_authorized_xforward_hosts", "xforward")]
+    {
+        let (networks, others) = networks(context, &main.value(name));
+        context.mapped(name);
+        if !others.is_empty() {
+            context
+                .missing(name, format!("only addresses and networks may stand here: {}", others.join(", ")));
+        }
+        if !networks.is_empty() {
+            section = section.with(key, networks);
+        }
+    }
+    let asks = main.value("smtpd_tls_ask_ccert") == "yes" || main.value("smtpd_tls_req_ccert") == "yes";
+    if asks {
+        let is_required = main.value("smtpd_tls_req_ccert") == "yes";
+        section = section.with("client_certificates", if is_required { "require" } else { "ask" });
+    }
+    context.mapped("smtpd_tls_ask_ccert");
+    context.mapped("smtpd_tls_req_ccert");
+    if main.value("smtpd_upstream_proxy_protocol") == "haproxy" {
+        context.missing("smtpd_upstream_proxy_protocol", "name the load balancers in `proxy` of [[listen]]");
+    }
+    section
+}
+
+fn port_number(port: &str) -> Option<u16> {
+    match port {
+        "smtp" => Some(25),
+        "submission" => Some(587),
+        "smtps" | "submissions" => Some(465),
+        _ => port.parse().ok(),
+    }
+}
+
+/// Returns the addresses of a listener.
+fn addresses(context: &mut Context<'_>, host: Option<&str>) -> Vec<IpAddr> {
+    let (v4, v6) = match &*context.main.value("inet_protocols") {
+        "ipv4" => (true, false),
+        "ipv6" => (false, true),
+        protocols => (
+            protocols.contains("all") || protocols.contains("ipv4"),
+            protocols.contains("all") || protocols.contains("ipv6"),
+        ),
+    };
+    let given = host.map_or_else(|| context.main.value("inet_interfaces"), str::to_owned);
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for item in items(&given) {
+        let both: &[IpAddr] = match &*item {
+            "all" => {
+                &[IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)]
+            }
+            "loopback-only" | "localhost" => {
+                &[IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)]
+            }
+            other => match other.trim_matches(['[', ']']).parse::<IpAddr>() {
+                Ok(address) => {
+                    if !addresses.contains(&address) {
+                        addresses.push(address);
+                    }
+                    continue;
+                }
+                Err(_) => {
+                    context.missing(
+                        "inet_interfaces",
+                        format!("{other} is a name: write its address in [[listen]]"),
+                    );
+                    continue;
+                }
+            },
+        };
+        let wanted = both.iter().filter(|address| if address.is_ipv4() { v4 } else { v6 });
+        for address in wanted {
+            if !addresses.contains(address) {
+                addresses.push(*address);
+            }
+        }
+    }
+    addresses
+}
+
+/// Returns the networks of a list, in Postrider's form, and the items that are none.
+pub(super) fn networks(context: &Context<'_>, value: &str) -> (Vec<String>, Vec<String>) {
+    let (mut networks, mut others) = (Vec::new(), Vec::new());
+    let mut add = |item: &str| {
+        let plain = item.replace(['[', ']'], "");
+        let network = plain.parse::<ipnet::IpNet>().map(|network| network.trunc().to_string());
+        let network = network.or_else(|_| plain.parse::<IpAddr>().map(|address| address.to_string()));
+        match network {
+            Ok(network) => networks.push(network),
+            Err(_) => others.push(item.to_owned()),
+        }
+    };
+    for item in items(value) {
+        let file = item.starts_with('/').then(|| context.files.read(Path::new(&item))).flatten();
+        if let Some(file) = file {
+            String::from_utf8_lossy(&file)
+                .lines()
+                .map(|line| line.split('#').next().unwrap_or_default().trim())
+                .filter(|line| !line.is_empty())
+                .for_each(&mut add);
+        } else if let Some(Ok(entries)) =
+            Table::parse(&item).filter(|table| table.kind == "cidr").map(|table| table.entries(context.files))
+        {
+            entries.iter().for_each(|entry| add(&entry.key));
+        } else {
+            add(&item);
+        }
+    }
+    (networks, others)
+}
+
+fn certificates(context: &mut Context<'_>) {
+    let chain = context.given("smtpd_tls_chain_files");
+    let pair = match chain {
+        Some(files) => {
+            let files = items(&files);
+            let first = files.first().cloned().unwrap_or_default();
+            if files.len() > 2 {
+                context.note(
+                    "smtpd_tls_chain_files",
+                    "only the first certificate is used; others are for [[certificate]]",
+                );
+            }
+            Some((files.get(1).cloned().unwrap_or_else(|| first.clone()), first))
+        }
+        None => {
+            let certificate =
+                context.given("smtpd_tls_cert_file").filter(|file| !file.is_empty() && file != "none");
+            let key = context.given("smtpd_tls_key_file").filter(|file| !file.is_empty());
+            certificate.map(|certificate| (certificate.clone(), key.unwrap_or(certificate)))
+        }
+    };
+    if let Some((certificate, key)) = pair {
+        let missing: Vec<&String> =
+            [&certificate, &key].into_iter().filter(|file| !context.files.exists(Path::new(file))).collect();
+        if missing.is_empty() {
+            let from = context.place("smtpd_tls_cert_file");
+            context.draft.set("[tls]", "certificate", certificate, &from);
+            context.draft.set("[tls]", "key", key, "");
+        } else {
+            let text = format!(
+                "cannot read {}: without it, a certificate is made at each start; write tls.certificate and tls.key",
+                missing[0]
+            );
+            context.missing("smtpd_tls_cert_file", text);
+        }
+    }
+    for (name, key) in [("smtpd_tls_CAfile", "client_ca_file"), ("smtp_tls_CAfile", "ca_file")] {
+        let Some(file) = context.given(name).filter(|file| !file.is_empty()) else { continue };
+        if context.files.exists(Path::new(&file)) {
+            let from = context.place(name);
+            context.draft.set("[tls]", key, file, &from);
+        } else {
+            context.missing(name, format!("there is no file {file}"));
+        }
+    }
+}
+
+fn logins(context: &mut Context<'_>) {
+    context.mapped("smtpd_sasl_auth_enable");
+    let services: Vec<MainCf> = {
+        let with_login =
+            |service: &&Service| service.overrides.iter().any(|(name, _)| name.starts_with("smtpd_sasl"));
+        context
+            .master
+            .services
+            .iter()
+            .filter(with_login)
+            .map(|service| context.main.with_overrides(&service.overrides))
+            .collect()
+    };
+    let main = services.into_iter().next().unwrap_or_else(|| context.main.clone());
+    context.mapped("smtpd_sasl_type");
+    context.mapped("smtpd_sasl_path");
+    if main.value("smtpd_sasl_type") == "dovecot" {
+        let path = context.below_queue(&main.value("smtpd_sasl_path"));
+        if path.contains("inet:") {
+            context.missing(
+                "smtpd_sasl_path",
+                "Dovecot is asked by a socket: write auth.users = \"dovecot:/run/dovecot/auth-client\"",
+            );
+        } else {
+            context.draft.set("[auth]", "users", format!("dovecot:{path}"), "smtpd_sasl_path");
+        }
+    } else {
+        context.missing("smtpd_sasl_type", "Cyrus SASL is not used; make a file of users with `postrider auth hash`, and write auth.users = \"passwd:FILE\"; or use Dovecot");
+    }
+    if context.main.value("smtpd_tls_auth_only") != "yes"
+        && context.main.explicit("smtpd_tls_auth_only").is_some()
+    {
+        context.note(
+            "smtpd_tls_auth_only",
+            "logins without TLS are refused; auth.allow_clear_text permits them",
+        );
+    }
+    context.mapped("smtpd_tls_auth_only");
+    sender_logins(context, &main.value("smtpd_sender_login_maps"));
+}
+
+/// `smtpd_sender_login_maps` leads from addresses to logins, `auth.senders` the other way round.
+fn sender_logins(context: &mut Context<'_>, value: &str) {
+    context.mapped("smtpd_sender_login_maps");
+    let mut senders: std::collections::BTreeMap<String, Vec<String>> = std::collections::BTreeMap::new();
+    for item in items(value) {
+        let entries = Table::parse(&item).map(|table| table.entries(context.files));
+        match entries {
+            Some(Ok(entries)) => {
+                for entry in entries {
+                    for login in items(&entry.value) {
+                        senders.entry(login).or_default().push(entry.key.clone());
+                    }
+                }
+            }
+            Some(Err(why)) => {
+                let text = format!("{item}: {why}; auth.senders is a map from a login to its addresses");
+                context.missing("smtpd_sender_login_maps", text);
+            }
+            None => context.missing("smtpd_sender_login_maps", format!("\"{item}\" is no table")),
+        }
+    }
+    if !senders.is_empty() {
+        let text: String =
+            senders.iter().map(|(login, addresses)| format!("{login} {}\n", addresses.join(" "))).collect();
+        context.draft.add_file(
+            "senders",
+            format!("# Logins and the addresses that they may send with, from {value}\n{text}"),
+            false,
+        );
+        context.draft.set("[auth]", "senders", "text:senders", "smtpd_sender_login_maps");
+    }
+}

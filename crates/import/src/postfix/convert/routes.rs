@@ -1,0 +1,636 @@
+//! Routes: `transport_maps`, domain classes, smarthosts, TLS of next hops.
+
+use super::{
+    super::{
+        main_cf::items,
+        table::{Table, TableEntry},
+    },
+    Context, domains,
+};
+use crate::draft::{Section, quoted};
+use mail::Domain;
+
+/// A next hop: the keys of a route.
+#[derive(Debug, Clone, PartialEq)]
+enum Hop {
+    Smarthost { host: String, is_bare: bool },
+    Mx,
+    Lmtp(String),
+    Local,
+    Reject(String),
+    Discard,
+    Pipe(String),
+}
+
+/// More routes than this are hard to read; a table of such a size has another purpose.
+const ROUTES_MAX: usize = 2000;
+
+pub(super) fn write(context: &mut Context<'_>) {
+    transport_maps(context);
+    tls_policies(context);
+    let relay = domains::list(context, "relay_domains").names;
+    class(context, &relay, "relay_transport", "relay_domains");
+    let mailboxes = domains::list(context, "virtual_mailbox_domains").names;
+    if !mailboxes.is_empty() {
+        virtual_mailboxes(context, &mailboxes);
+    }
+    let own = domains::list(context, "mydestination").names;
+    let own = if own.is_empty() && context.main.value("relayhost").is_empty() {
+        vec![context.hostname.clone()]
+    } else {
+        own
+    };
+    local(context, &own);
+    sender_dependent(context);
+    relayhost(context);
+}
+
+/// Reads `transport:nexthop`.
+fn hop(context: &Context<'_>, spec: &str) -> Result<Hop, String> {
+    let (transport, next) = spec.split_once(':').unwrap_or((spec, ""));
+    let (transport, next) = (transport.trim(), next.trim());
+    let service = context.master.services.iter().find(|one| one.kind == "unix" && one.name == transport);
+    let program = service.map_or(transport, |service| service.program());
+    match program {
+        "" | "smtp" | "relay" if next.is_empty() => Ok(Hop::Mx),
+        "" | "smtp" | "relay" => smarthost(next),
+        "lmtp" => lmtp(context, next),
+        "local" | "virtual" => Ok(Hop::Local),
+        "error" => Ok(Hop::Reject(reply(next))),
+        "discard" => Ok(Hop::Discard),
+        "pipe" => service
+            .map_or_else(|| Err("there is no such service".to_owned()), |service| pipe(&service.command)),
+        "retry" => Err("mail that shall wait: hold it with a route, `hold = true`".to_owned()),
+        other => Err(format!(
+            "the transport {other} has no counterpart: give the mail to it by SMTP, LMTP or a pipe"
+        )),
+    }
+}
+
+/// Reads `[host]:port`, `host:port` or `host`.
+fn smarthost(next: &str) -> Result<Hop, String> {
+    let next = next.strip_prefix("inet:").unwrap_or(next);
+    // Several hosts are tried in turn.
+    let first = next.split([',', ' ']).find(|one| !one.is_empty()).unwrap_or_default();
+    let (host, port, is_bare) = match first.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, rest)) => (host.to_owned(), rest.strip_prefix(':').unwrap_or("25").to_owned(), false),
+        None => match first.rsplit_once(':') {
+            Some((host, port)) => (host.to_owned(), port.to_owned(), true),
+            None => (first.to_owned(), "25".to_owned(), true),
+        },
+    };
+    let port = match &*port {
+        "smtp" => "25",
+        "submission" => "587",
+        "smtps" | "submissions" => "465",
+        port => port,
+    };
+    if host.is_empty() || port.parse::<u16>().is_err() {
+        return Err(format!("{next} is no host"));
+    }
+    let is_address = host.parse::<std::net::IpAddr>().is_ok();
+    let host = host.strip_prefix("ipv6:").unwrap_or(&host).to_owned();
+    let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
+    Ok(Hop::Smarthost { host: format!("{host}:{port}"), is_bare: is_bare && !is_address })
+}
+
+fn lmtp(context: &Context<'_>, next: &str) -> Result<Hop, String> {
+    if let Some(path) = next.strip_prefix("unix:") {
+        return Ok(Hop::Lmtp(format!("unix:{}", context.below_queue(path))));
+    }
+    match smarthost(if next.is_empty() { "[127.0.0.1]:24" } else { next })? {
+        Hop::Smarthost { host, .. } => {
+            let has_port = next.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+            Ok(Hop::Lmtp(if has_port { host } else { host.replace(":25", ":24") }))
+        }
+        other => Ok(other),
+    }
+}
+
+/// Returns a reply that refuses for good: the status in front of the text stays.
+fn reply(text: &str) -> String {
+    let (status, rest) = match text.split_once(' ') {
+        Some((status, rest)) if status.starts_with("5.") => (status, rest),
+        _ if text.starts_with("5.")
+            && text.bytes().filter(|b| *b == b'.').count() == 2
+            && !text.contains(' ') =>
+        {
+            (text, "")
+        }
+        _ => ("5.1.1", text),
+    };
+    let rest = if rest.trim().is_empty() { "Address rejected" } else { rest.trim() };
+    let rest: String =
+        rest.chars().filter(|c| c.is_ascii() && !c.is_control() && !"{}".contains(*c)).collect();
+    format!("550 {status} {rest}")
+}
+
+/// Reads the arguments of pipe(8).
+fn pipe(command: &[String]) -> Result<Hop, String> {
+    let user = command.iter().find_map(|word| word.strip_prefix("user="));
+    let at = command.iter().position(|word| word.starts_with("argv=")).ok_or("the service has no argv")?;
+    let first = command[at].strip_prefix("argv=").unwrap_or_default().to_owned();
+    let mut argv = Vec::new();
+    for word in std::iter::once(&first).chain(&command[at + 1..]).filter(|word| !word.is_empty()) {
+        let word = match &**word {
+            "${recipient}" | "$recipient" | "${original_recipient}" => "{recipient}",
+            "${sender}" | "$sender" => "{sender}",
+            "${user}" | "$user" => "{user}",
+            "${mailbox}" => "{local}",
+            "${extension}" | "$extension" => "{detail}",
+            "${domain}" | "$domain" => "{domain}",
+            "${queue_id}" => "{id}",
+            other if other.contains('$') => {
+                return Err(format!(
+                    "the argument {other} of the program: see docs/addresses.md for those that a pipe has"
+                ));
+            }
+            other => other,
+        };
+        argv.push(quoted(word));
+    }
+    let user = user
+        .map_or(String::new(), |user| format!(", user = {}", quoted(user.split(':').next().unwrap_or(user))));
+    Ok(Hop::Pipe(format!("{{ argv = [{}]{user} }}", argv.join(", "))))
+}
+
+/// Returns the policy for TLS of a level of Postfix.
+fn tls_level(level: &str) -> Result<&'static str, String> {
+    match level {
+        "" | "none" => Ok("off"),
+        "may" => Ok("may"),
+        "encrypt" => Ok("require"),
+        "verify" | "secure" => Ok("verify"),
+        "dane" => Err("DANE comes with a later release; until then TLS is used if it is offered".to_owned()),
+        "dane-only" => {
+            Err("DANE comes with a later release; write tls = \"require\" or \"verify\"".to_owned())
+        }
+        other => Err(format!("{other}: write tls = \"require\" or \"verify\"")),
+    }
+}
+
+/// Returns `smtp_tls_security_level`, with the older parameters.
+fn level(context: &mut Context<'_>) -> String {
+    for name in ["smtp_tls_security_level", "smtp_use_tls", "smtp_enforce_tls", "smtp_tls_wrappermode"] {
+        context.mapped(name);
+    }
+    let level = context.main.value("smtp_tls_security_level");
+    let of_old = |name: &str| context.main.value(name) == "yes";
+    match &*level {
+        "" if of_old("smtp_enforce_tls") => "verify".to_owned(),
+        "" if of_old("smtp_use_tls") => "may".to_owned(),
+        _ => level,
+    }
+}
+
+/// Adds the keys of a next hop to a route.
+fn add_hop(context: &mut Context<'_>, section: Section, hop: &Hop, parameter: &str) -> Option<Section> {
+    let level = level(context);
+    let tls = match tls_level(&level) {
+        Ok(tls) => tls,
+        Err(why) => {
+            context.missing("smtp_tls_security_level", why);
+            if level == "dane-only" { "require" } else { "may" }
+        }
+    };
+    Some(match hop {
+        Hop::Smarthost { host, is_bare } => {
+            if *is_bare {
+                context.note(
+                    parameter,
+                    format!("the MX records of {host} are not asked: the host of this name gets the mail"),
+                );
+            }
+            let login = login(context, host);
+            let is_implicit = host.ends_with(":465") || context.main.value("smtp_tls_wrappermode") == "yes";
+            let section = section.with("smarthost", host.clone());
+            match (login, is_implicit, tls) {
+                (None, true, _) => section.with("tls", "implicit"),
+                (None, false, tls) => section.with("tls", tls),
+                (Some(login), true, _) => section.with("tls", "implicit").with("login", login),
+                (Some(login), false, "require") => section.with("tls", "require").with("login", login),
+                (Some(login), false, tls) => {
+                    if tls != "verify" {
+                        context.note("smtp_sasl_password_maps", "a password is sent over verified TLS only; write tls = \"require\" in the route if the certificate cannot be verified");
+                    }
+                    section.with("tls", "verify").with("login", login)
+                }
+            }
+        }
+        Hop::Mx => section.with("mx", true).with("tls", tls),
+        Hop::Lmtp(server) => section.with("lmtp", server.clone()),
+        Hop::Reject(reply) => section.with("reject", reply.clone()),
+        Hop::Discard => section.with("discard", true),
+        Hop::Pipe(pipe) => section.with("pipe", crate::draft::Value::Raw(pipe.clone())),
+        Hop::Local => {
+            let (key, value) = mailbox(context)?;
+            section.with(&key, value)
+        }
+    })
+}
+
+/// Returns the login of a smarthost.
+fn login(context: &mut Context<'_>, host: &str) -> Option<crate::draft::Value> {
+    context.mapped("smtp_sasl_auth_enable");
+    if context.main.value("smtp_sasl_auth_enable") != "yes" {
+        return None;
+    }
+    context.mapped("smtp_sasl_password_maps");
+    let (name, port) = host.rsplit_once(':')?;
+    let plain = name.trim_matches(['[', ']']).to_owned();
+    let services: &[&str] = match port {
+        "25" => &["", ":25", ":smtp"],
+        "587" => &[":587", ":submission", ""],
+        "465" => &[":465", ":smtps", ":submissions", ""],
+        _ => &[""],
+    };
+    let port_key = format!(":{port}");
+    let suffixes = services.iter().copied().chain([&*port_key]);
+    let keys: Vec<String> =
+        suffixes.flat_map(|suffix| [format!("[{plain}]{suffix}"), format!("{plain}{suffix}")]).collect();
+    for item in items(&context.main.value("smtp_sasl_password_maps")) {
+        let entries = match Table::parse(&item).map(|table| table.entries(context.files)) {
+            Some(Ok(entries)) => entries,
+            Some(Err(why)) => {
+                context
+                    .missing("smtp_sasl_password_maps", format!("{item}: {why}; write `login` in the route"));
+                continue;
+            }
+            None => continue,
+        };
+        let found =
+            keys.iter().find_map(|key| entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(key)));
+        if let Some((user, password)) = found.and_then(|entry| entry.value.split_once(':')) {
+            let file = format!("{}.secret", plain.replace(['[', ']', ':'], "-"));
+            context.draft.add_file(&file, format!("{password}\n"), true);
+            let login =
+                format!("{{ user = {}, secret = {} }}", quoted(user), quoted(&format!("file:{file}")));
+            return Some(crate::draft::Value::Raw(login));
+        }
+    }
+    None
+}
+
+/// Returns the key and the value of a route for mailboxes of this machine.
+fn mailbox(context: &mut Context<'_>) -> Option<(String, String)> {
+    for (name, what) in [
+        ("mailbox_transport", true),
+        ("mailbox_transport_maps", false),
+        ("fallback_transport", false),
+        ("fallback_transport_maps", false),
+    ] {
+        let value = context.main.value(name);
+        if value.is_empty() {
+            context.mapped(name);
+        } else if what {
+            match hop(context, &value) {
+                Ok(Hop::Lmtp(server)) => {
+                    context.mapped(name);
+                    return Some(("lmtp".to_owned(), server));
+                }
+                Ok(Hop::Smarthost { host, .. }) => {
+                    context.mapped(name);
+                    return Some(("smarthost".to_owned(), host));
+                }
+                Ok(_) => context
+                    .missing(name, format!("{value}: write a [[route]] for the domains of mydestination")),
+                Err(why) => context.missing(name, why),
+            }
+        } else {
+            context.missing(name, "write a [[route]] for the domains of mydestination; users of another server can be asked with `verify = true`");
+        }
+    }
+    if !context.main.value("mailbox_command").is_empty() {
+        context.missing(
+            "mailbox_command",
+            "mail goes to the mailbox itself; start the program with `pipe` in a [[route]], or with an alias",
+        );
+    }
+    let home = context.main.value("home_mailbox");
+    context.mapped("home_mailbox");
+    context.mapped("mail_spool_directory");
+    if !home.is_empty() {
+        let key = if home.ends_with('/') { "maildir" } else { "mbox" };
+        context.note(
+            "home_mailbox",
+            "home directories are taken to be below /home; the daemon's user must be able to write there",
+        );
+        return Some((key.to_owned(), format!("/home/{{local}}/{}", home.trim_end_matches('/'))));
+    }
+    let spool = context.main.value("mail_spool_directory");
+    let key = if spool.ends_with('/') { "maildir" } else { "mbox" };
+    context.remark(format!("mailboxes are in {spool}: the daemon's user must be able to write there"));
+    Some((key.to_owned(), format!("{}/{{local}}", spool.trim_end_matches('/'))))
+}
+
+/// Writes the route of a class of domains.
+fn class(context: &mut Context<'_>, names: &[String], transport: &str, parameter: &str) {
+    context.mapped(transport);
+    if names.is_empty() {
+        return;
+    }
+    match hop(context, &context.main.value(transport)) {
+        Ok(hop) => {
+            let section = Section::new("[[route]]", format!("{parameter}, {transport}"))
+                .with("domains", names.to_vec());
+            // Without a smarthost of its own, mail for these domains goes where other mail goes.
+            let hop = if hop == Hop::Mx && !context.main.value("relayhost").is_empty() {
+                relay_hop(context).unwrap_or(hop)
+            } else {
+                hop
+            };
+            if let Some(section) = add_hop(context, section, &hop, transport) {
+                context.draft.push(section);
+            }
+        }
+        Err(why) => context.missing(transport, why),
+    }
+}
+
+fn relay_hop(context: &Context<'_>) -> Option<Hop> {
+    smarthost(&context.main.value("relayhost")).ok()
+}
+
+fn virtual_mailboxes(context: &mut Context<'_>, names: &[String]) {
+    let transport = context.main.value("virtual_transport");
+    for name in ["virtual_mailbox_base", "virtual_uid_maps", "virtual_gid_maps", "virtual_minimum_uid"] {
+        context.mapped(name);
+    }
+    if transport.split(':').next() != Some("virtual") {
+        return class(context, names, "virtual_transport", "virtual_mailbox_domains");
+    }
+    context.mapped("virtual_transport");
+    let base = context.main.value("virtual_mailbox_base");
+    let base = base.trim_end_matches('/');
+    match layout(context) {
+        Some((key, pattern)) => {
+            context.note("virtual_uid_maps", "the daemon's user writes all mailboxes, and must own them");
+            let section = Section::new("[[route]]", "virtual_mailbox_domains, virtual_mailbox_maps");
+            context.draft.push(section.with("domains", names.to_vec()).with(key, format!("{base}/{pattern}")));
+        }
+        None => context.missing(
+            "virtual_mailbox_maps",
+            "the mailboxes follow no pattern of {domain} and {local}: move them, or deliver by LMTP; until then the mail goes to Maildirs in data_dir",
+        ),
+    }
+}
+
+/// Finds the pattern that all mailboxes of `virtual_mailbox_maps` follow.
+fn layout(context: &Context<'_>) -> Option<(&'static str, &'static str)> {
+    const PATTERNS: [(&str, &str); 6] = [
+        ("maildir", "{domain}/{local}"),
+        ("maildir", "{local}"),
+        ("maildir", "{domain}/{local}/Maildir"),
+        ("mbox", "{domain}/{local}"),
+        ("mbox", "{local}"),
+        ("maildir", "{local}/Maildir"),
+    ];
+    let mut entries: Vec<TableEntry> = Vec::new();
+    for item in items(&context.main.value("virtual_mailbox_maps")) {
+        entries.extend(Table::parse(&item)?.entries(context.files).ok()?);
+    }
+    let fits = |(key, pattern): &&(&str, &str)| {
+        entries.iter().all(|entry| {
+            let Some((local, domain)) = entry.key.rsplit_once('@') else { return false };
+            let path = pattern.replace("{domain}", domain).replace("{local}", local);
+            entry.value.trim_end_matches('/') == path && entry.value.ends_with('/') == (*key == "maildir")
+        })
+    };
+    if entries.is_empty() {
+        return None;
+    }
+    PATTERNS.iter().find(fits).copied()
+}
+
+fn local(context: &mut Context<'_>, names: &[String]) {
+    context.mapped("local_transport");
+    if names.is_empty() {
+        return;
+    }
+    match hop(context, &context.main.value("local_transport")) {
+        Ok(hop) => {
+            let section = Section::new("[[route]]", "mydestination").with("domains", names.to_vec());
+            if let Some(section) = add_hop(context, section, &hop, "local_transport") {
+                context.draft.push(section);
+            }
+        }
+        Err(why) => context.missing("local_transport", why),
+    }
+}
+
+fn transport_maps(context: &mut Context<'_>) {
+    let value = context.main.value("transport_maps");
+    context.mapped("transport_maps");
+    let mut entries = Vec::new();
+    for item in items(&value) {
+        match Table::parse(&item).map(|table| table.entries(context.files)) {
+            Some(Ok(found)) => entries.extend(found),
+            Some(Err(why)) => context
+                .missing("transport_maps", format!("{item}: {why}; write a [[route]] for each next hop")),
+            None => context.missing("transport_maps", format!("\"{item}\" is no table")),
+        }
+    }
+    if entries.len() > ROUTES_MAX {
+        context.missing(
+            "transport_maps",
+            format!("only the first {ROUTES_MAX} of {} entries are routes", entries.len()),
+        );
+        entries.truncate(ROUTES_MAX);
+    }
+    // The most exact key counts in Postfix, the first route that matches in Postrider.
+    let order = |entry: &TableEntry| match (entry.key.contains('@'), &*entry.key, entry.key.starts_with('.'))
+    {
+        (true, _, _) => 0,
+        (false, "*", _) => 3,
+        (false, _, true) => 2,
+        (false, _, false) => 1,
+    };
+    entries.sort_by_key(|entry| {
+        (order(entry), std::cmp::Reverse(entry.key.len() * usize::from(order(entry) == 2)))
+    });
+    // Domains with one next hop are one route.
+    let mut grouped: Vec<(String, Vec<String>)> = Vec::new();
+    let parents = context.main.value("parent_domain_matches_subdomains");
+    for entry in entries {
+        if entry.key.contains('@') {
+            address_route(context, &entry);
+            continue;
+        }
+        let mut domains = match entry.key.strip_prefix('.') {
+            _ if entry.key == "*" => vec!["*".to_owned()],
+            Some(domain) => vec![format!("*.{domain}")],
+            None => vec![entry.key.clone()],
+        };
+        if parents.contains("transport_maps") && !entry.key.starts_with(['.', '*']) {
+            domains.push(format!("*.{}", entry.key));
+        }
+        let is_valid =
+            |domain: &String| domain == "*" || Domain::parse(domain.trim_start_matches("*.")).is_ok();
+        if !domains.iter().all(is_valid) {
+            context.missing("transport_maps", format!("{}: no domain", entry.key));
+            continue;
+        }
+        match grouped.last_mut() {
+            Some((value, group)) if *value == entry.value => group.extend(domains),
+            _ => grouped.push((entry.value, domains)),
+        }
+    }
+    for (value, domains) in grouped {
+        match hop(context, &value) {
+            Ok(hop) => {
+                let section = Section::new("[[route]]", "transport_maps").with("domains", domains);
+                if let Some(section) = add_hop(context, section, &hop, "transport_maps") {
+                    context.draft.push(section);
+                }
+            }
+            Err(why) => context.missing("transport_maps", format!("{}: {why}", domains.join(", "))),
+        }
+    }
+}
+
+/// A next hop of one address: a rule chooses a route by its name.
+fn address_route(context: &mut Context<'_>, entry: &TableEntry) {
+    match hop(context, &entry.value) {
+        Ok(hop) => {
+            let name: String = entry
+                .key
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+                .collect();
+            let section = Section::new("[[route]]", format!("transport_maps: {}", entry.key))
+                .with("name", name.clone());
+            if let Some(section) = add_hop(context, section, &hop, "transport_maps") {
+                context.draft.push(section);
+                let rule = Section::new("[[rule]]", format!("transport_maps: {}", entry.key));
+                context
+                    .draft
+                    .push(rule.with("for", "all").with("to", vec![entry.key.clone()]).with("route", name));
+                context.note("transport_maps", "a route of one address is for mail of clients; mail of local programs takes the route of the domain");
+            }
+        }
+        Err(why) => context.missing("transport_maps", format!("{}: {why}", entry.key)),
+    }
+}
+
+fn tls_policies(context: &mut Context<'_>) {
+    context.mapped("smtp_tls_policy_maps");
+    let relayhost = context.main.value("relayhost");
+    for item in items(&context.main.value("smtp_tls_policy_maps")) {
+        let entries = match Table::parse(&item).map(|table| table.entries(context.files)) {
+            Some(Ok(entries)) => entries,
+            Some(Err(why)) => {
+                context.missing("smtp_tls_policy_maps", format!("{item}: {why}; write `tls` in a [[route]]"));
+                continue;
+            }
+            None => continue,
+        };
+        for entry in entries.into_iter().take(ROUTES_MAX) {
+            let level = entry.value.split_whitespace().next().unwrap_or_default().to_owned();
+            let domain =
+                entry.key.strip_prefix('.').map_or(entry.key.clone(), |domain| format!("*.{domain}"));
+            if Domain::parse(domain.trim_start_matches("*.")).is_err() || relayhost.contains(&*entry.key) {
+                context.missing(
+                    "smtp_tls_policy_maps",
+                    format!("{}: write `tls` in the route to this host", entry.key),
+                );
+                continue;
+            }
+            match tls_level(&level) {
+                Ok(tls) if relayhost.is_empty() => {
+                    let section = Section::new("[[route]]", "smtp_tls_policy_maps");
+                    context
+                        .draft
+                        .push(section.with("domains", vec![domain]).with("mx", true).with("tls", tls));
+                }
+                Ok(_) => context
+                    .note("smtp_tls_policy_maps", format!("{}: its mail goes to the smarthost", entry.key)),
+                Err(why) => context.missing("smtp_tls_policy_maps", format!("{}: {why}", entry.key)),
+            }
+        }
+    }
+}
+
+fn sender_dependent(context: &mut Context<'_>) {
+    for parameter in ["sender_dependent_relayhost_maps", "sender_dependent_default_transport_maps"] {
+        context.mapped(parameter);
+        for item in items(&context.main.value(parameter)) {
+            let entries = match Table::parse(&item).map(|table| table.entries(context.files)) {
+                Some(Ok(entries)) => entries,
+                Some(Err(why)) => {
+                    context.missing(parameter, format!("{item}: {why}; write `senders` in a [[route]]"));
+                    continue;
+                }
+                None => continue,
+            };
+            for entry in entries.into_iter().take(ROUTES_MAX) {
+                let found = if parameter.contains("relayhost") {
+                    smarthost(&entry.value)
+                } else {
+                    hop(context, &entry.value)
+                };
+                match found {
+                    Ok(hop) => {
+                        let sender = entry.key.trim_start_matches('@').to_owned();
+                        let section = Section::new("[[route]]", parameter)
+                            .with("domains", vec!["*".to_owned()])
+                            .with("senders", vec![sender]);
+                        if let Some(section) = add_hop(context, section, &hop, parameter) {
+                            context.draft.push(section);
+                        }
+                    }
+                    Err(why) => context.missing(parameter, format!("{}: {why}", entry.key)),
+                }
+            }
+        }
+    }
+}
+
+fn relayhost(context: &mut Context<'_>) {
+    context.mapped("default_transport");
+    let relayhost = context.main.value("relayhost");
+    context.mapped("relayhost");
+    let transport = context.main.value("default_transport");
+    let fallback: Vec<String> = ["smtp_fallback_relay", "fallback_relay"]
+        .iter()
+        .flat_map(|name| {
+            context.mapped(name);
+            items(&context.main.value(name))
+        })
+        .filter_map(|host| match smarthost(&host) {
+            Ok(Hop::Smarthost { host, .. }) => Some(host),
+            _ => None,
+        })
+        .collect();
+    let found = if !relayhost.is_empty() && matches!(&*transport, "smtp" | "smtp:") {
+        smarthost(&relayhost)
+    } else {
+        hop(context, &transport)
+    };
+    let hop = match found {
+        Ok(hop) => hop,
+        Err(why) => return context.missing("default_transport", why),
+    };
+    let level = level(context);
+    // The daemon's own default is mail to the MX hosts, with TLS if it is offered.
+    if hop == Hop::Mx && matches!(&*level, "may" | "dane") && fallback.is_empty() {
+        if level == "dane" {
+            context.missing(
+                "smtp_tls_security_level",
+                "DANE comes with a later release; until then TLS is used if it is offered",
+            );
+        }
+        return;
+    }
+    if hop == Hop::Mx && matches!(&*level, "" | "none") && fallback.is_empty() {
+        context.remark("Postfix sends without TLS; Postrider uses TLS if the next hop offers it. A [[route]] with `domains = [\"*\"]`, `mx = true` and `tls = \"off\"` switches it off");
+        return;
+    }
+    let section =
+        Section::new("[[route]]", "relayhost, default_transport").with("domains", vec!["*".to_owned()]);
+    if let Some(mut section) = add_hop(context, section, &hop, "relayhost") {
+        if !fallback.is_empty() {
+            section = section.with("fallback", fallback);
+        }
+        context.draft.push(section);
+    }
+}

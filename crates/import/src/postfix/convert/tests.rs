@@ -1,0 +1,163 @@
+use super::*;
+use crate::Verdict;
+use std::path::Path;
+
+struct Some1(&'static [(&'static str, &'static str)]);
+
+impl Files for Some1 {
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let found = self.0.iter().find(|(name, _)| Path::new(name) == path);
+        found.map(|(_, text)| text.as_bytes().to_vec())
+    }
+
+    fn machine(&self) -> String {
+        "mx.test".to_owned()
+    }
+}
+
+const MASTER: &[u8] = b"smtp inet n - y - - smtpd\n";
+
+fn converted(main: &str, files: &'static [(&'static str, &'static str)]) -> (String, Report) {
+    let (draft, report) = convert(main.as_bytes(), MASTER, "/etc/postfix", &Some1(files));
+    (draft.as_toml(), report)
+}
+
+#[test]
+fn a_null_client_sends_all_to_its_hub() {
+    let (toml, report) =
+        converted("relayhost = [hub.example.com]\ninet_interfaces = loopback-only\nmydestination =\n", &[]);
+    for line in [
+        "address = \"127.0.0.1:25\"",
+        "address = \"[::1]:25\"",
+        "smarthost = \"hub.example.com:25\"",
+        "domains = [\"*\"]",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert_eq!(report.mapped_count(), 3, "{report}");
+}
+
+#[test]
+fn a_login_of_the_smarthost_is_a_secret_beside_the_configuration() {
+    let (draft, report) = convert(
+        b"relayhost = [mail.isp.example]:587\nsmtp_sasl_auth_enable = yes\nmydestination = $myhostname\n\
+          smtp_sasl_password_maps = hash:/etc/postfix/sasl\nsmtp_tls_security_level = secure\nlocal_recipient_maps =\n",
+        MASTER,
+        "/etc/postfix",
+        &Some1(&[("/etc/postfix/sasl", "[mail.isp.example]:587 bob:sec:ret\n")]),
+    );
+    let toml = draft.as_toml();
+    assert!(toml.contains("login = { user = \"bob\", secret = \"file:mail.isp.example.secret\" }"), "{toml}");
+    assert!(toml.contains("tls = \"verify\"") && !toml.contains("sec:ret"), "{toml}");
+    assert!(toml.find("mbox = ").unwrap() < toml.find("smarthost").unwrap(), "local mail stays here: {toml}");
+    assert_eq!((&*draft.files[0].content, draft.files[0].is_secret), ("sec:ret\n", true));
+    assert_eq!(report.missing_count(), 0, "{report}");
+}
+
+#[test]
+fn nothing_is_dropped_silently() {
+    let (_, report) = converted(
+        "content_filter = smtp-amavis:[127.0.0.1]:10024\nmy_hubs = a\nrelayhost = $my_hubs\ntypo_here = 1\nno parameter\nsmtpd_milters = inet:x:1\nmilter_default_action = accept\n",
+        &[],
+    );
+    let of = |name: &str| report.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.verdict);
+    assert!(matches!(of("content_filter"), Some(Verdict::Missing(text)) if text.contains("later release")));
+    assert_eq!(of("my_hubs"), Some(&Verdict::Mapped));
+    assert_eq!((of("typo_here"), of("no parameter")), (Some(&Verdict::Unknown), Some(&Verdict::Unknown)));
+    assert!(
+        matches!(of("smtpd_milters"), Some(Verdict::Missing(_)))
+            && matches!(of("milter_default_action"), Some(Verdict::Missing(_)))
+    );
+    assert_eq!(report.entries[0].place, "main.cf:1");
+}
+
+#[test]
+fn classes_of_domains_have_their_users_and_routes() {
+    let (draft, report) = convert(
+        b"mydestination = $myhostname\nvirtual_mailbox_domains = example.com\nvirtual_mailbox_maps = hash:/etc/postfix/boxes\n\
+          virtual_transport = lmtp:unix:private/dovecot-lmtp\nrelay_domains = hash:/etc/postfix/relay\n\
+          virtual_alias_maps = hash:/etc/postfix/virtual\ntransport_maps = hash:/etc/postfix/transport\n",
+        MASTER,
+        "/etc/postfix",
+        &Some1(&[
+            ("/etc/passwd", "root:x:0:0::/:\njoe:x:1:1::/:\n"),
+            ("/etc/postfix/boxes", "ann@example.com x\n"),
+            ("/etc/postfix/relay", "example.org x\n"),
+            ("/etc/postfix/virtual", "alias.example x\na@alias.example joe\n"),
+            ("/etc/postfix/transport", ".lists.test smtp:[10.0.0.1]:26\njoe@mx.test error:5.2.1 gone\nexample.net :\nclosed.test error:no mail here\n"),
+        ]),
+    );
+    let toml = draft.as_toml();
+    for line in [
+        "domains = [\"mx.test\", \"example.org\", \"example.com\", \"alias.example\"]",
+        "users = [\"postmaster\", \"text:/etc/postfix/boxes\", \"text:local-users\", \"regex:local-domains-with-all-users\"]",
+        "lmtp = \"unix:/var/spool/postfix/private/dovecot-lmtp\"",
+        "domains = [\"*.lists.test\"]\nsmarthost = \"10.0.0.1:26\"",
+        "reject = \"550 5.2.1 gone\"",
+        "reject = \"550 5.1.1 no mail here\"",
+        "route = \"joe-mx-test\"",
+        "domains = [\"example.net\"]\nmx = true",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    let of = |name: &str| &draft.files.iter().find(|file| file.name == name).unwrap().content;
+    assert!(of("local-users").contains("joe@mx.test x\n") && !of("local-users").contains("example"));
+    assert!(of("local-domains-with-all-users").contains("/@example\\.org$/ x\n"));
+    assert_eq!(report.missing_count(), 0, "{report}");
+}
+
+#[test]
+fn access_tables_and_policy_servers_are_rules() {
+    let (toml, report) = converted(
+        "smtpd_recipient_restrictions = permit_mynetworks, reject_unauth_destination,\n\
+         \x20 check_client_access cidr:/etc/postfix/clients, check_sender_access hash:/etc/postfix/senders,\n\
+         \x20 reject_non_fqdn_helo_hostname, reject_unknown_client_hostname, reject_rbl_client bl.test,\n\
+         \x20 check_policy_service unix:private/greylist\n",
+        &[
+            ("/etc/postfix/clients", "192.0.2.66/32 REJECT\n198.51.100.0/24 OK\n"),
+            (
+                "/etc/postfix/senders",
+                "bad@sender.example REJECT\n.bad.example REJECT\nslow@ 450 later\n<> DISCARD\n",
+            ),
+        ],
+    );
+    for line in [
+        "client = [\"192.0.2.66/32\"]\nreject = \"554 5.7.1 Access denied\"",
+        "client = [\"198.51.100.0/24\"]\naccept = true",
+        "from = [\"bad@sender.example\", \"*.bad.example\"]",
+        "from = [\"slow@*\"]\ndefer = \"450 4.7.1 later\"",
+        "from = [\"<>\"]\ndiscard = true",
+        "hello = \"enforce\"",
+        "reverse_name = \"enforce\"",
+        "[policy_service.greylist]",
+        "ask = \"greylist\"",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert!(
+        matches!(&report.entries[0].verdict, Verdict::Missing(text) if text.contains("reject_rbl_client bl.test"))
+    );
+}
+
+#[test]
+fn listeners_of_master_cf_keep_their_purpose() {
+    let master = b"smtp inet n - y - - smtpd\n\
+        submission inet n - y - - smtpd\n  -o smtpd_tls_security_level=encrypt\n  -o smtpd_sasl_auth_enable=yes\n\
+        \x20 -o smtpd_sasl_type=dovecot\n  -o smtpd_sasl_path=private/auth\n  -o smtpd_client_restrictions=permit_sasl_authenticated,reject\n\
+        465 inet n - y - - smtpd\n  -o smtpd_tls_wrappermode=yes\n  -o smtpd_sasl_auth_enable=yes\n\
+        127.0.0.1:10025 inet n - y - - smtpd\n  -o content_filter=\n628 inet n - y - - qmqpd\n";
+    let (draft, report) = convert(b"inet_protocols = ipv4\n", master, "/etc/postfix", &Some1(&[]));
+    let toml = draft.as_toml();
+    for line in [
+        "kind = \"submission\"\ntls = \"starttls\"\naddress = \"0.0.0.0:587\"",
+        "kind = \"submissions\"\naddress = \"0.0.0.0:465\"",
+        "users = \"dovecot:/var/spool/postfix/private/auth\"",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert!(
+        !toml.contains("10025") && report.to_string().contains("missing  master.cf:11 127.0.0.1:10025"),
+        "{report}"
+    );
+    assert!(report.to_string().contains("628"), "{report}");
+}

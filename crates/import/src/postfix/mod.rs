@@ -1,0 +1,13 @@
+//! Postfix: `main.cf`, `master.cf` and look-up tables; queue files.
+
+mod convert;
+mod main_cf;
+mod master_cf;
+pub mod queue;
+mod restrictions;
+mod table;
+
+pub use convert::convert;
+pub use main_cf::{MainCf, Parameter};
+pub use master_cf::{MasterCf, Service};
+pub use table::{Table, TableEntry, entries};

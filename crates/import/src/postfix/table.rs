@@ -1,0 +1,349 @@
+//! Look-up tables of Postfix as maps of Postrider.
+
+use super::main_cf::{MainCf, items, logical_lines};
+use crate::{
+    draft::{Draft, Section},
+    files::Files,
+};
+use std::path::Path;
+
+/// A look-up table: `hash:/etc/postfix/virtual`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// `hash`, `regexp`, `pgsql` and so on.
+    pub kind: String,
+    /// What stands behind the colon.
+    pub name: String,
+}
+
+/// A line of a table: key and value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableEntry {
+    /// The key, as the file has it.
+    pub key: String,
+    /// The value.
+    pub value: String,
+}
+
+impl Table {
+    /// Reads `type:name`; `None` for a text that names no table. `proxy:` in front is ignored.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_prefix("proxy:").unwrap_or(text);
+        let (kind, name) = text.split_once(':')?;
+        let is_kind = !kind.is_empty()
+            && kind.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        (is_kind && !name.is_empty()).then(|| Self { kind: kind.to_owned(), name: name.to_owned() })
+    }
+
+    /// Returns whether the table is made of a text file with `key value` lines.
+    pub fn is_text(&self) -> bool {
+        matches!(&*self.kind, "hash" | "btree" | "lmdb" | "dbm" | "sdbm" | "texthash" | "cdb")
+    }
+
+    /// Returns the entries of a table that is a text file, or is written in place.
+    ///
+    /// # Errors
+    /// The entries cannot be read: what to do about it.
+    pub fn entries(&self, files: &dyn Files) -> Result<Vec<TableEntry>, String> {
+        match &*self.kind {
+            "inline" => Ok(inline(&self.name)),
+            _ if self.is_text() || self.kind == "cidr" => {
+                let file = files.read(Path::new(&self.name));
+                let file = file.ok_or_else(|| self.without_text())?;
+                Ok(entries(&String::from_utf8_lossy(&file)))
+            }
+            kind => Err(format!(
+                "the entries of a table of the type {kind} are not known here; copy them by hand"
+            )),
+        }
+    }
+
+    fn without_text(&self) -> String {
+        let (kind, name) = (&self.kind, &self.name);
+        if self.kind == "texthash" || self.kind == "cidr" {
+            return format!("there is no file {name}");
+        }
+        format!("the text of the table is not there; make it with `postmap -s {kind}:{name} >{name}`")
+    }
+}
+
+/// Reads lines `key value`.
+pub fn entries(text: &str) -> Vec<TableEntry> {
+    let entry = |(_, line): (usize, String)| {
+        let (key, value) = line.split_once(char::is_whitespace).unwrap_or((&line, ""));
+        TableEntry { key: key.to_owned(), value: value.trim().to_owned() }
+    };
+    logical_lines(text).into_iter().map(entry).collect()
+}
+
+/// Reads `{ {key = value}, {key = value} }`.
+fn inline(text: &str) -> Vec<TableEntry> {
+    let inner = text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
+    let pairs: Vec<String> = items(inner).into_iter().filter(|item| item.contains('{')).collect();
+    let pairs = if pairs.is_empty() { vec![inner.to_owned()] } else { pairs };
+    let entry = |pair: String| {
+        let pair = pair.trim().trim_start_matches('{').trim_end_matches('}').to_owned();
+        let (key, value) = pair.split_once('=')?;
+        Some(TableEntry { key: key.trim().to_owned(), value: value.trim().to_owned() })
+    };
+    pairs.into_iter().filter_map(entry).collect()
+}
+
+/// The purpose of a table: it decides the format of its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// aliases(5).
+    Aliases,
+    /// Any other.
+    Keys,
+}
+
+/// Returns the map of Postrider that takes the place of a table.
+///
+/// # Errors
+/// There is none: what to do instead.
+pub(crate) fn reference(
+    table: &Table,
+    purpose: Purpose,
+    files: &dyn Files,
+    draft: &mut Draft,
+) -> Result<String, String> {
+    let path = Path::new(&table.name);
+    match &*table.kind {
+        "cdb" if !files.exists(path) && files.exists(Path::new(&format!("{}.cdb", table.name))) => {
+            Ok(format!("cdb:{}.cdb", table.name))
+        }
+        _ if table.is_text() => {
+            if !files.exists(path) {
+                return Err(table.without_text());
+            }
+            let kind = if purpose == Purpose::Aliases { "aliases" } else { "text" };
+            Ok(format!("{kind}:{}", table.name))
+        }
+        "regexp" | "pcre" | "cidr" => {
+            let file = files.read(path).ok_or_else(|| format!("there is no file {}", table.name))?;
+            let text = String::from_utf8_lossy(&file).into_owned();
+            let is_plain = |line: &(usize, String)| {
+                let line = line.1.to_ascii_lowercase();
+                !line.starts_with('!') && !line.starts_with("if") && !line.starts_with("endif")
+            };
+            if !logical_lines(&text).iter().all(is_plain) {
+                return Err(format!("{}: `if`, `endif` and `!` are not supported; write each pattern in full", table.name));
+            }
+            Ok(format!("{}:{}", if table.kind == "cidr" { "cidr" } else { "regex" }, table.name))
+        }
+        "socketmap" => socketmap(table, draft),
+        "pgsql" | "sqlite" | "ldap" => server(table, files, draft),
+        "mysql" => Err("MySQL cannot be asked; offer the table by socketmap (for example with `socketmapd`), or export it to a text file".to_owned()),
+        "tcp" => Err("the tcp protocol is not supported; offer the table by socketmap".to_owned()),
+        "unix" => Err("the users of the machine are not a map; list them in local.users".to_owned()),
+        kind => Err(format!("tables of the type {kind} are not supported; write the entries into a text file, text:FILE")),
+    }
+}
+
+/// Returns a name for a map that the draft does not have yet.
+fn map_name(path: &str, draft: &Draft) -> String {
+    let stem = path.rsplit('/').next().unwrap_or(path);
+    let stem = stem.strip_suffix(".cf").unwrap_or(stem);
+    let stem: String =
+        stem.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let stem = if stem.is_empty() { "map".to_owned() } else { stem };
+    let mut names = std::iter::once(stem.clone()).chain((2..).map(|number| format!("{stem}-{number}")));
+    names.find(|name| !draft.has(&format!("[map.{name}]"))).unwrap_or(stem)
+}
+
+fn socketmap(table: &Table, draft: &mut Draft) -> Result<String, String> {
+    let bad = || format!("{}: write inet:host:port:name or unix:path:name", table.name);
+    let (place, remote) = table.name.rsplit_once(':').ok_or_else(bad)?;
+    let server = match place.split_once(':') {
+        Some(("unix", path)) => format!("unix:{path}"),
+        Some(("inet", address)) => address.to_owned(),
+        _ => return Err(bad()),
+    };
+    let name = map_name(remote, draft);
+    let section =
+        Section::new(&format!("[map.{name}]"), "").with("socketmap", server).with("remote_name", remote);
+    draft.push(section);
+    Ok(format!("map:{name}"))
+}
+
+/// A data base or a directory whose settings are in a file.
+fn server(table: &Table, files: &dyn Files, draft: &mut Draft) -> Result<String, String> {
+    let capabilities = files.capabilities();
+    let (is_there, feature) = match &*table.kind {
+        "pgsql" => (capabilities.postgres, "postgres"),
+        "sqlite" => (capabilities.sqlite, "sqlite"),
+        _ => (capabilities.ldap, "ldap"),
+    };
+    if !is_there {
+        return Err(format!(
+            "this build has no maps of the kind `{feature}`; build it with `--features {feature}`, and import again"
+        ));
+    }
+    let file =
+        files.read(Path::new(&table.name)).ok_or_else(|| format!("there is no file {}", table.name))?;
+    let settings = MainCf::parse(&file);
+    let name = map_name(&table.name, draft);
+    let section = Section::new(&format!("[map.{name}]"), format!("{}:{}", table.kind, table.name));
+    let section = match &*table.kind {
+        "pgsql" => postgres(&settings, section)?,
+        "sqlite" => {
+            let path = settings.value("dbpath");
+            section.with("sqlite", path).with("query", query(&settings, "sqlite")?)
+        }
+        _ => ldap(&settings, section)?,
+    };
+    let password =
+        [settings.value("password"), settings.value("bind_pw")].into_iter().find(|one| !one.is_empty());
+    let section = match password {
+        Some(password) if table.kind != "sqlite" => {
+            let secret = format!("{name}.secret");
+            draft.add_file(&secret, format!("{password}\n"), true);
+            section.with("secret", format!("file:{secret}"))
+        }
+        _ => section,
+    };
+    draft.push(section);
+    Ok(format!("map:{name}"))
+}
+
+fn postgres(settings: &MainCf, section: Section) -> Result<Section, String> {
+    let host = items(&settings.value("hosts")).into_iter().next().unwrap_or_else(|| "localhost".to_owned());
+    if host.starts_with("postgresql:") {
+        return Ok(section.with("postgres", host).with("query", query(settings, "pgsql")?));
+    }
+    let host = host.strip_prefix("unix:").or_else(|| host.strip_prefix("inet:")).unwrap_or(&host).to_owned();
+    let (host, port) = match host.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => {
+            (host.to_owned(), format!(" port={port}"))
+        }
+        _ => (host, String::new()),
+    };
+    let of = |key: &str, name: &str| match settings.value(name) {
+        value if value.is_empty() => String::new(),
+        value => format!(" {key}={value}"),
+    };
+    let text = format!("host={host}{port}{}{}", of("dbname", "dbname"), of("user", "user"));
+    Ok(section.with("postgres", text).with("query", query(settings, "pgsql")?))
+}
+
+/// Returns a query whose parameters are the key.
+fn query(settings: &MainCf, kind: &str) -> Result<String, String> {
+    let given = settings.explicit("query").map(|parameter| parameter.value.clone());
+    let given = match given {
+        Some(query) => query,
+        None => {
+            let (field, table, key) =
+                (settings.value("select_field"), settings.value("table"), settings.value("where_field"));
+            if field.is_empty() || table.is_empty() || key.is_empty() {
+                return Err("it has no query".to_owned());
+            }
+            format!(
+                "SELECT {field} FROM {table} WHERE {key}='%s' {}",
+                settings.value("additional_conditions")
+            )
+        }
+    };
+    let parameters = match kind {
+        "pgsql" => [("'%s'", "$1"), ("'%u'", "split_part($1, '@', 1)"), ("'%d'", "split_part($1, '@', 2)")],
+        _ => [
+            ("'%s'", "?"),
+            ("'%u'", "substr(?, 1, instr(?, '@') - 1)"),
+            ("'%d'", "substr(?, instr(?, '@') + 1)"),
+        ],
+    };
+    let query = parameters.iter().fold(given, |query, (from, to)| query.replace(from, to));
+    if query.contains('%') {
+        return Err("its query uses the key in a way that is not supported: write it with a parameter, as docs/addresses.md shows".to_owned());
+    }
+    Ok(query.trim().to_owned())
+}
+
+fn ldap(settings: &MainCf, section: Section) -> Result<Section, String> {
+    let or = |name: &str, default: &str| {
+        Some(settings.value(name)).filter(|value| !value.is_empty()).unwrap_or_else(|| default.to_owned())
+    };
+    let server = items(&or("server_host", "localhost")).into_iter().next().unwrap_or_default();
+    let server =
+        if server.contains("://") { server } else { format!("ldap://{server}:{}", or("server_port", "389")) };
+    let filter = or("query_filter", "(mailacceptinggeneralid=%s)").replace("%s", "{key}");
+    if filter.contains('%') {
+        return Err("its filter uses a part of the key; write it with {key}".to_owned());
+    }
+    let attribute = items(&or("result_attribute", "maildrop")).into_iter().next().unwrap_or_default();
+    let bind = Some(settings.value("bind_dn")).filter(|dn| !dn.is_empty());
+    Ok(section
+        .with("ldap", server)
+        .with("base", or("search_base", ""))
+        .with("filter", filter)
+        .with("attribute", attribute)
+        .with_some("bind", bind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Capabilities, NoFiles};
+
+    struct One(&'static str, &'static str);
+
+    impl Files for One {
+        fn read(&self, path: &Path) -> Option<Vec<u8>> {
+            (path == Path::new(self.0)).then(|| self.1.as_bytes().to_vec())
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities { sqlite: true, postgres: true, ldap: true }
+        }
+    }
+
+    fn mapped(table: &str, files: &dyn Files) -> (Result<String, String>, String) {
+        let mut draft = Draft::default();
+        let found = reference(&Table::parse(table).unwrap(), Purpose::Keys, files, &mut draft);
+        (found, draft.as_toml())
+    }
+
+    #[test]
+    fn tables_of_text_are_maps_of_text() {
+        let files = One("/etc/v", "a b\n");
+        assert_eq!(mapped("hash:/etc/v", &files).0.unwrap(), "text:/etc/v");
+        assert_eq!(mapped("proxy:lmdb:/etc/v", &files).0.unwrap(), "text:/etc/v");
+        assert_eq!(mapped("pcre:/etc/v", &files).0.unwrap(), "regex:/etc/v");
+        assert!(mapped("hash:/etc/w", &files).0.unwrap_err().contains("postmap -s hash:/etc/w"));
+        assert!(mapped("regexp:/etc/v", &One("/etc/v", "if /x/\n/a/ b\nendif\n")).0.is_err());
+        assert!(mapped("mysql:/etc/v", &files).0.unwrap_err().contains("socketmap"));
+        assert_eq!(Table::parse("example.com"), None);
+        assert_eq!(Table::parse("[2001:db8::1]"), None);
+    }
+
+    #[test]
+    fn data_bases_and_directories_are_named_maps() {
+        let files = One(
+            "/etc/v.cf",
+            "hosts = db.test:5433\nuser = m\npassword = s\ndbname = mail\nquery = SELECT a FROM t WHERE x='%u' AND d='%d'\n",
+        );
+        let (found, toml) = mapped("pgsql:/etc/v.cf", &files);
+        assert_eq!(found.unwrap(), "map:v");
+        assert!(toml.contains("postgres = \"host=db.test port=5433 dbname=mail user=m\""), "{toml}");
+        assert!(toml.contains("x=split_part($1, '@', 1) AND d=split_part($1, '@', 2)"), "{toml}");
+        assert!(toml.contains("secret = \"file:v.secret\"") && !toml.contains("\"s\""), "{toml}");
+        let files =
+            One("/etc/l.cf", "server_host = ldap://x\nsearch_base = dc=a\nquery_filter = (mail=%s)\n");
+        let (_, toml) = mapped("ldap:/etc/l.cf", &files);
+        assert!(
+            toml.contains("filter = \"(mail={key})\"") && toml.contains("attribute = \"maildrop\""),
+            "{toml}"
+        );
+        assert!(mapped("sqlite:/etc/v.cf", &NoFiles).0.unwrap_err().contains("--features sqlite"));
+        let (_, toml) = mapped("socketmap:inet:h:99:users", &NoFiles);
+        assert!(toml.contains("[map.users]\nsocketmap = \"h:99\"\nremote_name = \"users\""), "{toml}");
+    }
+
+    #[test]
+    fn entries_are_lines_or_stand_in_place() {
+        let table = Table::parse("inline:{ {a = b}, {c = d e} }").unwrap();
+        let found: Vec<_> = table.entries(&NoFiles).unwrap().into_iter().map(|e| (e.key, e.value)).collect();
+        assert_eq!(found, [("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d e".to_owned())]);
+        assert_eq!(entries("# c\na\tb\n  c\n\nd\n").len(), 2);
+    }
+}

@@ -1,0 +1,113 @@
+//! What became of each setting.
+
+use std::fmt;
+
+/// The treatment of one setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Postrider does the same.
+    Mapped,
+    /// Postrider does nearly the same: the sentence says what is different.
+    Note(String),
+    /// Postrider has no such thing: the sentence says what to do instead.
+    Missing(String),
+    /// The setting is not known.
+    Unknown,
+}
+
+/// A setting of the other server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The file and the line: `main.cf:12`.
+    pub place: String,
+    /// The name of the setting.
+    pub name: String,
+    /// The treatment.
+    pub verdict: Verdict,
+}
+
+/// All settings of a configuration, in the order of its files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The settings.
+    pub entries: Vec<Entry>,
+    /// Facts about the result that belong to no setting, a sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Adds a setting.
+    pub(crate) fn add(&mut self, place: impl Into<String>, name: impl Into<String>, verdict: Verdict) {
+        self.entries.push(Entry { place: place.into(), name: name.into(), verdict });
+    }
+
+    /// Returns the number of settings whose verdict is like this one.
+    fn count(&self, is_like: fn(&Verdict) -> bool) -> usize {
+        self.entries.iter().filter(|entry| is_like(&entry.verdict)).count()
+    }
+
+    /// Returns the number of settings that are mapped without a note.
+    pub fn mapped_count(&self) -> usize {
+        self.count(|verdict| *verdict == Verdict::Mapped)
+    }
+
+    /// Returns the number of settings that are mapped with a note.
+    pub fn note_count(&self) -> usize {
+        self.count(|verdict| matches!(verdict, Verdict::Note(_)))
+    }
+
+    /// Returns the number of settings without a counterpart.
+    pub fn missing_count(&self) -> usize {
+        self.count(|verdict| matches!(verdict, Verdict::Missing(_)))
+    }
+
+    /// Returns the number of unknown settings.
+    pub fn unknown_count(&self) -> usize {
+        self.count(|verdict| *verdict == Verdict::Unknown)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} settings: {} mapped, {} with a note, {} without counterpart",
+            self.entries.len(),
+            self.mapped_count(),
+            self.note_count(),
+            self.missing_count()
+        )?;
+        match self.unknown_count() {
+            0 => writeln!(f)?,
+            count => writeln!(f, ", {count} unknown")?,
+        }
+        for Entry { place, name, verdict } in &self.entries {
+            match verdict {
+                Verdict::Mapped => {}
+                Verdict::Note(what) => writeln!(f, "note     {place} {name}: {what}")?,
+                Verdict::Missing(what) => writeln!(f, "missing  {place} {name}: {what}")?,
+                Verdict::Unknown => writeln!(f, "unknown  {place} {name}")?,
+            }
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note     {note}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_counts_and_names_what_is_not_mapped() {
+        let mut report = Report::default();
+        report.add("main.cf:1", "myhostname", Verdict::Mapped);
+        report.add("main.cf:2", "content_filter", Verdict::Missing("do x".to_owned()));
+        report.add("main.cf:3", "typo", Verdict::Unknown);
+        report.notes.push("the key was copied".to_owned());
+        assert_eq!(
+            report.to_string(),
+            "3 settings: 1 mapped, 0 with a note, 1 without counterpart, 1 unknown\n\
+             missing  main.cf:2 content_filter: do x\nunknown  main.cf:3 typo\nnote     the key was copied\n"
+        );
+    }
+}
