@@ -17,5 +17,5 @@ mod wire;
 
 pub use draft::{Draft, ExtraFile};
 pub use files::{Capabilities, Files, NoFiles};
-pub use queued::{Damage, QueuedMessage, QueuedRecipient};
+pub use queued::{Damage, LastAttempt, QueuedMessage, QueuedRecipient};
 pub use report::{Entry, Report, Verdict};

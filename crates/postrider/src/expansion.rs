@@ -3,9 +3,11 @@
 mod include;
 
 use config::Settings;
-use mail::Mailbox;
+use mail::{Mailbox, Recipient, RecipientOptions};
 use maps::{Looked, LookupError, Maps, Reference};
-use rewrite::{Answers, Expanded, Expander, Found, Question, Step, Trouble, by_map, map_keys, masquerade};
+use rewrite::{
+    Answers, Expanded, Expander, Found, Question, Role, Step, Trouble, by_map, map_keys, masquerade,
+};
 use std::{collections::HashSet, sync::Arc};
 
 /// The maps and rules that change addresses.
@@ -32,6 +34,39 @@ pub(crate) enum Outcome {
     NoSuchUser,
     /// No answer now.
     Failed(Trouble),
+}
+
+/// Returns the recipients that take the place of the one that was given. `replace` makes a recipient for a mailbox, by its
+/// role in the expansion. A message without a sender has no owner of a list either.
+pub(crate) fn recipients(
+    given: &Recipient,
+    expanded: &Expanded,
+    has_sender: bool,
+    replace: &dyn Fn(Mailbox, Role<'_>) -> Recipient,
+) -> Vec<Recipient> {
+    let is_single = expanded.recipients().len() == 1;
+    let to = (0..).zip(expanded.recipients()).map(|(index, mailbox)| {
+        let role = match expanded.owner(index).filter(|_| has_sender) {
+            Some(owner) => Role::OfList(owner),
+            None if is_single => Role::Single,
+            None => Role::OneOfSeveral,
+        };
+        let recipient = replace(mailbox.clone(), role);
+        let through = aliases(expanded, index);
+        let expansion =
+            given.path.mailbox().map(|original| mail::Expansion { original: original.clone(), through });
+        let target = expanded.target(index).cloned();
+        let own = recipient.options.map(|options| *options).unwrap_or_default();
+        let options = RecipientOptions { expansion, target, ..own }.boxed();
+        Recipient { options, ..recipient }
+    });
+    to.collect()
+}
+
+/// Returns the addresses between the one that was given and a recipient. A catch-all is no address.
+fn aliases(expanded: &Expanded, index: usize) -> Vec<Mailbox> {
+    let between = expanded.through(index).into_iter().skip(1);
+    between.filter_map(|alias| Mailbox::parse(alias, true).ok()).collect()
 }
 
 impl Expansion {

@@ -4,6 +4,7 @@
 mod applets;
 mod cli;
 mod expansion;
+mod imported;
 mod own_address;
 mod routing;
 mod serve;

@@ -1,8 +1,8 @@
 //! Exim: its configuration and Debian's, and spool files.
 
-//TMP mod conf;
-//TMP mod convert;
+mod conf;
+mod convert;
 pub mod queue;
 
-//TMP pub use conf::{Conf, Driver, MainOption};
-//TMP pub use convert::{DebianConf, convert};
+pub use conf::{Conf, Driver, Setting};
+pub use convert::{Names, convert, names};

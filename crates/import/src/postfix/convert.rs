@@ -27,5 +27,10 @@ pub fn convert(main: &[u8], master: &[u8], dir: &str, files: &dyn Files) -> (Dra
     context.finish()
 }
 
+/// Returns the domain that Postfix adds to addresses without one: `myorigin`.
+pub fn origin(main: &[u8], dir: &str, files: &dyn Files) -> String {
+    Context::new(MainCf::parse(main), MasterCf::default(), dir, files).origin()
+}
+
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ pub mod queue;
 mod restrictions;
 mod table;
 
-pub use convert::convert;
+pub use convert::{convert, origin};
 pub use main_cf::{MainCf, Parameter};
 pub use master_cf::{MasterCf, Service};
 pub use table::{Table, TableEntry, entries};

@@ -1,10 +1,10 @@
 //! Sendmail: `sendmail.mc`, `sendmail.cf` and the files that they name; queue files.
 
-//TMP mod cf;
-//TMP mod convert;
-//TMP mod mc;
+mod cf;
+mod convert;
+mod mc;
 pub mod queue;
 
-//TMP pub use cf::{Cf, CfLine};
-//TMP pub use convert::convert;
-//TMP pub use mc::{Macro, macros};
+pub use cf::{Cf, CfLine};
+pub use convert::{Names, convert, names};
+pub use mc::{Macro, macros};

@@ -49,6 +49,14 @@ pub(crate) enum Command {
     /// spool.
     #[command(subcommand)]
     Spool(SpoolCommand),
+    /// Import the configuration and the queue of another mail server
+    ///
+    /// The other server's files are read and never changed. The configuration becomes a commented file for Postrider, and
+    /// each setting is reported: mapped, mapped with a note, without counterpart and what to do instead, or unknown. The
+    /// queue is put into the spool of the configuration in use, with arrival times, attempts and holds. For this, both
+    /// servers must be stopped. A second run adds nothing, also after a run that was killed.
+    #[command(subcommand)]
+    Import(ImportCommand),
     /// Alias of `postrider queue explain`
     Why {
         /// Queue id
@@ -118,6 +126,35 @@ pub(crate) enum Command {
     Mailq,
     /// Check the files of aliases; the daemon reads a changed file by itself
     Newaliases,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportCommand {
+    /// Import from Postfix: main.cf, master.cf and their tables; the queue directory
+    Postfix(ImportArgs),
+    /// Import from Sendmail: sendmail.mc or sendmail.cf and their files; qf and df files
+    Sendmail(ImportArgs),
+    /// Import from Exim: update-exim4.conf.conf of Debian, or a whole configuration; the spool directory
+    Exim(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The directory of the configuration: /etc/postfix, /etc/mail or /etc/exim4
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The queue to import, such as /var/spool/postfix, /var/spool/mqueue or /var/spool/exim4
+    ///
+    /// The mail goes into the spool of the configuration in use; see --config. The exit code is 65 if a message is
+    /// damaged and was left out, and 75 if one was not imported because a map did not answer.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) queue: Option<PathBuf>,
+    /// Read and report only: no file is written, and no mail is imported
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// The file to write the configuration to; files that it needs, such as secrets, are written beside it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ mod auth;
 mod daemon;
 mod deliver_helper;
 mod explain;
+mod import;
 mod manual;
 pub(crate) mod map;
 pub(crate) mod offline;
@@ -92,6 +93,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             queue::run(&command, explicit, &load_config(explicit, Purpose::Ask)?, out)?
         }
         Command::Spool(command) => spool::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Import(command) => import::run(&command, explicit, out)?,
         Command::Why { id } => explain::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Status { prometheus: true, .. } => {
             status::metrics(&load_config(explicit, Purpose::Ask)?, out)?

@@ -1,6 +1,7 @@
 //! Builds the engine and its driver, and hands recovered messages to the engine.
 
 use super::{clock::Clock, connection, delivery_log::DeliveryLog, driver::Driver, snapshot::ConfigSnapshot};
+use crate::imported;
 use engine::{Effect, Engine, Event};
 use mail::IdSource;
 use spool::{Recovered, SecondCopy, Spool, Totals};
@@ -14,6 +15,8 @@ pub(super) struct EngineSetup {
     current: Arc<ConfigSnapshot>,
     clock: Clock,
     effects: Vec<Effect>,
+    /// Keys of messages that were imported from another server's queue.
+    imported: Vec<String>,
 }
 
 impl EngineSetup {
@@ -22,12 +25,19 @@ impl EngineSetup {
         let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
         let start = clock.start_context();
         let engine = Engine::new(settings, current.clone(), ids.clone(), start.wall.0, start);
-        Self { engine, ids, current, clock, effects: Vec::new() }
+        Self { engine, ids, current, clock, effects: Vec::new(), imported: Vec::new() }
     }
 
     /// Queues a message that recovery found.
     pub(super) fn recovered(&mut self, found: &Recovered) {
+        self.imported.extend(imported::key_of(&found.message.origin).map(str::to_owned));
         self.engine.handle(Event::Recovered(found), self.clock.context(), &mut self.effects);
+    }
+
+    /// Returns the keys of the messages so far that were imported: [`imported::note_recovered`] must have them before a
+    /// message is delivered.
+    pub(super) fn take_imported(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.imported)
     }
 
     /// Applies what a second copy of a recovered message says.
@@ -46,7 +56,7 @@ impl EngineSetup {
         spool: Arc<dyn Spool>,
         delivery_log: DeliveryLog,
     ) -> (Driver, Vec<Effect>) {
-        let Self { engine, ids, current, clock, effects } = self;
+        let Self { engine, ids, current, clock, effects, imported: _ } = self;
         (Driver::new(spool, engine, ids, current, delivery_log, clock, connection::open), effects)
     }
 }

@@ -27,7 +27,9 @@ mod verp;
 pub(crate) mod wiring;
 mod workers;
 
+pub(crate) use acceptor::CHUNK_BYTES;
 pub(crate) use logins::{DovecotAuth, MapUsers, TokenVerifier, random};
+pub(crate) use process::prepare_folders;
 pub(crate) use start::run;
 
 use acceptor::Acceptor;

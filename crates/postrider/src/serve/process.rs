@@ -28,6 +28,15 @@ pub(super) struct Process {
     rules: Option<Rules>,
 }
 
+/// Makes the folders that the daemon needs, for a command that writes them before its first start.
+///
+/// # Errors
+/// In words.
+pub(crate) fn prepare_folders(settings: &Settings) -> Result<(), String> {
+    let process = Process::new(settings).map_err(|(text, _)| text)?;
+    process.prepare(settings)
+}
+
 impl Process {
     /// Compares the user of the process with the configuration.
     ///

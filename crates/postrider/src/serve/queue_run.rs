@@ -8,6 +8,7 @@ use super::{
     delivery_log::DeliveryLog, engine_setup::EngineSetup, helper::HelperProcess, process,
     snapshot::ConfigSnapshot, wiring,
 };
+use crate::imported;
 use collect::{Items, Source};
 use config::Settings;
 use control::Exit;
@@ -184,10 +185,11 @@ fn deliver(
     let (spool, mut feed): (Arc<dyn Spool>, _) = match (source, items) {
         (Source::Listed(spool), Items::Listed(listed)) => {
             listed.iter().for_each(|one| setup.ids.never_before(one.id));
-            (spool.clone(), Some(Feed::new(spool, listed)))
+            (spool.clone(), Some(Feed::new(spool, listed, &settings.data_dir)))
         }
         (Source::Recovered(spool, copies), Items::Read(items)) => {
             items.iter().for_each(|item| setup.recovered(&item.found));
+            imported::note_recovered(&settings.data_dir, setup.take_imported())?;
             copies.iter().for_each(|copy| setup.second_copy(copy));
             (Arc::from(spool), None)
         }

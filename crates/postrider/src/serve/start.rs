@@ -14,6 +14,7 @@ use super::{
     wiring,
     workers::{self, Workers},
 };
+use crate::imported;
 use config::{ListenAddress, ListenAt, Purpose, Settings};
 use control::Exit;
 use control::{Failure, serve_control, server::Access, socket};
@@ -172,6 +173,7 @@ fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> 
         .recover(&mut |found| setup.recovered(&found))
         .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
     let read_us = reading.elapsed().as_micros() as u64;
+    imported::note_recovered(&settings.data_dir, setup.take_imported())?;
     setup.totals(&report.totals);
     report.copies.iter().for_each(|copy| setup.second_copy(copy));
     for problem in report.problems() {

@@ -1,11 +1,15 @@
 //! Opens envelopes when their turn comes, as fast as messages leave.
 
 use super::collect::tell_damage;
-use crate::serve::driver::Driver;
+use crate::{imported, serve::driver::Driver};
 use engine::Event;
 use mail::QueueId;
 use spool::{DirSpool, Listed};
-use std::{sync::Arc, vec};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    vec,
+};
 
 /// Messages that are ready or under way before no more envelopes are opened.
 const READY: u64 = 4096;
@@ -16,11 +20,12 @@ const BATCH: usize = 64;
 pub(super) struct Feed {
     spool: Arc<DirSpool>,
     rest: vec::IntoIter<Listed>,
+    data_dir: PathBuf,
 }
 
 impl Feed {
-    pub(super) fn new(spool: Arc<DirSpool>, listed: Vec<Listed>) -> Self {
-        Self { spool, rest: listed.into_iter() }
+    pub(super) fn new(spool: Arc<DirSpool>, listed: Vec<Listed>, data_dir: &Path) -> Self {
+        Self { spool, rest: listed.into_iter(), data_dir: data_dir.to_owned() }
     }
 
     /// Returns whether all envelopes were opened.
@@ -40,6 +45,8 @@ impl Feed {
             let opened = opened.map_err(|e| e.to_string())?;
             let (found, report) = opened.map_err(|e| format!("open an envelope: {e}"))?;
             tell_damage(&report);
+            let keys = found.iter().filter_map(|one| imported::key_of(&one.message.origin));
+            imported::note_recovered(&self.data_dir, keys.map(str::to_owned).collect())?;
             for found in &found {
                 driver.handle(Event::Recovered(found));
             }

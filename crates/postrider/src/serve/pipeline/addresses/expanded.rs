@@ -2,12 +2,12 @@
 
 use super::{is_deliverable, own_address, session_facts};
 use crate::{
-    expansion::{Expansion, Outcome},
+    expansion::{Expansion, Outcome, recipients},
     serve::pipeline::{Rules, View},
 };
 use engine::accept::{Source, Verdict};
 use inbound::Answer;
-use mail::{Enhanced, ForwardPath, Mailbox, Recipient, RecipientOptions, Reply, ReversePath};
+use mail::{Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
 use rewrite::{Expanded, Role, Trouble, passed_on};
 use std::time::Duration;
 
@@ -112,29 +112,8 @@ fn accepted(view: &View<'_>, given: &Recipient, expanded: &Expanded) -> Verdict 
     }
     // A message without a sender keeps that: nobody gets reports on it.
     let has_sender = view.envelope.is_some_and(|envelope| !envelope.reverse_path.is_null());
-    let is_single = expanded.recipients().len() == 1;
-    let to = (0..).zip(expanded.recipients()).map(|(index, mailbox)| {
-        let role = match expanded.owner(index).filter(|_| has_sender) {
-            Some(owner) => Role::OfList(owner),
-            None if is_single => Role::Single,
-            None => Role::OneOfSeveral,
-        };
-        let recipient = replaced(view, given, mailbox.clone(), role);
-        let through = aliases(expanded, index);
-        let expansion =
-            given.path.mailbox().map(|original| mail::Expansion { original: original.clone(), through });
-        let target = expanded.target(index).cloned();
-        let own = recipient.options.map(|options| *options).unwrap_or_default();
-        let options = RecipientOptions { expansion, target, ..own }.boxed();
-        Recipient { options, ..recipient }
-    });
-    Verdict::Redirect(to.collect())
-}
-
-/// Returns the addresses between the one that was given and a recipient. A catch-all is no address.
-fn aliases(expanded: &Expanded, index: usize) -> Vec<Mailbox> {
-    let between = expanded.through(index).into_iter().skip(1);
-    between.filter_map(|alias| Mailbox::parse(alias, true).ok()).collect()
+    let replace = |mailbox, role: Role<'_>| replaced(view, given, mailbox, role);
+    Verdict::Redirect(recipients(given, expanded, has_sender, &replace))
 }
 
 /// Returns the recipient that takes the place of another one.

@@ -1,0 +1,304 @@
+//! Debian's questions about Exim: `update-exim4.conf.conf`.
+
+use super::{Draft, Files, Report, Section, head, listeners, mailname, networks, smarthost};
+use crate::{Verdict, draft::quoted, exim::conf::list_items};
+use mail::Domain;
+use std::path::Path;
+
+/// An answer, with its line.
+struct Answer {
+    name: String,
+    value: String,
+    line: usize,
+}
+
+/// Reads lines `name='value'`.
+fn answers(file: &[u8]) -> Vec<Answer> {
+    let text = String::from_utf8_lossy(file).into_owned();
+    let answer = |(line, text): (usize, &str)| {
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            return None;
+        }
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let value = value.trim().trim_matches(['\'', '"']).to_owned();
+        Some(Answer { name: name.trim().to_owned(), value, line })
+    };
+    (1..).zip(text.lines()).filter_map(answer).collect()
+}
+
+/// Debian separates the items of its lists by semicolons, or by colons.
+fn items(value: &str) -> Vec<String> {
+    if value.contains(';') { list_items(&format!("<; {value}")) } else { list_items(value) }
+}
+
+pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
+    let answers = answers(file);
+    let of =
+        |name: &str| answers.iter().find(|answer| answer.name == name).map_or("", |answer| &*answer.value);
+    let (mut draft, mut report) = (head("update-exim4.conf.conf"), Report::default());
+    let (machine, mailname) = (files.machine(), mailname(files));
+    let kind = of("dc_eximconfig_configtype").to_owned();
+    draft.set("", "hostname", machine.clone(), "the name of the machine");
+    draft.set("", "data_dir", "/var/lib/postrider", "");
+    let mut verdicts: Vec<(&str, Verdict)> = Vec::new();
+
+    // Local domains: `@:localhost`, and the other names.
+    let mut domains = vec![machine.to_lowercase(), "localhost".to_owned()];
+    let mut bad = Vec::new();
+    for name in items(of("dc_other_hostnames")) {
+        let name = name.to_lowercase();
+        if Domain::parse(&name).is_err() {
+            bad.push(name);
+        } else if !domains.contains(&name) {
+            domains.push(name);
+        }
+    }
+    if !bad.is_empty() {
+        verdicts.push((
+            "dc_other_hostnames",
+            Verdict::Missing(format!("list each domain by name in local.domains: {}", bad.join(", "))),
+        ));
+    }
+    let own = domains.clone();
+    let relay: Vec<String> =
+        items(of("dc_relay_domains")).into_iter().filter(|name| Domain::parse(name).is_ok()).collect();
+    domains.extend(relay.iter().cloned());
+    draft.extend("[local]", "domains", domains, "@:localhost, dc_other_hostnames, dc_relay_domains");
+
+    // Users: those of the machine; every address in domains that are relayed to.
+    if relay.is_empty() {
+        let users = std::iter::once("postmaster".to_owned()).chain(files.users());
+        draft.extend("[local]", "users", users, "check_local_user");
+    } else {
+        let text: String = own
+            .iter()
+            .flat_map(|domain| files.users().into_iter().map(move |user| format!("{user}@{domain} x\n")))
+            .collect();
+        draft.add_file("local-users", text, false);
+        let text: String =
+            relay.iter().map(|domain| format!("/@{}$/ x\n", domain.replace('.', "\\."))).collect();
+        draft.add_file("local-domains-with-all-users", text, false);
+        let users =
+            ["postmaster", "text:local-users", "regex:local-domains-with-all-users"].map(str::to_owned);
+        draft.extend("[local]", "users", users, "check_local_user, dc_relay_domains");
+    }
+    report.notes.push(
+        "the users of the machine are listed in local.users as they are now: add new ones there".to_owned(),
+    );
+
+    if files.exists(Path::new("/etc/aliases")) {
+        draft.extend("[addresses]", "aliases", ["aliases:/etc/aliases".to_owned()], "router system_aliases");
+        draft.set("[addresses]", "separator", "", "Debian's Exim separates no details");
+    }
+
+    let certificate = ("/etc/exim4/exim.crt", "/etc/exim4/exim.key");
+    let has_tls = files.exists(Path::new(certificate.0)) && files.exists(Path::new(certificate.1));
+    if has_tls {
+        draft.set("[tls]", "certificate", certificate.0, "exim.crt");
+        draft.set("[tls]", "key", certificate.1, "exim.key");
+    }
+    let mut addresses = items(of("dc_local_interfaces"));
+    if addresses.is_empty() {
+        addresses = vec!["0.0.0.0".to_owned(), "::".to_owned()];
+    }
+    let (addresses, others): (Vec<String>, Vec<String>) =
+        addresses.into_iter().partition(|one| one.parse::<std::net::IpAddr>().is_ok());
+    if !others.is_empty() {
+        verdicts.push((
+            "dc_local_interfaces",
+            Verdict::Missing(format!("write these listeners by hand: {}", others.join(", "))),
+        ));
+    }
+    listeners(
+        &mut draft,
+        &addresses,
+        &["25".to_owned()],
+        &[],
+        if has_tls { None } else { Some("off") },
+        "dc_local_interfaces",
+    );
+
+    let (nets, others) = networks(&items(of("dc_relay_nets")));
+    if !others.is_empty() {
+        verdicts.push((
+            "dc_relay_nets",
+            Verdict::Missing(format!(
+                "only addresses and networks may stand in relay.networks: {}",
+                others.join(", ")
+            )),
+        ));
+    }
+    let nets = ["127.0.0.1".to_owned(), "::1".to_owned()].into_iter().chain(nets);
+    draft.extend("[relay]", "networks", nets, "dc_relay_nets, and this machine");
+
+    if !relay.is_empty() {
+        draft.push(Section::new("[[route]]", "dc_relay_domains").with("domains", relay).with("mx", true));
+    }
+    let mailbox = match of("dc_localdelivery") {
+        "maildir_home" => {
+            verdicts.push(("dc_localdelivery", Verdict::Note("home directories are taken to be below /home; the daemon's user must be able to write there".to_owned())));
+            ("maildir", "/home/{local}/Maildir")
+        }
+        other => {
+            if !matches!(other, "" | "mail_spool") {
+                verdicts.push((
+                    "dc_localdelivery",
+                    Verdict::Missing(format!(
+                        "the transport {other}: write a [[route]] for the local domains"
+                    )),
+                ));
+            } else {
+                verdicts.push((
+                    "dc_localdelivery",
+                    Verdict::Note("the daemon's user must be able to write below /var/mail".to_owned()),
+                ));
+            }
+            ("mbox", "/var/mail/{local}")
+        }
+    };
+    let readhost = of("dc_readhost");
+    let route = Section::new("[[route]]", "dc_localdelivery").with("domains", own.clone());
+    if kind == "satellite" {
+        verdicts.push((
+            "dc_readhost",
+            Verdict::Note(format!(
+                "mail for users of this machine is moved to {readhost} by addresses.virtual"
+            )),
+        ));
+        let text: String = own
+            .iter()
+            .filter(|domain| **domain != readhost)
+            .map(|domain| format!("@{domain} @{readhost}\n"))
+            .collect();
+        draft.add_file("virtual", text, false);
+        draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], "dc_readhost, router hub_user");
+        if of("dc_hide_mailname") == "true" {
+            draft.extend("[addresses]", "masquerade", Vec::<String>::new(), "");
+        }
+    } else {
+        draft.push(route.with(mailbox.0, mailbox.1));
+    }
+    match &*kind {
+        "internet" => {}
+        "smarthost" | "satellite" => {
+            if kind == "smarthost" || !of("dc_smarthost").is_empty() {
+                smart(&mut draft, &mut verdicts, files, of("dc_smarthost"));
+            }
+        }
+        "local" | "none" => {
+            let reply = "550 5.1.2 This server sends no mail to other machines";
+            draft.push(
+                Section::new("[[route]]", "dc_eximconfig_configtype")
+                    .with("domains", vec!["*".to_owned()])
+                    .with("reject", reply),
+            );
+        }
+        other => verdicts
+            .push(("dc_eximconfig_configtype", Verdict::Missing(format!("the type {other} is not known")))),
+    }
+    if !of("dc_hide_mailname").is_empty() && of("dc_hide_mailname") != "false" {
+        verdicts.push(("dc_hide_mailname", Verdict::Missing("senders keep their domain; addresses.masquerade hides hosts below a domain, addresses.generic changes single addresses".to_owned())));
+    }
+    if mailname != machine.to_lowercase() {
+        report.notes.push(format!("/etc/mailname has {mailname}: names without a domain get the hostname, {machine}; addresses.masquerade can hide the host"));
+    }
+    times(&mut draft);
+    macros(files, &mut report);
+    for answer in &answers {
+        let known = [
+            "dc_eximconfig_configtype",
+            "dc_other_hostnames",
+            "dc_local_interfaces",
+            "dc_readhost",
+            "dc_relay_domains",
+            "dc_minimaldns",
+            "dc_relay_nets",
+            "dc_smarthost",
+            "CFILEMODE",
+            "dc_use_split_config",
+            "dc_hide_mailname",
+            "dc_mailname_in_oh",
+            "dc_localdelivery",
+        ];
+        let verdict =
+            verdicts.iter().find(|(name, _)| *name == answer.name).map(|(_, verdict)| verdict.clone());
+        let verdict = verdict.unwrap_or(if known.contains(&&*answer.name) {
+            Verdict::Mapped
+        } else {
+            Verdict::Unknown
+        });
+        report.add(format!("update-exim4.conf.conf:{}", answer.line), answer.name.clone(), verdict);
+    }
+    report.notes.push("the files in /etc/exim4/conf.d and exim4.conf.template were not read: changes there need routes and rules by hand".to_owned());
+    (draft, report)
+}
+
+/// The route to the smarthost, with the login of `passwd.client`.
+fn smart(draft: &mut Draft, verdicts: &mut Vec<(&str, Verdict)>, files: &dyn Files, value: &str) {
+    let mut hosts = items(value).into_iter();
+    // `host::port` loses a colon as a list.
+    let whole = if value.contains(';') { hosts.next().unwrap_or_default() } else { value.to_owned() };
+    let Some(host) = smarthost(&whole, "25") else {
+        verdicts
+            .push(("dc_smarthost", Verdict::Missing("no host: write a [[route]] with smarthost".to_owned())));
+        return;
+    };
+    let name = host.rsplit_once(':').map_or(&*host, |(name, _)| name).to_owned();
+    let passwords = files.read(Path::new("/etc/exim4/passwd.client")).unwrap_or_default();
+    let passwords = String::from_utf8_lossy(&passwords).into_owned();
+    let login = passwords.lines().filter(|line| !line.trim_start().starts_with('#')).find_map(|line| {
+        let (pattern, rest) = line.split_once(':')?;
+        let (user, password) = rest.split_once(':')?;
+        let fits = pattern == name
+            || pattern == "*"
+            || pattern.strip_prefix('*').is_some_and(|end| name.ends_with(end));
+        fits.then(|| (user.to_owned(), password.replace("^^", "^")))
+    });
+    let section = Section::new("[[route]]", "dc_smarthost")
+        .with("domains", vec!["*".to_owned()])
+        .with("smarthost", host.clone());
+    let section = match login {
+        Some((user, password)) => {
+            let file = format!("{name}.secret");
+            draft.add_file(&file, format!("{password}\n"), true);
+            let login =
+                format!("{{ user = {}, secret = {} }}", quoted(&user), quoted(&format!("file:{file}")));
+            let tls = if host.ends_with(":465") { "implicit" } else { "verify" };
+            verdicts.push(("dc_smarthost", Verdict::Note("a password is sent over verified TLS only; write tls = \"require\" in the route if the certificate cannot be verified".to_owned())));
+            section.with("tls", tls).with("login", crate::draft::Value::Raw(login))
+        }
+        None => section.with("tls", "may"),
+    };
+    draft.push(section);
+}
+
+/// Debian's rule of retries, `F,2h,15m; G,16h,1h,1.5; F,4d,6h`, and Exim's limits.
+pub(super) fn times(draft: &mut Draft) {
+    draft.set("[queue]", "retry_min", "15m", "the retry rule F,2h,15m");
+    draft.set("[queue]", "retry_max", "6h", "the retry rule F,4d,6h");
+    draft.set("[queue]", "expire", "4d", "the retry rule F,4d,6h");
+    draft.set("[queue]", "delay_warning", "24h", "delay_warning");
+}
+
+/// Macros of the site have no questions.
+fn macros(files: &dyn Files, report: &mut Report) {
+    for name in ["/etc/exim4/exim4.conf.localmacros", "/etc/exim4/conf.d/main/000_localmacros"] {
+        let file = files.read(Path::new(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&file).into_owned();
+        for (line, text) in (1..).zip(text.lines()) {
+            let Some((key, _)) = text.split_once('=').filter(|_| !text.trim_start().starts_with('#')) else {
+                continue;
+            };
+            let verdict = match key.trim() {
+                "MAIN_TLS_ENABLE" => {
+                    Verdict::Note("TLS is used if exim.crt and exim.key are there".to_owned())
+                }
+                _ => Verdict::Missing(
+                    "macros of Exim are not read; see docs/configuration.md for a key".to_owned(),
+                ),
+            };
+            report.add(format!("{}:{line}", name.rsplit('/').next().unwrap_or(name)), key.trim(), verdict);
+        }
+    }
+}

@@ -1,0 +1,686 @@
+//! A configuration of Exim in one file.
+
+use super::{Draft, Files, Names, Report, Section, head, listeners, mailname, networks, smarthost};
+use crate::{
+    Verdict,
+    draft::{Value, quoted},
+    exim::conf::{Conf, Driver, list_items},
+};
+use mail::Domain;
+use std::path::Path;
+
+pub(super) fn names(file: &[u8], files: &dyn Files) -> Names {
+    let conf = Conf::parse(file);
+    let hostname = hostname(&conf, files);
+    let qualify = conf.option("qualify_domain");
+    let qualify_domain = match qualify {
+        "" => hostname,
+        text if text.contains(['$', '{', '/']) => mailname(files),
+        text => text.to_owned(),
+    };
+    let pid_file = Some(conf.option("pid_file_path")).filter(|path| !path.is_empty()).map(str::to_owned);
+    Names { qualify_domain, pid_file }
+}
+
+fn hostname(conf: &Conf, files: &dyn Files) -> String {
+    let name = conf.option("primary_hostname");
+    if name.is_empty() || name.contains(['$', '{']) { files.machine() } else { name.to_lowercase() }
+}
+
+struct Converter<'a> {
+    conf: Conf,
+    files: &'a dyn Files,
+    draft: Draft,
+    report: Report,
+    hostname: String,
+}
+
+pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
+    let conf = Conf::parse(file);
+    let hostname = hostname(&conf, files);
+    let mut converter =
+        Converter { conf, files, draft: head("Exim's configuration"), report: Report::default(), hostname };
+    converter.main();
+    converter.domains();
+    converter.routers();
+    converter.acl();
+    converter.rules();
+    for (line, text) in std::mem::take(&mut converter.conf.faults) {
+        converter.report.add(format!("exim.conf:{line}"), text, Verdict::Unknown);
+    }
+    (converter.draft, converter.report)
+}
+
+/// Options that need no key.
+const MAPPED: [&str; 24] = [
+    "spool_directory",
+    "split_spool_directory",
+    "log_file_path",
+    "log_selector",
+    "never_users",
+    "exim_user",
+    "exim_group",
+    "keep_environment",
+    "add_environment",
+    "queue_run_max",
+    "remote_max_parallel",
+    "pid_file_path",
+    "rfc1413_hosts",
+    "rfc1413_query_timeout",
+    "host_lookup",
+    "trusted_users",
+    "trusted_groups",
+    "daemon_smtp_port",
+    "local_from_check",
+    "smtp_receive_timeout",
+    "deliver_queue_load_max",
+    "disable_ipv6",
+    "dns_dnssec_ok",
+    "chunking_advertise_hosts",
+];
+
+/// Options with something to do instead.
+const OTHERS: [(&str, &str); 14] = [
+    (
+        "av_scanner",
+        "content filters come with a later release; until then run the filter as a proxy or a smarthost",
+    ),
+    (
+        "spamd_address",
+        "content filters come with a later release; until then run the filter as a proxy or a smarthost",
+    ),
+    ("system_filter", "write rules; see docs/rules.md"),
+    ("message_logs", "the log and `postrider why` tell what became of a message"),
+    ("smtp_banner", "the greeting is the hostname and ESMTP"),
+    ("received_header_text", "the Received field has a fixed form"),
+    ("local_scan_timeout", "content filters come with a later release"),
+    ("dkim_verify_signers", "signatures are verified in a later release"),
+    ("smtp_ratelimit_hosts", "write a [[limit]]"),
+    ("smtp_accept_max_per_connection", "limits.max_transactions"),
+    ("timeout_frozen_after", "held mail waits until an operator releases or deletes it"),
+    ("ignore_bounce_errors_after", "notifications.double_bounces sends them to the postmaster"),
+    ("freeze_tell", "see `postrider queue list --status held`"),
+    ("untrusted_set_sender", "local programs may set the sender"),
+];
+
+impl Converter<'_> {
+    fn say(&mut self, line: usize, name: &str, verdict: Verdict) {
+        self.report.add(format!("exim.conf:{line}"), name, verdict);
+    }
+
+    fn main(&mut self) {
+        self.draft.set("", "hostname", self.hostname.clone(), "primary_hostname");
+        self.draft.set("", "data_dir", "/var/lib/postrider", "");
+        let (certificate, key) =
+            (self.conf.option("tls_certificate").to_owned(), self.conf.option("tls_privatekey").to_owned());
+        let key = if key.is_empty() { certificate.clone() } else { key };
+        let has_tls = !certificate.is_empty()
+            && [&certificate, &key].iter().all(|file| self.files.exists(Path::new(file)));
+        if has_tls {
+            self.draft.set("[tls]", "certificate", certificate, "tls_certificate");
+            self.draft.set("[tls]", "key", key, "tls_privatekey");
+        }
+        let addresses = list_items(self.conf.option("local_interfaces"));
+        let addresses: Vec<String> =
+            if addresses.is_empty() { vec!["0.0.0.0".into(), "::".into()] } else { addresses };
+        let (plain, odd): (Vec<String>, Vec<String>) =
+            addresses.into_iter().partition(|one| one.parse::<std::net::IpAddr>().is_ok());
+        let number = |port: String| match &*port {
+            "smtp" => "25".to_owned(),
+            "submission" => "587".to_owned(),
+            "smtps" | "submissions" | "ssmtp" => "465".to_owned(),
+            _ => port,
+        };
+        let ports: Vec<String> =
+            list_items(self.conf.option("daemon_smtp_ports")).into_iter().map(number).collect();
+        let ports = if ports.is_empty() { vec!["25".to_owned()] } else { ports };
+        let implicit: Vec<String> =
+            list_items(self.conf.option("tls_on_connect_ports")).into_iter().map(number).collect();
+        let advertises = !(self
+            .conf
+            .main
+            .iter()
+            .any(|option| option.name == "tls_advertise_hosts" && option.value.is_empty()));
+        let tls = if has_tls && advertises { None } else { Some("off") };
+        listeners(&mut self.draft, &plain, &ports, &implicit, tls, "local_interfaces, daemon_smtp_ports");
+        for option in self.conf.main.clone() {
+            let verdict = self.option(&option.name, &option.value, has_tls, &odd);
+            self.say(option.line, &option.name, verdict);
+        }
+    }
+
+    fn option(&mut self, name: &str, value: &str, has_tls: bool, odd: &[String]) -> Verdict {
+        let note = |text: &str| Verdict::Note(text.to_owned());
+        let numbers: [(&str, &str, &str); 6] = [
+            ("smtp_accept_max", "[inbound]", "max_sessions"),
+            ("smtp_accept_max_per_host", "[inbound]", "max_sessions_per_client"),
+            ("recipients_max", "[limits]", "max_recipients"),
+            ("received_headers_max", "[limits]", "max_hops"),
+            ("message_size_limit", "[limits]", "max_message_size"),
+            ("smtp_max_unknown_commands", "[limits]", "max_errors"),
+        ];
+        if let Some((_, section, key)) = numbers.iter().find(|(option, _, _)| *option == name) {
+            let (digits, factor) = match value.to_ascii_uppercase().strip_suffix(['K', 'M', 'G']) {
+                Some(digits) => (
+                    digits.to_owned(),
+                    1u64 << match value.as_bytes()[value.len() - 1].to_ascii_uppercase() {
+                        b'K' => 10,
+                        b'M' => 20,
+                        _ => 30,
+                    },
+                ),
+                None => (value.to_owned(), 1),
+            };
+            return match digits.trim().parse::<u64>() {
+                Ok(0) => note("there is always a limit; the default of Postrider stays"),
+                Ok(number) => {
+                    let least = match *key {
+                        "max_recipients" => 100,
+                        "max_message_size" => 65_536,
+                        _ => 1,
+                    };
+                    let number = number.saturating_mul(factor).max(least);
+                    self.draft.set(section, key, number, name);
+                    Verdict::Mapped
+                }
+                Err(_) => Verdict::Missing(format!("\"{value}\" is no number: write {key} by hand")),
+            };
+        }
+        match name {
+            "primary_hostname" | "daemon_smtp_ports" | "tls_on_connect_ports" => Verdict::Mapped,
+            "local_interfaces" if odd.is_empty() => Verdict::Mapped,
+            "local_interfaces" => {
+                Verdict::Missing(format!("write these listeners by hand: {}", odd.join(", ")))
+            }
+            "tls_certificate" | "tls_privatekey" if !has_tls => {
+                Verdict::Missing("the file cannot be read: write tls.certificate and tls.key".to_owned())
+            }
+            "tls_certificate" | "tls_privatekey" | "tls_advertise_hosts" => Verdict::Mapped,
+            "qualify_domain" | "qualify_recipient" if value == self.hostname => Verdict::Mapped,
+            "qualify_domain" | "qualify_recipient" => {
+                note("names without a domain get the hostname; addresses.masquerade can hide the host")
+            }
+            "delay_warning" => {
+                let first = list_items(value).into_iter().next().unwrap_or_else(|| "0s".to_owned());
+                self.draft.set(
+                    "[queue]",
+                    "delay_warning",
+                    if first == "0" { "0s".to_owned() } else { first },
+                    name,
+                );
+                if list_items(value).len() > 1 { note("only one warning is sent") } else { Verdict::Mapped }
+            }
+            acl if acl.starts_with("acl_") => {
+                if matches!(
+                    acl,
+                    "acl_smtp_rcpt"
+                        | "acl_smtp_mail"
+                        | "acl_smtp_data"
+                        | "acl_smtp_connect"
+                        | "acl_smtp_helo"
+                        | "acl_not_smtp"
+                ) {
+                    note("its statements are listed below")
+                } else {
+                    Verdict::Missing("write a [[rule]]; see docs/rules.md".to_owned())
+                }
+            }
+            other if MAPPED.contains(&other) => Verdict::Mapped,
+            other
+                if other.starts_with("tls_")
+                    || other.starts_with("openssl_")
+                    || other.starts_with("gnutls_") =>
+            {
+                note("TLS 1.2 and 1.3 are used with the ciphers of today; see [tls]")
+            }
+            other => match OTHERS.iter().find(|(known, _)| *known == other) {
+                Some((_, text)) => Verdict::Missing((*text).to_owned()),
+                None => Verdict::Unknown,
+            },
+        }
+    }
+
+    /// Returns the names of a list of domains; `@` is the hostname.
+    fn domain_names(&self, items: &[String]) -> (Vec<String>, Vec<String>) {
+        let (mut names, mut others) = (Vec::new(), Vec::new());
+        for item in items {
+            let name = if item == "@" { self.hostname.clone() } else { item.to_lowercase() };
+            let file = item.strip_prefix("lsearch;").or_else(|| item.strip_prefix('/').map(|_| &**item));
+            if let Some(file) = file.and_then(|path| self.files.read(Path::new(path.trim()))) {
+                let text = String::from_utf8_lossy(&file).into_owned();
+                let keys = text.lines().map(|line| {
+                    line.split([':', ' ', '\t', '#']).next().unwrap_or_default().trim().to_lowercase()
+                });
+                names.extend(keys.filter(|key| Domain::parse(key).is_ok()));
+            } else if Domain::parse(&name).is_ok() && !name.starts_with('[') {
+                names.push(name);
+            } else if !matches!(&**item, "@[]") {
+                others.push(item.clone());
+            }
+        }
+        (names, others)
+    }
+
+    fn domains(&mut self) {
+        let mut any = false;
+        for list in self.conf.lists.clone() {
+            let (kind, name) = list.name.split_once(' ').unwrap_or((&list.name, ""));
+            let items = self.conf.list(kind, name);
+            let verdict = match (kind, name) {
+                ("domainlist", _) if name.contains("local") || name.contains("relay") => {
+                    let (names, others) = self.domain_names(&items);
+                    any |= !names.is_empty();
+                    self.draft.extend("[local]", "domains", names, &list.name);
+                    if others.is_empty() {
+                        Verdict::Mapped
+                    } else {
+                        Verdict::Missing(format!(
+                            "list each domain by name in local.domains, or in a map: {}",
+                            others.join(", ")
+                        ))
+                    }
+                }
+                ("hostlist", _) if name.contains("relay") => {
+                    let (nets, others) = networks(&items);
+                    self.draft.extend("[relay]", "networks", nets, &list.name);
+                    let others: Vec<String> = others.into_iter().filter(|item| item != "localhost").collect();
+                    if others.is_empty() {
+                        Verdict::Mapped
+                    } else {
+                        Verdict::Missing(format!(
+                            "only addresses and networks may stand in relay.networks: {}",
+                            others.join(", ")
+                        ))
+                    }
+                }
+                _ => Verdict::Note(
+                    "a list of its own: write its items where a rule or a route needs them".to_owned(),
+                ),
+            };
+            self.say(list.line, &list.name, verdict);
+        }
+        if !any {
+            let hostname = self.hostname.clone();
+            self.draft.extend("[local]", "domains", [hostname, "localhost".to_owned()], "the hostname");
+        }
+    }
+
+    fn routers(&mut self) {
+        let (mut users, mut is_restricted) = (vec!["postmaster".to_owned()], false);
+        for router in self.conf.routers.clone() {
+            let verdict = self.router(&router);
+            if router.option("check_local_user") == "true" && matches!(router.option("driver"), "accept") {
+                is_restricted = true;
+                users.extend(self.files.users());
+            }
+            self.say(router.line, &format!("router {}", router.name), verdict);
+        }
+        if is_restricted {
+            self.draft.extend("[local]", "users", users, "check_local_user");
+            self.report.notes.push(
+                "the users of the machine are listed in local.users as they are now: add new ones there"
+                    .to_owned(),
+            );
+        }
+        for transport in self.conf.transports.clone() {
+            let is_used = self
+                .conf
+                .routers
+                .iter()
+                .flat_map(|router| &router.options)
+                .any(|option| option.value == transport.name);
+            let verdict = match transport.option("driver") {
+                "smtp" | "lmtp" | "appendfile"
+                    if transport.options.iter().any(|option| option.name.starts_with("dkim_")) =>
+                {
+                    Verdict::Missing(
+                        "mail is signed in a later release; until then sign it in a smarthost".to_owned(),
+                    )
+                }
+                "smtp" | "lmtp" | "appendfile" if is_used => Verdict::Mapped,
+                "pipe" if is_used => Verdict::Note("see the router".to_owned()),
+                "autoreply" => Verdict::Missing("start a program such as vacation(1) by an alias".to_owned()),
+                _ => Verdict::Note("no route uses it".to_owned()),
+            };
+            self.say(transport.line, &format!("transport {}", transport.name), verdict);
+        }
+        for authenticator in self.conf.authenticators.clone() {
+            let is_server = authenticator.options.iter().any(|option| option.name.starts_with("server_"));
+            let verdict = if is_server {
+                Verdict::Missing(
+                    "write [auth]: users = \"passwd:FILE\" with `postrider auth hash`, or Dovecot's socket"
+                        .to_owned(),
+                )
+            } else {
+                Verdict::Mapped
+            };
+            self.say(authenticator.line, &format!("authenticator {}", authenticator.name), verdict);
+        }
+    }
+
+    /// Returns the domains of a router; `None` for all but the local ones.
+    fn router_domains(&self, router: &Driver) -> Option<Vec<String>> {
+        let value = router.option("domains");
+        if value.is_empty() || value.starts_with('!') {
+            return None;
+        }
+        let mut items = Vec::new();
+        for item in list_items(value) {
+            match item.strip_prefix('+') {
+                Some(list) => items.extend(self.conf.list("domainlist", list)),
+                None => items.push(item),
+            }
+        }
+        Some(self.domain_names(&items).0).filter(|names| !names.is_empty())
+    }
+
+    fn router(&mut self, router: &Driver) -> Verdict {
+        let transport =
+            self.conf.transports.iter().find(|one| one.name == router.option("transport")).cloned();
+        let by_hand = |text: &str| Verdict::Missing(text.to_owned());
+        if ["condition", "senders", "local_parts", "local_part_suffix"]
+            .iter()
+            .any(|name| !router.option(name).is_empty())
+            && router.option("driver") != "accept"
+        {
+            return by_hand("its conditions: write a [[route]], or a [[rule]] with `route`");
+        }
+        match router.option("driver") {
+            "dnslookup" => {
+                if let Some(domains) = self.router_domains(router) {
+                    self.draft.push(
+                        Section::new("[[route]]", format!("router {}", router.name))
+                            .with("domains", domains)
+                            .with("mx", true),
+                    );
+                }
+                Verdict::Mapped
+            }
+            "manualroute" => self.manualroute(router, transport.as_ref()),
+            "redirect" => self.redirect(router),
+            "accept" => self.accept(router, transport.as_ref()),
+            "ipliteral" => Verdict::Mapped,
+            other => {
+                Verdict::Missing(format!("the driver {other}: write a [[route]], or a map of addresses"))
+            }
+        }
+    }
+
+    fn manualroute(&mut self, router: &Driver, transport: Option<&Driver>) -> Verdict {
+        let port = transport.map_or("", |one| one.option("port"));
+        let port = match port {
+            "" | "smtp" => "25",
+            "submission" => "587",
+            "smtps" => "465",
+            port => port,
+        }
+        .to_owned();
+        let mut rules: Vec<(Vec<String>, String)> = Vec::new();
+        let all = || vec!["*".to_owned()];
+        if !router.option("route_data").is_empty() {
+            let domains = self.router_domains(router).unwrap_or_else(all);
+            rules.push((domains, router.option("route_data").to_owned()));
+        }
+        for rule in router.option("route_list").split(';').map(str::trim).filter(|rule| !rule.is_empty()) {
+            let (domain, rest) = rule.split_once(char::is_whitespace).unwrap_or((rule, ""));
+            let host =
+                rest.trim().trim_start_matches('"').split(['"', ' ']).next().unwrap_or_default().to_owned();
+            let domains = match domain {
+                "*" | "!+local_domains" => self.router_domains(router).unwrap_or_else(all),
+                domain => vec![domain.to_owned()],
+            };
+            rules.push((domains, host));
+        }
+        if rules.is_empty() {
+            return Verdict::Missing("no route: write a [[route]] with smarthost".to_owned());
+        }
+        let mut missing = Vec::new();
+        for (domains, host) in rules {
+            let is_pattern =
+                |domain: &String| domain == "*" || Domain::parse(domain.trim_start_matches("*.")).is_ok();
+            let Some(host) = smarthost(&host, &port).filter(|_| domains.iter().all(is_pattern)) else {
+                missing.push(format!("{} {host}", domains.join(":")));
+                continue;
+            };
+            let section = Section::new("[[route]]", format!("router {}", router.name))
+                .with("domains", domains)
+                .with("smarthost", host.clone());
+            let section = self.transport_keys(section, transport, &host);
+            self.draft.push(section);
+        }
+        if missing.is_empty() {
+            Verdict::Mapped
+        } else {
+            Verdict::Missing(format!("write a [[route]] for: {}", missing.join(", ")))
+        }
+    }
+
+    /// Adds the keys for TLS and the login of a transport.
+    fn transport_keys(&mut self, section: Section, transport: Option<&Driver>, host: &str) -> Section {
+        let option = |name: &str| transport.map_or("", |one| one.option(name)).to_owned();
+        let needs_tls = !option("hosts_require_tls").is_empty();
+        let never = option("hosts_avoid_tls") == "*";
+        let tls = match (option("protocol") == "smtps" || host.ends_with(":465"), needs_tls, never) {
+            (true, _, _) => "implicit",
+            (_, true, _) => "require",
+            (_, _, true) => "off",
+            _ => "may",
+        };
+        let wants_login = !option("hosts_require_auth").is_empty() || !option("hosts_try_auth").is_empty();
+        let login = self.conf.authenticators.iter().filter(|_| wants_login).find_map(|one| {
+            let (user, password) = match one.option("driver") {
+                // `: user : password` or `^user^password`.
+                "plaintext" => {
+                    let send = one.option("client_send");
+                    let parts: Vec<String> = if send.contains('^') {
+                        send.split('^').map(str::to_owned).collect()
+                    } else {
+                        list_items(send)
+                    };
+                    let mut parts =
+                        parts.into_iter().map(|part| part.trim().to_owned()).filter(|part| !part.is_empty());
+                    (parts.next()?, parts.next()?)
+                }
+                "cram_md5" => (one.option("client_name").to_owned(), one.option("client_secret").to_owned()),
+                _ => return None,
+            };
+            (!user.contains(['$', '{']) && !password.contains("${")).then_some((user, password))
+        });
+        match login {
+            Some((user, password)) => {
+                let name = host.rsplit_once(':').map_or(host, |(name, _)| name).replace(['[', ']', ':'], "-");
+                let file = format!("{name}.secret");
+                self.draft.add_file(&file, format!("{password}\n"), true);
+                let login =
+                    format!("{{ user = {}, secret = {} }}", quoted(&user), quoted(&format!("file:{file}")));
+                let tls = if matches!(tls, "may" | "off") { "verify" } else { tls };
+                section.with("tls", tls).with("login", Value::Raw(login))
+            }
+            None => {
+                if wants_login {
+                    self.report
+                        .notes
+                        .push(format!("the login at {host} is computed by Exim: write `login` in the route"));
+                }
+                section.with("tls", tls)
+            }
+        }
+    }
+
+    fn redirect(&mut self, router: &Driver) -> Verdict {
+        if !router.option("file").is_empty() {
+            return Verdict::Missing("files .forward are not read; write aliases".to_owned());
+        }
+        let data = router.option("data");
+        let file = data
+            .split("lsearch")
+            .nth(1)
+            .and_then(|rest| rest.split_once('{'))
+            .and_then(|(_, rest)| rest.split('}').next());
+        let Some(file) = file.map(str::trim).filter(|file| file.starts_with('/') && !file.contains('$'))
+        else {
+            if let Some(domain) =
+                data.strip_prefix("$local_part@").or_else(|| data.strip_prefix("${local_part}@"))
+                && Domain::parse(domain).is_ok()
+            {
+                let own = self.draft.list("[local]", "domains");
+                let text: String = own.iter().map(|own| format!("@{own} @{domain}\n")).collect();
+                self.draft.add_file("virtual", text, false);
+                self.draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], &router.name);
+                return Verdict::Note("mail of the local domains is moved by addresses.virtual".to_owned());
+            }
+            return Verdict::Missing("write a map of addresses.virtual or addresses.aliases".to_owned());
+        };
+        let Some(content) = self.files.read(Path::new(file)) else {
+            return Verdict::Missing(format!("there is no file {file}"));
+        };
+        let key = data.split("lookup").nth(1).and_then(|rest| rest.split('}').next()).unwrap_or_default();
+        if key.contains('@') || key.contains("$domain") {
+            // `address: targets` as `address targets`.
+            let text = String::from_utf8_lossy(&content).into_owned();
+            let lines = text.lines().map(|line| match line.split_once(':') {
+                Some((key, targets)) if !line.starts_with(['#', ' ', '\t']) => {
+                    format!("{} {}\n", key.trim(), targets.trim())
+                }
+                _ => format!("{line}\n"),
+            });
+            self.draft.add_file("virtual", lines.collect(), false);
+            self.draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], &router.name);
+            return Verdict::Note(format!("{file} is copied to the file `virtual`: change it there"));
+        }
+        self.draft.extend("[addresses]", "aliases", [format!("aliases:{file}")], &router.name);
+        let text = String::from_utf8_lossy(&content).into_owned();
+        if text.contains('|')
+            || text.lines().any(|line| line.split_once(':').is_some_and(|(_, to)| to.trim().starts_with('/')))
+        {
+            return Verdict::Note(format!(
+                "{file} has programs or files: name them in addresses.programs and addresses.files"
+            ));
+        }
+        Verdict::Mapped
+    }
+
+    fn accept(&mut self, router: &Driver, transport: Option<&Driver>) -> Verdict {
+        let Some(transport) = transport else {
+            return Verdict::Missing("no transport: write a [[route]]".to_owned());
+        };
+        let domains = self.router_domains(router).unwrap_or_else(|| self.draft.list("[local]", "domains"));
+        let section =
+            Section::new("[[route]]", format!("router {}, transport {}", router.name, transport.name))
+                .with("domains", domains);
+        let pattern = |text: &str| {
+            let text = text
+                .replace("$local_part_data", "{local}")
+                .replace("${local_part}", "{local}")
+                .replace("$local_part", "{local}");
+            let text = text
+                .replace("$home", "/home/{local}")
+                .replace("${domain}", "{domain}")
+                .replace("$domain_data", "{domain}")
+                .replace("$domain", "{domain}");
+            (!text.contains(['$', ' '])).then_some(text)
+        };
+        let option = |name: &str| Some(transport.option(name)).filter(|value| !value.is_empty());
+        let found = match transport.option("driver") {
+            "appendfile" => match (option("directory"), option("file")) {
+                (Some(directory), _) => pattern(directory).map(|path| ("maildir", path)),
+                (None, Some(file)) => pattern(file).map(|path| ("mbox", path)),
+                (None, None) => None,
+            },
+            "lmtp" => option("socket").map(|socket| ("lmtp", format!("unix:{socket}"))),
+            "smtp" if transport.option("protocol") == "lmtp" => {
+                let port = option("port").unwrap_or("24");
+                option("hosts").and_then(|host| smarthost(host, port)).map(|host| ("lmtp", host))
+            }
+            "smtp" => option("hosts")
+                .and_then(|host| smarthost(host, option("port").unwrap_or("25")))
+                .map(|host| ("smarthost", host)),
+            _ => None,
+        };
+        match found {
+            Some((key, value)) => {
+                self.draft.push(section.with(key, value));
+                if matches!(key, "mbox" | "maildir") {
+                    Verdict::Note("the daemon's user must be able to write the mailboxes; home directories are taken to be below /home".to_owned())
+                } else {
+                    Verdict::Mapped
+                }
+            }
+            None => Verdict::Missing("write a [[route]] with maildir, mbox, lmtp or pipe".to_owned()),
+        }
+    }
+
+    /// Statements of access control lists that say what Postrider does anyway.
+    fn acl(&mut self) {
+        const SAME: [&str; 14] = [
+            "hosts = :",
+            "hosts = +relay_from_hosts",
+            "domains = +local_domains",
+            "domains = +relay_to_domains",
+            "authenticated = *",
+            "control = ",
+            "verify = recipient",
+            "message = ",
+            "logwrite = ",
+            "endpass",
+            "local_parts = postmaster",
+            "encrypted = *",
+            "require",
+            "domains = +local_domains : +relay_to_domains",
+        ];
+        for statement in self.conf.acl.clone().into_iter().filter(|one| !one.value.is_empty()) {
+            let (verb, rest) = statement.value.split_once([' ', ';']).unwrap_or((&statement.value, ""));
+            let parts = rest.split(';').map(str::trim).filter(|part| !part.is_empty());
+            let is_same = parts.clone().all(|part| {
+                let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
+                SAME.iter().any(|same| part == *same || same.ends_with("= ") && part.starts_with(same))
+            });
+            let is_plain_deny =
+                matches!(verb, "deny" | "drop") && parts.clone().all(|part| part.starts_with("message"));
+            let verdict = if is_same && (!matches!(verb, "deny" | "drop") || is_plain_deny) {
+                Verdict::Mapped
+            } else {
+                let text: String = statement.value.chars().take(120).collect();
+                Verdict::Missing(format!("{text}: write a [[rule]] or [checks]; see docs/rules.md"))
+            };
+            self.say(statement.line, &format!("acl {}", statement.name), verdict);
+        }
+    }
+
+    fn rules(&mut self) {
+        for rule in self.conf.rules.clone() {
+            let verdict = match &*rule.name {
+                "retry" if rule.value.starts_with('*') => self.retry(&rule.value),
+                "retry" => Verdict::Missing("retries of some hosts: `retry` in a [[route]]".to_owned()),
+                "rewrite" => Verdict::Missing(
+                    "write a map: addresses.canonical, addresses.masquerade or addresses.generic".to_owned(),
+                ),
+                _ => Verdict::Unknown,
+            };
+            self.say(rule.line, &format!("{} {}", rule.name, rule.value), verdict);
+        }
+    }
+
+    /// `* * F,2h,15m; G,16h,1h,1.5; F,4d,6h`.
+    fn retry(&mut self, rule: &str) -> Verdict {
+        let is_time = |text: &&str| {
+            text.ends_with(['s', 'm', 'h', 'd', 'w']) && text[..text.len() - 1].parse::<u64>().is_ok()
+        };
+        let parts: Vec<Vec<&str>> = rule
+            .split(';')
+            .map(|part| part.rsplit(char::is_whitespace).next().unwrap_or(part).split(',').collect())
+            .collect();
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Verdict::Unknown };
+        let (Some(least), Some(most), Some(lifetime)) = (
+            first.get(2).filter(|t| is_time(t)),
+            last.get(2).filter(|t| is_time(t)),
+            last.get(1).filter(|t| is_time(t)),
+        ) else {
+            return Verdict::Missing("write retry_min, retry_max and expire in [queue]".to_owned());
+        };
+        for (key, value) in [("retry_min", least), ("retry_max", most), ("expire", lifetime)] {
+            self.draft.set("[queue]", key, (*value).to_owned(), "begin retry");
+        }
+        Verdict::Note("the interval is the age of the message between retry_min and retry_max".to_owned())
+    }
+}

@@ -1,0 +1,95 @@
+use super::*;
+use crate::Verdict;
+
+struct Some1(&'static [(&'static str, &'static str)]);
+
+impl Files for Some1 {
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let found = self.0.iter().find(|(name, _)| Path::new(name) == path);
+        found.map(|(_, text)| text.as_bytes().to_vec())
+    }
+
+    fn machine(&self) -> String {
+        "mx.test".to_owned()
+    }
+}
+
+fn holds(toml: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+}
+
+#[test]
+fn debians_answers_are_mapped() {
+    let files = Some1(&[
+        ("/etc/passwd", "root:x:0:0::/:\njoe:x:1:1::/:\n"),
+        ("/etc/aliases", "a: joe\n"),
+        ("/etc/exim4/passwd.client", "# c\n*.isp.example:bob:sec:ret\n"),
+    ]);
+    let file = b"# c\ndc_eximconfig_configtype='smarthost'\ndc_other_hostnames='a.test;b.test'\n\
+        dc_local_interfaces='127.0.0.1 ; ::1'\ndc_relay_nets='192.0.2.0/24'\ndc_smarthost='mail.isp.example::587'\n\
+        dc_localdelivery='mail_spool'\ndc_hide_mailname='true'\nother='1'\n";
+    let (draft, report) = convert(None, Some(file), &files).unwrap();
+    holds(
+        &draft.as_toml(),
+        &[
+            "domains = [\"mx.test\", \"localhost\", \"a.test\", \"b.test\"]",
+            "users = [\"postmaster\", \"root\", \"joe\"]",
+            "address = \"127.0.0.1:25\"",
+            "address = \"[::1]:25\"",
+            "networks = [\"127.0.0.1\", \"::1\", \"192.0.2.0/24\"]",
+            "mbox = \"/var/mail/{local}\"",
+            "smarthost = \"mail.isp.example:587\"",
+            "login = { user = \"bob\", secret = \"file:mail.isp.example.secret\" }",
+            "aliases = [\"aliases:/etc/aliases\"]",
+        ],
+    );
+    assert_eq!(draft.files[0].content, "sec:ret\n");
+    assert!(report.entries.iter().any(|entry| entry.name == "other" && entry.verdict == Verdict::Unknown));
+    assert_eq!(names(None, Some(file), &files).qualify_domain, "mx.test");
+}
+
+#[test]
+fn common_routers_and_transports_are_routes() {
+    let files = Some1(&[
+        ("/etc/passwd", "joe:x:1:1::/:\n"),
+        ("/etc/aliases", "a: joe\n"),
+        ("/etc/virtual", "info@a.test: joe\n"),
+    ]);
+    let file = b"primary_hostname = mx.test\ndomainlist local_domains = @ : a.test\nhostlist relay_from_hosts = 127.0.0.1 : 10.0.0.0/8\n\
+        daemon_smtp_ports = 25 : 465\ntls_on_connect_ports = 465\nmessage_size_limit = 20M\nacl_smtp_rcpt = acl_check_rcpt\nav_scanner = x\nmystery = 1\n\
+        begin acl\nacl_check_rcpt:\n  accept hosts = :\n  accept hosts = +relay_from_hosts\n    control = submission\n  deny dnslists = bl.test\n  deny message = relay not permitted\n\
+        begin routers\npartner:\n  driver = manualroute\n  route_list = p.test hub.test::26 byname ; *.q.test hub.test\n  transport = smart\n\
+        virtual:\n  driver = redirect\n  data = ${lookup{$local_part@$domain}lsearch{/etc/virtual}}\n\
+        system_aliases:\n  driver = redirect\n  data = ${lookup{$local_part}lsearch{/etc/aliases}}\n\
+        dovecot:\n  driver = accept\n  domains = a.test\n  transport = lmtp\nlocal_user:\n  driver = accept\n  check_local_user\n  transport = spool\n\
+        rest:\n  driver = manualroute\n  domains = ! +local_domains\n  route_data = mail.isp.example\n  transport = smart\n\
+        begin transports\nsmart:\n  driver = smtp\n  port = 587\n  hosts_require_auth = *\n  hosts_require_tls = *\nlmtp:\n  driver = lmtp\n  socket = /run/dovecot/lmtp\n\
+        spool:\n  driver = appendfile\n  file = /var/mail/$local_part\nbegin retry\n* * F,2h,15m; G,16h,1h,1.5; F,4d,6h\n\
+        begin authenticators\nlogin:\n  driver = plaintext\n  public_name = LOGIN\n  client_send = : user : pass\n";
+    let (draft, report) = convert(Some(file), None, &files).unwrap();
+    holds(
+        &draft.as_toml(),
+        &[
+            "domains = [\"p.test\"]\nsmarthost = \"hub.test:26\"",
+            "domains = [\"*.q.test\"]\nsmarthost = \"hub.test:587\"",
+            "domains = [\"a.test\"]\nlmtp = \"unix:/run/dovecot/lmtp\"",
+            "domains = [\"mx.test\", \"a.test\"]\nmbox = \"/var/mail/{local}\"",
+            "domains = [\"*\"]\nsmarthost = \"mail.isp.example:587\"\ntls = \"require\"\nlogin = { user = \"user\"",
+            "max_message_size = 20971520",
+            "kind = \"submissions\"",
+            "retry_min = \"15m\"",
+            "expire = \"4d\"",
+        ],
+    );
+    assert!(draft.files.iter().any(|file| file.name == "virtual" && file.content == "info@a.test joe\n"));
+    let text = report.to_string();
+    for line in [
+        "acl acl_check_rcpt: deny dnslists = bl.test",
+        "av_scanner: content filters",
+        "unknown  exim.conf:9 mystery",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}

@@ -1,0 +1,116 @@
+//! `sendmail.cf`: lines with a letter in front.
+
+/// A line of the file, with the lines that continue it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CfLine {
+    /// The letter: `D`, `C`, `F`, `O`, `K`, `M`, `R` and so on.
+    pub code: char,
+    /// What stands behind it.
+    pub value: String,
+    /// The number of the line, counted from 1.
+    pub line: usize,
+}
+
+/// A file `sendmail.cf`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cf {
+    /// The lines.
+    pub lines: Vec<CfLine>,
+}
+
+impl Cf {
+    /// Reads a file.
+    pub fn parse(file: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(file);
+        let mut lines: Vec<CfLine> = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.starts_with([' ', '\t']) {
+                if let Some(last) = lines.last_mut() {
+                    last.value.push(' ');
+                    last.value.push_str(line.trim());
+                }
+                continue;
+            }
+            let line = line.trim_end();
+            let Some(code) = line.chars().next().filter(|code| *code != '#') else { continue };
+            lines.push(CfLine { code, value: line[code.len_utf8()..].to_owned(), line: number });
+        }
+        Self { lines }
+    }
+
+    /// Returns the value of a macro: `Dj` is the hostname, `DS` the smart host.
+    pub fn macro_value(&self, name: &str) -> Option<&str> {
+        let values = self.lines.iter().filter(|line| line.code == 'D');
+        values.filter_map(|line| line.value.strip_prefix(name)).next_back()
+    }
+
+    /// Returns the words of a class, without those of its files.
+    pub fn class(&self, name: &str) -> Vec<String> {
+        let lines = self.lines.iter().filter(|line| line.code == 'C');
+        let words = lines.filter_map(|line| line.value.strip_prefix(name));
+        words.flat_map(str::split_whitespace).map(str::to_owned).collect()
+    }
+
+    /// Returns the files of a class.
+    pub fn class_files(&self, name: &str) -> Vec<String> {
+        let lines = self.lines.iter().filter(|line| line.code == 'F');
+        let files = lines.filter_map(|line| line.value.strip_prefix(name));
+        files
+            .filter_map(|file| file.split_whitespace().rfind(|word| word.starts_with('/')))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Returns the value of an option: `O Name=value`.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        let options = self.lines.iter().rev().filter(|line| line.code == 'O');
+        options.filter_map(|line| value_of(&line.value, name)).next()
+    }
+
+    /// Returns the values of an option that may stand several times.
+    pub fn options<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a str> {
+        self.lines.iter().filter(|line| line.code == 'O').filter_map(move |line| value_of(&line.value, name))
+    }
+
+    /// Returns the file of a map: `Kname type -o /etc/mail/file`.
+    pub fn map_file(&self, name: &str) -> Option<String> {
+        let map = self
+            .lines
+            .iter()
+            .filter(|line| line.code == 'K')
+            .find(|line| line.value.split_whitespace().next() == Some(name))?;
+        let file = map.value.split_whitespace().rfind(|word| word.starts_with('/'))?;
+        Some(file.strip_suffix(".db").unwrap_or(file).to_owned())
+    }
+}
+
+/// Returns the value behind `Name=`.
+fn value_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (found, value) = text.trim_start().split_once('=')?;
+    found.trim().eq_ignore_ascii_case(name).then_some(value.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_macros_classes_options_and_maps() {
+        let cf = Cf::parse(
+            b"# c\nDjmx.test\nDSrelay:[hub.test]\nCwlocalhost a.test\nCw b.test\nFw-o /etc/mail/local-host-names %[^\\#]\n\
+              O MaxMessageSize=100\nO DaemonPortOptions=Name=MTA,\n\tPort=smtp\nO DaemonPortOptions=Port=587\n\
+              Kaccess hash -T<TMPF> -o /etc/mail/access.db\n",
+        );
+        assert_eq!(
+            (cf.macro_value("j"), cf.macro_value("S"), cf.macro_value("x")),
+            (Some("mx.test"), Some("relay:[hub.test]"), None)
+        );
+        assert_eq!(cf.class("w"), ["localhost", "a.test", "b.test"]);
+        assert_eq!(cf.class_files("w"), ["/etc/mail/local-host-names"]);
+        assert_eq!(cf.options("daemonportoptions").collect::<Vec<_>>(), ["Name=MTA, Port=smtp", "Port=587"]);
+        assert_eq!(
+            (cf.option("MaxMessageSize"), cf.map_file("access").as_deref()),
+            (Some("100"), Some("/etc/mail/access"))
+        );
+    }
+}

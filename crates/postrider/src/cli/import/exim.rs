@@ -1,0 +1,126 @@
+//! Exim of this machine.
+
+use super::{
+    Server,
+    machine::Machine,
+    queue::{Found, unreadable, walk},
+    read_optional,
+    stopped::{Stopped, is_locked},
+};
+use crate::cli::CliError;
+use control::Exit;
+use import::{
+    Draft, Report,
+    exim::{self, queue::SpoolFiles},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Exim, by the directory of its configuration, or the file.
+pub(super) struct Exim {
+    dir: PathBuf,
+}
+
+const RUNNING: &str = "Exim is running: stop it first, with `systemctl stop exim4`";
+
+/// Places of the file with the number of the daemon.
+const PID_FILES: [&str; 4] =
+    ["/run/exim4/exim.pid", "/var/run/exim4/exim.pid", "/run/exim.pid", "/var/run/exim.pid"];
+
+impl Exim {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Returns the text of the configuration of Exim, and that of Debian's questions.
+    fn files(&self) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>), CliError> {
+        if self.dir.is_file() {
+            return Ok((read_optional(&self.dir)?, None));
+        }
+        let mut monolithic = None;
+        for name in ["exim4.conf", "exim.conf", "configure"] {
+            monolithic = match monolithic {
+                None => read_optional(&self.dir.join(name))?,
+                found => found,
+            };
+        }
+        Ok((monolithic, read_optional(&self.dir.join("update-exim4.conf.conf"))?))
+    }
+
+    fn settings(&self) -> Result<exim::Names, CliError> {
+        let (monolithic, debian) = self.files()?;
+        Ok(exim::names(monolithic.as_deref(), debian.as_deref(), &Machine))
+    }
+}
+
+impl Server for Exim {
+    fn name(&self) -> &'static str {
+        "exim"
+    }
+
+    fn configuration(&self) -> Result<Option<(Draft, Report)>, CliError> {
+        let (monolithic, debian) = self.files()?;
+        Ok(exim::convert(monolithic.as_deref(), debian.as_deref(), &Machine))
+    }
+
+    fn stop(&self, queue: &Path) -> Result<Stopped, CliError> {
+        let own = self.settings()?.pid_file.map(PathBuf::from);
+        let beside = queue.join("exim-daemon.pid");
+        for path in PID_FILES.iter().map(PathBuf::from).chain(own).chain([beside]) {
+            Stopped::check_pid_file(&path, "exim", RUNNING)?;
+        }
+        // A delivery without a daemon has the data file of its message.
+        inputs(queue, &mut |path| {
+            if path.to_string_lossy().ends_with("-D") && is_locked(path) {
+                return Err(CliError::new(
+                    Exit::TempFail,
+                    format!("{RUNNING}; {} is being delivered", path.display()),
+                ));
+            }
+            Ok(())
+        })?;
+        Ok(Stopped::default())
+    }
+
+    fn read(&self, dir: &Path, found: &mut dyn FnMut(Found) -> Result<(), CliError>) -> Result<(), CliError> {
+        let domain = self.settings()?.qualify_domain;
+        inputs(dir, &mut |path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let beside = |end: &str, id: &str| path.with_file_name(format!("{id}{end}"));
+            if let Some(id) = name.strip_suffix("-D") {
+                let header = beside("-H", id);
+                // The header is written last.
+                return if header.exists() {
+                    Ok(())
+                } else {
+                    found(Found::Incomplete { path: path.to_owned() })
+                };
+            }
+            let Some(id) = name.strip_suffix("-H") else { return Ok(()) };
+            let header = fs::read(path).map_err(|error| unreadable(path, &error))?;
+            let (data, journal) = (beside("-D", id), beside("-J", id));
+            let Some(body) = read_optional(&data)? else {
+                let why = format!("there is no {id}-D");
+                return found(Found::Damaged { path: path.to_owned(), why });
+            };
+            let journal = read_optional(&journal)?;
+            let files = SpoolFiles { header: &header, data: &body, journal: journal.as_deref() };
+            match exim::queue::read(files, id, &domain) {
+                Ok(message) => found(Found::Message(Box::new(message))),
+                Err(damage) => found(Found::Damaged { path: path.to_owned(), why: damage.0 }),
+            }
+        })
+    }
+}
+
+/// Passes on the files of messages: in `input`, split or not, and in `NAME/input` of named queues.
+fn inputs(spool: &Path, each: &mut dyn FnMut(&Path) -> Result<(), CliError>) -> Result<(), CliError> {
+    walk(&spool.join("input"), 1, each)?;
+    let entries = fs::read_dir(spool).map_err(|error| unreadable(spool, &error))?;
+    let mut named: Vec<PathBuf> = entries.flatten().map(|entry| entry.path().join("input")).collect();
+    named.retain(|input| input.is_dir());
+    named.sort();
+    named.iter().try_for_each(|input| walk(input, 1, each))
+}

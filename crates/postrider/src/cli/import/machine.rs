@@ -1,0 +1,35 @@
+//! This machine, as a reader of configurations sees it.
+
+use import::{Capabilities, Files};
+use std::{fs, path::Path};
+
+/// Files of this machine.
+pub(super) struct Machine;
+
+/// No file of a configuration is larger.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+impl Files for Machine {
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let is_file = |found: &fs::Metadata| found.is_file() && found.len() <= FILE_BYTES_MAX;
+        fs::metadata(path).ok().filter(is_file)?;
+        fs::read(path).ok()
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        fs::File::open(path).and_then(|file| file.metadata()).is_ok_and(|found| found.is_file())
+    }
+
+    fn machine(&self) -> String {
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        if name.is_empty() { "localhost".to_owned() } else { name.to_lowercase() }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            sqlite: cfg!(feature = "sqlite"),
+            postgres: cfg!(feature = "postgres"),
+            ldap: cfg!(feature = "ldap"),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! `postrider import`: the configuration and the queue of another mail server.
+
+mod exim;
+mod machine;
+mod postfix;
+mod queue;
+mod sendmail;
+mod stopped;
+mod writer;
+
+use super::{
+    CliError, Ending,
+    args::{ImportArgs, ImportCommand},
+    settings,
+};
+use config::Purpose;
+use control::Exit;
+use import::{Draft, Report};
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// Another mail server.
+trait Server {
+    /// The name in lists and messages.
+    fn name(&self) -> &'static str;
+
+    /// Reads the configuration. `None` if there is none.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    fn configuration(&self) -> Result<Option<(Draft, Report)>, CliError>;
+
+    /// Makes sure that the server is stopped, and stays so until the result is dropped.
+    ///
+    /// # Errors
+    /// The server runs, or nobody can tell.
+    fn stop(&self, queue: &Path) -> Result<stopped::Stopped, CliError>;
+
+    /// Reads each message of the queue.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    fn read(
+        &self,
+        queue: &Path,
+        found: &mut dyn FnMut(queue::Found) -> Result<(), CliError>,
+    ) -> Result<(), CliError>;
+}
+
+/// Runs one of them.
+pub(super) fn run(command: &ImportCommand, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
+    match command {
+        ImportCommand::Postfix(args) => {
+            import(&postfix::Postfix::new(directory(args, "/etc/postfix")), args, explicit, out)
+        }
+        ImportCommand::Sendmail(args) => {
+            import(&sendmail::Sendmail::new(directory(args, "/etc/mail")), args, explicit, out)
+        }
+        ImportCommand::Exim(args) => {
+            import(&exim::Exim::new(directory(args, "/etc/exim4")), args, explicit, out)
+        }
+    }
+}
+
+fn directory(args: &ImportArgs, usual: &str) -> PathBuf {
+    args.dir.clone().unwrap_or_else(|| usual.into())
+}
+
+fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
+    match server.configuration()? {
+        Some((draft, report)) => {
+            write!(out, "configuration  {report}")?;
+            if let Some(file) = args.output.as_deref().filter(|_| !args.dry_run) {
+                write_configuration(&draft, file, out)?;
+            }
+        }
+        // A queue that was copied from another machine comes without a configuration.
+        None if args.queue.is_some() && args.output.is_none() => {
+            writeln!(out, "configuration  none in {}", directory(args, "the usual place").display())?;
+        }
+        None => {
+            let dir = args.dir.as_deref().unwrap_or_else(|| Path::new("the usual directory"));
+            let text = format!("there is no configuration of {} in {}", server.name(), dir.display());
+            return Err(CliError::new(Exit::NoInput, text));
+        }
+    }
+    out.flush()?;
+    match &args.queue {
+        Some(dir) if args.dry_run => queue::rehearse(server, dir, out),
+        Some(dir) => {
+            // The embedded default would put the mail where no daemon looks for it.
+            let source = settings::find(explicit).or_else(|| args.output.clone()).ok_or_else(|| {
+                let text = "the mail needs a place: name the configuration of Postrider with --config";
+                CliError::new(Exit::Usage, text)
+            })?;
+            let settings = settings::load(Some(&source), Purpose::Ask)?;
+            queue::import(server, dir, &settings, out)
+        }
+        None => Ok(Exit::Ok),
+    }
+}
+
+/// Writes the configuration and the files that it needs, and checks it.
+fn write_configuration(draft: &Draft, file: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let mut files: Vec<(PathBuf, &str, bool)> =
+        draft.files.iter().map(|extra| (dir.join(&extra.name), &*extra.content, extra.is_secret)).collect();
+    let toml = draft.as_toml();
+    files.push((file.to_owned(), &toml, false));
+    // Nothing is written if one of them is there: half of a configuration would be left.
+    if let Some((there, _, _)) = files.iter().find(|(path, _, _)| path.symlink_metadata().is_ok()) {
+        let text = format!("{} exists: name another file, or remove it", there.display());
+        return Err(CliError::new(Exit::CantCreate, text));
+    }
+    for (path, content, is_secret) in &files {
+        create(path, content, *is_secret)
+            .map_err(|error| CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display())))?;
+        writeln!(out, "written        {}", path.display())?;
+    }
+    match config::load(Some(file)) {
+        Ok(_) => writeln!(out, "checked        postrider config check accepts it")?,
+        Err(problems) => {
+            writeln!(
+                out,
+                "checked        postrider config check has something to say; repair it before the start:"
+            )?;
+            writeln!(out, "{}", problems.render(false))?;
+        }
+    }
+    Ok(())
+}
+
+fn create(path: &Path, content: &str, is_secret: bool) -> io::Result<()> {
+    let mode = if is_secret { 0o600 } else { 0o644 };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(content.as_bytes())?;
+    file.sync_all()
+}
+
+/// Reads a file of a configuration; `None` if there is no such file.
+fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, CliError> {
+    match fs::read(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let exit =
+                if error.kind() == io::ErrorKind::PermissionDenied { Exit::NoPerm } else { Exit::NoInput };
+            Err(CliError::new(exit, format!("read {}: {error}", path.display())))
+        }
+    }
+}

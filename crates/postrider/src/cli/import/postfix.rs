@@ -1,0 +1,129 @@
+//! Postfix of this machine.
+
+use super::{
+    Server,
+    machine::Machine,
+    queue::{Found, unreadable, walk},
+    read_optional,
+    stopped::Stopped,
+};
+use crate::cli::CliError;
+use import::{
+    Draft, QueuedRecipient, Report,
+    postfix::{self, MainCf, queue::Queue},
+};
+use mail::{ForwardPath, Notify, UnixMillis};
+use std::{
+    collections::HashMap,
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// Postfix, by the directory of its configuration.
+pub(super) struct Postfix {
+    dir: PathBuf,
+}
+
+const RUNNING: &str = "Postfix is running: stop it first, with `postfix stop`";
+
+impl Postfix {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Returns the domain of addresses that have none.
+    fn domain(&self) -> Result<String, CliError> {
+        let main = read_optional(&self.dir.join("main.cf"))?.unwrap_or_default();
+        Ok(postfix::origin(&main, &self.dir.to_string_lossy(), &Machine))
+    }
+
+    fn process_id_directory(&self, queue: &Path) -> Result<PathBuf, CliError> {
+        let main = read_optional(&self.dir.join("main.cf"))?.unwrap_or_default();
+        let named = MainCf::parse(&main).value("process_id_directory");
+        Ok(queue.join(if named.is_empty() { "pid" } else { &*named }))
+    }
+}
+
+impl Server for Postfix {
+    fn name(&self) -> &'static str {
+        "postfix"
+    }
+
+    fn configuration(&self) -> Result<Option<(Draft, Report)>, CliError> {
+        let Some(main) = read_optional(&self.dir.join("main.cf"))? else { return Ok(None) };
+        let master = read_optional(&self.dir.join("master.cf"))?.unwrap_or_default();
+        Ok(Some(postfix::convert(&main, &master, &self.dir.to_string_lossy(), &Machine)))
+    }
+
+    fn stop(&self, queue: &Path) -> Result<Stopped, CliError> {
+        let mut stopped = Stopped::default();
+        stopped.lock(&self.process_id_directory(queue)?.join("master.pid"), RUNNING)?;
+        Ok(stopped)
+    }
+
+    fn read(&self, dir: &Path, found: &mut dyn FnMut(Found) -> Result<(), CliError>) -> Result<(), CliError> {
+        let domain = self.domain()?;
+        // Logs are in directories by the first characters of the id, as messages are.
+        let (deferred, failed) = (logs(&dir.join("defer"))?, logs(&dir.join("bounce"))?);
+        for queue in Queue::ALL {
+            walk(&dir.join(queue.directory()), 6, &mut |path| {
+                let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let read = fs::metadata(path).and_then(|found| Ok((found, fs::read(path)?)));
+                let (metadata, file) = read.map_err(|error| unreadable(path, &error))?;
+                let is_complete = metadata.permissions().mode() & 0o100 != 0;
+                if !is_complete && matches!(queue, Queue::Maildrop | Queue::Incoming) {
+                    return found(Found::Incomplete { path: path.to_owned() });
+                }
+                let mut message = match postfix::queue::read(&file, &id, queue, &domain) {
+                    Ok(message) => message,
+                    Err(damage) => return found(Found::Damaged { path: path.to_owned(), why: damage.0 }),
+                };
+                if let Some(log) = deferred.get(&id) {
+                    let file = fs::read(log).map_err(|error| unreadable(log, &error))?;
+                    let at =
+                        fs::metadata(log).map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0) * 1000);
+                    let mut reasons = postfix::queue::deferrals(&file, UnixMillis(at));
+                    for one in &mut message.recipients {
+                        one.last_attempt = reasons.remove(one.recipient.path.as_str());
+                    }
+                }
+                if let Some(log) = failed.get(&id) {
+                    let file = fs::read(log).map_err(|error| unreadable(log, &error))?;
+                    add_failed(&mut message, &file);
+                }
+                found(Found::Message(Box::new(message)))
+            })?;
+        }
+        walk(&dir.join("corrupt"), 6, &mut |path| {
+            let why = "Postfix has put it aside".to_owned();
+            found(Found::Damaged { path: path.to_owned(), why })
+        })
+    }
+}
+
+/// Adds recipients that failed, and whose sender was not told yet: Postrider tries them again, and tells the sender.
+fn add_failed(message: &mut import::QueuedMessage, log: &[u8]) {
+    let mut failed: Vec<String> = postfix::queue::deferrals(log, UnixMillis(0)).into_keys().collect();
+    failed.sort();
+    for address in failed {
+        let is_there = |one: &QueuedRecipient| one.recipient.path.as_str() == address;
+        if let Ok(path) = ForwardPath::parse(&address, true)
+            && !message.recipients.iter().any(is_there)
+        {
+            message.finished.retain(|finished| *finished != address);
+            message.recipients.push(QueuedRecipient::new(path, Notify::default(), None));
+        }
+    }
+}
+
+/// Returns the logs of messages by their ids.
+fn logs(dir: &Path) -> Result<HashMap<String, PathBuf>, CliError> {
+    let mut logs = HashMap::new();
+    walk(dir, 6, &mut |path| {
+        let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        logs.insert(id, path.to_owned());
+        Ok(())
+    })?;
+    Ok(logs)
+}

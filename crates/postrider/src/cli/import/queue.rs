@@ -1,0 +1,177 @@
+//! The queue of the other server: read, counted, and handed to the writer.
+
+use super::{Server, writer::Writer};
+use crate::cli::{CliError, Ending};
+use config::Settings;
+use control::{Exit, client::Client};
+use import::QueuedMessage;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// A message in the queue, or what is there in its place.
+pub(super) enum Found {
+    Message(Box<QueuedMessage>),
+    /// A file that is no message any more.
+    Damaged {
+        path: PathBuf,
+        why: String,
+    },
+    /// A file that was being written when the server stopped: its sender was not told that it was accepted.
+    Incomplete {
+        path: PathBuf,
+    },
+}
+
+/// Counts of a queue.
+#[derive(Debug, Default)]
+struct Counts {
+    messages: u64,
+    held: u64,
+    finished: u64,
+    damaged: u64,
+    incomplete: u64,
+}
+
+impl Counts {
+    /// Counts what was found, and tells of what is damaged. Returns a message that has recipients left.
+    fn take(&mut self, found: Found) -> Option<Box<QueuedMessage>> {
+        match found {
+            Found::Message(message) if message.recipients.is_empty() => {
+                self.finished += 1;
+                None
+            }
+            Found::Message(message) => {
+                self.messages += 1;
+                self.held += u64::from(message.held);
+                for note in &message.notes {
+                    tell(&format!("{}: {note}", message.id));
+                }
+                Some(message)
+            }
+            Found::Damaged { path, why } => {
+                self.damaged += 1;
+                tell(&format!("damaged: {}: {why}", path.display()));
+                None
+            }
+            Found::Incomplete { path } => {
+                self.incomplete += 1;
+                tell(&format!("incomplete: {}: it was never accepted", path.display()));
+                None
+            }
+        }
+    }
+
+    fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let Self { messages, held, finished, damaged, incomplete } = self;
+        write!(out, "queue          {messages} messages ({held} held), {damaged} damaged")?;
+        if *incomplete > 0 {
+            write!(out, ", {incomplete} incomplete")?;
+        }
+        if *finished > 0 {
+            write!(out, ", {finished} without a recipient that is left")?;
+        }
+        writeln!(out)
+    }
+}
+
+fn tell(text: &str) {
+    crate::cli::complain("postrider", text);
+}
+
+/// Reads the queue and changes nothing.
+pub(super) fn rehearse(server: &dyn Server, dir: &Path, out: &mut dyn Write) -> Ending {
+    check_dir(dir)?;
+    let stopped = server.stop(dir);
+    if let Err(why) = &stopped {
+        tell(&why.text);
+    }
+    let mut counts = Counts::default();
+    server.read(dir, &mut |found| {
+        counts.take(found);
+        Ok(())
+    })?;
+    counts.write(out)?;
+    Ok(if counts.damaged > 0 { Exit::DataErr } else { Exit::Ok })
+}
+
+/// Puts each message that is not imported yet into the spool.
+pub(super) fn import(server: &dyn Server, dir: &Path, settings: &Settings, out: &mut dyn Write) -> Ending {
+    check_dir(dir)?;
+    if Client::connect(&settings.control.socket).is_ok() {
+        return Err(CliError::new(
+            Exit::TempFail,
+            "the daemon of Postrider is running, and has the spool: stop it first",
+        ));
+    }
+    let _stopped = server.stop(dir)?;
+    let mut counts = Counts::default();
+    let writer = Writer::start(server.name(), settings.clone())?;
+    let read = server.read(dir, &mut |found| match counts.take(found) {
+        Some(message) => writer.write(message),
+        None => Ok(()),
+    });
+    let written = writer.finish();
+    counts.write(out)?;
+    // The writer knows better why it stopped.
+    let written = match (written, read) {
+        (Ok(written), Ok(())) => written,
+        (Err(error), _) | (Ok(_), Err(error)) => return Err(error),
+    };
+    write!(out, "imported       {} messages, {} recipients", written.messages, written.recipients)?;
+    if written.known > 0 {
+        write!(out, "; {} messages were imported before", written.known)?;
+    }
+    if written.delayed > 0 {
+        write!(out, "; {} messages were not: import again", written.delayed)?;
+    }
+    writeln!(out)?;
+    Ok(match (counts.damaged, written.delayed) {
+        (0, 0) => Exit::Ok,
+        (0, _) => Exit::TempFail,
+        _ => Exit::DataErr,
+    })
+}
+
+fn check_dir(dir: &Path) -> Result<(), CliError> {
+    std::fs::read_dir(dir).map(drop).map_err(|error| unreadable(dir, &error))
+}
+
+/// The error of a directory or a file of the queue that cannot be read.
+pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> CliError {
+    let exit = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Exit::NoPerm,
+        std::io::ErrorKind::NotFound => Exit::NoInput,
+        _ => Exit::IoErr,
+    };
+    CliError::new(exit, format!("read {}: {error}", path.display()))
+}
+
+/// Passes on each file below a directory, with the directories in the order of their names; those that do not exist are
+/// empty.
+pub(super) fn walk(
+    dir: &Path,
+    depth: usize,
+    each: &mut dyn FnMut(&Path) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unreadable(dir, &error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        paths.push(entry.map_err(|error| unreadable(dir, &error))?.path());
+    }
+    paths.sort();
+    for path in paths {
+        let kind = path.symlink_metadata().map_err(|error| unreadable(&path, &error))?.file_type();
+        if kind.is_dir() && depth > 0 {
+            walk(&path, depth - 1, each)?;
+        } else if kind.is_file() {
+            each(&path)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Sendmail of this machine.
+
+use super::{
+    Server,
+    machine::Machine,
+    queue::{Found, unreadable, walk},
+    read_optional,
+    stopped::{Stopped, is_locked},
+};
+use crate::cli::CliError;
+use control::Exit;
+use import::{Draft, Report, sendmail};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Sendmail, by the directory of its configuration.
+pub(super) struct Sendmail {
+    dir: PathBuf,
+}
+
+const RUNNING: &str = "Sendmail is running: stop it first, with `systemctl stop sendmail`";
+
+/// Places of the file with the number of the daemon.
+const PID_FILES: [&str; 4] = [
+    "/run/sendmail/mta/sendmail.pid",
+    "/var/run/sendmail/mta/sendmail.pid",
+    "/run/sendmail.pid",
+    "/var/run/sendmail.pid",
+];
+
+impl Sendmail {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    fn names(&self) -> Result<sendmail::Names, CliError> {
+        let cf = read_optional(&self.dir.join("sendmail.cf"))?.unwrap_or_default();
+        Ok(sendmail::names(&cf, &Machine))
+    }
+}
+
+impl Server for Sendmail {
+    fn name(&self) -> &'static str {
+        "sendmail"
+    }
+
+    fn configuration(&self) -> Result<Option<(Draft, Report)>, CliError> {
+        let (mc, cf) =
+            (read_optional(&self.dir.join("sendmail.mc"))?, read_optional(&self.dir.join("sendmail.cf"))?);
+        Ok(sendmail::convert(mc.as_deref(), cf.as_deref(), &self.dir.to_string_lossy(), &Machine))
+    }
+
+    fn stop(&self, queue: &Path) -> Result<Stopped, CliError> {
+        let own = self.names()?.pid_file.map(PathBuf::from);
+        for path in PID_FILES.iter().map(PathBuf::from).chain(own) {
+            Stopped::check_pid_file(&path, "sendmail", RUNNING)?;
+        }
+        walk(queue, 2, &mut |path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with("qf") && is_locked(path) {
+                let text = format!("{RUNNING}; {} is being delivered", path.display());
+                return Err(CliError::new(Exit::TempFail, text));
+            }
+            Ok(())
+        })?;
+        Ok(Stopped::default())
+    }
+
+    fn read(&self, dir: &Path, found: &mut dyn FnMut(Found) -> Result<(), CliError>) -> Result<(), CliError> {
+        let domain = self.names()?.hostname;
+        walk(dir, 2, &mut |path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let Some((kind, id)) = name.split_at_checked(2) else { return Ok(()) };
+            match kind {
+                "qf" | "hf" => {}
+                "Qf" => {
+                    let why = "Sendmail has put it aside".to_owned();
+                    return found(Found::Damaged { path: path.to_owned(), why });
+                }
+                "df" if control_files(path, id).iter().any(|file| file.exists()) => return Ok(()),
+                "df" => return found(Found::Incomplete { path: path.to_owned() }),
+                _ => return Ok(()),
+            }
+            let control = fs::read(path).map_err(|error| unreadable(path, &error))?;
+            let mut body = None;
+            for file in data_files(path, id, &control) {
+                body = match body {
+                    None => read_optional(&file)?,
+                    found => found,
+                };
+            }
+            let Some(body) = body else {
+                let why = format!("there is no df{id}");
+                return found(Found::Damaged { path: path.to_owned(), why });
+            };
+            match sendmail::queue::read(&control, &body, id, kind == "hf", &domain) {
+                Ok(message) => found(Found::Message(Box::new(message))),
+                Err(damage) => found(Found::Damaged { path: path.to_owned(), why: damage.0 }),
+            }
+        })
+    }
+}
+
+/// Returns the places of the body: beside the control file, in `df` beside its directory `qf`, or where a line `d` says.
+fn data_files(control: &Path, id: &str, text: &[u8]) -> Vec<PathBuf> {
+    let name = format!("df{id}");
+    let mut places = vec![control.with_file_name(&name)];
+    if let Some(queue) = control.parent().and_then(Path::parent) {
+        places.push(queue.join("df").join(&name));
+    }
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"d"));
+    places.extend(line.map(|dir| Path::new(&*String::from_utf8_lossy(dir)).join(&name)));
+    places
+}
+
+/// Returns the places of the control file of a body.
+fn control_files(data: &Path, id: &str) -> Vec<PathBuf> {
+    let names = [format!("qf{id}"), format!("hf{id}"), format!("Qf{id}")];
+    let beside = names.iter().map(|name| data.with_file_name(name));
+    let apart = data.parent().and_then(Path::parent).into_iter();
+    beside.chain(apart.flat_map(|queue| names.iter().map(|name| queue.join("qf").join(name)))).collect()
+}
