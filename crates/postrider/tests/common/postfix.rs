@@ -137,7 +137,7 @@ fn files(dir: &Path) -> usize {
 fn configure(dir: &Path, address: SocketAddr, main: &str, options: &str) {
     // Its programs have users of their own.
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
-    ["queue", "data"].iter().for_each(|name| fs::create_dir(dir.join(name)).unwrap());
+    ["queue", "data"].iter().for_each(|name| fs::create_dir_all(dir.join(name)).unwrap());
     let at = dir.display();
     let own = format!(
         "compatibility_level = 3.6\nqueue_directory = {at}/queue\ndata_directory = {at}/data\nmail_owner = postfix\n\

@@ -1,0 +1,114 @@
+//! Configurations of the other servers.
+
+use super::*;
+
+/// Imports a configuration into a new directory. Returns the directory and what the import says.
+fn converted(server: &str, dir: &Path) -> (TempDir, String) {
+    let out = tempfile::tempdir().unwrap();
+    let file = out.path().join("postrider.toml");
+    let output = Command::new(BINARY)
+        .args(["import", server])
+        .arg(dir)
+        .arg("--output")
+        .arg(&file)
+        .env_remove("POSTRIDER_CONFIG")
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    let checked = Command::new(BINARY).args(["config", "check"]).arg(&file).output().unwrap();
+    assert!(checked.status.success(), "{}\n{}", said(&checked), fs::read_to_string(&file).unwrap());
+    assert!(text.contains("checked        postrider config check accepts it"), "{text}");
+    (out, text)
+}
+
+#[test]
+fn each_configuration_of_postfix_in_the_manual_is_accepted() {
+    let manual =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/from-postfix.md")).unwrap();
+    let blocks: Vec<&str> = manual
+        .split("\n```\n")
+        .filter(|block| block.starts_with("# main.cf") || block.starts_with("# master.cf"))
+        .collect();
+    assert_eq!(blocks.len(), 8);
+    for block in blocks {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().display().to_string();
+        let text = block.replace("/etc/postfix", &at);
+        let is_master = |line: &&str| line.starts_with("submission") || line.trim_start().starts_with("-o");
+        let (master, main): (Vec<&str>, Vec<&str>) = text.lines().partition(is_master);
+        fs::write(dir.path().join("main.cf"), main.join("\n") + "\nmyhostname = mx.example.com\n").unwrap();
+        let master = format!("smtp inet n - y - - smtpd\n{}\n", master.join("\n"));
+        fs::write(dir.path().join("master.cf"), master).unwrap();
+        for (name, table) in [
+            ("sasl_passwd", "[mail.isp.example]:587 bob:secret\n"),
+            ("virtual", "example.com x\nsales@example.com joe\n"),
+            ("mailboxes", "joe@example.com x\n"),
+            ("relay_recipients", "joe@example.org x\n"),
+            ("clients", "192.0.2.66/32 REJECT\n"),
+            ("senders", "bad@sender.example REJECT\n"),
+            ("logins", "jane@example.com jane\n"),
+        ] {
+            fs::write(dir.path().join(name), table).unwrap();
+        }
+        let (_, text) = converted("postfix", dir.path());
+        assert!(text.contains("0 without counterpart") && !text.contains("unknown "), "{block}\n{text}");
+    }
+}
+
+#[test]
+fn the_defaults_of_debian_are_accepted() {
+    let Some(tree) = common::unpacked("exim4-daemon-light") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    // What Debian's package writes when its questions are not answered.
+    let answers = "dc_eximconfig_configtype='local'\ndc_other_hostnames='mx.test'\ndc_local_interfaces='127.0.0.1 ; ::1'\n\
+        dc_readhost=''\ndc_relay_domains=''\ndc_minimaldns='false'\ndc_relay_nets=''\ndc_smarthost=''\nCFILEMODE='644'\n\
+        dc_use_split_config='false'\ndc_hide_mailname=''\ndc_mailname_in_oh='true'\ndc_localdelivery='mail_spool'\n";
+    fs::write(dir.path().join("update-exim4.conf.conf"), answers).unwrap();
+    let (_, text) = converted("exim", dir.path());
+    assert!(text.contains("0 without counterpart"), "{text}");
+    assert!(tree.join("etc/exim4/exim4.conf.template").is_file());
+
+    let Some(tree) = common::unpacked("sendmail-bin") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(tree.join("usr/share/sendmail/cf/debian/sendmail.mc"), dir.path().join("sendmail.mc")).unwrap();
+    let (_, text) = converted("sendmail", dir.path());
+    assert!(!text.contains("unknown  "), "{text}");
+
+    // Debian's postinst makes this of the template main.cf.debian.
+    let dir = tempfile::tempdir().unwrap();
+    let main = "smtpd_banner = $myhostname ESMTP $mail_name (Debian/GNU)\nbiff = no\nappend_dot_mydomain = no\nreadme_directory = no\n\
+        compatibility_level = 3.6\nsmtpd_tls_cert_file=/etc/ssl/certs/ssl-cert-snakeoil.pem\n\
+        smtpd_tls_key_file=/etc/ssl/private/ssl-cert-snakeoil.key\nsmtpd_tls_security_level=may\nsmtp_tls_CApath=/etc/ssl/certs\n\
+        smtp_tls_security_level=may\nsmtp_tls_session_cache_database = btree:${data_directory}/smtp_scache\n\
+        smtpd_relay_restrictions = permit_mynetworks permit_sasl_authenticated defer_unauth_destination\nmyhostname = mx.test\n\
+        alias_maps = hash:/etc/aliases\nalias_database = hash:/etc/aliases\nmyorigin = /etc/mailname\n\
+        mydestination = $myhostname, mx.test, localhost.test, localhost\nrelayhost = \n\
+        mynetworks = 127.0.0.0/8 [::ffff:127.0.0.0]/104 [::1]/128\nmailbox_size_limit = 0\nrecipient_delimiter = +\n\
+        inet_interfaces = all\ninet_protocols = all\n";
+    fs::write(dir.path().join("main.cf"), main).unwrap();
+    fs::write(dir.path().join("master.cf"), "smtp inet n - y - - smtpd\npickup unix n - y 60 1 pickup\n")
+        .unwrap();
+    let (out, text) = converted("postfix", dir.path());
+    assert!(!text.contains("unknown  "), "{text}");
+    let toml = fs::read_to_string(out.path().join("postrider.toml")).unwrap();
+    assert!(toml.contains("domains = [\"mx.test\", \"localhost.test\", \"localhost\"]"), "{toml}");
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(dir.path().join("main.cf"), "relayhost = [hub.test]\n").unwrap();
+    let file = out.path().join("postrider.toml");
+    fs::write(&file, "mine").unwrap();
+    let output = Command::new(BINARY)
+        .args(["import", "postfix"])
+        .arg(dir.path())
+        .arg("--output")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), fs::read_to_string(&file).unwrap()), (Some(73), "mine".to_owned()));
+    let output = Command::new(BINARY).args(["import", "postfix", "/nonexistent"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(66), "{}", said(&output));
+}
