@@ -256,6 +256,21 @@ impl Draft {
         sections.filter_map(|one| one.value(key).cloned()).collect()
     }
 
+    /// Leaves out listeners whose clients must log in, if nobody can. Returns whether there were any.
+    pub(crate) fn drop_logins(&mut self) -> bool {
+        let has_users =
+            self.sections.iter().any(|one| one.header == "[auth]" && one.value("users").is_some());
+        let needs_login = |one: &Section| {
+            let kinds = ["submission", "submissions"].map(|kind| Value::from(kind));
+            one.header == "[[listen]]" && one.value("kind").is_some_and(|kind| kinds.contains(kind))
+        };
+        let before = self.sections.len();
+        if !has_users {
+            self.sections.retain(|one| !needs_login(one));
+        }
+        self.sections.len() < before
+    }
+
     /// Adds a file that stands beside the configuration.
     pub(crate) fn add_file(&mut self, name: &str, content: String, is_secret: bool) {
         self.files.retain(|file| file.name != name);

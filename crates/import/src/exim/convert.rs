@@ -95,7 +95,7 @@ fn listeners(
             };
             let mut section = Section::new("[[listen]]", from);
             if implicit.contains(port) {
-                section = section.with("kind", "submissions");
+                section = section.with("tls", "implicit");
             } else {
                 section = section.with_some("tls", tls);
             }

@@ -111,6 +111,7 @@ impl Converter<'_> {
         self.draft.set("", "data_dir", "/var/lib/postrider", "");
         self.domains();
         self.listeners();
+        self.drop_logins();
         self.access();
         self.aliases();
         self.virtual_users();
@@ -244,6 +245,14 @@ impl Converter<'_> {
                 section = section.with("tls", "off");
             }
             self.draft.push(section.with("address", address));
+        }
+    }
+
+    /// Nobody can log in until [auth] has users.
+    fn drop_logins(&mut self) {
+        if self.draft.drop_logins() {
+            let text = "the listeners for submission are left out until [auth] has users: make a file of users with `postrider auth hash`";
+            self.missing("DAEMON_OPTIONS", text);
         }
     }
 

@@ -124,6 +124,15 @@ impl Postfix {
 
 impl Drop for Postfix {
     fn drop(&mut self) {
+        // The kernel forgets --kill-child when Postfix changes its user: the first process of the namespace is killed, and
+        // all others end with it.
+        let pid = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            if let Some(child) = rustix::process::Pid::from_raw(child) {
+                let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
+            }
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,7 +1,10 @@
 //! The queue of Exim.
 
 use super::{tree::Tree, *};
-use std::process::Child;
+use std::{
+    process::Child,
+    sync::{Arc, Mutex},
+};
 
 const USERS: [(&str, &str); 2] = [
     ("passwd", "Debian-exim:x:64323:64323::/nonexistent:/usr/sbin/nologin\n"),
@@ -148,20 +151,32 @@ fn recipients_that_exim_has_finished_are_left_out() {
     exim.run(&["-qff"]);
     assert_eq!(arrived_recipients(&first), 1, "{}", exim.log());
 
-    let sink = Sink::start();
+    // It offers DSN, and keeps the commands.
+    let commands: Arc<Mutex<Vec<String>>> = Arc::default();
+    let kept = commands.clone();
+    let sink = Sink::with(move |command| {
+        kept.lock().unwrap().push(command.to_owned());
+        command.starts_with("EHLO").then(|| "250-sink.test\r\n250 DSN".to_owned())
+    });
     let (own, post) = configure(&sink);
     let (config, queue) =
         (exim.tree.etc().join("exim4").display().to_string(), dir.path().join("spool").display().to_string());
     let text = import(own.path(), &["import", "exim", &config, "--queue", &queue]);
     assert!(text.contains("imported       1 messages, 1 recipients"), "{text}");
     let dump = said(&run(own.path(), &["spool", "dump"]));
-    for part in ["left@dst.test", "rfc822;list@dst.test", "x+y"] {
-        assert!(dump.contains(part), "{part}: {dump}");
-    }
-    assert!(!dump.contains("done@dst.test"), "{dump}");
+    assert!(dump.contains("left@dst.test") && !dump.contains("done@dst.test"), "{dump}");
     let toml = fs::read_to_string(own.path().join("postrider.toml")).unwrap();
     let daemon = Postrider::start_from(own, post, &toml);
     until("it arrives", || daemon.counter("delivered") == 1);
-    let to: Vec<String> = sink.messages().into_iter().flat_map(|message| message.to).collect();
-    assert!(to.contains(&"left@dst.test".to_owned()) && !to.contains(&"done@dst.test".to_owned()), "{to:?}");
+    let commands = commands.lock().unwrap().join("\n");
+    for part in [
+        "RET=HDRS",
+        "ENVID=x+2By",
+        "RCPT TO:<left@dst.test>",
+        "NOTIFY=SUCCESS,FAILURE",
+        "ORCPT=rfc822;list@dst.test",
+    ] {
+        assert!(commands.contains(part), "{part}: {commands}");
+    }
+    assert!(!commands.contains("done@dst.test"), "{commands}");
 }

@@ -89,6 +89,7 @@ fn damaged_messages_are_named_and_left_out() {
     assert!(text.contains("queue          2 messages (0 held), 1 damaged, 1 incomplete"), "{text}");
     let toml = fs::read_to_string(own.path().join("postrider.toml")).unwrap();
     let daemon = Postrider::start_from(own, address, &toml);
+    daemon.ask(&["queue", "flush"]);
     until("the others arrive", || daemon.counter("queued") == 0);
     assert_eq!(arrivals(&sink).len(), 2);
 }

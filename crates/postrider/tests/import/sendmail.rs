@@ -1,7 +1,7 @@
 //! The queue of Sendmail.
 
 use super::{tree::Tree, *};
-use std::process::Child;
+use std::{io::Read as _, process::Child};
 
 const USERS: [(&str, &str); 2] =
     [("passwd", "smmsp:x:64324:64324::/nonexistent:/usr/sbin/nologin\n"), ("group", "smmsp:x:64324:\n")];
@@ -32,6 +32,9 @@ impl Sendmail {
         fs::create_dir_all(&mail).unwrap();
         fs::write(mail.join("service.switch"), "hosts files\naliases files\n").unwrap();
         fs::write(mail.join("local-host-names"), "").unwrap();
+        // Without a full name of the machine, Sendmail waits for a minute and ends.
+        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        fs::write(tree.etc().join("hosts"), format!("127.0.0.1 localhost old.test {machine}\n")).unwrap();
         let mc = format!(
             "divert(0)dnl\nOSTYPE(`debian')dnl\ndefine(`confDOMAIN_NAME', `old.test')dnl\n\
              define(`confSERVICE_SWITCH_FILE', `/etc/mail/service.switch')dnl\ndefine(`confDONT_PROBE_INTERFACES', `True')dnl\n\
@@ -70,10 +73,18 @@ impl Sendmail {
 
     fn start(&self, address: SocketAddr) -> Running {
         let mut command = self.tree.command(PROGRAM);
-        command.args(["-C", "/etc/mail/sendmail.cf", "-bD"]).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .args(["-C", "/etc/mail/sendmail.cf", "-bD"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut running = Running(command.spawn().unwrap());
         until("Sendmail listens", || {
-            assert!(running.0.try_wait().unwrap().is_none(), "Sendmail has ended");
+            if let Some(status) = running.0.try_wait().unwrap() {
+                let mut text = String::new();
+                let _ = running.0.stderr.take().unwrap().read_to_string(&mut text);
+                panic!("Sendmail has ended: {status}: {text}");
+            }
             std::net::TcpStream::connect(address).is_ok()
         });
         running

@@ -78,7 +78,7 @@ fn common_routers_and_transports_are_routes() {
             "domains = [\"mx.test\", \"a.test\"]\nmbox = \"/var/mail/{local}\"",
             "domains = [\"*\"]\nsmarthost = \"mail.isp.example:587\"\ntls = \"require\"\nlogin = { user = \"user\"",
             "max_message_size = 20971520",
-            "kind = \"submissions\"",
+            "tls = \"implicit\"\naddress = \"0.0.0.0:465\"",
             "retry_min = \"15m\"",
             "expire = \"4d\"",
         ],

@@ -101,6 +101,12 @@ pub(super) fn write(context: &mut Context<'_>) {
     if has_login || context.main.value("smtpd_sasl_auth_enable") == "yes" {
         logins(context);
     }
+    if context.draft.drop_logins() {
+        context.missing(
+            "smtpd_sasl_auth_enable",
+            "the listeners for submission are left out until [auth] has users",
+        );
+    }
 }
 
 /// Writes one listener. Returns whether it did.
