@@ -16,12 +16,16 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    time::SystemTime,
+    time::{Instant, SystemTime},
 };
 use tempfile::TempDir;
 
-/// Messages of each test.
-const MESSAGES: usize = 600;
+/// Returns the number of messages of each test; POSTRIDER_IMPORT_MESSAGES is for measurements.
+fn message_count() -> usize {
+    let given = std::env::var("POSTRIDER_IMPORT_MESSAGES").ok();
+    given.and_then(|number| number.parse().ok()).unwrap_or(600)
+}
+
 /// Each message with such a number is held.
 const HELD_EVERY: usize = 50;
 
@@ -38,7 +42,7 @@ fn recipients(number: usize) -> Vec<String> {
 }
 
 fn held_count() -> usize {
-    (0..MESSAGES).filter(|number| number % HELD_EVERY == 7).count()
+    (0..message_count()).filter(|number| number % HELD_EVERY == 7).count()
 }
 
 /// A message with lines that are easily damaged. One is larger than what the spool keeps in one piece.
@@ -66,7 +70,7 @@ fn content(number: usize) -> Vec<u8> {
 /// Sends all messages to a server that keeps them.
 fn fill(address: SocketAddr) {
     let mut client = Client::connect(address).unwrap();
-    for number in 0..MESSAGES {
+    for number in 0..message_count() {
         if number % 50 == 49 {
             client = Client::connect(address).unwrap();
         }
@@ -100,7 +104,7 @@ fn arrived_recipients(sink: &Sink) -> usize {
 }
 
 fn recipient_count() -> usize {
-    (0..MESSAGES).map(|number| recipients(number).len()).sum()
+    (0..message_count()).map(|number| recipients(number).len()).sum()
 }
 
 /// Each file below a directory: its content and when it was changed.
@@ -186,17 +190,23 @@ fn imported(arguments: &[&str], queue: &Path) -> Arrivals {
     let before = snapshot(queue);
     let sink = Sink::start();
     let (dir, address) = configure(&sink);
+    let begun = Instant::now();
     let rehearsed = import(dir.path(), &[arguments, &["--dry-run"]].concat());
-    let counted = format!("{MESSAGES} messages ({} held), 0 damaged", held_count());
+    let messages = message_count();
+    let counted = format!("{messages} messages ({} held), 0 damaged", held_count());
     assert!(rehearsed.contains(&counted), "{rehearsed}");
     assert!(!dir.path().join("data").exists(), "a rehearsal writes nothing");
 
+    let (read, begun) = (begun.elapsed(), Instant::now());
     let kills = import_with_kills(dir.path(), arguments);
-    println!("{kills} runs were killed");
+    println!(
+        "{messages} messages: read in {read:?}, imported in {:?} with {kills} runs that were killed",
+        begun.elapsed()
+    );
     let again = import(dir.path(), arguments);
     assert!(
         again.contains(&format!(
-            "imported       0 messages, 0 recipients; {MESSAGES} messages were imported before"
+            "imported       0 messages, 0 recipients; {messages} messages were imported before"
         )),
         "{again}"
     );
@@ -215,7 +225,7 @@ fn imported(arguments: &[&str], queue: &Path) -> Arrivals {
     // Mail that was tried is tried again when its time has come.
     daemon.ask(&["queue", "flush"]);
     let held_recipients: usize =
-        (0..MESSAGES).filter(|n| n % HELD_EVERY == 7).map(|n| recipients(n).len()).sum();
+        (0..message_count()).filter(|n| n % HELD_EVERY == 7).map(|n| recipients(n).len()).sum();
     until("all mail that is not held arrives", || {
         arrived_recipients(&sink) == recipient_count() - held_recipients
     });
@@ -235,7 +245,7 @@ fn imported(arguments: &[&str], queue: &Path) -> Arrivals {
 
 /// Compares what Postrider delivered with what the other server delivers from the queue that was imported.
 fn compare(ours: &Arrivals, theirs: &Arrivals) {
-    assert_eq!(ours.len(), MESSAGES);
+    assert_eq!(ours.len(), message_count());
     for (content, envelope) in theirs {
         let text = String::from_utf8_lossy(content);
         assert_eq!(ours.get(content), Some(envelope), "{}", text.chars().take(2000).collect::<String>());

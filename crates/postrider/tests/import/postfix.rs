@@ -32,7 +32,7 @@ fn the_queue_of_postfix_arrives_once_and_byte_for_byte() {
     let dir = tempfile::tempdir().unwrap();
     let Some(server) = Postfix::start(dir.path(), &main_cf(next_hop), "", &[]) else { return };
     fill(server.address);
-    until("Postfix has tried all", || server.deferred_count() == MESSAGES - held_count());
+    until("Postfix has tried all", || server.deferred_count() == message_count() - held_count());
     server.wait_until_idle();
     let queue = dir.path().join("queue");
     let (config, queue_text) = (dir.path().display().to_string(), queue.display().to_string());

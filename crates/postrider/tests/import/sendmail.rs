@@ -39,8 +39,7 @@ impl Sendmail {
             "divert(0)dnl\nOSTYPE(`debian')dnl\ndefine(`confDOMAIN_NAME', `old.test')dnl\n\
              define(`confSERVICE_SWITCH_FILE', `/etc/mail/service.switch')dnl\ndefine(`confDONT_PROBE_INTERFACES', `True')dnl\n\
              define(`confTO_IDENT', `0s')dnl\nundefine(`confHOST_STATUS_DIRECTORY')dnl\ndefine(`confDELIVERY_MODE', `queueonly')dnl\n\
-             define(`confPID_FILE', `{at}/sendmail.pid')dnl\ndefine(`QUEUE_DIR', `{at}/queue')dnl\ndefine(`confRUN_AS_USER', `')dnl\n\
-             define(`confDONT_BLAME_SENDMAIL', `GroupWritableDirPathSafe,WorldWritableForwardFileSafe')dnl\n\
+             define(`confPID_FILE', `{at}/sendmail.pid')dnl\ndefine(`QUEUE_DIR', `{at}/queue')dnl\n\
              define(`SMART_HOST', `relay:[127.0.0.1]')dnl\ndefine(`RELAY_MAILER_ARGS', `TCP $h {}')dnl\ndefine(`ALIAS_FILE', `')dnl\n\
              define(`confQUEUE_LA', `1000')dnl\ndefine(`confREFUSE_LA', `1000')dnl\ndefine(`confDELAY_LA', `1000')dnl\n\
              define(`confMAX_DAEMON_CHILDREN', `0')dnl\ndefine(`confCONNECTION_RATE_THROTTLE', `0')dnl\nFEATURE(`no_default_msa')dnl\n\
