@@ -6,6 +6,7 @@ mod client;
 mod directories;
 mod dns;
 mod engine;
+mod import;
 mod maps;
 mod notices;
 mod rules;
@@ -19,6 +20,10 @@ pub use self::maps::{alias_targets, aliases_file, cdb_file, map_files, socketmap
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent, spool_totals};
 pub use engine::engine_events;
+pub use import::{
+    exim_configuration, exim_queue, postfix_configuration, postfix_queue, sendmail_configuration,
+    sendmail_queue,
+};
 pub use notices::notice_templates;
 pub use rules::{rule_program, rule_values};
 pub use sasl::{introspection_answer, passwd_file, sasl_client, sasl_server};

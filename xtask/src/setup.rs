@@ -25,6 +25,9 @@ enum Place {
     Servers,
     /// Unpacked into a tree of its own: its `sendmail` would replace that of another server.
     Own,
+    /// As `Own`, together with the packages that it needs and the machine lacks: a mail server whose `sendmail` would
+    /// replace that of another one.
+    OwnServer,
     /// A package of PyPI, in an environment of its own.
     Python,
 }
@@ -56,7 +59,11 @@ const fn own(file: &'static str, package: &'static str, purpose: &'static str) -
     Wanted { sign: Sign::Unpacked(file), package, place: Place::Own, purpose }
 }
 
-const WANTED: [Wanted; 31] = [
+const fn own_server(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
+    Wanted { sign: Sign::Unpacked(file), package, place: Place::OwnServer, purpose }
+}
+
+const WANTED: [Wanted; 33] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -84,6 +91,8 @@ const WANTED: [Wanted; 31] = [
     own("dma/usr/sbin/dma", "dma", "a client of satellites"),
     own("prometheus/usr/bin/promtool", "prometheus", "judges metrics and alerts"),
     own("fail2ban/usr/bin/fail2ban-regex", "fail2ban", "reads the log that looks like Postfix's"),
+    own_server("exim4-daemon-light/usr/sbin/exim4", "exim4-daemon-light", "a queue to import"),
+    own_server("sendmail-bin/usr/libexec/sendmail/sendmail", "sendmail-bin", "a queue to import"),
     Wanted {
         sign: Sign::Unpacked("python/bin/python"),
         package: "scramp",
@@ -176,7 +185,8 @@ fn install(missing: &[&Wanted]) {
     for wanted in missing {
         match wanted.place {
             Place::Machine => {}
-            Place::Servers => say(unpack(wanted.package)),
+            Place::Servers => say(unpack(wanted.package, &interop_dir())),
+            Place::OwnServer => say(unpack(wanted.package, &interop_dir().join(wanted.package))),
             Place::Own => say(unpack_alone(wanted.package)),
             Place::Python => say(install_python(wanted.package)),
         }
@@ -238,18 +248,17 @@ impl Drop for NoDaemons {
 }
 
 /// A server and what it needs that this machine lacks. Nothing of it is run or configured.
-fn unpack(package: &str) -> Done {
+fn unpack(package: &str, dir: &Path) -> Done {
     let plan =
         output(program("apt-get").args(["install", "--simulate", "--no-install-recommends", package]))?;
     let packages = planned(&String::from_utf8_lossy(&plan));
-    let dir = interop_dir();
     let debs = dir.join("debs");
     fs::create_dir_all(&debs).map_err(|error| Failure(format!("make {}: {error}", debs.display())))?;
     run(program("apt-get").args(["download", "-qq"]).args(&packages).current_dir(&debs))?;
     let entries =
         fs::read_dir(&debs).map_err(|error| Failure(format!("read {}: {error}", debs.display())))?;
     for deb in entries.flatten() {
-        run(program("dpkg-deb").arg("-x").arg(deb.path()).arg(&dir))?;
+        run(program("dpkg-deb").arg("-x").arg(deb.path()).arg(dir))?;
         // Else the next server would be unpacked together with this one.
         let _ = fs::remove_file(deb.path());
     }

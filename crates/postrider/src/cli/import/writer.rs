@@ -22,6 +22,7 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
+use submission::maildrop;
 
 /// Messages that are durable in the spool before their keys are written to the list.
 const BATCH: usize = 256;
@@ -88,9 +89,12 @@ fn write(
     settings: &Settings,
     from: &Receiver<Box<QueuedMessage>>,
 ) -> Result<Written, CliError> {
-    // A directory that is not there yet gets the owner that it would have from the daemon: whoever runs this.
-    owner::become_owner(settings)?;
+    // Directories that are not there yet get the owner that they would have from the daemon.
     prepare_folders(settings).map_err(|text| CliError::new(Exit::CantCreate, text))?;
+    owner::become_owner(settings)?;
+    let drop_dir = &settings.control.maildrop;
+    maildrop::prepare(drop_dir)
+        .map_err(|e| CliError::new(Exit::CantCreate, format!("prepare {}: {e}", drop_dir.display())))?;
     let list = |error: &dyn std::fmt::Display| {
         let path = settings.data_dir.join("imported");
         CliError::new(Exit::IoErr, format!("the list of imported messages, {}: {error}", path.display()))

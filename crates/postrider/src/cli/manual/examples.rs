@@ -44,6 +44,46 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             ("postrider config show --json", "Print the values as JSON."),
         ],
     ),
+    (
+        "postrider-import",
+        &[
+            (
+                "postrider import postfix --queue /var/spool/postfix --dry-run",
+                "Report what would become of the configuration and the queue of Postfix.",
+            ),
+            (
+                "postrider import exim --output /etc/postrider/postrider.toml",
+                "Write a configuration that does what that of Exim does.",
+            ),
+        ],
+    ),
+    (
+        "postrider-import-postfix",
+        &[
+            (
+                "postrider import postfix /etc/postfix --output ./postrider.toml",
+                "Write a configuration, with the files that it needs beside it.",
+            ),
+            (
+                "postrider import postfix --queue /var/spool/postfix",
+                "Put the mail of the stopped Postfix into the spool of the stopped Postrider.",
+            ),
+        ],
+    ),
+    (
+        "postrider-import-exim",
+        &[(
+            "postrider import exim /etc/exim4 --queue /var/spool/exim4",
+            "Put the mail of the stopped Exim into the spool of the stopped Postrider.",
+        )],
+    ),
+    (
+        "postrider-import-sendmail",
+        &[(
+            "postrider import sendmail /etc/mail --queue /var/spool/mqueue",
+            "Put the mail of the stopped Sendmail into the spool of the stopped Postrider.",
+        )],
+    ),
     ("postrider-auth", &[("postrider auth hash joe@example.com", "Print a line for a file of users.")]),
     (
         "postrider-auth-hash",
