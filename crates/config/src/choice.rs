@@ -234,9 +234,9 @@ choice! {
 choice! {
     /// The treatment of what the daemon's process may not do.
     SandboxMode: "one of \"enforce\", \"log\" and \"off\"" {
-        /// What is not permitted fails.
+        /// A call that is not permitted fails.
         Enforce = "enforce",
-        /// What is not permitted is recorded.
+        /// A call that is not permitted is recorded.
         Log = "log",
         /// Everything is permitted that the user of the process may do.
         Off = "off",

@@ -23,6 +23,7 @@ mod map;
 mod notifications;
 mod oauth;
 mod problem;
+mod process;
 mod reload;
 mod route;
 mod rules;
@@ -57,6 +58,7 @@ pub use load::{Loaded, Purpose, load, load_with_origins};
 pub use notifications::{LanguageCode, TextsError};
 pub use oauth::{HttpServer, IntrospectionUrl, MetadataUrl, OAuth};
 pub use problem::{Problem, Problems};
+pub use process::Process;
 pub use reload::{Reloaded, reload};
 pub use route::{
     DeliverAs, DeliveryUser, MaildirTemplate, RejectText, Route, RouteLogin, SecretSource, Senders, Target,
@@ -64,7 +66,7 @@ pub use route::{
 pub use rules::{CheckMode, OnFailure, PolicyService, RuleSet};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
-pub use settings::{Addresses, Certificate, Listen, Process, Settings, Spool};
+pub use settings::{Addresses, Certificate, Listen, Settings, Spool};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use users::{PasswdFileError, UserStore, read_passwd};
 pub use value::{HostName, NameServer, PolicyName, SubAddress, Word};

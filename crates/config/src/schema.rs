@@ -4,6 +4,7 @@ use crate::{
     extensions::Extensions,
     map::MapKeys,
     oauth::OAuth,
+    process::Process,
     route::keys::RouteKeys,
     rules::keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys},
     section::{Section, SectionDoc},

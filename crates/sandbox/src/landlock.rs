@@ -11,7 +11,7 @@ use std::path::Path;
 const FILES: ABI = ABI::V5;
 const PORTS: ABI = ABI::V4;
 
-/// What the kernel does not have of the restrictions.
+/// The restrictions that the kernel does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lacking {
     /// The lacking part, and since when Linux has it.

@@ -73,6 +73,9 @@ fn main() {
     );
 }
 
+/// A request of ptrace(2) that does not stop the other process (0x4206 in linux/ptrace.h).
+const PTRACE_WITHOUT_STOP: libc::c_uint = 0x4206;
+
 /// Attempts that succeed without the sandbox, also for a user without rights.
 const POSSIBLE: &[&str] = &[
     "execve",
@@ -164,7 +167,7 @@ fn attempts(data: &Path, elsewhere: &Path, other: u16) {
         show("signal its parent", done(libc::syscall(libc::SYS_kill, libc::getppid(), 0)));
         show(
             "ptrace",
-            done(libc::syscall(libc::SYS_ptrace, libc::PTRACE_SEIZE, libc::getppid(), zero, zero)),
+            done(libc::syscall(libc::SYS_ptrace, PTRACE_WITHOUT_STOP, libc::getppid(), zero, zero)),
         );
         show(
             "read memory of others",

@@ -20,7 +20,7 @@ const PACKET_MAX_BYTES: usize = 128 * 1024;
 /// Descriptors of a packet: the content, and the socket for the answer.
 const DESCRIPTORS_MAX: usize = 2;
 
-/// What content must not change in: size, bytes, and the seals themselves.
+/// The seals of content: its size, its bytes and the seals themselves stay.
 const SEALS: SealFlags =
     SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::SEAL);
 

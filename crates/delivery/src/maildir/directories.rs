@@ -18,7 +18,7 @@ use std::{
 pub(crate) enum Links {
     /// All.
     Follow,
-    /// Those in the part of the path that the operator has written.
+    /// The links in the part of the path that the operator has written.
     OfOperator,
     /// None.
     None,

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// This program, also after its file was replaced by a newer one.
+/// The program itself, also after its file was replaced by a newer one.
 const SELF: &str = "/proc/self/exe";
 /// The command of the helper, and the option of a process that writes one message.
 const COMMAND: &str = "deliver-helper";

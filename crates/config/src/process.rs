@@ -1,0 +1,45 @@
+//! `[process]`: the user of the daemon, and what its process may do.
+
+use crate::{
+    account::{Group, User},
+    choice::SandboxMode,
+    section::section,
+};
+use std::path::PathBuf;
+
+section! {
+    /// The process of the daemon: its user, and what it may do. All of it needs a restart. docs/operating.md has the order of a
+    /// start, and what the sandbox permits.
+    pub Process = "process" {
+        /// The user that the daemon becomes for good when root starts it: a name in /etc/passwd, or a number. As root it only binds
+        /// its sockets, creates `data_dir` and log files where they are missing, and reads certificates and keys. A daemon that
+        /// root starts without this key runs as root, and warns of it. Another user than root cannot change: then the
+        /// key must be left out, or name the user who starts the daemon.
+        user: Option<User> = "",
+        /// The group of the process. Default: the group of `user`, and the groups that name this user.
+        group: Option<Group> = "",
+        /// The sandbox: Landlock for files and TCP ports, seccomp for system calls. With `enforce`, what is not permitted fails, and a
+        /// kernel without either of them stops the start. `log` permits everything, and the kernel's audit log records system calls
+        /// that `enforce` would refuse. Without this key it is as with `enforce`, but the daemon warns of
+        /// what the kernel does not have, and starts.
+        sandbox: Option<SandboxMode> = "",
+        /// Further directories that the daemon may read and write: those that symbolic links of Maildirs lead to, or that a later
+        /// reload will need. The sandbox permits by itself what the configuration names.
+        extra_paths: Vec<PathBuf> = "[]",
+        /// Further TCP ports that the daemon may connect to, for routes and servers that a later reload will add. The sandbox
+        /// permits by itself 25 (`delivery.mx_port`), 53, and the ports that the configuration names.
+        extra_ports: Vec<u16> = "[]",
+        /// The lowest number of a user as whom mail is delivered into Maildirs and files, and programs are run
+        /// (`user` in `[[route]]`): users of the system have lower numbers. Mail of root is never delivered as root. The user
+        /// of the daemon itself is permitted.
+        min_uid: u32 = "1000",
+    }
+}
+
+impl Process {
+    /// Returns whether mail may be delivered as the user with a number: never as root, and as a user of the system only if
+    /// it is the daemon's.
+    pub fn may_deliver_as(&self, uid: u32) -> bool {
+        uid != 0 && (uid >= self.min_uid || self.user.as_ref().is_some_and(|user| user.uid == uid))
+    }
+}
