@@ -51,8 +51,14 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// Returns a parameter of the envelope in xtext, decoded; `None` for an empty one, and for one that would end a line.
+pub(crate) fn parameter(text: &str) -> Option<Box<str>> {
+    let decoded = from_xtext(text);
+    (!decoded.is_empty() && !decoded.chars().any(char::is_control)).then(|| decoded.into())
+}
+
 /// Decodes xtext (RFC 3461 §4); a text that is none stays as it is.
-pub(crate) fn from_xtext(text: &str) -> String {
+fn from_xtext(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {
@@ -68,8 +74,7 @@ pub(crate) fn from_xtext(text: &str) -> String {
             _ => out.push(*first),
         }
     }
-    let decoded = String::from_utf8(out).unwrap_or_else(|_| text.to_owned());
-    if decoded.chars().any(char::is_control) { text.to_owned() } else { decoded }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
 }
 
 /// Returns whether the header at the beginning of `content` has a field with this name.
@@ -114,10 +119,11 @@ mod tests {
 
     #[test]
     fn xtext_is_decoded_unless_it_is_none() {
-        for (text, decoded) in
-            [("a+2Bb", "a+b"), ("plain", "plain"), ("a+", "a+"), ("a+zz", "a+zz"), ("+0A", "+0A")]
-        {
-            assert_eq!(from_xtext(text), decoded);
+        for (text, decoded) in [("a+2Bb", "a+b"), ("plain", "plain"), ("a+", "a+"), ("a+zz", "a+zz")] {
+            assert_eq!(parameter(text).as_deref(), Some(decoded));
+        }
+        for none in ["", "+0A", "a\rb"] {
+            assert_eq!(parameter(none), None);
         }
     }
 

@@ -115,7 +115,7 @@ fn options(lines: &mut Lines<'_>, message: &mut QueuedMessage) -> Result<bool, D
                     _ => None,
                 };
             }
-            "dsn_envid" if !value.is_empty() => message.envid = Some(wire::from_xtext(value).into()),
+            "dsn_envid" => message.envid = wire::parameter(value),
             "N" => message.notes.push("Exim was told by -N not to deliver it".to_owned()),
             // A value of an ACL, with its text on the next lines: `-aclm 0 5`.
             "acl" | "aclc" | "aclm" => {
@@ -180,7 +180,7 @@ fn recipient(line: &str, domain: &str) -> Result<QueuedRecipient, Damage> {
     if bits & 2 != 0 {
         let (before, word, flags) = counted(rest).ok_or_else(bad)?;
         rest = before;
-        orcpt = (!word.is_empty()).then(|| wire::from_xtext(word).into());
+        orcpt = wire::parameter(word);
         notify = notify_of(flags);
     }
     let path = wire::forward_path(rest, domain)?;

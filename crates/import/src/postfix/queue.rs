@@ -210,9 +210,9 @@ impl Reader<'_> {
                 self.pending = Pending::default();
                 message.finished.push(said);
             }
-            b'o' if !said.is_empty() => self.pending.orcpt = Some(said.into()),
+            b'o' if !said.is_empty() => self.pending.orcpt = Some(wire::printable(&said).into()),
             b'n' => self.pending.notify = said.trim().parse().ok(),
-            b'i' if !said.is_empty() => message.envid = Some(wire::from_xtext(&said).into()),
+            b'i' => message.envid = wire::parameter(&said),
             b'<' => {
                 message.ret = match said.trim() {
                     "1" => Some(Ret::Full),

@@ -89,19 +89,19 @@ impl Reader<'_> {
             b'N' => message.attempt_count = text.trim().parse().unwrap_or(0),
             b'M' => self.said = wire::printable(&text),
             b'S' => message.reverse_path = wire::reverse_path(bare(&text), self.domain)?,
-            b'Q' => self.orcpt = Some(wire::printable(&wire::from_xtext(&text)).into()),
+            b'Q' => self.orcpt = wire::parameter(&text),
             b'R' => {
                 let (flags, address) = text.split_once(':').unwrap_or(("", &text));
                 let path = wire::forward_path(bare(address), self.domain)?;
                 let recipient = QueuedRecipient::new(path, notify_of(flags), self.orcpt.take());
                 message.recipients.push(recipient);
             }
-            b'Z' => message.envid = Some(wire::from_xtext(&text).into()),
+            b'Z' => message.envid = wire::parameter(&text),
             b'B' if text.eq_ignore_ascii_case("8BITMIME") => message.body = BodyType::EightBit,
             b'F' => self.flags(&text),
             b'q' => message.held = true,
             b'A' => {
-                let auth = wire::from_xtext(&text);
+                let auth = wire::parameter(&text).unwrap_or_default();
                 message.options.auth = wire::reverse_path(bare(&auth), "").ok();
             }
             b'!' => message.notes.push("its DELIVERBY deadline is not taken over".to_owned()),
