@@ -261,7 +261,7 @@ impl Draft {
         let has_users =
             self.sections.iter().any(|one| one.header == "[auth]" && one.value("users").is_some());
         let needs_login = |one: &Section| {
-            let kinds = ["submission", "submissions"].map(|kind| Value::from(kind));
+            let kinds = ["submission", "submissions"].map(Value::from);
             one.header == "[[listen]]" && one.value("kind").is_some_and(|kind| kinds.contains(kind))
         };
         let before = self.sections.len();

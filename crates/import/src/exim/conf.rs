@@ -57,7 +57,8 @@ const LINE_MAX: usize = 1 << 16;
 
 /// Cuts a file into logical lines: a backslash at the end continues a line.
 fn logical_lines(text: &str) -> Vec<(usize, String)> {
-    let (mut lines, mut open): (Vec<(usize, String)>, Option<(usize, String)>) = (Vec::new(), None);
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    let mut open: Option<(usize, String)> = None;
     for (number, line) in (1..).zip(text.lines()) {
         let trimmed = line.trim();
         if trimmed.starts_with('#') || (trimmed.is_empty() && open.is_some()) {

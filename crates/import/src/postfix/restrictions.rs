@@ -133,7 +133,7 @@ fn single(
             }
         }
         "reject_unknown_client_hostname" | "reject_unknown_client" => {
-            context.draft.set("[checks]", "reverse_name", "enforce", list)
+            context.draft.set("[checks]", "reverse_name", "enforce", list);
         }
         "reject_unknown_reverse_client_hostname" => {
             context.draft.set("[checks]", "reverse_name", "enforce", list);
@@ -150,7 +150,7 @@ fn single(
             "reject_unverified_recipient: write `verify = true` in the [[route]] of these domains",
         ),
         "reject_unverified_sender" => {
-            context.missing(list, "reject_unverified_sender: senders are not verified")
+            context.missing(list, "reject_unverified_sender: senders are not verified");
         }
         "reject_rbl_client"
         | "reject_rhsbl_client"
@@ -166,7 +166,7 @@ fn single(
             context.missing(list, format!("{word} {domain}: block lists of DNS are asked by a policy server ([policy_service.NAME], `ask` in [[rule]])"));
         }
         "reject_unlisted_sender" => {
-            context.missing(list, "reject_unlisted_sender: senders of local domains are not looked up")
+            context.missing(list, "reject_unlisted_sender: senders of local domains are not looked up");
         }
         "permit_inet_interfaces"
         | "permit_tls_all_clientcerts"
@@ -181,7 +181,7 @@ fn single(
             context.draft.push(rule.with("reject", "530 5.7.0 Must issue a STARTTLS command first"));
         }
         "defer" | "defer_if_reject" | "defer_if_permit" => {
-            context.missing(list, format!("{word}: write a rule with `defer`"))
+            context.missing(list, format!("{word}: write a rule with `defer`"));
         }
         "sleep" => {
             let seconds = words.next().unwrap_or_default();

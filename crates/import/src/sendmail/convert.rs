@@ -300,7 +300,7 @@ impl Converter<'_> {
             if action.eq_ignore_ascii_case("RELAY") && matches!(&*tag, "" | "connect" | "to") {
                 match (&*tag, network) {
                     ("" | "connect", Some(network)) => {
-                        self.draft.extend("[relay]", "networks", [network], "access")
+                        self.draft.extend("[relay]", "networks", [network], "access");
                     }
                     ("connect", None) if key == "localhost" || key == "localhost.localdomain" => {}
                     ("connect", None) => self.missing(

@@ -95,7 +95,7 @@ fn arguments(text: &str) -> (Vec<String>, usize) {
 
 /// `dnl` and what follows on its line is a comment, in arguments, too.
 fn plain(argument: &str) -> String {
-    let lines = argument.lines().map(|line| line.trim()).filter(|line| *line != "dnl");
+    let lines = argument.lines().map(str::trim).filter(|line| *line != "dnl");
     lines.collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 

@@ -32,6 +32,7 @@ fn items(value: &str) -> Vec<String> {
     if value.contains(';') { list_items(&format!("<; {value}")) } else { list_items(value) }
 }
 
+#[allow(clippy::too_many_lines)] // one step after the other, each for a question
 pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     let answers = answers(file);
     let of =

@@ -112,7 +112,8 @@ fn table_of_domains(
                 parameter == "virtual_alias_domains" && context.main.explicit(parameter).is_none();
             match super::super::table::reference(table, Purpose::Keys, context.files, &mut context.draft) {
                 Ok(_) if is_derived => {
-                    context.note("virtual_alias_maps", format!("name the domains of {item} in local.domains"))
+                    context
+                        .note("virtual_alias_maps", format!("name the domains of {item} in local.domains"));
                 }
                 Ok(map) => domains.maps.push(map),
                 Err(_) if is_derived => {}

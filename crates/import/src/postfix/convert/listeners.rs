@@ -110,6 +110,7 @@ pub(super) fn write(context: &mut Context<'_>) {
 }
 
 /// Writes one listener. Returns whether it did.
+#[allow(clippy::too_many_lines)] // one step after the other, each for a key
 fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) -> bool {
     let main = context.main.with_overrides(&service.overrides);
     let (host, port) = match service.name.rsplit_once(':') {

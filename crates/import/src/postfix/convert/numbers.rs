@@ -87,10 +87,10 @@ pub(super) fn write(context: &mut Context<'_>) {
         }
     }
     rates(context);
-    if let Some(value) = context.given("disable_vrfy_command") {
-        if value != "yes" {
-            context.note("disable_vrfy_command", "extensions.vrfy says who may ask; by default nobody");
-        }
+    if let Some(value) = context.given("disable_vrfy_command")
+        && value != "yes"
+    {
+        context.note("disable_vrfy_command", "extensions.vrfy says who may ask; by default nobody");
     }
     if let Some(classes) = context.given("notify_classes") {
         let has_double = classes.contains("2bounce");
