@@ -8,7 +8,7 @@ use ::import::{
 use mail::UnixMillis;
 use std::path::Path;
 
-/// What is taken goes into envelopes and listings: nothing in it ends a line.
+/// Checks a message that was taken: nothing that goes into envelopes and listings ends a line.
 fn taken(message: &QueuedMessage) {
     let options = &message.options;
     let texts = [message.envid.as_deref(), options.login.as_deref()];
@@ -72,7 +72,7 @@ impl Files for Everywhere<'_> {
     }
 }
 
-/// What is written is TOML, whatever was read.
+/// Checks that a text is TOML, whatever was read.
 fn is_toml(text: &str) {
     if let Err(problems) = config::load_text(text) {
         let said = problems.render(false);

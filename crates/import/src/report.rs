@@ -1,4 +1,4 @@
-//! What became of each setting.
+//! The treatment of each setting.
 
 use std::fmt;
 

@@ -12,7 +12,7 @@ use std::path::Path;
 pub struct Table {
     /// `hash`, `regexp`, `pgsql` and so on.
     pub kind: String,
-    /// What stands behind the colon.
+    /// The text behind the colon.
     pub name: String,
 }
 

@@ -5,7 +5,7 @@
 pub struct CfLine {
     /// The letter: `D`, `C`, `F`, `O`, `K`, `M`, `R` and so on.
     pub code: char,
-    /// What stands behind it.
+    /// The text behind the letter.
     pub value: String,
     /// The number of the line, counted from 1.
     pub line: usize,

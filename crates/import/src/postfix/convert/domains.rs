@@ -29,7 +29,7 @@ impl Domains {
 enum Recipients {
     /// All of them.
     Any,
-    /// Those of the maps, and the names.
+    /// Names, and the keys of maps.
     Listed { maps: Vec<String>, names: Vec<String> },
 }
 

@@ -1,4 +1,4 @@
-//! This machine, as a reader of configurations sees it.
+//! Files and names of this machine, for a reader of configurations.
 
 use import::{Capabilities, Files};
 use std::{fs, path::Path};

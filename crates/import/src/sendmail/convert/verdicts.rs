@@ -1,0 +1,156 @@
+//! Verdicts about settings of Sendmail that no key of Postrider follows from.
+
+use crate::Verdict;
+
+pub(super) const NO_FILTER: &str = "content filters and milters come with a later release; until then run the filter as a proxy in front of Postrider, or as a smarthost";
+
+pub(super) fn define(name: &str) -> Verdict {
+    let note = |text: &str| Verdict::Note(text.to_owned());
+    match name {
+        "confDOMAIN_NAME" | "SMART_HOST" | "ALIAS_FILE" | "confTO_QUEUERETURN" | "confTO_QUEUEWARN" | "confMAX_MESSAGE_SIZE"
+        | "confMAX_RCPTS_PER_MESSAGE" | "confMAX_HOP" | "confMAX_DAEMON_CHILDREN" | "confSERVER_CERT" | "confSERVER_KEY"
+        | "_USE_ETC_MAIL_" | "confPID_FILE" | "confLOG_LEVEL" | "confDONT_PROBE_INTERFACES" | "confSERVICE_SWITCH_FILE"
+        | "confDEF_USER_ID" | "confTRUSTED_USER" | "STATUS_FILE" | "HELP_FILE" | "confTO_IDENT" | "confCT_FILE" | "confCW_FILE"
+        | "confDELIVERY_MODE" | "confHOST_STATUS_DIRECTORY" | "confDONT_BLAME_SENDMAIL" | "confUNSAFE_GROUP_WRITES" => Verdict::Mapped,
+        "QUEUE_DIR" => note("spool.backend = \"queue-dirs\" has several directories, too"),
+        "confPRIVACY_FLAGS" => note("VRFY and EXPN are for nobody by default; see [extensions]"),
+        "confCACERT" | "confCACERT_PATH" | "confCLIENT_CERT" | "confCLIENT_KEY" => note("tls.ca_file and tls.client_ca_file name authorities; no certificate is shown to next hops"),
+        "confAUTH_MECHANISMS" | "confAUTH_OPTIONS" | "confAUTH_REALM" | "confDEF_AUTH_INFO" => {
+            Verdict::Missing("Cyrus SASL is not used; make a file of users with `postrider auth hash`, and write auth.users = \"passwd:FILE\"; or use Dovecot".to_owned())
+        }
+        "confCONNECTION_RATE_THROTTLE" | "confCONNECTION_RATE_WINDOW_SIZE" => Verdict::Missing("write a [[limit]] with per = \"client\" and connections".to_owned()),
+        "confBAD_RCPT_THROTTLE" => note("limits.max_rejected_recipients ends such sessions"),
+        "confQUEUE_LA" | "confREFUSE_LA" | "confDELAY_LA" => note("limits are connections and memory, not the load; see [inbound]"),
+        "confSMTP_LOGIN_MSG" => Verdict::Missing("the greeting is the hostname and ESMTP".to_owned()),
+        "confQUEUE_SORT_ORDER" => note("queue.order"),
+        "confMIN_QUEUE_AGE" => note("queue.retry_min"),
+        "confINPUT_MAIL_FILTERS" => Verdict::Missing(NO_FILTER.to_owned()),
+        "LOCAL_MAILER_PATH" | "LOCAL_MAILER_ARGS" | "LOCAL_MAILER_FLAGS" | "PROCMAIL_MAILER_PATH" => Verdict::Missing("write `pipe`, `maildir` or `lmtp` in the [[route]] of the local domains".to_owned()),
+        "RELAY_MAILER_ARGS" | "SMTP_MAILER_ARGS" | "ESMTP_MAILER_ARGS" | "SMTP_MAILER_MAX" => note("the port of a next hop stands in the route"),
+        name if name.starts_with("confTO_") => note("see [timeouts] and [delivery]"),
+        name if name.starts_with("confMILTER") => Verdict::Missing(NO_FILTER.to_owned()),
+        name if name.starts_with("conf") => Verdict::Missing("see docs/configuration.md for a key".to_owned()),
+        _ => Verdict::Unknown,
+    }
+}
+
+pub(super) fn feature(name: &str) -> Verdict {
+    let note = |text: &str| Verdict::Note(text.to_owned());
+    match name {
+        "use_cw_file"
+        | "access_db"
+        | "virtusertable"
+        | "mailertable"
+        | "no_default_msa"
+        | "delay_checks"
+        | "nouucp"
+        | "smrsh"
+        | "use_ct_file"
+        | "nocanonify"
+        | "always_add_domain"
+        | "redirect"
+        | "local_no_masquerade"
+        | "preserve_luser_host" => Verdict::Mapped,
+        "greet_pause" => note("greeting_delay in [[listen]]"),
+        "conncontrol" | "ratecontrol" => note("inbound.max_sessions_per_client, and a [[limit]]"),
+        "masquerade_envelope" | "masquerade_entire_domain" | "allmasquerade" => {
+            note("addresses.masquerade changes the reverse-path")
+        }
+        "nullclient" => note("a route for all domains: smarthost"),
+        "promiscuous_relay" => Verdict::Missing(
+            "no setting makes an open relay: write the networks of your clients into relay.networks"
+                .to_owned(),
+        ),
+        "relay_entire_domain"
+        | "relay_hosts_only"
+        | "relay_based_on_MX"
+        | "relay_local_from"
+        | "relay_mail_from" => {
+            Verdict::Missing("only relay.networks and logins let a client relay".to_owned())
+        }
+        "accept_unresolvable_domains" | "accept_unqualified_senders" => {
+            note("domains of senders are not looked up; addresses need a domain")
+        }
+        "blacklist_recipients" | "blocklist_recipients" => Verdict::Mapped,
+        "dnsbl" | "enhdnsbl" => {
+            Verdict::Missing("block lists of DNS by a policy server ([policy_service.NAME])".to_owned())
+        }
+        "genericstable" | "generics_entire_domain" => Verdict::Missing("write addresses.generic".to_owned()),
+        "authinfo" => Verdict::Missing("write `login` in the route to the smarthost".to_owned()),
+        "local_procmail" | "local_lmtp" => {
+            Verdict::Missing("write `pipe` or `lmtp` in the [[route]] of the local domains".to_owned())
+        }
+        "ldap_routing"
+        | "lookupdotdomain"
+        | "compat_check"
+        | "bestmx_is_local"
+        | "domaintable"
+        | "uucpdomain"
+        | "bitdomain"
+        | "queuegroup"
+        | "mtamark"
+        | "msp"
+        | "stickyhost"
+        | "limited_masquerade"
+        | "require_rdns"
+        | "block_bad_helo"
+        | "badmx"
+        | "sts"
+        | "tls_session_features" => {
+            Verdict::Missing("see docs/rules.md, docs/addresses.md and [checks]".to_owned())
+        }
+        _ => Verdict::Unknown,
+    }
+}
+
+pub(super) fn call_verdict(name: &str) -> Verdict {
+    match name {
+        "VERSIONID" | "OSTYPE" | "MAILER" | "MAILER_DEFINITIONS" | "DAEMON_OPTIONS" | "LOCAL_DOMAIN"
+        | "RELAY_DOMAIN" | "MASQUERADE_AS" | "EXPOSED_USER" | "undefine" | "changequote"
+        | "LOCAL_NET_CONFIG" => Verdict::Mapped,
+        "DOMAIN" | "include" | "sinclude" => {
+            Verdict::Note("the file was read as far as it is in sendmail.cf".to_owned())
+        }
+        "CLIENT_OPTIONS" => Verdict::Note("delivery.source_address".to_owned()),
+        "MASQUERADE_DOMAIN" | "MASQUERADE_DOMAIN_FILE" | "MASQUERADE_EXCEPTION" => {
+            Verdict::Note("addresses.masquerade is for hosts below its domains".to_owned())
+        }
+        "VIRTUSER_DOMAIN" | "VIRTUSER_DOMAIN_FILE" => {
+            Verdict::Note("local.domains has these domains".to_owned())
+        }
+        "GENERICS_DOMAIN" | "GENERICS_DOMAIN_FILE" => Verdict::Missing("write addresses.generic".to_owned()),
+        "INPUT_MAIL_FILTER" | "MAIL_FILTER" => Verdict::Missing(NO_FILTER.to_owned()),
+        "TRUST_AUTH_MECH" => Verdict::Missing("only [auth] and relay.networks let a client relay".to_owned()),
+        "QUEUE_GROUP" => Verdict::Missing("write [[queue_group]]".to_owned()),
+        name if name.starts_with("LOCAL_") => {
+            Verdict::Missing("rule sets have no counterpart: write routes, rules and maps".to_owned())
+        }
+        _ => Verdict::Unknown,
+    }
+}
+
+/// An option of `sendmail.cf`.
+pub(super) fn cf_option(name: &str) -> Verdict {
+    const MAPPED: [&str; 12] = [
+        "AliasFile",
+        "MaxMessageSize",
+        "MaxRecipientsPerMessage",
+        "MaxHopCount",
+        "MaxDaemonChildren",
+        "DaemonPortOptions",
+        "Timeout.queuereturn",
+        "Timeout.queuewarn",
+        "ServerCertFile",
+        "ServerKeyFile",
+        "QueueDirectory",
+        "PidFile",
+    ];
+    match name {
+        name if MAPPED.contains(&name) => Verdict::Mapped,
+        "InputMailFilters" | "Milter" => Verdict::Missing(NO_FILTER.to_owned()),
+        "AuthMechanisms" | "AuthOptions" | "DefaultAuthInfo" => {
+            Verdict::Missing("make a file of users with `postrider auth hash`, and write auth.users = \"passwd:FILE\"; or use Dovecot".to_owned())
+        }
+        _ => Verdict::Note("see docs/configuration.md for a key; the default of Postrider is used".to_owned()),
+    }
+}
