@@ -1,11 +1,16 @@
 //! A constant data base on disk in the format of cdb(5): a head for each of 256 tables of hashes, the records, and the
 //! tables. It is read with preadv2(2), two or three times a look-up, and nothing of it is kept but the heads.
+//!
+//! The whole file is compared with its tables when it is opened. A file that another program overwrites in place
+//! afterwards has other times or another size; each look-up asks for them behind its last read, and fails.
+
+mod structure;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::{
     fs::File,
     io::{self, BufWriter, IoSliceMut, Seek as _, SeekFrom, Write as _},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::Path,
 };
 
@@ -15,7 +20,21 @@ pub struct Cdb {
     file: File,
     /// Offset of each table, and its number of places.
     heads: Vec<(u32, u32)>,
-    end_bytes: u64,
+    version: Version,
+}
+
+/// Tells one content of an open file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    size_bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Version {
+    fn of(file: &File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        Ok(Self { size_bytes: meta.size(), modified: (meta.mtime(), meta.mtime_nsec()) })
+    }
 }
 
 const TABLES: u32 = 256;
@@ -92,25 +111,35 @@ impl Cdb {
         Self::open(file)
     }
 
-    /// Opens a file that this or another program wrote.
+    /// Opens a file that this or another program wrote, and reads it once to compare the tables with the records.
     ///
     /// # Errors
-    /// The file cannot be read, or is none in this format: a table is not inside the file.
+    /// The file cannot be read, is damaged, or was changed meanwhile.
     pub fn open(file: File) -> io::Result<Self> {
-        let length = file.metadata()?.len();
-        if length < u64::from(TABLES * PAIR_BYTES) {
+        let version = Version::of(&file)?;
+        if version.size_bytes < u64::from(TABLES * PAIR_BYTES) {
             return Err(damaged("it is shorter than its heads"));
         }
-        let cdb = Self { file, heads: Vec::new(), end_bytes: length };
+        let cdb = Self { file, heads: Vec::new(), version };
         let head = |i| cdb.read_pair(i * PAIR_BYTES, Read::Waiting);
         let heads = (0..TABLES).map(head).collect::<io::Result<Vec<_>>>()?;
-        let end = length.min(u32::MAX.into());
-        let is_inside =
-            |(at, places): &(u32, u32)| u64::from(*at) + u64::from(*places) * u64::from(PAIR_BYTES) <= end;
-        if !heads.iter().all(is_inside) {
-            return Err(damaged("a table lies behind its end"));
+        let cdb = Self { heads, ..cdb };
+        cdb.check_structure()?;
+        cdb.check_version()?;
+        Ok(cdb)
+    }
+
+    /// Returns whether the file has the content that was compared when it was opened.
+    pub fn is_unchanged(&self) -> bool {
+        self.check_version().is_ok()
+    }
+
+    fn check_version(&self) -> io::Result<()> {
+        if Version::of(&self.file)? == self.version {
+            return Ok(());
         }
-        Ok(Self { heads, ..cdb })
+        let what = "the file was overwritten in place; write a new file and rename it to this name";
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
     }
 
     /// Returns the value of `key`; reads from the disk if it must.
@@ -130,13 +159,20 @@ impl Cdb {
     }
 
     fn find(&self, key: &str, read: Read) -> io::Result<Option<String>> {
+        let found = self.search(key, read)?;
+        // Behind the last read: the kernel sets the time of a file before the new content can be read.
+        self.check_version()?;
+        Ok(found)
+    }
+
+    fn search(&self, key: &str, read: Read) -> io::Result<Option<String>> {
         let hash = hash(key);
         let table @ (_, places) = self.heads[(hash % TABLES) as usize];
+        if places == 0 {
+            return Ok(None);
+        }
         let mut known = Places { bytes: [0; _], first: 0, count: 0 };
-        for i in 0..places {
-            if i == PLACES_MAX {
-                return Err(damaged("a table has no empty place"));
-            }
+        for i in 0..places.min(PLACES_MAX) {
             let place = (hash / TABLES % places + i) % places;
             match self.place(table, place, &mut known, read)? {
                 (_, 0) => return Ok(None),
@@ -148,7 +184,7 @@ impl Cdb {
                 _ => {}
             }
         }
-        Ok(None)
+        Err(damaged("a table has no empty place"))
     }
 
     /// Returns a place of a table, with those behind it in the same call.
@@ -174,7 +210,7 @@ impl Cdb {
     fn record(&self, position: u32, key: &str, read: Read) -> io::Result<Option<String>> {
         // Most records are short: one read has the lengths, the key and the value.
         let mut front = [0; FRONT_BYTES];
-        let within = self.end_bytes.saturating_sub(position.into());
+        let within = self.version.size_bytes.saturating_sub(position.into());
         let front = &mut front[..FRONT_BYTES.min(usize::try_from(within).unwrap_or(FRONT_BYTES))];
         self.read_at(front, position.into(), read)?;
         let (lengths, rest) =
@@ -256,31 +292,92 @@ fn spread(table: &[(u32, u32)], places: u32) -> Vec<(u32, u32)> {
 }
 
 /// 5381, then times 33 and the next octet.
-fn hash(key: &str) -> u32 {
-    key.bytes().fold(5381, |h: u32, b| (h.wrapping_shl(5).wrapping_add(h)) ^ u32::from(b))
+fn hash(key: impl AsRef<[u8]>) -> u32 {
+    key.as_ref().iter().fold(5381, |h: u32, b| (h.wrapping_shl(5).wrapping_add(h)) ^ u32::from(*b))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_damaged_file_is_an_error_and_never_a_missing_key() {
-        let directory = tempfile::tempdir().unwrap();
+    /// A file with 300 keys, and its octets.
+    fn example(directory: &tempfile::TempDir) -> (std::path::PathBuf, Vec<u8>) {
         let path = directory.path().join("x.cdb");
-        let pairs: Vec<_> = (0..100).map(|i| (format!("key{i}"), format!("value {i}"))).collect();
+        let pairs: Vec<_> = (0..300).map(|i| (format!("key{i}"), format!("value {i}"))).collect();
         Cdb::create(&path, &pairs).unwrap();
         let whole = std::fs::read(&path).unwrap();
+        (path, whole)
+    }
+
+    #[test]
+    fn a_damaged_file_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, whole) = example(&directory);
         let open = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
             Cdb::open(File::open(&path).unwrap())
         };
-        for length in [0, 100, 2048, whole.len() - 1] {
+        for length in [0, 100, 2048, whole.len() / 2, whole.len() - 1] {
             assert!(open(&whole[..length]).is_err(), "{length}");
         }
-        let mut long = whole.clone();
-        long[2048 + 4..2048 + 8].fill(0xff);
-        assert_eq!(open(&long).unwrap().get("key0").unwrap_err().kind(), io::ErrorKind::InvalidData);
+        for zeros in
+            [0..2048, 2048..whole.len(), 2048..4096, whole.len() - 4096..whole.len(), 2048..2056, 0..8]
+        {
+            let mut bytes = whole.clone();
+            bytes[zeros.clone()].fill(0);
+            assert_eq!(open(&bytes).unwrap_err().kind(), io::ErrorKind::InvalidData, "zeros at {zeros:?}");
+        }
+        // An octet of the keys, of the lengths, of the tables or of the heads.
+        for at in (0..whole.len()).step_by(7) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x41;
+            let Ok(cdb) = open(&bytes) else { continue };
+            for i in 0..300 {
+                let value = cdb.get(&format!("key{i}")).unwrap();
+                assert!(value.is_some(), "key{i} is missing with another octet at {at}");
+            }
+        }
+        open(&whole).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_overwritten_in_place_fails_and_has_no_missing_keys() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, whole) = example(&directory);
+        let is_error = |cdb: &Cdb, what: &str| {
+            for i in 0..300 {
+                assert_eq!(
+                    cdb.get(&format!("key{i}")).unwrap_err().kind(),
+                    io::ErrorKind::InvalidData,
+                    "{what}"
+                );
+            }
+            assert!(!cdb.is_unchanged());
+        };
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+        let fresh = || {
+            std::fs::write(&path, &whole).unwrap();
+            File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+            Cdb::open(File::open(&path).unwrap()).unwrap()
+        };
+        for zeros in [0..2048, 2048..whole.len(), 2048..4096, whole.len() - 4096..whole.len()] {
+            let cdb = fresh();
+            assert_eq!(cdb.get("key7").unwrap().as_deref(), Some("value 7"));
+            let file = File::options().write(true).open(&path).unwrap();
+            file.write_all_at(&vec![0; zeros.len()], zeros.start as u64).unwrap();
+            is_error(&cdb, &format!("zeros at {zeros:?}"));
+        }
+        let cdb = fresh();
+        File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        for i in 0..300 {
+            cdb.get(&format!("key{i}")).unwrap_err();
+        }
+        // A new file under the same name changes nothing for the one that is open.
+        let cdb = fresh();
+        let new = directory.path().join("new");
+        Cdb::create(&new, &[]).unwrap();
+        std::fs::rename(&new, &path).unwrap();
+        assert_eq!(cdb.get("key7").unwrap().as_deref(), Some("value 7"));
     }
 
     #[test]

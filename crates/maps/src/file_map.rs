@@ -156,7 +156,9 @@ impl Inner {
             seen_before
         };
         match now {
-            Err(kind) if seen_before != now => self.keep(None, &FileFault::of_file(kind.to_string(), "")),
+            Err(kind) if seen_before != now => {
+                self.keep(None, &FileFault::of_file(io::Error::from(kind).to_string(), ""));
+            }
             // A file that was written just now may not be complete: it is read when the next look finds it unchanged.
             Ok(identity) if identity.is_settled() || seen_before == now => self.replace(identity),
             _ => {}
@@ -191,7 +193,8 @@ impl Inner {
     fn keep(&self, refused: Option<Identity>, fault: &FileFault) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.refused = refused;
-        let consequence = match state.table {
+        let consequence = match &state.table {
+            Ok(table) if !table.is_intact() => "look-ups fail until the file is repaired",
             Ok(_) => "the table that was read before stays in use",
             Err(_) => "look-ups fail until the file is repaired",
         };
@@ -363,5 +366,36 @@ mod tests {
         map.0.refresh();
         assert_eq!(map.get("a").wait().await.unwrap().as_deref(), Some("2"));
         assert_eq!(map.get("b").wait().await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_cdb_file_that_is_damaged_in_place_fails_until_a_good_one_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, new) = (dir.path().join("map.cdb"), dir.path().join("new.cdb"));
+        let create = |path: &Path| {
+            let pairs: Vec<_> = (0..50).map(|i| (format!("u{i}"), "1".to_owned())).collect();
+            crate::cdb::Cdb::create(path, &pairs).unwrap();
+        };
+        create(&path);
+        let map = FileMap::open(Kind::Cdb, &path);
+        let whole = fs::read(&path).unwrap();
+        let mut zeros = whole.clone();
+        zeros[2048..].fill(0);
+        for damage in [&zeros[..], &vec![0; whole.len()], &whole[..3000]] {
+            write(&path, "", OLD);
+            fs::write(&path, damage).unwrap();
+            for _ in 0..3 {
+                for i in 0..50 {
+                    let looked = map.get(&format!("u{i}")).wait().await;
+                    assert!(looked.is_err(), "{looked:?}");
+                }
+                map.0.refresh();
+            }
+            create(&new);
+            fs::rename(&new, &path).unwrap();
+            map.0.refresh();
+            map.0.refresh();
+            assert_eq!(map.get("u7").wait().await.unwrap().as_deref(), Some("1"));
+        }
     }
 }

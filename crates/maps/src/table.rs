@@ -98,6 +98,14 @@ impl Table {
         }
     }
 
+    /// Returns whether the table is as it was read: a cdb file could be overwritten meanwhile.
+    pub(crate) fn is_intact(&self) -> bool {
+        match self {
+            Self::Cdb(cdb) => cdb.is_unchanged(),
+            _ => true,
+        }
+    }
+
     /// No entries?
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)

@@ -20,7 +20,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 fn start(files: &[(&str, &[u8])], more: &str) -> Postrider {
@@ -129,4 +129,36 @@ fn servers_that_are_stopped_silent_or_talk_nonsense_delay_only_who_needs_them() 
     // Half of the mail needs no map.
     assert!(accepted.abs_diff(MESSAGES / 2) <= CLIENTS, "{accepted} accepted");
     all_arrived(&daemon, &["joe", "ann"], accepted);
+}
+
+#[test]
+fn a_cdb_file_that_is_overwritten_in_place_defers_and_refuses_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let pairs: Vec<_> = (0..300).map(|n| (format!("u{n}"), "x".to_owned())).collect();
+    maps::cdb::Cdb::create(&dir.path().join("v.cdb"), &pairs).unwrap();
+    let path = dir.path().join("v.cdb");
+    let whole = fs::read(&path).unwrap();
+    let more = "[relay]\nnetworks = []\n[log]\nfile = \"mail.log\"\n[local]\nusers = [\"cdb:v.cdb\"]\n";
+    let daemon = Postrider::start_in(dir, free_address(), more);
+    let ask = |n: usize| {
+        let mut client = Client::connect(daemon.address).unwrap();
+        client.say("MAIL FROM:<sender@far.test>").unwrap();
+        client.say(&format!("RCPT TO:<u{n}@mx.test>")).unwrap().0
+    };
+    assert_eq!((ask(1), ask(300)), (250, 550));
+    for (round, zeros) in [2048..whole.len(), 0..2048].into_iter().enumerate() {
+        let mut bytes = whole.clone();
+        bytes[zeros].fill(0);
+        let writer = fs::File::options().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&writer, &bytes, 0).unwrap();
+        // At once, and when the daemon has looked at the file, which it does once a second.
+        let written = Instant::now();
+        for n in (0..300).cycle().take_while(|_| written.elapsed() < Duration::from_secs(3)) {
+            assert_eq!(ask(n), 451, "round {round}");
+        }
+        let new = path.with_extension("new");
+        fs::write(&new, &whole).unwrap();
+        fs::rename(&new, &path).unwrap();
+        until("the good file is read", || ask(4) == 250);
+    }
 }
