@@ -150,7 +150,9 @@ impl Check<'_, '_> {
     /// Mail for this machine's own name would be looked up by MX, lead back here, and be returned: root's,
     /// that of daemons, and with the default that for postmaster.
     fn own_mail(&mut self, s: &Settings) {
-        let leads_somewhere = s.is_local(&s.hostname) || s.route(&s.hostname).is_some();
+        // A map may have the name.
+        let may_lead = s.routes.iter().any(|route| !route.domain_maps.is_empty());
+        let leads_somewhere = s.is_local(&s.hostname) || s.route(&s.hostname).is_some() || may_lead;
         // A route or a domain that is wrong already is not in the settings.
         if leads_somewhere || !self.reading.cx.problems.is_empty() {
             return;

@@ -14,6 +14,7 @@ use crate::{
 };
 use auth::Secret;
 use mail::{Enhanced, HostPort, LmtpServer, Program, Reply};
+use maps::Reference;
 use queue::RouteSchedule;
 pub use senders::Senders;
 use std::{
@@ -29,6 +30,8 @@ pub struct Route {
     pub label: Option<Box<str>>,
     /// The domains of the route.
     pub domains: Vec<DomainPattern>,
+    /// Maps whose keys are further domains.
+    pub domain_maps: Vec<Reference>,
     /// The senders of the route.
     pub senders: Senders,
     /// The target of their mail.
@@ -188,7 +191,28 @@ fn list(key: &str, items: &[impl fmt::Display]) -> Option<String> {
 }
 
 impl Route {
-    /// Returns whether the route matches a domain, given as [`mail::Domain::key`].
+    /// Returns the maps that decide whether the route is for a recipient, each with its key in the configuration.
+    pub fn maps(&self) -> impl Iterator<Item = (&'static str, &Reference)> {
+        let domains = self.domain_maps.iter().map(|map| ("route.domains", map));
+        domains.chain(self.senders.maps.iter().map(|map| ("route.senders", map)))
+    }
+
+    /// Returns the name under which the choice of this route is stored with a recipient, where maps decide: its own
+    /// name, or words made of its domains and senders. `None`: no map decides.
+    pub fn stored_name(&self) -> Option<Box<str>> {
+        self.maps().next()?;
+        let domains = self.domains.iter().map(ToString::to_string);
+        let domains = domains.chain(self.domain_maps.iter().map(ToString::to_string));
+        let senders = self.senders.patterns.iter().map(ToString::to_string);
+        let senders = senders.chain(self.senders.maps.iter().map(ToString::to_string));
+        let words = || {
+            let all: Vec<String> = domains.chain(["from".to_owned()]).chain(senders).collect();
+            all.join(" ").into()
+        };
+        Some(self.label.clone().unwrap_or_else(words))
+    }
+
+    /// Returns whether patterns of the route match a domain, given as [`mail::Domain::key`].
     pub fn matches(&self, key: &str) -> bool {
         self.domains.iter().any(|pattern| pattern.matches(key))
     }

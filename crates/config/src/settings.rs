@@ -103,7 +103,7 @@ impl Settings {
             Some(UserStore::Map(map)) => Some(("auth.users", map)),
             _ => None,
         };
-        let routes = self.routes.iter().flat_map(|route| &route.senders.maps);
+        let routes = self.routes.iter().flat_map(Route::maps);
         let addresses = &self.addresses;
         let copies = [
             ("addresses.generic", &addresses.generic),
@@ -112,8 +112,7 @@ impl Settings {
         ];
         let copies = copies.into_iter().flat_map(|(key, maps)| maps.iter().map(move |map| (key, map)));
         let logins = users.into_iter().chain(senders);
-        let own =
-            self.address_maps().chain(logins).chain(routes.map(|map| ("route.senders", map))).chain(copies);
+        let own = self.address_maps().chain(logins).chain(routes).chain(copies);
         own.map(|(key, map): (&str, _)| (key, map)).chain(rules)
     }
 

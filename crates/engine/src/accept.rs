@@ -372,6 +372,15 @@ impl Decisions {
             envelope.reverse_path = sender;
         }
         let expanded = Expanded::of(&self.redirects, &envelope);
+        // What a rule says of one recipient replaces what one says of the message.
+        if let Some(name) = self.route.take() {
+            let redirected = self.redirects.iter_mut().flat_map(|(_, to)| to);
+            for recipient in
+                envelope.recipients.iter_mut().chain(redirected).chain(self.recipients.iter_mut().flatten())
+            {
+                set_route(std::slice::from_mut(recipient), &name);
+            }
+        }
         for (at, name) in std::mem::take(&mut self.routes) {
             match self.redirects.iter_mut().find(|(index, _)| *index == at) {
                 Some((_, to)) => set_route(to, &name),
@@ -379,9 +388,6 @@ impl Decisions {
             }
         }
         self.resolve(&mut envelope.recipients);
-        if let Some(name) = self.route.take() {
-            set_route(&mut envelope.recipients, &name);
-        }
         add_copies(&mut envelope.recipients, std::mem::take(&mut self.bcc));
         content.edit(&self.edits);
         Accepted::Message {
@@ -408,11 +414,10 @@ fn add_copies(recipients: &mut Vec<Recipient>, copies: Vec<Recipient>) {
     }
 }
 
-/// Sets the route of recipients that have no target of their own.
+/// Sets the route of recipients, except of programs and files that aliases name.
 fn set_route(recipients: &mut [Recipient], name: &str) {
-    for recipient in recipients.iter_mut().filter(|recipient| recipient.target().is_none()) {
-        let target = Some(AliasTarget::Route(name.into()));
-        recipient.options.get_or_insert_default().target = target;
+    for recipient in recipients.iter_mut().filter(|recipient| !recipient.is_alias()) {
+        recipient.set_route(name);
     }
 }
 

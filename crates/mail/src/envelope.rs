@@ -71,8 +71,8 @@ pub struct RecipientOptions {
     pub expansion: Option<Expansion>,
     /// The reverse-path of the copies for this recipient, if it is not the one of the message.
     pub return_path: Option<ReturnPath>,
-    /// The program or file that an alias names, where the path of the recipient is the alias, or the route that a rule has
-    /// chosen. `None`: the mail goes where the route of the path leads.
+    /// The program or file that an alias names, where the path of the recipient is the alias, or the route that a rule or
+    /// a map has chosen. `None`: the mail goes where the route of the path leads.
     pub target: Option<AliasTarget>,
 }
 
@@ -83,7 +83,7 @@ impl RecipientOptions {
     }
 }
 
-/// A target that does not follow from the address: of an alias, or of a rule.
+/// A target that does not follow from the address: of an alias, a rule, or the map of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AliasTarget {
     /// A program with its arguments, as the alias has them.
@@ -113,6 +113,11 @@ impl Recipient {
     /// Returns [`RecipientOptions::target`].
     pub fn target(&self) -> Option<&AliasTarget> {
         self.options.as_ref()?.target.as_ref()
+    }
+
+    /// Sets the route that the mail takes, by its name.
+    pub fn set_route(&mut self, name: &str) {
+        self.options.get_or_insert_default().target = Some(AliasTarget::Route(name.into()));
     }
 
     /// Sets an option; the others stay as they are.

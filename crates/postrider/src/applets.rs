@@ -10,6 +10,7 @@ use crate::{
 use config::{Purpose, Settings};
 use control::{CommandError, Exit, Selection};
 use mail::{ForwardPath, Mailbox};
+use maps::LookupError;
 use policy::Policy;
 use rewrite::Expanded;
 use std::{io::Write, path::Path};
@@ -39,10 +40,11 @@ impl sendmail::Commands for Commands {
         let maps = wiring::maps(settings, None);
         let routes = Routes::new(settings, maps.clone());
         let policy = wiring::policy(settings);
-        let Some(expansion) = Expansion::new(settings, maps) else {
-            return Ok(paths.iter().map(|path| known(settings, &policy, &routes, path)).collect());
-        };
         let runtime = cli::map::runtime()?;
+        let Some(expansion) = Expansion::new(settings, maps) else {
+            let known = |path| runtime.block_on(known(settings, &policy, &routes, path));
+            return Ok(paths.iter().map(known).collect());
+        };
         let expanded = |path| runtime.block_on(expanded(settings, &expansion, &routes, path));
         Ok(paths.iter().map(expanded).collect())
     }
@@ -52,18 +54,23 @@ impl sendmail::Commands for Commands {
     }
 }
 
-/// The route of an address, where nothing has to be looked up.
-fn known(settings: &Settings, policy: &Policy, routes: &Routes, path: &ForwardPath) -> Route {
+/// The route of an address, where nothing changes addresses.
+async fn known(settings: &Settings, policy: &Policy, routes: &Routes, path: &ForwardPath) -> Route {
     let own = own_address::resolve(path, settings, None);
     let path = own.as_ref().unwrap_or(path);
     if policy.is_for_postmaster(path) || policy.is_for_absent_root(path) {
         let postmaster = ForwardPath::Mailbox(settings.postmaster.clone());
-        return Route::To(format!("{} by {}", settings.postmaster, routes.recipient(&postmaster, None)));
+        return match routes.recipient_by_maps(&postmaster, None).await {
+            Ok(destination) => Route::To(format!("{} by {destination}", settings.postmaster)),
+            Err(error) => Route::Failed(error.to_string()),
+        };
     }
-    if policy.knows(path) {
-        Route::To(format!("by {}", routes.recipient(path, None)))
-    } else {
-        Route::NoSuchUser
+    if !policy.knows(path) {
+        return Route::NoSuchUser;
+    }
+    match routes.recipient_by_maps(path, None).await {
+        Ok(destination) => Route::To(format!("by {destination}")),
+        Err(error) => Route::Failed(error.to_string()),
     }
 }
 
@@ -77,19 +84,26 @@ async fn expanded(settings: &Settings, expansion: &Expansion, routes: &Routes, p
         outcome => outcome,
     };
     match outcome {
-        Outcome::Recipients(expanded) => Route::To(told(&expanded, routes, path)),
+        Outcome::Recipients(expanded) => match told(&expanded, routes, path).await {
+            Ok(told) => Route::To(told),
+            Err(error) => Route::Failed(error.to_string()),
+        },
         Outcome::NoSuchUser => Route::NoSuchUser,
         Outcome::Failed(trouble) => Route::Failed(trouble.to_string()),
     }
 }
 
 /// `joe@a.test by maildir:… (through staff@a.test, team@a.test), jane@b.test by mx:b.test`.
-fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> String {
-    let one = |(index, mailbox): (usize, &Mailbox)| {
-        let destination = match expanded.target(index) {
-            None => routes.recipient(&ForwardPath::Mailbox(mailbox.clone()), None),
+async fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> Result<String, LookupError> {
+    let mut destinations = Vec::new();
+    for (index, mailbox) in expanded.recipients().enumerate() {
+        destinations.push(match expanded.target(index) {
+            None => routes.recipient_by_maps(&ForwardPath::Mailbox(mailbox.clone()), None).await?,
             Some(target) => routes.alias_target(target, given),
-        };
+        });
+    }
+    let one = |(index, mailbox): (usize, &Mailbox)| {
+        let destination = &destinations[index];
         let by = format!("by {destination}");
         if Some(mailbox) == given.mailbox() {
             return by;
@@ -103,7 +117,7 @@ fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> String {
     let mut owners: Vec<&Mailbox> = (0..all.len()).filter_map(|index| expanded.owner(index)).collect();
     owners.dedup();
     let owners: String = owners.iter().map(|owner| format!("; the owner is {owner}")).collect();
-    all.join(", ") + &owners
+    Ok(all.join(", ") + &owners)
 }
 
 #[cfg(test)]

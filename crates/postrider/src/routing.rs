@@ -4,8 +4,8 @@ mod alias_targets;
 
 use alias_targets::AliasTargets;
 use config::{DomainPattern, QueueGroup, Route, Settings, Target};
-use mail::{AliasTarget, Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
-use maps::Maps;
+use mail::{AliasTarget, Destination, Envelope, ForwardPath, NextHop, Recipient, ReversePath, TlsMode};
+use maps::{LookupError, Maps};
 use queue::GroupId;
 use route::{Rule, Table};
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
@@ -18,7 +18,7 @@ pub(crate) struct Routes {
     /// Explicit routes, in their order.
     explicit: Vec<Route>,
     maps: Arc<Maps>,
-    /// Routes with a name, for rules.
+    /// Routes that rules or maps choose, by the names that are stored.
     named: HashMap<Box<str>, Rule>,
     targets: AliasTargets,
     /// The domain of the mailbox that gets mail for the bare postmaster.
@@ -28,20 +28,27 @@ pub(crate) struct Routes {
 impl From<&Settings> for Routes {
     /// Opens the maps of local domains for itself.
     fn from(settings: &Settings) -> Self {
-        let senders = settings.routes.iter().flat_map(|route| &route.senders.maps);
-        let files = settings.local.domain_maps.iter().chain(senders);
+        let of_routes = settings.routes.iter().flat_map(Route::maps).map(|(_, map)| map);
+        let files = settings.local.domain_maps.iter().chain(of_routes);
         Self::new(settings, Arc::new(Maps::open(files, &[], None)))
     }
 }
 
 impl Routes {
-    /// Explicit routes in their order, then local Maildirs, then MX. Local domains of files are looked up in `maps`; for
-    /// those of a server, the configuration has a route for every domain.
+    /// Explicit routes in their order, then local Maildirs, then MX. Files are looked up in `maps` here; servers are asked
+    /// when a recipient is taken, and their choice is the recipient's target.
     pub(crate) fn new(settings: &Settings, maps: Arc<Maps>) -> Self {
         let of_route = |route: &Route| rule(route, &maps);
         let explicit: Vec<Rule> = settings.routes.iter().filter_map(of_route).collect();
-        let named = settings.routes.iter().filter_map(|route| Some((route.label.clone()?, of_route(route)?)));
-        let named = named.collect();
+        let named = |name: fn(&Route) -> Option<Box<str>>| {
+            settings.routes.iter().filter_map(move |route| Some((name(route)?, of_route(route)?)))
+        };
+        // Of two routes with the same domains and senders, the first one is used.
+        let mut by_name: HashMap<_, _> = HashMap::new();
+        for (name, rule) in named(|route| route.label.clone()).chain(named(Route::stored_name)) {
+            by_name.entry(name).or_insert(rule);
+        }
+        let named = by_name;
         let all_maps = maps.clone();
         let (domains, domain_maps) = (settings.local.domains.clone(), settings.local.domain_maps.clone());
         let is_local = move |key: &str, _: Option<&ReversePath>| {
@@ -78,10 +85,14 @@ impl Routes {
     pub(crate) fn is_shared(&self, destination: &Destination, key: &str) -> bool {
         let leads_there = |route: &Route| {
             let Some(rule) = rule(route, &self.maps) else { return false };
-            route.domains.iter().any(|pattern| match pattern {
-                DomainPattern::Exact(other) => other != key && rule.destination(other) == *destination,
-                DomainPattern::Any | DomainPattern::Below(_) => rule.destination("invalid") == *destination,
-            })
+            let by_maps = !route.domain_maps.is_empty() && rule.destination("invalid") == *destination;
+            by_maps
+                || route.domains.iter().any(|pattern| match pattern {
+                    DomainPattern::Exact(other) => other != key && rule.destination(other) == *destination,
+                    DomainPattern::Any | DomainPattern::Below(_) => {
+                        rule.destination("invalid") == *destination
+                    }
+                })
         };
         self.explicit.iter().any(leads_there)
     }
@@ -93,6 +104,85 @@ impl Routes {
             AliasTarget::File(file) => self.targets.file(file),
             AliasTarget::Route(name) => self.named_route(name, &self.key(path)),
         }
+    }
+
+    /// Returns where mail of a recipient goes, which may have a target of its own.
+    pub(crate) fn destination(&self, recipient: &Recipient, sender: Option<&ReversePath>) -> Destination {
+        match recipient.target() {
+            None => self.recipient(&recipient.path, sender),
+            Some(target) => self.alias_target(target, &recipient.path),
+        }
+    }
+
+    /// Returns whether there are routes that maps decide on.
+    pub(crate) fn ask_maps(&self) -> bool {
+        self.explicit.iter().any(|route| route.maps().next().is_some())
+    }
+
+    /// Returns the first explicit route for a recipient, also by maps that have to be waited for.
+    ///
+    /// # Errors
+    /// A map does not answer.
+    pub(crate) async fn explicit_by_maps(
+        &self,
+        path: &ForwardPath,
+        sender: Option<&ReversePath>,
+        is_meant: impl Fn(&Route) -> bool,
+    ) -> Result<Option<&Route>, LookupError> {
+        let key = self.key(path);
+        for route in self.explicit.iter().filter(|route| is_meant(route)) {
+            let is_for_domain =
+                route.matches(&key) || self.maps.first(&route.domain_maps, &key).await?.is_some();
+            if is_for_domain && self.is_for_sender_by_maps(route, sender).await? {
+                return Ok(Some(route));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn is_for_sender_by_maps(
+        &self,
+        route: &Route,
+        sender: Option<&ReversePath>,
+    ) -> Result<bool, LookupError> {
+        let senders = &route.senders;
+        let Some(sender) = sender else { return Ok(senders.is_all()) };
+        if senders.match_by_pattern(sender) {
+            return Ok(true);
+        }
+        for key in senders.keys(sender) {
+            if self.maps.first(&senders.maps, &key).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns where mail for a recipient goes, also by maps that have to be waited for.
+    ///
+    /// # Errors
+    /// A map does not answer.
+    pub(crate) async fn recipient_by_maps(
+        &self,
+        path: &ForwardPath,
+        sender: Option<&ReversePath>,
+    ) -> Result<Destination, LookupError> {
+        let name = self.stored_name(path, sender).await?;
+        let key = self.key(path);
+        Ok(name.map_or_else(|| self.table.destination(&key, sender), |name| self.named_route(&name, &key)))
+    }
+
+    /// Returns the name of the route for a recipient if maps decide on that route.
+    ///
+    /// # Errors
+    /// A map does not answer.
+    pub(crate) async fn stored_name(
+        &self,
+        path: &ForwardPath,
+        sender: Option<&ReversePath>,
+    ) -> Result<Option<Box<str>>, LookupError> {
+        let route = self.explicit_by_maps(path, sender, |route| route.target != Target::Hold).await?;
+        Ok(route.and_then(Route::stored_name))
     }
 
     /// Returns where a named route leads. Mail of a route that the configuration does not have any more takes that of its
@@ -113,13 +203,22 @@ impl Routes {
         is_meant: impl Fn(&Route) -> bool,
     ) -> Option<&Route> {
         let key = self.key(path);
-        let matches = |route: &Route| route.matches(&key) && is_for_sender(route, sender, &self.maps);
+        let matches = |route: &Route| {
+            is_for_domain(route, &key, &self.maps) && is_for_sender(route, sender, &self.maps)
+        };
         self.explicit.iter().find(|route| is_meant(route) && matches(route))
     }
 
     /// Returns whether the next hop of a recipient is asked if the recipient exists.
-    pub(crate) fn is_verified(&self, path: &ForwardPath, sender: Option<&ReversePath>) -> bool {
-        self.first(path, sender, |route| route.target != Target::Hold).is_some_and(|route| route.verify)
+    pub(crate) fn is_verified(&self, recipient: &Recipient, sender: Option<&ReversePath>) -> bool {
+        let route = match recipient.target() {
+            None => self.first(&recipient.path, sender, |route| route.target != Target::Hold),
+            Some(AliasTarget::Route(name)) => {
+                self.explicit.iter().find(|route| route.stored_name().is_some_and(|own| own == *name))
+            }
+            Some(AliasTarget::Program(_) | AliasTarget::File(_)) => None,
+        };
+        route.is_some_and(|route| route.verify)
     }
 
     /// Returns the destination and the queue group of each recipient.
@@ -154,6 +253,11 @@ impl Routes {
     }
 }
 
+/// Returns whether a route is for a domain, without waiting: maps of servers have no keys then.
+fn is_for_domain(route: &Route, key: &str, maps: &Maps) -> bool {
+    route.matches(key) || maps.has_now(&route.domain_maps, key)
+}
+
 /// Returns whether a route is for a sender.
 fn is_for_sender(route: &Route, sender: Option<&ReversePath>, maps: &Maps) -> bool {
     let senders = &route.senders;
@@ -172,7 +276,9 @@ fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
 fn rule(route: &Route, maps: &Arc<Maps>) -> Option<Rule> {
     let (own, maps) = (route.clone(), maps.clone());
     Some(Rule {
-        matches: Box::new(move |key, sender| own.matches(key) && is_for_sender(&own, sender, &maps)),
+        matches: Box::new(move |key, sender| {
+            is_for_domain(&own, key, &maps) && is_for_sender(&own, sender, &maps)
+        }),
         next_hop: next_hop(&route.target)?,
         tls: route.tls.mode(),
         route: route.name().map(Into::into),

@@ -5,7 +5,14 @@ mod common;
 use common::{Postrider, client::Client, free_address, sink::Sink, until};
 use std::{
     fs,
+    io::{Read as _, Write as _},
     net::TcpListener,
+    os::unix::net::UnixListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -136,4 +143,103 @@ fn a_smarthost_can_speak_tls_from_the_first_byte() {
         });
     }
     assert!(hub.mailbox("joe").is_empty());
+}
+
+/// A socketmap server that has some keys, until it is down.
+fn socketmap(path: &std::path::Path, keys: &'static [&'static str], is_down: &Arc<AtomicBool>) {
+    let is_down = is_down.clone();
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let is_down = is_down.clone();
+            thread::spawn(move || {
+                let mut buffer = [0; 1024];
+                while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                    let asked = String::from_utf8_lossy(&buffer[..length]);
+                    let has = keys.iter().any(|key| asked.contains(&format!(" {key},")));
+                    let reply: &[u8] = match (is_down.load(Ordering::SeqCst), has) {
+                        (true, _) => b"10:TEMP down,",
+                        (false, true) => b"4:OK 1,",
+                        (false, false) => b"9:NOTFOUND ,",
+                    };
+                    if stream.write_all(reply).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn domains_of_maps_take_their_route_and_mail_of_others_goes_on() {
+    let (customers, texts, others) = (Sink::start(), Sink::start(), Sink::start());
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("domains"), "text.test x\n").unwrap();
+    fs::write(dir.path().join("aliases"), "team: jane@customer.test, joe@text.test, ann@far.test\n").unwrap();
+    fs::write(dir.path().join("senders"), "news.test x\n").unwrap();
+    let is_down = Arc::default();
+    socketmap(&dir.path().join("domains.sock"), &["customer.test"], &is_down);
+    let route = |domains: &str, sink: &Sink| {
+        format!("[[route]]\ndomains = {domains}\nsmarthost = \"{}\"\ntls = \"off\"\n", sink.address)
+    };
+    let routes = route("[\"map:domains\"]", &customers)
+        + &route("[\"text:domains\", \"listed.test\"]", &texts)
+        + &route("[\"*\"]", &others);
+    let daemon = Postrider::start_in(
+        dir,
+        free_address(),
+        &format!(
+            "[local]\ndomains = [\"mx.test\", \"map:domains\", \"text:domains\"]\n[addresses]\n\
+             aliases = [\"aliases:aliases\"]\nbcc = [\"copy@customer.test\"]\n{routes}\
+             [map.domains]\nsocketmap = \"unix:domains.sock\"\ntimeout = \"500ms\"\n{LOG}"
+        ),
+    );
+    let to = |sink: &Sink| {
+        let mut all: Vec<String> = sink.messages().into_iter().flat_map(|message| message.to).collect();
+        all.sort();
+        all.dedup();
+        all
+    };
+    for address in ["a@customer.test", "b@text.test", "c@far.test", "d@listed.test", "team@mx.test"] {
+        send(&daemon, address);
+    }
+    until("all is delivered", || daemon.counter("queued") == 0);
+    assert_eq!(to(&customers), ["a@customer.test", "copy@customer.test", "jane@customer.test"]);
+    assert_eq!(to(&texts), ["b@text.test", "d@listed.test", "joe@text.test"]);
+    assert_eq!(to(&others), ["ann@far.test", "c@far.test"]);
+    // A map that is down: the client waits, and nothing takes another route.
+    is_down.store(true, Ordering::SeqCst);
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<x@far.test>").unwrap();
+    assert_eq!(client.say("RCPT TO:<b@customer.test>").unwrap().0, 451);
+    assert_eq!(daemon.counter("bounced"), 0);
+}
+
+#[test]
+fn the_choice_of_a_map_is_stored_with_the_message() {
+    let address = free_address();
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("domains"), "customer.test x\n").unwrap();
+    let other = Sink::start();
+    let config = format!(
+        "[[route]]\ndomains = [\"text:domains\"]\nsenders = [\"far.test\", \"map:senders\"]\nsmarthost = \"{address}\"\n\
+         tls = \"off\"\nretry = [\"200ms\"]\n\
+         [[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\ntls = \"off\"\n\
+         [map.senders]\nsocketmap = \"unix:none.sock\"\ntimeout = \"500ms\"\n{LOG}",
+        other.address
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    send(&daemon, "a@customer.test");
+    until("it was attempted", || daemon.ask(&["queue", "list"]).contains("refused"));
+    // Without the file, and after a start, the message keeps its route.
+    let (dir, listens) = daemon.kill();
+    fs::remove_file(dir.path().join("domains")).unwrap();
+    let daemon = Postrider::start_in(dir, listens, &config);
+    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |_| None);
+    until("it is delivered", || sink.count() == 1);
+    assert_eq!(other.count(), 0);
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<sender@far.test>").unwrap();
+    assert_eq!(client.say("RCPT TO:<a@customer.test>").unwrap().0, 451);
 }

@@ -1,7 +1,7 @@
 //! Checks of maps: those that are referred to exist, and each look-up ends.
 
 use super::Check;
-use crate::{domain::DomainPattern, settings::Settings};
+use crate::{domain::DomainPattern, route::Route, settings::Settings};
 use maps::{Kind, Reference};
 use std::time::Duration;
 
@@ -13,15 +13,6 @@ impl Check<'_, '_> {
         for (key, reference) in s.map_references() {
             if let Some(name) = reference.name() {
                 self.is_defined(s, key, name);
-            }
-            if key == "route.senders" && reference.name().is_some() {
-                let what = format!("`senders` of a route cannot use \"{reference}\"");
-                self.problem(
-                    "route.senders",
-                    what,
-                    "",
-                    "write a file, such as \"text:FILE\": a route is chosen without waiting",
-                );
             }
             if matches!(reference, Reference::File(Kind::Aliases, _)) && key != "addresses.aliases" {
                 let what = format!("`{key}` cannot use the format of aliases(5)");
@@ -67,20 +58,20 @@ impl Check<'_, '_> {
         self.problem(key, what, "no such map", &help);
     }
 
-    /// The route of a recipient is chosen without waiting. Where a local domain is known by waiting only, a route for
-    /// every domain has to say where its mail goes.
+    /// Mail for local domains that a server knows goes where a route says: one for the domains of the same map, or for
+    /// every domain.
     fn local_domains_can_be_routed(&mut self, s: &Settings) {
         let Some(reference) = s.local.domain_maps.iter().find(|reference| reference.name().is_some()) else {
             return;
         };
-        let is_any = |pattern: &DomainPattern| *pattern == DomainPattern::Any;
-        if s.routes.iter().any(|route| route.domains.iter().any(is_any))
-            || !self.reading.cx.problems.is_empty()
-        {
+        let takes_them = |route: &Route| {
+            route.domains.contains(&DomainPattern::Any) || route.domain_maps.contains(reference)
+        };
+        if s.routes.iter().any(takes_them) || !self.reading.cx.problems.is_empty() {
             return;
         }
         let what = format!("mail for the domains of \"{reference}\" has no route");
-        let help = "add a last [[route]] with domains = [\"*\"] and its target, or use a text or cdb file";
-        self.problem("local.domains", what, "a server is asked for these domains", help);
+        let help = format!("add a [[route]] with domains = [\"{reference}\"] and its target");
+        self.problem("local.domains", what, "a server is asked for these domains", &help);
     }
 }

@@ -21,9 +21,11 @@ section! {
         /// The name of the route, for `route` in `[[rule]]`.
         name: Option<Word> = "",
         /// Domains that the route matches: `example.com`, `*.example.com` for its subdomains, `*` for all
-        /// domains. A route with a name need not have any: then it is used by rules only.
-        domains: Vec<DomainPattern> = "[]",
-        /// Senders that the route is for: `joe@example.com`, `example.com`, `*.example.com`, `<>` for notifications, and files such as
+        /// domains, and maps whose keys are domains, `text:FILE` or `map:NAME`; the values do not matter. Maps are asked when a
+        /// recipient is taken, and the choice is stored with the message; while a map does not answer, the client gets 451 4.3.0.
+        /// A route with a name need not have any domains: then it is used by rules only.
+        domains: Vec<OrMap<DomainPattern>> = "[]",
+        /// Senders that the route is for: `joe@example.com`, `example.com`, `*.example.com`, `<>` for notifications, and maps such as
         /// `text:senders`, in which `joe@example.com`, `@example.com` and `example.com` are looked up. Without this key: all.
         senders: Vec<OrMap<AddressPattern>> = "[]",
         /// Deliver by SMTP to this host; MX records are ignored.

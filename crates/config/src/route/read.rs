@@ -1,13 +1,18 @@
 //! Reads each `[[route]]`: exactly one target, and keys only where they mean something.
 
 use super::{DeliverAs, Route, Senders, Target, keys::RouteKeys};
-use crate::{choice::RouteTls, section::Reading, value::Word};
+use crate::{
+    choice::RouteTls,
+    section::Reading,
+    value::{OrMap, Word},
+};
 use mail::LmtpServer;
+use maps::Reference;
 use queue::RouteSchedule;
 use std::time::Duration;
 use toml::{Spanned, de::DeTable};
 
-const DOMAINS: &str = "domains = [\"example.com\"] or domains = [\"*\"]";
+const DOMAINS: &str = "domains = [\"example.com\"], domains = [\"text:FILE\"] or domains = [\"*\"]";
 const TARGETS: [&str; 9] =
     ["smarthost", "lmtp", "maildir", "mbox", "pipe", "mx", "hold", "reject", "discard"];
 const ONE_TARGET: &str = "one of smarthost = \"host:port\", lmtp = \"unix:/path\", maildir = \"/path/{local}\", mbox = \"/path/{local}\", pipe = [\"/program\"], mx = true, hold = true, reject = \"550 5.7.1 text\", discard = true";
@@ -120,9 +125,11 @@ impl Reading<'_> {
         } = keys;
         let deliver_as = user.map(|user| DeliverAs { user, group });
         let (label, senders) = (label.map(|Word(name)| name.into()), Senders::new(senders));
+        let (domains, domain_maps) = OrMap::split(domains);
         Some(Route {
             label,
             domains,
+            domain_maps,
             senders,
             target,
             tls,
@@ -228,7 +235,9 @@ impl Reading<'_> {
         let Some(items) = table.get_ref().get("domains").and_then(|found| found.get_ref().as_array()) else {
             return;
         };
-        for (pattern, item) in route.domains.iter().zip(items.iter()) {
+        let is_pattern =
+            |item: &&crate::value::Found<'_>| !item.get_ref().as_str().is_some_and(Reference::is_meant);
+        for (pattern, item) in route.domains.iter().zip(items.iter().filter(is_pattern)) {
             let taking = earlier.iter().filter(|r| r.target != Target::Hold && r.senders.is_all());
             let before = taking.flat_map(|r| &r.domains).find(|other| other.covers(pattern));
             if let Some(other) = before {

@@ -10,7 +10,7 @@ use policy::AddressPattern;
 pub struct Senders {
     /// Patterns, one of which matches.
     pub patterns: Vec<AddressPattern>,
-    /// Files whose keys match: an address, an address without its detail, `@domain` or a domain.
+    /// Maps whose keys match: an address, an address without its detail, `@domain` or a domain.
     pub maps: Vec<Reference>,
 }
 
@@ -27,11 +27,23 @@ impl Senders {
 
     /// Returns whether a sender matches; `has` tells whether the maps have a key.
     pub fn matches(&self, sender: &ReversePath, has: impl Fn(&str) -> bool) -> bool {
-        if self.is_all() || self.patterns.iter().any(|pattern| pattern.matches_sender(sender)) {
-            return true;
-        }
-        let ReversePath::Mailbox(mailbox) = sender else { return false };
-        let keys = rewrite::map_keys(mailbox, rewrite::Separator::parse("+"));
-        !self.maps.is_empty() && keys.chain([mailbox.domain().key().into_owned()]).any(|key| has(&key))
+        self.match_by_pattern(sender) || self.keys(sender).any(|key| has(&key))
+    }
+
+    /// Returns whether a sender matches without the maps.
+    pub fn match_by_pattern(&self, sender: &ReversePath) -> bool {
+        self.is_all() || self.patterns.iter().any(|pattern| pattern.matches_sender(sender))
+    }
+
+    /// Returns the keys of a sender in the maps; none if there are no maps.
+    pub fn keys(&self, sender: &ReversePath) -> impl Iterator<Item = String> {
+        let mailbox = match sender {
+            ReversePath::Mailbox(mailbox) if !self.maps.is_empty() => Some(mailbox),
+            _ => None,
+        };
+        mailbox.into_iter().flat_map(|mailbox| {
+            let keys = rewrite::map_keys(mailbox, rewrite::Separator::parse("+"));
+            keys.chain([mailbox.domain().key().into_owned()])
+        })
     }
 }

@@ -21,7 +21,7 @@ pub(crate) use rules::{RuleCheck, RuleSources, RuleState, duration};
 use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
 pub(crate) use submission::{MissingFields, SenderOfLogin};
-pub(crate) use targets::RouteDecides;
+pub(crate) use targets::{MapsChooseRoute, RouteDecides};
 use tokio::time::timeout;
 
 /// Time that a draft waits for a check; then its sender gets a temporary refusal.

@@ -4,8 +4,8 @@ use super::{
     acceptor::CHUNK_BYTES,
     logins::{DovecotAuth, LoginSettings, MapUsers, Store, TokenVerifier, UsersFile},
     pipeline::{
-        Check, Copies, KnownToNextHop, LOOKUP_TIMEOUT, MissingFields, Pipeline, RouteDecides, RuleCheck,
-        RuleSources, SenderOfLogin,
+        Check, Copies, KnownToNextHop, LOOKUP_TIMEOUT, MapsChooseRoute, MissingFields, Pipeline,
+        RouteDecides, RuleCheck, RuleSources, SenderOfLogin,
     },
     snapshot::ConfigSnapshot,
     tls::{self, ServerTls},
@@ -48,15 +48,11 @@ pub(crate) fn maps(settings: &Settings, old: Option<&Maps>) -> Arc<Maps> {
     Arc::new(Maps::open(references, &settings.maps, old))
 }
 
-/// Checks that files of local domains, and of senders of routes, can be used: without them mail would go elsewhere.
+/// Checks that files of local domains can be used: without them mail would go elsewhere.
 fn has_local_domains(settings: &Settings, maps: &Maps) -> Result<(), String> {
-    let of_route =
-        |reference: &Reference| settings.routes.iter().any(|route| route.senders.maps.contains(reference));
-    let is_used =
-        |reference: &Reference| settings.local.domain_maps.contains(reference) || of_route(reference);
+    let is_used = |reference: &Reference| settings.local.domain_maps.contains(reference);
     for checked in maps.check().into_iter().filter(|checked| is_used(&checked.reference)) {
-        let what = if of_route(&checked.reference) { "senders" } else { "local domains" };
-        checked.state.map_err(|why| format!("read the {what} of {}: {why}", checked.reference))?;
+        checked.state.map_err(|why| format!("read the local domains of {}: {why}", checked.reference))?;
     }
     Ok(())
 }
@@ -151,6 +147,9 @@ pub(crate) fn current(
     }
     if settings.routes.iter().any(|route| matches!(route.target, Target::Hold | Target::Reject(_))) {
         checks.push(Box::new(RouteDecides));
+    }
+    if routes.ask_maps() {
+        checks.push(Box::new(MapsChooseRoute));
     }
     // The last at RCPT: what refuses without asking others comes first.
     if settings.routes.iter().any(|route| route.verify) {

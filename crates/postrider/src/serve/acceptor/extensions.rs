@@ -9,8 +9,8 @@ use engine::{
 };
 use inbound::Answer;
 use mail::{
-    Destination, Edit, Enhanced, Envelope, Field, ForwardPath, NextHop, Priority, ReceivedContent, Recipient,
-    Reply, ReversePath,
+    Destination, Edit, Enhanced, Envelope, Field, ForwardPath, Mailbox, NextHop, Priority, ReceivedContent,
+    Recipient, Reply, ReversePath,
 };
 use smtp::{
     command::EtrnNode,
@@ -116,7 +116,18 @@ impl Acceptor {
     /// ETRN (RFC 1985): makes what is queued for a domain due now.
     async fn start_queue(&self, context: &SessionContext, node: EtrnNode) -> Reply {
         let routes = &context.config.routes;
-        let own = routes.domain(&node.domain);
+        let path = Mailbox::parse(&format!("postmaster@{}", node.domain), true).map(ForwardPath::Mailbox);
+        let own = match path {
+            Ok(path) => routes.recipient_by_maps(&path, None).await,
+            Err(_) => Ok(routes.domain(&node.domain)),
+        };
+        let own = match own {
+            Ok(own) => own,
+            Err(error) => {
+                tracing::error!("ETRN for {}: {error}", node.domain);
+                return replies::CANNOT_QUEUE;
+            }
+        };
         // Mail of this machine waits for nobody.
         if matches!(own.next_hop, NextHop::Maildir(_) | NextHop::Discard) {
             return replies::NODE_NOT_ALLOWED;

@@ -6,7 +6,7 @@ use super::{Check, Rules, View};
 use crate::own_address;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{Enhanced, ForwardPath, NextHop, Recipient, Reply};
+use mail::{Destination, Enhanced, ForwardPath, NextHop, Recipient, Reply};
 use policy::SessionFacts;
 
 /// Refuses mail of clients that is not ours to take. Redirects mail for address literals of this machine, for the
@@ -37,6 +37,39 @@ impl Check for Addresses {
 /// # Errors
 /// The reply that refuses it. Mail for it would be returned later.
 fn is_deliverable(path: &ForwardPath, view: &View<'_>) -> Result<(), Reply> {
+    // Where maps decide on routes, the next check says it when they have answered.
+    if view.rules.routes.ask_maps() {
+        return Ok(());
+    }
+    can_deliver(path, view, || {
+        view.rules.routes.recipient(path, view.envelope.map(|envelope| &envelope.reverse_path))
+    })
+}
+
+/// As [`is_deliverable`], for a recipient whose route is chosen.
+pub(super) fn is_deliverable_by(recipient: &Recipient, view: &View<'_>) -> Result<(), Reply> {
+    if recipient.is_alias() {
+        return Ok(());
+    }
+    can_deliver(&recipient.path, view, || {
+        view.rules.routes.destination(recipient, view.envelope.map(|envelope| &envelope.reverse_path))
+    })
+}
+
+/// The verdict on a recipient that cannot be delivered to: on one of an alias, a temporary one.
+pub(super) fn undeliverable(recipient: &Recipient, reply: Reply) -> Verdict {
+    if recipient.expansion().is_none() {
+        return Verdict::Reject(reply);
+    }
+    tracing::error!("{}: no mailbox here can have this name", recipient.path);
+    Verdict::Defer(expanded::NOT_EXPANDABLE)
+}
+
+fn can_deliver(
+    path: &ForwardPath,
+    view: &View<'_>,
+    destination: impl FnOnce() -> Destination,
+) -> Result<(), Reply> {
     let rules = view.rules;
     let separator = rules.settings.addresses.separator.0;
     let Some(mailbox) = path.mailbox() else { return Ok(()) };
@@ -44,12 +77,11 @@ fn is_deliverable(path: &ForwardPath, view: &View<'_>) -> Result<(), Reply> {
     if !mailbox.local().contains('-') && delivery::can_have_maildir(mailbox, separator) {
         return Ok(());
     }
-    let can =
-        match rules.routes.recipient(path, view.envelope.map(|envelope| &envelope.reverse_path)).next_hop {
-            NextHop::Maildir(_) | NextHop::Mbox(_) => delivery::can_have_maildir(mailbox, separator),
-            NextHop::Pipe(program) => delivery::can_run(&program, mailbox, separator),
-            _ => true,
-        };
+    let can = match destination().next_hop {
+        NextHop::Maildir(_) | NextHop::Mbox(_) => delivery::can_have_maildir(mailbox, separator),
+        NextHop::Pipe(program) => delivery::can_run(&program, mailbox, separator),
+        _ => true,
+    };
     if can {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! The check that adds recipients who get a copy (`bcc`).
 
-use super::{Check, View};
+use super::{Check, View, targets};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
 use mail::{Enhanced, ForwardPath, Mailbox, Notify, Recipient, Reply, ReversePath};
@@ -30,7 +30,14 @@ impl Check for Copies {
         Answer::later(async move {
             match copies(&view, recipient, &envelope.reverse_path).await {
                 Ok(copies) if copies.is_empty() => Verdict::Pass,
-                Ok(copies) => Verdict::Bcc(copies),
+                Ok(mut copies) => {
+                    for copy in &mut copies {
+                        if let Err(refused) = targets::choose(&view, copy).await {
+                            return refused;
+                        }
+                    }
+                    Verdict::Bcc(copies)
+                }
                 Err(what) => {
                     tracing::error!("look up the copies of mail for {}: {what}", recipient.path);
                     Verdict::Defer(LOOKUP_FAILED)

@@ -30,16 +30,16 @@ impl Check for KnownToNextHop {
             return Answer::Ready(Verdict::Pass);
         };
         let is_client = matches!(view.facts.source, Source::Smtp { .. });
-        let is_asked = is_client && recipient.target().is_none();
+        let is_asked = is_client && !recipient.is_alias();
         let Some(mailbox) = recipient.path.mailbox().filter(|_| is_asked) else {
             return Answer::Ready(Verdict::Pass);
         };
         let sender = view.envelope.map(|envelope| &envelope.reverse_path);
-        if !view.rules.routes.is_verified(&recipient.path, sender) {
+        if !view.rules.routes.is_verified(recipient, sender) {
             return Answer::Ready(Verdict::Pass);
         }
         Answer::later(async move {
-            let destination = view.rules.routes.recipient(&recipient.path, sender);
+            let destination = view.rules.routes.destination(recipient, sender);
             let (asked, begun) = (destination.to_string(), Instant::now());
             let existence = self.verifier.existence(destination, mailbox.clone()).await;
             view.note(&format!("{asked} {mailbox}"), || {

@@ -1,9 +1,21 @@
-//! The check of routes that decide when mail is taken: those that hold it, and those that refuse it.
+//! The checks of routes when mail is taken: those that hold it, those that refuse it, and those that maps decide on.
 
-use super::{Check, View};
-use config::Target;
-use engine::accept::{Stage, Verdict};
+use super::{Check, View, addresses};
+use config::{Route, Target};
+use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
+use mail::{Enhanced, Recipient, Reply, ReversePath};
+use maps::LookupError;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// A map does not answer (the log says why): the sender tries again.
+const LOOKUP_FAILED: Reply =
+    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
+
+/// Intervals after which a look-up for a notification of this server is repeated: nobody else would send it again.
+const REPORT_RETRIES: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(12)];
 
 /// Holds or refuses mail for recipients whose route says so.
 pub(crate) struct RouteDecides;
@@ -14,17 +26,87 @@ impl Check for RouteDecides {
     }
 
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
-        let recipient = view.recipient.filter(|recipient| recipient.target().is_none());
-        let sender = view.envelope.map(|envelope| &envelope.reverse_path);
-        let path = recipient.map(|recipient| &recipient.path);
-        let route = path.and_then(|path| view.rules.routes.explicit(path, sender));
-        Answer::Ready(match route.map(|route| &route.target) {
-            Some(Target::Reject(text)) => Verdict::Reject(text.reply()),
-            Some(Target::Hold) => {
-                let path = path.map_or("", |path| path.as_str());
-                Verdict::Hold(format!("the route of {path} holds mail").into())
+        let Some(recipient) = view.recipient.filter(|recipient| recipient.target().is_none()) else {
+            return Answer::Ready(Verdict::Pass);
+        };
+        let (routes, path) = (view.rules.routes, &recipient.path);
+        if !routes.ask_maps() {
+            return Answer::Ready(verdict(routes.explicit(path, sender(&view)), recipient));
+        }
+        Answer::later(async move {
+            match routes.explicit_by_maps(path, sender(&view), |_| true).await {
+                Ok(route) => verdict(route, recipient),
+                Err(error) => failed(recipient, &error),
             }
-            _ => Verdict::Pass,
         })
     }
+}
+
+fn verdict(route: Option<&Route>, recipient: &Recipient) -> Verdict {
+    match route.map(|route| &route.target) {
+        Some(Target::Reject(text)) => Verdict::Reject(text.reply()),
+        Some(Target::Hold) => {
+            Verdict::Hold(format!("the route of {} holds mail", recipient.path.as_str()).into())
+        }
+        _ => Verdict::Pass,
+    }
+}
+
+/// Stores the route of a recipient with it where maps decide on the route: delivery does not wait for maps, nor for those
+/// that fail.
+pub(crate) struct MapsChooseRoute;
+
+impl Check for MapsChooseRoute {
+    fn stages(&self) -> Vec<Stage> {
+        vec![Stage::Rcpt]
+    }
+
+    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+        let Some(recipient) = view.recipient else { return Answer::Ready(Verdict::Pass) };
+        Answer::later(async move {
+            let mut chosen = recipient.clone();
+            if let Err(refused) = choose(&view, &mut chosen).await {
+                return refused;
+            }
+            if matches!(view.facts.source, Source::Smtp { .. })
+                && let Err(reply) = addresses::is_deliverable_by(&chosen, &view)
+            {
+                return addresses::undeliverable(&chosen, reply);
+            }
+            if chosen == *recipient { Verdict::Pass } else { Verdict::Redirect(vec![chosen]) }
+        })
+    }
+}
+
+/// Stores the route of a recipient with it, if maps decide on the route.
+///
+/// # Errors
+/// The verdict, if a map does not answer.
+pub(super) async fn choose(view: &View<'_>, recipient: &mut Recipient) -> Result<(), Verdict> {
+    let routes = view.rules.routes;
+    if recipient.target().is_some() || !routes.ask_maps() {
+        return Ok(());
+    }
+    let intervals = if view.facts.can_be_refused() { &[] } else { &REPORT_RETRIES[..] };
+    let mut intervals = intervals.iter();
+    let name = loop {
+        match (routes.stored_name(&recipient.path, sender(view)).await, intervals.next()) {
+            (Ok(name), _) => break name,
+            (Err(_), Some(interval)) => sleep(*interval).await,
+            (Err(error), None) => return Err(failed(recipient, &error)),
+        }
+    };
+    if let Some(name) = name {
+        recipient.set_route(&name);
+    }
+    Ok(())
+}
+
+fn sender<'a>(view: &View<'a>) -> Option<&'a ReversePath> {
+    view.envelope.map(|envelope| &envelope.reverse_path)
+}
+
+fn failed(recipient: &Recipient, error: &LookupError) -> Verdict {
+    tracing::error!("choose the route of {}: {error}", recipient.path);
+    Verdict::Defer(LOOKUP_FAILED)
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 const LOOKUP_FAILED: Reply =
     Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
 /// Aliases or files of this server are wrong.
-const NOT_EXPANDABLE: Reply =
+pub(super) const NOT_EXPANDABLE: Reply =
     Reply::fixed(451, Enhanced(4, 2, 4), "The recipient cannot be expanded now, try again later");
 
 /// Intervals after which a look-up for a notification of this server is repeated: nobody else would send it again.

@@ -4,7 +4,7 @@
 mod service;
 mod state;
 
-use super::{Check, View, addresses};
+use super::{Check, View, addresses, targets};
 use crate::expansion::Outcome as Expanded;
 use config::Settings;
 use dns::{Dns, Lookup};
@@ -440,7 +440,15 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
         all.extend(route.map(Verdict::Route));
         if !bcc.is_empty() {
             match expand_all(&view, bcc).await {
-                Ok(copies) => all.push(Verdict::Bcc(copies.into_iter().map(silent).collect())),
+                Ok(copies) => {
+                    let mut copies: Vec<Recipient> = copies.into_iter().map(silent).collect();
+                    for copy in &mut copies {
+                        if let Err(refused) = targets::choose(&view, copy).await {
+                            return refused;
+                        }
+                    }
+                    all.push(Verdict::Bcc(copies));
+                }
                 Err(refused) => return refused,
             }
         }
@@ -451,7 +459,13 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
                 Ok(targets) => {
                     let role = if targets.len() == 1 { Role::Single } else { Role::OneOfSeveral };
                     let to = |mailbox| redirected(view.recipient, mailbox, role);
-                    all.push(Verdict::Settle(targets.into_iter().map(to).collect()));
+                    let mut to: Vec<Recipient> = targets.into_iter().map(to).collect();
+                    for recipient in &mut to {
+                        if let Err(refused) = targets::choose(&view, recipient).await {
+                            return refused;
+                        }
+                    }
+                    all.push(Verdict::Settle(to));
                 }
                 Err(refused) => return refused,
             }
