@@ -3,7 +3,7 @@
 use crate::{
     DeliverySettings, EightBit,
     buffered_stream::{BufferedStream, Stream},
-    tls::{Secured, TlsClient, TlsFaults},
+    tls::{Secured, TlsClient, TlsError, TlsFaults},
 };
 use auth::{ClientCredentials, ClientExchange, Mechanism};
 use data_encoding::BASE64;
@@ -44,13 +44,21 @@ pub(crate) struct Connector<'a> {
     pub(crate) tls: &'a TlsClient,
     pub(crate) tls_faults: &'a TlsFaults,
     pub(crate) mode: TlsMode,
+    /// The mail requires TLS (RFC 8689): a host without is of no use, and if there is no other, the mail is returned.
+    pub(crate) is_requiretls: bool,
     pub(crate) protocol: Protocol,
 }
+
+/// REQUIRETLS support required (RFC 8689 §5).
+const REQUIRETLS_NEEDED: Enhanced = Enhanced(5, 7, 30);
+const REQUIRETLS_TEXT: &str = "the sender requires TLS (REQUIRETLS)";
 
 /// The reason why a host could not be used.
 enum Unusable {
     /// The handshake failed: without TLS it may work.
-    Handshake(String),
+    Handshake(TlsError),
+    /// The server has no TLS, or does not begin it.
+    NoTls(String),
     /// The connection was lost behind the handshake: without TLS it may work.
     BrokenTls(Outcome),
     /// Anything else.
@@ -92,7 +100,16 @@ impl Connector<'_> {
     fn outcome(&self, relay: &str, unusable: Unusable) -> Outcome {
         match unusable {
             Unusable::Deferred(outcome) | Unusable::BrokenTls(outcome) => outcome,
-            Unusable::Handshake(why) => {
+            // The sender prefers a failure to a hop without (RFC 8689 §4.2.1).
+            Unusable::Handshake(error) if self.is_requiretls && error.is_certificate => Outcome::failed(
+                REQUIRETLS_NEEDED,
+                format!("{REQUIRETLS_TEXT}: the certificate of {relay}: {}", error.text),
+            ),
+            Unusable::NoTls(why) if self.is_requiretls => {
+                Outcome::failed(REQUIRETLS_NEEDED, format!("{REQUIRETLS_TEXT}: {why}"))
+            }
+            Unusable::NoTls(why) => Outcome::deferred(Enhanced(4, 7, 4), why),
+            Unusable::Handshake(TlsError { text: why, .. }) => {
                 let status = if self.mode == TlsMode::Verify { Enhanced(4, 7, 5) } else { Enhanced(4, 7, 4) };
                 Outcome::deferred(status, format!("TLS handshake with {relay}: {why}"))
             }
@@ -130,11 +147,15 @@ impl Connector<'_> {
             if connection.capabilities().starttls {
                 (stream, secured) = self.secure(stream, &mut connection, host, relay, mode).await?;
             } else if mode != TlsMode::May {
-                return deferred(
-                    Enhanced(4, 7, 4),
-                    format!("{relay} does not offer TLS, which the route requires"),
-                );
+                let by = if self.is_requiretls { "the message" } else { "the route" };
+                return Err(Unusable::NoTls(format!("{relay} does not offer TLS, which {by} requires")));
             }
+        }
+        if self.is_requiretls && !connection.capabilities().requiretls {
+            return Err(Unusable::NoTls(format!("{relay} does not offer REQUIRETLS")));
+        }
+        if self.protocol == Protocol::Lmtp && address.ip().is_loopback() {
+            connection.stays_here();
         }
         if let Some(login) = self.login {
             self.log_in(&mut stream, &mut connection, login, &secured, relay).await?;
@@ -165,7 +186,8 @@ impl Connector<'_> {
             Err(_) => return unreached(&relay, "timed out").map_err(|e| self.outcome(&relay, e)),
         };
         let mut stream = BufferedStream::new(Stream::Unix(stream));
-        let connection = self.greet(&mut stream, &relay).await.map_err(|e| self.outcome(&relay, e))?;
+        let mut connection = self.greet(&mut stream, &relay).await.map_err(|e| self.outcome(&relay, e))?;
+        connection.stays_here();
         let dsn_duty = self.dsn_duty(&connection);
         Ok(Ready { stream, connection, relay, tls: Box::default(), dsn_duty, opportunistic: None })
     }
@@ -209,7 +231,7 @@ impl Connector<'_> {
             // The server offered TLS and refuses it: continue in clear text, unless the route forbids that.
             Event::NoTls(_) if mode == TlsMode::May => return Ok((stream, Secured::default())),
             Event::NoTls(reply) => {
-                return deferred(Enhanced(4, 7, 4), format!("{relay} refused STARTTLS: {}", reply.excerpt()));
+                return Err(Unusable::NoTls(format!("{relay} refused STARTTLS: {}", reply.excerpt())));
             }
             Event::Closing(reply) => return refused(relay, &reply),
             _ => return unreached(relay, "the server spoke out of turn"),
@@ -242,7 +264,7 @@ impl Connector<'_> {
         match timeout(self.settings.greeting_timeout, handshake).await {
             Ok(Ok((stream, secured))) => Ok((BufferedStream::new(Stream::Tls(Box::new(stream))), secured)),
             Ok(Err(why)) => Err(Unusable::Handshake(why)),
-            Err(_) => Err(Unusable::Handshake("timed out".to_owned())),
+            Err(_) => Err(Unusable::Handshake(TlsError::other("timed out"))),
         }
     }
 

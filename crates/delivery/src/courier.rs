@@ -196,7 +196,8 @@ impl Courier {
             is_implicit: route.is_some_and(|route| route.is_implicit),
             tls: &self.tls,
             tls_faults: &self.tls_faults,
-            mode,
+            mode: mode.min(TlsMode::Verify),
+            is_requiretls: mode == TlsMode::RequireTls,
             protocol,
         }
     }

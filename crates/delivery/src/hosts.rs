@@ -51,7 +51,7 @@ impl<'a> Hosts<'a> {
     /// Tries each address of each host until one can be used, and then the fallback.
     ///
     /// # Errors
-    /// The deferral of the last host.
+    /// The deferral of the last host. A failure, if each host fails for sure.
     pub(crate) async fn connect(&self, connector: &Connector<'_>) -> Result<Ready, Outcome> {
         let connected = match &self.main {
             Ok(Servers::Unix(path)) => connector.unix(path).await,
@@ -70,10 +70,18 @@ impl<'a> Hosts<'a> {
             };
             match connected {
                 Ok(ready) => return Ok(ready),
-                Err(unreached) => outcome = unreached,
+                Err(unreached) => outcome = later(Some(outcome), unreached),
             }
         }
         Err(outcome)
+    }
+}
+
+/// Returns the outcome of two hosts: a failure only if both have one.
+fn later(before: Option<Outcome>, outcome: Outcome) -> Outcome {
+    match before {
+        Some(before) if outcome.disposition == Disposition::Failed => before,
+        _ => outcome,
     }
 }
 
@@ -83,7 +91,7 @@ async fn connect_to(hosts: &[Host], connector: &Connector<'_>) -> Result<Ready, 
         for address in &host.addresses {
             match Box::pin(connector.tcp(&host.name, *address)).await {
                 Ok(ready) => return Ok(ready),
-                Err(outcome) => last = Some(outcome),
+                Err(outcome) => last = Some(later(last.take(), outcome)),
             }
         }
     }

@@ -13,7 +13,7 @@ use rustls::{
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, ServerName},
 };
-use std::sync::Arc;
+use std::{io, sync::Arc};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -36,6 +36,29 @@ pub(crate) struct Secured {
 pub struct TlsClient {
     any: TlsConnector,
     verifying: TlsConnector,
+}
+
+/// The reason why a handshake failed.
+#[derive(Debug)]
+pub(crate) struct TlsError {
+    /// In words.
+    pub(crate) text: String,
+    /// The certificate is not trusted, or names another host.
+    pub(crate) is_certificate: bool,
+}
+
+impl TlsError {
+    pub(crate) fn other(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_certificate: false }
+    }
+}
+
+impl From<&io::Error> for TlsError {
+    fn from(error: &io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let is_certificate = matches!(inner, Some(rustls::Error::InvalidCertificate(_)));
+        Self { text: error.to_string(), is_certificate }
+    }
 }
 
 impl TlsClient {
@@ -78,11 +101,12 @@ impl TlsClient {
         host: &str,
         mode: TlsMode,
         is_for_login: bool,
-    ) -> Result<(TlsStream<TcpStream>, Secured), String> {
-        let name = ServerName::try_from(host.to_owned()).map_err(|e| format!("{host}: {e}"))?;
+    ) -> Result<(TlsStream<TcpStream>, Secured), TlsError> {
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|e| TlsError::other(format!("{host}: {e}")))?;
         let (connector, word) =
             if mode == TlsMode::Verify { (&self.verifying, ":verified") } else { (&self.any, "") };
-        let stream = connector.connect(name, stream).await.map_err(|e| e.to_string())?;
+        let stream = connector.connect(name, stream).await.map_err(|e| TlsError::from(&e))?;
         let (_, session) = stream.get_ref();
         let version = session.protocol_version().and_then(|v| v.as_str()).unwrap_or("TLS");
         let suite = session.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("unknown");

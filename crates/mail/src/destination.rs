@@ -83,6 +83,9 @@ pub enum TlsMode {
     Require,
     /// Mail is sent with TLS and a trusted certificate that names the host, and waits otherwise.
     Verify,
+    /// Mail is sent as with [`TlsMode::Verify`], to hosts that offer REQUIRETLS, and is returned otherwise: the messages
+    /// require it (RFC 8689).
+    RequireTls,
 }
 
 /// The next hop of a message. Cheap to clone.
@@ -139,6 +142,22 @@ impl Destination {
         Self { next_hop, tls, route: None }
     }
 
+    /// Returns the destination of a message that requires TLS (RFC 8689). The level only rises; mail that stays on this
+    /// machine needs none.
+    #[must_use]
+    pub fn requiring_tls(self) -> Self {
+        let leaves = match &self.next_hop {
+            NextHop::Mx(_) | NextHop::Smarthost(_) => true,
+            NextHop::Lmtp(server) => match &**server {
+                LmtpServer::Unix(_) => false,
+                LmtpServer::Tcp(host) => !host.ip().is_some_and(|ip| ip.is_loopback()),
+            },
+            _ => false,
+        };
+        let tls = if leaves { self.tls.max(TlsMode::RequireTls) } else { self.tls };
+        Self { tls, ..self }
+    }
+
     /// The mail exchangers of a domain, given as [`Domain::key`].
     pub fn mx(domain: impl Into<Arc<str>>, tls: TlsMode) -> Self {
         Self::new(NextHop::Mx(domain.into()), tls)
@@ -174,6 +193,17 @@ mod tests {
         ] {
             assert!(HostPort::parse(junk).is_err(), "{junk}");
         }
+    }
+
+    #[test]
+    fn mail_that_requires_tls_raises_the_level_where_it_leaves_the_machine() {
+        let lmtp = |text| NextHop::Lmtp(Arc::new(LmtpServer::Tcp(HostPort::parse(text).unwrap())));
+        let raised = |next_hop| Destination::new(next_hop, TlsMode::May).requiring_tls().tls;
+        assert_eq!(raised(NextHop::Mx("a.test".into())), TlsMode::RequireTls);
+        assert_eq!(raised(lmtp("192.0.2.1:24")), TlsMode::RequireTls);
+        assert_eq!(raised(lmtp("127.0.0.1:24")), TlsMode::May);
+        assert_eq!(raised(NextHop::Lmtp(Arc::new(LmtpServer::Unix("/run/s".into())))), TlsMode::May);
+        assert_eq!(raised(NextHop::Discard), TlsMode::May);
     }
 
     #[test]

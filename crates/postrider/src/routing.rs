@@ -224,6 +224,7 @@ impl Routes {
     /// Returns the destination and the queue group of each recipient.
     pub(crate) fn envelope(&self, envelope: &Envelope) -> impl Iterator<Item = (Destination, GroupId)> {
         let sender = if self.groups.is_empty() { None } else { sender_key(envelope) };
+        let requires_tls = envelope.options.as_ref().is_some_and(|options| options.requiretls);
         envelope.recipients.iter().map(move |recipient| {
             let key = self.key(&recipient.path);
             let group = self.group(&key, sender.as_deref());
@@ -231,6 +232,7 @@ impl Routes {
                 None => self.table.destination(&key, Some(&envelope.reverse_path)),
                 Some(target) => self.alias_target(target, &recipient.path),
             };
+            let destination = if requires_tls { destination.requiring_tls() } else { destination };
             // The configuration has at most 255 groups.
             (destination, GroupId(u8::try_from(group).unwrap_or(0)))
         })

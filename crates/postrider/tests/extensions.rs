@@ -81,23 +81,36 @@ fn a_message_that_requires_tls_leaves_over_a_verified_connection_only() {
         dir,
         address,
         &format!(
-            "[local]\ndomains = [\"mx.test\", \"verified.test\"]\n[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n{log}"
+            "[local]\ndomains = [\"mx.test\", \"verified.test\", \"may.test\"]\n[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n{log}"
         ),
     );
-    let route = |domain: &str, tls: &str| {
-        format!(
-            "[[route]]\ndomains = [\"{domain}\"]\nsmarthost = \"hub.test:{}\"\ntls = \"{tls}\"\n",
-            address.port()
-        )
+    let route = |domain: &str, host: &str, more: &str| {
+        format!("[[route]]\ndomains = [\"{domain}\"]\nsmarthost = \"{host}:{}\"\n{more}", address.port())
     };
     let plain = Sink::start();
     let to_plain = format!("[[route]]\ndomains = [\"plain.test\"]\nsmarthost = \"{}\"\n", plain.address);
     let ca = format!("[tls]\nca_file = \"{}\"\n", hub.dir.path().join("cert.pem").display());
-    let hosts = "[hosts]\n\"hub.test\" = [\"127.0.0.1\"]\n";
-    let routes = route("verified.test", "verify") + &route("else.test", "require") + &to_plain;
+    let hosts = "[hosts]\n\"hub.test\" = [\"127.0.0.1\"]\n\"other.test\" = [\"127.0.0.1\"]\n";
+    let routes = route("verified.test", "hub.test", "tls = \"verify\"\n")
+        + &route("may.test", "hub.test", "")
+        + &route("else.test", "other.test", "")
+        + &to_plain;
     let front = Postrider::start(&format!("{routes}{ca}{hosts}{log}"));
     let Some(()) = send_with_requiretls(front.address, "joe@verified.test") else { return };
     until("the hub has delivered the message", || !hub.mailbox("joe").is_empty());
+    // The message raises the level of a route, and other mail of the route keeps a connection of its own.
+    send_with_requiretls(front.address, "ann@may.test").unwrap();
+    let mut client = Client::connect(front.address).unwrap();
+    assert_eq!(client.send("a@mx.test", &["eve@may.test"], b"Subject: s\r\n\r\nx\r\n").unwrap().0, 250);
+    let is_verified = |recipient: &str| {
+        let log = front.log();
+        let line = log.iter().find(|line| line["to"] == recipient && line["status"] == "sent")?;
+        Some(line["tls"].as_str()?.ends_with(":verified"))
+    };
+    until("both are delivered", || {
+        is_verified("ann@may.test").is_some() && is_verified("eve@may.test").is_some()
+    });
+    assert_eq!((is_verified("ann@may.test"), is_verified("eve@may.test")), (Some(true), Some(false)));
     for recipient in ["joe@else.test", "joe@plain.test"] {
         send_with_requiretls(front.address, recipient).unwrap();
         let failed = |line: &serde_json::Value| line["to"] == recipient && line["dsn"] == "5.7.30";

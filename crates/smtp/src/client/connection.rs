@@ -102,6 +102,8 @@ pub struct Connection {
     needs_reset: bool,
     /// The server's certificate was verified.
     is_verified: bool,
+    /// The server is on this machine.
+    is_here: bool,
     ready: bool,
     closing: bool,
 }
@@ -122,6 +124,7 @@ impl Connection {
             content_command: ContentCommand::Data,
             needs_reset: false,
             is_verified: false,
+            is_here: false,
             ready: false,
             closing: false,
         }
@@ -260,6 +263,11 @@ impl Connection {
         self.is_verified = true;
     }
 
+    /// The server is on this machine: mail that requires TLS may be sent to it without, if it delivers (LMTP).
+    pub fn stays_here(&mut self) {
+        self.is_here = true;
+    }
+
     /// Discards all state after the TLS handshake (RFC 3207 §4.2), and sends EHLO again.
     pub fn secured(&mut self) {
         self.capabilities = Capabilities::default();
@@ -289,7 +297,8 @@ impl Connection {
         let (is_converted, anyway) = (conversion.is_some(), self.settings.eight_bit_anyway);
         // By LMTP mail is delivered, and not relayed.
         let is_final_hop = self.settings.protocol == Protocol::Lmtp;
-        let may_require_tls = is_final_hop || self.is_verified && self.capabilities.requiretls;
+        let may_require_tls =
+            is_final_hop && self.is_here || self.is_verified && self.capabilities.requiretls;
         let content_command = content_command(
             &transaction,
             &self.capabilities,
