@@ -156,7 +156,9 @@ impl Reading<'_> {
         self.refuse_unknown("", root, &known);
         let (hostname, data_dir, postmaster) = self.global(root, started);
         let listen = self.listen(root);
-        let relay = self.plain(root, "relay");
+        let relay: RelayKeys = self.plain(root, "relay");
+        let (networks, network_maps) = OrMap::split(relay.networks);
+        let relay = Relay { networks, network_maps };
         let local = self.local(root);
         let addresses: crate::settings::Addresses = self.plain(root, "addresses");
         let notifications = self.plain(root, "notifications");

@@ -28,7 +28,7 @@ pub fn schema() -> [SectionDoc; 31] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
-        Relay::DOC,
+        RelayKeys::DOC,
         LocalKeys::DOC,
         Addresses::DOC,
         Notifications::DOC,

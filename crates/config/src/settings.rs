@@ -112,7 +112,8 @@ impl Settings {
         ];
         let copies = copies.into_iter().flat_map(|(key, maps)| maps.iter().map(move |map| (key, map)));
         let logins = users.into_iter().chain(senders);
-        let own = self.address_maps().chain(logins).chain(routes).chain(copies);
+        let networks = self.relay.network_maps.iter().map(|map| ("relay.networks", map));
+        let own = self.address_maps().chain(logins).chain(routes).chain(copies).chain(networks);
         own.map(|(key, map): (&str, _)| (key, map)).chain(rules)
     }
 
@@ -333,10 +334,20 @@ section! {
 
 section! {
     /// Clients that may send to all domains. Other clients may send to local domains only.
-    pub Relay = "relay" {
-        /// Networks or addresses of these clients.
-        networks: Vec<IpNet> = "[\"127.0.0.0/8\", \"::1/128\"]",
+    pub(crate) RelayKeys = "relay" {
+        /// Networks or addresses of these clients, and files of them: `cidr:FILE` with networks, or `text:FILE` with addresses; the
+        /// values do not matter. The daemon does not start without such a file.
+        networks: Vec<OrMap<IpNet>> = "[\"127.0.0.0/8\", \"::1/128\"]",
     }
+}
+
+/// Clients that may send to every domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relay {
+    /// Their networks.
+    pub networks: Vec<IpNet>,
+    /// Files that have their addresses or networks.
+    pub network_maps: Vec<Reference>,
 }
 
 section! {

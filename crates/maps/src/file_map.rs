@@ -109,6 +109,17 @@ impl FileMap {
         self.0.table()
     }
 
+    /// Reads the file again in a thread of its own, if it changed; looks at it at most once a second, and not outside of
+    /// a runtime.
+    pub fn refresh_later(&self) {
+        if let Ok(runtime) = Handle::try_current()
+            && self.0.is_check_due()
+        {
+            let inner = self.0.clone();
+            runtime.spawn_blocking(move || inner.refresh());
+        }
+    }
+
     /// Looks a key up in the table in use, without a look at the file and without waiting for a disk that answers late:
     /// for decisions that cannot wait.
     ///

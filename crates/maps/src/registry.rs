@@ -140,6 +140,15 @@ impl Maps {
         references.iter().any(|reference| matches!(self.get_now(reference, key), Ok(Some(_))))
     }
 
+    /// As [`Maps::has_now`], for maps that no other look-up keeps up to date: changed files are read for the look-ups
+    /// that follow.
+    pub fn has_now_fresh(&self, references: &[Reference], key: &str) -> bool {
+        for map in references.iter().filter_map(|reference| self.files.get(reference)) {
+            map.refresh_later();
+        }
+        self.has_now(references, key)
+    }
+
     /// Connects to the servers of all named maps, and opens their data bases.
     pub async fn check_named(&self) -> Vec<(NamedMap, Result<(), LookupError>)> {
         let mut all = Vec::new();

@@ -26,7 +26,7 @@ pub use facts::{Answer, Answers, ClientName, Facts, LimitId, MapId, MapInfo, Que
 pub use header_pattern::HeaderPattern;
 pub use limit::{Limit, Measure, Per};
 pub use program::{Act, Effects, Next, Outcome, Program, Step, Trace};
-pub use relay::{Policy, SessionFacts, Settings, no_such_user};
+pub use relay::{ClientTable, Policy, SessionFacts, Settings, no_such_user};
 pub use reply_text::{ReplyClass, ReplyText};
 pub use rule::{Action, Audience, Line, Modifiers, Rule, Stage};
 pub use service::{ServiceAction, parse_action};

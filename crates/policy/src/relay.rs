@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use mail::{Domain, Enhanced, ForwardPath, ListenerKind, Mailbox, Reply, ReversePath};
 use rewrite::Separator;
-use std::{collections::HashSet, net::IpAddr};
+use std::{collections::HashSet, fmt, net::IpAddr, sync::Arc};
 
 /// The settings of the policy.
 #[derive(Debug, Clone)]
@@ -14,6 +14,8 @@ pub struct Settings {
     pub users: Option<Vec<String>>,
     /// Clients that may send anywhere.
     pub relay_networks: Vec<IpNet>,
+    /// Further clients that may send anywhere, by tables in memory.
+    pub relay_tables: Option<ClientTable>,
     /// The character between a user and a detail (RFC 5233); none: local parts have no detail.
     pub separator: Option<Separator>,
 }
@@ -24,6 +26,7 @@ impl Default for Settings {
             local_domains: Vec::new(),
             users: None,
             relay_networks: Vec::new(),
+            relay_tables: None,
             separator: Separator::parse("+"),
         }
     }
@@ -46,7 +49,18 @@ pub struct Policy {
     local: HashSet<String>,
     users: Option<HashSet<String>>,
     networks: Vec<IpNet>,
+    tables: Option<ClientTable>,
     separator: Option<Separator>,
+}
+
+/// Tables in memory that tell of a client's address whether they have it.
+#[derive(Clone)]
+pub struct ClientTable(pub Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl fmt::Debug for ClientTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientTable")
+    }
 }
 
 impl Policy {
@@ -57,6 +71,7 @@ impl Policy {
             local: settings.local_domains.into_iter().collect(),
             users: settings.users.map(lower),
             networks: settings.relay_networks,
+            tables: settings.relay_tables,
             separator: settings.separator,
         }
     }
@@ -66,7 +81,9 @@ impl Policy {
         // A dual-stack socket shows IPv4 clients as ::ffff:192.0.2.1.
         let client = client.to_canonical();
         // This address stands for a client on a Unix socket.
-        !client.is_unspecified() && self.networks.iter().any(|network| network.contains(&client))
+        let is_in_tables = || self.tables.as_ref().is_some_and(|tables| tables.0(client));
+        !client.is_unspecified()
+            && (self.networks.iter().any(|network| network.contains(&client)) || is_in_tables())
     }
 
     /// Returns whether a session may send to every domain.

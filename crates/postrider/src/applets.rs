@@ -39,7 +39,7 @@ impl sendmail::Commands for Commands {
     fn routes(&self, settings: &Settings, paths: &[ForwardPath]) -> Result<Vec<Route>, CommandError> {
         let maps = wiring::maps(settings, None);
         let routes = Routes::new(settings, maps.clone());
-        let policy = wiring::policy(settings);
+        let policy = wiring::policy(settings, &maps);
         let runtime = cli::map::runtime()?;
         let Some(expansion) = Expansion::new(settings, maps) else {
             let known = |path| runtime.block_on(known(settings, &policy, &routes, path));

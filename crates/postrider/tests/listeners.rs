@@ -186,3 +186,28 @@ fn a_relay_hands_mail_over_by_lmtp() {
     }
     until("the front's queue is empty", || front.counter("delivered") == 2);
 }
+
+#[test]
+fn a_file_of_networks_says_who_may_relay() {
+    let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+    let file = dir.path().join("customers");
+    std::fs::write(&file, "127.0.0.0/8 customer\n").unwrap();
+    let more = format!(
+        "[[listen]]\naddress = \"{address}\"\nkind = \"relay\"\n{LOG}[relay]\nnetworks = [\"192.0.2.0/24\", \"cidr:customers\"]\n"
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &more);
+    let lines = ["EHLO c.test", "MAIL FROM:<a@far.test>", "RCPT TO:<b@far.test>"];
+    assert!(talk(address, b"", &lines)[3].starts_with("250"));
+    // A file that cannot be used changes nothing; one that can does.
+    std::fs::write(&file, "127.0.0.0/8 customer\n198.51.100.0/2").unwrap();
+    let written = std::time::Instant::now();
+    while written.elapsed() < std::time::Duration::from_secs(3) {
+        assert!(talk(address, b"", &lines)[3].starts_with("250"));
+    }
+    std::fs::write(&file, "198.51.100.0/24 customer\n").unwrap();
+    until("the network is gone", || talk(address, b"", &[])[0].starts_with("554 5.7.1"));
+    // Nobody is refused because a new configuration has no such file.
+    std::fs::remove_file(&file).unwrap();
+    daemon.reconfigure(&more.replace("cidr:customers", "cidr:none"));
+    assert!(daemon.try_ask(&["reload"]).unwrap_err().contains("none"));
+}

@@ -79,9 +79,25 @@ pub(crate) fn fault(connection: &str) -> Option<(String, &'static str)> {
             Some(("a password does not stand in this file".to_owned(), "write secret = \"file:FILE\" below"))
         }
         Ok(config) if config.get_hosts().is_empty() => Some(("`host` is missing".to_owned(), FORM)),
-        Ok(config) if config.get_user().is_none() => Some(("`user` is missing".to_owned(), FORM)),
+        Ok(config) if config.get_user().is_none() && own_name().is_none() => Some((
+            "`user` is missing, and the user of this process has no name in /etc/passwd".to_owned(),
+            FORM,
+        )),
         Ok(_) => None,
     }
+}
+
+/// The name of the user of this process, which libpq takes, too, where the connection names no user.
+fn own_name() -> Option<String> {
+    name_in(&std::fs::read_to_string("/etc/passwd").ok()?, rustix::process::geteuid().as_raw())
+}
+
+fn name_in(passwd: &str, uid: u32) -> Option<String> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
 }
 
 impl Postgres {
@@ -97,6 +113,11 @@ impl Postgres {
     ) -> Result<Pooled<Self>, String> {
         let mut config: Config = connection.parse().map_err(|error| told(&error))?;
         config.application_name("postrider");
+        if config.get_user().is_none()
+            && let Some(name) = own_name()
+        {
+            config.user(name);
+        }
         let is_here = |host: &Host| match host {
             Host::Unix(_) => true,
             Host::Tcp(host) => {
@@ -194,4 +215,20 @@ fn told(error: &Error) -> String {
         cause = one.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_without_a_user_takes_the_name_of_the_process() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\npostrider:x:998:998::/:/bin/false\nbroken\n";
+        assert_eq!(name_in(passwd, 998).as_deref(), Some("postrider"));
+        assert_eq!(name_in(passwd, 5), None);
+        if own_name().is_some() {
+            assert_eq!(fault("host=/run/postgresql dbname=mail"), None);
+        }
+        assert!(fault("dbname=mail").is_some());
+    }
 }

@@ -20,8 +20,8 @@ use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient, helper::Helper};
 use dns::{Dns, DnsSettings};
 use mail::{Domain, Envelope};
-use maps::{Maps, Reference};
-use policy::Policy;
+use maps::Maps;
+use policy::{ClientTable, Policy};
 use report::{
     EventStream, Sink,
     log::{Format, LogFile, Postfix, Syslog},
@@ -29,17 +29,26 @@ use report::{
 use route::{Router, RouterSettings};
 use smtp::server::{Auth, Extensions, Keyword, MechanismNeed, OfferedMechanism, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-pub(crate) fn policy(settings: &Settings) -> Policy {
+pub(crate) fn policy(settings: &Settings, maps: &Arc<Maps>) -> Policy {
     // Which users of a map exist is known at RCPT, and not asked again at delivery.
     let users = settings.local.users.clone().filter(|_| settings.local.user_maps.is_empty());
     Policy::new(policy::Settings {
         local_domains: settings.local.domains.clone(),
         users,
         relay_networks: settings.relay.networks.clone(),
+        relay_tables: relay_tables(settings, maps),
         separator: settings.addresses.separator.0,
     })
+}
+
+/// The files of `relay.networks`.
+fn relay_tables(settings: &Settings, maps: &Arc<Maps>) -> Option<ClientTable> {
+    let references = settings.relay.network_maps.clone();
+    let maps = maps.clone();
+    let has = move |client: IpAddr| maps.has_now_fresh(&references, &client.to_string());
+    (!settings.relay.network_maps.is_empty()).then(|| ClientTable(Arc::new(has)))
 }
 
 /// Opens the maps of the settings, and takes over those of `old` that have not changed.
@@ -48,11 +57,15 @@ pub(crate) fn maps(settings: &Settings, old: Option<&Maps>) -> Arc<Maps> {
     Arc::new(Maps::open(references, &settings.maps, old))
 }
 
-/// Checks that files of local domains can be used: without them mail would go elsewhere.
-fn has_local_domains(settings: &Settings, maps: &Maps) -> Result<(), String> {
-    let is_used = |reference: &Reference| settings.local.domain_maps.contains(reference);
-    for checked in maps.check().into_iter().filter(|checked| is_used(&checked.reference)) {
-        checked.state.map_err(|why| format!("read the local domains of {}: {why}", checked.reference))?;
+/// Checks that files of local domains and of `relay.networks` can be used: without them mail would go elsewhere, and
+/// clients would be refused.
+fn has_needed_files(settings: &Settings, maps: &Maps) -> Result<(), String> {
+    let used = [("local domains", &settings.local.domain_maps), ("networks", &settings.relay.network_maps)];
+    for checked in maps.check() {
+        let Some((what, _)) = used.iter().find(|(_, maps)| maps.contains(&checked.reference)) else {
+            continue;
+        };
+        checked.state.map_err(|why| format!("read the {what} of {}: {why}", checked.reference))?;
     }
     Ok(())
 }
@@ -129,13 +142,13 @@ pub(crate) fn current(
     helper: Option<Arc<Helper>>,
 ) -> Result<ConfigSnapshot, String> {
     let maps = maps(&settings, old.map(|old| &*old.maps));
-    has_local_domains(&settings, &maps)?;
+    has_needed_files(&settings, &maps)?;
     let routes = Routes::new(&settings, maps.clone());
     let expansion = Expansion::new(&settings, maps.clone());
     let dns = Arc::new(dns(&settings)?);
     let sources = RuleSources::new(&settings, dns.clone(), old.map(|old| &old.sources));
     let courier = Arc::new(courier(&settings, dns)?.with_helper(helper));
-    let policy = policy(&settings);
+    let policy = policy(&settings, &maps);
     let engine = engine_settings(&settings)?;
     let logins = logins(&settings, &maps)?;
     let mut checks: Vec<Box<dyn Check>> = Vec::new();
