@@ -271,6 +271,10 @@ text_value!(
         let is_code = code.len() == 3 && code.starts_with('5') && code.bytes().all(|b| b.is_ascii_digit());
         match Enhanced::parse_prefix(words) {
             _ if !is_code => bad("the reply code is not 5yz"),
+            _ if t.contains(['{', '}']) => Err((
+                "a reply of a route has no placeholders".to_owned(),
+                Some("write the text without braces; `reject` of a [[rule]] has placeholders".to_owned()),
+            )),
             Some((Enhanced(5, ..), text))
                 if !text.trim().is_empty() && !t.contains(char::is_control) && t.is_ascii() =>
             {

@@ -197,7 +197,11 @@ impl<'s> Reading<'s> {
                 _ => format!("there is no key `{}` in `{path}`", name.get_ref()),
             };
             let near = did_you_mean(name.get_ref(), known.iter().copied());
-            let label = match (meant_by(path, name.get_ref()), homes_of(name.get_ref()), near) {
+            // A key of that name elsewhere is not meant by a section.
+            let is_section =
+                table.get(name.get_ref().as_ref()).is_some_and(|value| value.get_ref().is_table());
+            let homes = homes_of(name.get_ref()).filter(|_| !is_section);
+            let label = match (meant_by(path, name.get_ref()), homes, near) {
                 (Some(meant), ..) => format!("did you mean `{meant}`?"),
                 (None, Some(homes), _) => format!("it belongs {homes}"),
                 (None, None, Some(near)) => format!("did you mean `{near}`?"),
@@ -287,6 +291,9 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("limit", "over", "reply"),
     ("limit", "reject", "reply"),
     ("rule", "reply", "reject"),
+    ("rule", "form", "from"),
+    ("route", "sender", "senders"),
+    ("route", "domain", "domains"),
 ];
 
 /// Returns the key of a section that is called otherwise in another section; `path` is a section such as `route[1]`.

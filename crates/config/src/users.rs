@@ -40,9 +40,10 @@ fn parse(text: &str, base: &Path) -> Result<UserStore, (String, Option<String>)>
             Ok(UserStore::Dovecot(base.join(socket)))
         }
         Some(("passwd" | "dovecot", _)) | None => Err(("not a store of users".to_owned(), None)),
-        Some(_) => {
-            Reference::parse(text, base).map(UserStore::Map).map_err(|(what, help)| (what, Some(help)))
-        }
+        Some(_) => Reference::parse(text, base).map(UserStore::Map).map_err(|(what, help)| {
+            let is_kind = !what.starts_with("there is no kind");
+            if is_kind { (what, Some(help)) } else { ("not a store of users".to_owned(), None) }
+        }),
     }
 }
 

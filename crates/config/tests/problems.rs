@@ -242,6 +242,43 @@ fn maps_that_cannot_be_are_told_with_their_places() {
 }
 
 #[test]
+fn rules_that_are_never_reached_and_other_slips_are_told() {
+    let with = |text: &str| problems(&format!("hostname = \"mx.test\"\n{text}\n"));
+    let rule = |keys: &str| format!("[[rule]]\n{keys}\n");
+    let all = [
+        with(&(rule("trust = true") + &rule("from = [\"a@b.test\"]\nreject = true"))),
+        with(&(rule("trust = true") + &rule("header = [\"Subject: /x/\"]\nreject = true"))),
+        with(&(rule("to = [\"*\"]\naccept = true") + &rule("from = [\"<>\"]\nhold = true"))),
+        with(&(rule("defer = true") + "[checks]\nhello = \"enforce\"")),
+        with(&rule("client = [\"127.0.0.1\"]\nreject = true")),
+        with(&rule("form = [\"a@b.test\"]\nreject = true")),
+        with("[auth]\nusers = \"file:users\""),
+        with("[filter.rspamd]\nmilter = \"unix:/x\""),
+        with("[[route]]\ndomains = [\"*\"]\nsenders = [\"a.test\", \"map:none\"]\nmx = true"),
+        with("[[route]]\ndomains = [\"a.test\"]\nreject = \"550 5.1.2 {to} closed\""),
+        with("[relay]\nnetworks = [\"192.0.2.0/24\", \"cdb:customers\"]"),
+    ];
+    golden("slips.txt", &all.join("\n"));
+    // Rules that are reached.
+    for text in [
+        rule("for = \"users\"\ntrust = true") + &rule("from = [\"a@b.test\"]\nreject = true"),
+        rule("client = [\"192.0.2.1\"]\ntrust = true") + &rule("from = [\"a@b.test\"]\nreject = true"),
+        rule("from = [\"*\"]\naccept = true") + &rule("from = [\"<>\"]\nhold = true"),
+        rule("for = \"users\"\nclient = [\"127.0.0.1\"]\nreject = true"),
+        rule("header = [\"Subject: /x/\"]\ntrust = true") + &rule("from = [\"a@b.test\"]\nreject = true"),
+    ] {
+        let path = std::env::temp_dir().join(format!("slips-{}.toml", std::process::id()));
+        std::fs::write(&path, format!("hostname = \"mx.test\"\n[local]\ndomains = [\"mx.test\"]\n{text}"))
+            .unwrap();
+        let loaded = config::load(Some(&path));
+        std::fs::remove_file(&path).unwrap();
+        if let Err(problems) = loaded {
+            panic!("{text}: {}", problems.render(false));
+        }
+    }
+}
+
+#[test]
 fn rules_that_cannot_be_are_told() {
     let with = |text: &str| problems(&format!("hostname = \"mx.test\"\n{text}\n"));
     let rule = |keys: &str| format!("[[rule]]\n{keys}\n");

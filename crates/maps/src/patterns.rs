@@ -40,7 +40,11 @@ impl Patterns {
             // The parser says where a fault is; the compiler does not.
             if let Err(error) = regex_syntax::Parser::new().parse(parts.pattern) {
                 let (at, what) = place(&error);
-                return Err(fault(parts.pattern_at + at, what, "see the syntax of the crate regex"));
+                return Err(fault(
+                    parts.pattern_at + at,
+                    what,
+                    "write \\ before a character that stands for itself; patterns are those of Perl without look-around and back references",
+                ));
             }
             let regex =
                 compile(&parts).map_err(|what| fault(parts.pattern_at, what, "write a simpler pattern"))?;

@@ -227,6 +227,14 @@ impl Ldap {
                 "write \"(mail={key})\" or \"(&(objectClass=person)(mail={key}))\"",
             ));
         }
+        // RFC 4514: each part is a name and a value.
+        if !self.base.is_empty()
+            && !self.base.split(',').all(|part| part.contains('='))
+            && !self.base.contains('\\')
+        {
+            let help = "write the distinguished name of an entry: \"dc=example,dc=com\"";
+            faults.push(SourceFault::new("base", "not a distinguished name", help));
+        }
         let LdapServer { server, is_tls } = &self.server;
         faults.extend(in_clear_text(server, *is_tls, &self.trust, "write ldap = \"ldaps://host\""));
         match (&self.bind, &self.trust.secret) {
@@ -251,6 +259,14 @@ fn not_built(word: &'static str, is_built: bool) -> Option<SourceFault> {
 }
 
 fn without_parameter(query: &str, marks: &[&str], example: &str) -> Option<SourceFault> {
+    if let Some(mark) = ["%s", "%u", "%d"].into_iter().find(|mark| query.contains(mark)) {
+        let help = format!("write {example} in place of {mark}, without quotes around it");
+        return Some(SourceFault::new(
+            "query",
+            format!("{mark} is of Postfix: it is no parameter here"),
+            help,
+        ));
+    }
     let has_one = marks.iter().any(|mark| query.contains(mark));
     let help = format!("write {example} for the key: \"SELECT target FROM alias WHERE address = {example}\"");
     (!has_one).then(|| SourceFault::new("query", "it has no parameter for the key", help))

@@ -198,6 +198,17 @@ impl Condition {
         }
     }
 
+    /// Returns whether the condition holds for all mail.
+    pub(crate) fn always_holds(&self) -> bool {
+        let has = |patterns: &[AddressPattern], wanted: &AddressPattern| patterns.contains(wanted);
+        let any = AddressPattern::Domain(DomainPattern::Any);
+        match self {
+            Self::To(to) => has(&to.patterns, &any),
+            Self::From(from) => has(&from.patterns, &any) && has(&from.patterns, &AddressPattern::Null),
+            _ => false,
+        }
+    }
+
     /// Returns whether this condition holds wherever `narrow` does.
     pub(crate) fn covers(&self, narrow: &Self) -> bool {
         fn each<T>(narrow: &[T], wide: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {

@@ -149,11 +149,22 @@ impl Rule {
             self.action,
             Some(Action::Accept | Action::Reject(_) | Action::Defer(_) | Action::Discard(_))
         );
-        decides
+        // A client that is trusted from here on meets no rule for others.
+        let trusts = self.modifiers.is_trust && below.audience == Audience::Untrusted;
+        let is_at_stage = self.stage == below.stage || trusts && self.stage < below.stage;
+        let holds = |wide: &Condition| {
+            wide.always_holds() || below.conditions.iter().any(|narrow| wide.covers(narrow))
+        };
+        let is_for_them =
+            if trusts { self.audience != Audience::Users } else { self.audience.covers(below.audience) };
+        // At a later stage the facts of one recipient decide no more.
+        let is_same_facts = self.stage == below.stage || self.conditions.iter().all(Condition::always_holds);
+        (decides || trusts)
             && self.unless.is_empty()
-            && self.stage == below.stage
-            && self.audience.covers(below.audience)
-            && self.conditions.iter().all(|wide| below.conditions.iter().any(|narrow| wide.covers(narrow)))
+            && is_at_stage
+            && is_same_facts
+            && is_for_them
+            && self.conditions.iter().all(holds)
     }
 
     /// `rule 3, line 26`: for logs.

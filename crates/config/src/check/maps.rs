@@ -49,6 +49,23 @@ impl Check<'_, '_> {
         }
     }
 
+    /// Returns the path of the first value of a key that has this reference: `route[1].senders` for `route.senders`.
+    fn path_of(&self, key: &str, reference: &str) -> String {
+        let is_key = |path: &str| {
+            let plain = path
+                .split_once('[')
+                .and_then(|(section, rest)| Some(format!("{section}{}", rest.split_once(']')?.1)));
+            plain.as_deref() == Some(key)
+        };
+        let has = |value: &toml::Value| match value {
+            toml::Value::Array(items) => items.iter().any(|item| item.as_str() == Some(reference)),
+            value => value.as_str() == Some(reference),
+        };
+        let mut all = self.reading.effective.iter();
+        let found = all.find(|one| is_key(&one.path) && one.value.as_ref().is_some_and(has));
+        found.map_or_else(|| key.to_owned(), |one| one.path.clone())
+    }
+
     fn is_defined(&mut self, s: &Settings, key: &str, name: &str) {
         // A map that has a problem itself is not in the settings.
         let has_failed =
@@ -62,7 +79,8 @@ impl Check<'_, '_> {
             [] => format!("add [map.{name}] with socketmap = \"unix:/path\""),
             known => format!("add [map.{name}], or write one of {}", known.join(", ")),
         };
-        self.problem(key, what, "no such map", &help);
+        let path = self.path_of(key, &format!("map:{name}"));
+        self.problem(&path, what, "no such map", &help);
     }
 
     /// Mail for local domains that a server knows goes where a route says: one for the domains of the same map, or for

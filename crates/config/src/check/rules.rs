@@ -43,6 +43,20 @@ fn never_holds(
             let what = format!("{}: no listener asks for certificates of clients", rule.name);
             Some((what, "add client_certificates = \"ask\" to a [[listen]] section".to_owned()))
         }
+        Condition::Client(of)
+            if rule.audience == Audience::Untrusted
+                && of.maps.is_empty()
+                && of
+                    .networks
+                    .iter()
+                    .all(|network| s.relay.networks.iter().any(|own| own.contains(network))) =>
+        {
+            let what = format!(
+                "{}: these clients are in `relay.networks`, so that they are trusted, and the rule is for others",
+                rule.name
+            );
+            Some((what, "add for = \"users\", or for = \"all\"".to_owned()))
+        }
         Condition::Login(_) if rule.audience == Audience::Untrusted => {
             let what = format!("{}: a client with a login is trusted, and the rule is for others", rule.name);
             Some((what, "add for = \"users\", or for = \"all\"".to_owned()))

@@ -84,6 +84,9 @@ impl Reading<'_> {
         // A condition that could not be read makes a rule wider than it is meant.
         if self.cx.problems.is_empty() {
             self.refuse_hidden(&rules);
+            if root.contains_key("checks") {
+                self.refuse_hidden_checks(&rules, &rules_of(&checks));
+            }
         }
         for id in asked_limits {
             limits[usize::from(id.0)].is_for_rules = true;
@@ -104,6 +107,19 @@ impl Reading<'_> {
                 let help = format!("move it above {}, or remove it", above.name);
                 self.cx.problem(span.clone(), what, &label, help);
             }
+        }
+    }
+
+    /// Checks come after the rules: one that decides of everything leaves nothing to them.
+    fn refuse_hidden_checks(&mut self, rules: &[(Rule, Range<usize>)], checks: &[Rule]) {
+        let hides_one = |rule: &Rule| checks.iter().find(|check| rule.hides(check));
+        let hiding = rules.iter().find_map(|(rule, span)| Some((rule, span, hides_one(rule)?)));
+        if let Some((rule, span, check)) = hiding {
+            let what = format!("the check `{}` is never reached", check.name);
+            let label = format!("{} decides before it", rule.place());
+            let help =
+                "checks run behind the rules: add a condition to this rule, or remove the check".to_owned();
+            self.cx.problem(span.clone(), what, &label, help);
         }
     }
 
