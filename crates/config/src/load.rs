@@ -10,6 +10,7 @@ use crate::{
     value::{Context, HostTable, OrMap, Value, Word},
 };
 use mail::Domain;
+use maps::Reference;
 use std::{
     fs, io,
     ops::Range,
@@ -29,6 +30,21 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Returns faults of maps as problems, each at the value that names the map.
+    pub fn map_problems(&self, faults: &[(Reference, String, String)]) -> Problems {
+        let path = self.path.clone().unwrap_or_default();
+        let source = std::fs::read_to_string(&path).unwrap_or_default();
+        let full = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+        let base = full.parent().map_or_else(PathBuf::new, Path::to_owned);
+        let list = faults.iter().map(|(reference, what, help)| Problem {
+            what: format!("{reference}: {what}"),
+            label: "cannot be used".to_owned(),
+            help: (!help.is_empty()).then(|| help.clone()),
+            span: place_of(&source, &base, reference),
+        });
+        Problems::new(&path, &source, list.collect())
+    }
+
     /// The effective configuration as TOML, each line with its origin. It reads back to the same settings.
     pub fn as_toml(&self) -> String {
         let file = self.path.as_ref().map(|path| path.display().to_string());
@@ -327,4 +343,17 @@ impl Reading<'_> {
         }
         hosts
     }
+}
+
+/// Returns the place of the text in quotes that is this reference.
+fn place_of(source: &str, base: &Path, reference: &Reference) -> Option<Range<usize>> {
+    let mut at = 0;
+    for (number, part) in source.split('"').enumerate() {
+        let is_it = || Reference::parse(part, base).is_ok_and(|read| read == *reference);
+        if number % 2 == 1 && is_it() {
+            return Some(at - 1..at + part.len() + 1);
+        }
+        at += part.len() + 1;
+    }
+    None
 }

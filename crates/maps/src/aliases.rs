@@ -5,14 +5,23 @@ use crate::{
     lines::{Line, logical_lines},
     text::{Refused, TextBuilder, TextTable},
 };
-use rewrite::{Target, TargetList};
+use rewrite::{Target, TargetList, split_command};
+
+/// A program or a file among the targets of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unpermitted {
+    /// The warning.
+    pub fault: FileFault,
+    /// The path that `addresses.programs` or `addresses.files` has to have; none if nothing can permit the target.
+    pub path: Option<Box<str>>,
+}
 
 /// The names of a file, each with its list of targets.
 #[derive(Debug, Clone, Default)]
 pub struct Aliases {
     table: TextTable,
-    /// Targets that are recognised and not used, for a warning.
-    refused: Vec<FileFault>,
+    /// Targets that the configuration has to permit, for a warning.
+    refused: Vec<Unpermitted>,
 }
 
 impl Aliases {
@@ -50,8 +59,8 @@ impl Aliases {
         self.table.is_empty()
     }
 
-    /// Targets that are programs or files: mail for their names is deferred.
-    pub fn refused(&self) -> &[FileFault] {
+    /// Targets that are programs or files: mail for their names is deferred unless the configuration permits them.
+    pub fn refused(&self) -> &[Unpermitted] {
         &self.refused
     }
 }
@@ -82,14 +91,22 @@ fn name(file: &str, line: &Line<'_>) -> Result<(String, usize), FileFault> {
 }
 
 /// Checks each target of a line, and notes those that are not used.
-fn check(file: &str, line: &Line<'_>, at: usize, refused: &mut Vec<FileFault>) -> Result<(), FileFault> {
+fn check(file: &str, line: &Line<'_>, at: usize, refused: &mut Vec<Unpermitted>) -> Result<(), FileFault> {
     let list = TargetList::new(&line.text[at..]);
     let mut count = 0;
     for target in list {
         count += 1;
-        let (what, target) = match target {
-            Ok(Target::Command(command)) => ("a program", format!("|{command}")),
-            Ok(Target::File(path)) => ("a file", path.into()),
+        let (what, target, path) = match target {
+            Ok(Target::Command(command)) => match split_command(&command) {
+                Ok(words) => ("a program", format!("|{command}"), words.into_iter().next()),
+                Err(why) => {
+                    let what = format!("|{command} cannot be run, and mail for this name is deferred: {why}");
+                    let fault = FileFault::at(file, line.offset(0), what, "");
+                    refused.push(Unpermitted { fault, path: None });
+                    continue;
+                }
+            },
+            Ok(Target::File(path)) => ("a file", path.to_string(), Some(path)),
             Ok(Target::Domain(domain)) => {
                 let what = format!("@{domain} is for virtual aliases");
                 return Err(FileFault::at(file, line.offset(at), what, "write an address or a name"));
@@ -102,7 +119,7 @@ fn check(file: &str, line: &Line<'_>, at: usize, refused: &mut Vec<FileFault>) -
         let what = format!("{target} is {what}");
         let help =
             "mail for this name is deferred, unless `addresses.programs` or `addresses.files` has its path";
-        refused.push(FileFault::at(file, line.offset(0), what, help));
+        refused.push(Unpermitted { fault: FileFault::at(file, line.offset(0), what, help), path });
     }
     if count == 0 {
         let help = "write a target, or remove the line";

@@ -2,6 +2,7 @@
 
 use crate::{
     Cached, FileMap, Looked, LookupError, Map,
+    aliases::Unpermitted,
     reference::{NamedMap, Reference},
     servers,
 };
@@ -48,7 +49,7 @@ pub struct Checked {
     /// The map.
     pub reference: Reference,
     /// Number of entries, where it is known, and warnings; or the reason why the file cannot be used.
-    pub state: Result<(Option<usize>, Vec<String>), String>,
+    pub state: Result<(Option<usize>, Vec<Unpermitted>), String>,
 }
 
 impl Maps {
@@ -163,7 +164,7 @@ impl Maps {
     pub fn check(&self) -> Vec<Checked> {
         let state = |map: &FileMap| {
             let table = map.table().map_err(|error| error.what.to_string())?;
-            Ok((table.len(), table.warnings().iter().map(ToString::to_string).collect()))
+            Ok((table.len(), table.warnings().to_vec()))
         };
         let mut all: Vec<Checked> = self
             .files

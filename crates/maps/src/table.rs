@@ -1,8 +1,14 @@
 //! One table of any kind, read from a file.
 
 use crate::{
-    aliases::Aliases, cdb::Cdb, cidr::CidrTable, fault::FileFault, lines::complete_text, patterns::Patterns,
-    reference::Kind, text::TextTable,
+    aliases::{Aliases, Unpermitted},
+    cdb::Cdb,
+    cidr::CidrTable,
+    fault::FileFault,
+    lines::complete_text,
+    patterns::Patterns,
+    reference::Kind,
+    text::TextTable,
 };
 use std::{
     fs::File,
@@ -112,7 +118,7 @@ impl Table {
     }
 
     /// Entries that are read and not used, with the reason.
-    pub fn warnings(&self) -> &[FileFault] {
+    pub fn warnings(&self) -> &[Unpermitted] {
         match self {
             Self::Aliases(table) => table.refused(),
             _ => &[],

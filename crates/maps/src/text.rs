@@ -92,6 +92,17 @@ impl TextBuilder {
     }
 }
 
+/// An entry of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextEntry {
+    /// The key.
+    pub key: Box<str>,
+    /// The value; may be empty.
+    pub value: Box<str>,
+    /// The place of the value, or of the key if there is no value, without words.
+    pub place: FileFault,
+}
+
 impl TextTable {
     /// Reads lines `key value`; the value may be empty.
     ///
@@ -114,6 +125,19 @@ impl TextTable {
             })?;
         }
         Ok(table.finish())
+    }
+
+    /// Returns the entries of a file of this form, in its order, each with a fault at its value as a function.
+    pub fn entries(file: &str) -> impl Iterator<Item = TextEntry> {
+        logical_lines(file).map(move |line| {
+            let (key, value, at) = key_and_value(&line.text);
+            let at = if value.is_empty() { 0 } else { at };
+            TextEntry {
+                key: key.into(),
+                value: value.into(),
+                place: FileFault::at(file, line.offset(at), String::new(), String::new()),
+            }
+        })
     }
 
     /// The value of a key, in upper or lower case.

@@ -447,3 +447,41 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
+
+#[test]
+fn config_check_tells_faults_of_maps_with_their_places() {
+    let dir = site(
+        "[addresses]\nvirtual = [\"text:virtual\"]\naliases = [\"aliases:aliases\"]\nprograms = [\"/bin/ok\"]\n",
+    );
+    let check = || {
+        let file = dir.path().join("postrider.toml");
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_postrider")).args(["config", "check"]).arg(&file).output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let file = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    file("aliases", "ok: |/bin/ok now\nother: |/bin/other\nshell: |/bin/ok > file\n");
+    let (code, said) = check();
+    assert_eq!(code, Some(78));
+    assert!(
+        said.contains("No such file")
+            && said.contains("postrider.toml:")
+            && said.contains("= help: name a file"),
+        "{said}"
+    );
+    file("virtual", "a@b.test c@d.test, e\nx@y.test\n");
+    let (code, said) = check();
+    assert_eq!(code, Some(78));
+    assert!(said.contains("line 2, column 1: x@y.test: there is no address"), "{said}");
+    assert!(
+        said.contains("\"text:virtual\"") && said.contains("write `x@y.test user@example.com`"),
+        "{said}"
+    );
+    file("virtual", "a@b.test c@d.test, e\n");
+    let (code, said) = check();
+    assert_eq!(code, Some(0), "{said}");
+    // The program that the configuration permits causes no warning.
+    assert!(said.contains("|/bin/other is a program") && said.contains("there is no shell"), "{said}");
+    assert!(!said.contains("|/bin/ok now"), "{said}");
+}

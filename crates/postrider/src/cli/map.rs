@@ -4,7 +4,8 @@ use super::{CliError, Ending, args::MapCommand, complain, load_config};
 use crate::serve::wiring;
 use config::{Purpose, Settings};
 use control::Exit;
-use maps::{Checked, Kind, Maps, Reference};
+use maps::{Checked, Kind, Maps, Reference, Source, aliases::Unpermitted, text::TextTable};
+use rewrite::TargetList;
 use std::{io::Write, path::Path, process::ExitCode};
 
 /// The exit code when a key was not found, as that of postmap -q.
@@ -22,7 +23,7 @@ pub(super) fn run(
             let settings = load_config(explicit, Purpose::Ask)?;
             let maps = wiring::maps(&settings, None);
             let checked = maps.check();
-            print(&checked, out)?;
+            print(&checked, &settings, out)?;
             let all_answer = print_named(&maps, out)?;
             let exit = exit_of(&checked);
             Ok(if exit == Exit::Ok && !all_answer { Exit::TempFail } else { exit }.into())
@@ -91,19 +92,85 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 /// Checks the files of aliases, as newaliases does.
 pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending {
     let checked = Maps::open(&settings.addresses.aliases, &[], None).check();
-    print(&checked, out)?;
+    print(&checked, settings, out)?;
     Ok(exit_of(&checked))
 }
 
-/// Checks the files of all maps, and prints only faults.
-pub(super) fn has_faults(settings: &Settings) -> bool {
-    let mut checked = wiring::maps(settings, None).check();
-    checked.retain(|checked| checked.state.is_err());
-    // Faults are printed on standard error only.
-    print(&checked, &mut std::io::sink()).is_err() || !checked.is_empty()
+/// Checks the files of all maps, prints warnings, and returns the faults, each with its correction.
+pub(super) fn faults(settings: &Settings) -> Vec<(Reference, String, String)> {
+    let checked = wiring::maps(settings, None).check();
+    let mut faults = Vec::new();
+    for Checked { reference, state } in &checked {
+        match state {
+            Ok(_) => faults.extend(bad_values(settings, reference)),
+            Err(why) => {
+                let (what, help) = why.split_once("; ").unwrap_or((why, ""));
+                let help =
+                    if help.is_empty() { "name a file of this kind that this user may read" } else { help };
+                faults.push((reference.clone(), what.to_owned(), help.to_owned()));
+            }
+        }
+    }
+    for map in &settings.maps {
+        if let Source::Sqlite { file, .. } = &map.source
+            && let Err(error) = std::fs::metadata(file)
+        {
+            let what = format!("open {}: {error}", file.display());
+            let help = "name a data base that this user may read";
+            faults.push((Reference::Named(map.name.as_str().into()), what, help.to_owned()));
+        }
+    }
+    warn(&checked, settings);
+    faults
 }
 
-fn print(all: &[Checked], out: &mut dyn Write) -> std::io::Result<()> {
+/// Returns the first value of a file of addresses that is none.
+fn bad_values(settings: &Settings, reference: &Reference) -> Option<(Reference, String, String)> {
+    let Reference::File(Kind::Text, path) = reference else { return None };
+    let addresses = &settings.addresses;
+    let is_list = [&addresses.r#virtual, &addresses.sender_bcc, &addresses.recipient_bcc];
+    let is_one = [&addresses.canonical, &addresses.generic];
+    let is_in = |lists: &[&Vec<Reference>]| lists.iter().any(|list| list.contains(reference));
+    if !is_in(&is_list) && !is_in(&is_one) {
+        return None;
+    }
+    let text = std::fs::read_to_string(path).ok()?;
+    TextTable::entries(&text).find_map(|entry| {
+        let mut count = 0;
+        let mut why = None;
+        for target in TargetList::new(&entry.value) {
+            count += 1;
+            why = why.or(target.err().map(|error| error.what));
+        }
+        let why = match (why, count) {
+            (Some(why), _) => why,
+            (None, 0) => "there is no address behind the key",
+            // Generic and canonical maps change one address into one.
+            (None, 2..) if !is_in(&is_list) => "more than one address",
+            _ => return None,
+        };
+        let place = &entry.place;
+        let what = format!("line {}, column {}: {}: {why}", place.line, place.column, entry.key);
+        Some((reference.clone(), what, format!("write `{} user@example.com`", entry.key)))
+    })
+}
+
+/// Prints the warnings of files.
+fn warn(all: &[Checked], settings: &Settings) {
+    let addresses = &settings.addresses;
+    for Checked { reference, state } in all {
+        for Unpermitted { fault, path } in state.iter().flat_map(|(_, warnings)| warnings) {
+            let is_permitted = |path: &str| {
+                addresses.programs.iter().chain(&addresses.files).any(|known| known.as_os_str() == path)
+            };
+            if !path.as_deref().is_some_and(is_permitted) {
+                complain("postrider", &format!("{reference}: warning: {fault}"));
+            }
+        }
+    }
+}
+
+fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::Result<()> {
     for Checked { reference, state } in all {
         let noun = match reference {
             Reference::File(Kind::Aliases, _) => "names",
@@ -116,10 +183,8 @@ fn print(all: &[Checked], out: &mut dyn Write) -> std::io::Result<()> {
             Ok((None, _)) => writeln!(out, "{reference}: can be used")?,
             Err(why) => complain("postrider", &format!("{reference}: {why}")),
         }
-        for warning in state.iter().flat_map(|(_, warnings)| warnings) {
-            complain("postrider", &format!("{reference}: warning: {warning}"));
-        }
     }
+    warn(all, settings);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Finding the configuration, and `postrider config`.
 
-use super::{CliError, Ending, args::ConfigCommand, map};
+use super::{CliError, Ending, args::ConfigCommand, complain, map};
+use crate::serve::wiring;
 use config::{Loaded, Origin, Problems, Purpose, Settings};
 use control::Exit;
 use policy::{Stage, Step};
@@ -41,9 +42,14 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
     match command {
         ConfigCommand::Check { file } => {
             let found = find(file.as_deref().or(explicit));
-            let settings = config::load(found.as_deref()).map_err(|problems| show_problems(&problems))?;
-            if map::has_faults(&settings) {
-                return Err(CliError::new(Exit::Config, ""));
+            let loaded = config::load_with_origins(found.as_deref(), Purpose::Serve);
+            let loaded = loaded.map_err(|problems| show_problems(&problems))?;
+            for warning in wiring::warnings(&loaded.settings) {
+                complain("postrider", &format!("warning: {warning}"));
+            }
+            let faults = map::faults(&loaded.settings);
+            if !faults.is_empty() {
+                return Err(show_problems(&loaded.map_problems(&faults)));
             }
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());
             writeln!(out, "{name}: no problems")?;

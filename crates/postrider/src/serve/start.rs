@@ -162,6 +162,9 @@ fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> 
     warn_of_durability(&settings);
     let mut spool = wiring::spool(&settings)?;
 
+    for warning in wiring::warnings(&settings) {
+        tracing::warn!("{warning}");
+    }
     let current = {
         let _context = runtime.enter();
         let helper = helper.as_ref().map(HelperProcess::helper);
