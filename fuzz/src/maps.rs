@@ -51,7 +51,7 @@ pub fn aliases_file(bytes: &[u8]) {
     let Ok(file) = std::str::from_utf8(bytes) else { return };
     match Aliases::parse(file) {
         Ok(aliases) => {
-            aliases.refused().iter().for_each(|fault| place(file, fault));
+            aliases.refused().iter().for_each(|one| place(file, &one.fault));
             for name in file.split([':', '\n']).map(str::trim) {
                 if let Some(value) = aliases.get(name) {
                     assert!(TargetList::new(value).all(|target| target.is_ok()), "{value:?}");

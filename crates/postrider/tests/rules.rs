@@ -94,7 +94,7 @@ fn rules_decide_and_the_log_names_them() {
     // Relaying is refused before any rule, and by none of them permitted.
     assert!(
         rcpt(&mut client, "x@spam.test", "abuse@far.test")
-            .starts_with("550 5.7.1 <abuse@far.test>: relaying")
+            .starts_with("550 5.7.1 <abuse@far.test>: Relay access denied")
     );
     // A changed file of a map is read again.
     fs::write(daemon.dir.path().join("blocked"), "new.test x\n").unwrap();

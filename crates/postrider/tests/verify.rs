@@ -49,7 +49,7 @@ fn unknown_users_are_refused_at_rcpt_and_no_content_is_sent() {
     let daemon = Postrider::start(&route(&format!("smarthost = \"{}\"\ntls = \"off\"", next.address)));
     for (recipient, expected) in [
         ("joe@b.test", "250"),
-        ("nobody@b.test", "550 5.1.1 <nobody@b.test>: no such user here"),
+        ("nobody@b.test", "550 5.1.1 <nobody@b.test>: Recipient address rejected: User unknown"),
         ("full@b.test", "550 5.2.2"),
         ("busy@b.test", "451 4.4.1"),
         // The next hop has no postmaster; the one of this server has the mail.

@@ -38,6 +38,7 @@ impl Reading<'_> {
     }
 
     /// Exactly one target, and `tls` only where it means something.
+    #[allow(clippy::too_many_lines)] // a table: a line for each key
     fn one_route(&mut self, keys: RouteKeys, table: &Spanned<&DeTable<'_>>) -> Option<Route> {
         let named = |name: &str| table.get_ref().get_key_value(name).map(|(key, _)| key.span());
         if keys.domains.is_empty() {
