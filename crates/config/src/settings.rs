@@ -384,7 +384,7 @@ section! {
     /// targets is one, too (451 4.2.4). docs/addresses.md has examples.
     pub Addresses = "addresses" {
         /// Maps of names to lists of targets, in the format of aliases(5): `aliases:/etc/aliases`. They apply to local
-        /// domains that are listed by name. A target is an address, a local name, `\\name` (the user, without further
+        /// domains that are listed by name. A target is an address, a local name, `\name` (the user, without further
         /// aliases) or `:include:FILE`. A name that is its own target is the user. Mail for a name with a target
         /// `|program` or `/file` is deferred, unless `programs` or `files` has its path.
         aliases: Vec<Reference> = "[]",

@@ -9,7 +9,7 @@ use crate::{
 };
 use config::{Purpose, Settings};
 use control::{CommandError, Exit, Selection};
-use mail::{ForwardPath, Mailbox};
+use mail::{Destination, ForwardPath, Mailbox, NextHop};
 use maps::LookupError;
 use policy::Policy;
 use rewrite::Expanded;
@@ -69,6 +69,7 @@ async fn known(settings: &Settings, policy: &Policy, routes: &Routes, path: &For
         return Route::NoSuchUser;
     }
     match routes.recipient_by_maps(path, None).await {
+        Ok(Destination { next_hop: NextHop::Reject(reply), .. }) => Route::Refused(reply.to_string()),
         Ok(destination) => Route::To(format!("by {destination}")),
         Err(error) => Route::Failed(error.to_string()),
     }
@@ -85,7 +86,7 @@ async fn expanded(settings: &Settings, expansion: &Expansion, routes: &Routes, p
     };
     match outcome {
         Outcome::Recipients(expanded) => match told(&expanded, routes, path).await {
-            Ok(told) => Route::To(told),
+            Ok(route) => route,
             Err(error) => Route::Failed(error.to_string()),
         },
         Outcome::NoSuchUser => Route::NoSuchUser,
@@ -94,13 +95,21 @@ async fn expanded(settings: &Settings, expansion: &Expansion, routes: &Routes, p
 }
 
 /// `joe@a.test by maildir:… (through staff@a.test, team@a.test), jane@b.test by mx:b.test`.
-async fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> Result<String, LookupError> {
+async fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> Result<Route, LookupError> {
     let mut destinations = Vec::new();
     for (index, mailbox) in expanded.recipients().enumerate() {
         destinations.push(match expanded.target(index) {
             None => routes.recipient_by_maps(&ForwardPath::Mailbox(mailbox.clone()), None).await?,
             Some(target) => routes.alias_target(target, given),
         });
+    }
+    // One recipient that is refused is enough: the client is refused.
+    let refusing = destinations.iter().find_map(|destination| match &destination.next_hop {
+        NextHop::Reject(reply) => Some(reply.to_string()),
+        _ => None,
+    });
+    if let Some(reply) = refusing {
+        return Ok(Route::Refused(reply));
     }
     let one = |(index, mailbox): (usize, &Mailbox)| {
         let destination = &destinations[index];
@@ -117,7 +126,7 @@ async fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> Resu
     let mut owners: Vec<&Mailbox> = (0..all.len()).filter_map(|index| expanded.owner(index)).collect();
     owners.dedup();
     let owners: String = owners.iter().map(|owner| format!("; the owner is {owner}")).collect();
-    Ok(all.join(", ") + &owners)
+    Ok(Route::To(all.join(", ") + &owners))
 }
 
 #[cfg(test)]

@@ -198,7 +198,7 @@ fn a_deadline_is_passed_on_or_the_sender_is_told() {
     let told = |user: &str, texts: &[&str]| until(user, || is_told(&daemon, user, texts));
     told("traced", &["Action: relayed"]);
     told("relayed", &["Action: relayed", "DELIVERBY"]);
-    told("refused", &["Action: failed", "Status: 5.4.4", "DELIVERBY"]);
+    told("refused", &["Action: failed", "Status: 5.3.3", "DELIVERBY"]);
     told("short", &["Action: failed", "Status: 5.4.7"]);
     told("over", &["Action: failed", "Status: 5.4.7", "DELIVERBY", "Deliver-By-Date: "]);
     let is_logged =

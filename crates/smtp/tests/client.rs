@@ -443,7 +443,7 @@ fn deadlines_and_priorities_go_where_they_are_understood() {
 #[test]
 fn a_deadline_with_return_does_not_go_where_it_is_not_kept() {
     for (ehlo, seconds, status) in [
-        (EHLO, 500, "5.4.4"),
+        (EHLO, 500, "5.3.3"),
         ("250-mx\r\n250 DELIVERBY 600\r\n", 599, "5.4.7"),
         ("250-mx\r\n250 DELIVERBY\r\n", 0, "5.4.7"),
     ] {

@@ -111,8 +111,8 @@ pub(super) enum ContentCommand {
     Bdat,
 }
 
-/// "Unable to route" (RFC 3463 §3.5): there is no way that keeps the deadline.
-const NO_DELIVER_BY: Enhanced = Enhanced(5, 4, 4);
+/// "System not capable of selected features" (RFC 3463 §3.4): the next hop keeps no deadlines.
+const NO_DELIVER_BY: Enhanced = Enhanced(5, 3, 3);
 /// "Delivery time expired" (RFC 3463 §3.5).
 const DEADLINE_OVER: Enhanced = Enhanced(5, 4, 7);
 

@@ -98,6 +98,8 @@ pub trait Commands {
 pub enum Route {
     /// The recipients and their next hops, in words.
     To(String),
+    /// The reply with which a route refuses mail for the address.
+    Refused(String),
     /// A local address that no user has.
     NoSuchUser,
     /// The reason why the address cannot be expanded now.

@@ -30,6 +30,10 @@ pub fn run(
     for (path, route) in paths.iter().zip(commands.routes(settings, &paths)?) {
         let told = match route {
             Route::To(told) => told,
+            Route::Refused(reply) => {
+                has_unknown = true;
+                format!("refused: {reply}")
+            }
             Route::NoSuchUser => {
                 has_unknown = true;
                 "no such user here".to_owned()
