@@ -159,7 +159,7 @@ with:colon@b.test
             assert_eq!(aliases.get(name), Some(value), "{name}");
         }
         assert_eq!((aliases.get("joe"), aliases.len()), (None, 7));
-        let lines: Vec<usize> = aliases.refused().iter().map(|fault| fault.line).collect();
+        let lines: Vec<usize> = aliases.refused().iter().map(|one| one.fault.line).collect();
         assert_eq!(lines, [7, 9], "the program and the file");
     }
 
