@@ -61,7 +61,7 @@ fn content(number: usize) -> Vec<u8> {
     }
     if number == 11 {
         (0..12_000).for_each(|line| {
-            content.extend_from_slice(format!("line {line} of a large message\r\n").as_bytes())
+            content.extend_from_slice(format!("line {line} of a large message\r\n").as_bytes());
         });
     }
     content

@@ -18,6 +18,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The texts of the two kinds of configuration, as far as there are any.
+type Texts = (Option<Vec<u8>>, Option<Vec<u8>>);
+
 /// Exim, by the directory of its configuration, or the file.
 pub(super) struct Exim {
     dir: PathBuf,
@@ -35,7 +38,7 @@ impl Exim {
     }
 
     /// Returns the text of the configuration of Exim, and that of Debian's questions.
-    fn files(&self) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>), CliError> {
+    fn files(&self) -> Result<Texts, CliError> {
         if self.dir.is_file() {
             return Ok((read_optional(&self.dir)?, None));
         }
