@@ -64,6 +64,9 @@ pub(crate) fn run(settings: Settings, source: Option<PathBuf>) -> ExitCode {
     }
 }
 
+/// A socket that no runtime has yet.
+type UnixSocket = std::os::unix::net::UnixListener;
+
 /// Standard error, for lines of the daemon: they have no numbers of the operating system.
 #[derive(Default)]
 struct PlainStderr;
@@ -146,10 +149,7 @@ fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> 
         let _context = workers.main().enter();
         bind_all(&settings, &process)?
     };
-    let (control, submit) = (&settings.control.socket, &settings.control.submit_socket);
-    let control_mode = if settings.control.group.is_some() { 0o660 } else { 0o600 };
-    let control = local_socket(control, control_mode, settings.control.group, &process)?;
-    let submit = local_socket(submit, 0o666, None, &process)?;
+    let (control, submit) = local_sockets(&settings, &process)?;
     let metrics_socket = MetricsSocket::bind(&settings)?;
     let server_tls = Arc::new(tls::server_config(&settings)?);
     helper::warn_of_users(&settings);
@@ -266,6 +266,14 @@ fn watching(e: &io::Error) -> String {
 async fn trim_allocator() {
     tokio::time::sleep(MEMORY_KEPT).await;
     drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
+}
+
+/// Binds the sockets for operators and for local mail.
+fn local_sockets(settings: &Settings, process: &Process) -> Result<(UnixSocket, UnixSocket), String> {
+    let control = &settings.control;
+    let mode = if control.group.is_some() { 0o660 } else { 0o600 };
+    let operators = local_socket(&control.socket, mode, control.group, process)?;
+    Ok((operators, local_socket(&control.submit_socket, 0o666, None, process)?))
 }
 
 fn local_socket(
