@@ -179,9 +179,7 @@ fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> 
     imported::note_recovered(&settings.data_dir, setup.take_imported())?;
     setup.totals(&report.totals);
     report.copies.iter().for_each(|copy| setup.second_copy(copy));
-    for problem in report.problems() {
-        tracing::error!("{problem}");
-    }
+    report.problems().for_each(|problem| tracing::error!("{problem}"));
     let spool: Arc<dyn Spool> = Arc::from(spool);
     let (mut driver, effects) = setup.into_driver(spool.clone(), delivery_log);
     let shard_count = spool.shard_count();
