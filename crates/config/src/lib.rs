@@ -19,7 +19,9 @@ mod group;
 mod listen_address;
 mod listing;
 mod load;
+mod log;
 mod map;
+mod metrics;
 mod notifications;
 mod oauth;
 mod problem;
@@ -55,6 +57,8 @@ pub use listing::{Effective, Origin};
 #[doc(hidden)]
 pub use load::load_text;
 pub use load::{Loaded, Purpose, load, load_with_origins};
+pub use log::Log;
+pub use metrics::Metrics;
 pub use notifications::{LanguageCode, TextsError};
 pub use oauth::{HttpServer, IntrospectionUrl, MetadataUrl, OAuth};
 pub use problem::{Problem, Problems};

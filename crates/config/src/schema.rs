@@ -2,7 +2,9 @@
 
 use crate::{
     extensions::Extensions,
+    log::Log,
     map::MapKeys,
+    metrics::Metrics,
     oauth::OAuth,
     process::Process,
     route::keys::RouteKeys,

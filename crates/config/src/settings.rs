@@ -4,11 +4,13 @@
 use crate::{
     BareLf, ClientCertificates, EightBit, ListenTls, Placement, SortOrder,
     account::{Group, SocketMode, User},
-    choice::{Backend, Durability, EhloKeyword, LogFormat, SaslMechanism, TlsVersion},
+    choice::{Backend, Durability, EhloKeyword, SaslMechanism, TlsVersion},
     domain::DomainPattern,
     extensions::Extensions,
     group::QueueGroup,
     listen_address::{ListenAddress, ListenAt},
+    log::Log,
+    metrics::Metrics,
     notifications::LanguageCode,
     oauth::OAuth,
     process::Process,
@@ -344,9 +346,9 @@ section! {
 /// Clients that may send to every domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Relay {
-    /// Their networks.
+    /// The networks of the clients.
     pub networks: Vec<IpNet>,
-    /// Files that have their addresses or networks.
+    /// Files that have addresses or networks of clients.
     pub network_maps: Vec<Reference>,
 }
 
@@ -755,36 +757,6 @@ section! {
         timeout: Duration = "\"5s\"",
         /// Number of times that a query is sent.
         attempts: usize = "3",
-    }
-}
-
-section! {
-    /// The delivery log: what was accepted, attempted, delivered and returned.
-    pub Log = "log" {
-        /// The log file. Without this key, the log goes to standard error.
-        file: Option<PathBuf> = "",
-        /// The format of the log.
-        format: LogFormat = "\"json\"",
-        /// The second file, if `format = "both"`.
-        postfix_file: Option<PathBuf> = "",
-        /// The socket of the system log, mostly `/dev/log`, which the journal of systemd reads, too. It gets the lines of Postfix's
-        /// format, beside those of the file. With `format = "syslog"` it is the only log, and `/dev/log` if this key is left out.
-        syslog: Option<PathBuf> = "",
-        /// True if connections have lines of their own: connect, TLS, disconnect. Connections that are lost, time out or fail in
-        /// the TLS handshake always have one.
-        connections: bool = "true",
-    }
-}
-
-section! {
-    /// Metrics for Prometheus, by HTTP. `postrider status --prometheus` prints them, too, without this section. `docs/metrics.md` lists
-    /// them.
-    pub Metrics = "metrics" {
-        /// The address of the HTTP server: an address of this machine with a port, such as `127.0.0.1:9125`, or a Unix socket. It answers
-        /// `/metrics`, and `/healthz` for probes. Without this key there is no server.
-        listen: Option<ListenAddress> = "",
-        /// Networks that may ask, beside this machine. Everybody else gets 403.
-        allow_from: Vec<IpNet> = "[]",
     }
 }
 

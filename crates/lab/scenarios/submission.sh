@@ -132,7 +132,7 @@ print(t*10)
 P
 }
 run() { # NAME PORT N PIDS
-  local n=$3 a b; a=$(cpu ${@:4}); 
+  local n=$3 a b; a=$(cpu ${@:4});
   out=$($POSTLAB source -s 10 -m $n -l 1024 -f jane@mx.test -t x@sink.test --tls --auth jane@mx.test:secret --auth-mechanism PLAIN --json 127.0.0.1:$2 2>&1) || echo "$out" | tail -3
   b=$(cpu ${@:4})
   echo "$1 $(echo "$out" | python3 -c 'import sys,json; d=json.load(sys.stdin); print({k:d[k] for k in d if "rate" in k or "per_second" in k or "accepted" in k or "failed" in k or "seconds" in k} )' 2>/dev/null | cut -c1-300) cpu_ms $((b-a)) n $n"

@@ -4,7 +4,7 @@ use crate::MetricDoc;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 use report::RecipientCounters;
 use std::{
@@ -148,7 +148,7 @@ const DESTINATION_JOBS: MetricDoc = MetricDoc {
     name: "destination_jobs",
     kind: "gauge",
     labels: &["destination", "state"],
-    help: "Jobs of the 50 largest destinations: ready, in_flight, waiting",
+    help: "The jobs of the 50 largest destinations: ready, in_flight, waiting",
 };
 
 const DESTINATION_SUSPENDED: MetricDoc = MetricDoc {
@@ -193,7 +193,8 @@ impl Collector for Gauges {
         destinations.sort_by_key(|one| std::cmp::Reverse(one.ready + one.in_flight + one.waiting));
         destinations.truncate(DESTINATIONS_MAX);
         let doc = DESTINATION_JOBS;
-        let mut family = encoder.encode_descriptor(doc.name, doc.help, None, MetricType::Gauge)?;
+        let mut family =
+            encoder.encode_descriptor(doc.name, doc.help, None, ConstGauge::new(0.0).metric_type())?;
         for one in &destinations {
             for (state, count) in
                 [("ready", one.ready), ("in_flight", one.in_flight), ("waiting", one.waiting)]
@@ -203,7 +204,8 @@ impl Collector for Gauges {
             }
         }
         let doc = DESTINATION_SUSPENDED;
-        let mut family = encoder.encode_descriptor(doc.name, doc.help, None, MetricType::Gauge)?;
+        let mut family =
+            encoder.encode_descriptor(doc.name, doc.help, None, ConstGauge::new(0.0).metric_type())?;
         for one in &destinations {
             let labels = [("destination", one.name.as_str())];
             let value = f64::from(u8::from(one.is_suspended));

@@ -296,9 +296,9 @@ mod tests {
     use mail::QueueId;
 
     /// Takes the ids of completed messages, and passes them on at the end.
-    struct Ids(Arc<Mutex<Vec<u64>>>);
+    struct CompletedIds(Arc<Mutex<Vec<u64>>>);
 
-    impl Sink for Ids {
+    impl Sink for CompletedIds {
         fn write(&mut self, _: UnixMicros, event: &Event<'_>) {
             if let Event::Completed(QueueId(id)) = event {
                 self.0.lock().unwrap().push(*id);
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn events_of_several_threads_come_in_the_order_of_their_times() {
         let seen = Arc::default();
-        let stream = EventStream::start(vec![Box::new(Ids(Arc::clone(&seen)))]).unwrap();
+        let stream = EventStream::start(vec![Box::new(CompletedIds(Arc::clone(&seen)))]).unwrap();
         let turn = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for thread in 0..3 {
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn an_event_that_comes_alone_is_written_soon() {
         let seen = Arc::default();
-        let stream = EventStream::start(vec![Box::new(Ids(Arc::clone(&seen)))]).unwrap();
+        let stream = EventStream::start(vec![Box::new(CompletedIds(Arc::clone(&seen)))]).unwrap();
         for n in 0..3 {
             stream.write(&Event::Completed(QueueId(n)));
             while seen.lock().unwrap().len() as u64 <= n {

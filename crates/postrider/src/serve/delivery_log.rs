@@ -1,4 +1,4 @@
-//! What the daemon logs: the facts of messages, sessions and destinations, as events for the stream.
+//! The events of the daemon: facts about messages, sessions and destinations, for the stream.
 
 mod message_id;
 

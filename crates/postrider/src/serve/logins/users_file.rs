@@ -100,7 +100,7 @@ impl UsersFile {
 /// The result of a look at the file.
 enum Look {
     Same,
-    /// It was changed just now, and may not be complete. It counts when the next look finds it unchanged.
+    /// The file was changed just now, and may not be complete. The file counts when the next look finds it unchanged.
     Unsettled(Stamp),
     New(Option<Stamp>, Result<PasswdFile, PasswdFileError>),
 }
