@@ -10,7 +10,7 @@ const ROUNDS: [u64; 2] = [1_000, 3_000];
 /// More than this above the baseline is a failure, in percent.
 const WORSE_MAX: f64 = 5.0;
 const HEAD: &str = "\
-# Instructions a round, counts by `cargo xtask bench` and written by `cargo xtask bench --write`.
+# Instructions a round, counted by `cargo xtask bench` and written by `cargo xtask bench --write`.
 # A part that grows by more than 5 % fails CI, unless this file is changed in the same commit, whose
 # message says why.
 ";
