@@ -190,7 +190,8 @@ proptest! {
 fn a_trusted_client_reaches_what_a_stranger_does_not() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
-    let config = snapshot(&["[[rule]]\nfrom = [\"far.test\"]\naccept = true\ntrust = true\n".to_owned()]).unwrap();
+    let config =
+        snapshot(&["[[rule]]\nfrom = [\"far.test\"]\naccept = true\ntrust = true\n".to_owned()]).unwrap();
     let to = |address, has_login| {
         let (listener, sender) = (ListenerKind::Mx, "x@far.test");
         let client = Client { address, listener, has_login, has_certificate: true, sender };
