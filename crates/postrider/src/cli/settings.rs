@@ -1,7 +1,7 @@
 //! Finding the configuration, and `postrider config`.
 
 use super::{CliError, Ending, args::ConfigCommand, complain, map};
-use crate::serve::wiring;
+use crate::serve::helper;
 use config::{Loaded, Origin, Problems, Purpose, Settings};
 use control::Exit;
 use policy::{Stage, Step};
@@ -44,7 +44,7 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
             let found = find(file.as_deref().or(explicit));
             let loaded = config::load_with_origins(found.as_deref(), Purpose::Serve);
             let loaded = loaded.map_err(|problems| show_problems(&problems))?;
-            for warning in wiring::warnings(&loaded.settings) {
+            for warning in helper::warnings(&loaded.settings) {
                 complain("postrider", &format!("warning: {warning}"));
             }
             let faults = map::faults(&loaded.settings);

@@ -5,7 +5,7 @@ use delivery::helper::{FileRoute, Helper, Permitted, RouteUser};
 use mail::{NextHop, RunAs};
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
-    process::{geteuid, getuid},
+    process::geteuid,
 };
 use std::{
     ffi::OsString,
@@ -126,22 +126,68 @@ fn run_as(user: &User, group: Option<&Group>) -> RunAs {
     RunAs { name: user.name.as_str().into(), uid: user.uid, gid, home: user.home.as_path().into() }
 }
 
-/// Warns of routes whose user this process cannot become.
-pub(super) fn warn_of_users(settings: &Settings) {
-    if geteuid().is_root() {
-        return;
-    }
-    let own = getuid().as_raw();
+/// Returns what the settings ask of the helper and this process cannot do, as it is before the daemon gives up its rights.
+pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
+    let own = geteuid();
+    let is_other = |uid: u32| !own.is_root() && uid != own.as_raw();
+    let waits = |what: &str| {
+        format!("mail of {what} waits: only a daemon that root has started can become another user")
+    };
+    let mut warnings = Vec::new();
     for route in &settings.routes {
-        let is_other = match route.deliver_as.as_ref().map(|one| &one.user) {
-            Some(DeliveryUser::Fixed(user)) => user.uid != own,
-            Some(DeliveryUser::Recipient) => true,
+        let needs_root = match route.deliver_as.as_ref().map(|one| &one.user) {
+            Some(DeliveryUser::Fixed(user)) => is_other(user.uid),
+            Some(DeliveryUser::Recipient) => !own.is_root(),
             None => false,
         };
-        if is_other && let Some(name) = route.name() {
-            tracing::warn!(
-                "mail of the route \"{name}\" waits: only a daemon that root has started can write it"
+        if needs_root && let Some(name) = route.name() {
+            warnings.push(waits(&format!("the route \"{name}\"")));
+        }
+    }
+    // Without a user of its own, a program runs as the daemon's user, which must not be root.
+    let has_user = !own.is_root() || settings.process.user.is_some();
+    let mut judge_program = |key: &str, user: Option<u32>| match user {
+        Some(user) if is_other(user) => warnings.push(waits(&format!("`{key}`"))),
+        None if !has_user => warnings.push(format!(
+            "mail of `{key}` waits: programs do not run as root: name a user there, or in [process]"
+        )),
+        _ => {}
+    };
+    for (number, route) in settings.routes.iter().enumerate() {
+        if let Target::Pipe(program) = &route.target {
+            judge_program(&format!("route[{number}].pipe"), program.user.as_ref().map(|user| user.uid));
+        }
+    }
+    if !settings.addresses.programs.is_empty() {
+        judge_program(
+            "addresses.program_user",
+            settings.addresses.program_user.as_ref().map(|user| user.uid),
+        );
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_a_user_waits_only_where_the_daemon_stays_root() {
+        let own = geteuid();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("postrider.toml");
+        let warnings = |process: &str| {
+            let text = format!(
+                "hostname = \"mx.test\"\n[[route]]\nname = \"tee\"\ndomains = [\"b.test\"]\npipe = [\"/usr/bin/tee\"]\n{process}"
             );
+            std::fs::write(&path, text).unwrap();
+            warnings(&config::load(Some(&path)).unwrap_or_else(|problems| panic!("{problems}")))
+        };
+        let without = warnings("");
+        assert_eq!(without.len(), usize::from(own.is_root()), "{without:?}");
+        if own.is_root() {
+            assert!(without[0].contains("`route[0].pipe`"), "{without:?}");
+            assert_eq!(warnings("[process]\nuser = \"nobody\"\n"), [""; 0]);
         }
     }
 }

@@ -51,33 +51,6 @@ fn relay_tables(settings: &Settings, maps: &Arc<Maps>) -> Option<ClientTable> {
     (!settings.relay.network_maps.is_empty()).then(|| ClientTable(Arc::new(has)))
 }
 
-/// Returns what the settings ask for and this process cannot do.
-pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
-    let own = rustix::process::geteuid().as_raw();
-    let mut warnings = Vec::new();
-    let mut judge = |key: &str, user: Option<u32>| {
-        match user {
-        Some(user) if own != 0 && user != own => warnings.push(format!(
-            "`{key}`: only a daemon that runs as root can run programs as another user; this process runs as user {own}, \
-             and the mail is deferred"
-        )),
-        None if own == 0 => warnings.push(format!(
-            "`{key}`: programs do not run as root: name a user, or the mail is deferred by a daemon that runs as root"
-        )),
-        _ => {}
-    }
-    };
-    for (number, route) in settings.routes.iter().enumerate() {
-        if let Target::Pipe(program) = &route.target {
-            judge(&format!("route[{number}].pipe"), program.user.as_ref().map(|user| user.uid));
-        }
-    }
-    if !settings.addresses.programs.is_empty() {
-        judge("addresses.program_user", settings.addresses.program_user.as_ref().map(|user| user.uid));
-    }
-    warnings
-}
-
 /// Opens the maps of the settings, and takes over those of `old` that have not changed.
 pub(crate) fn maps(settings: &Settings, old: Option<&Maps>) -> Arc<Maps> {
     let references = settings.map_references().map(|(_, reference)| reference);
