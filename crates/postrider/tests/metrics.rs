@@ -69,6 +69,35 @@ fn a_scrape_counts_the_mail_and_promtool_likes_it() {
 }
 
 #[test]
+fn a_daemon_that_has_become_another_user_is_scraped_and_removes_its_socket() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can start a daemon that becomes another user");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let socket = dir.path().join("m.sock");
+    let config = "[metrics]\nlisten = \"unix:m.sock\"\n[process]\nuser = \"nobody\"\n";
+    let daemon = Postrider::start_in(dir, free_address(), config);
+    let scrape = || {
+        let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for _ in 0..2 {
+        let answer = scrape();
+        let memory =
+            answer.lines().find(|line| line.starts_with("postrider_resident_bytes ")).unwrap_or_default();
+        assert!(memory.len() > "postrider_resident_bytes 1000000".len(), "{answer}");
+    }
+    assert!(daemon.ask(&["status", "--prometheus"]).contains("postrider_resident_bytes "));
+    let (_dir, _) = daemon.stop();
+    assert!(!socket.exists(), "a socket is removed at the end");
+}
+
+#[test]
 fn promtool_accepts_the_alerts_and_each_of_their_metrics_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let known: Vec<&str> = metrics::documentation().iter().map(|doc| doc.name).collect();

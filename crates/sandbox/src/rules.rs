@@ -99,8 +99,13 @@ impl Rules {
             config::ListenAt::Unix { path, .. } => Some(path),
             _ => None,
         });
+        let metrics = s.metrics.listen.iter().filter_map(|address| match address {
+            config::ListenAddress::Unix(path) => Some(path),
+            _ => None,
+        });
         let files = s.addresses.files.iter();
-        self.write.extend(logs.chain(sockets).chain(listeners).chain(files).map(|path| folder(path)));
+        let sockets = sockets.chain(listeners).chain(metrics);
+        self.write.extend(logs.chain(sockets).chain(files).map(|path| folder(path)));
         self.write.insert(s.control.maildrop.clone());
         let own = s.routes.iter().filter(|route| route.deliver_as.is_none());
         let templates = own.filter_map(|route| match &route.target {

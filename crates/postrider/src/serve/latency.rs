@@ -21,9 +21,14 @@ impl LatencyCounter {
         self.max_us.fetch_max(us, Ordering::Relaxed);
     }
 
+    /// Returns the sum in microseconds.
+    pub(crate) fn sum_us(&self) -> u64 {
+        self.sum_us.load(Ordering::Relaxed)
+    }
+
     /// Returns the count, the mean and the maximum; the last two in microseconds.
     pub(crate) fn sums(&self) -> (u64, u64, u64) {
-        let (count, sum) = (self.count.load(Ordering::Relaxed), self.sum_us.load(Ordering::Relaxed));
+        let (count, sum) = (self.count.load(Ordering::Relaxed), self.sum_us());
         (count, sum / count.max(1), self.max_us.load(Ordering::Relaxed))
     }
 }
@@ -37,6 +42,6 @@ mod tests {
         let latency = LatencyCounter::default();
         assert_eq!(latency.sums(), (0, 0, 0));
         [10, 20, 60].into_iter().for_each(|us| latency.record(Duration::from_micros(us)));
-        assert_eq!(latency.sums(), (3, 30, 60));
+        assert_eq!((latency.sums(), latency.sum_us()), ((3, 30, 60), 90));
     }
 }

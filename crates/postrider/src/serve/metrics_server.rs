@@ -1,6 +1,10 @@
 //! The HTTP server of the metrics. It has a thread of its own at a lower priority, so that a scrape never delays mail.
 
-use super::Daemon;
+use super::{
+    Daemon,
+    process::Process,
+    start::{UnixSocket, local_socket},
+};
 use config::ListenAddress;
 use http_body_util::Full;
 use hyper::{
@@ -14,10 +18,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use ipnet::IpNet;
 use std::{
     convert::Infallible,
-    fs, io,
+    io,
     net::{IpAddr, SocketAddr},
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -40,7 +42,7 @@ const NICE: i32 = 5;
 /// The socket of the metrics, before there is a runtime for it.
 pub(super) enum MetricsSocket {
     Tcp(std::net::TcpListener),
-    Unix(std::os::unix::net::UnixListener),
+    Unix(UnixSocket),
 }
 
 impl MetricsSocket {
@@ -48,7 +50,7 @@ impl MetricsSocket {
     ///
     /// # Errors
     /// In words.
-    pub(super) fn bind(settings: &config::Settings) -> Result<Option<Self>, String> {
+    pub(super) fn bind(settings: &config::Settings, process: &Process) -> Result<Option<Self>, String> {
         let Some(address) = &settings.metrics.listen else { return Ok(None) };
         let bound = match address {
             ListenAddress::Ip(ip, port) => {
@@ -58,24 +60,14 @@ impl MetricsSocket {
                     Ok(Self::Tcp(socket))
                 })
             }
-            ListenAddress::Unix(path) => bind_unix(path).map(Self::Unix),
+            ListenAddress::Unix(path) => {
+                return Ok(Some(Self::Unix(local_socket(path, 0o660, None, process)?)));
+            }
             // Refused by the check of the configuration.
             ListenAddress::Systemd(_) => return Ok(None),
         };
         bound.map(Some).map_err(|e| format!("listen for metrics: {e}"))
     }
-}
-
-fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
-    use std::os::unix::net::{UnixListener, UnixStream};
-    // A socket that a former daemon has left behind.
-    if UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
-        fs::remove_file(path)?;
-    }
-    let socket = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o660))?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }
 
 /// Starts the thread of the server.
@@ -126,16 +118,11 @@ async fn accept_tcp(
     }
 }
 
-async fn accept_unix(
-    socket: std::os::unix::net::UnixListener,
-    daemon: &Arc<Daemon>,
-    permits: &Arc<Semaphore>,
-) -> io::Result<()> {
+async fn accept_unix(socket: UnixSocket, daemon: &Arc<Daemon>, permits: &Arc<Semaphore>) -> io::Result<()> {
     let socket = UnixListener::from_std(socket)?;
     loop {
-        match socket.accept().await {
-            Ok((stream, _)) => spawn(stream, None, daemon, permits).await,
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        if let Some(stream) = control::socket::accept(&socket).await {
+            spawn(stream, None, daemon, permits).await;
         }
     }
 }

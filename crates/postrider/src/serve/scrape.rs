@@ -35,7 +35,7 @@ impl Daemon {
             spool_free_bytes: gauges.free_bytes,
             spool_is_faulty: gauges.failure.is_some() || !gauges.faults.is_empty(),
             accept_latency_count: gauges.accept_latency_count,
-            accept_latency_sum_us: gauges.accept_latency_count * gauges.accept_latency_mean_us,
+            accept_latency_sum_us: driver.accept_latency.sum_us(),
             log_lost: driver.delivery_log.lost_count(),
             resident_bytes: resident_bytes(),
             cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
@@ -69,9 +69,11 @@ impl Daemon {
     }
 }
 
-/// Returns the resident memory of the process; zero where /proc does not say.
+/// Returns the resident memory of the process; zero where /proc does not say. The size of a page is not asked for: the kernel hides
+/// /proc/self/auxv from a process that has changed its user.
 fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default();
-    pages * rustix::param::page_size() as u64
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = value.and_then(|value| value.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or_default() * 1024
 }

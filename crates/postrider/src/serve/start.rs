@@ -65,7 +65,7 @@ pub(crate) fn run(settings: Settings, source: Option<PathBuf>) -> ExitCode {
 }
 
 /// A socket that no runtime has yet.
-type UnixSocket = std::os::unix::net::UnixListener;
+pub(super) type UnixSocket = std::os::unix::net::UnixListener;
 
 /// Standard error, for lines of the daemon: they have no numbers of the operating system.
 #[derive(Default)]
@@ -150,9 +150,9 @@ fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> 
         bind_all(&settings, &process)?
     };
     let (control, submit) = local_sockets(&settings, &process)?;
-    let metrics_socket = MetricsSocket::bind(&settings)?;
+    let metrics_socket = MetricsSocket::bind(&settings, &process)?;
     let server_tls = Arc::new(tls::server_config(&settings)?);
-    helper::warn_of_users(&settings);
+    helper::warnings(&settings).iter().for_each(|warning| tracing::warn!("{warning}"));
     let helper = HelperProcess::start_if_needed(&settings, source.as_deref())?;
     process.confine(&settings, source.as_deref())?;
     let (metrics, delivery_log) = open_events(&settings)?;
@@ -162,9 +162,6 @@ fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> 
     warn_of_durability(&settings);
     let mut spool = wiring::spool(&settings)?;
 
-    for warning in wiring::warnings(&settings) {
-        tracing::warn!("{warning}");
-    }
     let current = {
         let _context = runtime.enter();
         let helper = helper.as_ref().map(HelperProcess::helper);
@@ -274,12 +271,12 @@ fn local_sockets(settings: &Settings, process: &Process) -> Result<(UnixSocket, 
     Ok((operators, local_socket(&control.submit_socket, 0o666, None, process)?))
 }
 
-fn local_socket(
+pub(super) fn local_socket(
     path: &Path,
     mode: u32,
     group: Option<u32>,
     process: &Process,
-) -> Result<std::os::unix::net::UnixListener, String> {
+) -> Result<UnixSocket, String> {
     let owner = process.owner();
     let group = group.or(owner.map(|(_, gid)| gid));
     socket::bind_for(path, mode, owner.map(|(uid, _)| uid), group)
