@@ -20,6 +20,10 @@ const AGE_BOUNDS: [f64; 14] =
 /// Bounds of the time of a transaction with a next hop, in seconds.
 const TRANSFER_BOUNDS: [f64; 11] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
 
+/// Stages of rejections that have a series of their own.
+const STAGES: [&str; 6] = ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "XCLIENT"];
+const OTHER_STAGE: &str = "other";
+
 /// The metrics of this module, in the order of [`Counters::register`].
 pub(crate) const DOCS: [MetricDoc; 18] = [
     doc("messages_accepted", &["origin"], "Messages that are durable and were acknowledged"),
@@ -108,13 +112,10 @@ impl Counters {
         for (family, label, values) in [
             (&self.accepted, "origin", &["smtp", "local", "notification", "other"][..]),
             (&self.attempts, "status", &["sent", "deferred", "bounced", "expired"]),
-            (&self.notifications, "kind", &["failure", "delay", "success", "double_bounce"]),
-            (&self.rejections, "stage", &["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "XCLIENT", "other"]),
-            (
-                &self.sessions_broken,
-                "cause",
-                &["lost", "timeout", "too_many_errors", "out_of_sync", "other_protocol"],
-            ),
+            (&self.notifications, "kind", &Notification::ALL.map(Notification::as_str)),
+            (&self.rejections, "stage", &STAGES),
+            (&self.rejections, "stage", &[OTHER_STAGE]),
+            (&self.sessions_broken, "cause", &SessionBreak::ALL.map(SessionBreak::as_str)),
             (&self.tls, "side", &["client", "next_hop"]),
         ] {
             values.iter().for_each(|value| drop(family.get_or_create(&[(label, *value)])));
@@ -190,32 +191,18 @@ impl Sink for CounterSink {
             Event::Expired { .. } => _ = counters.expired.inc(),
             Event::Discarded { .. } => _ = counters.discarded.inc(),
             Event::Notified { kind, .. } => {
-                let kind = match kind {
-                    Notification::Failure => "failure",
-                    Notification::Delay => "delay",
-                    Notification::Success => "success",
-                    Notification::DoubleBounce => "double_bounce",
-                };
-                count(&counters.notifications, "kind", kind);
+                count(&counters.notifications, "kind", kind.as_str());
             }
             Event::Rejected(Rejected { stage, .. }) if stage.starts_with("AUTH") => {
                 counters.login_failures.inc();
             }
             Event::Rejected(Rejected { stage, .. }) => {
-                let known = ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "XCLIENT"];
-                let stage = known.into_iter().find(|one| *one == stage).unwrap_or("other");
+                let stage = STAGES.into_iter().find(|one| *one == stage).unwrap_or(OTHER_STAGE);
                 count(&counters.rejections, "stage", stage);
             }
             Event::Connected { .. } => _ = counters.connections.inc(),
             Event::SessionBroken { cause, .. } => {
-                let cause = match cause {
-                    SessionBreak::Lost => "lost",
-                    SessionBreak::Timeout => "timeout",
-                    SessionBreak::TooManyErrors => "too_many_errors",
-                    SessionBreak::OutOfSync => "out_of_sync",
-                    SessionBreak::OtherProtocol => "other_protocol",
-                };
-                count(&counters.sessions_broken, "cause", cause);
+                count(&counters.sessions_broken, "cause", cause.as_str());
             }
             Event::ClientTls { .. } => count(&counters.tls, "side", "client"),
             Event::ServerTls { .. } => count(&counters.tls, "side", "next_hop"),

@@ -162,6 +162,11 @@ pub(crate) fn documentation() -> impl Iterator<Item = MetricDoc> {
     ROWS.iter().map(|row| row.doc).chain([DESTINATION_JOBS, DESTINATION_SUSPENDED])
 }
 
+/// Encodes a metric without labels.
+fn encode(encoder: &mut DescriptorEncoder<'_>, doc: &MetricDoc, metric: &impl EncodeMetric) -> fmt::Result {
+    metric.encode(encoder.encode_descriptor(doc.name, doc.help, None, metric.metric_type())?)
+}
+
 /// Encodes the last snapshot.
 #[derive(Debug)]
 pub(crate) struct Gauges(pub(crate) Arc<Mutex<Snapshot>>);
@@ -172,21 +177,9 @@ impl Collector for Gauges {
         for Row { doc, read } in &ROWS {
             let value = read(&snapshot);
             if doc.kind == "counter" {
-                let metric = ConstCounter::new(value);
-                metric.encode(encoder.encode_descriptor(
-                    doc.name,
-                    doc.help,
-                    None,
-                    metric.metric_type(),
-                )?)?;
+                encode(&mut encoder, doc, &ConstCounter::new(value))?;
             } else {
-                let metric = ConstGauge::new(value);
-                metric.encode(encoder.encode_descriptor(
-                    doc.name,
-                    doc.help,
-                    None,
-                    metric.metric_type(),
-                )?)?;
+                encode(&mut encoder, doc, &ConstGauge::new(value))?;
             }
         }
         let mut destinations: Vec<&DestinationGauges> = snapshot.destinations.iter().collect();

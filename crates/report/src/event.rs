@@ -6,13 +6,22 @@
 
 use mail::{Enhanced, QueueId, UnixMillis};
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 /// A time: microseconds since 1970-01-01 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct UnixMicros(pub u64);
 
 impl UnixMicros {
+    /// Returns the system clock now; zero before 1970.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    }
+
     /// Returns the time in milliseconds, rounded down.
     pub fn millis(self) -> UnixMillis {
         UnixMillis(self.0 / 1000)
@@ -272,6 +281,21 @@ pub enum Notification {
     DoubleBounce,
 }
 
+impl Notification {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Failure, Self::Delay, Self::Success, Self::DoubleBounce];
+
+    /// Returns the word of the JSON log and of the metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Failure => "failure",
+            Self::Delay => "delay",
+            Self::Success => "success",
+            Self::DoubleBounce => "double_bounce",
+        }
+    }
+}
+
 /// A rejection of an inbound session.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rejected<'a> {
@@ -304,6 +328,23 @@ pub enum SessionBreak {
     OutOfSync,
     /// The client speaks another protocol.
     OtherProtocol,
+}
+
+impl SessionBreak {
+    /// All causes.
+    pub const ALL: [Self; 5] =
+        [Self::Lost, Self::Timeout, Self::TooManyErrors, Self::OutOfSync, Self::OtherProtocol];
+
+    /// Returns the word of the JSON log and of the metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Timeout => "timeout",
+            Self::TooManyErrors => "too_many_errors",
+            Self::OutOfSync => "out_of_sync",
+            Self::OtherProtocol => "other_protocol",
+        }
+    }
 }
 
 /// Appends the binary form of an event.

@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 /// The longest time that an event waits for others.
@@ -234,8 +234,7 @@ impl Writer {
     /// Takes everything from the buffers, and writes what is older than this look, in the order of the times.
     fn write_waiting(&mut self, taken: &mut [Vec<u8>], is_last: bool) {
         let now_ns = self.shared.now_ns();
-        let wall_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-        let wall_us = u64::try_from(wall_us).unwrap_or(u64::MAX);
+        let UnixMicros(wall_us) = UnixMicros::now();
         for (buffer, taken) in self.shared.buffers.iter().zip(&mut *taken) {
             std::mem::swap(&mut *buffer.lock(), taken);
         }
@@ -273,8 +272,7 @@ impl Writer {
     fn report_dropped(&mut self) {
         let dropped_count = self.shared.dropped_count.load(Ordering::Relaxed);
         if dropped_count > self.reported_count {
-            let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-            let at = UnixMicros(u64::try_from(wall).unwrap_or(u64::MAX));
+            let at = UnixMicros::now();
             let event = Event::Dropped(dropped_count - self.reported_count);
             self.sinks.iter_mut().for_each(|sink| sink.write(at, &event));
             self.reported_count = dropped_count;

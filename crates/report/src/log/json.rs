@@ -1,10 +1,7 @@
 //! The JSON lines of the text log: one object a line. docs/log.md describes every field. Later versions only add fields.
 
 use super::time::iso;
-use crate::{
-    UnixMicros,
-    event::{Event, Notification, SessionBreak},
-};
+use crate::{UnixMicros, event::Event};
 use mail::{QueueId, UnixMillis};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -247,13 +244,7 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
             JsonLine::Discarded { time, id: Id(id), from, to, reason }
         }
         Event::Notified { id, notification, kind } => {
-            let kind = match kind {
-                Notification::Failure => "failure",
-                Notification::Delay => "delay",
-                Notification::Success => "success",
-                Notification::DoubleBounce => "double_bounce",
-            };
-            JsonLine::Notified { time, id: Id(id), notification: Id(notification), kind }
+            JsonLine::Notified { time, id: Id(id), notification: Id(notification), kind: kind.as_str() }
         }
         Event::Completed(id) => JsonLine::Completed { time, id: Id(id) },
         Event::Rejected(r) => JsonLine::Rejected {
@@ -273,14 +264,7 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
             JsonLine::Disconnected { time, client: Client(client), commands: commands.trim_start() }
         }
         Event::SessionBroken { client, cause, after } => {
-            let cause = match cause {
-                SessionBreak::Lost => "lost",
-                SessionBreak::Timeout => "timeout",
-                SessionBreak::TooManyErrors => "too_many_errors",
-                SessionBreak::OutOfSync => "out_of_sync",
-                SessionBreak::OtherProtocol => "other_protocol",
-            };
-            JsonLine::SessionBroken { time, client: Client(client), cause, after }
+            JsonLine::SessionBroken { time, client: Client(client), cause: cause.as_str(), after }
         }
         Event::ClientTls { client, cipher, is_trusted } => {
             JsonLine::ClientTls { time, client: Client(client), tls: cipher, trusted: is_trusted }
