@@ -6,7 +6,7 @@ use crate::{
     event::Context,
     parts,
     settings::ReportSettings,
-    task::{NoticeKinds, Permit, Task},
+    task::{Notice, Permit, Task},
 };
 use mail::{
     Attempt, Cause, Disposition, DsnDuty, Enhanced, Message, Notify, Origin, Outcome, QueueId, Recipient,
@@ -149,8 +149,9 @@ fn by_return_path(
     groups.into_iter()
 }
 
-fn kinds_of(reports: &[Planned]) -> NoticeKinds {
-    reports.iter().map(|report| (report.id, report.kind)).collect()
+/// Returns the notices of reports on a message.
+fn notices_of(about: QueueId, reports: &[Planned]) -> Vec<Notice> {
+    reports.iter().map(|planned| Notice { about, report: planned.id, kind: planned.kind }).collect()
 }
 
 impl Engine {
@@ -204,8 +205,9 @@ impl Engine {
         let reports = self.plan(context, &message, kinds);
         let named = |affected: &[(u32, Outcome)]| affected.iter().map(|(index, _)| *index).collect();
         let planned = reports.iter().map(|report| (report.id, named(&report.affected))).collect();
-        let kinds = kinds_of(&reports);
-        let task = self.tasks.add(Task::Report { result, message: message.clone(), permit, planned, kinds });
+        let notices = notices_of(message.id, &reports);
+        let task =
+            self.tasks.add(Task::Report { result, message: message.clone(), permit, planned, notices });
         self.compose(task, message, attempt, reports, effects);
     }
 
@@ -250,20 +252,19 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         match self.tasks.take(task) {
-            Some(Task::Report { result, message, permit, planned, kinds }) => {
-                let (answer, about) = (result.answer, message.id);
-                let store =
-                    self.tasks.add(Task::Store { about, reports: reports.clone(), kinds, answer, permit });
+            Some(Task::Report { result, message, permit, planned, notices }) => {
+                let answer = result.answer;
+                let store = self.tasks.add(Task::Store { reports: reports.clone(), notices, answer, permit });
                 self.complete(context, result, &message, (&reports, &planned), Some(store), effects);
             }
             Some(Task::Warning(..)) if reports.is_empty() => self.release_warning(effects),
-            Some(Task::Warning(about, kinds)) => {
+            Some(Task::Warning(notices)) => {
                 let mut parts = parts::split_warnings(reports).into_iter().peekable();
                 while let Some(reports) = parts.next() {
                     let transaction = reports.iter().cloned().map(Entry::Accept).collect();
                     let permit = if parts.peek().is_some() { Permit::None } else { Permit::Warning };
-                    let kinds = kinds.clone();
-                    let store = self.tasks.add(Task::Store { about, reports, kinds, answer: None, permit });
+                    let notices = notices.clone();
+                    let store = self.tasks.add(Task::Store { reports, notices, answer: None, permit });
                     self.submit(Some(store), transaction, effects);
                 }
             }
@@ -278,13 +279,13 @@ impl Engine {
         stored: Result<(), SpoolFailure>,
         effects: &mut Vec<Effect>,
     ) {
-        let (about, reports, kinds, answer, permit) = match self.tasks.take(task) {
-            Some(Task::Store { about, reports, kinds, answer, permit }) => {
+        let (reports, notices, answer, permit) = match self.tasks.take(task) {
+            Some(Task::Store { reports, notices, answer, permit }) => {
                 let answer = answer.map(|request| (request, CommandResult::Changed));
-                (about, reports, kinds, answer, permit)
+                (reports, notices, answer, permit)
             }
             Some(Task::Answer(request, result)) => {
-                (QueueId(0), Vec::new(), Vec::new(), Some((request, result)), Permit::None)
+                (Vec::new(), Vec::new(), Some((request, result)), Permit::None)
             }
             other => return debug_assert!(false, "{other:?} stores nothing"),
         };
@@ -296,11 +297,10 @@ impl Engine {
             Ok(()) => {
                 for report in reports {
                     // Before the first line about its delivery.
-                    let notification = report.id;
                     effects.push(Effect::Log(LogEvent::Accepted(report.clone())));
-                    if let Some((_, kind)) = kinds.iter().find(|(id, _)| *id == notification) {
-                        let notified = LogEvent::Notified { id: about, notification, kind: *kind };
-                        effects.push(Effect::Log(notified));
+                    if let Some(notice) = notices.iter().find(|notice| notice.report == report.id) {
+                        let Notice { about: id, report: notification, kind } = *notice;
+                        effects.push(Effect::Log(LogEvent::Notified { id, notification, kind }));
                     }
                     let destinations = self.routing.route(&report.envelope);
                     self.enqueue(context, report, &destinations, false, effects);
@@ -362,7 +362,7 @@ impl Engine {
         let affected = recipients.iter().map(|index| (*index, outcome(index))).collect();
         let kinds = vec![(dsn::DsnKind::Delayed, affected)];
         let reports = self.plan(context, &message, kinds);
-        let task = self.tasks.add(Task::Warning(message.id, kinds_of(&reports)));
+        let task = self.tasks.add(Task::Warning(notices_of(message.id, &reports)));
         self.compose(task, message, Attempt::default(), reports, effects);
     }
 }

@@ -18,8 +18,15 @@ pub(crate) enum Permit {
     Warning,
 }
 
-/// The kinds of reports, by their ids.
-pub(crate) type NoticeKinds = Vec<(QueueId, DsnKind)>;
+/// The report on a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Notice {
+    /// The message.
+    pub(crate) about: QueueId,
+    /// The report.
+    pub(crate) report: QueueId,
+    pub(crate) kind: DsnKind,
+}
 
 #[derive(Debug)]
 pub(crate) enum Task {
@@ -33,21 +40,14 @@ pub(crate) enum Task {
         message: SharedMessage,
         permit: Permit,
         planned: ReportedRecipients,
-        kinds: NoticeKinds,
+        notices: Vec<Notice>,
     },
     /// Read a message whose recipients are late. Holds a warning permit.
     ReadForWarning(Vec<u32>),
-    /// Compose a delay warning on this message. Holds a warning permit.
-    Warning(QueueId, NoticeKinds),
+    /// Compose a delay warning. Holds a warning permit.
+    Warning(Vec<Notice>),
     /// Queue these reports once they are durable, and answer an operator.
-    Store {
-        /// The message that the reports are about.
-        about: QueueId,
-        reports: Vec<SharedMessage>,
-        kinds: NoticeKinds,
-        answer: Option<RequestId>,
-        permit: Permit,
-    },
+    Store { reports: Vec<SharedMessage>, notices: Vec<Notice>, answer: Option<RequestId>, permit: Permit },
     /// Answer an operator once a decision is durable.
     Answer(RequestId, CommandResult),
     /// Read a message that is routed again.
