@@ -112,7 +112,7 @@ impl Engine {
         }
         let view = self.queue.message(lease.id)?;
         let job = view.jobs.iter().find(|job| job.recipients.contains(&first))?;
-        self.queue.suspension(job.destination_id).cloned().map(Arc::new)
+        self.queue.suspension(job.destination_id).map(|(_, reason)| Arc::new(reason.clone()))
     }
 
     /// Ends jobs of several messages that operators cancelled while they were in flight.

@@ -299,7 +299,7 @@ impl Engine {
     /// Logs the recipients that wait because their destination is suspended.
     fn log_waiting(&self, message: &SharedMessage, rows: &[ArrivingRecipient], effects: &mut Vec<Effect>) {
         for (recipient, destination, ..) in rows {
-            let Some((until, reason)) = self.queue.suspension_until(*destination) else { continue };
+            let Some((until, reason)) = self.queue.suspension(*destination) else { continue };
             effects.push(Effect::Log(LogEvent::Waiting {
                 message: message.clone(),
                 recipient: *recipient,

@@ -132,16 +132,8 @@ impl Queue {
         meant.map(|one| (one.name.clone(), u64::from(one.job_count))).collect()
     }
 
-    /// Returns why a destination is suspended.
-    pub fn suspension(&self, id: DestinationId) -> Option<&Outcome> {
-        match &self.destination_at(id).health {
-            Health::Suspended { reason, .. } => Some(reason),
-            Health::Up | Health::Probing { .. } => None,
-        }
-    }
-
     /// Returns until when a destination is suspended, and why.
-    pub fn suspension_until(&self, id: DestinationId) -> Option<(Millis, &Outcome)> {
+    pub fn suspension(&self, id: DestinationId) -> Option<(Millis, &Outcome)> {
         match &self.destination_at(id).health {
             Health::Suspended { until, reason, .. } => Some((*until, reason)),
             Health::Up | Health::Probing { .. } => None,
@@ -165,7 +157,7 @@ impl Queue {
 
     /// Returns whether a destination is suspended.
     pub fn is_suspended(&self, id: DestinationId) -> bool {
-        matches!(self.destination_at(id).health, Health::Suspended { .. })
+        self.suspension(id).is_some()
     }
 
     /// Returns the number of jobs that are in flight, or would be if there were connections.
