@@ -9,6 +9,8 @@
 mod draft;
 pub mod exim;
 mod files;
+#[cfg(test)]
+mod memory_files;
 pub mod postfix;
 mod queued;
 mod report;

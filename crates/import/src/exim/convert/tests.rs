@@ -1,18 +1,6 @@
 use super::*;
 use crate::Verdict;
-
-struct Some1(&'static [(&'static str, &'static str)]);
-
-impl Files for Some1 {
-    fn read(&self, path: &Path) -> Option<Vec<u8>> {
-        let found = self.0.iter().find(|(name, _)| Path::new(name) == path);
-        found.map(|(_, text)| text.as_bytes().to_vec())
-    }
-
-    fn machine(&self) -> String {
-        "mx.test".to_owned()
-    }
-}
+use crate::memory_files::MemoryFiles;
 
 fn holds(toml: &str, lines: &[&str]) {
     for line in lines {
@@ -22,7 +10,7 @@ fn holds(toml: &str, lines: &[&str]) {
 
 #[test]
 fn debians_answers_are_mapped() {
-    let files = Some1(&[
+    let files = MemoryFiles(&[
         ("/etc/passwd", "root:x:0:0::/:\njoe:x:1:1::/:\n"),
         ("/etc/aliases", "a: joe\n"),
         ("/etc/exim4/passwd.client", "# c\n*.isp.example:bob:sec:ret\n"),
@@ -52,7 +40,7 @@ fn debians_answers_are_mapped() {
 
 #[test]
 fn common_routers_and_transports_are_routes() {
-    let files = Some1(&[
+    let files = MemoryFiles(&[
         ("/etc/passwd", "joe:x:1:1::/:\n"),
         ("/etc/aliases", "a: joe\n"),
         ("/etc/virtual", "info@a.test: joe\n"),

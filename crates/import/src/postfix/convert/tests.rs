@@ -1,24 +1,11 @@
 use super::*;
 use crate::Verdict;
-use std::path::Path;
-
-struct Some1(&'static [(&'static str, &'static str)]);
-
-impl Files for Some1 {
-    fn read(&self, path: &Path) -> Option<Vec<u8>> {
-        let found = self.0.iter().find(|(name, _)| Path::new(name) == path);
-        found.map(|(_, text)| text.as_bytes().to_vec())
-    }
-
-    fn machine(&self) -> String {
-        "mx.test".to_owned()
-    }
-}
+use crate::memory_files::MemoryFiles;
 
 const MASTER: &[u8] = b"smtp inet n - y - - smtpd\n";
 
 fn converted(main: &str, files: &'static [(&'static str, &'static str)]) -> (String, Report) {
-    let (draft, report) = convert(main.as_bytes(), MASTER, "/etc/postfix", &Some1(files));
+    let (draft, report) = convert(main.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(files));
     (draft.as_toml(), report)
 }
 
@@ -44,7 +31,7 @@ fn a_login_of_the_smarthost_is_a_secret_beside_the_configuration() {
           smtp_sasl_password_maps = hash:/etc/postfix/sasl\nsmtp_tls_security_level = secure\nlocal_recipient_maps =\n",
         MASTER,
         "/etc/postfix",
-        &Some1(&[("/etc/postfix/sasl", "[mail.isp.example]:587 bob:sec:ret\n")]),
+        &MemoryFiles(&[("/etc/postfix/sasl", "[mail.isp.example]:587 bob:sec:ret\n")]),
     );
     let toml = draft.as_toml();
     assert!(toml.contains("login = { user = \"bob\", secret = \"file:mail.isp.example.secret\" }"), "{toml}");
@@ -79,7 +66,7 @@ fn classes_of_domains_have_their_users_and_routes() {
           virtual_alias_maps = hash:/etc/postfix/virtual\ntransport_maps = hash:/etc/postfix/transport\n",
         MASTER,
         "/etc/postfix",
-        &Some1(&[
+        &MemoryFiles(&[
             ("/etc/passwd", "root:x:0:0::/:\njoe:x:1:1::/:\n"),
             ("/etc/postfix/boxes", "ann@example.com x\n"),
             ("/etc/postfix/relay", "example.org x\n"),
@@ -146,7 +133,7 @@ fn listeners_of_master_cf_keep_their_purpose() {
         \x20 -o smtpd_sasl_type=dovecot\n  -o smtpd_sasl_path=private/auth\n  -o smtpd_client_restrictions=permit_sasl_authenticated,reject\n\
         465 inet n - y - - smtpd\n  -o smtpd_tls_wrappermode=yes\n  -o smtpd_sasl_auth_enable=yes\n\
         127.0.0.1:10025 inet n - y - - smtpd\n  -o content_filter=\n628 inet n - y - - qmqpd\n";
-    let (draft, report) = convert(b"inet_protocols = ipv4\n", master, "/etc/postfix", &Some1(&[]));
+    let (draft, report) = convert(b"inet_protocols = ipv4\n", master, "/etc/postfix", &MemoryFiles(&[]));
     let toml = draft.as_toml();
     for line in [
         "kind = \"submission\"\ntls = \"starttls\"\naddress = \"0.0.0.0:587\"",

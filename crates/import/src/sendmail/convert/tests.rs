@@ -1,19 +1,7 @@
 use super::*;
+use crate::memory_files::MemoryFiles;
 
-struct Some1(&'static [(&'static str, &'static str)]);
-
-impl Files for Some1 {
-    fn read(&self, path: &Path) -> Option<Vec<u8>> {
-        let found = self.0.iter().find(|(name, _)| Path::new(name) == path);
-        found.map(|(_, text)| text.as_bytes().to_vec())
-    }
-
-    fn machine(&self) -> String {
-        "mx.test".to_owned()
-    }
-}
-
-const FILES: Some1 = Some1(&[
+const FILES: MemoryFiles = MemoryFiles(&[
     ("/etc/passwd", "root:x:0:0::/:\njoe:x:1:1::/:\n"),
     ("/etc/mail/local-host-names", "# c\na.test\n"),
     ("/etc/mail/relay-domains", "partner.test\n192.0.2\n"),
