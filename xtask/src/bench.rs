@@ -1,6 +1,5 @@
-//! Counts of the instructions that the parts of a message's way take, by valgrind: a busy machine gives the counts of
-//! a
-//! quiet one. Compared with the baseline that is kept beside the parts.
+//! Counts of the instructions that the parts of a message's way take, by valgrind: a busy machine gives the same.
+//! Compared with the baseline that is kept beside the parts.
 
 use crate::shell::{Done, Failure, cargo, output, program, root, target_dir};
 use std::{collections::BTreeMap, fs, path::PathBuf};

@@ -48,7 +48,7 @@ pub const PARTS: [Part; 13] = [
     Part { name: "map-cidr", what: "100 addresses in 10,000 networks", run: maps::cidr },
     Part { name: "map-cdb", what: "100 keys of 100,000 in a cdb file", run: maps::cdb },
     Part { name: "rules", what: "20 rules without look-ups", run: rules::run },
-    Part { name: "limit", what: "one of the rate of one of 100,000 clients", run: rules::limit },
+    Part { name: "limit", what: "100 times one of the rate of one of 100,000 clients", run: rules::limit },
     Part { name: "expand", what: "an alias with 10 addresses", run: expand::run },
 ];
 

@@ -49,14 +49,17 @@ pub fn run(count: u64) {
     }
 }
 
-/// Spends so many times one of the rate of one of many clients.
+/// Of one round: the hash seeds of the table's keys differ from run to run, and must not show.
+const SPENT_A_ROUND: u64 = 100;
+
+/// Spends so many times a hundred of the rates of many clients.
 pub fn limit(count: u64) {
     let rate = Rate::parse("1000000/s").expect("a rate");
     let mut table = Table::new(1_000_000);
     for client in 0..CLIENTS {
         table.spend(&client, rate, 1, 0);
     }
-    for number in 0..count {
+    for number in 0..count * SPENT_A_ROUND {
         let spent = table.spend(&(number % CLIENTS), rate, 1, number);
         assert_eq!(spent, Spent::Within);
     }
