@@ -4,7 +4,7 @@ mod common;
 
 use common::{Postrider, client::Client, faults::Faults, free_address, sink::Sink, until};
 use std::{
-    fs,
+    fs, io,
     time::{Duration, Instant},
 };
 
@@ -46,14 +46,19 @@ fn begin(reply: &'static str, spool: &str) -> Option<Story> {
 impl Story {
     /// The first reply that is none of acceptance, or the last.
     fn send(&self) -> u16 {
-        let mut client = Client::connect(self.daemon.address).unwrap();
+        self.try_send("Subject: x\r\n\r\nx\r\n").unwrap()
+    }
+
+    /// As `send`, to a daemon that may end at any time.
+    fn try_send(&self, content: &str) -> io::Result<u16> {
+        let mut client = Client::connect(self.daemon.address)?;
         for line in ["MAIL FROM:<a@a.test>", "RCPT TO:<x@b.test>", "DATA"] {
-            let code = client.say(line).unwrap().0;
+            let code = client.say(line)?.0;
             if !matches!(code, 250 | 354) {
-                return code;
+                return Ok(code);
             }
         }
-        client.say("Subject: x\r\n\r\nx\r\n.").unwrap().0
+        Ok(client.say(&format!("{content}."))?.0)
     }
 
     fn until_deferred(&self) {
@@ -149,11 +154,8 @@ fn a_panic_of_the_thread_that_prepares_segments_ends_the_daemon() {
     story.faults.order("pwrite", "more", "spool-prepare");
     // Segments of 4 MiB are used up until another is prepared.
     let content = format!("Subject: x\r\n\r\n{}", format!("{}\r\n", "x".repeat(70)).repeat(20_000));
-    let address = story.daemon.address;
     for _ in 0..50 {
-        let sent = Client::connect(address)
-            .and_then(|mut client| client.send("a@a.test", &["x@b.test"], content.as_bytes()));
-        if !matches!(sent, Ok((250, _))) {
+        if !matches!(story.try_send(&content), Ok(250)) {
             break;
         }
     }
