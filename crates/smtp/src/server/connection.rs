@@ -13,7 +13,7 @@ use super::{
     counts::{CommandCounts, Verb},
     profile::{Keyword, Profile},
     replies,
-    session::{Action, AuthInput, Input, Query, Session},
+    session::{Action, AuthInput, Input, Query, Session, closes},
 };
 use crate::{Command, Limits, command, forwarded::ClientAttributes};
 use mail::{Envelope, Reply, UnixMillis};
@@ -65,8 +65,8 @@ pub enum Step<'a> {
 #[derive(Debug)]
 enum Mode {
     Commands,
-    /// The rest of an over-long line.
-    SkipLine,
+    /// The rest of an over-long line, which has this reply.
+    SkipLine(Reply),
     /// A line of an authentication exchange.
     AuthLine,
     /// The rest of such a line, which was too long.
@@ -175,7 +175,7 @@ impl Connection {
     /// Returns whether input is skipped now: the rest of an over-long line or of a refused chunk. Skipped input does
     /// not count as progress.
     pub fn is_skipping(&self) -> bool {
-        matches!(self.mode, Mode::SkipLine | Mode::SkipAuthLine | Mode::SkipChunk { .. })
+        matches!(self.mode, Mode::SkipLine(_) | Mode::SkipAuthLine | Mode::SkipChunk { .. })
     }
 
     /// Rejects the current content: the reply is given at its end, the rest is skipped.
@@ -260,7 +260,7 @@ impl Connection {
             let step = match &mut self.mode {
                 Mode::Closed => Some(Step::Close),
                 Mode::Commands => self.command_line(input),
-                Mode::SkipLine => self.skip_line(input),
+                Mode::SkipLine(_) => self.skip_line(input),
                 Mode::AuthLine => self.auth_line(input),
                 Mode::SkipAuthLine => self.skip_auth_line(input),
                 Mode::Data(_) => self.data(input),
@@ -282,7 +282,9 @@ impl Connection {
             if announces_chunk(input) {
                 self.close_with(&replies::BAD_CHUNK_SIZE);
             } else {
-                self.mode = Mode::SkipLine;
+                let is_auth = max > self.limits.command_line_bytes;
+                self.mode =
+                    Mode::SkipLine(if is_auth { replies::AUTH_LINE_TOO_LONG } else { replies::LINE_TOO_LONG });
             }
             return None;
         };
@@ -369,9 +371,9 @@ impl Connection {
             return Some(Step::NeedInput);
         };
         *input = &input[end + 1..];
-        self.mode = Mode::Commands;
+        let Mode::SkipLine(reply) = std::mem::replace(&mut self.mode, Mode::Commands) else { unreachable!() };
         self.counts.begin(Verb::Unknown);
-        let action = self.session.step(Input::Malformed(replies::LINE_TOO_LONG), &self.limits, &self.profile);
+        let action = self.session.step(Input::Malformed(reply), &self.limits, &self.profile);
         self.act(action)
     }
 
@@ -385,7 +387,12 @@ impl Connection {
             }
             Action::SendEach(reply, count) => {
                 self.counts.note(&reply);
-                (0..count).for_each(|_| reply.write_to(&mut self.output));
+                (1..count).for_each(|_| reply.write_to(&mut self.output));
+                if closes(&reply) {
+                    self.close_with(&reply);
+                    return Some(Step::Close);
+                }
+                reply.write_to(&mut self.output);
                 None
             }
             Action::Close(reply) => {

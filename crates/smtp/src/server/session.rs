@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Command, Limits,
-    command::{Declared, EtrnNode},
+    command::{Declared, EtrnNode, decode_initial},
     forwarded::ClientAttributes,
 };
 use mail::{BodyType, Envelope, Recipient, Reply, ReversePath, TransmissionType, UnixMillis};
@@ -399,7 +399,7 @@ impl Session {
             (state, StartTls) => (state, send(replies::TLS_IN_TRANSACTION)),
             (state, Auth { .. }) if !profile.has(Keyword::Auth) => (state, send(replies::NOT_OFFERED)),
             (State::Greeted, Auth { .. }) => (State::Greeted, send(replies::HELLO_FIRST)),
-            (State::Ready, Auth { mechanism, initial }) => self.auth(mechanism, initial, profile),
+            (State::Ready, Auth { mechanism, initial }) => self.auth(mechanism, initial.as_deref(), profile),
             (state, Auth { .. }) => (state, send(replies::AUTH_IN_TRANSACTION)),
             (state, Bdat { size_bytes, .. }) if !profile.has(Keyword::Chunking) => {
                 (state, Action::SkipChunk(size_bytes, replies::NOT_OFFERED))
@@ -491,7 +491,7 @@ impl Session {
             }
     }
 
-    fn auth(&mut self, mechanism: Box<str>, initial: Option<Vec<u8>>, profile: &Profile) -> (State, Action) {
+    fn auth(&mut self, mechanism: Box<str>, initial: Option<&str>, profile: &Profile) -> (State, Action) {
         let refusal = if self.is_authenticated {
             replies::AUTHENTICATED_ALREADY
         } else if !self.may_authenticate(profile) {
@@ -503,9 +503,11 @@ impl Session {
             .any(|one| one.name == mechanism && self.offers(one, profile))
         {
             replies::UNKNOWN_MECHANISM
-        } else {
+        } else if let Ok(initial) = initial.map(|text| decode_initial(text).ok_or(())).transpose() {
             let begin = AuthInput::Begin { mechanism, initial };
             return (State::Authenticating, Action::Authenticate(begin));
+        } else {
+            replies::BAD_BASE64
         };
         (State::Ready, Action::Send(refusal))
     }
@@ -567,7 +569,9 @@ impl Session {
     /// Ends a transaction with the reply to its content: one for each recipient in LMTP.
     fn end_content(&self, reply: Reply) -> Action {
         match send_or_close(reply) {
-            Action::Send(reply) if self.is_lmtp => Action::SendEach(reply, self.content_recipients),
+            Action::Send(reply) | Action::Close(reply) if self.is_lmtp => {
+                Action::SendEach(reply, self.content_recipients)
+            }
             action => action,
         }
     }
@@ -682,6 +686,10 @@ fn chunk(envelope: Box<Envelope>, size_bytes: u64, last: bool) -> (State, Action
 }
 
 fn send_or_close(reply: Reply) -> Action {
-    // 521 and 421 say that the server closes (RFC 5321 §3.8, RFC 7504 §3).
-    if reply.closes() || reply.code == 521 { Action::Close(reply) } else { Action::Send(reply) }
+    if closes(&reply) { Action::Close(reply) } else { Action::Send(reply) }
+}
+
+/// Returns whether the reply says that the server closes (421, 521: RFC 5321 §3.8, RFC 7504 §3).
+pub(super) fn closes(reply: &Reply) -> bool {
+    reply.closes() || reply.code == 521
 }
