@@ -91,6 +91,13 @@ impl Queue {
         self.update_connections(id, now);
     }
 
+    /// Returns the number of messages that [`Queue::flush`] makes due: those that are neither held nor await the release
+    /// that their sender chose.
+    pub fn flushable_count(&self, now: Millis) -> usize {
+        let is_held = |at: u32| self.messages[at].held || self.release_of(at, now).is_some();
+        self.messages.iter().filter(|(at, _)| !is_held(*at)).count()
+    }
+
     /// Makes all jobs ready that are not held, and probes suspended destinations.
     pub fn flush(&mut self, now: Millis) {
         self.flush_destinations(|_| true, now);

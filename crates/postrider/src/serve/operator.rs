@@ -60,7 +60,8 @@ impl Operations for Daemon {
     }
 
     fn flush(&self) -> u64 {
-        let count = self.driver.lock().engine.queue().len() as u64;
+        let now = self.driver.clock.now();
+        let count = self.driver.lock().engine.queue().flushable_count(now) as u64;
         // Nothing is stored: the answer is there already.
         drop(self.driver.request(Command::Flush));
         count

@@ -15,6 +15,7 @@ fn held_messages_stay_and_deleted_ones_go() {
     assert_eq!(q.hold(QueueId(1)), CommandResult::Changed);
     assert_eq!(q.lease(a, 0).unwrap().id, QueueId(2));
     assert_eq!(q.lease(a, 0), None);
+    assert_eq!(q.flushable_count(1), 1, "the one in flight");
     q.flush(1);
     assert_eq!(q.lease(a, 1), None, "a flush leaves held mail alone");
     assert_eq!(q.cancel(QueueId(2), |_| true, CancelAs::Delete, 1), Some(vec![]), "in flight");

@@ -65,6 +65,7 @@ fn no_command_of_an_operator_releases_a_message_early() {
     let a = q.destination(&domain("a"));
     put(&mut q, 1, a, held_until(HOUR), 0);
     assert_eq!(q.retry(QueueId(1), 1), CommandResult::Unchanged);
+    assert_eq!(q.flushable_count(2), 0);
     q.flush(2);
     assert_eq!(q.flush_destinations(|_| true, 2), 0);
     assert_eq!(q.hold(QueueId(1)), CommandResult::Changed);
