@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use smtp::{
     Limits,
     forwarded::{Attribute, ClientAttributes},
-    server::{Auth, AuthInput, CommandCounts, Profile, Query, replies},
+    server::{Auth, AuthInput, CommandCounts, Keyword, Profile, Query, replies},
 };
 use std::{
     future::Future,
@@ -142,6 +142,12 @@ pub trait Service: Send + Sync + 'static {
     /// MAIL: may the client begin a transaction? Back-pressure belongs here: never after the content where it can be
     /// helped.
     fn sender<'a>(&'a self, context: &'a mut Self::Context, envelope: &'a Envelope) -> Answer<'a, Reply>;
+
+    /// Returns false if EHLO's reply to this client shall leave out the keyword of VRFY, EXPN or ETRN, because the
+    /// command is refused to it. Asked after [`Service::hello`].
+    fn offers(&self, _: &Self::Context, _: Keyword) -> bool {
+        true
+    }
 
     /// VRFY, EXPN or ETRN, where the listener's profile has the keyword.
     fn query<'a>(&'a self, _: &'a mut Self::Context, _: Query) -> Answer<'a, Reply> {

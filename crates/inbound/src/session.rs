@@ -293,6 +293,9 @@ impl<S: Service> SessionDriver<S> {
         if !reply.is_positive() {
             self.service.log_reject(&self.client, "EHLO", None, &reply);
         }
+        let commands = [Keyword::Etrn, Keyword::Vrfy, Keyword::Expn].into_iter();
+        let offered = commands.filter(|keyword| self.settings.profile.has(*keyword));
+        io.connection.hide(offered.filter(|keyword| !self.service.offers(&io.context, *keyword)).collect());
         io.connection.answer(reply);
         Ok(())
     }

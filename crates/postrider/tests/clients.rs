@@ -2,10 +2,14 @@
 
 mod common;
 
-use common::{Postrider, client::Client, until};
+use common::{
+    Postrider,
+    client::{Client, hello},
+    until,
+};
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::Write as _,
     process::{Command, Output, Stdio},
 };
 
@@ -145,15 +149,6 @@ fn send_as_it_is(daemon: &Postrider, content: &[u8]) -> (u16, String) {
     client.say(".").unwrap()
 }
 
-/// The whole reply to EHLO.
-fn hello(address: std::net::SocketAddr) -> String {
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream.write_all(b"EHLO x\r\nQUIT\r\n").unwrap();
-    let mut said = String::new();
-    stream.read_to_string(&mut said).unwrap();
-    said
-}
-
 #[test]
 fn a_listener_offers_and_takes_what_its_own_keys_say() {
     let other = common::free_address();
@@ -162,9 +157,9 @@ fn a_listener_offers_and_takes_what_its_own_keys_say() {
     );
     let daemon = Postrider::start(&listener);
     let said = hello(daemon.address);
-    assert!(said.contains("CHUNKING") && said.contains("DSN") && !said.contains("SIZE 65536\r"), "{said}");
+    assert!(said.contains("CHUNKING") && said.contains("DSN") && !said.contains("SIZE 65536\n"), "{said}");
     let said = hello(other);
-    assert!(!said.contains("CHUNKING") && !said.contains("DSN") && said.contains("SIZE 65536\r"), "{said}");
+    assert!(!said.contains("CHUNKING") && !said.contains("DSN") && said.contains("SIZE 65536\n"), "{said}");
     let mut own = Client::connect(other).unwrap();
     own.say("EHLO x").unwrap();
     assert_eq!(own.say("MAIL FROM:<a@b.test> RET=FULL").unwrap().0, 555);

@@ -2,7 +2,14 @@
 
 mod common;
 
-use common::{Postrider, client::Client, free_address, servers::Postfix, sink::Sink, until};
+use common::{
+    Postrider,
+    client::{Client, hello},
+    free_address,
+    servers::Postfix,
+    sink::Sink,
+    until,
+};
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
@@ -145,7 +152,7 @@ fn a_held_message_is_tried_at_its_release_also_after_a_restart_and_whatever_oper
     let shown = daemon.ask(&["queue", "show", &id]);
     assert!(shown.contains("not before 20") && shown.contains("waiting"), "{shown}");
     daemon.ask(&["queue", "retry", &id]);
-    daemon.ask(&["queue", "flush"]);
+    assert_eq!(daemon.ask(&["queue", "flush"]), "0 messages due now\n");
     daemon.ask(&["queue", "hold", &id]);
     daemon.ask(&["queue", "release", &id]);
     let (dir, address) = daemon.kill();
@@ -324,6 +331,7 @@ fn etrn_starts_the_queue_of_a_domain_for_clients_that_may() {
     let retries = "[queue]\nretry_min = \"1h\"\nretry_max = \"2h\"\n";
     let daemon = Postrider::start(&format!("{routes}{LOG}{retries}[extensions]\netrn = \"trusted\"\n"));
     let mut client = Client::connect(daemon.address).unwrap();
+    assert!(hello(daemon.address).contains("250-ETRN\n"));
     say(&mut client, "ETRN queued.test", "251 2.0.0");
     for to in ["joe@queued.test", "jane@queued.test", "joe@other.test"] {
         say(&mut client, "MAIL FROM:<>", "250");
@@ -347,6 +355,7 @@ fn etrn_starts_the_queue_of_a_domain_for_clients_that_may() {
     until("the mail of the other domain leaves", || elsewhere.count() == 1);
     let closed = Postrider::start(&format!("{routes}{NO_RELAY}[extensions]\netrn = \"trusted\"\n"));
     let mut client = Client::connect(closed.address).unwrap();
+    assert!(!hello(closed.address).contains("ETRN"), "nobody is offered what is refused");
     say(&mut client, "ETRN queued.test", "459 4.7.1");
     let usual = Postrider::start("");
     let mut client = Client::connect(usual.address).unwrap();

@@ -25,7 +25,7 @@ use mail::{
 };
 use smtp::{
     forwarded::Attribute,
-    server::{AuthInput, Query, replies},
+    server::{AuthInput, Keyword, Query, replies},
 };
 use spool::{CommitSeq, Entry, Refused, SpoolFailure};
 use std::{
@@ -471,6 +471,10 @@ impl Service for Acceptor {
         let positive = if lowered { replies::PRIORITY_LOWERED } else { replies::SENDER_OK };
         let judged = context.run(Stage::Mail, |view| view.with_envelope(envelope));
         judged.map(or_positive(positive))
+    }
+
+    fn offers(&self, context: &SessionContext, keyword: Keyword) -> bool {
+        context.offers(keyword)
     }
 
     fn query<'a>(&'a self, context: &'a mut SessionContext, query: Query) -> Answer<'a, Reply> {

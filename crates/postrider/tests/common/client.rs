@@ -35,14 +35,23 @@ impl Client {
 
     /// A whole reply: its code, and its last line.
     pub fn reply(&mut self) -> io::Result<(u16, String)> {
+        let lines = self.lines()?;
+        let last = lines.last().expect("a reply has a line");
+        let code = last.get(..3).and_then(|code| code.parse().ok()).unwrap_or(0);
+        Ok((code, last.clone()))
+    }
+
+    /// The lines of a whole reply.
+    pub fn lines(&mut self) -> io::Result<Vec<String>> {
+        let mut lines = Vec::new();
         loop {
             let mut line = String::new();
             if self.reader.read_line(&mut line)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            lines.push(line.trim_end().to_owned());
             if line.as_bytes().get(3) != Some(&b'-') {
-                let code = line.get(..3).and_then(|code| code.parse().ok()).unwrap_or(0);
-                return Ok((code, line.trim_end().to_owned()));
+                return Ok(lines);
             }
         }
     }
@@ -105,4 +114,11 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// The whole reply to EHLO, in a session of its own.
+pub fn hello(address: SocketAddr) -> String {
+    let mut client = Client::connect(address).unwrap();
+    client.write(b"EHLO x\r\n").unwrap();
+    client.lines().unwrap().join("\n")
 }

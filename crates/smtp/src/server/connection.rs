@@ -242,6 +242,12 @@ impl Connection {
         self.act(action)
     }
 
+    /// Leaves keywords out of the replies to EHLO, whose commands are refused to this client. To be called while EHLO
+    /// is judged.
+    pub fn hide(&mut self, keywords: Vec<Keyword>) {
+        self.session.hide(keywords);
+    }
+
     /// The client's certificate was verified: mechanisms that need it are offered.
     pub fn certified(&mut self) {
         self.session.certified();
@@ -283,8 +289,11 @@ impl Connection {
                 self.close_with(&replies::BAD_CHUNK_SIZE);
             } else {
                 let is_auth = max > self.limits.command_line_bytes;
-                self.mode =
-                    Mode::SkipLine(if is_auth { replies::AUTH_LINE_TOO_LONG } else { replies::LINE_TOO_LONG });
+                self.mode = Mode::SkipLine(if is_auth {
+                    replies::AUTH_LINE_TOO_LONG
+                } else {
+                    replies::LINE_TOO_LONG
+                });
             }
             return None;
         };

@@ -221,18 +221,19 @@ impl Profile {
         is_plain || self.has(Keyword::Dsn)
     }
 
-    /// The text of EHLO's reply: the host name and a line a keyword. `mechanisms`: those that this session may use.
-    /// `now`: needed where FUTURERELEASE is offered.
+    /// The text of EHLO's reply: the host name and a line for each keyword but the `hidden` ones. `mechanisms`: those
+    /// that this session may use. `now`: needed where FUTURERELEASE is offered.
     pub(super) fn hello_text(
         &self,
         limits: &Limits,
         is_tls: bool,
         mechanisms: &[&str],
         now: Option<UnixMillis>,
+        hidden: &[Keyword],
     ) -> String {
         let mut text = String::with_capacity(192);
         text.push_str(&self.hostname);
-        for keyword in &self.keywords {
+        for keyword in self.keywords.iter().filter(|keyword| !hidden.contains(keyword)) {
             let line = match keyword {
                 Keyword::Pipelining => "PIPELINING",
                 Keyword::Size => {

@@ -180,6 +180,8 @@ pub struct Session {
     content_recipients: usize,
     /// The time that the command under way has asked for.
     now: Option<UnixMillis>,
+    /// The keywords that the replies to EHLO leave out.
+    hidden: Vec<Keyword>,
     counts: Counts,
 }
 
@@ -206,6 +208,7 @@ impl Session {
             is_lmtp: false,
             content_recipients: 0,
             now: None,
+            hidden: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -301,6 +304,11 @@ impl Session {
     /// The client's certificate was verified: mechanisms that need it are offered.
     pub fn certified(&mut self) {
         self.has_certificate = true;
+    }
+
+    /// Leaves keywords out of the replies to EHLO.
+    pub fn hide(&mut self, keywords: Vec<Keyword>) {
+        self.hidden = keywords;
     }
 
     /// No transaction is open and none is being committed: stopping here breaks nothing.
@@ -469,7 +477,7 @@ impl Session {
         let text = if is_extended {
             let offered = profile.auth.mechanisms.iter().filter(|one| self.offers(one, profile));
             let mechanisms: Vec<&str> = offered.map(|one| &*one.name).collect();
-            profile.hello_text(limits, self.tls, &mechanisms, now)
+            profile.hello_text(limits, self.tls, &mechanisms, now, &self.hidden)
         } else {
             profile.hostname.to_string()
         };

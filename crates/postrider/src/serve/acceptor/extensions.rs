@@ -14,7 +14,7 @@ use mail::{
 };
 use smtp::{
     command::EtrnNode,
-    server::{Query, replies},
+    server::{Keyword, Query, replies},
 };
 
 /// The field that carries a priority through servers without MT-PRIORITY (RFC 6758 §3).
@@ -32,6 +32,17 @@ impl SessionContext {
             ForClients::Nobody => false,
             ForClients::Trusted => self.is_trusted(),
             ForClients::Everybody => true,
+        }
+    }
+
+    /// Returns whether the client may use the command of the keyword.
+    pub(super) fn offers(&self, keyword: Keyword) -> bool {
+        let extensions = &self.config.settings.extensions;
+        match keyword {
+            Keyword::Vrfy => self.may_use(extensions.vrfy),
+            Keyword::Expn => self.may_use(extensions.expn),
+            Keyword::Etrn => self.may_use(extensions.etrn),
+            _ => true,
         }
     }
 
@@ -100,11 +111,10 @@ impl Acceptor {
         query: Query,
     ) -> Answer<'a, Reply> {
         context.config = self.driver.current();
-        let extensions = &context.config.settings.extensions;
         match query {
-            Query::Verify(_) if !context.may_use(extensions.vrfy) => Answer::Ready(replies::CANNOT_VERIFY),
-            Query::Expand(_) if !context.may_use(extensions.expn) => Answer::Ready(replies::NOT_OFFERED),
-            Query::StartQueue(_) if !context.may_use(extensions.etrn) => {
+            Query::Verify(_) if !context.offers(Keyword::Vrfy) => Answer::Ready(replies::CANNOT_VERIFY),
+            Query::Expand(_) if !context.offers(Keyword::Expn) => Answer::Ready(replies::NOT_OFFERED),
+            Query::StartQueue(_) if !context.offers(Keyword::Etrn) => {
                 Answer::Ready(replies::NODE_NOT_ALLOWED)
             }
             Query::Verify(user) => Answer::later(verify(context, user)),
