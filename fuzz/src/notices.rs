@@ -12,16 +12,15 @@ use report::{
 
 /// The bytes as a file, and as a file made of pieces that exist.
 pub fn notice_templates(bytes: &[u8]) {
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        check(text);
-    }
-    check(&mostly_right(bytes));
+    check(bytes);
+    check(mostly_right(bytes).as_bytes());
 }
 
-fn check(text: &str) {
+fn check(file: &[u8]) {
+    let text = String::from_utf8_lossy(file);
     // A language that the program does not have needs every section.
     for code in ["en", "xx"] {
-        match Language::parse(code, text) {
+        match Language::parse(code, file) {
             Ok(language) => compose(&Texts::new(vec![language])),
             Err(error) => {
                 let lines = text.lines().count().max(1);

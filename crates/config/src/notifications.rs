@@ -66,9 +66,9 @@ impl Notifications {
 fn language(code: &str, templates: Option<&Path>) -> Result<Language, TextsError> {
     if let Some(directory) = templates {
         let path = directory.join(format!("{code}.txt"));
-        match fs::read_to_string(&path) {
-            Ok(text) => {
-                return Language::parse(code, &text).map_err(|error| TextsError::Template(path, error));
+        match fs::read(&path) {
+            Ok(file) => {
+                return Language::parse(code, file).map_err(|error| TextsError::Template(path, error));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound && directory.is_dir() => {}
             Err(error) => return Err(TextsError::Io(path, error)),

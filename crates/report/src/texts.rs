@@ -96,8 +96,8 @@ impl Language {
     ///
     /// # Errors
     /// The first fault, with its place.
-    pub fn parse(code: &str, text: &str) -> Result<Self, TemplateError> {
-        parse::language(code, text, Self::embedded(code))
+    pub fn parse(code: &str, file: impl AsRef<[u8]>) -> Result<Self, TemplateError> {
+        parse::language(code, parse::text(file.as_ref())?, Self::embedded(code))
     }
 
     pub(crate) fn code(&self) -> &str {

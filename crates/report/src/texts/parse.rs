@@ -21,6 +21,20 @@ fn error(line: usize, what: impl Into<String>, help: impl Into<String>) -> Templ
     TemplateError { line, column: 1, what: what.into(), help: help.into() }
 }
 
+/// Decodes a file, which must be UTF-8.
+pub(super) fn text(file: &[u8]) -> Result<&str, TemplateError> {
+    std::str::from_utf8(file).map_err(|fault| {
+        let before = String::from_utf8_lossy(&file[..fault.valid_up_to()]);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        TemplateError {
+            line: before.matches('\n').count() + 1,
+            column: line.chars().count() + 1,
+            what: format!("the byte 0x{:02X} is not UTF-8", file[fault.valid_up_to()]),
+            help: "save the file as UTF-8".to_owned(),
+        }
+    })
+}
+
 /// Reads the templates of a language; sections that the text does not have are those of `base`.
 pub(super) fn language(code: &str, text: &str, base: Option<Language>) -> Result<Language, TemplateError> {
     if text.len() > LENGTH_MAX_BYTES {

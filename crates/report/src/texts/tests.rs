@@ -68,6 +68,12 @@ fn a_fault_is_told_with_line_and_column() {
 }
 
 #[test]
+fn a_file_that_is_not_utf_8_has_the_place_of_the_first_wrong_byte() {
+    let error = Language::parse("en", b"[failed]\nSubject: \xc3\xbcx \xfc\n").unwrap_err();
+    assert_eq!(error.to_string(), "2:13: the byte 0xFC is not UTF-8: save the file as UTF-8");
+}
+
+#[test]
 fn a_language_that_the_program_does_not_have_needs_every_section() {
     let error = Language::parse("fr", "[reason 5]\nx\n").unwrap_err();
     assert_eq!((error.line, error.what.as_str()), (2, "the section [failed] is missing"));
