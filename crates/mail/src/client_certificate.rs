@@ -3,7 +3,8 @@
 /// A client's certificate. The handshake has proved that the client has its private key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientCertificate {
-    /// The SHA-256 of the certificate, in lower-case hexadecimal digits without colons.
+    /// The SHA-256 of the certificate, in lower-case hexadecimal digits without colons. Empty where it is
+    /// not known, as in a rehearsal.
     pub fingerprint: Box<str>,
     /// True if a trusted authority has signed the certificate, and it is valid now. Names of other certificates are what their
     /// owners say.
@@ -23,7 +24,9 @@ impl ClientCertificate {
     /// `sha256:hexadecimal`, and of a trusted certificate its addresses, its host names, and `cn:` with the common name.
     /// All are in lower case.
     pub fn keys(&self) -> Vec<Box<str>> {
-        let mut keys = vec![format!("{FINGERPRINT}{}", self.fingerprint).into()];
+        let known =
+            (!self.fingerprint.is_empty()).then(|| format!("{FINGERPRINT}{}", self.fingerprint).into());
+        let mut keys: Vec<Box<str>> = known.into_iter().collect();
         if self.is_trusted {
             keys.extend(self.addresses.iter().map(|address| address.to_lowercase().into()));
             keys.extend(self.hosts.iter().cloned());

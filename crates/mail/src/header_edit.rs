@@ -38,6 +38,13 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
+/// The field in one line, unfolded.
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.name, self.value.replace("\r\n", ""))
+    }
+}
+
 impl Field {
     /// Makes a field. The value may be folded with LF or CRLF; one space or tab stands before it if it has none.
     ///

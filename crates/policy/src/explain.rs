@@ -77,7 +77,8 @@ impl Program {
             parts.push(format!("wait {:?}", modifiers.delay));
         }
         if !modifiers.fields.is_empty() {
-            parts.push(format!("add {} header field(s)", modifiers.fields.len()));
+            let lines = modifiers.fields.iter().map(|field| format!("`{field}`"));
+            parts.push(format!("add {}", list(lines)));
         }
         if !modifiers.redirect.is_empty() {
             parts.push(format!("redirect to {}", list(&modifiers.redirect)));

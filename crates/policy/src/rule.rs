@@ -56,6 +56,15 @@ impl Audience {
         }
     }
 
+    /// Returns the clients in words: `clients that have logged in or are in relay.networks`.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Untrusted => "untrusted clients",
+            Self::Users => "clients that have logged in or are in relay.networks",
+            Self::All => "all clients",
+        }
+    }
+
     pub(crate) fn covers(self, other: Self) -> bool {
         self == Self::All || self == other
     }

@@ -351,6 +351,11 @@ fn a_test_shows_what_the_daemon_does_and_why() {
     assert!(code == 65 && text.contains("530 5.7.0"), "{text}");
     let explained = daemon.ask(&["config", "explain", "rules"]);
     assert!(explained.contains("if to is abuse@*") && explained.contains("then discard: nobody reads it"));
+    assert!(explained.contains(", for untrusted clients\n"), "{explained}");
+    let section = daemon.ask(&["config", "explain", "rule"]);
+    assert!(section.starts_with("[[rule]]\n") && section.contains("\nrule.from: "), "{section}");
+    let key = daemon.ask(&["config", "explain", "rule.certificate"]);
+    assert!(key.ends_with("\nIt is not set.\n"), "{key}");
     assert!(daemon.ask(&["config", "explain", "checks"]).contains("There are no checks."));
     assert!(
         daemon.ask(&["config", "explain", "limits.max_hops"]).contains("`Received` fields of a message.")

@@ -2,7 +2,7 @@
 
 use super::{CliError, Ending, args::ConfigCommand, complain, map};
 use crate::serve::helper;
-use config::{Loaded, Origin, Problems, Purpose, Settings};
+use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
 use policy::{Stage, Step};
 use serde_json::{Map, Value, json};
@@ -103,7 +103,7 @@ fn explain_program(settings: &Settings, only_checks: bool, out: &mut dyn Write) 
                 continue;
             }
             is_empty = false;
-            writeln!(out, "{:<8} {}, for {} clients", stage.as_str(), rule.place(), rule.audience.as_str())?;
+            writeln!(out, "{:<8} {}, for {}", stage.as_str(), rule.place(), rule.audience.in_words())?;
             let mut word = "if";
             for condition in &rule.conditions {
                 writeln!(out, "         {word} {}", program.explain_condition(condition))?;
@@ -131,6 +131,9 @@ fn explain_key(asked: &str, loaded: &Loaded, out: &mut dyn Write) -> Result<(), 
     let Some((section, key)) =
         section.and_then(|s| Some((s, s.keys.iter().find(|key| key.name == key_name)?)))
     else {
+        if let Some(section) = sections.iter().find(|section| section.name == asked && !asked.is_empty()) {
+            return Ok(explain_section(section, out)?);
+        }
         let name = |section: &str, key: &str| match section {
             "" => key.to_owned(),
             _ => format!("{section}.{key}"),
@@ -156,13 +159,29 @@ fn explain_key(asked: &str, loaded: &Loaded, out: &mut dyn Write) -> Result<(), 
         let of = of.split('[').next().unwrap_or_default();
         of.split_once('.').map_or(of, |(of, _)| of) == plain && path.rsplit('.').next() == Some(key.name)
     };
-    for entry in loaded.effective.iter().filter(|entry| is_it(&entry.path)) {
-        let value = entry.value.as_ref().map_or("not set".to_owned(), ToString::to_string);
+    let entries: Vec<_> = loaded.effective.iter().filter(|entry| is_it(&entry.path)).collect();
+    let set = entries.iter().filter(|entry| entry.value.is_some()).count();
+    if set == 0 && !entries.is_empty() {
+        writeln!(out, "It is not set.")?;
+    }
+    for entry in entries {
+        let Some(value) = &entry.value else { continue };
         let origin = match &entry.origin {
             Origin::Default => "default".to_owned(),
             Origin::File { line, .. } => format!("line {line}"),
         };
         writeln!(out, "{} = {value}  # {origin}", entry.path)?;
+    }
+    Ok(())
+}
+
+/// Prints the manual's text of a section, and the names of its keys.
+fn explain_section(section: &SectionDoc, out: &mut dyn Write) -> io::Result<()> {
+    let about: Vec<&str> = section.about.lines().map(str::trim).collect();
+    writeln!(out, "{}", section.header())?;
+    writeln!(out, "{}", about.join(" ").trim())?;
+    for key in section.keys {
+        writeln!(out, "{}.{}: {}", section.name, key.name, (key.kind)())?;
     }
     Ok(())
 }
