@@ -95,6 +95,14 @@ pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
     })
 }
 
+/// Reads and checks a configuration that the program has; relative paths begin in the current directory.
+///
+/// # Errors
+/// What was filled in is wrong.
+pub fn load_built_in(source: &str, name: &str) -> Result<Settings, Problems> {
+    read(source, Path::new(name), None, Purpose::Serve, None).map(|loaded| loaded.settings)
+}
+
 /// A file's text, for fuzzing; what it says of certificates is not looked at.
 #[doc(hidden)]
 pub fn load_text(source: &str) -> Result<Loaded, Problems> {

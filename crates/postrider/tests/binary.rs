@@ -52,6 +52,39 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+#[test]
+fn a_quick_start_writes_a_configuration_that_can_be_used_and_overwrites_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("site/postrider.toml");
+    let start = |more: &[&str]| {
+        let mut arguments = vec!["quickstart", "--hostname", "mx.example.com", "--user", "jane"];
+        arguments.extend(["--network", "192.0.2.0/24", "--output", file.to_str().unwrap()]);
+        arguments.extend(more);
+        Command::new(BINARY).args(arguments).stdin(Stdio::null()).output().unwrap()
+    };
+    let output = start(&[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = stdout(&output);
+    let password = said.lines().find_map(|line| line.strip_prefix("The password of jane: ")).unwrap();
+    let users = fs::read_to_string(dir.path().join("site/users")).unwrap();
+    assert!(users.contains("jane:{ARGON2ID}") && !users.contains(password), "{users}");
+    assert_eq!(fs::metadata(dir.path().join("site/users")).unwrap().mode() & 0o7, 0, "others cannot read it");
+    let config = file.to_str().unwrap();
+    let checked = postrider(&dir, &["config", "check", config]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+    let right = ["auth", "test", "jane", "--config", config];
+    let tested = run(Path::new(BINARY), &dir, &right, &format!("{password}\n"));
+    assert_eq!(tested.status.code(), Some(0), "{}", stdout(&tested));
+    let again = start(&[]);
+    assert_eq!(again.status.code(), Some(73), "{}", stderr(&again));
+    assert!(stderr(&again).contains("--replace"), "{}", stderr(&again));
+    fs::remove_file(dir.path().join("site/users")).unwrap();
+    let before = fs::read(&file).unwrap();
+    assert_eq!(start(&["--replace", "--domain", "example.org"]).status.code(), Some(0));
+    assert_eq!(fs::read(dir.path().join("site/postrider.toml.old")).unwrap(), before);
+    assert!(fs::read_to_string(&file).unwrap().contains("example.org"));
+}
+
 fn make_maildrop(dir: &TempDir) {
     fs::create_dir(dir.path().join("data/drop")).unwrap();
 }

@@ -27,7 +27,24 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the daemon in the foreground
-    Serve,
+    Serve {
+        /// Capture all mail and send none: for tests of programs that send mail
+        ///
+        /// Takes mail for every address, stores it in ./postrider-capture and shows it on standard output. No configuration
+        /// is read.
+        #[arg(long, conflicts_with = "config")]
+        capture: bool,
+
+        /// With --capture: the address to listen at; clients of private networks are served
+        #[arg(long, requires = "capture", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:2525")]
+        listen: std::net::SocketAddr,
+    },
+    /// Write a configuration for this machine
+    ///
+    /// Asks for the host name, the domains, the networks, the users and the certificate, as far as no option says them. Writes
+    /// a commented configuration and a file of users, whose passwords it prints once, and then the DNS records and the next
+    /// commands. An existing file is never overwritten. With standard input that is no terminal nothing is asked.
+    Quickstart(QuickstartArgs),
     /// Check or show the configuration
     Config {
         #[command(subcommand)]
@@ -136,6 +153,37 @@ pub(crate) enum ImportCommand {
     Sendmail(ImportArgs),
     /// Import from Exim: update-exim4.conf.conf of Debian, or a whole configuration; the spool directory
     Exim(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QuickstartArgs {
+    /// The name of this server in DNS
+    #[arg(long, value_name = "NAME")]
+    pub(crate) hostname: Option<String>,
+    /// A domain whose mail arrives here; can be repeated
+    #[arg(long, value_name = "DOMAIN")]
+    pub(crate) domain: Vec<String>,
+    /// A network whose clients may send to all domains; can be repeated
+    #[arg(long, value_name = "NETWORK")]
+    pub(crate) network: Vec<String>,
+    /// A user who logs in to send, jane or jane@example.com; can be repeated
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Vec<String>,
+    /// The file with the certificate and its chain; without it, a self-signed certificate is made
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// The file with the certificate's private key
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) key: Option<PathBuf>,
+    /// The file to write; /etc/postrider/postrider.toml for root, else ./postrider.toml
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Keep an existing file as FILE.toml.old and write a new one
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// Ask nothing: what no option says has its usual value
+    #[arg(long)]
+    pub(crate) no_questions: bool,
 }
 
 #[derive(Debug, Args)]

@@ -12,6 +12,7 @@ pub(crate) mod offline;
 mod owner;
 mod print;
 pub(crate) mod queue;
+mod quickstart;
 mod rehearse;
 mod settings;
 mod spool;
@@ -46,15 +47,15 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let ending = dispatch(cli, &mut out).and_then(|end| {
-        if let End::Serve(settings, source) = end {
-            return Ok(End::Serve(settings, source));
+        if let End::Serve(settings, mode) = end {
+            return Ok(End::Serve(settings, mode));
         }
         out.flush()?;
         Ok(end)
     });
     drop(out);
     match ending {
-        Ok(End::Serve(settings, source)) => serve::run(*settings, source),
+        Ok(End::Serve(settings, mode)) => serve::run(*settings, mode),
         Ok(End::Exit(exit)) => exit.into(),
         Ok(End::Other(code)) => code,
         Err(error) => {
@@ -76,17 +77,26 @@ enum End {
     Exit(Exit),
     Other(ExitCode),
     /// Only once standard output is let go: the daemon lives long.
-    Serve(Box<config::Settings>, Option<std::path::PathBuf>),
+    Serve(Box<config::Settings>, serve::Mode),
 }
 
 fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
     let explicit = cli.config.as_deref();
     let exit = match cli.command {
-        Command::Serve => {
+        Command::Serve { capture: true, listen } => {
+            let data = std::path::absolute(serve::capture::DATA_DIR)?;
+            let failed = |e| CliError::new(Exit::CantCreate, format!("create {}: {e}", data.display()));
+            std::fs::create_dir_all(&data).map_err(failed)?;
+            let settings = serve::capture::settings(listen, &data)
+                .map_err(|problems| settings::show_problems(&problems))?;
+            return Ok(End::Serve(Box::new(settings), serve::Mode::Capture));
+        }
+        Command::Serve { .. } => {
             let source = find_config(explicit);
             let settings = load_config(explicit, Purpose::Serve)?;
-            return Ok(End::Serve(Box::new(settings), source));
+            return Ok(End::Serve(Box::new(settings), serve::Mode::Deliver(source)));
         }
+        Command::Quickstart(args) => quickstart::run(&args, out)?,
         Command::Config { command } => settings::run(&command, explicit, out)?,
         Command::Map(command) => return Ok(End::Other(map::run(&command, explicit, out)?)),
         Command::Queue(command) => {

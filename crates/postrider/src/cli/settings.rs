@@ -31,7 +31,7 @@ pub(crate) fn load(explicit: Option<&Path>, purpose: Purpose) -> Result<Settings
     loaded.map(|loaded| loaded.settings).map_err(|problems| show_problems(&problems))
 }
 
-fn show_problems(problems: &Problems) -> CliError {
+pub(super) fn show_problems(problems: &Problems) -> CliError {
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let _ = writeln!(io::stderr(), "{}", mail::plain_text(&problems.render(colour)));
     CliError::new(Exit::Config, "")

@@ -2,6 +2,7 @@
 
 mod acceptor;
 mod active;
+pub(crate) mod capture;
 mod clock;
 mod connection;
 mod delivery_log;
@@ -24,6 +25,7 @@ mod tls;
 mod unscheduled;
 mod verifier;
 mod verp;
+mod welcome;
 pub(crate) mod wiring;
 mod workers;
 
@@ -43,6 +45,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 use tls::ServerTls;
+
+/// The use of the mail that the daemon takes.
+#[derive(Debug)]
+pub(crate) enum Mode {
+    /// Mail is delivered. The file is read again at a reload; none for the embedded default.
+    Deliver(Option<PathBuf>),
+    /// Mail is shown, and none is sent.
+    Capture,
+}
 
 /// The running daemon, as the control socket uses it.
 pub(crate) struct Daemon {

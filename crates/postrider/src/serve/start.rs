@@ -1,8 +1,9 @@
 //! Start, signals, reload, stop.
 
 use super::{
-    Daemon,
+    Daemon, Mode,
     acceptor::Acceptor,
+    capture::Viewer,
     delivery_log::DeliveryLog,
     engine_setup::EngineSetup,
     helper::{self, HelperProcess},
@@ -11,6 +12,7 @@ use super::{
     process::{self, Process},
     sockets::{self, Inherited},
     tls::{self, ServerTls},
+    welcome::Welcome,
     wiring,
     workers::{self, Workers},
 };
@@ -22,12 +24,13 @@ use engine::Event;
 use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
 use mail::plain_text;
 use metrics::Metrics;
+use report::Sink;
 use spool::{CommitWaiters, Spool};
 use std::{
     fs,
     io::{self, Write as _},
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering, mpsc},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -50,12 +53,12 @@ const FAILURE_CLOSE: Duration = Duration::from_millis(250);
 const STOP_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Serves until SIGTERM or SIGINT.
-pub(crate) fn run(settings: Settings, source: Option<PathBuf>) -> ExitCode {
+pub(crate) fn run(settings: Settings, mode: Mode) -> ExitCode {
     // Standard error may be a full disk or a closed pipe: what cannot be written there is lost, and mail goes on. The
     // subscriber would report its failed write there, too, and panic.
     let subscriber = tracing_subscriber::fmt().with_writer(PlainStderr::default).with_target(false);
     subscriber.log_internal_errors(false).init();
-    match start(settings, source) {
+    match start(settings, mode) {
         Ok(exit) => exit.into(),
         Err(problem) => {
             let _ = writeln!(io::stderr(), "postrider: {}", plain_text(&problem.text));
@@ -109,18 +112,20 @@ impl From<process::Failed> for Problem {
     }
 }
 
-fn start(settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
+fn start(settings: Settings, mode: Mode) -> Result<Exit, Problem> {
     process::raise_limits();
     let mut workers = Workers::new().map_err(|e| format!("start the workers: {e}"))?;
-    let exit = serve(&mut workers, settings, source);
+    let exit = serve(&mut workers, settings, mode);
     workers.end();
     exit
 }
 
 /// Opens the logs, and begins to count events.
-fn open_events(settings: &Settings) -> Result<(Metrics, DeliveryLog), String> {
+fn open_events(settings: &Settings, viewer: Option<Viewer>) -> Result<(Metrics, DeliveryLog), String> {
     let metrics = Metrics::new();
-    let events = wiring::log(settings, vec![Box::new(metrics.sink())])?;
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(metrics.sink())];
+    sinks.extend(viewer.map(|viewer| Box::new(viewer) as Box<dyn Sink>));
+    let events = wiring::log(settings, sinks)?;
     Ok((metrics, DeliveryLog::new(events, settings.log.connections)))
 }
 
@@ -134,8 +139,13 @@ fn warn_of_durability(settings: &Settings) {
 
 /// The order is that of docs/decisions/sandbox.md: until the process has its user and its files, it has no other
 /// thread, because threads that run already would keep the rights of the start.
-fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
+fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, Problem> {
     let begun = Instant::now();
+    let (source, viewer) = match mode {
+        Mode::Deliver(source) => (source, None),
+        Mode::Capture => (None, Some(Viewer::of(&settings))),
+    };
+    let welcome = Welcome::new(&settings, viewer.as_ref());
     // The first of all: to who does not expect it, SIGHUP is the end. One that comes while the queue is read
     // is obeyed afterwards; SIGTERM and SIGINT end a start as they find it.
     let hangup = {
@@ -155,7 +165,7 @@ fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> 
     helper::warnings(&settings).iter().for_each(|warning| tracing::warn!("{warning}"));
     let helper = HelperProcess::start_if_needed(&settings, source.as_deref())?;
     process.confine(&settings, source.as_deref())?;
-    let (metrics, delivery_log) = open_events(&settings)?;
+    let (metrics, delivery_log) = open_events(&settings, viewer)?;
     workers.start_others(settings.workers.worker_threads).map_err(|e| format!("start the workers: {e}"))?;
     let runtime = workers.main();
     super::unscheduled::check_start()?;
@@ -227,7 +237,7 @@ fn serve(workers: &mut Workers, settings: Settings, source: Option<PathBuf>) -> 
         "{} starts with {recovered} messages in its queue, after {took} ms",
         daemon.started.hostname
     );
-    let operated = daemon.clone().operate(hangup, listeners, control, submit, recovered);
+    let operated = daemon.clone().operate(hangup, listeners, control, submit, recovered, &welcome);
     let exit = runtime.block_on(operated)?;
     if exit == Exit::IoErr {
         close_failed(spool);
@@ -319,6 +329,7 @@ impl Daemon {
         control: std::os::unix::net::UnixListener,
         submit: std::os::unix::net::UnixListener,
         recovered: u64,
+        welcome: &Welcome,
     ) -> Result<Exit, String> {
         let settings = &self.started;
         let mut terminate = signal(SignalKind::terminate()).map_err(|e| watching(&e))?;
@@ -336,6 +347,7 @@ impl Daemon {
                 }
             });
         }
+        welcome.lines().for_each(|line| tracing::info!("{line}"));
         tokio::spawn(serve_control(control, access, self.clone()));
         tokio::spawn(serve_submit(submit, settings.limits.message_bytes, self.clone()));
         let drops = MaildropScanner::new(

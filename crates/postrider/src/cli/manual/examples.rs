@@ -24,6 +24,17 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "Run the daemon with /etc/postrider/postrider.toml, or with the embedded default.",
             ),
             ("postrider serve --config ./postrider.toml", "Run the daemon with another configuration file."),
+            ("postrider serve --capture", "Show the mail that a program under test sends, and send none."),
+        ],
+    ),
+    (
+        "postrider-quickstart",
+        &[
+            ("postrider quickstart", "Answer a few questions and get a configuration."),
+            (
+                "postrider quickstart --hostname mx.example.com --domain example.com --user jane --no-questions",
+                "The same in a script.",
+            ),
         ],
     ),
     ("postrider-config", &[("postrider config check", "Check the configuration file in use.")]),

@@ -1,0 +1,409 @@
+//! `postrider quickstart`: asks for the few facts that every site needs, and writes a commented configuration.
+
+use super::{CliError, Ending, args::QuickstartArgs, settings::show_problems};
+use crate::serve::random;
+use auth::NewScheme;
+use config::Purpose;
+use control::Exit;
+use mail::{Domain, Mailbox};
+use rustix::process::geteuid;
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{self, BufRead, IsTerminal, Write},
+    os::unix::fs::{OpenOptionsExt as _, chown},
+    path::{Path, PathBuf},
+};
+
+/// The socket unit of the package, which opens port 25 for a daemon that is not root.
+const SOCKET_UNIT: &str = "/lib/systemd/system/postrider-smtp.socket";
+/// The user whom the package makes.
+const USER: &str = "postrider";
+/// Letters and digits that nobody confuses with others.
+const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz234567899";
+const PASSWORD_LENGTH: usize = 20;
+
+/// The facts of a site.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Site {
+    hostname: String,
+    domains: Vec<String>,
+    networks: Vec<String>,
+    users: Vec<String>,
+    certificate: Option<(PathBuf, PathBuf)>,
+}
+
+/// The ways in which the machine differs from another.
+struct Machine {
+    is_root: bool,
+    /// systemd opens the ports.
+    has_socket_units: bool,
+    /// The group of the daemon's user, if there is one.
+    user: Option<u32>,
+    data_dir: PathBuf,
+}
+
+impl Machine {
+    fn here(folder: &Path) -> Self {
+        let is_root = geteuid().is_root();
+        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let line = users.lines().find(|line| line.split(':').next() == Some(USER));
+        let user = line.and_then(|line| line.split(':').nth(3)).and_then(|group| group.parse().ok());
+        let data_dir =
+            if is_root { PathBuf::from("/var/lib/postrider") } else { folder.join("postrider-data") };
+        Self { is_root, has_socket_units: is_root && Path::new(SOCKET_UNIT).exists(), user, data_dir }
+    }
+}
+
+/// Asks what was not given, writes the files, and says what is left to do.
+pub(super) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> Ending {
+    let usual = if geteuid().is_root() { "/etc/postrider/postrider.toml" } else { "postrider.toml" };
+    let file = std::path::absolute(args.output.as_deref().unwrap_or(Path::new(usual)))?;
+    let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
+    if file.exists() && !args.replace {
+        let text = format!(
+            "{} exists: name another file by --output, or keep a copy of it by --replace",
+            file.display()
+        );
+        return Err(CliError::new(Exit::CantCreate, text));
+    }
+    let stdin = io::stdin();
+    let asks = stdin.is_terminal() && !args.no_questions;
+    let site = Site::find(args, asks.then_some(&mut stdin.lock()), out)?;
+    let machine = Machine::here(&folder);
+    let users_file = folder.join("users");
+    if !site.users.is_empty() && users_file.exists() {
+        let text =
+            format!("{} exists: add users to it by `postrider auth hash --user NAME`", users_file.display());
+        return Err(CliError::new(Exit::CantCreate, text));
+    }
+    fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
+    let passwords = site.users.iter().map(|user| (user.clone(), new_password())).collect::<Vec<_>>();
+    if !passwords.is_empty() {
+        write_users(&users_file, &passwords, &machine)?;
+    }
+    if file.exists() {
+        let old = file.with_extension("toml.old");
+        fs::rename(&file, &old).map_err(|e| cannot_write(&old, &e))?;
+        writeln!(out, "The former configuration is {}.", old.display())?;
+    }
+    fs::write(&file, configuration(&site, &machine)).map_err(|e| cannot_write(&file, &e))?;
+    // What the answers make together, and files that are not there, show in the same words as later.
+    config::load_with_origins(Some(&file), Purpose::Ask).map_err(|problems| show_problems(&problems))?;
+    writeln!(out, "Written: {}", file.display())?;
+    for (user, password) in &passwords {
+        writeln!(out, "The password of {user}: {password}")?;
+    }
+    writeln!(out, "\nDNS needs these records:\n\n{}", records(&site))?;
+    writeln!(out, "Next:\n\n{}", next_commands(&site, &machine, &file))?;
+    Ok(Exit::Ok)
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> CliError {
+    CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display()))
+}
+
+impl Site {
+    /// Takes the options, and asks for the others if somebody can answer.
+    fn find(
+        args: &QuickstartArgs,
+        mut asked: Option<&mut dyn BufRead>,
+        out: &mut dyn Write,
+    ) -> Result<Self, CliError> {
+        let is_asked = asked.is_some();
+        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let mut ask = |given: &[String],
+                       question: &str,
+                       usual: &str,
+                       check: fn(&str) -> Result<String, String>| {
+            let is_given = !given.is_empty();
+            let mut words: Vec<String> = given.to_vec();
+            loop {
+                if !is_given {
+                    words = match asked.as_deref_mut() {
+                        Some(input) => question_of(question, usual, input, out)?,
+                        None => split(usual),
+                    };
+                }
+                match words.iter().map(|word| check(word)).collect::<Result<Vec<_>, _>>() {
+                    Ok(checked) => return Ok(checked),
+                    Err(why) if is_given || asked.is_none() => return Err(CliError::new(Exit::Usage, why)),
+                    Err(why) => writeln!(out, "{why}")?,
+                }
+            }
+        };
+        let given: Vec<String> = args.hostname.iter().cloned().collect();
+        let mut hosts = ask(&given, "The name of this server in DNS", &machine, host)?;
+        while hosts.len() != 1 {
+            if !is_asked {
+                return Err(CliError::new(Exit::Usage, "name this server by --hostname"));
+            }
+            hosts = ask(&given, "The name of this server in DNS, one", &machine, host)?;
+        }
+        let hostname = hosts.remove(0);
+        // Of mx.example.com, example.com; a name of two labels is a domain itself.
+        let usual = match hostname.split_once('.') {
+            Some((_, domain)) if domain.contains('.') => domain.to_owned(),
+            _ => hostname.clone(),
+        };
+        let domains = ask(&args.domain, "Domains whose mail arrives here", &usual, host)?;
+        let networks = ask(
+            &args.network,
+            "Networks whose clients may send to all domains, besides this machine",
+            "",
+            network,
+        )?;
+        let users = ask(&args.user, "Users who log in to send, such as jane or jane@example.com", "", user)?;
+        let mut certificate: Vec<String> = Vec::new();
+        if let (Some(chain), Some(key)) = (&args.certificate, &args.key) {
+            certificate = vec![chain.display().to_string(), key.display().to_string()];
+        } else if let Some(input) = asked {
+            certificate = question_of(
+                "Files with the certificate's chain and its key; empty for a self-signed one",
+                "",
+                input,
+                out,
+            )?;
+        }
+        let certificate = match <[String; 2]>::try_from(certificate) {
+            Ok([chain, key]) => Some((absolute(&chain)?, absolute(&key)?)),
+            Err(none) if none.is_empty() => None,
+            Err(_) => return Err(CliError::new(Exit::Usage, "name two files: the chain, and the key")),
+        };
+        Ok(Self { hostname, domains, networks, users, certificate })
+    }
+}
+
+fn absolute(file: &str) -> Result<PathBuf, CliError> {
+    let file = std::path::absolute(file)?;
+    match fs::metadata(&file) {
+        Ok(_) => Ok(file),
+        Err(error) => Err(CliError::new(Exit::NoInput, format!("read {}: {error}", file.display()))),
+    }
+}
+
+fn question_of(
+    question: &str,
+    usual: &str,
+    input: &mut dyn BufRead,
+    out: &mut dyn Write,
+) -> Result<Vec<String>, CliError> {
+    match usual {
+        "" => write!(out, "{question}: ")?,
+        usual => write!(out, "{question} [{usual}]: ")?,
+    }
+    out.flush()?;
+    let mut line = String::new();
+    if input.read_line(&mut line)? == 0 {
+        return Err(CliError::new(Exit::NoInput, "the answers have ended: nothing was written"));
+    }
+    let words = split(&line);
+    Ok(if words.is_empty() { split(usual) } else { words })
+}
+
+fn split(text: &str) -> Vec<String> {
+    text.split([',', ' ', '\t', '\n', '\r']).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+}
+
+fn host(text: &str) -> Result<String, String> {
+    match Domain::parse(text) {
+        Ok(domain) if !text.starts_with('[') => Ok(domain.key().to_string()),
+        _ => Err(format!("`{text}` is not a host name: write mx.example.com")),
+    }
+}
+
+fn network(text: &str) -> Result<String, String> {
+    let wrong = || format!("`{text}` is not a network: write 192.0.2.0/24 or 2001:db8::/32");
+    let network = match text.parse::<std::net::IpAddr>() {
+        Ok(address) => ipnet::IpNet::from(address),
+        Err(_) => text.parse().map_err(|_| wrong())?,
+    };
+    Ok(network.trunc().to_string())
+}
+
+fn user(text: &str) -> Result<String, String> {
+    let address = if text.contains('@') { text.to_owned() } else { format!("{text}@example.com") };
+    let is_name = |name: &str| !name.contains([':', '"', '\'', '\\']);
+    match Mailbox::parse(&address, true) {
+        Ok(_) if is_name(text) => Ok(text.to_lowercase()),
+        _ => Err(format!("`{text}` cannot be a user: write jane or jane@example.com")),
+    }
+}
+
+fn new_password() -> String {
+    let octets: [u8; PASSWORD_LENGTH] = random();
+    octets
+        .iter()
+        .map(|octet| char::from(PASSWORD_LETTERS[usize::from(*octet) % PASSWORD_LETTERS.len()]))
+        .collect()
+}
+
+/// Writes the file of users, which only the daemon's user can read.
+fn write_users(file: &Path, passwords: &[(String, String)], machine: &Machine) -> Result<(), CliError> {
+    let mut text =
+        String::from("# Users who may log in, a line each; `postrider auth hash --user NAME` makes one.\n");
+    for (user, password) in passwords {
+        let hash =
+            NewScheme::Argon2id.hash(password, random()).map_err(|why| CliError::new(Exit::Software, why))?;
+        let _ = writeln!(text, "{user}:{hash}");
+    }
+    let group = machine.user.filter(|_| machine.is_root);
+    let mode = if group.is_some() { 0o640 } else { 0o600 };
+    let failed = |e: io::Error| cannot_write(file, &e);
+    let mut options = fs::OpenOptions::new();
+    let mut opened = options.write(true).create_new(true).mode(mode).open(file).map_err(failed)?;
+    opened.write_all(text.as_bytes()).map_err(failed)?;
+    if let Some(group) = group {
+        chown(file, None, Some(group)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn list(items: &[String]) -> String {
+    format!("{:?}", items)
+}
+
+/// Returns the configuration file.
+fn configuration(site: &Site, machine: &Machine) -> String {
+    let mut text = String::new();
+    let mut section = |comment: &str, lines: &[String]| {
+        let _ = writeln!(text, "# {comment}\n{}\n", lines.join("\n"));
+    };
+    section(
+        "Postrider. Each key: postrider.toml(5), `postrider config explain KEY`. After a change: `postrider config check`,\n\
+         # then `postrider reload`.\n\n# The name of this server. Its address must have this name in DNS, and the name this address.",
+        &[format!("hostname = {:?}", site.hostname)],
+    );
+    section(
+        "The queue, sockets and Maildirs.",
+        &[format!("data_dir = {:?}", machine.data_dir.display().to_string())],
+    );
+    if let Some(user) = site.users.first() {
+        section("Who gets the mail for postmaster.", &[format!("postmaster = {:?}", address_of(user, site))]);
+    }
+    let listen = |unit: &str, kind: Option<&str>| {
+        let address = if machine.has_socket_units { format!("systemd:{unit}") } else { "0.0.0.0".to_owned() };
+        let address =
+            if kind.is_none() && !machine.has_socket_units { "0.0.0.0:25".to_owned() } else { address };
+        let mut lines = vec!["[[listen]]".to_owned(), format!("address = {address:?}")];
+        lines.extend(kind.map(|kind| format!("kind = {kind:?}")));
+        lines
+    };
+    section("Mail from other servers. They may send to the domains of [local] only.", &listen("smtp", None));
+    if !site.users.is_empty() {
+        section(
+            "Mail from users, who log in: TLS from the first byte (port 465).",
+            &listen("submissions", Some("submissions")),
+        );
+        section(
+            "Mail from users, who log in: STARTTLS (port 587).",
+            &listen("submission", Some("submission")),
+        );
+        section(
+            "Names and hashes of passwords.",
+            &["[auth]".to_owned(), "users = \"passwd:users\"".to_owned()],
+        );
+    }
+    match &site.certificate {
+        Some((chain, key)) => section(
+            "The certificate. It is read again at a reload.",
+            &[
+                "[tls]".to_owned(),
+                format!("certificate = {:?}", chain.display().to_string()),
+                format!("key = {:?}", key.display().to_string()),
+            ],
+        ),
+        None => section(
+            "Without this section a self-signed certificate is made, which mail programs of users refuse.",
+            &[
+                "#[tls]".to_owned(),
+                "#certificate = \"/etc/…/fullchain.pem\"".to_owned(),
+                "#key = \"/etc/…/privkey.pem\"".to_owned(),
+            ],
+        ),
+    }
+    let mut networks = vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()];
+    networks.extend(site.networks.iter().cloned());
+    section(
+        "Clients that may send to all domains without a login.",
+        &["[relay]".to_owned(), format!("networks = {}", list(&networks))],
+    );
+    let mut domains = site.domains.clone();
+    domains.extend(
+        [site.hostname.clone(), "localhost".to_owned()]
+            .into_iter()
+            .filter(|name| !site.domains.contains(name)),
+    );
+    let mut local = vec!["[local]".to_owned(), format!("domains = {}", list(&domains))];
+    if site.users.is_empty() {
+        local.push("# Without this key, every address of these domains exists.".to_owned());
+        local.push("#users = [\"jane\", \"joe\"]".to_owned());
+    } else {
+        let mut names: Vec<String> =
+            site.users.iter().map(|user| user.split('@').next().unwrap_or_default().to_owned()).collect();
+        names.sort();
+        names.dedup();
+        local.push(format!("users = {}", list(&names)));
+    }
+    section("Domains whose mail is delivered here, into Maildirs below data_dir.", &local);
+    match machine.user {
+        Some(_) if machine.is_root && !machine.has_socket_units => section(
+            "The user whom the daemon becomes after its start by root.",
+            &["[process]".to_owned(), format!("user = {USER:?}")],
+        ),
+        _ => {}
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+/// Returns the address of a user, which is the name where that has a domain.
+fn address_of(user: &str, site: &Site) -> String {
+    match site.domains.first() {
+        Some(domain) if !user.contains('@') => format!("{user}@{domain}"),
+        _ => user.to_owned(),
+    }
+}
+
+/// Returns the DNS records that the site needs.
+fn records(site: &Site) -> String {
+    let host = &site.hostname;
+    let mut text = format!("{host}.  A     ADDRESS        (AAAA for IPv6)\n");
+    let _ = writeln!(text, "ADDRESS  PTR   {host}.        (the provider of the address sets it)");
+    for domain in &site.domains {
+        let _ = writeln!(text, "{domain}.  MX    10 {host}.");
+        let _ = writeln!(text, "{domain}.  TXT   \"v=spf1 mx -all\"");
+        if !site.users.is_empty() {
+            let _ = writeln!(text, "_submissions._tcp.{domain}.  SRV   0 1 465 {host}.");
+        }
+    }
+    text
+}
+
+fn next_commands(site: &Site, machine: &Machine, file: &Path) -> String {
+    let mut text = String::new();
+    let config = file.display();
+    if machine.has_socket_units {
+        text += "postrider config check\n";
+        if !site.users.is_empty() {
+            text += "systemctl enable --now postrider-submission.socket postrider-submissions.socket\n";
+        }
+        text += "systemctl restart postrider\n";
+    } else {
+        let _ = writeln!(text, "postrider config check {config}");
+        let _ = writeln!(text, "postrider serve --config {config}");
+    }
+    if !machine.is_root {
+        text += "  (ports below 1024 need root: start it as root, or write other ports into the [[listen]] sections)\n";
+    }
+    let to = address_of(site.users.first().map_or("postmaster", String::as_str), site);
+    let _ = writeln!(text, "printf 'Subject: test\\n\\nhello\\n' | sendmail -v {to}");
+    if let Some(user) = site.users.first() {
+        let _ = writeln!(text, "postrider auth test {user}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

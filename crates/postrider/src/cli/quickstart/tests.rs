@@ -1,0 +1,102 @@
+use super::*;
+use std::io::Cursor;
+
+fn args(words: &[&str]) -> QuickstartArgs {
+    use crate::cli::args::{Cli, Command};
+    use clap::Parser as _;
+    let words = ["postrider", "quickstart"].iter().chain(words);
+    match Cli::try_parse_from(words).unwrap().command {
+        Command::Quickstart(args) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn machine(has_socket_units: bool, folder: &Path) -> Machine {
+    Machine { is_root: true, has_socket_units, user: None, data_dir: folder.join("data") }
+}
+
+fn site() -> Site {
+    Site {
+        hostname: "mx.example.com".to_owned(),
+        domains: vec!["example.com".to_owned()],
+        networks: vec!["192.0.2.0/24".to_owned()],
+        users: vec!["jane".to_owned(), "joe@example.com".to_owned()],
+        certificate: None,
+    }
+}
+
+#[test]
+fn answers_are_asked_again_until_they_can_be_used() {
+    let mut input = Cursor::new(
+        "name!\nmx.example.com mx2.example.com\nMX.Example.com\n\n10.1.2.3/99\n10.1.2.3/8\njane, joe@example.com\n\n",
+    );
+    let mut said = Vec::new();
+    let site = Site::find(&args(&[]), Some(&mut input), &mut said).unwrap();
+    let wanted = Site {
+        hostname: "mx.example.com".to_owned(),
+        domains: vec!["example.com".to_owned()],
+        networks: vec!["10.0.0.0/8".to_owned()],
+        users: vec!["jane".to_owned(), "joe@example.com".to_owned()],
+        certificate: None,
+    };
+    assert_eq!(site, wanted);
+    let said = String::from_utf8(said).unwrap();
+    for part in ["`name!` is not a host name", "[example.com]: ", "`10.1.2.3/99` is not a network"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn wrong_options_are_told_and_nothing_is_asked() {
+    for (words, why) in [
+        (&["--hostname", "a b"][..], "`a b` is not a host name"),
+        (&["--hostname", "mx.example.com", "--network", "10.0.0.0"], ""),
+        (&["--hostname", "mx.example.com", "--network", "ten"], "`ten` is not a network"),
+        (&["--hostname", "mx.example.com", "--user", "a:b"], "`a:b` cannot be a user"),
+        (&["--hostname", "mx.example.com", "--certificate", "/none", "--key", "/none"], "read /none"),
+    ] {
+        let found = Site::find(&args(words), None, &mut Vec::new());
+        let text = found.err().map(|error| error.text).unwrap_or_default();
+        assert!(text.starts_with(why) && text.is_empty() == why.is_empty(), "{words:?}: {text}");
+    }
+}
+
+#[test]
+fn every_configuration_that_is_written_can_be_used() {
+    for has_socket_units in [false, true] {
+        for users in [vec![], vec!["jane".to_owned(), "joe@example.com".to_owned()]] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("postrider.toml");
+            let site = Site { users: users.clone(), ..site() };
+            fs::write(&file, configuration(&site, &machine(has_socket_units, dir.path()))).unwrap();
+            fs::write(dir.path().join("users"), "jane:{PLAIN}x\n").unwrap();
+            let loaded = config::load_with_origins(Some(&file), Purpose::Serve).map_err(|e| e.to_string());
+            let settings = loaded.unwrap().settings;
+            assert_eq!(settings.listen.len(), if users.is_empty() { 1 } else { 3 });
+            assert_eq!(settings.relay.networks.len(), 3);
+            assert_eq!(settings.auth.users.is_some(), !users.is_empty());
+        }
+    }
+}
+
+#[test]
+fn the_records_and_the_next_commands_name_the_site() {
+    let records = records(&site());
+    for part in [
+        "mx.example.com.  A ",
+        "example.com.  MX    10 mx.example.com.",
+        "_submissions._tcp.example.com.  SRV",
+    ] {
+        assert!(records.contains(part), "{part}: {records}");
+    }
+    let next =
+        next_commands(&site(), &machine(true, Path::new("/x")), Path::new("/etc/postrider/postrider.toml"));
+    for part in [
+        "postrider-submissions.socket",
+        "systemctl restart postrider",
+        "sendmail -v jane@example.com",
+        "auth test jane",
+    ] {
+        assert!(next.contains(part), "{part}: {next}");
+    }
+}

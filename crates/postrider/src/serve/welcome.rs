@@ -1,0 +1,59 @@
+//! The lines that the daemon writes when it is ready: the place of the data, who may relay, and the next commands.
+
+use super::capture::Viewer;
+use config::{ListenAt, Settings};
+use std::path::absolute;
+
+/// The lines, made before the settings are used.
+pub(super) struct Welcome(Vec<String>);
+
+impl Welcome {
+    pub(super) fn new(settings: &Settings, viewer: Option<&Viewer>) -> Self {
+        let data = absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
+        let mut lines = vec![format!("the data are in {}", data.display())];
+        if let Some(viewer) = viewer {
+            let folder = absolute(viewer.folder()).unwrap_or_else(|_| viewer.folder().to_owned());
+            lines.push(format!("all mail is captured in the Maildir {}; none is sent", folder.display()));
+        } else {
+            lines.push(format!(
+                "{} may send to all domains, other clients to local domains",
+                senders(settings)
+            ));
+        }
+        let address = settings.listen.iter().find_map(|listen| match &listen.address {
+            ListenAt::Ip(address) => Some(*address),
+            ListenAt::Unix { .. } | ListenAt::Systemd(_) => None,
+        });
+        if let Some(address) = address.filter(|address| address.port() != 25) {
+            lines.push(format!(
+                "to try it: curl smtp://{address} --mail-from me@localhost --mail-rcpt you@localhost -T FILE"
+            ));
+        }
+        if viewer.is_none() {
+            lines.push(
+                "to look at the queue: postrider queue list; to see totals: postrider status".to_owned(),
+            );
+        }
+        Self(lines)
+    }
+
+    pub(super) fn lines(&self) -> impl Iterator<Item = &String> {
+        self.0.iter()
+    }
+}
+
+fn senders(settings: &Settings) -> String {
+    let networks: Vec<String> = settings.relay.networks.iter().map(ToString::to_string).collect();
+    let mut senders = match networks.as_slice() {
+        [] => "nobody".to_owned(),
+        networks => format!("clients of {}", networks.join(", ")),
+    };
+    if settings.auth.users.is_some() {
+        senders = if networks.is_empty() {
+            "users with a login".to_owned()
+        } else {
+            senders + " and users with a login"
+        };
+    }
+    senders
+}
