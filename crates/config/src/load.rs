@@ -119,6 +119,11 @@ pub(crate) fn read(
     started: Option<&Settings>,
 ) -> Result<Loaded, Problems> {
     let (root, errors) = DeTable::parse_recoverable(source);
+    if !errors.is_empty()
+        && let Some((line, server)) = other_server(source)
+    {
+        return Err(Problems::new(name, source, vec![foreign(line, server)]));
+    }
     let mut problems: Vec<Problem> = errors.iter().map(syntax_problem).collect();
     let mut reading = Reading {
         source,
@@ -139,6 +144,56 @@ pub(crate) fn read(
         return Ok(Loaded { settings, effective: reading.effective, path: path.map(Path::to_owned) });
     }
     Err(Problems::new(name, source, problems))
+}
+
+/// Returns the line that shows that this is the configuration of another mail server, and the server.
+fn other_server(source: &str) -> Option<(Range<usize>, &'static str)> {
+    let mut begin = 0;
+    for line in source.split_inclusive('\n') {
+        let text = line.trim();
+        let key = text.split_once('=').map_or(text, |(key, _)| key).trim();
+        let server = match key {
+            "myhostname"
+            | "mydestination"
+            | "mynetworks"
+            | "smtpd_banner"
+            | "inet_interfaces"
+            | "relayhost"
+            | "alias_maps"
+            | "smtpd_recipient_restrictions"
+            | "smtpd_relay_restrictions" => "postfix",
+            "begin acl"
+            | "begin routers"
+            | "begin transports"
+            | "acl_smtp_rcpt"
+            | "primary_hostname"
+            | "dc_eximconfig_configtype" => "exim",
+            _ if text.starts_with("define(`conf") || text.starts_with("DivertMacro") => "sendmail",
+            _ if text.starts_with("MAILER(`") || text.starts_with("FEATURE(`") => "sendmail",
+            _ => {
+                begin += line.len();
+                continue;
+            }
+        };
+        return Some((begin..begin + line.trim_end().len(), server));
+    }
+    None
+}
+
+fn foreign(line: Range<usize>, server: &str) -> Problem {
+    let name = match server {
+        "postfix" => "Postfix",
+        "exim" => "Exim",
+        _ => "Sendmail",
+    };
+    Problem {
+        what: format!("this is the configuration of {name}"),
+        label: format!("a setting of {name}"),
+        help: Some(format!(
+            "`postrider import {server} FOLDER` makes one for Postrider of it, with a report"
+        )),
+        span: Some(line),
+    }
 }
 
 fn syntax_problem(error: &toml::de::Error) -> Problem {

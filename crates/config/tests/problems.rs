@@ -473,3 +473,18 @@ fn users_as_whom_nothing_should_run_are_refused() {
     );
     golden("process-group.txt", &problems("[process]\ngroup = \"8\"\n"));
 }
+
+#[test]
+fn the_configuration_of_another_server_gets_one_clear_line() {
+    for (text, server) in [
+        ("# main.cf\nmyhostname = mx.example.com\nmydestination = $myhostname, localhost\n", "postfix"),
+        ("primary_hostname = mx.example.com\nacl_smtp_rcpt = acl_check_rcpt\nbegin acl\n", "exim"),
+        ("divert(-1)\nFEATURE(`access_db')dnl\nMAILER(`smtp')dnl\n", "sendmail"),
+    ] {
+        let said = problems(text);
+        assert_eq!(said.matches("error: ").count(), 1, "{said}");
+        assert!(said.contains(&format!("`postrider import {server} FOLDER`")), "{said}");
+    }
+    let own = problems("hostname = mx.example.com\nmyhostname_of = 1\n");
+    assert!(own.contains("this is not TOML"), "{own}");
+}

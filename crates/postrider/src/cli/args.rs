@@ -14,7 +14,7 @@ pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("
 /// that serves this machine and keeps everything in ./postrider-data.
 #[derive(Debug, Parser)]
 #[command(name = "postrider", version = VERSION, max_term_width = 100)]
-#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -1,9 +1,10 @@
 //! Finding the configuration, and `postrider config`.
 
 use super::{CliError, Ending, args::ConfigCommand, complain, map};
-use crate::serve::helper;
+use crate::serve::{helper, site_warnings};
 use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
+use mail::UnixMillis;
 use policy::{Stage, Step};
 use serde_json::{Map, Value, json};
 use std::{
@@ -44,7 +45,8 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
             let found = find(file.as_deref().or(explicit));
             let loaded = config::load_with_origins(found.as_deref(), Purpose::Serve);
             let loaded = loaded.map_err(|problems| show_problems(&problems))?;
-            for warning in helper::warnings(&loaded.settings) {
+            let site = site_warnings::warnings(&loaded.settings, UnixMillis::now());
+            for warning in helper::warnings(&loaded.settings).into_iter().chain(site) {
                 complain("postrider", &format!("warning: {warning}"));
             }
             let faults = map::faults(&loaded.settings);

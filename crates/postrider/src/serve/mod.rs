@@ -18,6 +18,7 @@ pub(crate) mod pipeline;
 mod process;
 pub(crate) mod queue_run;
 mod scrape;
+pub(crate) mod site_warnings;
 pub(crate) mod snapshot;
 mod sockets;
 mod start;

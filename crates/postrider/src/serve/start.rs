@@ -10,6 +10,7 @@ use super::{
     metrics_server::{self, MetricsSocket},
     notify,
     process::{self, Process},
+    site_warnings,
     sockets::{self, Inherited},
     tls::{self, ServerTls},
     welcome::Welcome,
@@ -22,7 +23,7 @@ use control::Exit;
 use control::{Failure, serve_control, server::Access, socket};
 use engine::Event;
 use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
-use mail::plain_text;
+use mail::{UnixMillis, plain_text};
 use metrics::Metrics;
 use report::Sink;
 use spool::{CommitWaiters, Spool};
@@ -162,7 +163,10 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     let (control, submit) = local_sockets(&settings, &process)?;
     let metrics_socket = MetricsSocket::bind(&settings, &process)?;
     let server_tls = Arc::new(tls::server_config(&settings)?);
-    helper::warnings(&settings).iter().for_each(|warning| tracing::warn!("{warning}"));
+    // Nobody has written the embedded default, and so nobody is warned of it.
+    let site = source.as_ref().map(|_| site_warnings::warnings(&settings, UnixMillis::now()));
+    let warnings = helper::warnings(&settings).into_iter().chain(site.into_iter().flatten());
+    warnings.for_each(|warning| tracing::warn!("{warning}"));
     let helper = HelperProcess::start_if_needed(&settings, source.as_deref())?;
     process.confine(&settings, source.as_deref())?;
     let (metrics, delivery_log) = open_events(&settings, viewer)?;

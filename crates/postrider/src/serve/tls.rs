@@ -6,6 +6,8 @@ use aws_lc_rs::digest;
 use clients::ClientAuthorities;
 use config::certificate::{self, Unusable};
 use inbound::{CertificateTls, EndPoints};
+use mail::UnixMillis;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rustls::{
     ServerConfig, SupportedProtocolVersion,
     crypto::CryptoProvider,
@@ -13,7 +15,11 @@ use rustls::{
     server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+
+/// The validity of a self-signed certificate, and the time by which it begins before it is made.
+const SELF_SIGNED_FOR: Duration = Duration::from_secs(2 * 365 * 86_400);
+const SELF_SIGNED_EARLIER: Duration = Duration::from_secs(86_400);
 
 /// The only provider in the tree, named wherever a configuration is built.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
@@ -115,7 +121,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-fn expires_seconds(certificate: &[u8]) -> Option<u64> {
+pub(super) fn expires_seconds(certificate: &[u8]) -> Option<u64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     u64::try_from(parsed.validity().not_after.timestamp()).ok()
 }
@@ -156,10 +162,17 @@ fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, Unusable> {
 
 /// Good enough for opportunistic TLS, which asks for no name.
 fn self_signed(hostname: &str) -> Result<CertifiedKey, String> {
-    let made = rcgen::generate_simple_self_signed([hostname.to_owned()]);
-    let made = made.map_err(|e| format!("make a self-signed certificate: {e}"))?;
-    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
-    CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider())
+    let failed = |e: rcgen::Error| format!("make a self-signed certificate: {e}");
+    let mut parameters = CertificateParams::new([hostname.to_owned()]).map_err(failed)?;
+    parameters.distinguished_name = DistinguishedName::new();
+    parameters.distinguished_name.push(DnType::CommonName, hostname);
+    let now = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_millis(UnixMillis::now().0);
+    // Clocks of clients may be behind.
+    (parameters.not_before, parameters.not_after) = (now - SELF_SIGNED_EARLIER, now + SELF_SIGNED_FOR);
+    let pair = KeyPair::generate().map_err(failed)?;
+    let made = parameters.self_signed(&pair).map_err(failed)?;
+    let key = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
+    CertifiedKey::from_der(vec![made.der().clone()], key, &provider())
         .map_err(|e| format!("use a self-signed certificate: {e}"))
 }
 
@@ -173,6 +186,17 @@ mod tests {
         let made = rcgen::generate_simple_self_signed(names).unwrap();
         std::fs::write(dir.join(format!("{file}.pem")), made.cert.pem()).unwrap();
         std::fs::write(dir.join(format!("{file}.key")), made.signing_key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn a_self_signed_certificate_names_the_host_and_is_valid_for_two_years() {
+        let made = self_signed("mx.test").unwrap();
+        let (_, parsed) = x509_parser::parse_x509_certificate(&made.cert[0]).unwrap();
+        assert_eq!(parsed.subject().to_string(), "CN=mx.test");
+        assert_eq!(certificate::names(&made.cert[0]), ["mx.test"]);
+        let now = UnixMillis::now().0 / 1000;
+        let days = (expires_seconds(&made.cert[0]).unwrap() - now + 3600) / 86_400;
+        assert_eq!(days, 2 * 365);
     }
 
     #[test]

@@ -1,0 +1,130 @@
+//! Warnings about a site that can be served, but not well: its name, its certificates and their keys.
+
+use super::tls::expires_seconds;
+use config::{Settings, certificate};
+use mail::UnixMillis;
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+/// A certificate that expires sooner is one that nobody renews: usual clients renew 30 days before.
+const EXPIRES_WITHIN_SECONDS: u64 = 14 * 86_400;
+
+/// Returns what is wrong, in words for the postmaster.
+pub(crate) fn warnings(settings: &Settings, now: UnixMillis) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let host = &settings.hostname;
+    if !host.contains('.') {
+        warnings.push(format!(
+            "hostname \"{host}\" has no dot: other servers refuse such a name in EHLO; write the whole name, \
+             \"{host}.example.com\""
+        ));
+    }
+    let tls = settings.tls.certificate.as_deref().zip(settings.tls.key.as_deref());
+    let others = settings.certificates.iter().map(|one| (one.chain.as_path(), one.key.as_path()));
+    let mut names = Vec::new();
+    for (chain, key) in tls.into_iter().chain(others) {
+        // What cannot be read is an error elsewhere.
+        if let Ok(read) = certificate::chain(chain) {
+            names.extend(certificate::names(&read[0]));
+            warnings.extend(expires_seconds(&read[0]).and_then(|expires| expiry(chain, expires, now)));
+        }
+        warnings.extend(readable_by_all(key));
+    }
+    if let Some((chain, _)) =
+        tls.filter(|_| !names.is_empty() && !names.iter().any(|name| covers(name, host)))
+    {
+        warnings.push(format!(
+            "the certificate {} is for {}, not for \"{host}\": clients that verify it go away",
+            chain.display(),
+            names.join(", ")
+        ));
+    }
+    warnings
+}
+
+fn expiry(chain: &Path, expires: u64, now: UnixMillis) -> Option<String> {
+    let now = now.0 / 1000;
+    let when = UnixMillis(expires * 1000).rfc3339();
+    let date = when.split('T').next().unwrap_or_default();
+    if expires <= now {
+        Some(format!("the certificate {} has expired on {date}", chain.display()))
+    } else if expires - now < EXPIRES_WITHIN_SECONDS {
+        let days = (expires - now) / 86_400;
+        Some(format!("the certificate {} expires on {date}, in {days} days", chain.display()))
+    } else {
+        None
+    }
+}
+
+fn readable_by_all(key: &Path) -> Option<String> {
+    let mode = fs::metadata(key).ok()?.permissions().mode();
+    (mode & 0o004 != 0)
+        .then(|| format!("every user of this machine can read the key {0}: `chmod o-r {0}`", key.display()))
+}
+
+/// Returns whether the name of a certificate, perhaps a wildcard, is that of the host (RFC 9525 §6.3).
+fn covers(name: &str, host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    match name.strip_prefix("*.") {
+        Some(domain) => host.split_once('.').is_some_and(|(_, rest)| rest == domain),
+        None => name == host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs::Permissions, path::PathBuf};
+
+    const DAY_MS: u64 = 86_400_000;
+
+    fn site(host: &str, names: &[&str]) -> (tempfile::TempDir, Settings, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut parameters =
+            rcgen::CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+                .unwrap();
+        parameters.not_before = rcgen::date_time_ymd(2026, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(2026, 3, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = parameters.self_signed(&key).unwrap();
+        let key_file = dir.path().join("key.pem");
+        fs::write(dir.path().join("cert.pem"), made.pem()).unwrap();
+        fs::write(&key_file, key.serialize_pem()).unwrap();
+        fs::set_permissions(&key_file, Permissions::from_mode(0o640)).unwrap();
+        let file = dir.path().join("postrider.toml");
+        let text = format!(
+            "hostname = \"{host}\"\n[local]\ndomains = [\"{host}\"]\n[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n"
+        );
+        fs::write(&file, text).unwrap();
+        let settings = config::load(Some(&file)).unwrap_or_else(|problems| panic!("{problems}"));
+        (dir, settings, key_file)
+    }
+
+    fn at(days_after_2026: u64) -> UnixMillis {
+        UnixMillis(1_767_225_600_000 + days_after_2026 * DAY_MS)
+    }
+
+    #[test]
+    fn a_site_as_it_should_be_has_no_warning() {
+        for names in [&["mx.example.com"][..], &["other.test", "*.example.com"]] {
+            let (_dir, settings, _) = site("mx.example.com", names);
+            assert_eq!(warnings(&settings, at(1)), Vec::<String>::new(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_short_name_a_certificate_for_another_or_near_its_end_and_an_open_key_are_told() {
+        let (_dir, settings, key) = site("mx", &["other.test"]);
+        fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+        let told = warnings(&settings, at(50));
+        assert_eq!(told.len(), 4, "{told:?}");
+        for (text, part) in told.iter().zip([
+            "has no dot",
+            "on 2026-03-01, in 9 days",
+            "can read the key",
+            "is for other.test",
+        ]) {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(warnings(&settings, at(60))[1].contains("has expired on 2026-03-01"));
+    }
+}
