@@ -23,9 +23,9 @@ const USER: &str = "postrider";
 const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz234567899";
 const PASSWORD_LENGTH: usize = 20;
 
-/// The facts of a site.
+/// The facts about the server that is set up.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Site {
+struct Answers {
     hostname: String,
     domains: Vec<String>,
     networks: Vec<String>,
@@ -69,16 +69,16 @@ pub(super) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> Ending {
     }
     let stdin = io::stdin();
     let asks = stdin.is_terminal() && !args.no_questions;
-    let site = Site::find(args, asks.then_some(&mut stdin.lock()), out)?;
+    let answers = Answers::find(args, asks.then_some(&mut stdin.lock()), out)?;
     let machine = Machine::here(&folder);
     let users_file = folder.join("users");
-    if !site.users.is_empty() && users_file.exists() {
+    if !answers.users.is_empty() && users_file.exists() {
         let text =
             format!("{} exists: add users to it by `postrider auth hash --user NAME`", users_file.display());
         return Err(CliError::new(Exit::CantCreate, text));
     }
     fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
-    let passwords = site.users.iter().map(|user| (user.clone(), new_password())).collect::<Vec<_>>();
+    let passwords = answers.users.iter().map(|user| (user.clone(), new_password())).collect::<Vec<_>>();
     if !passwords.is_empty() {
         write_users(&users_file, &passwords, &machine)?;
     }
@@ -87,15 +87,15 @@ pub(super) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> Ending {
         fs::rename(&file, &old).map_err(|e| cannot_write(&old, &e))?;
         writeln!(out, "The former configuration is {}.", old.display())?;
     }
-    fs::write(&file, configuration(&site, &machine)).map_err(|e| cannot_write(&file, &e))?;
+    fs::write(&file, configuration(&answers, &machine)).map_err(|e| cannot_write(&file, &e))?;
     // What the answers make together, and files that are not there, show in the same words as later.
     config::load_with_origins(Some(&file), Purpose::Ask).map_err(|problems| show_problems(&problems))?;
     writeln!(out, "Written: {}", file.display())?;
     for (user, password) in &passwords {
         writeln!(out, "The password of {user}: {password}")?;
     }
-    writeln!(out, "\nDNS needs these records:\n\n{}", records(&site))?;
-    writeln!(out, "Next:\n\n{}", next_commands(&site, &machine, &file))?;
+    writeln!(out, "\nDNS needs these records:\n\n{}", records(&answers))?;
+    writeln!(out, "Next:\n\n{}", next_commands(&answers, &machine, &file))?;
     Ok(Exit::Ok)
 }
 
@@ -103,7 +103,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> CliError {
     CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display()))
 }
 
-impl Site {
+impl Answers {
     /// Takes the options, and asks for the others if somebody can answer.
     fn find(
         args: &QuickstartArgs,
@@ -264,7 +264,7 @@ fn list(items: &[String]) -> String {
 }
 
 /// Returns the configuration file.
-fn configuration(site: &Site, machine: &Machine) -> String {
+fn configuration(answers: &Answers, machine: &Machine) -> String {
     let mut text = String::new();
     let mut section = |comment: &str, lines: &[String]| {
         let _ = writeln!(text, "# {comment}\n{}\n", lines.join("\n"));
@@ -272,14 +272,17 @@ fn configuration(site: &Site, machine: &Machine) -> String {
     section(
         "Postrider. Each key: postrider.toml(5), `postrider config explain KEY`. After a change: `postrider config check`,\n\
          # then `postrider reload`.\n\n# The name of this server. Its address must have this name in DNS, and the name this address.",
-        &[format!("hostname = {:?}", site.hostname)],
+        &[format!("hostname = {:?}", answers.hostname)],
     );
     section(
         "The queue, sockets and Maildirs.",
         &[format!("data_dir = {:?}", machine.data_dir.display().to_string())],
     );
-    if let Some(user) = site.users.first() {
-        section("Who gets the mail for postmaster.", &[format!("postmaster = {:?}", address_of(user, site))]);
+    if let Some(user) = answers.users.first() {
+        section(
+            "Who gets the mail for postmaster.",
+            &[format!("postmaster = {:?}", address_of(user, answers))],
+        );
     }
     let listen = |unit: &str, kind: Option<&str>| {
         let address = if machine.has_socket_units { format!("systemd:{unit}") } else { "0.0.0.0".to_owned() };
@@ -290,7 +293,7 @@ fn configuration(site: &Site, machine: &Machine) -> String {
         lines
     };
     section("Mail from other servers. They may send to the domains of [local] only.", &listen("smtp", None));
-    if !site.users.is_empty() {
+    if !answers.users.is_empty() {
         section(
             "Mail from users, who log in: TLS from the first byte (port 465).",
             &listen("submissions", Some("submissions")),
@@ -304,7 +307,7 @@ fn configuration(site: &Site, machine: &Machine) -> String {
             &["[auth]".to_owned(), "users = \"passwd:users\"".to_owned()],
         );
     }
-    match &site.certificate {
+    match &answers.certificate {
         Some((chain, key)) => section(
             "The certificate. It is read again at a reload.",
             &[
@@ -323,24 +326,24 @@ fn configuration(site: &Site, machine: &Machine) -> String {
         ),
     }
     let mut networks = vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()];
-    networks.extend(site.networks.iter().cloned());
+    networks.extend(answers.networks.iter().cloned());
     section(
         "Clients that may send to all domains without a login.",
         &["[relay]".to_owned(), format!("networks = {}", list(&networks))],
     );
-    let mut domains = site.domains.clone();
+    let mut domains = answers.domains.clone();
     domains.extend(
-        [site.hostname.clone(), "localhost".to_owned()]
+        [answers.hostname.clone(), "localhost".to_owned()]
             .into_iter()
-            .filter(|name| !site.domains.contains(name)),
+            .filter(|name| !answers.domains.contains(name)),
     );
     let mut local = vec!["[local]".to_owned(), format!("domains = {}", list(&domains))];
-    if site.users.is_empty() {
+    if answers.users.is_empty() {
         local.push("# Without this key, every address of these domains exists.".to_owned());
         local.push("#users = [\"jane\", \"joe\"]".to_owned());
     } else {
         let mut names: Vec<String> =
-            site.users.iter().map(|user| user.split('@').next().unwrap_or_default().to_owned()).collect();
+            answers.users.iter().map(|user| user.split('@').next().unwrap_or_default().to_owned()).collect();
         names.sort();
         names.dedup();
         local.push(format!("users = {}", list(&names)));
@@ -359,34 +362,34 @@ fn configuration(site: &Site, machine: &Machine) -> String {
 }
 
 /// Returns the address of a user, which is the name where that has a domain.
-fn address_of(user: &str, site: &Site) -> String {
-    match site.domains.first() {
+fn address_of(user: &str, answers: &Answers) -> String {
+    match answers.domains.first() {
         Some(domain) if !user.contains('@') => format!("{user}@{domain}"),
         _ => user.to_owned(),
     }
 }
 
 /// Returns the DNS records that the site needs.
-fn records(site: &Site) -> String {
-    let host = &site.hostname;
+fn records(answers: &Answers) -> String {
+    let host = &answers.hostname;
     let mut text = format!("{host}.  A     ADDRESS        (AAAA for IPv6)\n");
     let _ = writeln!(text, "ADDRESS  PTR   {host}.        (the provider of the address sets it)");
-    for domain in &site.domains {
+    for domain in &answers.domains {
         let _ = writeln!(text, "{domain}.  MX    10 {host}.");
         let _ = writeln!(text, "{domain}.  TXT   \"v=spf1 mx -all\"");
-        if !site.users.is_empty() {
+        if !answers.users.is_empty() {
             let _ = writeln!(text, "_submissions._tcp.{domain}.  SRV   0 1 465 {host}.");
         }
     }
     text
 }
 
-fn next_commands(site: &Site, machine: &Machine, file: &Path) -> String {
+fn next_commands(answers: &Answers, machine: &Machine, file: &Path) -> String {
     let mut text = String::new();
     let config = file.display();
     if machine.has_socket_units {
         text += "postrider config check\n";
-        if !site.users.is_empty() {
+        if !answers.users.is_empty() {
             text += "systemctl enable --now postrider-submission.socket postrider-submissions.socket\n";
         }
         text += "systemctl restart postrider\n";
@@ -397,9 +400,9 @@ fn next_commands(site: &Site, machine: &Machine, file: &Path) -> String {
     if !machine.is_root {
         text += "  (ports below 1024 need root: start it as root, or write other ports into the [[listen]] sections)\n";
     }
-    let to = address_of(site.users.first().map_or("postmaster", String::as_str), site);
+    let to = address_of(answers.users.first().map_or("postmaster", String::as_str), answers);
     let _ = writeln!(text, "printf 'Subject: test\\n\\nhello\\n' | sendmail -v {to}");
-    if let Some(user) = site.users.first() {
+    if let Some(user) = answers.users.first() {
         let _ = writeln!(text, "postrider auth test {user}");
     }
     text

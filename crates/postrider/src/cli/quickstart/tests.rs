@@ -15,8 +15,8 @@ fn machine(has_socket_units: bool, folder: &Path) -> Machine {
     Machine { is_root: true, has_socket_units, user: None, data_dir: folder.join("data") }
 }
 
-fn site() -> Site {
-    Site {
+fn site() -> Answers {
+    Answers {
         hostname: "mx.example.com".to_owned(),
         domains: vec!["example.com".to_owned()],
         networks: vec!["192.0.2.0/24".to_owned()],
@@ -31,8 +31,8 @@ fn answers_are_asked_again_until_they_can_be_used() {
         "name!\nmx.example.com mx2.example.com\nMX.Example.com\n\n10.1.2.3/99\n10.1.2.3/8\njane, joe@example.com\n\n",
     );
     let mut said = Vec::new();
-    let site = Site::find(&args(&[]), Some(&mut input), &mut said).unwrap();
-    let wanted = Site {
+    let site = Answers::find(&args(&[]), Some(&mut input), &mut said).unwrap();
+    let wanted = Answers {
         hostname: "mx.example.com".to_owned(),
         domains: vec!["example.com".to_owned()],
         networks: vec!["10.0.0.0/8".to_owned()],
@@ -55,7 +55,7 @@ fn wrong_options_are_told_and_nothing_is_asked() {
         (&["--hostname", "mx.example.com", "--user", "a:b"], "`a:b` cannot be a user"),
         (&["--hostname", "mx.example.com", "--certificate", "/none", "--key", "/none"], "read /none"),
     ] {
-        let found = Site::find(&args(words), None, &mut Vec::new());
+        let found = Answers::find(&args(words), None, &mut Vec::new());
         let text = found.err().map(|error| error.text).unwrap_or_default();
         assert!(text.starts_with(why) && text.is_empty() == why.is_empty(), "{words:?}: {text}");
     }
@@ -67,7 +67,7 @@ fn every_configuration_that_is_written_can_be_used() {
         for users in [vec![], vec!["jane".to_owned(), "joe@example.com".to_owned()]] {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("postrider.toml");
-            let site = Site { users: users.clone(), ..site() };
+            let site = Answers { users: users.clone(), ..site() };
             fs::write(&file, configuration(&site, &machine(has_socket_units, dir.path()))).unwrap();
             fs::write(dir.path().join("users"), "jane:{PLAIN}x\n").unwrap();
             let loaded = config::load_with_origins(Some(&file), Purpose::Serve).map_err(|e| e.to_string());
