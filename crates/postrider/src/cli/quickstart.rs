@@ -260,7 +260,7 @@ fn write_users(file: &Path, passwords: &[(String, String)], machine: &Machine) -
 }
 
 fn list(items: &[String]) -> String {
-    format!("{:?}", items)
+    format!("{items:?}")
 }
 
 /// Returns the configuration file.

@@ -130,7 +130,12 @@ fn open_events(settings: &Settings, viewer: Option<Viewer>) -> Result<(Metrics, 
     Ok((metrics, DeliveryLog::new(events, settings.log.connections)))
 }
 
-fn warn_of_durability(settings: &Settings) {
+/// Says what will not work well; with the rights of the start.
+fn warn(settings: &Settings, source: Option<&Path>) {
+    // Nobody has written the embedded default, and so nobody is warned of it.
+    let site = source.map(|_| site_warnings::warnings(settings, UnixMillis::now()));
+    let warnings = helper::warnings(settings).into_iter().chain(site.into_iter().flatten());
+    warnings.for_each(|warning| tracing::warn!("{warning}"));
     if settings.spool.durability == config::Durability::None {
         tracing::warn!(
             "spool.durability is \"none\": the reply 250 does not wait for the disk, and a crash loses accepted mail"
@@ -163,17 +168,13 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     let (control, submit) = local_sockets(&settings, &process)?;
     let metrics_socket = MetricsSocket::bind(&settings, &process)?;
     let server_tls = Arc::new(tls::server_config(&settings)?);
-    // Nobody has written the embedded default, and so nobody is warned of it.
-    let site = source.as_ref().map(|_| site_warnings::warnings(&settings, UnixMillis::now()));
-    let warnings = helper::warnings(&settings).into_iter().chain(site.into_iter().flatten());
-    warnings.for_each(|warning| tracing::warn!("{warning}"));
+    warn(&settings, source.as_deref());
     let helper = HelperProcess::start_if_needed(&settings, source.as_deref())?;
     process.confine(&settings, source.as_deref())?;
     let (metrics, delivery_log) = open_events(&settings, viewer)?;
     workers.start_others(settings.workers.worker_threads).map_err(|e| format!("start the workers: {e}"))?;
     let runtime = workers.main();
     super::unscheduled::check_start()?;
-    warn_of_durability(&settings);
     let mut spool = wiring::spool(&settings)?;
 
     let current = {
