@@ -5,7 +5,11 @@ set -eu
 PATH=/usr/sbin:/sbin:$PATH
 base=${LAB_WORK:?is not set: postlab run sets it to a private directory}/loop
 
+# Only the pool of this run.
+pool=postlab-$(echo "$base" | cksum | cut -d ' ' -f 1)
+
 unmount() {
+	if command -v zpool >/dev/null && zpool list "$pool" >/dev/null 2>&1; then zpool destroy -f "$pool"; fi
 	if mountpoint -q "$base/mnt"; then umount "$base/mnt"; fi
 	rm -f "$base/disk"
 }
@@ -13,11 +17,16 @@ unmount() {
 mount_one() {
 	unmount
 	mkdir -p "$base/mnt"
-	if [ "$1" != tmpfs ] && [ "$1" != zfs ] && ! command -v "mkfs.$1" >/dev/null; then
-		echo "loop.sh: $1: NOT AVAILABLE: mkfs.$1 is not installed" >&2
+	case $1 in
+	tmpfs) maker=true ;;
+	zfs) maker=zpool ;;
+	*) maker=mkfs.$1 ;;
+	esac
+	if ! command -v "$maker" >/dev/null; then
+		echo "loop.sh: $1: NOT AVAILABLE: $maker is not installed" >&2
 		exit 69
 	fi
-	if [ "$1" != zfs ] && ! grep -qw "$1" /proc/filesystems && ! modprobe -q "$1" 2>/dev/null; then
+	if ! grep -qw "$1" /proc/filesystems && ! modprobe -q "$1" 2>/dev/null; then
 		echo "loop.sh: $1: NOT AVAILABLE: this kernel does not have it" >&2
 		exit 69
 	fi
@@ -32,12 +41,14 @@ mount_one() {
 	xfs) mkfs.xfs -q -f "$base/disk" ;;
 	btrfs) mkfs.btrfs -q -f "$base/disk" ;;
 	f2fs) mkfs.f2fs -q -f "$base/disk" ;;
-	zfs | jfs | reiserfs)
-		rm -f "$base/disk"
-		echo "loop.sh: $1: NOT AVAILABLE: Debian's kernel has no $1" >&2
-		exit 69
+	jfs) mkfs.jfs -q "$base/disk" >/dev/null ;;
+	reiserfs) mkfs.reiserfs -q -ff "$base/disk" >/dev/null 2>&1 ;;
+	zfs)
+		# A pool knows no loop device: it takes the file.
+		zpool create -f -m "$base/mnt" "$pool" "$base/disk"
+		return
 		;;
-	*) echo "loop.sh: $1 is none of ext4, xfs, btrfs, f2fs, tmpfs" >&2; exit 64 ;;
+	*) echo "loop.sh: $1 is none of ext4, xfs, btrfs, f2fs, zfs, jfs, reiserfs, tmpfs" >&2; exit 64 ;;
 	esac
 	mount -t "$1" -o "loop,$2" "$base/disk" "$base/mnt"
 }

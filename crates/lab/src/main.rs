@@ -3,6 +3,7 @@
 mod dns;
 mod flame;
 mod man;
+mod netns;
 mod qdir;
 mod relay;
 mod report;

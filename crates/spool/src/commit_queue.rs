@@ -89,8 +89,9 @@ const SCARCE_PERCENT: u32 = 15;
 const PLENTY_PERCENT: u32 = 40;
 
 /// Returns how long to wait for more entries to share a commit: four sync times for each entry of the target, up to a
-/// limit that falls as unused processor time grows; at least two sync times.
-fn max_batch_delay(last_sync: Duration, batch_target: usize, unused_percent: u32) -> Duration {
+/// limit that falls as unused processor time grows; at least two sync times. Every commit is decided by it, with the time
+/// of the sync before.
+pub fn max_batch_delay(last_sync: Duration, batch_target: usize, unused_percent: u32) -> Duration {
     const RANGE: u32 = PLENTY_PERCENT - SCARCE_PERCENT;
     let scarcity = PLENTY_PERCENT.saturating_sub(unused_percent).min(RANGE);
     let each = (4 * last_sync).saturating_mul(u32::try_from(batch_target).unwrap_or(u32::MAX));

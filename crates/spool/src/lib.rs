@@ -29,6 +29,7 @@ mod sharded;
 mod totals;
 
 pub use commit_progress::block_on;
+pub use commit_queue::max_batch_delay;
 pub use commit_stats::CommitStats;
 pub use commit_waiters::CommitWaiters;
 pub use counting_disk::{CountingDisk, DiskCallCounter, DiskCalls};

@@ -121,6 +121,9 @@ pub fn run(args: &FsseqArgs, kind: Kind) -> Result<(), String> {
         }
     }
     gains(&rates).lines().for_each(|line| table.note(line));
+    if kind == Kind::Unbuffered {
+        windows(&rates).iter().for_each(|window| table.note(window.text()));
+    }
     table.note("Durability: synced (fsync) after every C records; C records may be lost in a crash.");
     table.finish();
     Ok(())
@@ -148,6 +151,53 @@ fn gains(rates: &[(u32, u32, f64)]) -> String {
         }
     }
     out
+}
+
+/// The commit window of Postrider's log on this disk, for records of one size.
+#[derive(Debug, PartialEq)]
+struct Window {
+    size: u32,
+    sync: Duration,
+    /// Records for which one sync takes a ninth of the time of their writes.
+    records: u32,
+}
+
+/// Returns the window for each size of which two rates are there. A group of C records takes one sync and C writes; both
+/// times follow from the groups of the least and of the most records.
+fn windows(rates: &[(u32, u32, f64)]) -> Vec<Window> {
+    let (Some(least), Some(most)) = (rates.iter().map(|r| r.0).min(), rates.iter().map(|r| r.0).max()) else {
+        return Vec::new();
+    };
+    let of = |(commit, size, rate): &(u32, u32, f64)| {
+        let alone = rates.iter().find(|r| r.0 == least && r.1 == *size).map_or(0.0, |r| r.2);
+        // A disk on which a sync costs nothing needs no window.
+        if *commit != most || most == least || alone <= 0.0 || *rate <= alone {
+            return None;
+        }
+        let (least, most) = (f64::from(least), f64::from(most));
+        let sync = (1.0 / alone - 1.0 / rate) / (1.0 / least - 1.0 / most);
+        let write = (1.0 / rate - sync / most).max(1e-9);
+        let records = (9.0 * sync / write).ceil().clamp(1.0, f64::from(u32::MAX)) as u32;
+        Some(Window { size: *size, sync: Duration::from_secs_f64(sync), records })
+    };
+    rates.iter().filter_map(of).collect()
+}
+
+impl Window {
+    /// The window in words, by the rule of the daemon.
+    fn text(&self) -> String {
+        let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+        let delay = |unused| ms(spool::max_batch_delay(self.sync, self.records as usize, unused));
+        format!(
+            "{} octets: a sync takes {:.2} ms; {} records a sync reach 90 % of the rate without syncs. Window of Postrider's log \
+             for so many senders: at most {:.1} ms, and {:.1} ms with idle processors",
+            self.size,
+            ms(self.sync),
+            self.records,
+            delay(0),
+            delay(100)
+        )
+    }
 }
 
 fn cell(args: &FsseqArgs, kind: Kind, commit: u32, size: u32, scratch: &Scratch) -> Result<Cell, String> {
@@ -221,5 +271,33 @@ impl Log {
     fn sync(&mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with these times, as fsseq3 sees it.
+    fn rate(commit: u32, sync_us: f64, write_us: f64) -> f64 {
+        1e6 / (sync_us / f64::from(commit) + write_us)
+    }
+
+    #[test]
+    fn the_window_follows_from_the_times_of_sync_and_write() {
+        let rates: Vec<_> = [1, 10, 100].map(|commit| (commit, 512, rate(commit, 200.0, 2.0))).into();
+        let found = windows(&rates);
+        assert_eq!(found.len(), 1);
+        assert!((found[0].sync.as_secs_f64() - 200e-6).abs() < 1e-9, "{found:?}");
+        assert!((899..=901).contains(&found[0].records), "{found:?}");
+        // Four syncs for each record are more than the limit of 4 ms; with idle processors two syncs are the limit.
+        let text = found[0].text();
+        assert!(text.ends_with("at most 4.0 ms, and 0.4 ms with idle processors"), "{text}");
+    }
+
+    #[test]
+    fn a_disk_whose_syncs_cost_nothing_has_no_window() {
+        assert_eq!(windows(&[(1, 512, 5000.0), (100, 512, 4900.0)]), []);
+        assert_eq!(windows(&[(10, 512, 5000.0)]), []);
     }
 }

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     address::{Endpoint, Family},
+    netns::Netns,
     relay::sessions_text,
     rounds::{Progress, beside},
     sink::{SinkCounts, SinkState, StoreCounts, served::Served},
@@ -53,6 +54,8 @@ pub(crate) struct Case<'a> {
     pub(crate) scenario: &'a Scenario,
     /// Directory of the scenario, for its scripts.
     pub(crate) directory: &'a Path,
+    /// The namespace of the source, if it has one.
+    pub(crate) netns: Option<&'a Netns>,
     pub(crate) variant: &'a Variant,
     pub(crate) kind: Kind,
     pub(crate) round: u32,
@@ -203,7 +206,10 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
         }
     };
     let report = beside(TICK, watch, || {
-        let report = measure(&args, &setup, &plan)?;
+        let report = match case.netns {
+            None => measure(&args, &setup, &plan)?,
+            Some(netns) => netns.within(|| measure(&args, &setup, &plan))?,
+        };
         drain(sink, first + report.messages_sent, idle_timeout, stop);
         Ok::<_, String>(report)
     })?;
