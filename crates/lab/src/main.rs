@@ -157,7 +157,9 @@ mod tests {
                 scenario
                     .map_or(Ok(()), |path| if is_there(path) { Ok(()) } else { Err(format!("no {path}")) })
             }
-            ["bpftrace", path] if is_there(path) => Ok(()),
+            ["bpftrace", path] | ["bash", path] if is_there(path) => Ok(()),
+            // The script gives its options to `postlab run`.
+            ["bash", path, "run", scenario] if is_there(path) => check(&format!("postlab run {scenario}")),
             ["cargo", "test", "-p", package, "--test", test]
                 if is_there(&format!("crates/{package}/tests/{test}.rs"))
                     || is_there(&format!("crates/{package}/tests/{test}/main.rs")) =>
@@ -209,5 +211,7 @@ mod tests {
             .collect();
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         assert!(check("postlab nonsense").is_err() && check("postlab run nowhere.toml").is_err());
+        assert!(check("bash nowhere.sh").is_err());
+        assert!(check("bash crates/lab/scenarios/guest.sh run nowhere.toml").is_err());
     }
 }

@@ -55,7 +55,10 @@ impl Netns {
     }
 
     /// Does `work` in a thread inside; threads that it starts are inside, too.
-    pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    pub(crate) fn within<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, String> + Send,
+    ) -> Result<T, String> {
         let path = Path::new("/run/netns").join(&self.name);
         let entered = move || {
             let say = |e: std::io::Error| format!("enter the network namespace {}: {e}", path.display());

@@ -28,7 +28,10 @@ fn each_measurement_reports_and_cleans_up() {
         (&["fsseq1", "-C", "10", "-f", "-n", "20", "--rounds", "2"], "24 octets: C=10 is "),
         (&["fsseq2", "-C", "5", "-s", "256,512", "-n", "10"], "     5    512       10"),
         (&["fsseq3", "-C", "7", "-s", "8192", "-n", "10", "--rounds", "1"], "N=1"),
-        (&["fsseq3", "-C", "1,100", "-s", "512", "-n", "200"], "Window of Postrider's log for so many senders"),
+        (
+            &["fsseq3", "-C", "1,100", "-s", "512", "-n", "200"],
+            "Window of Postrider's log for so many senders",
+        ),
         (&["fsseq4", "-C", "1,3", "-s", "20", "-n", "9", "--limit", "1"], "synced (fsync) after every C"),
         (
             &["queuedirs", "-q", "1,3", "-s", "1,2", "-m", "20", "--rounds", "2"],
