@@ -10,7 +10,7 @@ set -euo pipefail
 PATH=/usr/sbin:/sbin:$PATH
 here=$(dirname "$(readlink -f "$0")")
 base=${GUEST_ROOT:-/var/lib/postlab/guest}
-tree=$base/tree
+tree=$base/tree work=
 
 install_tree() {
   local mirror=${GUEST_MIRROR:-http://deb.debian.org/debian} suite=${GUEST_SUITE:-bookworm}
@@ -51,7 +51,7 @@ END
 run_guest() { # OPTION...
   [ -e "$base/root.img" ] || { echo "guest.sh: no guest in $base: run \`$0 install\` as root first" >&2; exit 1; }
   command -v qemu-system-x86_64 >/dev/null || { echo "guest.sh: run \`apt-get install qemu-system-x86\` first" >&2; exit 1; }
-  local work machine word
+  local machine word
   work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
   mkdir -p "$work/lab"
   cp -r "$here" "$work/lab/scenarios"
@@ -66,7 +66,7 @@ run_guest() { # OPTION...
   mke2fs -q -t ext4 -d "$work/lab" "$work/lab.img" 1G
   # Written, not sparse: a write of the guest finds its room.
   dd if=/dev/zero of="$work/data.img" bs=1M count=3072 status=none; mke2fs -q -t ext4 -F "$work/data.img"
-  machine="q35,accel=tcg -cpu max"; [ ! -w /dev/kvm ] || machine="q35,accel=kvm -cpu host"
+  machine="q35,accel=tcg -cpu max"; [ ! -w /dev/kvm ] || machine="q35,accel=kvm -cpu host,-arch-capabilities"
   echo "guest.sh: ${machine#*accel=}, 2 processors, 4 GiB" >&2
   # shellcheck disable=SC2086
   qemu-system-x86_64 -M $machine -smp 2 -m 4096 -nodefaults -display none -no-reboot -serial "file:$work/console" \
