@@ -5,7 +5,8 @@
 #   guest.sh run OPTION...       `postlab run OPTION...` in it, with the scenarios beside this script; the results are copied into
 #                                ./results
 # Environment: POSTLAB, POSTRIDER (the binaries, of this Debian release), GUEST_ROOT, GUEST_MIRROR, GUEST_SUITE.
-# With /dev/kvm the guest runs on the processors themselves, else they are emulated: figures are comparable with each other only.
+# The processors are emulated, or with GUEST_ACCEL=kvm used directly, which a virtual machine in a virtual machine may refuse. Figures are
+# comparable with each other only.
 set -euo pipefail
 PATH=/usr/sbin:/sbin:$PATH
 here=$(dirname "$(readlink -f "$0")")
@@ -66,7 +67,7 @@ run_guest() { # OPTION...
   mke2fs -q -t ext4 -d "$work/lab" "$work/lab.img" 1G
   # Written, not sparse: a write of the guest finds its room.
   dd if=/dev/zero of="$work/data.img" bs=1M count=3072 status=none; mke2fs -q -t ext4 -F "$work/data.img"
-  machine="q35,accel=tcg -cpu max"; [ ! -w /dev/kvm ] || machine="q35,accel=kvm -cpu host,-arch-capabilities"
+  machine="q35,accel=tcg -cpu max"; [ "${GUEST_ACCEL:-tcg}" != kvm ] || machine="q35,accel=kvm -cpu host,-arch-capabilities"
   echo "guest.sh: ${machine#*accel=}, 2 processors, 4 GiB" >&2
   # shellcheck disable=SC2086
   qemu-system-x86_64 -M $machine -smp 2 -m 4096 -nodefaults -display none -no-reboot -serial "file:$work/console" \

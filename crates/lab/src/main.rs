@@ -3,7 +3,6 @@
 mod dns;
 mod flame;
 mod man;
-mod netns;
 mod qdir;
 mod relay;
 mod report;

@@ -145,45 +145,6 @@ fn a_report_is_one_page_that_needs_nothing_else() {
 }
 
 #[test]
-fn the_source_of_a_ceiling_runs_in_a_namespace_that_is_removed() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root may make a network namespace");
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let results = directory.path().join("results");
-    let scenario = write(
-        directory.path(),
-        "title = \"far\"\nexperiment = \"ceiling\"\nrepeats = 1\n[load]\nmessages = 30\nsessions = [3]\noptions = \"-d\"\n\
-         [sink]\noptions = \"-c\"\n",
-    );
-    let child = Command::new(env!("CARGO_BIN_EXE_postlab"))
-        .args(["run", "--netns", "--json", "--results", results.to_str().unwrap(), &scenario])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let own = Path::new("/run/netns").join(format!("postlab{}", child.id()));
-    let output = child.wait_with_output().unwrap();
-    if String::from_utf8_lossy(&output.stderr).contains("--netns: ip ") {
-        eprintln!("SKIPPED: no network namespace can be made here: {output:?}");
-        return;
-    }
-    assert!(output.status.success(), "{output:?}");
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let facts = found["facts"].to_string();
-    assert!(facts.contains("in a network namespace of its own"), "{facts}");
-    let runs = runs(&results);
-    assert!(runs[0]["complete"].as_bool().unwrap() && runs[0]["received"] == 30, "{runs:?}");
-    let kept = std::fs::read_to_string(result_in(&results).join("scenario.toml")).unwrap();
-    assert!(kept.contains("netns = true"), "the result says how it was made: {kept}");
-    assert!(!own.exists(), "the namespace is left");
-    let relay = "title = \"x\"\nexperiment = \"relay\"\n[load]\nmessages = 3\nsessions = [1]\n[mta]\nname = \"m\"\nendpoint = \"127.0.0.1:1\"\n";
-    let output = run(&["run", "--netns", "--results", "/dev/null/x", &write(directory.path(), relay)]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is for ceiling experiments"), "{output:?}");
-}
-
-#[test]
 fn the_scenarios_that_come_with_the_lab_can_be_read() {
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios")).unwrap() {
         let path = entry.unwrap().path();

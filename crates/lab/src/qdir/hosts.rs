@@ -1,6 +1,6 @@
 //! The hosts that a queue run delivers to: sinks in processes of their own, each as far away as it is told to be.
 
-use crate::{arguments::seconds_of, netns::Netns};
+use crate::arguments::seconds_of;
 use clap::Args;
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -157,7 +157,7 @@ impl Sink {
             command.args(["-W".to_owned(), format!("CONNECT:{seconds}")]);
             command.args(["-W".to_owned(), format!(".:{seconds}")]);
         }
-        command.arg(format!("{}:0", netns.map_or("127.0.0.1", Netns::far)));
+        command.arg(format!("{}:0", netns.map_or("127.0.0.1", |netns| &netns.far)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(|e| format!("start a sink: {e}"))?;
         let mut sink = Self { child, address: String::new() };
@@ -190,6 +190,63 @@ impl Drop for Sink {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A network namespace with a pair of virtual interfaces to it, removed when dropped.
+#[derive(Debug)]
+struct Netns {
+    name: String,
+    /// The address of the other side.
+    far: String,
+}
+
+impl Netns {
+    fn new() -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("--netns: only root may make a network namespace".into());
+        }
+        // 198.18.0.0/15 is for benchmarks (RFC 2544); four addresses of it.
+        let (name, block) = (format!("postlab{}", std::process::id()), fastrand::u32(..1 << 15) * 4);
+        let address =
+            |last: u32| format!("198.{}.{}.{}", 18 + (block >> 16), block >> 8 & 255, block & 255 | last);
+        let netns = Self { name: name.clone(), far: address(2) };
+        let (near, far) = (format!("pl{}a", std::process::id()), format!("pl{}b", std::process::id()));
+        for words in [
+            format!("netns add {name}"),
+            format!("link add {near} type veth peer name {far} netns {name}"),
+            format!("address add {}/30 dev {near}", address(1)),
+            format!("link set {near} up"),
+            format!("-n {name} address add {}/30 dev {far}", netns.far),
+            format!("-n {name} link set {far} up"),
+            format!("-n {name} link set lo up"),
+        ] {
+            ip(&words)?;
+        }
+        Ok(netns)
+    }
+
+    /// Returns a command that runs `program` inside.
+    fn command(&self, program: &std::path::Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name]).arg(program);
+        command
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        // The interfaces go with it. What is left is seen in `ip netns`.
+        let _ = ip(&format!("netns delete {}", self.name));
+    }
+}
+
+fn ip(words: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(words.split(' ')).output();
+    let output = output.map_err(|e| format!("--netns: run ip: {e}; it is in Debian's iproute2"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("--netns: ip {words}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
 #[cfg(test)]

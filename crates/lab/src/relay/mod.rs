@@ -457,7 +457,6 @@ impl RelayArgs {
                 ),
                 ceiling_messages: None,
                 warm_up: 0,
-                netns: false,
             },
             sink: SinkTable {
                 listen: self.sink.clone().unwrap_or_else(|| free.into()),

@@ -15,7 +15,6 @@ pub(crate) mod server;
 pub(crate) mod table;
 
 use crate::{
-    netns::Netns,
     rounds::Progress,
     table::{Format, Table},
 };
@@ -55,10 +54,6 @@ pub(crate) struct RunArgs {
     /// Measure each variant also without waiting for the disk, and print what durability costs
     #[arg(long)]
     durability_cost: bool,
-    /// Run the source in a network namespace, as on another machine: with an interface, an address and TCP of its own, but the
-    /// same processors; for ceiling experiments; needs root and ip(8)
-    #[arg(long)]
-    netns: bool,
     /// The directory of the results; a new directory is created in it
     #[arg(long, value_name = "DIRECTORY", default_value = "results")]
     results: PathBuf,
@@ -79,10 +74,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     copied.map_err(|e| format!("write {}: {e}", copy.display()))?;
     let work = work_directory()?;
     scenario.place(work.path());
-    let netns = scenario.load.netns.then(Netns::new).transpose()?;
-    if let Some(netns) = &netns {
-        scenario.move_sink(netns.near());
-    }
     let here = Machine::here(&directory);
     let file = begin(&directory, &here)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -96,16 +87,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     let servers = server::describe(&scenario, &parent)?;
     server::keep(&directory, &servers)?;
     let mut runs = Vec::new();
-    let ended = rounds(&scenario, &parent, netns.as_ref(), &file, &stop, &mut runs);
+    let ended = rounds(&scenario, &parent, &file, &stop, &mut runs);
     let columns = table::columns();
     let mut table = Table::new(args.format, &columns, None);
     for (name, text) in [("Hypothesis", &scenario.hypothesis), ("Prediction", &scenario.prediction)] {
         if !text.is_empty() {
             table.fact(format!("{name}: {}", text.trim()));
         }
-    }
-    if netns.is_some() {
-        table.fact("Source: in a network namespace of its own, over a pair of virtual interfaces, on the same processors");
     }
     table.silent_fact(&here.disk);
     if !runs.is_empty() {
@@ -164,19 +152,14 @@ impl RunArgs {
         if self.durability_cost {
             overhead::add_twins(scenario)?;
         }
-        if self.netns && scenario.experiment == Experiment::Relay {
-            return Err("--netns is for ceiling experiments: no MTA listens in the namespace".into());
-        }
-        scenario.load.netns |= self.netns;
         let is_changed = self.repeats.is_some() || self.messages.is_some() || !self.sessions.is_empty();
-        Ok(is_changed || self.durability_cost || self.netns || !self.variant.is_empty())
+        Ok(is_changed || self.durability_cost || !self.variant.is_empty())
     }
 }
 
 fn rounds(
     scenario: &Scenario,
     parent: &Path,
-    netns: Option<&Netns>,
     file: &File,
     stop: &AtomicBool,
     runs: &mut Vec<Run>,
@@ -203,7 +186,6 @@ fn rounds(
                     let case = Case {
                         scenario,
                         directory: parent,
-                        netns,
                         variant: &variant,
                         kind: *kind,
                         round,

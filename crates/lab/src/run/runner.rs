@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{
     address::{Endpoint, Family},
-    netns::Netns,
     relay::sessions_text,
     rounds::{Progress, beside},
     sink::{SinkCounts, SinkState, StoreCounts, served::Served},
@@ -54,8 +53,6 @@ pub(crate) struct Case<'a> {
     pub(crate) scenario: &'a Scenario,
     /// Directory of the scenario, for its scripts.
     pub(crate) directory: &'a Path,
-    /// The namespace of the source, if it has one.
-    pub(crate) netns: Option<&'a Netns>,
     pub(crate) variant: &'a Variant,
     pub(crate) kind: Kind,
     pub(crate) round: u32,
@@ -206,10 +203,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
         }
     };
     let report = beside(TICK, watch, || {
-        let report = match case.netns {
-            None => measure(&args, &setup, &plan)?,
-            Some(netns) => netns.within(|| measure(&args, &setup, &plan))?,
-        };
+        let report = measure(&args, &setup, &plan)?;
         drain(sink, first + report.messages_sent, idle_timeout, stop);
         Ok::<_, String>(report)
     })?;

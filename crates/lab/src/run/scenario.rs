@@ -113,9 +113,6 @@ pub(crate) struct Load {
     /// Messages before each measured run of a relay.
     #[serde(default)]
     pub(crate) warm_up: u64,
-    /// The source runs in a network namespace, as on another machine; for `ceiling` only.
-    #[serde(default)]
-    pub(crate) netns: bool,
 }
 
 /// The sink that takes the mail at its end.
@@ -201,9 +198,6 @@ impl Scenario {
         if self.experiment == Experiment::Relay && self.mta.is_none() {
             return Err("a relay experiment needs an [mta] table".into());
         }
-        if self.load.netns && self.experiment == Experiment::Relay {
-            return Err("load.netns is for ceiling experiments: no MTA listens in the namespace".into());
-        }
         if let Some(overhead) = &self.overhead {
             for name in [&overhead.with, &overhead.without] {
                 if !self.variant.iter().any(|variant| variant.name == *name) {
@@ -234,12 +228,6 @@ impl Scenario {
         if let Some(queue) = self.mta.as_mut().and_then(|mta| mta.queue.as_mut()) {
             *queue = queue.display().to_string().replace(WORK, &work).into();
         }
-    }
-
-    /// Lets the sink listen on `address`, with the port of the scenario.
-    pub(crate) fn move_sink(&mut self, address: &str) {
-        let port = self.sink.listen.rsplit_once(':').map_or("0", |(_, port)| port);
-        self.sink.listen = format!("{address}:{port}");
     }
 
     /// Returns the variants; at least one that varies nothing.
@@ -295,16 +283,6 @@ mod tests {
         let scenario = Scenario::parse(RELAY).unwrap();
         let source = scenario.source(&Variant::default(), 5, 10, "127.0.0.1:25").unwrap();
         assert_eq!((source.sessions, source.messages, scenario.repeats), (5, 10, 3));
-    }
-
-    #[test]
-    fn a_source_in_a_namespace_is_for_ceilings() {
-        let text = RELAY.replace("[load]", "[load]\nnetns = true");
-        assert!(Scenario::parse(&text).unwrap_err().contains("is for ceiling experiments"));
-        let mut ceiling = Scenario::parse(&text.replace("\"relay\"", "\"ceiling\"")).unwrap();
-        ceiling.sink.listen = "127.0.0.1:2600".into();
-        ceiling.move_sink("198.18.0.1");
-        assert_eq!(ceiling.sink.listen, "198.18.0.1:2600");
     }
 
     #[test]
