@@ -15,7 +15,7 @@ use smtp::{
 };
 use std::{
     fmt, io,
-    net::{IpAddr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixListener,
@@ -388,7 +388,10 @@ impl AsFd for Accepted {
     }
 }
 
-fn is_in(networks: &[IpNet], ip: IpAddr) -> bool {
+/// The address of a client that its load balancer does not know. It is in no network that anybody trusts.
+const UNKNOWN_CLIENT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+
+pub(crate) fn is_in(networks: &[IpNet], ip: IpAddr) -> bool {
     // The usual listener has none.
     !networks.is_empty() && networks.iter().any(|network| network.contains(&ip.to_canonical()))
 }
@@ -446,6 +449,7 @@ impl<S: Service> NewSession<S> {
         let client = match proxy::read(&mut stream).await {
             Ok(Proxied::Client { peer, local }) => Client { peer, local, ..client },
             Ok(Proxied::Own) => client,
+            Ok(Proxied::Unknown) => Client { peer: UNKNOWN_CLIENT, ..client },
             Err(e) => {
                 tracing::warn!("a connection of the load balancer {balancer} is closed: {e}");
                 return Ok(SessionEnd::Closed);

@@ -438,7 +438,7 @@ impl<S: Service> SessionDriver<S> {
         io.stream = self.secure(plain).await?;
         io.unread.clear();
         io.waits_since = None;
-        named_client::forget(&mut self.client);
+        named_client::forget_names(&mut self.client);
         self.service.tls_established(&mut io.context, &self.client);
         io.connection.tls_established();
         if self.may_certify {

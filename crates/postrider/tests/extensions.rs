@@ -277,13 +277,20 @@ fn a_listed_peer_names_its_client_and_that_client_has_its_own_rights() {
         ("ADDR=[UNAVAILABLE] NAME=[UNAVAILABLE]", "550 5.7.1"),
         ("ADDR=IPV6:::ffff:192.0.2.7", "250"),
     ] {
+        let mut client = Client::connect(listed).unwrap();
         say(&mut client, &format!("XCLIENT {attributes}"), "220");
         say(&mut client, "MAIL FROM:<a@far.test>", "503 5.5.1");
         try_far(&mut client, expected);
     }
+    let mut client = Client::connect(listed).unwrap();
     say(&mut client, "XCLIENT ADDR=203.0.113.9 NAME=spike.test HELO=spike", "220");
     say(&mut client, "MAIL FROM:<a@far.test>", "250");
     complete(&mut client, "joe@mx.test", "");
+    // The named client, whose commands the peer may pass on, cannot name another one.
+    for verb in ["XCLIENT", "XFORWARD"] {
+        say(&mut client, &format!("{verb} ADDR=192.0.2.7"), "550 5.7.0");
+    }
+    let mut client = Client::connect(listed).unwrap();
     say(&mut client, "XFORWARD ADDR=198.51.100.4 NAME=first.test HELO=first SOURCE=REMOTE", "250");
     say(&mut client, "MAIL FROM:<b@far.test>", "250");
     say(&mut client, "RCPT TO:<joe@far.test>", "550 5.7.1");

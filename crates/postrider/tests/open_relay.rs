@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Postrider, client::Client, free_address, sink::Sink, until};
+use common::{Postrider, client::Client, free_address, sink::Sink, tls, until};
 use std::{
     fs,
     io::Write as _,
@@ -192,4 +192,52 @@ fn nmap_finds_no_open_relay() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("doesn't seem to be an open relay, all tests failed"), "{said}");
     assert_eq!(server.sink.count(), 0);
+}
+
+/// The peers are themselves in `relay.networks`, as by default.
+#[test]
+fn a_client_never_gets_the_rights_of_the_peer_that_speaks_for_it() {
+    let (named, proxied, sink) = (free_address(), free_address(), Sink::start());
+    let more = format!(
+        "[[listen]]\naddress = \"{named}\"\nxclient = [\"127.0.0.1\"]\n\
+         [[listen]]\naddress = \"{proxied}\"\nproxy = [\"127.0.0.1\"]\n{}",
+        sink.route()
+    );
+    let _daemon = Postrider::start_in(tempfile::tempdir().unwrap(), free_address(), &more);
+    let xclient = |line: &str| {
+        let mut client = Client::connect(named).unwrap();
+        assert_eq!(client.say(line).unwrap().0, 220, "{line}");
+        client.say("EHLO spam.test").unwrap();
+        client
+    };
+    // STARTTLS forgets what was said, but not whose the connection is.
+    for line in ["XCLIENT ADDR=203.0.113.9", "XCLIENT ADDR=[UNAVAILABLE] NAME=[UNAVAILABLE]"] {
+        let (mut client, hello) =
+            tls::Client::starttls_after(xclient(line), &tls::client_config(None)).unwrap();
+        assert!(!hello.contains("XCLIENT"), "{hello}");
+        assert!(client.say("MAIL FROM:<x@spam.test>").unwrap().starts_with("250"));
+        let reply = client.say("RCPT TO:<joe@far.test>").unwrap();
+        assert!(reply.starts_with("550 5.7.1"), "{line}: {reply}");
+        assert!(client.say("XCLIENT ADDR=127.0.0.1").unwrap().starts_with('5'));
+    }
+    let mut client = xclient("XCLIENT ADDR=203.0.113.9");
+    assert_eq!(client.say("XCLIENT ADDR=127.0.0.1").unwrap().0, 550);
+    client.say("MAIL FROM:<x@spam.test>").unwrap();
+    assert_eq!(client.say("RCPT TO:<joe@far.test>").unwrap().0, 550);
+    // Of a client that the load balancer does not know, nothing is known.
+    let v2 = |head: [u8; 4]| [&b"\r\n\r\n\0\r\nQUIT\n"[..], &head].concat();
+    for (header, code) in [
+        (b"PROXY UNKNOWN\r\n".to_vec(), 550),
+        (v2([0x21, 0, 0, 0]), 550),
+        // Its own connection.
+        (v2([0x20, 0, 0, 0]), 250),
+    ] {
+        let mut client = Client::begin(proxied).unwrap();
+        client.write(&header).unwrap();
+        client.reply().unwrap();
+        client.say("EHLO spam.test").unwrap();
+        client.say("MAIL FROM:<x@spam.test>").unwrap();
+        assert_eq!(client.say("RCPT TO:<joe@far.test>").unwrap().0, code, "{header:?}");
+    }
+    assert_eq!(sink.count(), 0);
 }

@@ -22,8 +22,10 @@ pub enum Proxied {
         /// The address to which the client connected.
         local: SocketAddr,
     },
-    /// The load balancer itself, or a client without an address: the connection's own ends count.
+    /// The load balancer itself: the connection's own ends count.
     Own,
+    /// A client whose address is not known. It must have no right that the load balancer has.
+    Unknown,
 }
 
 /// A fault of a header.
@@ -39,7 +41,7 @@ pub fn parse_v1(line: &[u8]) -> Result<Proxied, Malformed> {
     let text = std::str::from_utf8(text).map_err(|_| Malformed)?;
     let words: Vec<&str> = text.split(' ').collect();
     match words[..] {
-        ["PROXY", "UNKNOWN", ..] => Ok(Proxied::Own),
+        ["PROXY", "UNKNOWN", ..] => Ok(Proxied::Unknown),
         ["PROXY", family @ ("TCP4" | "TCP6"), peer, local, peer_port, local_port] => {
             let end = |ip: &str, port: &str| {
                 let ip: IpAddr = ip.parse().map_err(|_| Malformed)?;
@@ -92,7 +94,7 @@ pub fn parse_v2(head: &[u8; V2_HEAD_BYTES], rest: &[u8]) -> Result<Proxied, Malf
             client(end(0, 32), end(16, 34))
         }
         // PROXY over something else: no address that mail could be judged by.
-        (1, 0) => Ok(Proxied::Own),
+        (1, 0) => Ok(Proxied::Unknown),
         _ => Err(Malformed),
     }
 }
@@ -115,8 +117,8 @@ mod tests {
         for (line, expected) in [
             ("PROXY TCP4 192.0.2.1 192.0.2.2 1234 25\r\n", Ok(proxied("192.0.2.1:1234", "192.0.2.2:25"))),
             ("PROXY TCP6 2001:db8::1 ::1 1 0\r\n", Ok(proxied("[2001:db8::1]:1", "[::1]:0"))),
-            ("PROXY UNKNOWN\r\n", Ok(Proxied::Own)),
-            ("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", Ok(Proxied::Own)),
+            ("PROXY UNKNOWN\r\n", Ok(Proxied::Unknown)),
+            ("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", Ok(Proxied::Unknown)),
             ("PROXY TCP4 192.0.2.1 192.0.2.2 1234 25\n", Err(Malformed)),
             ("PROXY TCP4 2001:db8::1 192.0.2.2 1234 25\r\n", Err(Malformed)),
             ("PROXY TCP4 192.0.2.1 192.0.2.2 01234 25\r\n", Err(Malformed)),
@@ -153,7 +155,7 @@ mod tests {
         (v6[15], v6[31], v6[33], v6[35]) = (1, 2, 3, 4);
         assert_eq!(v2(0x21, 0x21, &v6), Ok(proxied("[::1]:3", "[::2]:4")));
         assert_eq!(v2(0x20, 0x11, &v4), Ok(Proxied::Own), "LOCAL");
-        assert_eq!(v2(0x21, 0, &[]), Ok(Proxied::Own));
+        assert_eq!(v2(0x21, 0, &[]), Ok(Proxied::Unknown));
         for (command, family, rest) in [
             (0x21, 0x11, &v4[..11]),
             (0x22, 0x11, &v4),

@@ -1,11 +1,11 @@
 //! XCLIENT and XFORWARD: a listed peer speaks for another client.
 
 use super::{SessionDriver, SessionIo};
-use crate::{Client, NamedClient, Service};
+use crate::{Client, NamedClient, Service, listener::is_in};
 use mail::Reply;
 use smtp::{
     forwarded::{Attribute, ClientAttributes},
-    server::{Query, replies},
+    server::{Keyword, Query, replies},
 };
 use std::{io, net::SocketAddr};
 
@@ -34,6 +34,11 @@ impl<S: Service> SessionDriver<S> {
                 io.connection.close_with(&reply);
                 return Ok(());
             }
+        }
+        // As with Postfix, the right is now that of the named client, who may speak to us through the peer.
+        let lists = [(&self.options.xclient, Keyword::XClient), (&self.options.xforward, Keyword::XForward)];
+        for (_, keyword) in lists.into_iter().filter(|(list, _)| !is_in(list, self.client.peer.ip())) {
+            io.connection.withdraw(keyword);
         }
         io.connection.set_bare_lf(self.options.bare_lf_of(self.service.is_trusted(&self.client)));
         let hello = match hello {
@@ -74,10 +79,11 @@ impl<S: Service> SessionDriver<S> {
     }
 }
 
-/// Makes the client the peer itself again: what was said in clear text does not count under TLS (RFC 3207 §4.2).
-pub(super) fn forget(client: &mut Client) {
-    if let Some((peer, local)) = client.named.take().and_then(|named| named.connection) {
-        (client.peer, client.local) = (peer, local);
+/// Forgets the name and the login, which were said in clear text (RFC 3207 §4.2). The address stays that of the named
+/// client: it must not get the rights of the peer who spoke for it.
+pub(super) fn forget_names(client: &mut Client) {
+    if let Some(named) = &mut client.named {
+        **named = NamedClient { connection: named.connection, ..NamedClient::default() };
     }
 }
 

@@ -110,7 +110,14 @@ pub struct Client {
 impl Client {
     /// Connected with STARTTLS, EHLO said again. The error is that of the handshake, or of the first octets behind it.
     pub fn starttls(address: SocketAddr, config: &Arc<ClientConfig>) -> io::Result<(Self, String)> {
-        let mut plain = super::client::Client::connect(address)?;
+        Self::starttls_after(super::client::Client::connect(address)?, config)
+    }
+
+    /// As `starttls`, of a session that has begun.
+    pub fn starttls_after(
+        mut plain: super::client::Client,
+        config: &Arc<ClientConfig>,
+    ) -> io::Result<(Self, String)> {
         assert_eq!(plain.say("STARTTLS")?.0, 220);
         let mut client = Self::over(plain.into_stream(), config)?;
         let said = client.hello()?;

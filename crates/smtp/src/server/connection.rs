@@ -242,6 +242,13 @@ impl Connection {
         self.act(action)
     }
 
+    /// Takes a keyword out of the profile: its command and parameters are refused from now on.
+    pub fn withdraw(&mut self, keyword: Keyword) {
+        if self.profile.has(keyword) {
+            self.profile = Arc::new((*self.profile).clone().without(keyword));
+        }
+    }
+
     /// Leaves keywords out of the replies to EHLO, whose commands are refused to this client. To be called while EHLO
     /// is judged.
     pub fn hide(&mut self, keywords: Vec<Keyword>) {
