@@ -208,7 +208,9 @@ impl Engine {
         let notices = notices_of(message.id, &reports);
         let task =
             self.tasks.add(Task::Report { result, message: message.clone(), permit, planned, notices });
-        self.compose(task, message, attempt, reports, effects);
+        // Only a delay notice says it.
+        let gives_up = context.wall;
+        self.compose(task, message, attempt, reports, gives_up, effects);
     }
 
     /// Plans a report for each kind and each reverse-path.
@@ -229,16 +231,16 @@ impl Engine {
         message: SharedMessage,
         attempt: Attempt,
         reports: Vec<Planned>,
+        gives_up: UnixMillis,
         effects: &mut Vec<Effect>,
     ) {
-        let expire = self.settings.queue.expire.as_millis() as u64;
         let request = ReportRequest {
             task,
             attempt,
             reports,
             hostname: self.settings.hostname.clone(),
             settings: self.settings.reports.clone(),
-            gives_up: UnixMillis(message.arrived.0.saturating_add(expire)),
+            gives_up,
             message,
         };
         effects.push(Effect::Compose(Box::new(request)));
@@ -363,6 +365,9 @@ impl Engine {
         let kinds = vec![(dsn::DsnKind::Delayed, affected)];
         let reports = self.plan(context, &message, kinds);
         let task = self.tasks.add(Task::Warning(notices_of(message.id, &reports)));
-        self.compose(task, message, Attempt::default(), reports, effects);
+        let expires = self.queue.gives_up_at(message.id, &recipients).unwrap_or(context.now);
+        let left = u64::try_from(expires - context.now).unwrap_or_default();
+        let gives_up = UnixMillis(context.wall.0.saturating_add(left));
+        self.compose(task, message, Attempt::default(), reports, gives_up, effects);
     }
 }

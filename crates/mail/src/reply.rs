@@ -64,7 +64,8 @@ impl Reply {
     /// `\n` is replaced by `?`, so that no input can add a line to what we say.
     pub fn new(code: u16, enhanced: impl Into<Option<Enhanced>>, text: impl Into<String>) -> Self {
         let text: String = text.into();
-        let clean = |c: char| c == '\n' || !c.is_control();
+        // The separators of Unicode end a line for some readers, too.
+        let clean = |c: char| c == '\n' || !(c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'));
         let text = if text.chars().all(clean) {
             text
         } else {
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn control_characters_never_leave_in_a_reply() {
-        assert_eq!(Reply::new(501, None, "bad \r\x1b[2J").text(), "bad ??[2J");
+        assert_eq!(Reply::new(501, None, "bad \r\x1b[2J\u{2028}x").text(), "bad ??[2J?x");
     }
 
     #[test]

@@ -97,6 +97,23 @@ impl Routes {
         self.explicit.iter().any(leads_there)
     }
 
+    /// Returns where the explicit routes of domains below this one lead.
+    pub(crate) fn below(&self, key: &str) -> Vec<Destination> {
+        let is_below = |domain: &str| domain.strip_suffix(key).is_some_and(|rest| rest.ends_with('.'));
+        let lead = |route: &Route| {
+            let rule = rule(route, &self.maps)?;
+            let one = |pattern: &DomainPattern| match pattern {
+                DomainPattern::Exact(domain) if is_below(domain) => Some(rule.destination(domain)),
+                DomainPattern::Below(domain) if domain == key || is_below(domain) => {
+                    Some(rule.destination("invalid"))
+                }
+                _ => None,
+            };
+            Some(route.domains.iter().filter_map(one).collect::<Vec<_>>())
+        };
+        self.explicit.iter().filter_map(lead).flatten().collect()
+    }
+
     /// Returns where mail for a program or file of an alias goes, or mail of a recipient for whom a rule has chosen a route.
     pub(crate) fn alias_target(&self, target: &AliasTarget, path: &ForwardPath) -> Destination {
         match target {

@@ -8,7 +8,7 @@ use common::{
     free_address,
     servers::Postfix,
     sink::Sink,
-    until,
+    tls, until,
 };
 use std::{
     fs,
@@ -367,6 +367,34 @@ fn etrn_starts_the_queue_of_a_domain_for_clients_that_may() {
     let usual = Postrider::start("");
     let mut client = Client::connect(usual.address).unwrap();
     say(&mut client, "ETRN queued.test", "502 5.5.1");
+}
+
+#[test]
+fn etrn_means_subdomains_by_their_routes_and_mail_that_requires_tls() {
+    let (down, secure) = (free_address(), free_address());
+    let route = |domain: &str, to: SocketAddr| {
+        format!("[[route]]\ndomains = [\"{domain}\"]\nsmarthost = \"{to}\"\ntls = \"may\"\n")
+    };
+    let routes = route("down.sub.test", down) + &route("secure.test", secure);
+    let retries = "[queue]\nretry_min = \"1h\"\nretry_max = \"2h\"\n";
+    let daemon = Postrider::start(&format!("{routes}{LOG}{retries}[extensions]\netrn = \"trusted\"\n"));
+    let mut client = Client::connect(daemon.address).unwrap();
+    say(&mut client, "MAIL FROM:<>", "250");
+    complete(&mut client, "joe@down.sub.test", "");
+    let (mut over_tls, _) = tls::Client::starttls(daemon.address, &tls::client_config(None)).unwrap();
+    for line in ["MAIL FROM:<> REQUIRETLS", "RCPT TO:<joe@secure.test>", "DATA", "Subject: x\r\n\r\nx\r\n."] {
+        assert!(over_tls.say(line).unwrap().starts_with(['2', '3']), "{line}");
+    }
+    let is_suspended = |to: SocketAddr| {
+        let to = to.to_string();
+        daemon.log().iter().any(|row| row["destination"].as_str().is_some_and(|d| d.contains(&to)))
+    };
+    until("both wait", || is_suspended(down) && is_suspended(secure));
+    say(&mut client, "ETRN secure.test", "253 2.0.0 Ok, 1 pending messages");
+    let back = Sink::listen(TcpListener::bind(down).unwrap(), |_| None);
+    say(&mut client, "ETRN sub.test", "251 2.0.0");
+    say(&mut client, "ETRN @sub.test", "250 2.0.0");
+    until("the mail leaves", || back.count() == 1);
 }
 
 #[test]

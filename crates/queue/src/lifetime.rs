@@ -5,6 +5,7 @@ use crate::{
     message::{Job, JobState},
     settings::millis,
 };
+use mail::QueueId;
 use std::time::Duration;
 
 impl Queue {
@@ -15,6 +16,16 @@ impl Queue {
         }
         let destination = &self.destinations[self.jobs[job].destination as usize];
         self.settings.schedule_of(&destination.name).and_then(|schedule| schedule.lifetime)
+    }
+
+    /// Returns when the first of some recipients of a message expires; `None` if none of them waits.
+    pub fn gives_up_at(&self, id: QueueId, recipients: &[u32]) -> Option<Millis> {
+        let message = self.by_id.get(&self.messages, id)?;
+        let meant = |job: &JobId| {
+            self.jobs[*job].recipients.as_slice().iter().any(|index| recipients.contains(index))
+        };
+        let lifetime = |job| self.own_lifetime(job).unwrap_or(self.settings.expire);
+        self.jobs_of(message).filter(meant).map(|job| self.expires_after(message, lifetime(job))).min()
     }
 
     /// Returns when the lifetime that the route of a job gives it is over.

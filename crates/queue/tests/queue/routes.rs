@@ -35,6 +35,11 @@ fn a_short_lifetime_ends_the_jobs_of_its_route_alone() {
         Queue::new(settings(RouteSchedule { lifetime: Some(seconds(50)), ..Default::default() }), 7, 0);
     let (own, other) = (q.destination(&routed("a")), q.destination(&domain("b")));
     put(&mut q, 1, &[own, other], 100, 0);
+    let gives_up = |q: &Queue, recipients: &[u32]| q.gives_up_at(mail::QueueId(1), recipients);
+    assert_eq!(
+        (gives_up(&q, &[0, 1]), gives_up(&q, &[1]), gives_up(&q, &[2])),
+        (Some(50_000), Some(100_000), None)
+    );
     assert_eq!((ended(&mut q, 49_999), q.next_wake()), (vec![], Some(50_000)));
     assert_eq!(ended(&mut q, 50_000), [(1, vec![0])]);
     assert_eq!(ended(&mut q, 99_999), []);

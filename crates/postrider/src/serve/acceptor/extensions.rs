@@ -142,15 +142,24 @@ impl Acceptor {
         if matches!(own.next_hop, NextHop::Maildir(_) | NextHop::Discard) {
             return replies::NODE_NOT_ALLOWED;
         }
+        let mut own = vec![own];
+        if node.with_subdomains {
+            let is_remote =
+                |one: &Destination| !matches!(one.next_hop, NextHop::Maildir(_) | NextHop::Discard);
+            own.extend(routes.below(&node.domain).into_iter().filter(is_remote));
+        }
         let is_below = |domain: &str| {
             domain.strip_suffix(&*node.domain).is_some_and(|subdomain| subdomain.ends_with('.'))
         };
         let is_meant = |destination: &Destination| {
             let is_subdomain =
                 |next_hop: &NextHop| matches!(next_hop, NextHop::Mx(domain) if is_below(domain));
-            *destination == own || node.with_subdomains && is_subdomain(&destination.next_hop)
+            // What requires TLS has a destination of its own.
+            let is_own =
+                own.iter().any(|own| destination == own || *destination == own.clone().requiring_tls());
+            is_own || node.with_subdomains && is_subdomain(&destination.next_hop)
         };
-        let is_shared = routes.is_shared(&own, &node.domain);
+        let is_shared = own.iter().any(|own| routes.is_shared(own, &node.domain));
         let queued = self.driver.lock().engine.queue().queued_for(is_meant);
         let count: u64 = queued.iter().map(|(_, count)| count).sum();
         if count == 0 {
