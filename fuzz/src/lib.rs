@@ -6,6 +6,7 @@ mod client;
 mod directories;
 mod dns;
 mod engine;
+mod history;
 mod import;
 mod maps;
 mod notices;
@@ -16,6 +17,7 @@ mod seven_bit;
 mod store;
 
 pub use self::dns::dns_answers;
+pub use self::history::history_segment;
 pub use self::maps::{alias_targets, aliases_file, cdb_file, map_files, socketmap_reply};
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent, spool_totals};

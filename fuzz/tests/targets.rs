@@ -31,6 +31,7 @@ targets!(
     engine_events,
     exim_configuration,
     exim_queue,
+    history_segment,
     map_files,
     notice_templates,
     passwd_file,

@@ -1,5 +1,6 @@
 //! Queue ids: 64 bits, ordered by time of acceptance, shown as 13 base-32 characters.
 
+use crate::UnixMillis;
 use serde::{Deserialize, Serialize};
 use std::{
     fmt,
@@ -36,6 +37,11 @@ impl QueueId {
             *c = DIGITS[(self.0 >> (5 * (LENGTH - 1 - i)) & 31) as usize];
         }
         out
+    }
+
+    /// Returns the time at which the id was made; later than that if the clock had stepped back before.
+    pub fn made_at(self) -> UnixMillis {
+        UnixMillis(EPOCH_MS + (self.0 >> 12) / 1000)
     }
 }
 
@@ -136,6 +142,7 @@ mod tests {
         let ids = IdSource::default();
         let first = ids.next(1_795_242_354_048);
         assert!(ids.next(1_795_242_000_000) > first);
+        assert_eq!(first.made_at(), UnixMillis(1_795_242_354_048));
     }
 
     #[test]

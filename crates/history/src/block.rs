@@ -1,0 +1,246 @@
+//! Blocks: events of about 128 KiB, compressed, with a filter of their keys.
+
+use crate::{
+    filter,
+    frame::{self, Frames},
+};
+use crc32c::crc32c;
+use report::UnixMicros;
+
+/// A block is complete when its frames have so many bytes.
+pub(crate) const BLOCK_BYTES: usize = 128 * 1024;
+/// The longest event that is stored.
+pub(crate) const EVENT_BYTES_MAX: usize = 256 * 1024;
+/// The most bytes that the frames of a block have.
+pub(crate) const RAW_BYTES_MAX: usize = BLOCK_BYTES + EVENT_BYTES_MAX + 32;
+/// The length of a header.
+pub(crate) const HEAD_BYTES: usize = 56;
+/// A header begins so.
+pub(crate) const MAGIC: &[u8; 4] = b"PHB1";
+/// The level is the fastest one that compresses well.
+const LEVEL: i32 = 1;
+
+/// The header of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) filter_bytes: usize,
+    pub(crate) body_bytes: usize,
+    raw_bytes: usize,
+    pub(crate) event_count: u32,
+    /// The time before the first frame.
+    base: UnixMicros,
+    pub(crate) first: UnixMicros,
+    pub(crate) last: UnixMicros,
+    pub(crate) filter_checksum: u32,
+    body_checksum: u32,
+}
+
+impl Head {
+    /// Reads a header; `None` for other bytes.
+    pub(crate) fn read(bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if &bytes[..4] != MAGIC || crc32c(&bytes[..52]) != u32_at(52) {
+            return None;
+        }
+        let head = Self {
+            filter_bytes: usize::from(u16::from_le_bytes([bytes[4], bytes[5]])) * filter::LINE_BYTES,
+            body_bytes: u32_at(8) as usize,
+            raw_bytes: u32_at(12) as usize,
+            event_count: u32_at(16),
+            base: UnixMicros(u64_at(20)),
+            first: UnixMicros(u64_at(28)),
+            last: UnixMicros(u64_at(36)),
+            filter_checksum: u32_at(44),
+            body_checksum: u32_at(48),
+        };
+        // Checksums can be right by malice; memory is bounded nevertheless.
+        (head.raw_bytes <= RAW_BYTES_MAX && head.body_bytes <= 2 * RAW_BYTES_MAX).then_some(head)
+    }
+
+    /// Returns the length of the whole block.
+    pub(crate) fn length(&self) -> u64 {
+        (HEAD_BYTES + self.filter_bytes + self.body_bytes) as u64
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&((self.filter_bytes / filter::LINE_BYTES) as u16).to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        for number in [self.body_bytes as u32, self.raw_bytes as u32, self.event_count] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        for time in [self.base, self.first, self.last] {
+            out.extend_from_slice(&time.0.to_le_bytes());
+        }
+        out.extend_from_slice(&self.filter_checksum.to_le_bytes());
+        out.extend_from_slice(&self.body_checksum.to_le_bytes());
+        let checksum = crc32c(&out[begin..]);
+        out.extend_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+/// Frames of a block, as they are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Content {
+    raw: Vec<u8>,
+    base: UnixMicros,
+}
+
+impl Content {
+    pub(crate) fn new(raw: Vec<u8>, base: UnixMicros) -> Self {
+        Self { raw, base }
+    }
+
+    pub(crate) fn frames(&self) -> Frames<'_> {
+        Frames::new(&self.raw, self.base)
+    }
+
+    /// Returns the body of a block; `None` if it is damaged.
+    pub(crate) fn read(head: &Head, body: &[u8]) -> Option<Self> {
+        if body.len() != head.body_bytes || crc32c(body) != head.body_checksum {
+            return None;
+        }
+        let raw = zstd::bulk::decompress(body, head.raw_bytes).ok()?;
+        (raw.len() == head.raw_bytes).then_some(Self { raw, base: head.base })
+    }
+}
+
+/// A block that grows.
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    raw: Vec<u8>,
+    base: UnixMicros,
+    previous: UnixMicros,
+    first: UnixMicros,
+    last: UnixMicros,
+    event_count: u32,
+    hashes: Vec<u64>,
+}
+
+impl Builder {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.event_count == 0
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.raw.len() >= BLOCK_BYTES
+    }
+
+    pub(crate) fn event_count(&self) -> u32 {
+        self.event_count
+    }
+
+    /// Returns the smallest and the largest time.
+    pub(crate) fn times(&self) -> (UnixMicros, UnixMicros) {
+        (self.first, self.last)
+    }
+
+    /// Returns all frames.
+    pub(crate) fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
+    /// Returns the time of the last frame.
+    pub(crate) fn previous(&self) -> UnixMicros {
+        self.previous
+    }
+
+    /// Appends an event in binary form.
+    pub(crate) fn push(&mut self, at: UnixMicros, event: &[u8]) {
+        if self.event_count == 0 {
+            (self.base, self.previous, self.first, self.last) = (at, at, at, at);
+        }
+        frame::push(&mut self.raw, &mut self.previous, at, event);
+        (self.first, self.last) = (self.first.min(at), self.last.max(at));
+        self.event_count += 1;
+    }
+
+    /// Appends bytes in place of frames.
+    pub(crate) fn push_raw(&mut self, frames: &[u8]) {
+        self.raw.extend_from_slice(frames);
+        (self.first, self.last, self.event_count) = (UnixMicros(0), UnixMicros(u64::MAX), 1);
+    }
+
+    /// Adds the hash of a key of the last event.
+    pub(crate) fn push_hash(&mut self, hash: u64) {
+        self.hashes.push(hash);
+    }
+
+    /// Appends the block, and returns the hashes of its keys, each once. The builder begins anew.
+    pub(crate) fn finish(
+        &mut self,
+        compressor: &mut zstd::bulk::Compressor<'static>,
+        out: &mut Vec<u8>,
+    ) -> Vec<u64> {
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.sort_unstable();
+        hashes.dedup();
+        let filter = filter::build(&hashes);
+        // Into memory, and with a bound that the library computes: it cannot fail.
+        let body = compressor.compress(&self.raw).unwrap_or_default();
+        let head = Head {
+            filter_bytes: filter.len(),
+            body_bytes: body.len(),
+            raw_bytes: self.raw.len(),
+            event_count: self.event_count,
+            base: self.base,
+            first: self.first,
+            last: self.last,
+            filter_checksum: crc32c(&filter),
+            body_checksum: crc32c(&body),
+        };
+        head.write(out);
+        out.extend_from_slice(&filter);
+        out.extend_from_slice(&body);
+        self.raw.clear();
+        self.event_count = 0;
+        hashes
+    }
+}
+
+/// Returns a compressor for blocks.
+pub(crate) fn compressor() -> zstd::bulk::Compressor<'static> {
+    // Fails for a level that does not exist, or without memory.
+    zstd::bulk::Compressor::new(LEVEL).expect("the level exists")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_block_is_read_as_it_was_written_and_damage_is_noticed(
+            events in proptest::collection::vec((any::<u64>(), proptest::collection::vec(any::<u8>(), 0..200)), 1..50),
+            place: prop::sample::Index,
+            bit in 0u8..8,
+        ) {
+            let mut builder = Builder::default();
+            for (at, event) in &events {
+                builder.push(UnixMicros(*at), event);
+                builder.push_hash(*at);
+            }
+            let mut out = Vec::new();
+            let hashes = builder.finish(&mut compressor(), &mut out);
+            prop_assert!(hashes.windows(2).all(|pair| pair[0] < pair[1]));
+            let read = |out: &[u8]| {
+                let head = Head::read(out.first_chunk().unwrap())?;
+                let body = out.get(HEAD_BYTES + head.filter_bytes..head.length() as usize)?;
+                (crc32c(&out[HEAD_BYTES..][..head.filter_bytes]) == head.filter_checksum).then_some(())?;
+                Some((head, Content::read(&head, body)?))
+            };
+            let (head, content) = read(&out).unwrap();
+            prop_assert_eq!(head.event_count as usize, events.len());
+            prop_assert_eq!(Some(head.first.0), events.iter().map(|(at, _)| *at).min());
+            prop_assert_eq!(Some(head.last.0), events.iter().map(|(at, _)| *at).max());
+            let frames: Vec<_> = content.frames().map(|frame| (frame.at.0, frame.event.to_vec())).collect();
+            prop_assert_eq!(frames, events);
+            let place = place.index(out.len());
+            out[place] ^= 1 << bit;
+            prop_assert!(read(&out).is_none(), "byte {}", place);
+        }
+    }
+}

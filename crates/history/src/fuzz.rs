@@ -1,0 +1,33 @@
+//! For fuzzing only: segments whose checksums are right whatever is in them, so that what stands behind the checksums is reached.
+
+use crate::{
+    Addresses, block, index,
+    privacy::{Concealer, KEY_BYTES},
+    segment::{self, Row, SEGMENT_HEAD_BYTES},
+};
+use report::UnixMicros;
+
+/// Returns a segment with one block whose frames and hashes of keys are these bytes. `is_sealed`: with an index, whose entries
+/// name blocks that may not exist.
+pub fn segment(frames: &[u8], keys: &[u64], is_sealed: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    segment::write_head(&Concealer::new(Addresses::Hashed, [1; KEY_BYTES]), UnixMicros(7), &mut out);
+    let mut builder = block::Builder::default();
+    builder.push_raw(frames);
+    keys.iter().for_each(|hash| builder.push_hash(*hash));
+    builder.finish(&mut block::compressor(), &mut out);
+    if is_sealed {
+        let mut builder = index::Builder::default();
+        keys.iter().for_each(|hash| builder.push(*hash, *hash as u16 % 3));
+        let row = Row { offset: SEGMENT_HEAD_BYTES, first: UnixMicros(0), last: UnixMicros(u64::MAX) };
+        segment::write_end(out.len() as u64, builder, &[row], &mut out);
+    }
+    out
+}
+
+/// Returns a piece of plain frames that are these bytes.
+pub fn plain(frames: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    segment::write_piece(UnixMicros(7), frames, &mut out);
+    out
+}

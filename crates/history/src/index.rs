@@ -1,0 +1,162 @@
+//! The index of a sealed segment: for each hash of a key, the blocks that have it. Hashes are sorted into buckets of about 64;
+//! an entry is 16 bits of the hash and the number of a block. A look-up reads one bucket: 1 of 1,000 look-ups of other keys finds
+//! a block. Each bucket has a checksum.
+
+use crc32c::crc32c;
+
+/// The number of entries in a bucket, on average.
+const BUCKET_ENTRIES: usize = 64;
+const ENTRY_BYTES: usize = 4;
+/// An entry of the directory: the number of the bucket's first entry, and the bucket's checksum.
+pub(crate) const PLACE_BYTES: usize = 8;
+/// The number of bits of a hash that the index uses. The upper ones choose the bucket.
+const HASH_BITS: u32 = 48;
+
+/// Hashes and blocks while a segment grows, each in one number: 48 bits of the hash, 16 of the block.
+#[derive(Debug, Default)]
+pub(crate) struct Builder(Vec<u64>);
+
+impl Builder {
+    pub(crate) fn push(&mut self, hash: u64, block: u16) {
+        self.0.push(hash & !0xffff | u64::from(block));
+    }
+
+    /// Appends the entries and the directory; returns the numbers of entries and of buckets.
+    pub(crate) fn finish(mut self, out: &mut Vec<u8>) -> (u32, u32) {
+        self.0.sort_unstable();
+        let bucket_count = self.0.len().div_ceil(BUCKET_ENTRIES).max(1) as u32;
+        let mut directory = Vec::with_capacity((bucket_count as usize + 1) * PLACE_BYTES);
+        out.reserve(self.0.len() * ENTRY_BYTES + directory.capacity());
+        let mut rest = &self.0[..];
+        let mut first = 0u32;
+        for bucket in 0..bucket_count {
+            let count = rest.partition_point(|one| bucket_of(*one, bucket_count) <= bucket);
+            let (own, others) = rest.split_at(count);
+            let begin = out.len();
+            for one in own {
+                out.extend_from_slice(&fingerprint_of(*one).to_le_bytes());
+                out.extend_from_slice(&(*one as u16).to_le_bytes());
+            }
+            directory.extend_from_slice(&first.to_le_bytes());
+            directory.extend_from_slice(&crc32c(&out[begin..]).to_le_bytes());
+            (rest, first) = (others, first + count as u32);
+        }
+        directory.extend_from_slice(&first.to_le_bytes());
+        directory.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&directory);
+        (first, bucket_count)
+    }
+}
+
+/// The bucket of a hash; the lower 16 bits do not matter.
+fn bucket_of(hash: u64, bucket_count: u32) -> u32 {
+    let upper = hash >> (64 - HASH_BITS);
+    ((u128::from(upper) * u128::from(bucket_count)) >> HASH_BITS) as u32
+}
+
+fn fingerprint_of(hash: u64) -> u16 {
+    (hash >> (64 - HASH_BITS)) as u16
+}
+
+/// The place of an index in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) offset: u64,
+    pub(crate) entry_count: u32,
+    pub(crate) bucket_count: u32,
+}
+
+/// The index is not what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Damaged;
+
+impl Place {
+    /// Returns the length of the index in bytes.
+    pub(crate) fn length(self) -> u64 {
+        u64::from(self.entry_count) * ENTRY_BYTES as u64
+            + (u64::from(self.bucket_count) + 1) * PLACE_BYTES as u64
+    }
+
+    /// Returns where the directory has the bucket of a hash: two entries.
+    pub(crate) fn directory_offset(self, hash: u64) -> u64 {
+        let directory = self.offset + u64::from(self.entry_count) * ENTRY_BYTES as u64;
+        directory + u64::from(bucket_of(hash, self.bucket_count)) * PLACE_BYTES as u64
+    }
+
+    /// Returns offset and length of a bucket, and its checksum, from the two entries of the directory.
+    pub(crate) fn bucket(self, places: &[u8; 2 * PLACE_BYTES]) -> Result<(u64, usize, u32), Damaged> {
+        let number =
+            |at: usize| u32::from_le_bytes([places[at], places[at + 1], places[at + 2], places[at + 3]]);
+        let (first, checksum, next) = (number(0), number(4), number(8));
+        if first > next || next > self.entry_count {
+            return Err(Damaged);
+        }
+        let offset = self.offset + u64::from(first) * ENTRY_BYTES as u64;
+        Ok((offset, (next - first) as usize * ENTRY_BYTES, checksum))
+    }
+}
+
+/// Returns the blocks that a bucket has for a hash, in ascending order.
+pub(crate) fn blocks_in(bucket: &[u8], checksum: u32, hash: u64) -> Result<Vec<u16>, Damaged> {
+    if crc32c(bucket) != checksum {
+        return Err(Damaged);
+    }
+    let wanted = fingerprint_of(hash);
+    let (entries, _) = bucket.as_chunks::<ENTRY_BYTES>();
+    let of_hash = entries.iter().filter(|e| u16::from_le_bytes([e[0], e[1]]) == wanted);
+    let mut blocks: Vec<u16> = of_hash.map(|e| u16::from_le_bytes([e[2], e[3]])).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    Ok(blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::hash_of;
+
+    fn look_up(bytes: &[u8], place: Place, hash: u64) -> Result<Vec<u16>, Damaged> {
+        let at = place.directory_offset(hash) as usize;
+        let (offset, length, checksum) = place.bucket(bytes[at..at + 16].try_into().unwrap())?;
+        blocks_in(&bytes[offset as usize..][..length], checksum, hash)
+    }
+
+    fn index(count: u32) -> (Vec<u8>, Place) {
+        let mut builder = Builder::default();
+        for n in 0..count {
+            builder.push(hash_of(1, &(n / 2).to_le_bytes()), (n % 1000) as u16);
+        }
+        let mut bytes = Vec::new();
+        let (entry_count, bucket_count) = builder.finish(&mut bytes);
+        let place = Place { offset: 0, entry_count, bucket_count };
+        assert_eq!(place.length(), bytes.len() as u64);
+        (bytes, place)
+    }
+
+    #[test]
+    fn each_key_is_found_with_its_blocks_and_few_others_are() {
+        for count in [0, 1, 64, 50_000] {
+            let (bytes, place) = index(count);
+            for n in 0..count {
+                let blocks = look_up(&bytes, place, hash_of(1, &(n / 2).to_le_bytes())).unwrap();
+                assert!(blocks.contains(&((n % 1000) as u16)));
+            }
+            let others = 100_000..120_000u32;
+            let found =
+                others.filter(|n| !look_up(&bytes, place, hash_of(1, &n.to_le_bytes())).unwrap().is_empty());
+            assert!(found.count() < 60);
+        }
+    }
+
+    #[test]
+    fn a_changed_bucket_is_damaged() {
+        let (mut bytes, place) = index(100);
+        bytes[9] ^= 1;
+        let damaged =
+            (0..50u32).filter(|n| look_up(&bytes, place, hash_of(1, &n.to_le_bytes())) == Err(Damaged));
+        assert!(damaged.count() > 10);
+        let end = bytes.len();
+        bytes[end - 8] ^= 0x40;
+        assert!((0..50u32).any(|n| look_up(&bytes, place, hash_of(1, &n.to_le_bytes())) == Err(Damaged)));
+    }
+}

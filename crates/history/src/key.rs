@@ -1,0 +1,368 @@
+//! Keys: the parts of events by which messages are found.
+
+use mail::QueueId;
+use report::Event;
+use std::{fmt::Write as _, net::IpAddr};
+
+/// Something that messages are searched for. Letter case does not matter, except in a Message-ID.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// A queue id; that of a notification finds the message that it is about, too.
+    Id(QueueId),
+    /// A Message-ID, with or without its brackets.
+    MessageId(String),
+    /// A reverse-path; empty for `<>`.
+    Sender(String),
+    /// A recipient.
+    Recipient(String),
+    /// The domain of a recipient.
+    Domain(String),
+    /// The address of a client.
+    Client(IpAddr),
+    /// A login.
+    Login(String),
+    /// The host or the address of a next hop, or the words that the log has instead: `maildir`.
+    Relay(String),
+    /// A destination: `mx:example.com`.
+    Destination(String),
+}
+
+/// The kind of a key: part of its hash, hence stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Id = 1,
+    MessageId,
+    Sender,
+    Recipient,
+    Domain,
+    Client,
+    Login,
+    Relay,
+    Destination,
+}
+
+impl Key {
+    /// Returns how many messages a key of this kind finds, roughly: the smallest number for the fewest.
+    pub(crate) fn rank(&self) -> u8 {
+        match self {
+            Self::Id(_) => 0,
+            Self::MessageId(_) => 1,
+            Self::Recipient(_) => 2,
+            Self::Sender(_) => 3,
+            Self::Login(_) => 4,
+            Self::Client(_) => 5,
+            Self::Domain(_) => 6,
+            Self::Relay(_) => 7,
+            Self::Destination(_) => 8,
+        }
+    }
+
+    /// Returns the hash under which the index has the key.
+    pub(crate) fn hash(&self) -> u64 {
+        let lower = |kind: Kind, text: &str| hash_of(kind as u8, text.to_ascii_lowercase().as_bytes());
+        match self {
+            Self::Id(id) => hash_of_id(*id),
+            Self::MessageId(text) => hash_of(Kind::MessageId as u8, bare_message_id(text).as_bytes()),
+            Self::Sender(text) => lower(Kind::Sender, text),
+            Self::Recipient(text) => lower(Kind::Recipient, text),
+            Self::Domain(text) => lower(Kind::Domain, text),
+            Self::Client(ip) => lower(Kind::Client, &ip.to_string()),
+            Self::Login(text) => lower(Kind::Login, text),
+            Self::Relay(text) => lower(Kind::Relay, relay_parts(text).next().unwrap_or_default()),
+            Self::Destination(text) => lower(Kind::Destination, text),
+        }
+    }
+
+    /// Returns whether an event has the key.
+    pub(crate) fn matches(&self, event: &Event<'_>) -> bool {
+        let same = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
+        match self {
+            Self::Id(id) => id_of(event) == Some(*id) || notification_of(event) == Some(*id),
+            Self::MessageId(text) => {
+                matches!(event, Event::Accepted(a) if !a.message_id.is_empty() && bare_message_id(a.message_id) == bare_message_id(text))
+            }
+            Self::Sender(text) => sender_of(event).is_some_and(|from| same(from, text)),
+            Self::Recipient(text) => recipient_of(event).is_some_and(|to| same(to, text)),
+            Self::Domain(text) => recipient_of(event).is_some_and(|to| same(domain_of(to), text)),
+            Self::Client(ip) => match event {
+                Event::Accepted(a) => client_of(a.origin).is_some_and(|client| client.parse() == Ok(*ip)),
+                Event::Rejected(r) => r.client.ip() == *ip,
+                _ => false,
+            },
+            Self::Login(text) => login_of(event).is_some_and(|login| same(login, text)),
+            Self::Relay(text) => {
+                let Event::Attempt(a) = event else { return false };
+                let wanted = relay_parts(text).next().unwrap_or_default();
+                relay_parts(a.relay).any(|part| same(part, wanted))
+            }
+            Self::Destination(text) => destination_of(event).is_some_and(|name| same(name, text)),
+        }
+    }
+}
+
+/// Returns whether the history has events of this kind. Connections that accept no message and reject no command are in the log
+/// only.
+pub fn is_of_history(event: &Event<'_>) -> bool {
+    !matches!(
+        event,
+        Event::Connected { .. }
+            | Event::Disconnected { .. }
+            | Event::SessionBroken { .. }
+            | Event::ClientTls { .. }
+            | Event::ClientTlsFailed { .. }
+            | Event::ServerTls { .. }
+    )
+}
+
+/// Calls `found` with the hash of each key of an event, except that of its own id. `scratch` is a buffer.
+pub(crate) fn hashes_of(event: &Event<'_>, scratch: &mut String, found: &mut impl FnMut(u64)) {
+    let mut lower = |kind: Kind, text: &str| {
+        scratch.clear();
+        scratch.push_str(text);
+        scratch.make_ascii_lowercase();
+        found(hash_of(kind as u8, scratch.as_bytes()));
+    };
+    if let Some(from) = sender_of(event) {
+        lower(Kind::Sender, from);
+    }
+    if let Some(to) = recipient_of(event) {
+        lower(Kind::Recipient, to);
+        lower(Kind::Domain, domain_of(to));
+    }
+    if let Some(login) = login_of(event) {
+        lower(Kind::Login, login);
+    }
+    if let Some(name) = destination_of(event) {
+        lower(Kind::Destination, name);
+    }
+    match event {
+        Event::Accepted(a) => {
+            if let Some(client) = client_of(a.origin) {
+                lower(Kind::Client, client);
+            }
+            if !a.message_id.is_empty() {
+                found(hash_of(Kind::MessageId as u8, bare_message_id(a.message_id).as_bytes()));
+            }
+        }
+        Event::Attempt(a) => relay_parts(a.relay).for_each(|part| lower(Kind::Relay, part)),
+        Event::Rejected(r) => {
+            let mut text = String::new();
+            let _ = write!(text, "{}", r.client.ip());
+            lower(Kind::Client, &text);
+        }
+        Event::Notified { notification, .. } => found(hash_of_id(*notification)),
+        _ => {}
+    }
+}
+
+/// Returns the hash of a queue id.
+pub(crate) fn hash_of_id(id: QueueId) -> u64 {
+    hash_of(Kind::Id as u8, &id.0.to_le_bytes())
+}
+
+/// Returns the message that an event is about.
+pub(crate) fn id_of(event: &Event<'_>) -> Option<QueueId> {
+    match event {
+        Event::Accepted(a) => Some(a.id),
+        Event::Attempt(a) => Some(a.id),
+        Event::Waiting(w) => Some(w.id),
+        Event::Expired { id, .. }
+        | Event::Deleted { id, .. }
+        | Event::Held { id, .. }
+        | Event::Discarded { id, .. }
+        | Event::Notified { id, .. }
+        | Event::Completed(id) => Some(*id),
+        _ => None,
+    }
+}
+
+fn notification_of(event: &Event<'_>) -> Option<QueueId> {
+    if let Event::Notified { notification, .. } = event { Some(*notification) } else { None }
+}
+
+/// Returns the id of an event in binary form without reading the rest of it: the first nine variants begin with theirs.
+pub(crate) fn peek_id(event: &[u8]) -> Option<QueueId> {
+    let (variant, rest) = event.split_first()?;
+    if *variant > 8 {
+        return None;
+    }
+    crate::frame::take_varint(rest).map(|(id, _)| QueueId(id))
+}
+
+fn sender_of<'a>(event: &Event<'a>) -> Option<&'a str> {
+    match event {
+        Event::Accepted(a) => Some(a.from),
+        Event::Attempt(a) => Some(a.from),
+        Event::Waiting(w) => Some(w.from),
+        Event::Expired { from, .. } | Event::Deleted { from, .. } | Event::Discarded { from, .. } => {
+            Some(from)
+        }
+        Event::Rejected(r) => r.from,
+        _ => None,
+    }
+}
+
+fn recipient_of<'a>(event: &Event<'a>) -> Option<&'a str> {
+    match event {
+        Event::Attempt(a) => Some(a.to),
+        Event::Waiting(w) => Some(w.to),
+        Event::Deleted { to, .. } => Some(to),
+        Event::Discarded { to, .. } => *to,
+        Event::Rejected(r) => r.to,
+        _ => None,
+    }
+}
+
+fn login_of<'a>(event: &Event<'a>) -> Option<&'a str> {
+    match event {
+        Event::Accepted(a) => a.login,
+        Event::Rejected(r) => r.login,
+        _ => None,
+    }
+}
+
+fn destination_of<'a>(event: &Event<'a>) -> Option<&'a str> {
+    match event {
+        Event::Waiting(w) => Some(w.destination),
+        Event::Suspended { destination, .. } | Event::Resumed { destination } => Some(destination),
+        _ => None,
+    }
+}
+
+/// Returns the part after the last `@`; nothing of an address without a domain.
+fn domain_of(address: &str) -> &str {
+    address.rsplit_once('@').map_or("", |(_, domain)| domain)
+}
+
+/// Returns the address in the text of an origin: `client=[192.0.2.1] helo=…`.
+fn client_of(origin: &str) -> Option<&str> {
+    origin.strip_prefix("client=[")?.split_once(']').map(|(client, _)| client)
+}
+
+fn bare_message_id(text: &str) -> &str {
+    let text = text.trim();
+    text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text)
+}
+
+/// Returns host and address of `mx.example.com[192.0.2.1]:25`; other texts as they are.
+fn relay_parts(relay: &str) -> impl Iterator<Item = &str> {
+    let split = relay.split_once('[').and_then(|(host, rest)| Some((host, rest.split_once(']')?.0)));
+    let (host, address) = split.map_or((relay, None), |(host, address)| (host, Some(address)));
+    Some(host).into_iter().chain(address).filter(|part| !part.is_empty())
+}
+
+/// Returns a hash that never changes: it is stored. Not a cryptographic one; who chooses keys that collide makes his own look-ups
+/// slow.
+pub(crate) fn hash_of(kind: u8, bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |hash: u64, word: u64| {
+        let product = u128::from(hash ^ word) * u128::from(FACTOR);
+        (product as u64) ^ (product >> 64) as u64
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut hash = mix(u64::from(kind) << 56 ^ bytes.len() as u64, FACTOR.rotate_left(17));
+    for word in words {
+        hash = mix(hash, u64::from_le_bytes(*word));
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    hash = mix(hash, u64::from_le_bytes(last));
+    mix(hash, hash >> 32 ^ FACTOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use report::event::{Accepted, Attempted, Status};
+
+    const ID: QueueId = QueueId(7 << 40);
+
+    fn accepted() -> Event<'static> {
+        Event::Accepted(Accepted {
+            id: ID,
+            from: "Ann@A.test",
+            recipient_count: 1,
+            size_bytes: 1,
+            origin: "client=[2001:db8::1] helo=x proto=ESMTP",
+            message_id: "<M.1@a.test>",
+            login: Some("ann"),
+            release: None,
+            deliver_by: None,
+            priority: None,
+        })
+    }
+
+    fn attempt(relay: &str) -> Event<'_> {
+        Event::Attempt(Attempted {
+            id: ID,
+            from: "",
+            to: "\"x@y\"@B.test",
+            status: Status::Sent,
+            dsn: mail::Enhanced(2, 0, 0),
+            relay,
+            tls: "",
+            reply: "250",
+            age_ms: 0,
+            queued_ms: 0,
+            setup_ms: 0,
+            transfer_ms: 0,
+        })
+    }
+
+    fn hashes(event: &Event<'_>) -> Vec<u64> {
+        let mut all = Vec::new();
+        hashes_of(event, &mut String::new(), &mut |hash| all.push(hash));
+        all
+    }
+
+    #[test]
+    fn what_matches_is_in_the_index_and_nothing_else() {
+        let keys = [
+            Key::MessageId("M.1@a.test".into()),
+            Key::Sender("ann@a.TEST".into()),
+            Key::Client("2001:db8::1".parse().unwrap()),
+            Key::Login("ANN".into()),
+            Key::Sender(String::new()),
+            Key::Recipient("\"x@y\"@b.test".into()),
+            Key::Domain("b.test".into()),
+            Key::Relay("MX.b.test".into()),
+            Key::Relay("192.0.2.1".into()),
+            Key::MessageId("m.1@a.test".into()),
+            Key::Domain("a.test".into()),
+            Key::Relay("mx".into()),
+        ];
+        for (event, matched) in [(accepted(), 0..4), (attempt("mx.b.test[192.0.2.1]:25"), 4..9)] {
+            let hashes = hashes(&event);
+            for (number, key) in keys.iter().enumerate() {
+                assert_eq!(key.matches(&event), matched.contains(&number), "{key:?}");
+                assert_eq!(hashes.contains(&key.hash()), matched.contains(&number), "{key:?}");
+            }
+        }
+        assert!(Key::Relay("maildir".into()).matches(&attempt("maildir")));
+        let whole = Key::Relay("mx.b.test[192.0.2.9]:25".into());
+        assert!(whole.matches(&attempt("mx.b.test[192.0.2.1]:25")), "the host counts");
+    }
+
+    #[test]
+    fn the_id_of_an_event_is_found_without_reading_it() {
+        for event in [
+            accepted(),
+            attempt("x"),
+            Event::Completed(ID),
+            Event::Held { id: ID, reason: "r" },
+            Event::Reloaded,
+            Event::Resumed { destination: "mx:x" },
+        ] {
+            let mut bytes = Vec::new();
+            report::event::encode(&event, &mut bytes);
+            assert_eq!(peek_id(&bytes), id_of(&event), "{event:?}");
+        }
+        assert_eq!(peek_id(&[]), None);
+    }
+
+    #[test]
+    fn stored_hashes_stay_as_they_are() {
+        assert_eq!(Key::Sender("a@b.test".into()).hash(), 3_139_938_572_122_310_553);
+    }
+}

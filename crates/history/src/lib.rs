@@ -1,0 +1,32 @@
+//! The history: events of messages, stored so that a message is found by its id, Message-ID, addresses, client, login or
+//! next hop for weeks. The daemon writes with a [`Store`], which is a sink of the event stream. Commands read with a
+//! [`Reader`], also while the daemon is down.
+//!
+//! The crate decides what stands where; a [`Folder`] reads and writes the files, and times and random keys are arguments.
+//!
+//! Read first: [`Store`] and [`Reader`].
+
+mod block;
+mod filter;
+mod folder;
+mod frame;
+#[doc(hidden)]
+pub mod fuzz;
+mod index;
+mod key;
+mod privacy;
+mod problem;
+mod reader;
+mod retention;
+mod segment;
+mod store;
+
+pub use folder::{Folder, MemoryFolder, ReadAt};
+pub use key::{Key, is_of_history};
+pub use privacy::Addresses;
+pub use problem::Problem;
+pub use reader::{Cursor, Entry, Page, Query, Reader, StoredEvent};
+pub use store::{Settings, Store};
+
+#[cfg(test)]
+mod tests;

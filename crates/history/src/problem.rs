@@ -1,0 +1,55 @@
+//! Files of the history that cannot be used as a whole.
+
+use std::{fmt, io};
+
+/// A file that could not be read, or a part of it that is damaged. All others are read nevertheless.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Problem {
+    /// The system returned an error.
+    Unreadable {
+        /// The name of the file.
+        file: String,
+        /// The error.
+        error: String,
+    },
+    /// The bytes are not those that were written.
+    Damaged {
+        /// The name of the file.
+        file: String,
+        /// The part that is damaged.
+        part: &'static str,
+    },
+    /// The segment has a format of a later version.
+    Unknown {
+        /// The name of the file.
+        file: String,
+        /// The version of its format.
+        version: u16,
+    },
+}
+
+impl Problem {
+    pub(crate) fn io(file: &str, error: &io::Error) -> Self {
+        // The file is shorter than what was written says.
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Self::damaged(file, "its end is missing");
+        }
+        Self::Unreadable { file: file.to_owned(), error: error.to_string() }
+    }
+
+    pub(crate) fn damaged(file: &str, part: &'static str) -> Self {
+        Self::Damaged { file: file.to_owned(), part }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { file, error } => write!(f, "read the history file {file}: {error}"),
+            Self::Damaged { file, part } => write!(f, "the history file {file} is damaged: {part}"),
+            Self::Unknown { file, version } => {
+                write!(f, "the history file {file} has format {version}, which a later version writes")
+            }
+        }
+    }
+}

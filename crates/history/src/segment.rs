@@ -1,0 +1,425 @@
+//! Segments: files of blocks. A sealed segment has an index at its end. The block that grows is beside the segment as plain
+//! frames, in a file of its own.
+
+use crate::{
+    Addresses, Folder, Problem, ReadAt,
+    block::{self, Content, HEAD_BYTES, Head, RAW_BYTES_MAX},
+    filter, index,
+    privacy::{Concealer, KEY_BYTES},
+};
+use crc32c::crc32c;
+use report::UnixMicros;
+use std::cell::OnceCell;
+
+/// The length of the header of a segment.
+pub(crate) const SEGMENT_HEAD_BYTES: u64 = 64;
+const MAGIC: &[u8; 8] = b"PRHIST\r\n";
+const VERSION: u16 = 1;
+/// The length of the trailer of a sealed segment.
+const TRAILER_BYTES: usize = 64;
+const SEAL: &[u8; 8] = b"PRSEAL\r\n";
+/// The length of a row in the table of blocks.
+const ROW_BYTES: usize = 24;
+/// The length of the header of a piece of plain frames.
+const PIECE_HEAD_BYTES: usize = 20;
+const PIECE: &[u8; 4] = b"PHF1";
+/// The number of bytes in which a block is searched at once, behind a damaged one.
+const SEARCH_BYTES: usize = 1024 * 1024;
+/// The name of a segment ends so.
+const SEGMENT_SUFFIX: &str = ".events";
+/// The name of a file with plain frames ends so.
+const OPEN_SUFFIX: &str = ".open";
+
+/// Returns the name of a segment.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{number:08}{SEGMENT_SUFFIX}")
+}
+
+/// Returns the name of the file with the plain frames of a block.
+pub(crate) fn open_name(number: u64, block: u32) -> String {
+    format!("{number:08}.{block:05}{OPEN_SUFFIX}")
+}
+
+/// A file of the history, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Name {
+    Segment(u64),
+    /// Plain frames of a block of a segment.
+    Open(u64, u32),
+}
+
+impl Name {
+    /// Reads a name; `None` for files that are not of the history.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        if let Some(number) = name.strip_suffix(SEGMENT_SUFFIX) {
+            return number.parse().ok().map(Self::Segment);
+        }
+        let (number, block) = name.strip_suffix(OPEN_SUFFIX)?.split_once('.')?;
+        Some(Self::Open(number.parse().ok()?, block.parse().ok()?))
+    }
+}
+
+/// Appends the header of a segment.
+pub(crate) fn write_head(concealer: &Concealer, created: UnixMicros, out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.push(match concealer.mode() {
+        Addresses::Full => 0,
+        Addresses::Domain => 1,
+        Addresses::Hashed => 2,
+    });
+    out.extend_from_slice(&[0; 5]);
+    out.extend_from_slice(&created.0.to_le_bytes());
+    out.extend_from_slice(concealer.key());
+    out.extend_from_slice(&[0; 4]);
+    let checksum = crc32c(&out[begin..]);
+    out.extend_from_slice(&checksum.to_le_bytes());
+}
+
+fn read_head(
+    file: &str,
+    bytes: &[u8; SEGMENT_HEAD_BYTES as usize],
+) -> Result<(Concealer, UnixMicros), Problem> {
+    let damaged = Problem::damaged(file, "its header is not that of a segment");
+    if &bytes[..8] != MAGIC || crc32c(&bytes[..60]).to_le_bytes() != bytes[60..] {
+        return Err(damaged);
+    }
+    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+    if version != VERSION {
+        return Err(Problem::Unknown { file: file.to_owned(), version });
+    }
+    let mode = match bytes[10] {
+        0 => Addresses::Full,
+        1 => Addresses::Domain,
+        2 => Addresses::Hashed,
+        _ => return Err(damaged),
+    };
+    let (mut created, mut key) = ([0; 8], [0; KEY_BYTES]);
+    created.copy_from_slice(&bytes[16..24]);
+    key.copy_from_slice(&bytes[24..24 + KEY_BYTES]);
+    Ok((Concealer::new(mode, key), UnixMicros(u64::from_le_bytes(created))))
+}
+
+/// The place and the times of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) offset: u64,
+    pub(crate) first: UnixMicros,
+    pub(crate) last: UnixMicros,
+}
+
+/// Appends the end of a sealed segment: the index, the table of blocks, the trailer. `offset`: where the end begins.
+pub(crate) fn write_end(offset: u64, keys: index::Builder, rows: &[Row], out: &mut Vec<u8>) {
+    let begin = out.len();
+    let (entry_count, bucket_count) = keys.finish(out);
+    let table = out.len();
+    for row in rows {
+        for number in [row.offset, row.first.0, row.last.0] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+    let (table_checksum, table_offset) = (crc32c(&out[table..]), offset + (table - begin) as u64);
+    let trailer = out.len();
+    out.extend_from_slice(SEAL);
+    for number in [rows.len() as u32, entry_count, bucket_count, table_checksum] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    for number in [offset, table_offset, 0, 0] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&[0; 4]);
+    let checksum = crc32c(&out[trailer..]);
+    out.extend_from_slice(&checksum.to_le_bytes());
+}
+
+/// Appends plain frames. `base`: the time of the frame before them.
+pub(crate) fn write_piece(base: UnixMicros, frames: &[u8], out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend_from_slice(PIECE);
+    out.extend_from_slice(&(frames.len() as u32).to_le_bytes());
+    out.extend_from_slice(&base.0.to_le_bytes());
+    let checksum = crc32c::crc32c_append(crc32c(&out[begin..]), frames);
+    out.extend_from_slice(&checksum.to_le_bytes());
+    out.extend_from_slice(frames);
+}
+
+/// Reads the pieces of plain frames. A power cut leaves a last one that is not whole: it is ignored.
+fn read_pieces(mut bytes: &[u8]) -> Vec<Content> {
+    let mut pieces = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<PIECE_HEAD_BYTES>() {
+        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let base = UnixMicros(u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32);
+        let Some((frames, rest)) = rest.split_at_checked(u32_at(4) as usize) else { break };
+        if &head[..4] != PIECE || crc32c::crc32c_append(crc32c(&head[..16]), frames) != u32_at(16) {
+            break;
+        }
+        pieces.push(Content::new(frames.to_vec(), base));
+        bytes = rest;
+    }
+    pieces
+}
+
+/// A segment that is read.
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    name: String,
+    file: Box<dyn ReadAt>,
+    pub(crate) concealer: Concealer,
+    rows: Vec<Row>,
+    /// `None` of a segment that is not sealed.
+    index: Option<index::Place>,
+    /// The filters of the blocks of a segment that is not sealed, once they are needed: some megabytes.
+    filters: OnceCell<Vec<Option<Vec<u8>>>>,
+    /// The plain frames behind the blocks.
+    open: Vec<Content>,
+    /// A part that cannot be used.
+    pub(crate) problem: Option<Problem>,
+}
+
+/// A part of a segment that is read at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PartNumber(pub(crate) u32);
+
+impl Segment {
+    /// Opens a segment. `open`: the blocks of which there are files with plain frames.
+    pub(crate) fn open(folder: &dyn Folder, number: u64, open: &[u32]) -> Result<Self, Problem> {
+        let name = segment_name(number);
+        let io = |e: &std::io::Error| Problem::io(&name, e);
+        let file = folder.open(&name).map_err(|e| io(&e))?;
+        let mut head = [0; SEGMENT_HEAD_BYTES as usize];
+        file.read_at(0, &mut head).map_err(|e| io(&e))?;
+        let (concealer, _) = read_head(&name, &head)?;
+        let length = file.length().map_err(|e| io(&e))?;
+        let mut segment = Self {
+            number,
+            name,
+            file,
+            concealer,
+            rows: Vec::new(),
+            index: None,
+            filters: OnceCell::new(),
+            open: Vec::new(),
+            problem: None,
+        };
+        if !segment.read_end(length)? {
+            segment.scan(length)?;
+        }
+        for block in open.iter().filter(|block| **block as usize >= segment.rows.len()) {
+            // A file that is gone was replaced by its block; a reader that comes again sees that.
+            if let Ok(file) = folder.open(&open_name(number, *block)) {
+                segment.open.extend(read_pieces(&read_all(&*file)));
+            }
+        }
+        Ok(segment)
+    }
+
+    /// Reads the end of a sealed segment; false if the segment is not sealed.
+    fn read_end(&mut self, length: u64) -> Result<bool, Problem> {
+        let Some(offset) = length.checked_sub(TRAILER_BYTES as u64) else { return Ok(false) };
+        let mut trailer = [0; TRAILER_BYTES];
+        self.read(offset, &mut trailer)?;
+        let u32_at =
+            |at: usize| u32::from_le_bytes([trailer[at], trailer[at + 1], trailer[at + 2], trailer[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if &trailer[..8] != SEAL || crc32c(&trailer[..60]) != u32_at(60) {
+            return Ok(false);
+        }
+        let (block_count, table_checksum) = (u32_at(8) as usize, u32_at(20));
+        let place = index::Place { offset: u64_at(24), entry_count: u32_at(12), bucket_count: u32_at(16) };
+        let table_offset = u64_at(32);
+        let table_bytes = block_count * ROW_BYTES;
+        let is_sound = place.bucket_count > 0
+            && place.offset.checked_add(place.length()) == Some(table_offset)
+            && table_offset.checked_add(table_bytes as u64) == Some(offset);
+        if !is_sound {
+            return Err(Problem::damaged(&self.name, "its trailer"));
+        }
+        let mut table = vec![0; table_bytes];
+        self.read(table_offset, &mut table)?;
+        if crc32c(&table) != table_checksum {
+            // The blocks are there nevertheless.
+            self.problem = Some(Problem::damaged(&self.name, "its table of blocks"));
+            return Ok(false);
+        }
+        let (rows, _) = table.as_chunks::<ROW_BYTES>();
+        let number = |row: &[u8; ROW_BYTES], at: usize| {
+            u64::from_le_bytes(*row[at..].first_chunk().expect("a row has three numbers"))
+        };
+        self.rows = rows
+            .iter()
+            .map(|row| Row {
+                offset: number(row, 0),
+                first: UnixMicros(number(row, 8)),
+                last: UnixMicros(number(row, 16)),
+            })
+            .collect();
+        self.index = Some(place);
+        Ok(true)
+    }
+
+    /// Reads the headers of the blocks one after the other.
+    fn scan(&mut self, length: u64) -> Result<(), Problem> {
+        let mut offset = SEGMENT_HEAD_BYTES;
+        while offset + HEAD_BYTES as u64 <= length {
+            let mut bytes = [0; HEAD_BYTES];
+            self.read(offset, &mut bytes)?;
+            if let Some(head) = Head::read(&bytes).filter(|head| offset + head.length() <= length) {
+                self.rows.push(Row { offset, first: head.first, last: head.last });
+                offset += head.length();
+                continue;
+            }
+            // The end, as a rule: a block that was being written, or the index. Else there are blocks behind.
+            let Some(next) = self.next_block(offset + 1, length)? else { break };
+            self.problem = Some(self.damaged("a block"));
+            offset = next;
+        }
+        Ok(())
+    }
+
+    /// Returns where the next block begins that has a sound header.
+    fn next_block(&self, from: u64, length: u64) -> Result<Option<u64>, Problem> {
+        let mut offset = from;
+        while offset + HEAD_BYTES as u64 <= length {
+            let mut bytes = vec![0; SEARCH_BYTES.min((length - offset) as usize)];
+            self.read(offset, &mut bytes)?;
+            let found = bytes.windows(HEAD_BYTES).position(|window| {
+                window.starts_with(block::MAGIC)
+                    && window.first_chunk().is_some_and(|head| Head::read(head).is_some())
+            });
+            if let Some(found) = found {
+                return Ok(Some(offset + found as u64));
+            }
+            offset += (bytes.len() - (HEAD_BYTES - 1)) as u64;
+        }
+        Ok(None)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Problem> {
+        self.file.read_at(offset, into).map_err(|e| Problem::io(&self.name, &e))
+    }
+
+    fn damaged(&self, part: &'static str) -> Problem {
+        Problem::damaged(&self.name, part)
+    }
+
+    /// Returns the number of parts: blocks, then pieces of plain frames.
+    pub(crate) fn part_count(&self) -> u32 {
+        (self.rows.len() + self.open.len()) as u32
+    }
+
+    /// Returns the largest time, also of plain frames.
+    pub(crate) fn last(&self) -> Option<UnixMicros> {
+        let open = self.open.iter().flat_map(|piece| piece.frames().map(|frame| frame.at));
+        self.rows.iter().map(|row| row.last).chain(open).max()
+    }
+
+    /// Returns the smallest time, also of plain frames.
+    pub(crate) fn first(&self) -> Option<UnixMicros> {
+        let open = self.open.iter().flat_map(|piece| piece.frames().map(|frame| frame.at));
+        self.rows.iter().map(|row| row.first).chain(open).min()
+    }
+
+    /// Returns the parts that may have events between two times.
+    pub(crate) fn parts_between(&self, from: UnixMicros, to: UnixMicros) -> Vec<PartNumber> {
+        let blocks = self.rows.iter().enumerate().filter(|(_, row)| row.first <= to && row.last >= from);
+        let blocks = blocks.map(|(number, _)| PartNumber(number as u32));
+        blocks.chain(self.open_parts()).collect()
+    }
+
+    fn open_parts(&self) -> impl Iterator<Item = PartNumber> {
+        (self.rows.len() as u32..self.part_count()).map(PartNumber)
+    }
+
+    /// Returns the parts that may have a key, in ascending order.
+    pub(crate) fn parts_with(&self, hash: u64) -> Result<Vec<PartNumber>, Problem> {
+        let blocks = match self.index {
+            Some(place) => self.indexed(place, hash)?,
+            None => self.filtered(hash)?,
+        };
+        Ok(blocks.into_iter().chain(self.open_parts()).collect())
+    }
+
+    fn indexed(&self, place: index::Place, hash: u64) -> Result<Vec<PartNumber>, Problem> {
+        let damaged = |_| self.damaged("its index");
+        let mut places = [0; 2 * index::PLACE_BYTES];
+        self.read(place.directory_offset(hash), &mut places)?;
+        let (offset, length, checksum) = place.bucket(&places).map_err(damaged)?;
+        let mut bucket = vec![0; length];
+        self.read(offset, &mut bucket)?;
+        let blocks = index::blocks_in(&bucket, checksum, hash).map_err(damaged)?;
+        let is_there = |block: &u16| usize::from(*block) < self.rows.len();
+        Ok(blocks.into_iter().filter(is_there).map(|block| PartNumber(block.into())).collect())
+    }
+
+    fn filtered(&self, hash: u64) -> Result<Vec<PartNumber>, Problem> {
+        let filters = match self.filters.get() {
+            Some(filters) => filters,
+            None => {
+                let filters = self.rows.iter().map(|row| self.filter(row)).collect::<Result<_, _>>()?;
+                self.filters.get_or_init(|| filters)
+            }
+        };
+        let may_have = |filter: &Option<Vec<u8>>| {
+            // A damaged filter excludes nothing.
+            filter.as_ref().is_none_or(|filter| filter::may_have(filter, hash))
+        };
+        let found = filters.iter().enumerate().filter(|(_, filter)| may_have(filter));
+        Ok(found.map(|(number, _)| PartNumber(number as u32)).collect())
+    }
+
+    /// Reads the filter of a block; `None` if it is damaged.
+    fn filter(&self, row: &Row) -> Result<Option<Vec<u8>>, Problem> {
+        let head = self.head(row)?;
+        let mut filter = vec![0; head.filter_bytes];
+        self.read(row.offset + HEAD_BYTES as u64, &mut filter)?;
+        Ok((crc32c(&filter) == head.filter_checksum).then_some(filter))
+    }
+
+    fn head(&self, row: &Row) -> Result<Head, Problem> {
+        let mut bytes = [0; HEAD_BYTES];
+        self.read(row.offset, &mut bytes)?;
+        Head::read(&bytes).ok_or_else(|| self.damaged("the header of a block"))
+    }
+
+    /// Reads a part.
+    pub(crate) fn part(&self, part: PartNumber) -> Result<Content, Problem> {
+        let number = part.0 as usize;
+        let Some(row) = self.rows.get(number) else {
+            return self
+                .open
+                .get(number - self.rows.len())
+                .cloned()
+                .ok_or_else(|| self.damaged("a missing block"));
+        };
+        let head = self.head(row)?;
+        let mut body = vec![0; head.body_bytes];
+        self.read(row.offset + (HEAD_BYTES + head.filter_bytes) as u64, &mut body)?;
+        Content::read(&head, &body).ok_or_else(|| self.damaged("the content of a block"))
+    }
+}
+
+/// Reads a small file; what cannot be read is missing at the end. Several blocks do not fit: the file has the frames of one.
+fn read_all(file: &dyn ReadAt) -> Vec<u8> {
+    let length = file.length().unwrap_or_default().min(8 * RAW_BYTES_MAX as u64);
+    let mut bytes = vec![0; length as usize];
+    if file.read_at(0, &mut bytes).is_err() {
+        bytes.clear();
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        assert_eq!(Name::parse(&segment_name(7)), Some(Name::Segment(7)));
+        assert_eq!(Name::parse(&open_name(7, 123_456)), Some(Name::Open(7, 123_456)));
+        assert_eq!(Name::parse(&segment_name(1 << 40)), Some(Name::Segment(1 << 40)));
+        for other in ["", "x.events", "1.open", "lost+found", ".events", "1.x.open"] {
+            assert_eq!(Name::parse(other), None, "{other}");
+        }
+    }
+}

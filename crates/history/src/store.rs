@@ -1,0 +1,447 @@
+//! Writing the history: a sink of the event stream.
+
+use crate::{
+    Addresses, Folder,
+    block::{self, EVENT_BYTES_MAX},
+    index, is_of_history, key,
+    privacy::{Concealer, KEY_BYTES},
+    retention::{self, Closed},
+    segment::{self, Name, PartNumber, Row, SEGMENT_HEAD_BYTES, Segment},
+};
+use mail::QueueId;
+use report::{Event, Sink, UnixMicros, event};
+use std::{collections::BTreeMap, io, time::Duration};
+
+/// The interval in which plain frames of the growing block are written.
+const WRITE_INTERVAL_US: u64 = 1_000_000;
+/// The interval in which written files are made durable.
+const SYNC_INTERVAL_US: u64 = 5_000_000;
+/// The largest segment that the next start continues.
+const CONTINUED_BYTES_MAX: u64 = 1024 * 1024;
+/// The size of a segment, unless all are to be smaller.
+const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// A segment has no more than this part of all bytes, and of the time that is kept: the oldest is deleted as a whole.
+const SEGMENTS_MIN: u64 = 8;
+
+/// The settings of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The time that events are kept.
+    pub keep: Duration,
+    /// The most bytes of all segments.
+    pub max_bytes: u64,
+    /// The form in which addresses are stored.
+    pub addresses: Addresses,
+}
+
+impl Settings {
+    fn segment_bytes(&self) -> u64 {
+        SEGMENT_BYTES.min(self.max_bytes / SEGMENTS_MIN)
+    }
+
+    /// Returns the time after which a segment is not continued, in microseconds.
+    fn segment_us(&self) -> u64 {
+        u64::try_from(self.keep.as_micros()).unwrap_or(u64::MAX) / SEGMENTS_MIN
+    }
+}
+
+/// The writer. A file that cannot be written loses events, which are counted; it never waits for anything but the disk.
+pub struct Store<F: Folder> {
+    folder: F,
+    settings: Settings,
+    clock: Box<dyn Fn() -> UnixMicros + Send>,
+    new_key: Box<dyn FnMut() -> [u8; KEY_BYTES] + Send>,
+    closed: Vec<Closed>,
+    next_number: u64,
+    /// The segment in use, once there is an event.
+    open: Option<OpenSegment>,
+    compressor: zstd::bulk::Compressor<'static>,
+    /// Buffers.
+    event: Vec<u8>,
+    text: String,
+    out: Vec<u8>,
+    lost_count: u64,
+    is_failing: bool,
+}
+
+/// The segment in use.
+struct OpenSegment {
+    number: u64,
+    concealer: Concealer,
+    /// Where the next block begins; 0 until the header is written.
+    offset: u64,
+    rows: Vec<Row>,
+    keys: index::Builder,
+    first: UnixMicros,
+    last: UnixMicros,
+    block: block::Builder,
+    /// Bytes of the block's frames that are in its file of plain frames, the length of that file, and the time of the last
+    /// of these frames.
+    plain: (usize, u64, UnixMicros),
+    /// The blocks that have files of plain frames.
+    plain_blocks: Vec<u32>,
+    written_at: UnixMicros,
+    synced_at: UnixMicros,
+    is_dirty: bool,
+}
+
+impl OpenSegment {
+    fn new(number: u64, concealer: Concealer) -> Self {
+        Self {
+            number,
+            concealer,
+            offset: 0,
+            rows: Vec::new(),
+            keys: index::Builder::default(),
+            first: UnixMicros(u64::MAX),
+            last: UnixMicros(0),
+            block: block::Builder::default(),
+            plain: (0, 0, UnixMicros(0)),
+            plain_blocks: Vec::new(),
+            written_at: UnixMicros(0),
+            synced_at: UnixMicros(0),
+            is_dirty: false,
+        }
+    }
+
+    /// Appends an event in the form in which it is stored.
+    fn push(&mut self, at: UnixMicros, event: &Event<'_>, bytes: &[u8], text: &mut String) {
+        if self.block.is_empty() {
+            self.plain = (0, 0, at);
+        }
+        self.block.push(at, bytes);
+        (self.first, self.last) = (self.first.min(at), self.last.max(at));
+        let block = &mut self.block;
+        key::hashes_of(event, text, &mut |hash| block.push_hash(hash));
+        if let Some(id) = key::id_of(event)
+            && !is_within(id, self.block.times().0, at)
+        {
+            self.block.push_hash(key::hash_of_id(id));
+        }
+    }
+}
+
+/// Returns whether a message was made between two times: then the times of the block find it, and it needs no key.
+fn is_within(id: QueueId, first: UnixMicros, last: UnixMicros) -> bool {
+    let made = id.made_at().0 * 1000;
+    first.0 <= made && made <= last.0
+}
+
+impl<F: Folder> Store<F> {
+    /// Opens a store. Segments that are too old are deleted, and a small one is continued. `new_key` makes random keys.
+    ///
+    /// # Errors
+    /// A folder that cannot be listed.
+    pub fn open(
+        folder: F,
+        settings: Settings,
+        clock: Box<dyn Fn() -> UnixMicros + Send>,
+        new_key: Box<dyn FnMut() -> [u8; KEY_BYTES] + Send>,
+    ) -> io::Result<Self> {
+        let mut found: BTreeMap<u64, (u64, Vec<u32>)> = BTreeMap::new();
+        for (name, bytes) in folder.list()? {
+            match Name::parse(&name) {
+                Some(Name::Segment(number)) => found.entry(number).or_default().0 += bytes,
+                Some(Name::Open(number, block)) => {
+                    let (sum, open) = found.entry(number).or_default();
+                    *sum += bytes;
+                    open.push(block);
+                }
+                None => {}
+            }
+        }
+        let mut store = Self {
+            folder,
+            settings,
+            clock,
+            new_key,
+            closed: Vec::new(),
+            next_number: found.keys().next_back().map_or(1, |last| last + 1),
+            open: None,
+            compressor: block::compressor(),
+            event: Vec::new(),
+            text: String::new(),
+            out: Vec::new(),
+            lost_count: 0,
+            is_failing: false,
+        };
+        let newest = found.keys().next_back().copied();
+        let now = (store.clock)();
+        for (number, (bytes, mut open)) in found {
+            open.sort_unstable();
+            let opened = Segment::open(&store.folder, number, &open);
+            // One that cannot be read is kept as if it was new: somebody may repair it.
+            let last = opened.as_ref().ok().and_then(Segment::last).unwrap_or(now);
+            store.closed.push(Closed { number, bytes, last });
+            store.delete_expired(now);
+            if let Ok(segment) = opened
+                && Some(number) == newest
+                && store.closed.iter().any(|one| one.number == number)
+                && bytes <= CONTINUED_BYTES_MAX
+                && segment.problem.is_none()
+                && segment.concealer.mode() == settings.addresses
+            {
+                store.continue_segment(&segment);
+            }
+        }
+        Ok(store)
+    }
+
+    /// Writes the events of a small segment into a new one, and removes the small one: many restarts make few segments.
+    fn continue_segment(&mut self, old: &Segment) {
+        let parts: Result<Vec<_>, _> = (0..old.part_count()).map(|part| old.part(PartNumber(part))).collect();
+        let Ok(parts) = parts else { return };
+        let concealer = Concealer::new(old.concealer.mode(), *old.concealer.key());
+        let mut segment = OpenSegment::new(self.next_number, concealer);
+        self.next_number += 1;
+        let mut text = String::new();
+        let mut is_written = true;
+        for frame in parts.iter().flat_map(|part| part.frames()) {
+            // An event of a later version keeps its place; it has no keys.
+            match event::decode(frame.event) {
+                Some(event) => segment.push(frame.at, &event, frame.event, &mut text),
+                None => segment.block.push(frame.at, frame.event),
+            }
+            if segment.block.is_complete() {
+                is_written &= self.write_block(&mut segment);
+            }
+        }
+        is_written &= self.write_plain(&mut segment) && self.sync(&mut segment);
+        if is_written {
+            self.open = Some(segment);
+            self.closed.retain(|one| one.number != old.number);
+            self.remove_segment(old.number);
+        } else {
+            self.remove_segment(segment.number);
+        }
+    }
+
+    fn remove_segment(&mut self, number: u64) {
+        let names = self.folder.list().unwrap_or_default();
+        for (name, _) in names {
+            let is_meant = match Name::parse(&name) {
+                Some(Name::Segment(own) | Name::Open(own, _)) => own == number,
+                None => false,
+            };
+            if is_meant && let Err(e) = self.folder.remove(&name) {
+                self.failed("remove", &name, &e);
+            }
+        }
+    }
+
+    /// Notes an error: a failing disk is reported once, until it works again.
+    fn failed(&mut self, doing: &str, name: &str, error: &io::Error) {
+        if !std::mem::replace(&mut self.is_failing, true) {
+            tracing::error!(
+                "{doing} the history file {name}: {error}; events are missing in the history until that works"
+            );
+        }
+    }
+
+    fn delete_expired(&mut self, now: UnixMicros) {
+        let Settings { keep, max_bytes, .. } = self.settings;
+        let deleted = retention::expired(&self.closed, now, keep, max_bytes, self.settings.segment_bytes());
+        for number in deleted {
+            self.remove_segment(number);
+            self.closed.retain(|one| one.number != number);
+        }
+    }
+
+    /// Writes bytes at a place; false if that failed.
+    fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> bool {
+        match self.folder.write_at(name, offset, bytes) {
+            Ok(()) => {
+                self.is_failing = false;
+                true
+            }
+            Err(e) => {
+                self.failed("write", name, &e);
+                false
+            }
+        }
+    }
+
+    /// Writes the header of a segment, if it is not there yet.
+    fn write_head(&mut self, segment: &mut OpenSegment) -> bool {
+        if segment.offset > 0 {
+            return true;
+        }
+        let mut head = Vec::new();
+        segment::write_head(&segment.concealer, segment.first, &mut head);
+        let is_written = self.write_at(&segment::segment_name(segment.number), 0, &head);
+        if is_written {
+            segment.offset = SEGMENT_HEAD_BYTES;
+        }
+        is_written
+    }
+
+    /// Ends the growing block, and writes it. Its events are lost if that fails.
+    fn write_block(&mut self, segment: &mut OpenSegment) -> bool {
+        if segment.block.is_empty() {
+            return true;
+        }
+        let (event_count, (first, last)) = (segment.block.event_count(), segment.block.times());
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let hashes = segment.block.finish(&mut self.compressor, &mut out);
+        let name = segment::segment_name(segment.number);
+        let is_written = self.write_head(segment) && self.write_at(&name, segment.offset, &out);
+        if is_written {
+            let number = segment.rows.len() as u16;
+            hashes.iter().for_each(|hash| segment.keys.push(*hash, number));
+            segment.rows.push(Row { offset: segment.offset, first, last });
+            segment.offset += out.len() as u64;
+            segment.is_dirty = true;
+        } else {
+            self.lost_count += u64::from(event_count);
+        }
+        self.out = out;
+        is_written
+    }
+
+    /// Writes the frames of the growing block that are in no file yet.
+    fn write_plain(&mut self, segment: &mut OpenSegment) -> bool {
+        let (done, length, base) = segment.plain;
+        if segment.block.raw().len() == done || segment.block.is_empty() {
+            return true;
+        }
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        segment::write_piece(base, &segment.block.raw()[done..], &mut out);
+        let block = segment.rows.len() as u32;
+        let name = segment::open_name(segment.number, block);
+        // The header first: without its segment the file is of no use.
+        let is_written = self.write_head(segment) && self.write_at(&name, length, &out);
+        if is_written {
+            segment.plain = (segment.block.raw().len(), length + out.len() as u64, segment.block.previous());
+            segment.is_dirty = true;
+            if segment.plain_blocks.last() != Some(&block) {
+                segment.plain_blocks.push(block);
+            }
+        }
+        self.out = out;
+        is_written
+    }
+
+    /// Makes everything durable that is written, and removes plain frames that are in blocks now.
+    fn sync(&mut self, segment: &mut OpenSegment) -> bool {
+        let current = segment.rows.len() as u32;
+        let mut names = vec![segment::segment_name(segment.number)];
+        if segment.plain_blocks.last() == Some(&current) {
+            names.push(segment::open_name(segment.number, current));
+        }
+        for name in names {
+            if let Err(e) = self.folder.sync(&name) {
+                self.failed("sync", &name, &e);
+                return false;
+            }
+        }
+        segment.is_dirty = false;
+        let (old, kept) = std::mem::take(&mut segment.plain_blocks).into_iter().partition(|b| *b < current);
+        segment.plain_blocks = kept;
+        let old: Vec<u32> = old;
+        for block in old {
+            let name = segment::open_name(segment.number, block);
+            if let Err(e) = self.folder.remove(&name) {
+                self.failed("remove", &name, &e);
+            }
+        }
+        true
+    }
+
+    /// Writes the end of the segment in use.
+    fn seal(&mut self) {
+        let Some(mut segment) = self.open.take() else { return };
+        self.write_block(&mut segment);
+        if segment.rows.is_empty() {
+            return;
+        }
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let keys = std::mem::take(&mut segment.keys);
+        segment::write_end(segment.offset, keys, &segment.rows, &mut out);
+        // Without its end, the segment is read more slowly.
+        let is_sealed = self.write_at(&segment::segment_name(segment.number), segment.offset, &out);
+        let bytes = segment.offset + if is_sealed { out.len() as u64 } else { 0 };
+        self.out = Vec::new();
+        self.sync(&mut segment);
+        self.closed.push(Closed { number: segment.number, bytes, last: segment.last });
+    }
+
+    /// Returns whether the segment in use is complete.
+    fn is_complete(&self, segment: &OpenSegment, at: UnixMicros) -> bool {
+        segment.offset >= self.settings.segment_bytes()
+            || segment.rows.len() >= usize::from(u16::MAX)
+            || (segment.first.0 < u64::MAX
+                && at.0.saturating_sub(segment.first.0) > self.settings.segment_us())
+    }
+
+    fn append(&mut self, at: UnixMicros, event: &Event<'_>) {
+        if self.open.as_ref().is_some_and(|segment| self.is_complete(segment, at)) {
+            self.seal();
+            self.delete_expired(at);
+        }
+        if self.open.is_none() {
+            let key = match self.settings.addresses {
+                Addresses::Hashed => (self.new_key)(),
+                Addresses::Full | Addresses::Domain => [0; KEY_BYTES],
+            };
+            let concealer = Concealer::new(self.settings.addresses, key);
+            self.open = Some(OpenSegment::new(self.next_number, concealer));
+            self.next_number += 1;
+        }
+        let Some(mut segment) = self.open.take() else { return };
+        let concealer =
+            std::mem::replace(&mut segment.concealer, Concealer::new(Addresses::Full, [0; KEY_BYTES]));
+        concealer.conceal(event, &mut |event| {
+            self.event.clear();
+            event::encode(event, &mut self.event);
+            if self.event.len() > EVENT_BYTES_MAX {
+                self.lost_count += 1;
+            } else {
+                segment.push(at, event, &self.event, &mut self.text);
+            }
+        });
+        segment.concealer = concealer;
+        if segment.block.is_complete() {
+            self.write_block(&mut segment);
+        }
+        self.open = Some(segment);
+    }
+}
+
+impl<F: Folder> Sink for Store<F> {
+    fn write(&mut self, at: UnixMicros, event: &Event<'_>) {
+        if is_of_history(event) {
+            self.append(at, event);
+        }
+    }
+
+    fn flush(&mut self) -> bool {
+        let Some(mut segment) = self.open.take() else { return false };
+        let now = (self.clock)();
+        // The clock may have stepped back.
+        let is_over = |since: UnixMicros, interval: u64| now.0.abs_diff(since.0) >= interval;
+        if is_over(segment.written_at, WRITE_INTERVAL_US) {
+            self.write_plain(&mut segment);
+            segment.written_at = now;
+        }
+        if segment.is_dirty && is_over(segment.synced_at, SYNC_INTERVAL_US) {
+            self.sync(&mut segment);
+            segment.synced_at = now;
+        }
+        let has_work = segment.is_dirty || segment.block.raw().len() > segment.plain.0;
+        self.open = Some(segment);
+        has_work
+    }
+
+    fn lost_count(&self) -> u64 {
+        self.lost_count
+    }
+}
+
+impl<F: Folder> Drop for Store<F> {
+    fn drop(&mut self) {
+        self.seal();
+    }
+}
