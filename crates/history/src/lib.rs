@@ -2,11 +2,13 @@
 //! next hop for weeks. The daemon writes with a [`Store`], which is a sink of the event stream. Commands read with a
 //! [`Reader`], also while the daemon is down.
 //!
-//! The crate decides what stands where; a [`Folder`] reads and writes the files, and times and random keys are arguments.
+//! The crate decides what stands where. A [`Folder`] reads and writes the files: [`DiskFolder`], or one in memory for tests. Times
+//! and random keys are arguments.
 //!
 //! Read first: [`Store`] and [`Reader`].
 
 mod block;
+mod disk_folder;
 mod filter;
 mod folder;
 mod frame;
@@ -21,6 +23,7 @@ mod retention;
 mod segment;
 mod store;
 
+pub use disk_folder::DiskFolder;
 pub use folder::{Folder, MemoryFolder, ReadAt};
 pub use key::{Key, is_of_history};
 pub use privacy::Addresses;

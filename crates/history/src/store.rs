@@ -16,6 +16,8 @@ use std::{collections::BTreeMap, io, time::Duration};
 const WRITE_INTERVAL_US: u64 = 1_000_000;
 /// The interval in which written files are made durable.
 const SYNC_INTERVAL_US: u64 = 5_000_000;
+/// The interval in which segments that are too old are deleted.
+const DELETE_INTERVAL_US: u64 = 3_600_000_000;
 /// The largest segment that the next start continues.
 const CONTINUED_BYTES_MAX: u64 = 1024 * 1024;
 /// The size of a segment, unless all are to be smaller.
@@ -52,6 +54,7 @@ pub struct Store<F: Folder> {
     clock: Box<dyn Fn() -> UnixMicros + Send>,
     new_key: Box<dyn FnMut() -> [u8; KEY_BYTES] + Send>,
     closed: Vec<Closed>,
+    deleted_at: UnixMicros,
     next_number: u64,
     /// The segment in use, once there is an event.
     open: Option<OpenSegment>,
@@ -68,7 +71,7 @@ pub struct Store<F: Folder> {
 struct OpenSegment {
     number: u64,
     concealer: Concealer,
-    /// Where the next block begins; 0 until the header is written.
+    /// The place of the next block; 0 until the header is written.
     offset: u64,
     rows: Vec<Row>,
     keys: index::Builder,
@@ -156,6 +159,7 @@ impl<F: Folder> Store<F> {
             clock,
             new_key,
             closed: Vec::new(),
+            deleted_at: UnixMicros(0),
             next_number: found.keys().next_back().map_or(1, |last| last + 1),
             open: None,
             compressor: block::compressor(),
@@ -239,6 +243,7 @@ impl<F: Folder> Store<F> {
     }
 
     fn delete_expired(&mut self, now: UnixMicros) {
+        self.deleted_at = now;
         let Settings { keep, max_bytes, .. } = self.settings;
         let deleted = retention::expired(&self.closed, now, keep, max_bytes, self.settings.segment_bytes());
         for number in deleted {
@@ -429,6 +434,9 @@ impl<F: Folder> Sink for Store<F> {
         if segment.is_dirty && is_over(segment.synced_at, SYNC_INTERVAL_US) {
             self.sync(&mut segment);
             segment.synced_at = now;
+        }
+        if is_over(self.deleted_at, DELETE_INTERVAL_US) {
+            self.delete_expired(now);
         }
         let has_work = segment.is_dirty || segment.block.raw().len() > segment.plain.0;
         self.open = Some(segment);

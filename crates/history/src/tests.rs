@@ -1,4 +1,4 @@
-//! What a store writes, a reader finds: also in a history that is damaged, full, or in use.
+//! Stores and readers: what was written is found, also in a history that is damaged, full, or in use.
 
 use crate::{Addresses, Entry, Folder, Key, MemoryFolder, Page, Problem, Query, Reader, Settings, Store};
 use mail::{Enhanced, QueueId, UnixMillis};
