@@ -60,6 +60,7 @@ impl Check<'_, '_> {
         self.spool(s);
         self.log(s);
         self.metrics(s);
+        self.history(s);
         self.sockets(s);
         self.users(s);
         self.process(s);
@@ -409,6 +410,19 @@ impl Check<'_, '_> {
                 self.problem("metrics.listen", what, "not an address of this machine only", help);
             }
             _ => {}
+        }
+    }
+
+    fn history(&mut self, s: &Settings) {
+        self.at_least("history.max_size", &s.history.max_size, &ByteSize(16 << 20));
+        if s.history.keep < Duration::from_secs(3600) {
+            let what = "`history.keep` is too short".to_owned();
+            self.problem(
+                "history.keep",
+                what,
+                "less than an hour",
+                "write \"1h\" or more, or enabled = false",
+            );
         }
     }
 

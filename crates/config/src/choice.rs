@@ -2,6 +2,7 @@
 
 use super::value::{Context, Found, Value, text, text_value};
 use delivery::EightBit;
+use history::Addresses;
 use inbound::{ClientCertificates, ListenTls};
 use mail::{ListenerKind, TlsMode};
 use queue::SortOrder;
@@ -264,6 +265,14 @@ choice! {
         AfterChecks = "after-checks",
         /// Before it is written: a crash loses acknowledged mail.
         None = "none",
+    }
+}
+
+words! {
+    Addresses: "one of \"full\", \"domain\" and \"hashed\"" {
+        Full = "full",
+        Domain = "domain",
+        Hashed = "hashed",
     }
 }
 

@@ -16,6 +16,7 @@ mod domain {
 }
 mod extensions;
 mod group;
+mod history;
 mod listen_address;
 mod listing;
 mod load;
@@ -44,6 +45,7 @@ pub use queue::SortOrder;
 pub use smtp::server::BareLf;
 pub use spool::Placement;
 
+pub use self::history::History;
 pub use account::{Group, SocketMode, User, groups_of, user_by_name};
 pub use choice::{
     Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SandboxMode, SaslMechanism,

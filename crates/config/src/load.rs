@@ -276,6 +276,7 @@ impl Reading<'_> {
             hosts: self.hosts(root),
             log: self.plain(root, "log"),
             metrics: self.plain(root, "metrics"),
+            history: self.plain(root, "history"),
             control: self.plain(root, "control"),
             process: self.plain(root, "process"),
             workers: self.plain(root, "workers"),

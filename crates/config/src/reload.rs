@@ -40,6 +40,7 @@ fn keep(mut settings: Settings, started: &Settings) -> Reloaded {
     }
     keep_one("[log]", &mut new.log, &started.log, &mut waiting);
     keep_one("[metrics]", &mut new.metrics, &started.metrics, &mut waiting);
+    keep_one("[history]", &mut new.history, &started.history, &mut waiting);
     keep_one("[control]", &mut new.control, &started.control, &mut waiting);
     keep_one("[process]", &mut new.process, &started.process, &mut waiting);
     keep_one("[workers]", &mut new.workers, &started.workers, &mut waiting);

@@ -2,6 +2,7 @@
 
 use crate::{
     extensions::Extensions,
+    history::History,
     log::Log,
     map::MapKeys,
     metrics::Metrics,
@@ -26,7 +27,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 31] {
+pub fn schema() -> [SectionDoc; 32] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -56,6 +57,7 @@ pub fn schema() -> [SectionDoc; 31] {
         HOSTS,
         Log::DOC,
         Metrics::DOC,
+        History::DOC,
         Control::DOC,
         Process::DOC,
         Workers::DOC,

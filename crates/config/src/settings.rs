@@ -8,6 +8,7 @@ use crate::{
     domain::DomainPattern,
     extensions::Extensions,
     group::QueueGroup,
+    history::History,
     listen_address::{ListenAddress, ListenAt},
     log::Log,
     metrics::Metrics,
@@ -86,6 +87,8 @@ pub struct Settings {
     pub log: Log,
     /// Metrics for Prometheus.
     pub metrics: Metrics,
+    /// The history of messages.
+    pub history: History,
     /// The sockets for the command line.
     pub control: Control,
     /// The process.

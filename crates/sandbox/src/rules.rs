@@ -107,6 +107,9 @@ impl Rules {
         let sockets = sockets.chain(listeners).chain(metrics);
         self.write.extend(logs.chain(sockets).chain(files).map(|path| folder(path)));
         self.write.insert(s.control.maildrop.clone());
+        if s.history.enabled {
+            self.write.insert(s.history.path.clone());
+        }
         let own = s.routes.iter().filter(|route| route.deliver_as.is_none());
         let templates = own.filter_map(|route| match &route.target {
             Target::Maildir(template) | Target::Mbox(template) => Some(template),
@@ -266,11 +269,11 @@ mod tests {
     #[test]
     fn what_the_configuration_names_is_permitted_and_nothing_else() {
         let rules = rules(
-            "[log]\nfile = \"/var/log/a.json\"\n\
+            "[log]\nfile = \"/var/log/a.json\"\n[history]\npath = \"/srv/past\"\n\
              [[route]]\ndomains = [\"a.test\"]\nmaildir = \"/srv/boxes/{domain}/{local}\"\n\
              [[route]]\ndomains = [\"b.test\"]\nsmarthost = \"192.0.2.1:2626\"\nfallback = [\"192.0.2.2:2727\"]\n",
         );
-        for path in ["/srv/mail", "/var/log", "/srv/boxes"] {
+        for path in ["/srv/mail", "/var/log", "/srv/boxes", "/srv/past"] {
             assert!(rules.write.contains(Path::new(path)), "{path}: {rules:?}");
         }
         assert!(rules.read.contains(Path::new("/opt/postrider")), "{rules:?}");

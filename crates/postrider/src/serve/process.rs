@@ -95,6 +95,10 @@ impl Process {
         if elsewhere(drop_dir) {
             self.make_dir(drop_dir, 0o755)?;
         }
+        let past = &settings.history;
+        if past.enabled && elsewhere(&past.path) {
+            self.make_dir(&past.path, 0o750)?;
+        }
         let mut logs = [&settings.log.file, &settings.log.postfix_file].into_iter().flatten();
         logs.try_for_each(|file| self.make_log(file))
     }

@@ -168,7 +168,7 @@ fn deliver(
     report: &mut Report,
 ) -> Result<(), String> {
     let watch = Arc::new(RunStats::new(begun));
-    let (watching, log) = (watch.clone(), wiring::log(settings, Vec::new())?);
+    let (watching, log) = (watch.clone(), wiring::log(settings, wiring::history(settings)?)?);
     let delivery_log =
         DeliveryLog::observed(log, move |results| watching.note(results.iter().map(|r| r.1.disposition)));
     let mut engine_settings = wiring::engine_settings(settings)?;

@@ -124,7 +124,8 @@ fn start(settings: Settings, mode: Mode) -> Result<Exit, Problem> {
 /// Opens the logs, and begins to count events.
 fn open_events(settings: &Settings, viewer: Option<Viewer>) -> Result<(Metrics, DeliveryLog), String> {
     let metrics = Metrics::new();
-    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(metrics.sink())];
+    let mut sinks = wiring::history(settings)?;
+    sinks.push(Box::new(metrics.sink()));
     sinks.extend(viewer.map(|viewer| Box::new(viewer) as Box<dyn Sink>));
     let events = wiring::log(settings, sinks)?;
     Ok((metrics, DeliveryLog::new(events, settings.log.connections)))

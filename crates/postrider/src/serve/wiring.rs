@@ -23,7 +23,7 @@ use mail::{Domain, Envelope};
 use maps::Maps;
 use policy::{ClientTable, Policy};
 use report::{
-    EventStream, Sink,
+    EventStream, Sink, UnixMicros,
     log::{Format, LogFile, Postfix, Syslog},
 };
 use route::{Router, RouterSettings};
@@ -496,6 +496,23 @@ pub(crate) fn inspect(
         report.add(spool::inspect(&spool.path, found)?);
     }
     Ok(report)
+}
+
+/// Returns the sink of the history; none if it is switched off.
+///
+/// # Errors
+/// A folder that cannot be made or listed.
+pub(crate) fn history(settings: &Settings) -> Result<Vec<Box<dyn Sink>>, String> {
+    let s = &settings.history;
+    if !s.enabled {
+        return Ok(Vec::new());
+    }
+    let own = history::Settings { keep: s.keep, max_bytes: s.max_size.0, addresses: s.addresses };
+    let new_key = super::random::<32>;
+    let store = history::DiskFolder::make(&s.path)
+        .and_then(|folder| history::Store::open(folder, own, Box::new(UnixMicros::now), Box::new(new_key)))
+        .map_err(|e| format!("open the history {}: {e}", s.path.display()))?;
+    Ok(vec![Box::new(store)])
 }
 
 /// # Errors
