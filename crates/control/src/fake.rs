@@ -1,8 +1,8 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Applied, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo, Status,
-    serve_control, server::Access, socket,
+    Action, Applied, DestinationInfo, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo,
+    Status, Summary, serve_control, server::Access, socket,
 };
 use mail::QueueId;
 use report::RecipientCounters;
@@ -26,6 +26,7 @@ pub fn message(number: u64) -> MessageInfo {
         last_ms: Some(2000),
         next_ms: (status == Status::Waiting).then_some(302_000),
         reason: (status == Status::Waiting).then(|| "300 s after the last attempt".to_owned()),
+        wait: None,
     };
     MessageInfo {
         id: Id(QueueId(number)),
@@ -103,6 +104,14 @@ impl Operations for Memory {
         // A message of this queue is never held: nothing is released.
         let unchanged = if action == Action::Release { known.len() as u64 } else { 0 };
         Ok(Applied { found: known.len() as u64, unchanged })
+    }
+
+    async fn summary(&self) -> Vec<DestinationInfo> {
+        let mut summary = Summary::default();
+        for message in self.queue.lock().unwrap().values() {
+            summary.add_message(message, 10_000_000);
+        }
+        summary.finish()
     }
 
     fn metrics(&self) -> String {

@@ -12,12 +12,16 @@ pub mod protocol;
 pub mod selection;
 pub mod server;
 pub mod socket;
+mod summary;
 
 pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
-pub use protocol::{Action, Failure, Gauges, Id, MessageInfo, RecipientInfo, Request, Response, Status};
+pub use protocol::{
+    Action, Failure, Gauges, Id, MessageInfo, RecipientInfo, Request, Response, Status, WaitInfo,
+};
 pub use selection::{Matched, Selection};
 pub use server::serve_control;
+pub use summary::{AGE_MINUTES, DestinationInfo, Summary};
 
 use mail::QueueId;
 use report::RecipientCounters;
@@ -57,6 +61,9 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Makes everything that waits due now and revives every destination; says how many messages that is.
     fn flush(&self) -> u64;
+
+    /// Returns the destinations of all queued recipients.
+    fn summary(&self) -> impl Future<Output = Vec<DestinationInfo>> + Send;
 
     /// Returns all metrics in the text format of OpenMetrics.
     fn metrics(&self) -> String;

@@ -2,7 +2,7 @@
 //! any number of requests, one after the other; each is answered by lines of which the last is
 //! [`Response::Done`] or [`Response::Failed`].
 
-use super::{options_info::OptionsInfo, selection::Selection};
+use super::{options_info::OptionsInfo, selection::Selection, summary::DestinationInfo};
 use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use report::RecipientCounters;
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,8 @@ pub enum Request {
     },
     /// Every destination is tried now, suspended or not.
     Flush,
+    /// The destinations of all queued recipients: a [`Response::Destination`] each.
+    Summary,
     /// [`Response::Counters`].
     Status,
     /// [`Response::Metrics`].
@@ -120,6 +122,8 @@ impl Action {
 pub enum Response {
     /// A queued message.
     Message(MessageInfo),
+    /// A destination with its queued recipients.
+    Destination(DestinationInfo),
     /// A message's header, as far as it was asked for; what is no UTF-8 is replaced.
     Header {
         /// With CRLF line ends.
@@ -249,6 +253,25 @@ pub struct RecipientInfo {
     /// The reason for that time, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The wait of a recipient that is not finished. None while the daemon is down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<WaitInfo>,
+}
+
+/// The wait of a recipient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WaitInfo {
+    /// Time since which no host of the destination can be reached, in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_since_ms: Option<u64>,
+    /// Other messages that are queued for the destination.
+    pub others: u64,
+    /// Time at which the recipient fails if it is not delivered before, in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+    /// Time at which the sender is warned of the delay, in Unix milliseconds; none if that time is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warns_ms: Option<u64>,
 }
 
 impl RecipientInfo {
@@ -282,6 +305,7 @@ impl RecipientInfo {
             last_ms: end.map(|(_, at)| at.0),
             next_ms: None,
             reason: None,
+            wait: None,
         }
     }
 }
@@ -405,6 +429,7 @@ mod tests {
             Request::Show { id },
             Request::Apply { action: Action::Bounce, selection },
             Request::Flush,
+            Request::Summary,
             Request::Status,
             Request::Reload,
         ] {
@@ -412,6 +437,7 @@ mod tests {
         }
         for response in [
             Response::Message(fake::message(7)),
+            Response::Destination(DestinationInfo { destination: "mx:a".to_owned(), ..Default::default() }),
             Response::Header { text: "Subject: ä\r\n".to_owned() },
             Response::Counters(RecipientCounters { accepted: 3, queued: 3, ..RecipientCounters::default() }),
             Response::Gauges(Gauges { commits: 3, ..Gauges::default() }),

@@ -148,6 +148,14 @@ impl<T: Operations> Connection<T> {
                 applied.found
             }
             Request::Flush => self.target.flush(),
+            Request::Summary => {
+                let destinations = self.target.summary().await;
+                let count = destinations.len() as u64;
+                for destination in destinations {
+                    self.send(&Response::Destination(destination)).await?;
+                }
+                count
+            }
             Request::Status => {
                 self.send(&Response::Counters(self.target.counters())).await?;
                 self.send(&Response::Gauges(self.target.gauges())).await?;

@@ -14,8 +14,8 @@ use crate::{
     schedule::schedule_of,
     task::{TaskId, Tasks},
 };
-use mail::{Destination, IdSource, QueueId, SharedMessage, UnixMillis};
-use queue::{Arrival, DestinationId, GroupId, Millis, Queue, Recipients};
+use mail::{Destination, IdSource, Outcome, QueueId, SharedMessage, UnixMillis};
+use queue::{Arrival, DestinationId, GroupId, Millis, Queue, Recipients, ScannedJob};
 use report::RecipientCounters;
 use spool::{Entry, Refused, SpoolFailure, Transaction};
 use std::sync::Arc;
@@ -38,6 +38,9 @@ pub struct WaitingJob {
     /// The message, if it is in memory.
     pub message: Option<SharedMessage>,
 }
+
+/// A job, and the last outcome of each of its recipients.
+pub type JobOutcomes = (ScannedJob, Vec<Option<Arc<Outcome>>>);
 
 /// A recipient as [`Arrival`] has it.
 type ArrivingRecipient = (u32, DestinationId, u16, Option<Millis>);
@@ -319,6 +322,18 @@ impl Engine {
         let (jobs, next) = self.queue.scan_ready(destination, from);
         let with_message = |(id, recipients)| WaitingJob { id, recipients, message: self.cache.get(id) };
         (jobs.into_iter().map(with_message).collect(), next)
+    }
+
+    /// Returns jobs from a place in the queue on, each with the last outcomes of its recipients, and the next place; no place at
+    /// the end. Looks at a bounded number of jobs.
+    pub fn scan_jobs(&self, from: u32) -> (Vec<JobOutcomes>, Option<u32>) {
+        let (jobs, next) = self.queue.scan_jobs(from);
+        let with_outcomes = |job: ScannedJob| {
+            let outcome = |index: &u32| self.last_outcomes.of_recipient(job.id, *index).cloned();
+            let outcomes = job.recipients.as_slice().iter().map(outcome).collect();
+            (job, outcomes)
+        };
+        (jobs.into_iter().map(with_outcomes).collect(), next)
     }
 
     /// The number of a destination in a group.

@@ -39,7 +39,7 @@ mod tests;
 
 pub use connections::ConnectionId;
 pub use effect::{Effect, LogEvent};
-pub use engine::{Engine, WaitingJob};
+pub use engine::{Engine, JobOutcomes, WaitingJob};
 pub use event::{Command, Context, Event, RequestId};
 pub use last_outcomes::LastOutcome;
 #[cfg(feature = "mutants")]

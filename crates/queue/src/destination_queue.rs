@@ -54,6 +54,16 @@ pub(crate) enum Health {
     },
 }
 
+impl Health {
+    /// Returns since when no host can be reached.
+    pub(crate) fn down_since(&self) -> Option<Millis> {
+        match self {
+            Self::Suspended { since, .. } | Self::Probing { since } => Some(*since),
+            Self::Up => None,
+        }
+    }
+}
+
 impl DestinationQueue {
     pub(crate) fn new(name: Destination, id: GroupId, settings: &QueueSettings) -> Self {
         let group = settings.group(id);

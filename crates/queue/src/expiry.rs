@@ -98,6 +98,25 @@ impl Queue {
         self.expires_after(message, self.settings.expire)
     }
 
+    /// Returns when a job fails if it is not delivered before; none while an operator holds its message.
+    pub(crate) fn expiry_of(&self, job: JobId) -> Option<Millis> {
+        let message = self.jobs[job].message;
+        if self.messages[message].held {
+            return None;
+        }
+        let lifetime = self.own_lifetime(job).unwrap_or(self.settings.expire);
+        let deadline = self.timetable.deadline(message).filter(|deadline| deadline.returns);
+        let expires = self.expires_after(message, lifetime);
+        Some(deadline.map_or(expires, |deadline| expires.min(deadline.at)))
+    }
+
+    /// Returns when the delay warning of a message is due; none if it was due before.
+    pub(crate) fn warning_of(&self, message: u32) -> Option<Millis> {
+        let entry = &self.messages[message];
+        (entry.next_deadline == NextDeadline::Warning)
+            .then(|| entry.arrived + millis(self.settings.delay_warning))
+    }
+
     /// Returns when a lifetime of a message is over.
     pub(crate) fn expires_after(&self, message: u32, lifetime: Duration) -> Millis {
         let (arrived, expire) = (self.messages[message].arrived, millis(lifetime));

@@ -43,7 +43,7 @@ pub use queue::{Arrival, Completion, Lease, Queue};
 pub use reroute::Rerouted;
 pub use settings::{Group, GroupId, QueueSettings, RouteSchedule};
 pub use timetable::{Deadline, Schedule};
-pub use view::{DestinationView, JobStatus, JobView, MessageView, SCAN_SLOTS};
+pub use view::{DestinationView, JobStatus, JobView, MessageView, SCAN_SLOTS, ScannedJob};
 
 /// Milliseconds on a monotonic clock whose zero is the start of the process. Recovered messages
 /// arrived before zero.

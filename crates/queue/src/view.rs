@@ -38,8 +38,25 @@ pub struct JobView {
     pub status: JobStatus,
     /// Attempts so far.
     pub attempt_count: u16,
+    /// The time at which the job fails if it is not delivered before; none while an operator holds it.
+    pub expires: Option<Millis>,
+    /// The time at which the sender is warned, unless it was before.
+    pub warns: Option<Millis>,
     /// Recipients in flight that an operator cancelled, with the way in which they end unless they are delivered.
     pub cancelled: Vec<(u32, CancelAs)>,
+}
+
+/// A job, as a summary of the queue needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScannedJob {
+    /// The message.
+    pub id: QueueId,
+    /// The time at which the message arrived; negative before this process began.
+    pub arrived: Millis,
+    /// The destination.
+    pub destination: DestinationId,
+    /// Indexes into the envelope's recipients.
+    pub recipients: Recipients,
 }
 
 /// A queued message.
@@ -74,6 +91,8 @@ pub struct DestinationView {
     pub window: f64,
     /// The end and the cause of the suspension.
     pub suspended: Option<(Millis, Outcome)>,
+    /// The time since which no host can be reached.
+    pub down_since: Option<Millis>,
 }
 
 impl Queue {
@@ -121,6 +140,8 @@ impl Queue {
             destination_id: id,
             status,
             attempt_count: job.attempt_count(),
+            expires: self.expiry_of(at),
+            warns: self.warning_of(job.message),
             cancelled: self.cancellations.get(&at).cloned().unwrap_or_default(),
         }
     }
@@ -138,6 +159,29 @@ impl Queue {
             Health::Suspended { until, reason, .. } => Some((*until, reason)),
             Health::Up | Health::Probing { .. } => None,
         }
+    }
+
+    /// Returns since when a destination is suspended or probed.
+    pub fn down_since(&self, id: DestinationId) -> Option<Millis> {
+        self.destination_at(id).health.down_since()
+    }
+
+    /// Returns the number of jobs of a destination, held ones and those in flight included.
+    pub fn job_count(&self, id: DestinationId) -> u32 {
+        self.destination_at(id).job_count
+    }
+
+    /// Returns the jobs in the next [`SCAN_SLOTS`] places for jobs, and the place to go on from; none at the end. A caller
+    /// that scans all places in turn sees each job that was queued all the time.
+    pub fn scan_jobs(&self, from: u32) -> (Vec<ScannedJob>, Option<u32>) {
+        let end = from.saturating_add(SCAN_SLOTS);
+        let scanned = |job: &Job| ScannedJob {
+            id: self.messages[job.message].id,
+            arrived: self.messages[job.message].arrived,
+            destination: DestinationId(job.destination),
+            recipients: job.recipients.clone(),
+        };
+        (self.jobs.range(from, end).map(scanned).collect(), (end < self.jobs.slot_count()).then_some(end))
     }
 
     /// Returns whether nothing bad is known of a destination.
@@ -190,6 +234,7 @@ impl Queue {
                     Health::Suspended { until, reason, .. } => Some((*until, (**reason).clone())),
                     Health::Up | Health::Probing { .. } => None,
                 },
+                down_since: destination.health.down_since(),
             })
             .collect()
     }

@@ -2,8 +2,8 @@
 
 use super::{Daemon, driver::Driver, snapshot::ConfigSnapshot};
 use control::{
-    Action, Applied, Failure, Gauges, Id, Matched, MessageInfo, Operations, OptionsInfo, RecipientInfo,
-    Status,
+    Action, Applied, DestinationInfo, Failure, Gauges, Id, Matched, MessageInfo, Operations, OptionsInfo,
+    RecipientInfo, Status, Summary, WaitInfo,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -65,6 +65,38 @@ impl Operations for Daemon {
         // Nothing is stored: the answer is there already.
         drop(self.driver.request(Command::Flush));
         count
+    }
+
+    async fn summary(&self) -> Vec<DestinationInfo> {
+        let (mut summary, now, mut from) = (Summary::default(), UnixMillis::now(), Some(0));
+        while let Some(place) = from {
+            {
+                // The lock is held for some places at a time, so that mail goes on.
+                let state = self.driver.lock();
+                let (jobs, next) = state.engine.scan_jobs(place);
+                for (job, outcomes) in jobs {
+                    let name = state.engine.queue().destination_name(job.destination).to_string();
+                    let age_ms = now.0.saturating_sub(state.engine.on_wall(job.arrived).0);
+                    let reasons = outcomes.iter().map(|one| one.as_ref().map(|o| o.text.to_string()));
+                    summary.add(&name, age_ms, reasons);
+                }
+                from = next;
+            }
+            tokio::task::yield_now().await;
+        }
+        let state = self.driver.lock();
+        for one in state.engine.queue().destinations() {
+            if let Some((until, reason)) = &one.suspended {
+                let on_wall = |at| state.engine.on_wall(at).0;
+                summary.suspended(
+                    &one.name.to_string(),
+                    one.down_since.map(on_wall),
+                    on_wall(*until),
+                    &reason.text,
+                );
+            }
+        }
+        summary.finish()
     }
 
     fn metrics(&self) -> String {
@@ -276,6 +308,12 @@ fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
         last_ms: None,
         next_ms: None,
         reason: None,
+        wait: Some(WaitInfo {
+            down_since_ms: engine.queue().down_since(job.destination_id).map(|at| engine.on_wall(at).0),
+            others: u64::from(engine.queue().job_count(job.destination_id).saturating_sub(1)),
+            expires_ms: job.expires.map(|at| engine.on_wall(at).0),
+            warns_ms: job.warns.map(|at| engine.on_wall(at).0),
+        }),
     };
     match &job.status {
         queue::JobStatus::Ready => {

@@ -1,0 +1,110 @@
+//! The queue by destination: recipients, their ages, and why they wait.
+
+use crate::{MessageInfo, Status};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// The upper ends of the columns of ages, in minutes, as qshape of Postfix has them. The last column is for all that is older.
+pub const AGE_MINUTES: [u64; 9] = [5, 10, 20, 40, 80, 160, 320, 640, 1280];
+/// Different reasons that are counted of a destination.
+const REASONS_MAX: usize = 64;
+
+/// The queued recipients of a destination.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DestinationInfo {
+    /// `mx:example.com`.
+    pub destination: String,
+    /// Recipients that are not finished.
+    pub recipients: u64,
+    /// The recipients by age: one column for each of [`AGE_MINUTES`], and one for older messages.
+    pub ages: [u64; AGE_MINUTES.len() + 1],
+    /// The most frequent reason for which recipients wait, as in the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Time since which no host can be reached, in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_since_ms: Option<u64>,
+    /// Time of the next probe of a suspended destination, in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+}
+
+/// Counts recipients by destination.
+#[derive(Debug, Default)]
+pub struct Summary {
+    by_name: HashMap<String, (DestinationInfo, HashMap<String, u64>)>,
+}
+
+impl Summary {
+    /// Counts recipients of a message with this age.
+    pub fn add(&mut self, destination: &str, age_ms: u64, reasons: impl Iterator<Item = Option<String>>) {
+        if !self.by_name.contains_key(destination) {
+            let info = DestinationInfo { destination: destination.to_owned(), ..DestinationInfo::default() };
+            self.by_name.insert(destination.to_owned(), (info, HashMap::new()));
+        }
+        let Some((info, counted)) = self.by_name.get_mut(destination) else { return };
+        let column = AGE_MINUTES.partition_point(|minutes| age_ms >= minutes * 60_000);
+        for reason in reasons {
+            info.recipients += 1;
+            info.ages[column] += 1;
+            let Some(reason) = reason else { continue };
+            if counted.len() < REASONS_MAX || counted.contains_key(&reason) {
+                *counted.entry(reason).or_default() += 1;
+            }
+        }
+    }
+
+    /// Counts the recipients of a message that are not finished.
+    pub fn add_message(&mut self, message: &MessageInfo, now_ms: u64) {
+        let age_ms = now_ms.saturating_sub(message.arrived_ms);
+        for recipient in message.recipients.iter().filter(|r| r.status != Status::Done) {
+            self.add(&recipient.destination, age_ms, std::iter::once(recipient.last.clone()));
+        }
+    }
+
+    /// Notes that no host of a destination can be reached.
+    pub fn suspended(&mut self, destination: &str, since_ms: Option<u64>, until_ms: u64, reason: &str) {
+        if let Some((info, counted)) = self.by_name.get_mut(destination) {
+            (info.down_since_ms, info.until_ms) = (since_ms, Some(until_ms));
+            // The cause of all.
+            *counted = HashMap::from([(reason.to_owned(), info.recipients)]);
+        }
+    }
+
+    /// Returns the destinations, those with the most recipients first.
+    pub fn finish(self) -> Vec<DestinationInfo> {
+        let mut all: Vec<DestinationInfo> = Vec::with_capacity(self.by_name.len());
+        for (info, counted) in self.by_name.into_values() {
+            let most = counted.into_iter().max_by(|a, b| a.1.cmp(&b.1).then_with(|| b.0.cmp(&a.0)));
+            all.push(DestinationInfo { reason: most.map(|(reason, _)| reason), ..info });
+        }
+        all.sort_by(|a, b| b.recipients.cmp(&a.recipients).then_with(|| a.destination.cmp(&b.destination)));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recipients_are_counted_by_destination_and_age_with_the_most_frequent_reason() {
+        let mut summary = Summary::default();
+        let text = |text: &str| Some(text.to_owned());
+        let minutes = |minutes: u64| minutes * 60_000;
+        summary.add("mx:a", 0, [text("busy"), text("full"), text("full")].into_iter());
+        summary.add("mx:a", minutes(5), [None].into_iter());
+        summary.add("mx:a", minutes(1280), [text("busy")].into_iter());
+        summary.add("mx:a", minutes(1279), [text("busy")].into_iter());
+        summary.add("mx:b", minutes(39), (0..10).map(|_| None));
+        summary.suspended("mx:b", Some(5), 9, "refused");
+        summary.suspended("mx:unknown", None, 9, "refused");
+        let all = summary.finish();
+        let names: Vec<_> = all.iter().map(|one| (one.destination.as_str(), one.recipients)).collect();
+        assert_eq!(names, [("mx:b", 10), ("mx:a", 6)]);
+        assert_eq!(all[1].ages, [3, 1, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!(all[0].ages[3], 10);
+        assert_eq!((all[1].reason.as_deref(), all[0].reason.as_deref()), (Some("busy"), Some("refused")));
+        assert_eq!((all[0].down_since_ms, all[0].until_ms), (Some(5), Some(9)));
+    }
+}
