@@ -74,7 +74,14 @@ pub(crate) enum Command {
     /// servers must be stopped. A second run adds nothing, also after a run that was killed.
     #[command(subcommand)]
     Import(ImportCommand),
-    /// Alias of `postrider queue explain`
+    /// Search the history: what happened to messages in the last weeks
+    #[command(subcommand)]
+    History(HistoryCommand),
+    /// Explain where a message is, or what became of it; also written `postrider queue explain`
+    ///
+    /// For each recipient of a queued message: the status, the last outcome, the next attempt, since when its destination is
+    /// down, how many other messages wait for the destination, when the recipient fails, and the command that changes something. Then
+    /// the events of the message from the history. A message that has left the queue is explained from the history alone.
     Why {
         /// Queue id
         id: String,
@@ -203,6 +210,60 @@ pub(crate) struct ImportArgs {
     /// The file to write the configuration to; files that it needs, such as secrets, are written beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HistoryCommand {
+    /// Find messages, rejected commands and suspended destinations; the newest first
+    ///
+    /// A message is found if its events have everything that is asked for. Letter case matters in a Message-ID only. The
+    /// history is read from its files, so the daemon need not run; it has events after about a second. Connections
+    /// without mail are in the log only. The exit code is 0, also when nothing is found; 65 when a part of the history is
+    /// damaged; 66 when there is no history; 77 when you may not read it.
+    Query(HistoryArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// The queue id; that of a bounce finds the message that it is about, too
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// The Message-ID, with or without < and >
+    #[arg(long, value_name = "MESSAGE-ID")]
+    pub(crate) message_id: Option<String>,
+    /// The reverse-path; `<>` for notifications
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) sender: Option<String>,
+    /// A recipient
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) recipient: Option<String>,
+    /// The domain of a recipient
+    #[arg(long, value_name = "DOMAIN")]
+    pub(crate) domain: Option<String>,
+    /// The address of the client
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) client: Option<std::net::IpAddr>,
+    /// The login of the client, also of one that failed
+    #[arg(long, value_name = "LOGIN")]
+    pub(crate) login: Option<String>,
+    /// The name or the address of the next hop
+    #[arg(long, value_name = "HOST")]
+    pub(crate) relay: Option<String>,
+    /// A destination that was suspended, such as mx:example.com, and messages that waited for it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) destination: Option<String>,
+    /// Only events since then: 2h, 3d, 14:30, 2026-11-21, "2026-11-21 14:30"
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only events until then
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// The most messages that are printed
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    pub(crate) limit: usize,
+    /// Print one JSON object for each message: its id and its events, as in the log
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -341,10 +402,20 @@ pub(crate) enum QueueCommand {
         #[command(flatten)]
         chosen: Chosen,
     },
-    /// Explain where a message is: the status, the last outcome and the next attempt of each recipient
+    /// Explain where a message is, or what became of it; the same as `postrider why`
     Explain {
         /// Queue id
         id: String,
+    },
+    /// Show the destinations of the queue: recipients, their ages, and the most frequent reason
+    ///
+    /// The columns are those of Postfix's qshape: T is the number of all recipients, and below each other title are those that
+    /// have been queued for fewer minutes than it says, and not fewer than the title before. Ages are those of the messages. A
+    /// line below says why most recipients of the destination wait, or since when it is down.
+    Summary {
+        /// Print one JSON object for each destination
+        #[arg(long)]
+        json: bool,
     },
     /// Show one message: envelope, recipients, header
     Show {
@@ -473,6 +544,7 @@ impl QueueCommand {
             Self::List { .. }
             | Self::Count { .. }
             | Self::Explain { .. }
+            | Self::Summary { .. }
             | Self::Show { .. }
             | Self::Run(_) => None,
         }

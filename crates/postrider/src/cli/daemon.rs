@@ -4,9 +4,10 @@ use super::{CliError, offline, print};
 use config::Settings;
 use control::Exit;
 use control::{
-    Failure, Id, MessageInfo, Request, Response, Selection,
+    DestinationInfo, Failure, Id, MessageInfo, Request, Response, Selection, Summary,
     client::{Client, ClientError},
 };
+use mail::UnixMillis;
 use std::io;
 
 /// The result of a request for many messages.
@@ -83,6 +84,31 @@ pub(super) fn count(settings: &Settings, selection: &Selection) -> Result<Answer
     match Client::connect(&settings.control.socket) {
         Ok(mut client) => ask_each(&mut client, selection, |selection| Request::Count { selection }, nobody),
         Err(ClientError::NotRunning) => offline::list(settings, selection, nobody),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Returns the destinations of the queue, from the daemon when it runs, else from the spool.
+pub(super) fn summary(settings: &Settings) -> Result<(Vec<DestinationInfo>, Exit), CliError> {
+    match Client::connect(&settings.control.socket) {
+        Ok(mut client) => {
+            let mut all = Vec::new();
+            client.ask(&Request::Summary, &mut |response| {
+                if let Response::Destination(destination) = response {
+                    all.push(destination);
+                }
+                Ok(())
+            })?;
+            Ok((all, Exit::Ok))
+        }
+        Err(ClientError::NotRunning) => {
+            let (mut summary, now) = (Summary::default(), UnixMillis::now().0);
+            let answer = offline::list(settings, &Selection::all(), &mut |message| {
+                summary.add_message(&message, now);
+                Ok(())
+            })?;
+            Ok((summary.finish(), answer.exit()))
+        }
         Err(other) => Err(other.into()),
     }
 }

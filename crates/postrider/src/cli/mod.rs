@@ -5,6 +5,7 @@ mod auth;
 mod daemon;
 mod deliver_helper;
 mod explain;
+mod history;
 mod import;
 mod manual;
 pub(crate) mod map;
@@ -17,6 +18,7 @@ mod rehearse;
 mod settings;
 mod spool;
 mod status;
+mod timeline;
 
 pub(crate) use settings::{find as find_config, load as load_config};
 
@@ -104,6 +106,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         }
         Command::Spool(command) => spool::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Import(command) => import::run(&command, explicit, out)?,
+        Command::History(command) => history::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Why { id } => explain::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Status { prometheus: true, .. } => {
             status::metrics(&load_config(explicit, Purpose::Ask)?, out)?

@@ -14,6 +14,13 @@ pub(super) fn short_time(unix_ms: u64) -> String {
     zoned.strftime("%a %b %e %H:%M:%S").to_string()
 }
 
+/// `2026-11-21 06:25:54` in local time.
+pub(super) fn date_time(unix_ms: u64) -> String {
+    let ms = i64::try_from(unix_ms).unwrap_or(i64::MAX);
+    let zoned = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX).to_zoned(TimeZone::system());
+    zoned.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
 /// Text that others chose, safe for a terminal: no control characters, nothing that ends a line.
 pub(super) fn plain(text: &str) -> String {
     let safe = |c: char| {

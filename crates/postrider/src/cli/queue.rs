@@ -9,7 +9,9 @@ use super::{
 use crate::serve::queue_run::{self, Options};
 use config::Settings;
 use control::Exit;
-use control::{Action, Id, MessageInfo, Request, Selection, Status, client::Client};
+use control::{
+    AGE_MINUTES, Action, DestinationInfo, Id, MessageInfo, Request, Selection, Status, client::Client,
+};
 use std::{
     collections::BTreeSet,
     io::{self, BufRead, Write},
@@ -35,6 +37,7 @@ pub(super) fn run(
             Ok(counted.exit())
         }
         QueueCommand::Explain { id } => explain::run(id, settings, out),
+        QueueCommand::Summary { json } => summary(*json, settings, out),
         QueueCommand::Show { id, json } => show(settings, parse_id(id)?, *json, out),
         QueueCommand::Run(run) => run_once(run, explicit, settings, out),
         _ => unreachable!("changes were handled above"),
@@ -173,6 +176,53 @@ fn not_there(missing: &BTreeSet<Id>) -> CliError {
     let ids: Vec<String> = missing.iter().take(10).map(|id| id.0.to_string()).collect();
     let more = if missing.len() > 10 { ", …" } else { "" };
     CliError::new(Exit::NoInput, format!("not among the selected messages: {}{more}", ids.join(", ")))
+}
+
+/// Prints the destinations of the queue.
+fn summary(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let (destinations, exit) = daemon::summary(settings)?;
+    if json {
+        for destination in &destinations {
+            serde_json::to_writer(&mut *out, destination).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        return Ok(exit);
+    }
+    if destinations.is_empty() {
+        writeln!(out, "Mail queue is empty")?;
+        return Ok(exit);
+    }
+    let cells = |name: &str, sum: String, ages: &[String], out: &mut dyn Write| {
+        write!(out, "{name:<32} {sum:>7}")?;
+        ages.iter().try_for_each(|age| write!(out, " {age:>5}"))?;
+        writeln!(out)
+    };
+    let last = AGE_MINUTES[AGE_MINUTES.len() - 1];
+    let mut titles = AGE_MINUTES.map(|minutes| minutes.to_string()).to_vec();
+    titles.push(format!("{last}+"));
+    cells("", "T".to_owned(), &titles, out)?;
+    let texts = |ages: &[u64]| ages.iter().map(u64::to_string).collect::<Vec<_>>();
+    let mut total = DestinationInfo::default();
+    for one in &destinations {
+        total.recipients += one.recipients;
+        total.ages.iter_mut().zip(one.ages).for_each(|(sum, count)| *sum += count);
+    }
+    cells("TOTAL", total.recipients.to_string(), &texts(&total.ages), out)?;
+    for one in &destinations {
+        cells(&print::plain(&one.destination), one.recipients.to_string(), &texts(&one.ages), out)?;
+        let reason = one.reason.as_deref().map(print::plain).unwrap_or_default();
+        match (one.down_since_ms, one.until_ms) {
+            (Some(since), until) => {
+                let since = print::short_time(since);
+                let probe =
+                    until.map(|at| format!("; next probe {}", print::short_time(at))).unwrap_or_default();
+                writeln!(out, "    down since {since}{probe}: {reason}")?;
+            }
+            _ if reason.is_empty() => {}
+            _ => writeln!(out, "    {reason}")?,
+        }
+    }
+    Ok(exit)
 }
 
 fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending {

@@ -174,6 +174,13 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[("postrider queue count --destination mx:example.com", "Count the messages for a destination.")],
     ),
     (
+        "postrider-queue-summary",
+        &[
+            ("postrider queue summary", "Print the destinations with the ages of their recipients."),
+            ("postrider queue summary --json", "Print them as JSON."),
+        ],
+    ),
+    (
         "postrider-queue-explain",
         &[(
             "postrider queue explain 0abqxshv3c000",
@@ -265,7 +272,31 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             "Copy all messages into queue directories.",
         )],
     ),
-    ("postrider-why", &[("postrider why 0abqxshv3c000", "Explain why a message waits.")]),
+    (
+        "postrider-why",
+        &[("postrider why 0abqxshv3c000", "Explain why a message waits, or what became of it.")],
+    ),
+    (
+        "postrider-history",
+        &[("postrider history query --recipient joe@example.com", "Show the last mail for a recipient.")],
+    ),
+    (
+        "postrider-history-query",
+        &[
+            (
+                "postrider history query --message-id 20261121.1@example.com",
+                "Show what became of a message whose Message-ID the sender knows.",
+            ),
+            (
+                "postrider history query --sender ann@example.com --domain example.net --since 3d",
+                "Show mail of three days from a sender to a domain.",
+            ),
+            (
+                "postrider history query --login ann --client 192.0.2.7 --json",
+                "Print what a login sent from an address, as JSON.",
+            ),
+        ],
+    ),
     (
         "postrider-status",
         &[

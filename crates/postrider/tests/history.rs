@@ -1,0 +1,290 @@
+//! The history: what a daemon writes, and what operators find in it, also when no daemon runs.
+
+mod common;
+
+use common::{Postrider, client::Client, free_address, sink::Sink, until};
+use std::{fs, path::Path, process::Command};
+
+const LOG: &str = "[log]\nfile = \"mail.log\"\n";
+
+/// Sends a message with this Message-ID, and returns its queue id.
+fn send(daemon: &Postrider, from: &str, to: &[&str], message_id: &str) -> String {
+    let mut client = Client::connect(daemon.address).unwrap();
+    let content = format!("Subject: s\r\nMessage-ID: <{message_id}>\r\n\r\nbody\r\n");
+    let (code, said) = client.send(from, to, content.as_bytes()).unwrap();
+    assert_eq!(code, 250, "{said}");
+    said.trim().rsplit(' ').next().unwrap().to_owned()
+}
+
+/// Runs a command without a daemon; its exit code, standard output and standard error.
+fn run(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(common::BINARY)
+        .args(arguments)
+        .env("POSTRIDER_CONFIG", dir.join("postrider.toml"))
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Asks the history until it has this text.
+fn found(daemon: &Postrider, arguments: &[&str], text: &str) -> String {
+    let mut said = String::new();
+    until(&format!("the history has {text:?}"), || {
+        let arguments = [&["history", "query"], arguments].concat();
+        said = daemon.try_ask(&arguments).unwrap_or_default();
+        said.contains(text)
+    });
+    said
+}
+
+/// A next hop that refuses some recipients for a time, and some for good.
+fn hop() -> Sink {
+    Sink::with(|line| match line {
+        line if line.starts_with("RCPT TO:<gone@") => Some("550 5.1.1 no such user".to_owned()),
+        line if line.starts_with("RCPT TO:<busy@") => Some("450 4.2.1 mailbox busy".to_owned()),
+        _ => None,
+    })
+}
+
+#[test]
+fn delivered_bounced_and_deleted_mail_is_found_by_all_its_keys_also_without_a_daemon() {
+    let sink = hop();
+    let daemon = Postrider::start(&format!("{LOG}{}", sink.route()));
+    let id = send(&daemon, "ann@a.test", &["good@b.test", "gone@b.test"], "one@a.test");
+    let waits = send(&daemon, "ann@a.test", &["busy@b.test"], "two@a.test");
+    until("two are finished and one waits", || {
+        daemon.counter("delivered") >= 2 && daemon.counter("bounced") == 1 && daemon.counter("queued") == 1
+    });
+    assert!(daemon.ask(&["queue", "delete", &waits]).contains("1 message deleted"));
+    found(&daemon, &["--id", &waits], "deleted by an operator");
+    found(&daemon, &["--id", &id], "bounce to the sender");
+    let relay = sink.address.ip().to_string();
+    let keys: [&[&str]; 9] = [
+        &["--id", &id],
+        &["--message-id", "<one@a.test>"],
+        &["--message-id", "one@a.test"],
+        &["--recipient", "GOOD@b.test"],
+        &["--sender", "ann@a.test", "--recipient", "gone@b.test"],
+        &["--sender", "<ann@a.test>", "--domain", "b.test"],
+        &["--client", "127.0.0.1", "--recipient", "good@b.test"],
+        &["--relay", &relay, "--recipient", "good@b.test"],
+        &["--since", "1h", "--recipient", "good@b.test"],
+    ];
+    let check = |ask: &dyn Fn(&[&str]) -> String| {
+        for key in keys {
+            let said = ask(&[&["history", "query"], key].concat());
+            assert!(said.contains(&format!("{id} from <ann@a.test>\n")), "{key:?}: {said}");
+            assert!(said.contains("<good@b.test> delivered by "), "{key:?}: {said}");
+            assert!(said.contains("<gone@b.test> bounced by "), "{key:?}: {said}");
+            assert!(said.contains("550 5.1.1 no such user"), "{key:?}: {said}");
+        }
+        let said = ask(&["history", "query", "--sender", "ann@a.test"]);
+        let places = [&waits, &id].map(|id| said.find(&format!("{id} from")).expect("both are found"));
+        assert!(places[0] < places[1], "the newest first: {said}");
+        let none = ask(&["history", "query", "--recipient", "good@b.test", "--until", "2026-01-01"]);
+        assert!(none.starts_with("Nothing was found; the history begins at 2"), "{none}");
+        let why = ask(&["why", &id]);
+        assert!(why.contains("bytes from ann@a.test, accepted 2"), "{why}");
+        assert!(why.contains("<good@b.test>\n  status: delivered\n  ended:  "), "{why}");
+        assert!(why.contains("<gone@b.test>\n  status: bounced\n  ended:  "), "{why}");
+        assert!(ask(&["why", &waits]).contains("<busy@b.test>\n  status: deleted\n"));
+        let json = ask(&["history", "query", "--json", "--message-id", "one@a.test"]);
+        let entry: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(entry["id"], id.as_str());
+        let words: Vec<&str> =
+            entry["events"].as_array().unwrap().iter().filter_map(|e| e["event"].as_str()).collect();
+        assert_eq!((words[0], words.len()), ("accepted", 5), "{json}");
+        assert_eq!(entry["events"][0]["message_id"], "<one@a.test>", "{json}");
+    };
+    check(&|arguments| daemon.ask(arguments));
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    check(&|arguments| {
+        let (code, said, error) = run(dir.path(), arguments);
+        assert_eq!((code, error.as_str()), (0, ""), "{arguments:?}");
+        said
+    });
+}
+
+#[test]
+fn a_message_that_waits_is_explained_with_its_destination_its_end_and_a_command() {
+    let nobody = free_address();
+    let route = format!("[[route]]\ndomains = [\"b.test\"]\nsmarthost = \"{nobody}\"\n");
+    let daemon = Postrider::start(&format!("{LOG}{route}"));
+    let ids: Vec<String> =
+        (0..3).map(|n| send(&daemon, "ann@a.test", &["x@b.test"], &format!("{n}@a.test"))).collect();
+    let mut why = String::new();
+    until("the destination is suspended", || {
+        why = daemon.ask(&["why", &ids[0]]);
+        why.contains("destination suspended") && why.contains("\nhistory\n")
+    });
+    let name = format!("smarthost:{nobody}");
+    assert!(why.contains("  down:   no host can be reached since "), "{why}");
+    assert!(why.contains(&format!("  others: 2 messages beside this one for {name}\n")), "{why}");
+    assert!(why.contains(" (in 4d23h) if not delivered before; a delay warning is due "), "{why}");
+    assert!(why.contains(&format!("  type:   postrider queue retry {}   to probe", ids[0])), "{why}");
+    let summary = daemon.ask(&["queue", "summary"]);
+    let cells: Vec<Vec<&str>> = summary.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        cells[0],
+        ["T", "5", "10", "20", "40", "80", "160", "320", "640", "1280", "1280+"],
+        "{summary}"
+    );
+    assert_eq!(cells[1][..3], ["TOTAL", "3", "3"], "{summary}");
+    assert_eq!(cells[2][..3], [&name, "3", "3"], "{summary}");
+    assert!(summary.contains("    down since ") && summary.contains("refused"), "{summary}");
+    found(&daemon, &["--destination", &name], "suspended until");
+    daemon.ask(&["queue", "hold", &ids[1]]);
+    let held = daemon.ask(&["why", &ids[1]]);
+    assert!(held.contains("  fails:  not while it is held; a delay warning is due "), "{held}");
+    assert!(held.contains(&format!("postrider queue release {}", ids[1])), "{held}");
+    // The summary of a queue that no daemon serves.
+    let (dir, _) = daemon.stop();
+    let (code, offline, _) = run(dir.path(), &["queue", "summary", "--json"]);
+    let entry: serde_json::Value = serde_json::from_str(&offline).unwrap();
+    assert_eq!(
+        (code, &entry["destination"], &entry["recipients"]),
+        (0, &name.into(), &3.into()),
+        "{offline}"
+    );
+}
+
+#[test]
+fn a_delay_warning_is_named_and_an_expired_message_found() {
+    let sink = hop();
+    let schedule =
+        "[queue]\ndelay_warning = \"1s\"\nexpire = \"3s\"\nretry_min = \"1s\"\nretry_max = \"1s\"\n";
+    let daemon = Postrider::start(&format!("{LOG}{schedule}{}", sink.route()));
+    let id = send(&daemon, "ann@b.test", &["busy@b.test"], "one@a.test");
+    let said = found(&daemon, &["--id", &id], "delay warning to the sender: ");
+    let warning =
+        said.split("delay warning to the sender: ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let about = found(&daemon, &["--id", warning], &format!("delay warning to the sender, about {id}"));
+    assert!(about.contains(&format!("{warning} from <>")), "{about}");
+    until("the message is expired", || daemon.counter("expired") == 1);
+    found(&daemon, &["--id", &id], "expired: the lifetime of the message is over");
+    let why = daemon.ask(&["why", &id]);
+    assert!(why.contains("<busy@b.test>\n  status: expired\n"), "{why}");
+}
+
+#[test]
+fn rejected_commands_are_found_by_client_and_addresses() {
+    let daemon = Postrider::start(&format!("{LOG}[relay]\nnetworks = []\n"));
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<x@y.test>").unwrap();
+    assert_eq!(client.say("RCPT TO:<nobody@far.test>").unwrap().0, 554);
+    let said = found(&daemon, &["--recipient", "nobody@far.test"], "rejected RCPT of 127.0.0.1");
+    assert!(said.contains("from <x@y.test>, to <nobody@far.test>: 5"), "{said}");
+    let said = found(&daemon, &["--client", "127.0.0.1", "--sender", "x@y.test"], "rejected RCPT");
+    assert!(!said.contains("accepted"), "{said}");
+}
+
+#[test]
+fn a_history_that_is_killed_loses_nothing_that_was_written() {
+    let sink = hop();
+    let more = format!("{LOG}{}", sink.route());
+    let daemon = Postrider::start(&more);
+    let id = send(&daemon, "ann@a.test", &["good@b.test"], "one@a.test");
+    found(&daemon, &["--id", &id], "finished");
+    let (dir, address) = daemon.kill();
+    let (code, said, _) = run(dir.path(), &["history", "query", "--recipient", "good@b.test"]);
+    assert!(code == 0 && said.contains(&id), "{said}");
+    let daemon = Postrider::start_in(dir, address, &more);
+    let second = send(&daemon, "ann@a.test", &["good@b.test"], "two@a.test");
+    let said = found(&daemon, &["--recipient", "good@b.test"], &second);
+    assert!(said.contains(&id), "{said}");
+    let names = |dir: &Path| {
+        let names = fs::read_dir(dir.join("data/history")).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".events")).count()
+    };
+    assert_eq!(names(daemon.dir.path()), 1, "the segment of before is continued");
+    let (dir, _) = daemon.stop();
+    assert_eq!(names(dir.path()), 1);
+}
+
+#[test]
+fn a_daemon_without_a_history_writes_none_and_says_how_to_have_one() {
+    let sink = hop();
+    let daemon = Postrider::start(&format!("{LOG}[history]\nenabled = false\n{}", sink.route()));
+    let id = send(&daemon, "ann@a.test", &["good@b.test"], "one@a.test");
+    daemon.outcome("good@b.test");
+    until("it has left the queue", || daemon.counter("queued") == 0);
+    let said = daemon.try_ask(&["history", "query", "--id", &id]).unwrap_err();
+    assert!(
+        said.contains("there is no history in ") && said.contains("`enabled = true` in [history]"),
+        "{said}"
+    );
+    let said = daemon.try_ask(&["why", &id]).unwrap_err();
+    assert!(said.contains(&format!("{id} is not in the queue, and there is no history")), "{said}");
+    assert!(!daemon.dir.path().join("data/history").exists());
+}
+
+#[test]
+fn hashed_addresses_are_found_and_stand_in_no_file() {
+    let sink = hop();
+    let daemon = Postrider::start(&format!("{LOG}[history]\naddresses = \"hashed\"\n{}", sink.route()));
+    let id = send(&daemon, "secret.ann@a.test", &["gone@b.test"], "one@a.test");
+    let said = found(&daemon, &["--sender", "secret.ann@a.test"], "bounced by");
+    assert!(
+        said.contains(&id) && !said.contains("secret.ann") && said.contains("@b.test> bounced"),
+        "{said}"
+    );
+    for entry in fs::read_dir(daemon.dir.path().join("data/history")).unwrap() {
+        let bytes = fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(10).any(|window| window == b"secret.ann"));
+    }
+}
+
+#[test]
+fn damage_is_reported_and_what_is_wrong_on_the_command_line_is_named() {
+    let sink = hop();
+    let daemon = Postrider::start(&format!("{LOG}{}", sink.route()));
+    let id = send(&daemon, "ann@a.test", &["good@b.test"], "one@a.test");
+    found(&daemon, &["--id", &id], "finished");
+    let (dir, _) = daemon.stop();
+    for (arguments, text) in [
+        (&["--id", "nonsense"][..], "a queue id is 13 characters"),
+        (&["--since", "yesterday"], "\"yesterday\" is no time: write 2h"),
+        (&["--since", "1h", "--until", "2h"], "--since is later than --until"),
+        (&["--limit", "0"], "--limit must be 1 or more"),
+        (&["--client", "mail.test"], "invalid"),
+    ] {
+        let (code, said, error) = run(dir.path(), &[&["history", "query"], arguments].concat());
+        assert!(code == 64 && said.is_empty() && error.contains(text), "{arguments:?}: {code} {error}");
+    }
+    let file = dir.path().join("data/history/00000001.events");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[1] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let (code, _, error) = run(dir.path(), &["history", "query"]);
+    assert!(code == 65 && error.contains("00000001.events is damaged: its header"), "{code} {error}");
+}
+
+#[test]
+fn the_daemon_of_another_user_writes_its_history_and_others_may_not_read_it() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can start a daemon that becomes another user");
+        return;
+    }
+    let (dir, sink) = (tempfile::tempdir().unwrap(), hop());
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let past = dir.path().join("past");
+    let more = format!(
+        "[history]\npath = \"past\"\n[process]\nuser = \"nobody\"\nsandbox = \"enforce\"\n{LOG}{}",
+        sink.route()
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &more);
+    let id = send(&daemon, "ann@a.test", &["good@b.test"], "one@a.test");
+    found(&daemon, &["--id", &id], "finished");
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    let meta = fs::metadata(&past).unwrap();
+    let (mode, uid) = (
+        std::os::unix::fs::PermissionsExt::mode(&meta.permissions()),
+        std::os::unix::fs::MetadataExt::uid(&meta),
+    );
+    assert!(mode & 0o007 == 0 && uid != 0, "{mode:o} {uid}");
+    let (code, said, _) = run(dir.path(), &["why", &id]);
+    assert!(code == 0 && said.contains("status: delivered"), "{said}");
+}
