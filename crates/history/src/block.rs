@@ -1,9 +1,6 @@
-//! Blocks: events of about 128 KiB, compressed, with a filter of their keys.
+//! Blocks: events of about 128 KiB, compressed.
 
-use crate::{
-    filter,
-    frame::{self, Frames},
-};
+use crate::frame::{self, Frames};
 use crc32c::crc32c;
 use report::UnixMicros;
 
@@ -14,7 +11,7 @@ pub(crate) const EVENT_BYTES_MAX: usize = 256 * 1024;
 /// The most bytes that the frames of a block have.
 pub(crate) const RAW_BYTES_MAX: usize = BLOCK_BYTES + EVENT_BYTES_MAX + 32;
 /// The length of a header.
-pub(crate) const HEAD_BYTES: usize = 56;
+pub(crate) const HEAD_BYTES: usize = 48;
 /// A header begins so.
 pub(crate) const MAGIC: &[u8; 4] = b"PHB1";
 /// The level is the fastest one that compresses well.
@@ -23,7 +20,6 @@ const LEVEL: i32 = 1;
 /// The header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    pub(crate) filter_bytes: usize,
     pub(crate) body_bytes: usize,
     raw_bytes: usize,
     pub(crate) event_count: u32,
@@ -31,7 +27,6 @@ pub(crate) struct Head {
     base: UnixMicros,
     pub(crate) first: UnixMicros,
     pub(crate) last: UnixMicros,
-    pub(crate) filter_checksum: u32,
     body_checksum: u32,
 }
 
@@ -40,19 +35,17 @@ impl Head {
     pub(crate) fn read(bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-        if &bytes[..4] != MAGIC || crc32c(&bytes[..52]) != u32_at(52) {
+        if &bytes[..4] != MAGIC || crc32c(&bytes[..44]) != u32_at(44) {
             return None;
         }
         let head = Self {
-            filter_bytes: usize::from(u16::from_le_bytes([bytes[4], bytes[5]])) * filter::LINE_BYTES,
-            body_bytes: u32_at(8) as usize,
-            raw_bytes: u32_at(12) as usize,
-            event_count: u32_at(16),
-            base: UnixMicros(u64_at(20)),
-            first: UnixMicros(u64_at(28)),
-            last: UnixMicros(u64_at(36)),
-            filter_checksum: u32_at(44),
-            body_checksum: u32_at(48),
+            body_bytes: u32_at(4) as usize,
+            raw_bytes: u32_at(8) as usize,
+            event_count: u32_at(12),
+            base: UnixMicros(u64_at(16)),
+            first: UnixMicros(u64_at(24)),
+            last: UnixMicros(u64_at(32)),
+            body_checksum: u32_at(40),
         };
         // Checksums can be right by malice; memory is bounded nevertheless.
         (head.raw_bytes <= RAW_BYTES_MAX && head.body_bytes <= 2 * RAW_BYTES_MAX).then_some(head)
@@ -60,21 +53,18 @@ impl Head {
 
     /// Returns the length of the whole block.
     pub(crate) fn length(&self) -> u64 {
-        (HEAD_BYTES + self.filter_bytes + self.body_bytes) as u64
+        (HEAD_BYTES + self.body_bytes) as u64
     }
 
     fn write(&self, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&((self.filter_bytes / filter::LINE_BYTES) as u16).to_le_bytes());
-        out.extend_from_slice(&[0; 2]);
         for number in [self.body_bytes as u32, self.raw_bytes as u32, self.event_count] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         for time in [self.base, self.first, self.last] {
             out.extend_from_slice(&time.0.to_le_bytes());
         }
-        out.extend_from_slice(&self.filter_checksum.to_le_bytes());
         out.extend_from_slice(&self.body_checksum.to_le_bytes());
         let checksum = crc32c(&out[begin..]);
         out.extend_from_slice(&checksum.to_le_bytes());
@@ -177,22 +167,18 @@ impl Builder {
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.sort_unstable();
         hashes.dedup();
-        let filter = filter::build(&hashes);
         // Into memory, and with a bound that the library computes: it cannot fail.
         let body = compressor.compress(&self.raw).unwrap_or_default();
         let head = Head {
-            filter_bytes: filter.len(),
             body_bytes: body.len(),
             raw_bytes: self.raw.len(),
             event_count: self.event_count,
             base: self.base,
             first: self.first,
             last: self.last,
-            filter_checksum: crc32c(&filter),
             body_checksum: crc32c(&body),
         };
         head.write(out);
-        out.extend_from_slice(&filter);
         out.extend_from_slice(&body);
         self.raw.clear();
         self.event_count = 0;
@@ -228,8 +214,7 @@ mod tests {
             prop_assert!(hashes.windows(2).all(|pair| pair[0] < pair[1]));
             let read = |out: &[u8]| {
                 let head = Head::read(out.first_chunk().unwrap())?;
-                let body = out.get(HEAD_BYTES + head.filter_bytes..head.length() as usize)?;
-                (crc32c(&out[HEAD_BYTES..][..head.filter_bytes]) == head.filter_checksum).then_some(())?;
+                let body = out.get(HEAD_BYTES..head.length() as usize)?;
                 Some((head, Content::read(&head, body)?))
             };
             let (head, content) = read(&out).unwrap();

@@ -1,11 +1,11 @@
-//! A blocked Bloom filter: a key sets bits in one line of 64 bytes, so that a look-up reads one line. 12 bits a key, 6
-//! probes: 1 of 200 look-ups of other keys succeeds.
+//! A blocked Bloom filter: a key sets bits in one line of 64 bytes, so that a look-up reads one line. 20 bits a key, 8
+//! probes: 1 of 2,000 look-ups of other keys succeeds.
 
 /// The size of a line.
 pub(crate) const LINE_BYTES: usize = 64;
 const LINE_BITS: u64 = LINE_BYTES as u64 * 8;
-const KEY_BITS: usize = 12;
-const PROBE_COUNT: u32 = 6;
+const KEY_BITS: usize = 20;
+const PROBE_COUNT: u32 = 8;
 
 /// Returns the filter of these hashes.
 pub(crate) fn build(hashes: &[u64]) -> Vec<u8> {
@@ -36,7 +36,7 @@ fn line_of(hash: u64, line_count: usize) -> usize {
 
 /// The line depends on the upper bits, these on the lower ones.
 fn bits_of(hash: u64) -> impl Iterator<Item = usize> {
-    (0..PROBE_COUNT).map(move |probe| (hash.wrapping_shr(9 * probe) % LINE_BITS) as usize)
+    (0..PROBE_COUNT).map(move |probe| (hash.rotate_right(7 * probe) % LINE_BITS) as usize)
 }
 
 #[cfg(test)]
@@ -45,12 +45,12 @@ mod tests {
     use crate::key::hash_of;
 
     #[test]
-    fn each_key_is_found_and_one_of_two_hundred_others() {
+    fn each_key_is_found_and_few_others_are() {
         let hashes: Vec<u64> = (0..1300u32).map(|n| hash_of(1, &n.to_le_bytes())).collect();
         let filter = build(&hashes);
         assert!(hashes.iter().all(|hash| may_have(&filter, *hash)));
         let others = (2000..22_000u32).filter(|n| may_have(&filter, hash_of(1, &n.to_le_bytes()))).count();
-        assert!((20..300).contains(&others), "{others} of 20,000");
+        assert!((1..60).contains(&others), "{others} of 20,000");
         assert!(!may_have(&[], 1) && !may_have(&build(&[]), 1));
     }
 }

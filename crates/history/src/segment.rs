@@ -9,7 +9,6 @@ use crate::{
 };
 use crc32c::crc32c;
 use report::UnixMicros;
-use std::cell::OnceCell;
 
 /// The length of the header of a segment.
 pub(crate) const SEGMENT_HEAD_BYTES: u64 = 64;
@@ -27,12 +26,23 @@ const PIECE: &[u8; 4] = b"PHF1";
 const SEARCH_BYTES: usize = 1024 * 1024;
 /// The name of a segment ends so.
 const SEGMENT_SUFFIX: &str = ".events";
+/// The name of a file with filters ends so.
+const FILTERS_SUFFIX: &str = ".filters";
+/// The most bytes of filters that are read.
+const FILTERS_BYTES_MAX: u64 = 24 * 1024 * 1024;
+/// The length of the header of a filter.
+const FILTER_HEAD_BYTES: usize = 12;
 /// The name of a file with plain frames ends so.
 const OPEN_SUFFIX: &str = ".open";
 
 /// Returns the name of a segment.
 pub(crate) fn segment_name(number: u64) -> String {
     format!("{number:08}{SEGMENT_SUFFIX}")
+}
+
+/// Returns the name of the file with the filters of a segment that is not sealed.
+pub(crate) fn filters_name(number: u64) -> String {
+    format!("{number:08}{FILTERS_SUFFIX}")
 }
 
 /// Returns the name of the file with the plain frames of a block.
@@ -44,6 +54,8 @@ pub(crate) fn open_name(number: u64, block: u32) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Name {
     Segment(u64),
+    /// Filters of the blocks of a segment that is not sealed.
+    Filters(u64),
     /// Plain frames of a block of a segment.
     Open(u64, u32),
 }
@@ -53,6 +65,9 @@ impl Name {
     pub(crate) fn parse(name: &str) -> Option<Self> {
         if let Some(number) = name.strip_suffix(SEGMENT_SUFFIX) {
             return number.parse().ok().map(Self::Segment);
+        }
+        if let Some(number) = name.strip_suffix(FILTERS_SUFFIX) {
+            return number.parse().ok().map(Self::Filters);
         }
         let (number, block) = name.strip_suffix(OPEN_SUFFIX)?.split_once('.')?;
         Some(Self::Open(number.parse().ok()?, block.parse().ok()?))
@@ -144,6 +159,31 @@ pub(crate) fn write_piece(base: UnixMicros, frames: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(frames);
 }
 
+/// Appends the filter of the block at this offset. The largest segment has far less than 4 GiB.
+pub(crate) fn write_filter(offset: u64, hashes: &[u64], out: &mut Vec<u8>) {
+    let filter = filter::build(hashes);
+    for number in [offset as u32, filter.len() as u32, crc32c(&filter)] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&filter);
+}
+
+/// Reads the filters of blocks; `None` for a block whose filter is missing or damaged.
+fn read_filters(mut bytes: &[u8], rows: &[Row]) -> Vec<Option<Vec<u8>>> {
+    let mut filters = vec![None; rows.len()];
+    while let Some((head, rest)) = bytes.split_first_chunk::<FILTER_HEAD_BYTES>() {
+        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let Some((filter, rest)) = rest.split_at_checked(u32_at(4) as usize) else { break };
+        if let Ok(number) = rows.binary_search_by_key(&u64::from(u32_at(0)), |row| row.offset)
+            && crc32c(filter) == u32_at(8)
+        {
+            filters[number] = Some(filter.to_vec());
+        }
+        bytes = rest;
+    }
+    filters
+}
+
 /// Reads the pieces of plain frames. A power cut leaves a last one that is not whole: it is ignored.
 fn read_pieces(mut bytes: &[u8]) -> Vec<Content> {
     let mut pieces = Vec::new();
@@ -169,8 +209,8 @@ pub(crate) struct Segment {
     rows: Vec<Row>,
     /// `None` of a segment that is not sealed.
     index: Option<index::Place>,
-    /// The filters of the blocks of a segment that is not sealed, once they are needed: some megabytes.
-    filters: OnceCell<Vec<Option<Vec<u8>>>>,
+    /// The filters of the blocks of a segment that is not sealed: some megabytes.
+    filters: Vec<Option<Vec<u8>>>,
     /// The plain frames behind the blocks.
     open: Vec<Content>,
     /// A part that cannot be used.
@@ -198,17 +238,21 @@ impl Segment {
             concealer,
             rows: Vec::new(),
             index: None,
-            filters: OnceCell::new(),
+            filters: Vec::new(),
             open: Vec::new(),
             problem: None,
         };
         if !segment.read_end(length)? {
             segment.scan(length)?;
+            // Without them, all blocks are searched.
+            let file = folder.open(&filters_name(number));
+            let bytes = file.map(|file| read_all(&*file, FILTERS_BYTES_MAX)).unwrap_or_default();
+            segment.filters = read_filters(&bytes, &segment.rows);
         }
         for block in open.iter().filter(|block| **block as usize >= segment.rows.len()) {
             // A file that is gone was replaced by its block; a reader that comes again sees that.
             if let Ok(file) = folder.open(&open_name(number, *block)) {
-                segment.open.extend(read_pieces(&read_all(&*file)));
+                segment.open.extend(read_pieces(&read_all(&*file, 8 * RAW_BYTES_MAX as u64)));
             }
         }
         Ok(segment)
@@ -335,7 +379,7 @@ impl Segment {
     pub(crate) fn parts_with(&self, hash: u64) -> Result<Vec<PartNumber>, Problem> {
         let blocks = match self.index {
             Some(place) => self.indexed(place, hash)?,
-            None => self.filtered(hash)?,
+            None => self.filtered(hash),
         };
         Ok(blocks.into_iter().chain(self.open_parts()).collect())
     }
@@ -352,28 +396,11 @@ impl Segment {
         Ok(blocks.into_iter().filter(is_there).map(|block| PartNumber(block.into())).collect())
     }
 
-    fn filtered(&self, hash: u64) -> Result<Vec<PartNumber>, Problem> {
-        let filters = match self.filters.get() {
-            Some(filters) => filters,
-            None => {
-                let filters = self.rows.iter().map(|row| self.filter(row)).collect::<Result<_, _>>()?;
-                self.filters.get_or_init(|| filters)
-            }
-        };
-        let may_have = |filter: &Option<Vec<u8>>| {
-            // A damaged filter excludes nothing.
-            filter.as_ref().is_none_or(|filter| filter::may_have(filter, hash))
-        };
-        let found = filters.iter().enumerate().filter(|(_, filter)| may_have(filter));
-        Ok(found.map(|(number, _)| PartNumber(number as u32)).collect())
-    }
-
-    /// Reads the filter of a block; `None` if it is damaged.
-    fn filter(&self, row: &Row) -> Result<Option<Vec<u8>>, Problem> {
-        let head = self.head(row)?;
-        let mut filter = vec![0; head.filter_bytes];
-        self.read(row.offset + HEAD_BYTES as u64, &mut filter)?;
-        Ok((crc32c(&filter) == head.filter_checksum).then_some(filter))
+    fn filtered(&self, hash: u64) -> Vec<PartNumber> {
+        let may_have =
+            |filter: &Option<Vec<u8>>| filter.as_ref().is_none_or(|filter| filter::may_have(filter, hash));
+        let found = self.filters.iter().enumerate().filter(|(_, filter)| may_have(filter));
+        found.map(|(number, _)| PartNumber(number as u32)).collect()
     }
 
     fn head(&self, row: &Row) -> Result<Head, Problem> {
@@ -394,14 +421,14 @@ impl Segment {
         };
         let head = self.head(row)?;
         let mut body = vec![0; head.body_bytes];
-        self.read(row.offset + (HEAD_BYTES + head.filter_bytes) as u64, &mut body)?;
+        self.read(row.offset + HEAD_BYTES as u64, &mut body)?;
         Content::read(&head, &body).ok_or_else(|| self.damaged("the content of a block"))
     }
 }
 
-/// Reads a small file; what cannot be read is missing at the end. Several blocks do not fit: the file has the frames of one.
-fn read_all(file: &dyn ReadAt) -> Vec<u8> {
-    let length = file.length().unwrap_or_default().min(8 * RAW_BYTES_MAX as u64);
+/// Reads a small file, at most the first `bytes_max` of it; nothing of one that cannot be read.
+fn read_all(file: &dyn ReadAt, bytes_max: u64) -> Vec<u8> {
+    let length = file.length().unwrap_or_default().min(bytes_max);
     let mut bytes = vec![0; length as usize];
     if file.read_at(0, &mut bytes).is_err() {
         bytes.clear();

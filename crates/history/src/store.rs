@@ -10,7 +10,7 @@ use crate::{
 };
 use mail::QueueId;
 use report::{Event, Sink, UnixMicros, event};
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 /// The interval in which plain frames of the growing block are written.
 const WRITE_INTERVAL_US: u64 = 1_000_000;
@@ -70,7 +70,7 @@ pub struct Store<F: Folder> {
 /// The segment in use.
 struct OpenSegment {
     number: u64,
-    concealer: Concealer,
+    concealer: Arc<Concealer>,
     /// The place of the next block; 0 until the header is written.
     offset: u64,
     rows: Vec<Row>,
@@ -86,13 +86,15 @@ struct OpenSegment {
     written_at: UnixMicros,
     synced_at: UnixMicros,
     is_dirty: bool,
+    /// The length of the file of filters.
+    filters_bytes: u64,
 }
 
 impl OpenSegment {
     fn new(number: u64, concealer: Concealer) -> Self {
         Self {
             number,
-            concealer,
+            concealer: Arc::new(concealer),
             offset: 0,
             rows: Vec::new(),
             keys: index::Builder::default(),
@@ -104,6 +106,7 @@ impl OpenSegment {
             written_at: UnixMicros(0),
             synced_at: UnixMicros(0),
             is_dirty: false,
+            filters_bytes: 0,
         }
     }
 
@@ -144,7 +147,9 @@ impl<F: Folder> Store<F> {
         let mut found: BTreeMap<u64, (u64, Vec<u32>)> = BTreeMap::new();
         for (name, bytes) in folder.list()? {
             match Name::parse(&name) {
-                Some(Name::Segment(number)) => found.entry(number).or_default().0 += bytes,
+                Some(Name::Segment(number) | Name::Filters(number)) => {
+                    found.entry(number).or_default().0 += bytes;
+                }
                 Some(Name::Open(number, block)) => {
                     let (sum, open) = found.entry(number).or_default();
                     *sum += bytes;
@@ -224,7 +229,7 @@ impl<F: Folder> Store<F> {
         let names = self.folder.list().unwrap_or_default();
         for (name, _) in names {
             let is_meant = match Name::parse(&name) {
-                Some(Name::Segment(own) | Name::Open(own, _)) => own == number,
+                Some(Name::Segment(own) | Name::Filters(own) | Name::Open(own, _)) => own == number,
                 None => false,
             };
             if is_meant && let Err(e) = self.folder.remove(&name) {
@@ -292,6 +297,7 @@ impl<F: Folder> Store<F> {
         let name = segment::segment_name(segment.number);
         let is_written = self.write_head(segment) && self.write_at(&name, segment.offset, &out);
         if is_written {
+            self.write_filter(segment, &hashes);
             let number = segment.rows.len() as u16;
             hashes.iter().for_each(|hash| segment.keys.push(*hash, number));
             segment.rows.push(Row { offset: segment.offset, first, last });
@@ -302,6 +308,15 @@ impl<F: Folder> Store<F> {
         }
         self.out = out;
         is_written
+    }
+
+    /// Writes the filter of a block. A block without a filter is searched more slowly.
+    fn write_filter(&mut self, segment: &mut OpenSegment, hashes: &[u64]) {
+        let mut record = Vec::new();
+        segment::write_filter(segment.offset, hashes, &mut record);
+        if self.write_at(&segment::filters_name(segment.number), segment.filters_bytes, &record) {
+            segment.filters_bytes += record.len() as u64;
+        }
     }
 
     /// Writes the frames of the growing block that are in no file yet.
@@ -369,14 +384,21 @@ impl<F: Folder> Store<F> {
         let is_sealed = self.write_at(&segment::segment_name(segment.number), segment.offset, &out);
         let bytes = segment.offset + if is_sealed { out.len() as u64 } else { 0 };
         self.out = Vec::new();
-        self.sync(&mut segment);
+        let is_durable = self.sync(&mut segment);
+        if is_sealed && is_durable && segment.filters_bytes > 0 {
+            // The index is as good.
+            let name = segment::filters_name(segment.number);
+            if let Err(e) = self.folder.remove(&name) {
+                self.failed("remove", &name, &e);
+            }
+        }
         self.closed.push(Closed { number: segment.number, bytes, last: segment.last });
     }
 
     /// Returns whether the segment in use is complete.
     fn is_complete(&self, segment: &OpenSegment, at: UnixMicros) -> bool {
         segment.offset >= self.settings.segment_bytes()
-            || segment.rows.len() >= usize::from(u16::MAX)
+            || segment.rows.len() >= index::BLOCKS_MAX
             || (segment.first.0 < u64::MAX
                 && at.0.saturating_sub(segment.first.0) > self.settings.segment_us())
     }
@@ -396,8 +418,7 @@ impl<F: Folder> Store<F> {
             self.next_number += 1;
         }
         let Some(mut segment) = self.open.take() else { return };
-        let concealer =
-            std::mem::replace(&mut segment.concealer, Concealer::new(Addresses::Full, [0; KEY_BYTES]));
+        let concealer = segment.concealer.clone();
         concealer.conceal(event, &mut |event| {
             self.event.clear();
             event::encode(event, &mut self.event);
@@ -407,7 +428,6 @@ impl<F: Folder> Store<F> {
                 segment.push(at, event, &self.event, &mut self.text);
             }
         });
-        segment.concealer = concealer;
         if segment.block.is_complete() {
             self.write_block(&mut segment);
         }

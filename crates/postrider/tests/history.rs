@@ -173,7 +173,7 @@ fn rejected_commands_are_found_by_client_and_addresses() {
     let daemon = Postrider::start(&format!("{LOG}[relay]\nnetworks = []\n"));
     let mut client = Client::connect(daemon.address).unwrap();
     client.say("MAIL FROM:<x@y.test>").unwrap();
-    assert_eq!(client.say("RCPT TO:<nobody@far.test>").unwrap().0, 554);
+    assert_eq!(client.say("RCPT TO:<nobody@far.test>").unwrap().0, 550);
     let said = found(&daemon, &["--recipient", "nobody@far.test"], "rejected RCPT of 127.0.0.1");
     assert!(said.contains("from <x@y.test>, to <nobody@far.test>: 5"), "{said}");
     let said = found(&daemon, &["--client", "127.0.0.1", "--sender", "x@y.test"], "rejected RCPT");

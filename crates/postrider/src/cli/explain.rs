@@ -21,7 +21,7 @@ pub(super) fn run(id: &str, settings: &Settings, out: &mut dyn Write) -> Ending 
     let id: Id = id.parse().map(Id).map_err(|why| CliError::new(Exit::Usage, format!("{id:?}: {why}")))?;
     match daemon::show(settings, id) {
         Ok((message, _)) => explain_queued(&message, settings, out),
-        Err(missing) if missing.exit == Exit::NoInput => explain_finished(id.0, missing, settings, out),
+        Err(missing) if missing.exit == Exit::NoInput => explain_finished(id.0, &missing, settings, out),
         Err(error) => Err(error),
     }
 }
@@ -139,7 +139,7 @@ fn print_past(id: QueueId, events: &[StoredEvent], out: &mut dyn Write) -> io::R
 }
 
 /// Explains a message that is not in the queue. `missing` is the error that says so.
-fn explain_finished(id: QueueId, missing: CliError, settings: &Settings, out: &mut dyn Write) -> Ending {
+fn explain_finished(id: QueueId, missing: &CliError, settings: &Settings, out: &mut dyn Write) -> Ending {
     let events = match history::timeline(settings, id) {
         Ok(events) => events,
         Err(error) if error.exit == Exit::NoInput => {
