@@ -57,16 +57,30 @@ impl RankedJobs {
         self.by_age.remove(&(since, at));
     }
 
-    /// Returns whose turn it is. `has_usual`: the usual list is not empty.
-    pub(crate) fn next_turn(&self, turns: &mut TurnCount, has_usual: bool) -> Turn {
+    /// Returns whose turn it is. `usual_since`: since when the next job of the usual list waits; none if it is empty.
+    pub(crate) fn next_turn(
+        &self,
+        tables: &Tables<'_>,
+        turns: &mut TurnCount,
+        usual_since: Option<Millis>,
+    ) -> Turn {
         turns.0 = (turns.0 + 1) % TURNS;
+        let has_usual = usual_since.is_some();
         let is_favoured = self.by_rank.first().is_some_and(|((is_low, ..), ..)| !is_low);
         match turns.0 {
             0 if has_usual => Turn::Usual,
+            // A low priority does not go before what waits as long without one.
+            turn if turn == TURNS / 2 && self.is_oldest_low_and_younger(tables, usual_since) => Turn::Usual,
             turn if turn == TURNS / 2 => Turn::Oldest,
             _ if is_favoured || !has_usual => Turn::Ranked,
             _ => Turn::Usual,
         }
+    }
+
+    fn is_oldest_low_and_younger(&self, tables: &Tables<'_>, usual_since: Option<Millis>) -> bool {
+        self.by_age.first().zip(usual_since).is_some_and(|((since, job), usual)| {
+            usual <= *since && tables.messages[tables.jobs[*job].message].priority < 0
+        })
     }
 
     /// Returns the job of the highest rank.

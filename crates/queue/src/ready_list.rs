@@ -108,7 +108,8 @@ impl ReadyList {
     #[inline]
     pub(crate) fn pop(&mut self, tables: &mut Tables<'_>, small_per_bulk: u8) -> Option<JobId> {
         let Some(ranked) = &mut self.ranked else { return self.usual.pop(tables, small_per_bulk) };
-        let job = match ranked.next_turn(&mut self.turns, self.usual.head().is_some()) {
+        let usual_since = self.usual.head().map(|job| tables.jobs[job].due);
+        let job = match ranked.next_turn(tables, &mut self.turns, usual_since) {
             Turn::Usual => return self.usual.pop(tables, small_per_bulk),
             Turn::Ranked => ranked.first(),
             Turn::Oldest => ranked.oldest(),

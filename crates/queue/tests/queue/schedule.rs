@@ -170,8 +170,23 @@ fn high_priorities_go_first_and_low_ones_last() {
     for (id, level) in [(1, -9), (2, 0), (3, 9), (4, 1), (5, 0), (6, -1)] {
         put(&mut q, id, a, priority(level), 0);
     }
-    // The fourth is the one that waits longest of those with a priority.
-    assert_eq!(leased_ids(&mut q, a, 0), [3, 4, 2, 1, 5, 6]);
+    assert_eq!(leased_ids(&mut q, a, 0), [3, 4, 2, 5, 6, 1]);
+}
+
+#[test]
+fn a_low_priority_goes_before_younger_mail_only() {
+    let mut q = new();
+    let a = q.destination(&domain("a"));
+    for id in 1..=10 {
+        put(&mut q, id, a, priority(0), 0);
+    }
+    put(&mut q, 20, a, priority(-5), 1);
+    for id in 11..=20 {
+        put(&mut q, id + 20, a, priority(0), 2);
+    }
+    let order = leased_ids(&mut q, a, 3);
+    let low = order.iter().position(|id| *id == 20).unwrap();
+    assert!((10..19).contains(&low), "{order:?}");
 }
 
 #[test]
