@@ -272,3 +272,24 @@ fn mail_for_hosted_domains_keeps_its_way_over_a_restart() {
     daemon.ask(&["queue", "flush"]);
     has_mail(&daemon, &[("joe", 1)]);
 }
+
+#[test]
+fn the_bare_postmaster_exists_whatever_the_map_of_users_has() {
+    let (dir, address) = (tempfile::tempdir().unwrap(), common::free_address());
+    fs::write(dir.path().join("mailboxes"), "jane x\n").unwrap();
+    let text = format!(
+        "hostname = \"mx.test\"\ndata_dir = \"data\"\npostmaster = \"pm@mx.test\"\n[[listen]]\naddress = \"{address}\"\n\
+         [local]\nusers = [\"joe\", \"text:mailboxes\"]\n[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n"
+    );
+    let daemon = Postrider::start_from(dir, address, &text);
+    let mut client = Client::connect(daemon.address).unwrap();
+    for (to, code) in
+        [("postmaster", 250), ("postmaster@[127.0.0.1]", 250), ("jane@mx.test", 250), ("nix@mx.test", 550)]
+    {
+        assert_eq!(client.say("MAIL FROM:<>").unwrap().0, 250);
+        assert_eq!(client.say(&format!("RCPT TO:<{to}>")).unwrap().0, code, "{to}");
+        client.say("RSET").unwrap();
+    }
+    client.send("", &["postmaster"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("it is delivered", || daemon.mailbox("pm").len() == 1);
+}

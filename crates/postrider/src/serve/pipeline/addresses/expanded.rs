@@ -37,7 +37,7 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
     let mailbox = path.mailbox().unwrap_or(&settings.postmaster).clone();
     let outcome = match expand(expansion, &view, &mailbox).await {
         // Every domain has a postmaster (RFC 5321 §4.5.1), and programs on this machine write to root as well.
-        Outcome::NoSuchUser if is_for_postmaster(expansion, &view, &mailbox) => {
+        Outcome::NoSuchUser if path.mailbox().is_none() || is_for_postmaster(expansion, &view, &mailbox) => {
             match expansion.expand(settings.postmaster.clone()).await {
                 Outcome::NoSuchUser => {
                     let to = replaced(&view, given, settings.postmaster.clone(), Role::Single);
