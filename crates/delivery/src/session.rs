@@ -274,7 +274,8 @@ impl<'a, J: WorkSource> Session<'a, J> {
             setup_ms: std::mem::take(&mut self.setup_ms),
             transfer_ms: millis(active.begun.elapsed()),
             dsn_duty: self.dsn_duty,
-            takes_deadline: self.connection.capabilities().deliver_by.is_some(),
+            takes_deadline: self.connection.is_final_hop()
+                || self.connection.capabilities().deliver_by.is_some(),
         };
         self.source.complete(active.lease, active.outcomes, &attempt);
     }

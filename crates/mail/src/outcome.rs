@@ -216,6 +216,7 @@ pub struct Attempt {
     pub transfer_ms: u64,
     /// The server that sends a DSN about success.
     pub dsn_duty: DsnDuty,
-    /// The next hop offers DELIVERBY (RFC 2852), and has got the deadline of the message, if it has one.
+    /// The next hop offers DELIVERBY (RFC 2852), and has got the deadline of the message, if it has one; or it is the end
+    /// of the way.
     pub takes_deadline: bool,
 }

@@ -178,7 +178,9 @@ fn a_deadline_is_passed_on_or_the_sender_is_told() {
     };
     let routes = [("a.test", keeps.address), ("b.test", keeps_not.address), ("c.test", down)];
     let routes: String = routes.into_iter().map(|(domain, to)| route(domain, to)).collect();
-    let daemon = Postrider::start(&format!("{routes}{LOG}[extensions]\nmin_deliver_by = \"2s\"\n"));
+    let last = Sink::start();
+    let lmtp = format!("[[route]]\ndomains = [\"d.test\"]\nlmtp = \"{}\"\n", last.address);
+    let daemon = Postrider::start(&format!("{routes}{lmtp}{LOG}[extensions]\nmin_deliver_by = \"2s\"\n"));
     let mut client = Client::connect(daemon.address).unwrap();
     say(&mut client, "MAIL FROM:<a@mx.test> BY=1;R", "501 5.5.4");
     let mut send = |from: &str, by: &str, to: &str| {
@@ -190,6 +192,7 @@ fn a_deadline_is_passed_on_or_the_sender_is_told() {
     send("relayed", "1000;N", "joe@b.test");
     send("refused", "1000;R", "joe@b.test");
     send("short", "5;R", "joe@a.test");
+    send("final", "1000;N", "joe@d.test");
     send("over", "2;R", "joe@c.test");
     send("late", "2;N", "joe@c.test");
     until("two deadlines are passed on", || keeps.count() == 2);
@@ -213,6 +216,8 @@ fn a_deadline_is_passed_on_or_the_sender_is_told() {
     assert!(daemon.log().iter().any(is_logged));
     told("late", &["Action: delayed"]);
     assert_eq!((keeps_not.count(), daemon.mailbox("passed").len()), (1, 0));
+    // LMTP is the end of the way: nothing was relayed.
+    assert_eq!((last.count(), daemon.mailbox("final").len()), (1, 0));
     let queued = daemon.ask(&["queue", "list", "--json"]);
     assert!(queued.contains("late@mx.test") && !queued.contains("over@mx.test"), "{queued}");
 }

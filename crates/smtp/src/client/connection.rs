@@ -135,6 +135,11 @@ impl Connection {
         self.settings.protocol
     }
 
+    /// Returns whether the server delivers mail, and does not relay it: by LMTP.
+    pub fn is_final_hop(&self) -> bool {
+        self.settings.protocol == Protocol::Lmtp
+    }
+
     /// Returns the extensions that the server offers.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -295,8 +300,7 @@ impl Connection {
             "one MAIL has one reverse-path"
         );
         let (is_converted, anyway) = (conversion.is_some(), self.settings.eight_bit_anyway);
-        // By LMTP mail is delivered, and not relayed.
-        let is_final_hop = self.settings.protocol == Protocol::Lmtp;
+        let is_final_hop = self.is_final_hop();
         let may_require_tls =
             is_final_hop && self.is_here || self.is_verified && self.capabilities.requiretls;
         let content_command = content_command(
