@@ -104,9 +104,8 @@ impl Queue {
         if self.messages[message].held {
             return None;
         }
-        let lifetime = self.own_lifetime(job).unwrap_or(self.settings.expire);
         let deadline = self.timetable.deadline(message).filter(|deadline| deadline.returns);
-        let expires = self.expires_after(message, lifetime);
+        let expires = self.lifetime_end(job);
         Some(deadline.map_or(expires, |deadline| expires.min(deadline.at)))
     }
 

@@ -24,8 +24,13 @@ impl Queue {
         let meant = |job: &JobId| {
             self.jobs[*job].recipients.as_slice().iter().any(|index| recipients.contains(index))
         };
-        let lifetime = |job| self.own_lifetime(job).unwrap_or(self.settings.expire);
-        self.jobs_of(message).filter(meant).map(|job| self.expires_after(message, lifetime(job))).min()
+        self.jobs_of(message).filter(meant).map(|job| self.lifetime_end(job)).min()
+    }
+
+    /// Returns when the lifetime of a job is over: that of its route, or that of the queue.
+    pub(crate) fn lifetime_end(&self, job: JobId) -> Millis {
+        let lifetime = self.own_lifetime(job).unwrap_or(self.settings.expire);
+        self.expires_after(self.jobs[job].message, lifetime)
     }
 
     /// Returns when the lifetime that the route of a job gives it is over.
