@@ -177,6 +177,11 @@ impl ListenerOptions {
         let usual = if is_trusted { BareLf::Normalize } else { BareLf::Reject };
         self.bare_lf.unwrap_or(usual)
     }
+
+    /// Returns the lists of peers that may speak for their clients, each with the keyword of the command.
+    pub(crate) fn peer_lists(&self) -> impl Iterator<Item = (&[IpNet], Keyword)> {
+        [(&*self.xclient, Keyword::XClient), (&*self.xforward, Keyword::XForward)].into_iter()
+    }
 }
 
 /// Settings that a reload can change: a session uses those of its beginning.
@@ -410,8 +415,7 @@ impl<S: Service> NewSession<S> {
     /// Makes the session's driver; `None` if there are too many sessions, which the client is told.
     fn driver(self, client: Client, stream: impl AsFd) -> Option<SessionDriver<S>> {
         let Self { inbound, mut settings, options, listener_guard, tls, worker } = self;
-        let listed = [(&options.xclient, Keyword::XClient), (&options.xforward, Keyword::XForward)];
-        for (_, keyword) in listed.into_iter().filter(|(peers, _)| is_in(peers, client.peer.ip())) {
+        for (_, keyword) in options.peer_lists().filter(|(peers, _)| is_in(peers, client.peer.ip())) {
             settings.profile = Arc::new((*settings.profile).clone().with(keyword));
         }
         let is_trusted = inbound.service.is_trusted(&client);

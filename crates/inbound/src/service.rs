@@ -47,8 +47,6 @@ pub struct NamedClient {
     pub login: Option<Box<str>>,
     /// XFORWARD: the client from whom the peer has the open message, or the next one.
     pub source: Option<Box<ClientAttributes>>,
-    /// The ends of the peer's own connection: the other side's and ours. `None`: there was no XCLIENT.
-    pub connection: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// The TLS connection of a client.

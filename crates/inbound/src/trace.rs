@@ -143,12 +143,8 @@ mod tests {
             address: "2001:db8::1".parse().ok(),
             ..ClientAttributes::default()
         };
-        let named = NamedClient {
-            name: Attribute::Is("n.test".into()),
-            login: None,
-            source: Some(Box::new(source)),
-            connection: None,
-        };
+        let named =
+            NamedClient { name: Attribute::Is("n.test".into()), login: None, source: Some(Box::new(source)) };
         let named = Client { named: Some(Box::new(named)), tls: None, ..client.clone() };
         let mut out = Vec::new();
         Received { client: Some(&named), ..received }.write_to(&mut out);

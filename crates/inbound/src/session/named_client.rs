@@ -5,7 +5,7 @@ use crate::{Client, NamedClient, Service, listener::is_in};
 use mail::Reply;
 use smtp::{
     forwarded::{Attribute, ClientAttributes},
-    server::{Keyword, Query, replies},
+    server::{Query, replies},
 };
 use std::{io, net::SocketAddr};
 
@@ -36,8 +36,8 @@ impl<S: Service> SessionDriver<S> {
             }
         }
         // As with Postfix, the right is now that of the named client, who may speak to us through the peer.
-        let lists = [(&self.options.xclient, Keyword::XClient), (&self.options.xforward, Keyword::XForward)];
-        for (_, keyword) in lists.into_iter().filter(|(list, _)| !is_in(list, self.client.peer.ip())) {
+        for (_, keyword) in self.options.peer_lists().filter(|(list, _)| !is_in(list, self.client.peer.ip()))
+        {
             io.connection.withdraw(keyword);
         }
         io.connection.set_bare_lf(self.options.bare_lf_of(self.service.is_trusted(&self.client)));
@@ -83,15 +83,13 @@ impl<S: Service> SessionDriver<S> {
 /// client: it must not get the rights of the peer who spoke for it.
 pub(super) fn forget_names(client: &mut Client) {
     if let Some(named) = &mut client.named {
-        **named = NamedClient { connection: named.connection, ..NamedClient::default() };
+        **named = NamedClient::default();
     }
 }
 
 /// Makes the client the one that the peer names. Its address and port stay if the peer does not give others; name and
 /// login do not.
 fn apply(client: &mut Client, attributes: ClientAttributes) {
-    let before = client.named.take().and_then(|named| named.connection);
-    let connection = Some(before.unwrap_or((client.peer, client.local)));
     // The certificate is the peer's own.
     if let Some(tls) = &mut client.tls {
         tls.certificate = None;
@@ -102,5 +100,5 @@ fn apply(client: &mut Client, attributes: ClientAttributes) {
     let ip = attributes.local_address.unwrap_or(client.local.ip());
     client.local = SocketAddr::new(ip, attributes.local_port.unwrap_or(client.local.port()));
     let (name, login) = (attributes.name, attributes.login.or(None));
-    client.named = Some(Box::new(NamedClient { name, login, source: None, connection }));
+    client.named = Some(Box::new(NamedClient { name, login, source: None }));
 }
