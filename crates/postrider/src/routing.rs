@@ -99,14 +99,12 @@ impl Routes {
 
     /// Returns where the explicit routes of domains below this one lead.
     pub(crate) fn below(&self, key: &str) -> Vec<Destination> {
-        let is_below = |domain: &str| domain.strip_suffix(key).is_some_and(|rest| rest.ends_with('.'));
+        let below = DomainPattern::Below(key.to_owned());
         let lead = |route: &Route| {
             let rule = rule(route, &self.maps)?;
             let one = |pattern: &DomainPattern| match pattern {
-                DomainPattern::Exact(domain) if is_below(domain) => Some(rule.destination(domain)),
-                DomainPattern::Below(domain) if domain == key || is_below(domain) => {
-                    Some(rule.destination("invalid"))
-                }
+                DomainPattern::Exact(domain) if below.covers(pattern) => Some(rule.destination(domain)),
+                DomainPattern::Below(_) if below.covers(pattern) => Some(rule.destination("invalid")),
                 _ => None,
             };
             Some(route.domains.iter().filter_map(one).collect::<Vec<_>>())

@@ -46,9 +46,7 @@ struct Machine {
 impl Machine {
     fn here(folder: &Path) -> Self {
         let is_root = geteuid().is_root();
-        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let line = users.lines().find(|line| line.split(':').next() == Some(USER));
-        let user = line.and_then(|line| line.split(':').nth(3)).and_then(|group| group.parse().ok());
+        let user = config::user_by_name(USER).map(|user| user.gid);
         let data_dir =
             if is_root { PathBuf::from("/var/lib/postrider") } else { folder.join("postrider-data") };
         Self { is_root, has_socket_units: is_root && Path::new(SOCKET_UNIT).exists(), user, data_dir }

@@ -2,7 +2,7 @@
 
 use super::{Acceptor, SessionContext};
 use crate::serve::pipeline::{View, judge_address};
-use config::{ForClients, Settings};
+use config::{DomainPattern, ForClients, Settings};
 use engine::{
     Command,
     accept::{Source, Stage, Verdict},
@@ -139,25 +139,22 @@ impl Acceptor {
             }
         };
         // Mail of this machine waits for nobody.
-        if matches!(own.next_hop, NextHop::Maildir(_) | NextHop::Discard) {
+        let is_here = |one: &Destination| matches!(one.next_hop, NextHop::Maildir(_) | NextHop::Discard);
+        if is_here(&own) {
             return replies::NODE_NOT_ALLOWED;
         }
         let mut own = vec![own];
         if node.with_subdomains {
-            let is_remote =
-                |one: &Destination| !matches!(one.next_hop, NextHop::Maildir(_) | NextHop::Discard);
-            own.extend(routes.below(&node.domain).into_iter().filter(is_remote));
+            own.extend(routes.below(&node.domain).into_iter().filter(|one| !is_here(one)));
         }
-        let is_below = |domain: &str| {
-            domain.strip_suffix(&*node.domain).is_some_and(|subdomain| subdomain.ends_with('.'))
-        };
+        // What requires TLS has a destination of its own.
+        let own: Vec<Destination> =
+            own.into_iter().flat_map(|one| [one.clone(), one.requiring_tls()]).collect();
+        let subdomains = DomainPattern::Below(node.domain.to_string());
         let is_meant = |destination: &Destination| {
             let is_subdomain =
-                |next_hop: &NextHop| matches!(next_hop, NextHop::Mx(domain) if is_below(domain));
-            // What requires TLS has a destination of its own.
-            let is_own =
-                own.iter().any(|own| destination == own || *destination == own.clone().requiring_tls());
-            is_own || node.with_subdomains && is_subdomain(&destination.next_hop)
+                |next_hop: &NextHop| matches!(next_hop, NextHop::Mx(domain) if subdomains.matches(domain));
+            own.contains(destination) || node.with_subdomains && is_subdomain(&destination.next_hop)
         };
         let is_shared = own.iter().any(|own| routes.is_shared(own, &node.domain));
         let queued = self.driver.lock().engine.queue().queued_for(is_meant);
