@@ -98,7 +98,7 @@ pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
 /// Reads and checks a configuration that the program has; relative paths begin in the current directory.
 ///
 /// # Errors
-/// What was filled in is wrong.
+/// A value that was filled in is wrong.
 pub fn load_built_in(source: &str, name: &str) -> Result<Settings, Problems> {
     read(source, Path::new(name), None, Purpose::Serve, None).map(|loaded| loaded.settings)
 }
