@@ -249,6 +249,19 @@ fn rules_that_are_never_reached_and_other_slips_are_told() {
         with(&(rule("trust = true") + &rule("from = [\"a@b.test\"]\nreject = true"))),
         with(&(rule("trust = true") + &rule("header = [\"Subject: /x/\"]\nreject = true"))),
         with(&(rule("to = [\"*\"]\naccept = true") + &rule("from = [\"<>\"]\nhold = true"))),
+        with(
+            &(rule("client = [\"203.0.113.7\"]\nto = [\"a@b.test\"]\ndefer = true")
+                + &rule("at = \"connect\"\nclient = [\"203.0.113.0/24\"]\nreject = true")),
+        ),
+        with(
+            &(rule("unless = { tls = true }\ndefer = true")
+                + &rule("unless = { tls = true }\nfrom = [\"a@b.test\"]\nreject = true")),
+        ),
+        with(
+            &(rule("tls = true\ndefer = true")
+                + &rule("tls = false\nreject = true")
+                + &rule("from = [\"a@b.test\"]\nreject = true")),
+        ),
         with(&(rule("defer = true") + "[checks]\nhello = \"enforce\"")),
         with(&rule("client = [\"127.0.0.1\"]\nreject = true")),
         with(&rule("form = [\"a@b.test\"]\nreject = true")),

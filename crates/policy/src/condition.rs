@@ -209,6 +209,29 @@ impl Condition {
         }
     }
 
+    /// Returns whether the answer stays the same at later stages of a transaction.
+    pub(crate) fn lasts(&self) -> bool {
+        match self {
+            Self::Listener(_)
+            | Self::Client(_)
+            | Self::ClientName(_)
+            | Self::NoReverseName
+            | Self::Hello(_)
+            | Self::BadHello
+            | Self::Tls(_)
+            | Self::Certificate(_)
+            | Self::Login(_)
+            | Self::From(_) => true,
+            Self::To(_)
+            | Self::Size(_)
+            | Self::Recipients(_)
+            | Self::Header(_)
+            | Self::Tagged(_)
+            | Self::Over(_)
+            | Self::ReverseNameUnknown => false,
+        }
+    }
+
     /// Returns whether this condition holds wherever `narrow` does.
     pub(crate) fn covers(&self, narrow: &Self) -> bool {
         fn each<T>(narrow: &[T], wide: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {

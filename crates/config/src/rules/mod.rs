@@ -98,15 +98,27 @@ impl Reading<'_> {
         set
     }
 
-    /// A rule that an earlier one decides for is never reached: most likely the order is wrong.
+    /// A rule that others decide before is never reached: most likely the order is wrong.
     fn refuse_hidden(&mut self, rules: &[(Rule, Range<usize>)]) {
         for (number, (rule, span)) in rules.iter().enumerate() {
-            if let Some((above, _)) = rules[..number].iter().find(|(above, _)| above.hides(rule)) {
-                let what = format!("{} is never reached", rule.name);
-                let label = format!("{} decides before it", above.place());
-                let help = format!("move it above {}, or remove it", above.name);
-                self.cx.problem(span.clone(), what, &label, help);
-            }
+            let above = || rules[..number].iter().map(|(above, _)| above);
+            let earlier = rules.iter().map(|(other, _)| other).filter(|other| other.stage < rule.stage);
+            let name = &rule.name;
+            let (label, help) = if let Some(one) = above().find(|one| one.hides(rule)) {
+                let help = format!("move it above {}, or remove it", one.name);
+                (format!("{} decides before it", one.place()), help)
+            } else if let Some(one) = earlier.into_iter().find(|one| one.hides(rule)) {
+                let stage = one.stage.as_str();
+                let help = format!("give {} at = \"{stage}\" and a place above {}", rule.name, one.name);
+                (format!("{} decides before it, at the stage {stage}", one.place()), help)
+            } else if let Some((one, two)) = both_hide(above, rule) {
+                let (first, second) = (one.line.0.min(two.line.0), one.line.0.max(two.line.0));
+                let help = "move it above both of them, or remove it".to_owned();
+                (format!("the rules of the lines {first} and {second} decide before it"), help)
+            } else {
+                continue;
+            };
+            self.cx.problem(span.clone(), format!("{name} is never reached"), &label, help);
         }
     }
 
@@ -239,6 +251,14 @@ impl Reading<'_> {
         }
         services
     }
+}
+
+/// Returns two rules that decide of everything that a rule is for, over TLS and in clear text.
+fn both_hide<'a, R: Iterator<Item = &'a Rule>>(
+    above: impl Fn() -> R,
+    rule: &Rule,
+) -> Option<(&'a Rule, &'a Rule)> {
+    above().find_map(|one| Some((one, above().find(|two| one.hide_together(two, rule))?)))
 }
 
 /// A session waits for all look-ups together for 30 s.
