@@ -109,7 +109,7 @@ impl Reading<'_> {
                 (format!("{} decides before it", one.place()), help)
             } else if let Some(one) = earlier.into_iter().find(|one| one.hides(rule)) {
                 let stage = one.stage.as_str();
-                let help = format!("give {} at = \"{stage}\" and a place above {}", rule.name, one.name);
+                let help = format!("except it there by `unless` of {}, or remove it", one.name);
                 (format!("{} decides before it, at the stage {stage}", one.place()), help)
             } else if let Some((one, two)) = both_hide(above, rule) {
                 let (first, second) = (one.line.0.min(two.line.0), one.line.0.max(two.line.0));
