@@ -3,6 +3,7 @@
 use crate::{
     check,
     listing::{self, Effective, Origin},
+    map,
     problem::{Problem, Problems, line_and_column},
     schema::schema,
     section::{Placeholders, Reading, Section as _},
@@ -40,9 +41,25 @@ impl Loaded {
             what: format!("{reference}: {what}"),
             label: "cannot be used".to_owned(),
             help: (!help.is_empty()).then(|| help.clone()),
-            span: place_of(&source, &base, reference),
+            span: place_of(&source, &base, reference).or_else(|| self.map_origin(reference.name()?).1),
         });
         Problems::new(&path, &source, list.collect())
+    }
+
+    /// Returns the line of a named map: of the key that says where its keys are.
+    pub fn line_of_map(&self, name: &str) -> Option<usize> {
+        self.map_origin(name).0
+    }
+
+    /// The line and the bytes of the key that says where the keys of a named map are.
+    fn map_origin(&self, name: &str) -> (Option<usize>, Option<Range<usize>>) {
+        let section = format!("map.{name}.");
+        let origins = self.effective.iter().filter_map(|entry| {
+            let key = entry.path.strip_prefix(&section)?;
+            let Origin::File { line, span } = &entry.origin else { return None };
+            map::PLACES.iter().any(|(source, _)| *source == key).then_some((*line, span.clone()))
+        });
+        origins.into_iter().next().map(|(line, span)| (Some(line), Some(span))).unwrap_or_default()
     }
 
     /// The effective configuration as TOML, each line with its origin. It reads back to the same settings.

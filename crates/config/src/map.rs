@@ -64,7 +64,7 @@ section! {
 }
 
 /// Keys that name the place, with an example.
-const PLACES: [(&str, &str); 5] = [
+pub(crate) const PLACES: [(&str, &str); 5] = [
     ("socketmap", "socketmap = \"unix:/run/users.sock\""),
     ("sqlite", "sqlite = \"/var/lib/mail/users.db\""),
     ("postgres", "postgres = \"host=/run/postgresql dbname=mail user=postrider\""),

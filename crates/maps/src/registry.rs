@@ -5,6 +5,7 @@ use crate::{
     aliases::Unpermitted,
     reference::{NamedMap, Reference},
     servers,
+    table::Table,
 };
 use mail::Answer;
 use std::{
@@ -48,8 +49,8 @@ impl fmt::Debug for Maps {
 pub struct Checked {
     /// The map.
     pub reference: Reference,
-    /// Number of entries, where it is known, and warnings; or the reason why the file cannot be used.
-    pub state: Result<(Option<usize>, Vec<Unpermitted>), String>,
+    /// Number of entries, where it is known, and warnings; or the reasons why the file cannot be used, at least one.
+    pub state: Result<(Option<usize>, Vec<Unpermitted>), Vec<String>>,
 }
 
 impl Maps {
@@ -150,10 +151,13 @@ impl Maps {
         self.has_now(references, key)
     }
 
-    /// Connects to the servers of all named maps, and opens their data bases.
-    pub async fn check_named(&self) -> Vec<(NamedMap, Result<(), LookupError>)> {
+    /// Connects to the servers of the named maps that are meant, opens their data bases, and reads their queries.
+    pub async fn check_named(
+        &self,
+        is_meant: impl Fn(&NamedMap) -> bool,
+    ) -> Vec<(NamedMap, Result<(), LookupError>)> {
         let mut all = Vec::new();
-        for (settings, map) in self.named.values() {
+        for (settings, map) in self.named.values().filter(|(settings, _)| is_meant(settings)) {
             all.push((settings.clone(), map.check().wait().await));
         }
         all.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
@@ -162,14 +166,20 @@ impl Maps {
 
     /// The state of all files.
     pub fn check(&self) -> Vec<Checked> {
-        let state = |map: &FileMap| {
-            let table = map.table().map_err(|error| error.what.to_string())?;
+        let state = |reference: &Reference, map: &FileMap| {
+            let faults = |first: LookupError| {
+                let Reference::File(kind, path) = reference else { return vec![first.what.into()] };
+                let all: Vec<String> = Table::faults(*kind, path).iter().map(ToString::to_string).collect();
+                // Somebody may have repaired the file meanwhile.
+                if all.is_empty() { vec![first.what.into()] } else { all }
+            };
+            let table = map.table().map_err(faults)?;
             Ok((table.len(), table.warnings().to_vec()))
         };
         let mut all: Vec<Checked> = self
             .files
             .iter()
-            .map(|(reference, map)| Checked { reference: reference.clone(), state: state(map) })
+            .map(|(reference, map)| Checked { reference: reference.clone(), state: state(reference, map) })
             .collect();
         all.sort_by(|a, b| a.reference.cmp(&b.reference));
         all

@@ -19,6 +19,24 @@ use std::{
 /// Largest file that is read into memory.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
+/// Faults of a file that are told at once.
+const FAULTS_MAX: usize = 10;
+
+/// Makes comments of a line with a fault, counted from 1, and of the lines that it is continued by. Returns whether there is
+/// such a line.
+fn without(lines: &mut [String], number: usize) -> bool {
+    let continues = |line: &String| line.starts_with([' ', '\t']);
+    let Some(at) = number.checked_sub(1).filter(|at| *at < lines.len()) else { return false };
+    let first = lines[..=at].iter().rposition(|line| !continues(line)).unwrap_or(at);
+    for (index, line) in lines.iter_mut().enumerate().skip(first) {
+        if index > at && !continues(line) {
+            break;
+        }
+        line.insert(0, '#');
+    }
+    true
+}
+
 /// The table of a file.
 #[derive(Debug)]
 pub enum Table {
@@ -66,6 +84,25 @@ impl Table {
             Kind::Cidr => Self::Cidr(CidrTable::parse(text)?),
             Kind::Cdb => return Err(FileFault::of_file("not a text file", "")),
         })
+    }
+
+    /// Returns the faults of a file, at most [`FAULTS_MAX`]: after one, the lines behind it are read.
+    pub fn faults(kind: Kind, path: &Path) -> Vec<FileFault> {
+        let mut faults = Vec::new();
+        let first = match Self::read(kind, path) {
+            Ok(_) => return faults,
+            Err(fault) => fault,
+        };
+        let text = std::fs::read_to_string(path).ok().filter(|_| kind != Kind::Cdb && first.line > 0);
+        faults.push(first);
+        let mut lines: Vec<String> = text.iter().flat_map(|text| text.lines()).map(str::to_owned).collect();
+        while faults.len() < FAULTS_MAX && without(&mut lines, faults.last().map_or(0, |fault| fault.line)) {
+            match Self::parse(kind, &(lines.join("\n") + "\n")) {
+                Err(fault) if fault.line > faults.last().map_or(0, |last| last.line) => faults.push(fault),
+                _ => break,
+            }
+        }
+        faults
     }
 
     /// Looks a key up without waiting for a disk.
@@ -123,5 +160,28 @@ impl Table {
             Self::Aliases(table) => table.refused(),
             _ => &[],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_faults_of_a_file_are_found_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = |kind, text: &str| {
+            let path = dir.path().join("map");
+            std::fs::write(&path, text).unwrap();
+            let faults = Table::faults(kind, &path);
+            faults.iter().map(|fault| (fault.line, fault.column)).collect::<Vec<_>>()
+        };
+        assert_eq!(places(Kind::Text, "a 1\nb 2\n"), []);
+        assert_eq!(places(Kind::Text, "a 1\na 2\n 3\n# x\nb 3\nb 4\n"), [(2, 1), (6, 1)]);
+        assert_eq!(places(Kind::Cidr, "300.0.0.1 x\n10.0.0.0/8 y\n10.0.0.1/8 z\n"), [(1, 1), (3, 1)]);
+        assert_eq!(places(Kind::Regex, "/(/ x\n/a/ y\n/[/ z\n").len(), 2);
+        assert_eq!(places(Kind::Text, "a 1\na 2\nb"), [(3, 2)], "the end is missing: nothing else is sure");
+        assert_eq!(places(Kind::Text, &"a 1\n".repeat(50)).len(), FAULTS_MAX);
+        assert_eq!(places(Kind::Cdb, "x"), [(0, 0)]);
     }
 }

@@ -86,17 +86,20 @@ impl Check<'_, '_> {
     /// Mail for local domains that a server knows goes where a route says: one for the domains of the same map, or for
     /// every domain.
     fn local_domains_can_be_routed(&mut self, s: &Settings) {
-        let Some(reference) = s.local.domain_maps.iter().find(|reference| reference.name().is_some()) else {
-            return;
-        };
-        let takes_them = |route: &Route| {
-            route.domains.contains(&DomainPattern::Any) || route.domain_maps.contains(reference)
-        };
-        if s.routes.iter().any(takes_them) || !self.reading.cx.problems.is_empty() {
+        if !self.reading.cx.problems.is_empty() {
             return;
         }
-        let what = format!("mail for the domains of \"{reference}\" has no route");
-        let help = format!("add a [[route]] with domains = [\"{reference}\"] and its target");
-        self.problem("local.domains", what, "a server is asked for these domains", &help);
+        let is_served = |reference: &&Reference| reference.name().is_some();
+        for reference in s.local.domain_maps.iter().filter(is_served) {
+            let takes_them = |route: &Route| {
+                route.domains.contains(&DomainPattern::Any) || route.domain_maps.contains(reference)
+            };
+            if s.routes.iter().any(takes_them) {
+                continue;
+            }
+            let what = format!("mail for the domains of \"{reference}\" has no route");
+            let help = format!("add a [[route]] with domains = [\"{reference}\"] and its target");
+            self.problem("local.domains", what, "a server is asked for these domains", &help);
+        }
     }
 }

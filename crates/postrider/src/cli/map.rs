@@ -1,15 +1,18 @@
 //! `postrider map`: look-ups, and checks of the files of maps.
 
-use super::{CliError, Ending, args::MapCommand, complain, load_config};
+use super::{CliError, Ending, args::MapCommand, complain, load_config, settings};
 use crate::serve::wiring;
-use config::{Purpose, Settings};
+use config::{Loaded, Purpose, Settings};
 use control::Exit;
-use maps::{Checked, Kind, Maps, Reference, Source, aliases::Unpermitted, text::TextTable};
+use maps::{Checked, Kind, Maps, NamedMap, Reference, Source, aliases::Unpermitted, text::TextTable};
 use rewrite::TargetList;
 use std::{io::Write, path::Path, process::ExitCode};
 
 /// The exit code when a key was not found, as that of postmap -q.
 const NOT_FOUND: u8 = 1;
+
+/// Wrong values of one file that are told at once.
+const VALUES_MAX: usize = 10;
 
 /// Runs a command.
 pub(super) fn run(
@@ -20,11 +23,12 @@ pub(super) fn run(
     match command {
         MapCommand::Query { map, keys } => query(map, keys, explicit, out),
         MapCommand::Check => {
-            let settings = load_config(explicit, Purpose::Ask)?;
-            let maps = wiring::maps(&settings, None);
+            let loaded = config::load_with_origins(settings::find(explicit).as_deref(), Purpose::Ask);
+            let loaded = loaded.map_err(|problems| settings::show_problems(&problems))?;
+            let maps = wiring::maps(&loaded.settings, None);
             let checked = maps.check();
-            print(&checked, &settings, out)?;
-            let all_answer = print_named(&maps, out)?;
+            print(&checked, &loaded.settings, out)?;
+            let all_answer = print_named(&maps, &loaded, out)?;
             let exit = exit_of(&checked);
             Ok(if exit == Exit::Ok && !all_answer { Exit::TempFail } else { exit }.into())
         }
@@ -32,13 +36,17 @@ pub(super) fn run(
 }
 
 /// Connects to the servers of named maps. Returns whether all can be used.
-fn print_named(maps: &Maps, out: &mut dyn Write) -> Result<bool, CliError> {
+fn print_named(maps: &Maps, loaded: &Loaded, out: &mut dyn Write) -> Result<bool, CliError> {
     let mut all_answer = true;
-    for (map, state) in runtime()?.block_on(maps.check_named()) {
+    for (map, state) in runtime()?.block_on(maps.check_named(|_| true)) {
         match state {
             Ok(()) => writeln!(out, "map:{}: {}: can be used", map.name, map.source)?,
             Err(error) => {
-                complain("postrider", &format!("map:{}: {}", map.name, error.what));
+                let place = loaded.line_of_map(&map.name).map(|line| format!(" (line {line})"));
+                complain(
+                    "postrider",
+                    &format!("map:{}{}: {}", map.name, place.unwrap_or_default(), error.what),
+                );
                 all_answer = false;
             }
         }
@@ -97,45 +105,44 @@ pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending 
 }
 
 /// Checks the files of all maps, prints warnings, and returns the faults, each with its correction.
-pub(super) fn faults(settings: &Settings) -> Vec<(Reference, String, String)> {
-    let checked = wiring::maps(settings, None).check();
-    let mut faults = Vec::new();
+pub(super) fn faults(settings: &Settings) -> Result<Vec<(Reference, String, String)>, CliError> {
+    let maps = wiring::maps(settings, None);
+    let (checked, mut faults) = (maps.check(), Vec::new());
     for Checked { reference, state } in &checked {
         match state {
             Ok(_) => faults.extend(bad_values(settings, reference)),
-            Err(why) => {
+            Err(all) => faults.extend(all.iter().map(|why| {
                 let (what, help) = why.split_once("; ").unwrap_or((why, ""));
                 let help =
                     if help.is_empty() { "name a file of this kind that this user may read" } else { help };
-                faults.push((reference.clone(), what.to_owned(), help.to_owned()));
-            }
+                (reference.clone(), what.to_owned(), help.to_owned())
+            })),
         }
     }
-    for map in &settings.maps {
-        if let Source::Sqlite { file, .. } = &map.source
-            && let Err(error) = std::fs::metadata(file)
-        {
-            let what = format!("open {}: {error}", file.display());
-            let help = "name a data base that this user may read";
-            faults.push((Reference::Named(map.name.as_str().into()), what, help.to_owned()));
+    // Servers are asked by `map check`: the configuration is right while one of them is down.
+    let is_file = |map: &NamedMap| matches!(map.source, Source::Sqlite { .. });
+    for (map, state) in runtime()?.block_on(maps.check_named(is_file)) {
+        if let Err(error) = state {
+            let help = "name a data base that this user may read, and a query that fits its tables";
+            faults.push((Reference::Named(map.name.as_str().into()), error.what.into(), help.to_owned()));
         }
     }
     warn(&checked, settings);
-    faults
+    Ok(faults)
 }
 
-/// Returns the first value of a file of addresses that is none.
-fn bad_values(settings: &Settings, reference: &Reference) -> Option<(Reference, String, String)> {
-    let Reference::File(Kind::Text, path) = reference else { return None };
+/// Returns the values of a file of addresses that are none, at most ten.
+fn bad_values(settings: &Settings, reference: &Reference) -> Vec<(Reference, String, String)> {
+    let Reference::File(Kind::Text, path) = reference else { return Vec::new() };
     let addresses = &settings.addresses;
     let is_list = [&addresses.r#virtual, &addresses.sender_bcc, &addresses.recipient_bcc];
     let is_one = [&addresses.canonical, &addresses.generic];
     let is_in = |lists: &[&Vec<Reference>]| lists.iter().any(|list| list.contains(reference));
     if !is_in(&is_list) && !is_in(&is_one) {
-        return None;
+        return Vec::new();
     }
-    let text = std::fs::read_to_string(path).ok()?;
-    TextTable::entries(&text).find_map(|entry| {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let bad = TextTable::entries(&text).filter_map(|entry| {
         let mut count = 0;
         let mut why = None;
         for target in TargetList::new(&entry.value) {
@@ -152,7 +159,8 @@ fn bad_values(settings: &Settings, reference: &Reference) -> Option<(Reference, 
         let place = &entry.place;
         let what = format!("line {}, column {}: {}: {why}", place.line, place.column, entry.key);
         Some((reference.clone(), what, format!("write `{} user@example.com`", entry.key)))
-    })
+    });
+    bad.take(VALUES_MAX).collect()
 }
 
 /// Prints the warnings of files.
@@ -181,7 +189,9 @@ fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::
         match state {
             Ok((Some(count), _)) => writeln!(out, "{reference}: {count} {noun}")?,
             Ok((None, _)) => writeln!(out, "{reference}: can be used")?,
-            Err(why) => complain("postrider", &format!("{reference}: {why}")),
+            Err(faults) => {
+                faults.iter().for_each(|why| complain("postrider", &format!("{reference}: {why}")));
+            }
         }
     }
     warn(all, settings);

@@ -49,7 +49,7 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
             for warning in helper::warnings(&loaded.settings).into_iter().chain(site) {
                 complain("postrider", &format!("warning: {warning}"));
             }
-            let faults = map::faults(&loaded.settings);
+            let faults = map::faults(&loaded.settings)?;
             if !faults.is_empty() {
                 return Err(show_problems(&loaded.map_problems(&faults)));
             }
