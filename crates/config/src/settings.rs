@@ -375,7 +375,9 @@ section! {
         follow_symlinks: bool = "false",
         /// Local parts that exist, and maps of them. In a map, `joe@example.com` is looked up first, and then `joe`; both
         /// also without a detail (`addresses.separator`). Mail from clients for other local parts is rejected with 550 5.1.1, and mail
-        /// from local programs for them is returned, if it would go to a Maildir. Postmaster always exists: if
+        /// from local programs for them is returned, if it would go to a Maildir. The list holds for all local domains, also
+        /// for those that a `[[route]]` takes elsewhere, with `verify` or without; for users of one domain, write
+        /// `joe@example.com` in a map. Postmaster always exists: if
         /// `users` does not name it, its mail goes to the address in `postmaster`, as does mail from local
         /// programs to `root`. Without this key, every local part exists.
         users: Option<Vec<OrMap<Word>>> = "",
@@ -493,8 +495,8 @@ section! {
     /// Users who may log in with AUTH (RFC 4954), on listeners of the kinds `mx`, `submission` and `submissions`.
     pub Auth = "auth" {
         /// The users and their passwords: `passwd:FILE`, a file in Dovecot's passwd-file format, each line
-        /// `user:{SCHEME}hash`; `postrider auth hash` makes such lines, and a changed file is read again within a
-        /// second. Or `dovecot:SOCKET`, Dovecot's auth socket for clients, such as
+        /// `user:{SCHEME}hash`; `postrider auth hash` makes such lines, and a changed file is read again by the first
+        /// login after it has not changed for a second. Or `dovecot:SOCKET`, Dovecot's auth socket for clients, such as
         /// `dovecot:/run/dovecot/auth-client`. Or a map, such as `map:NAME` or `cdb:FILE`, from a login in lower case to
         /// `{SCHEME}hash`; a colon and what follows are left to Dovecot. A map that fails is a temporary error (454 4.7.0).
         /// Without this key nobody can log in.

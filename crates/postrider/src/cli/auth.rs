@@ -48,7 +48,7 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
             let found = found.map_err(|e| CliError::new(Exit::TempFail, e.to_string()))?;
             found.map(|found| found.login).ok_or_else(|| map.to_string())
         }
-        Some(UserStore::Dovecot(path)) => return test_by_dovecot(user, path, out),
+        Some(UserStore::Dovecot(path)) => return test_by_dovecot(user, path, settings, out),
         None => {
             let text = "nobody can log in: add `users = \"passwd:FILE\"` to [auth] in the configuration";
             return Err(CliError::new(Exit::Config, text));
@@ -68,9 +68,25 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
     }
     let scram = [(ScramHash::Sha256, "SCRAM-SHA-256"), (ScramHash::Sha1, "SCRAM-SHA-1")];
     let scram = scram.iter().filter(|(hash, _)| login.password.has_scram(*hash)).map(|(_, name)| *name);
-    let mechanisms: Vec<&str> = ["PLAIN", "LOGIN"].into_iter().chain(scram).collect();
-    writeln!(out, "{}: right; can log in with {}", login.name, mechanisms.join(", "))?;
-    Ok(Exit::Ok)
+    let own: Vec<&str> = ["PLAIN", "LOGIN"].into_iter().chain(scram).collect();
+    let offered = offered(settings)?;
+    let used: Vec<&str> = own.iter().copied().filter(|name| offered.iter().any(|o| **o == **name)).collect();
+    match used.is_empty() {
+        false => writeln!(out, "{}: right; can log in with {}", login.name, used.join(", "))?,
+        true => writeln!(
+            out,
+            "{}: right; but cannot log in: the password is for {}, and listeners offer {}",
+            login.name,
+            own.join(", "),
+            offered.join(", ")
+        )?,
+    }
+    Ok(if used.is_empty() { Exit::NoPerm } else { Exit::Ok })
+}
+
+/// Returns the names of the mechanisms that listeners offer.
+fn offered(settings: &Settings) -> Result<Vec<Box<str>>, CliError> {
+    wiring::offered_mechanisms(settings).map_err(|why| CliError::new(Exit::Config, why))
 }
 
 /// Tries a token, as AUTH OAUTHBEARER does.
@@ -102,12 +118,12 @@ pub(super) fn test_token(user: &str, settings: &Settings, out: &mut dyn Write) -
     Ok(Exit::NoPerm)
 }
 
-fn test_by_dovecot(user: &str, path: &Path, out: &mut dyn Write) -> Ending {
+fn test_by_dovecot(user: &str, path: &Path, settings: &Settings, out: &mut dyn Write) -> Ending {
     let dovecot = DovecotAuth::new(path);
     let unavailable = |why: String| CliError::new(Exit::TempFail, why);
-    let mechanisms = dovecot.mechanisms().map_err(unavailable)?.join(", ");
+    let mechanisms = offered(settings)?.join(", ");
     match dovecot.test(user, &read_password(false)?).map_err(unavailable)? {
-        Some(user) => writeln!(out, "{user}: right; Dovecot offers {mechanisms}")?,
+        Some(user) => writeln!(out, "{user}: right; listeners offer {mechanisms}")?,
         None => {
             writeln!(out, "{user}: wrong password, or no such user")?;
             return Ok(Exit::NoPerm);

@@ -240,6 +240,15 @@ fn logins(settings: &Settings, maps: &Arc<Maps>) -> Result<Option<LoginSettings>
     Ok(Some(LoginSettings { mechanisms, store, tokens, failures_max }))
 }
 
+/// Returns the names of the mechanisms that listeners with this configuration offer.
+///
+/// # Errors
+/// The users cannot be read.
+pub(crate) fn offered_mechanisms(settings: &Settings) -> Result<Vec<Box<str>>, String> {
+    let logins = logins(settings, &maps(settings, None))?;
+    Ok(logins.into_iter().flat_map(|logins| logins.mechanisms).map(|mechanism| mechanism.name).collect())
+}
+
 /// Returns the mechanisms that every user of a file can use, the strongest first.
 fn mechanisms_of(users: &UsersFile) -> Vec<Box<str>> {
     let known = users.users();
