@@ -75,6 +75,21 @@ fn a_quick_start_writes_a_configuration_that_can_be_used_and_overwrites_nothing(
     let right = ["auth", "test", "jane", "--config", config];
     let tested = run(Path::new(BINARY), &dir, &right, &format!("{password}\n"));
     assert_eq!(tested.status.code(), Some(0), "{}", stdout(&tested));
+    // What listeners do not offer helps nobody.
+    let other = dir.path().join("site/other.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let limited = text.replacen("\nusers = ", "\nmechanisms = [\"scram-sha-256\"]\nusers = ", 1);
+    assert_ne!(limited, text);
+    fs::write(&other, limited).unwrap();
+    let tested = run(
+        Path::new(BINARY),
+        &dir,
+        &["auth", "test", "jane", "--config", other.to_str().unwrap()],
+        &format!("{password}\n"),
+    );
+    assert_eq!(tested.status.code(), Some(77), "{}", stdout(&tested));
+    let why = "the password is for PLAIN, LOGIN, and listeners offer SCRAM-SHA-256";
+    assert!(stdout(&tested).contains(why), "{}", stdout(&tested));
     let again = start(&[]);
     assert_eq!(again.status.code(), Some(73), "{}", stderr(&again));
     assert!(stderr(&again).contains("--replace"), "{}", stderr(&again));
@@ -258,7 +273,7 @@ fn keys_are_looked_up_in_maps_with_an_exit_code_for_each_end() {
     }
     let checked = postrider(&dir, &["map", "check"]);
     assert_eq!(checked.status.code(), Some(75), "{checked:?}");
-    assert!(stderr(&checked).contains("map:users: connect to unix:"), "{checked:?}");
+    assert!(stderr(&checked).contains("map:users (line 4): connect to unix:"), "{checked:?}");
     let _listener = std::os::unix::net::UnixListener::bind(dir.path().join("none.sock")).unwrap();
     let checked = postrider(&dir, &["map", "check"]);
     assert!(checked.status.success() && stdout(&checked).contains("none.sock: can be used"), "{checked:?}");

@@ -109,8 +109,11 @@ fn addresses_are_changed_on_the_way_out_and_stay_here() {
     let route = sink.route().replace("\"*\"", "\"far.test\"");
     let generic =
         "joe@mx.test joe.smith@example.test\n@inner.test @example.test\nold@far.test new@far.test\n";
-    let daemon =
-        start(&[("generic", generic)], &format!("[addresses]\ngeneric = [\"text:generic\"]\n{route}"));
+    let aliases = "list: y@far.test, ann\nowner-list: ann@inner.test\n";
+    let daemon = start(
+        &[("generic", generic), ("aliases", aliases)],
+        &format!("[addresses]\ngeneric = [\"text:generic\"]\naliases = [\"aliases:aliases\"]\n{route}"),
+    );
     send(&daemon, "joe+x@mx.test", &["old@far.test", "ann@mx.test"]);
     send(&daemon, "ann@inner.test", &["x@far.test"]);
     send(&daemon, "", &["x@far.test"]);
@@ -128,4 +131,18 @@ fn addresses_are_changed_on_the_way_out_and_stay_here() {
     until("the local one is there", || daemon.mailbox("ann").len() == 1);
     let text = fs::read_to_string(&daemon.mailbox("ann")[0]).unwrap();
     assert!(text.starts_with("Return-Path: <joe+x@mx.test>\n"), "{text}");
+    // The owner of a list is changed, too, and `postrider test` says what leaves.
+    let test = ["test", "--client", "127.0.0.1", "--from", "joe+x@mx.test", "--to", "list@mx.test"];
+    let said = daemon.try_ask(&test).unwrap();
+    for line in [
+        "<joe+x@mx.test>, outside <joe.smith+x@example.test>",
+        ", from <owner-list@mx.test>",
+        "ann@mx.test by maildir:",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    send(&daemon, "joe+x@mx.test", &["list@mx.test"]);
+    until("the list's mail has left", || sink.count() == 4);
+    let last = sink.messages().into_iter().find(|message| message.to.concat() == "y@far.test").unwrap();
+    assert_eq!(last.from, "owner-list@mx.test");
 }

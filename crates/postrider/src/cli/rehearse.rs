@@ -2,16 +2,17 @@
 
 use super::{CliError, Ending, args::TestArgs, map::runtime};
 use crate::serve::{
+    connection::generic,
     pipeline::{RuleState, View, duration},
     snapshot::ConfigSnapshot,
-    wiring,
+    verp, wiring,
 };
 use config::Settings;
 use control::Exit;
 use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
 use mail::{
-    ClientCertificate, Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient,
-    Reply, ReversePath, UnixMillis,
+    ClientCertificate, Destination, Envelope, ForwardPath, ListenerKind, NextHop, Origin, QueueId,
+    ReceivedContent, Recipient, Reply, ReversePath, UnixMillis,
 };
 use smtp::server::replies;
 use std::{fs, io::Write, net::SocketAddr, sync::Arc};
@@ -181,7 +182,7 @@ impl<'c> Rehearsal<'c> {
         } else if self.config.pipeline.has(Stage::End) {
             self.line("content", "", "not judged: name a message with --file");
         }
-        self.result(decisions, envelope, content);
+        self.result(decisions, envelope, content).await;
         Ok(self.exit)
     }
 
@@ -257,24 +258,51 @@ impl<'c> Rehearsal<'c> {
     }
 
     /// Notes the envelope that would be queued, and where it would go.
-    fn result(&mut self, decisions: Decisions, envelope: Envelope, content: ReceivedContent) {
+    async fn result(&mut self, decisions: Decisions, envelope: Envelope, content: ReceivedContent) {
         let finished =
             decisions.finish(QueueId(0), UnixMillis::now(), Origin::Local { uid: 0 }, envelope, content);
         match finished {
             Accepted::Discarded { reason, .. } => self.line("result", "discarded", reason),
-            Accepted::Message { message, held, discarded, .. } => {
+            Accepted::Message { mut message, held, discarded, .. } => {
                 for (recipient, reason) in discarded {
                     self.line("result", "discarded", format!("{recipient}: {reason}"));
                 }
                 if let Some(reason) = held {
                     self.line("result", "held", reason);
                 }
-                self.line("result", "from", format!("<{}>", message.envelope.reverse_path.as_str()));
-                let routes: Vec<_> = self.config.routes.envelope(&message.envelope).collect();
-                for (recipient, (destination, _)) in message.envelope.recipients.iter().zip(routes) {
-                    self.line("result", "to", format!("{} by {destination}", recipient.path));
-                }
+                verp::apply(&self.config.settings.addresses, &mut message.envelope);
+                self.envelope(&message.envelope).await;
             }
+        }
+    }
+
+    /// Notes an envelope with its destinations, and the addresses that others would see.
+    async fn envelope(&mut self, envelope: &Envelope) {
+        let seen = generic::envelope(self.config, envelope).await;
+        if let Err(why) = &seen {
+            self.line("result", "generic", format!("{why}; the mail would be deferred"));
+        }
+        let seen = seen.as_ref().unwrap_or(envelope);
+        let mut sender = format!("<{}>", envelope.reverse_path.as_str());
+        let routes: Vec<_> = self.config.routes.envelope(envelope).collect();
+        let leaves = |destination: &Destination| {
+            matches!(destination.next_hop, NextHop::Mx(_) | NextHop::Smarthost(_))
+        };
+        if seen.reverse_path != envelope.reverse_path && routes.iter().any(|(to, _)| leaves(to)) {
+            sender += &format!(", outside <{}>", seen.reverse_path.as_str());
+        }
+        self.line("result", "from", sender);
+        let recipients = envelope.recipients.iter().zip(&seen.recipients);
+        for ((own, seen), (destination, _)) in recipients.zip(routes) {
+            let sent = if leaves(&destination) { seen } else { own };
+            let mut text = format!("{} by {destination}", own.path);
+            if sent.path != own.path {
+                text += &format!(", as {}", sent.path);
+            }
+            if let Some(path) = sent.return_path() {
+                text += &format!(", from <{}>", path.path.as_str());
+            }
+            self.line("result", "to", text);
         }
     }
 

@@ -1,16 +1,20 @@
 //! Finding the configuration, and `postrider config`.
 
 use super::{CliError, Ending, args::ConfigCommand, complain, map};
-use crate::serve::{helper, site_warnings};
+use crate::{
+    applets::Commands,
+    serve::{helper, site_warnings},
+};
 use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
-use mail::UnixMillis;
+use mail::{ForwardPath, Mailbox, UnixMillis};
 use policy::{Stage, Step};
 use serde_json::{Map, Value, json};
 use std::{
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
 };
+use submission::sendmail::{Commands as _, Route};
 
 /// The file used when none is named.
 const USUAL: &str = "/etc/postrider/postrider.toml";
@@ -53,6 +57,9 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
             if !faults.is_empty() {
                 return Err(show_problems(&loaded.map_problems(&faults)));
             }
+            for warning in without_user(&loaded.settings)? {
+                complain("postrider", &format!("warning: {warning}"));
+            }
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());
             writeln!(out, "{name}: no problems")?;
         }
@@ -68,6 +75,30 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Returns warnings of addresses to which rules and `addresses.bcc` send mail, and which do not exist here: such mail is
+/// deferred. A map that does not answer now says nothing.
+fn without_user(settings: &Settings) -> Result<Vec<String>, CliError> {
+    let rules = settings.rules.program.rules().iter();
+    let of_rules = rules.flat_map(|rule| {
+        let targets = rule.modifiers.bcc.iter().chain(&rule.modifiers.redirect);
+        targets.map(|mailbox| (rule.place(), mailbox))
+    });
+    let copies = settings.addresses.bcc.iter().map(|mailbox| ("addresses.bcc".to_owned(), mailbox));
+    let all: Vec<(String, &Mailbox)> = of_rules.chain(copies).collect();
+    let paths: Vec<ForwardPath> =
+        all.iter().map(|(_, mailbox)| ForwardPath::Mailbox((*mailbox).clone())).collect();
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
+    let routes = Commands.routes(settings, &paths)?;
+    let unknown = all.iter().zip(routes).filter(|(_, route)| *route == Route::NoSuchUser);
+    Ok(unknown
+        .map(|((place, mailbox), _)| {
+            format!("{place} sends mail to {mailbox}, who does not exist here: name a user, or an alias")
+        })
+        .collect())
 }
 
 /// Explains the rules, the checks, or a key.

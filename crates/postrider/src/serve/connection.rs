@@ -1,6 +1,6 @@
 //! The engine's side of one connection out.
 
-mod generic;
+pub(crate) mod generic;
 
 use super::driver::{Driver, Leased};
 use bytes::Bytes;

@@ -8,7 +8,7 @@ const RECIPIENTS_MAX: usize = 1_000;
 
 /// Gives each recipient a reverse-path of its own, if the message, or the list that the recipient is a member of, is sent
 /// by one of these senders.
-pub(super) fn apply(settings: &Addresses, envelope: &mut Envelope) {
+pub(crate) fn apply(settings: &Addresses, envelope: &mut Envelope) {
     let (false, Some(separator)) = (settings.verp.is_empty(), settings.separator.0) else { return };
     let Envelope { reverse_path, recipients, .. } = envelope;
     if recipients.len() > RECIPIENTS_MAX {

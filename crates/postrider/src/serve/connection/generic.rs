@@ -1,7 +1,7 @@
 //! Addresses that are changed on the way out (`addresses.generic`).
 
 use crate::serve::snapshot::ConfigSnapshot;
-use mail::{Enhanced, ForwardPath, Mailbox, Message, Outcome, ReversePath, SharedMessage};
+use mail::{Enhanced, Envelope, ForwardPath, Mailbox, Message, Outcome, ReversePath, SharedMessage};
 use rewrite::{by_map, map_keys};
 
 /// Returns a message with the addresses that others may see. The stored message keeps its own.
@@ -19,19 +19,34 @@ pub(super) async fn changed(
         tracing::error!("{}: look up the generic addresses: {what}", message.id);
         Outcome::deferred(Enhanced(4, 3, 0), "the addresses of the message cannot be looked up now")
     };
-    let mut envelope = message.envelope.clone();
-    if let ReversePath::Mailbox(mailbox) = &mut envelope.reverse_path {
-        change(config, mailbox).await.map_err(failed)?;
-    }
-    for recipient in &mut envelope.recipients {
-        if let ForwardPath::Mailbox(mailbox) = &mut recipient.path {
-            change(config, mailbox).await.map_err(failed)?;
-        }
-    }
+    let envelope = envelope(config, &message.envelope).await.map_err(failed)?;
     if envelope == message.envelope {
         return Ok(message);
     }
     Ok(SharedMessage::new(Message { envelope, ..(*message).clone() }))
+}
+
+/// Returns an envelope with the addresses that others may see.
+///
+/// # Errors
+/// A map does not answer, or its value is not an address.
+pub(crate) async fn envelope(config: &ConfigSnapshot, own: &Envelope) -> Result<Envelope, String> {
+    let mut envelope = own.clone();
+    if let ReversePath::Mailbox(mailbox) = &mut envelope.reverse_path {
+        change(config, mailbox).await?;
+    }
+    for recipient in &mut envelope.recipients {
+        if let ForwardPath::Mailbox(mailbox) = &mut recipient.path {
+            change(config, mailbox).await?;
+        }
+        if let Some(mut path) = recipient.return_path().cloned()
+            && let ReversePath::Mailbox(mailbox) = &mut path.path
+        {
+            change(config, mailbox).await?;
+            recipient.set_return_path(path);
+        }
+    }
+    Ok(envelope)
 }
 
 async fn change(config: &ConfigSnapshot, mailbox: &mut Mailbox) -> Result<(), String> {
