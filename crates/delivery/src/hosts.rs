@@ -38,7 +38,8 @@ impl<'a> Hosts<'a> {
             | NextHop::Mbox(_)
             | NextHop::Pipe(_)
             | NextHop::Reject(_)
-            | NextHop::Discard => {
+            | NextHop::Discard
+            | NextHop::Expand => {
                 unreachable!("mail for {next_hop} stays on this machine")
             }
         };

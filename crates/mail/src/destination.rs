@@ -107,6 +107,8 @@ pub enum NextHop {
     Reject(Arc<str>),
     /// None: the mail is thrown away, because a route says so.
     Discard,
+    /// This server, which expands the recipients.
+    Expand,
 }
 
 impl fmt::Display for NextHop {
@@ -120,6 +122,7 @@ impl fmt::Display for NextHop {
             Self::Pipe(program) => write!(f, "pipe:{program}"),
             Self::Reject(reply) => write!(f, "reject:{reply}"),
             Self::Discard => f.write_str("discard:discard"),
+            Self::Expand => f.write_str("expand:aliases"),
         }
     }
 }
@@ -217,6 +220,7 @@ mod tests {
             (lmtp(LmtpServer::Unix("/run/a:b".into())), "lmtp:unix:/run/a:b"),
             (NextHop::Maildir("/m/{local}".into()), "maildir:/m/{local}"),
             (NextHop::Discard, "discard:discard"),
+            (NextHop::Expand, "expand:aliases"),
         ] {
             assert_eq!(Destination::new(next_hop, TlsMode::May).to_string(), text);
         }

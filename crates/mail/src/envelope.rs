@@ -92,6 +92,8 @@ pub enum AliasTarget {
     File(Box<str>),
     /// The route with this name.
     Route(Box<str>),
+    /// None yet: the address is to be expanded later, because its aliases were wrong or a map did not answer.
+    Later,
 }
 
 impl Recipient {

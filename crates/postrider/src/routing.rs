@@ -118,6 +118,7 @@ impl Routes {
             AliasTarget::Program(command) => self.targets.program(command),
             AliasTarget::File(file) => self.targets.file(file),
             AliasTarget::Route(name) => self.named_route(name, &self.key(path)),
+            AliasTarget::Later => Destination::new(NextHop::Expand, TlsMode::Off),
         }
     }
 
@@ -231,7 +232,7 @@ impl Routes {
             Some(AliasTarget::Route(name)) => {
                 self.explicit.iter().find(|route| route.stored_name().is_some_and(|own| own == *name))
             }
-            Some(AliasTarget::Program(_) | AliasTarget::File(_)) => None,
+            Some(AliasTarget::Program(_) | AliasTarget::File(_) | AliasTarget::Later) => None,
         };
         route.is_some_and(|route| route.verify)
     }

@@ -177,7 +177,7 @@ fn while_a_map_is_down_mail_waits_and_none_is_lost() {
         assert!(reply.starts_with("451 4.3.0"), "{recipient}: {reply}");
     }
     assert!(rcpt(&mut client, "x@far.test").starts_with("250"), "others are not concerned");
-    // The message of a local program waits in the drop directory.
+    // The message of a local program waits in the queue.
     assert!(sendmail(&daemon, &["joe"]).success());
     let path = daemon.dir.path().join("users.sock");
     let silent = UnixListener::bind(&path).unwrap();
@@ -188,6 +188,7 @@ fn while_a_map_is_down_mail_waits_and_none_is_lost() {
     socketmap(&path);
     assert!(rcpt(&mut client, "joe+x@mx.test").starts_with("250"));
     assert!(rcpt(&mut client, "eve@mx.test").starts_with("550 5.1.1"));
+    daemon.ask(&["queue", "flush"]);
     has_mail(&daemon, &[("joe", 1)]);
     assert_eq!((daemon.counter("bounced"), daemon.mailbox("eve").len()), (0, 0));
 }
@@ -292,4 +293,45 @@ fn the_bare_postmaster_exists_whatever_the_map_of_users_has() {
     }
     client.send("", &["postmaster"], b"Subject: x\r\n\r\nx\r\n").unwrap();
     until("it is delivered", || daemon.mailbox("pm").len() == 1);
+}
+
+#[test]
+fn local_mail_waits_in_the_queue_for_one_recipient_that_cannot_be_expanded() {
+    let sink = Sink::start();
+    let route = sink.route().replace("\"*\"", "\"far.test\"");
+    let aliases = "ring: gnir\ngnir: ring\nteam: joe, x@far.test\n";
+    let daemon = start(
+        &[("aliases", aliases)],
+        &format!("[addresses]\naliases = [\"aliases:aliases\"]\n[log]\nfile = \"mail.log\"\n{route}"),
+    );
+    assert!(sendmail(&daemon, &["-f", "ann@mx.test", "-N", "success,failure", "joe", "ring"]).success());
+    until("the other recipient has it", || daemon.mailbox("joe").len() == 1);
+    let listed = || daemon.ask(&["queue", "list"]);
+    until("the reason is listed", || {
+        listed().contains("ring@mx.test") && listed().contains("leads back to itself")
+    });
+    assert!(!listed().contains("joe@mx.test"), "{}", listed());
+    let id = daemon.outcome("joe@mx.test")["id"].as_str().unwrap().to_owned();
+    let why = daemon.ask(&["why", &id]);
+    assert!(why.contains("leads back to itself"), "{why}");
+    // Nothing is told to the sender but the delivery to joe, and no file is left behind.
+    until("the report on joe", || daemon.mailbox("ann").len() == 1);
+    assert_eq!(fs::read_dir(daemon.dir.path().join("data/drop")).map_or(0, Iterator::count), 0);
+    // A file is read when it has not changed for a second.
+    fs::write(daemon.dir.path().join("aliases"), "ring: team, joe\nteam: joe, x@far.test\n").unwrap();
+    until("the recipients have it", || {
+        let _ = daemon.try_ask(&["queue", "retry", &id]);
+        daemon.mailbox("joe").len() == 2 && sink.count() == 1
+    });
+    until("the queue is empty", || !listed().contains("ring@mx.test"));
+    let of_ring = |line: &serde_json::Value| {
+        line["to"] == "ring@mx.test" && line.to_string().contains("expanded, queued as")
+    };
+    until("the log says what became of it", || daemon.log().iter().any(of_ring));
+    // RFC 3461 §5.2.7: the sender is told that the alias was expanded, and not that it was delivered.
+    until("the report on the alias", || daemon.mailbox("ann").len() == 2);
+    let reports: Vec<String> =
+        daemon.mailbox("ann").iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let on_ring = reports.iter().find(|report| report.contains("rfc822; ring@mx.test")).unwrap();
+    assert!(on_ring.contains("Action: expanded"), "{on_ring}");
 }

@@ -501,6 +501,7 @@ impl<'s> Expander<'s> {
         let what = match &target {
             AliasTarget::Program(command) => format!("|{command}"),
             AliasTarget::File(path) | AliasTarget::Route(path) => path.to_string(),
+            AliasTarget::Later => String::new(),
         };
         // Once for all aliases that lead to it; no address has a key like this.
         if self.seen.insert(what.into()) {

@@ -10,7 +10,7 @@ use super::{
     active::{ActiveCount, ActiveGuard},
     driver::Driver,
     logins::Logins,
-    pipeline::{RuleState, View},
+    pipeline::{LOOKUP_TIMEOUT, RuleState, View, expand},
     snapshot::ConfigSnapshot,
     verp,
 };
@@ -20,8 +20,8 @@ use bytes::Bytes;
 use engine::accept::{self, Accepted, Decisions, Facts, NamedHost, Source, Stage};
 use inbound::{Answer, AuthAnswer, Client, ConnectionEvent, Draft, Service, StoreError, UNIX_CLIENT};
 use mail::{
-    BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Message, Part, QueueId, ReceivedContent, Recipient,
-    Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
+    BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Message, Outcome, Part, QueueId, ReceivedContent,
+    Recipient, Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
 };
 use smtp::{
     forwarded::Attribute,
@@ -56,6 +56,61 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     pub(crate) fn new(driver: Arc<Driver>) -> Self {
         Self { driver, late: ActiveCount::default(), logins: Logins::new() }
+    }
+
+    /// Expands a recipient of a queued message whose expansion failed before, and accepts a message for those that take its
+    /// place. It has the age of the queued one.
+    pub(crate) async fn expand_queued(self: &Arc<Self>, message: &Message, index: usize) -> Outcome {
+        let (config, facts) = (self.driver.current(), Facts::new(Source::Local { uid: 0 }));
+        let recipient = message.envelope.recipients[index].clone();
+        let recipient = Recipient { options: None, ..recipient };
+        let mut envelope = Envelope { recipients: Vec::new(), ..message.envelope.clone() };
+        let view = View::new(Stage::Rcpt, config.rules(), &facts).with_envelope(&envelope);
+        let judged = expand(View { recipient: Some(&recipient), ..view });
+        let replaced = match timeout(LOOKUP_TIMEOUT, judged).await {
+            Ok(Ok(replaced)) => replaced,
+            Ok(Err(reply)) if reply.is_transient() => return outcome(Outcome::deferred, &reply),
+            Ok(Err(reply)) => return outcome(Outcome::failed, &reply),
+            Err(_) => return outcome(Outcome::deferred, &replies::LOOKUP_TIMEOUT),
+        };
+        envelope.recipients.push(recipient);
+        let content = match self.copied(message).await {
+            Ok(content) => content,
+            Err(outcome) => return outcome,
+        };
+        let content = match self.in_pieces(&envelope, content).await {
+            Ok(content) => content,
+            Err(reply) => return outcome(Outcome::deferred, &reply),
+        };
+        let mut decisions = Decisions::default();
+        decisions.redirect(0, replaced);
+        let (id, own) = (self.driver.ids.next(UnixMillis::now().0), self.clone());
+        let accepted = decisions.finish(id, message.arrived, message.origin.clone(), envelope, content);
+        // A task of its own: the connection may be dropped, and what is durable has to be queued.
+        let accepted = tokio::spawn(async move { own.accept(&config, accepted).await });
+        let reply = accepted.await.unwrap_or(replies::LOCAL_ERROR);
+        if reply.is_positive() {
+            return Outcome::delivered(Enhanced(2, 0, 0), format!("expanded, queued as {id}"));
+        }
+        outcome(Outcome::deferred, &reply)
+    }
+
+    /// Returns the content of a queued message in memory.
+    async fn copied(&self, message: &Message) -> Result<ReceivedContent, Outcome> {
+        let mut bytes = Vec::new();
+        for part in message.content.parts() {
+            match part {
+                Part::Memory(piece) => bytes.extend_from_slice(piece),
+                Part::Stored { chunk_id, .. } => match self.driver.load(*chunk_id).await {
+                    Ok(piece) => bytes.extend_from_slice(&piece),
+                    Err(failure) => {
+                        let text = format!("read the message from the spool: {failure}");
+                        return Err(Outcome::deferred(Enhanced(4, 3, 0), text));
+                    }
+                },
+            }
+        }
+        Ok(ReceivedContent::from_bytes(bytes, 0))
     }
 
     fn commit_timeout(&self) -> Duration {
@@ -320,6 +375,11 @@ fn within_limits(limits: &smtp::Limits, draft: &Draft) -> Result<(), Reply> {
         return Err(replies::NUL_IN_CONTENT);
     }
     Ok(())
+}
+
+/// The outcome that a reply of the pipeline means.
+fn outcome(make: fn(Enhanced, String) -> Outcome, reply: &Reply) -> Outcome {
+    make(reply.enhanced.unwrap_or(Enhanced(4, 3, 0)), reply.text().to_owned())
 }
 
 fn queued_as(id: QueueId) -> Reply {

@@ -2,7 +2,8 @@
 //! spool and the delivery log have their own.
 
 use super::{
-    clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, snapshot::ConfigSnapshot, workers,
+    acceptor::Acceptor, clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter,
+    snapshot::ConfigSnapshot, workers,
 };
 use bytes::Bytes;
 use engine::{
@@ -16,7 +17,7 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError, Weak,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
@@ -71,6 +72,8 @@ pub(crate) struct Driver {
     failure: OnceLock<String>,
     has_panicked: AtomicBool,
     open_connection: OpenConnection,
+    /// Accepts messages whose recipients are expanded late.
+    acceptor: OnceLock<Weak<Acceptor>>,
     state: Mutex<State>,
     conflicts: AtomicU64,
     /// Events after which client and queue counted different numbers of connections.
@@ -111,6 +114,7 @@ impl Driver {
             failure: OnceLock::new(),
             has_panicked: AtomicBool::new(false),
             open_connection,
+            acceptor: OnceLock::new(),
             state: Mutex::new(State::new(engine)),
             conflicts: AtomicU64::new(0),
             connection_drift: AtomicU64::new(0),
@@ -487,6 +491,16 @@ impl Driver {
             return Ok(message);
         }
         self.wait_for_disk(move |spool| spool.read(id)).await
+    }
+
+    /// Sets the part that accepts messages whose recipients are expanded late.
+    pub(crate) fn set_acceptor(&self, acceptor: &Arc<Acceptor>) {
+        // There is one for each driver.
+        let _ = self.acceptor.set(Arc::downgrade(acceptor));
+    }
+
+    pub(crate) fn acceptor(&self) -> Option<Arc<Acceptor>> {
+        self.acceptor.get()?.upgrade()
     }
 
     /// A chunk of a message's content.

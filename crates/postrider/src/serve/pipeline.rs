@@ -68,6 +68,8 @@ pub(crate) struct View<'a> {
     pub(crate) content: Option<&'a ReceivedContent>,
     /// None: there are no rules.
     pub(crate) rule_state: Option<&'a RuleState>,
+    /// True if the message is in the queue, and one of its recipients is expanded again.
+    pub(crate) is_queued: bool,
 }
 
 impl<'a> View<'a> {
@@ -83,6 +85,7 @@ impl<'a> View<'a> {
             body: &[],
             content: None,
             rule_state: None,
+            is_queued: false,
         }
     }
 
@@ -148,6 +151,29 @@ impl Drop for StageDecisions<'_> {
 /// Judges a recipient by its address alone: relaying, users and aliases, but no other check.
 pub(crate) fn judge_address(view: View<'_>) -> Answer<'_, Verdict> {
     Addresses.check(view)
+}
+
+/// Expands a recipient of a message that is queued. Routes by maps are chosen; no other check is asked again.
+///
+/// # Errors
+/// The reply that would refuse the recipient, or ask to try again.
+pub(crate) async fn expand(view: View<'_>) -> Result<Vec<Recipient>, Reply> {
+    let (view, given) = (View { is_queued: true, ..view }, view.recipient.into_iter().cloned());
+    let mut recipients = match Addresses.check(view).wait().await {
+        Verdict::Pass => given.collect(),
+        Verdict::Redirect(recipients) | Verdict::Settle(recipients) => recipients,
+        Verdict::Reject(reply) | Verdict::Defer(reply) => return Err(reply),
+        // The check of addresses has no other verdict on a recipient.
+        _ => return Err(replies::LOCAL_ERROR),
+    };
+    for recipient in &mut recipients {
+        match targets::choose(&view, recipient).await {
+            Ok(()) => {}
+            Err(Verdict::Reject(reply) | Verdict::Defer(reply)) => return Err(reply),
+            Err(_) => return Err(replies::LOCAL_ERROR),
+        }
+    }
+    Ok(recipients)
 }
 
 type Verdicts<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;

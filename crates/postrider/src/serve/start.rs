@@ -212,6 +212,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         driver.begin(effects);
     }
     let acceptor = Arc::new(Acceptor::new(driver.clone()));
+    driver.set_acceptor(&acceptor);
     let inbound = {
         let _context = runtime.enter();
         let workers = WorkerPool::new(workers.handles(), workers::sharing());

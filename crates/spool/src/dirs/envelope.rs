@@ -179,6 +179,9 @@ fn write_recipient(w: &mut Words<'_>, recipient: &Recipient) {
         Some(AliasTarget::Route(name)) => {
             w.key("route", name.as_bytes());
         }
+        Some(AliasTarget::Later) => {
+            w.key("expand", b"later");
+        }
     }
 }
 

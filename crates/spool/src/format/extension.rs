@@ -28,6 +28,7 @@ const HEAD_BYTES: usize = 1 + 4;
 const PROGRAM: u8 = 1;
 const FILE: u8 = 2;
 const ROUTE: u8 = 3;
+const LATER: u8 = 4;
 
 /// Flags of a deadline.
 const MODE_RETURN: u8 = 1;
@@ -62,6 +63,7 @@ fn needed_bytes_max(envelope: &Envelope) -> usize {
             AliasTarget::Program(text) | AliasTarget::File(text) | AliasTarget::Route(text) => {
                 HEAD_BYTES + 5 + text.len()
             }
+            AliasTarget::Later => HEAD_BYTES + 5,
         })
     };
     options + envelope.recipients.iter().map(|r| expansion(r) + return_path(r) + target(r)).sum::<usize>()
@@ -95,9 +97,10 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
         if let Some(target) = recipient.target() {
             put(out, TARGET, |out| {
                 let (kind, text) = match target {
-                    AliasTarget::Program(command) => (PROGRAM, command),
-                    AliasTarget::File(path) => (FILE, path),
-                    AliasTarget::Route(name) => (ROUTE, name),
+                    AliasTarget::Program(command) => (PROGRAM, &**command),
+                    AliasTarget::File(path) => (FILE, &**path),
+                    AliasTarget::Route(name) => (ROUTE, &**name),
+                    AliasTarget::Later => (LATER, ""),
                 };
                 put_u32(out, index);
                 out.push(kind);
@@ -237,6 +240,7 @@ fn read_target(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), Mal
         PROGRAM => AliasTarget::Program,
         FILE => AliasTarget::File,
         ROUTE => AliasTarget::Route,
+        LATER => |_| AliasTarget::Later,
         _ => return Err(Malformed("a target of a later version")),
     };
     let target = kind(rest(body)?.into());
@@ -306,6 +310,7 @@ pub(crate) mod tests {
             any::<String>().prop_map(|text| AliasTarget::Program(text.into())),
             any::<String>().prop_map(|text| AliasTarget::File(text.into())),
             any::<String>().prop_map(|text| AliasTarget::Route(text.into())),
+            Just(AliasTarget::Later),
         ];
         let extensions = (option::of(any_expansion()), option::of(return_path), option::of(target));
         let recipient = (mailboxes(), extensions).prop_map(|(mailbox, (expansion, return_path, target))| {

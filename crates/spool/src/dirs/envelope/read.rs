@@ -146,6 +146,9 @@ fn read_field<'a>(
                         let target = AliasTarget::Route(unescape_text(text)?);
                         recipient.options.get_or_insert_default().target = Some(target);
                     }
+                    Some(("expand", "later")) => {
+                        recipient.options.get_or_insert_default().target = Some(AliasTarget::Later);
+                    }
                     _ => return Err(Malformed("parameter")),
                 }
             }

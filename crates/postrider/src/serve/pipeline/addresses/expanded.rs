@@ -7,7 +7,7 @@ use crate::{
 };
 use engine::accept::{Source, Verdict};
 use inbound::Answer;
-use mail::{Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
+use mail::{AliasTarget, Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
 use rewrite::{Expanded, Role, Trouble, passed_on};
 use std::time::Duration;
 
@@ -51,8 +51,21 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
     match outcome {
         Outcome::Recipients(expanded) => accepted(&view, given, &expanded),
         Outcome::NoSuchUser => unknown(&view, &mailbox),
+        // A program that hands mail in waits for no reply: the message is queued, and this recipient is expanded later.
+        Outcome::Failed(trouble) if matches!(view.facts.source, Source::Local { .. }) && !view.is_queued => {
+            view.note("expansion", || format!("{trouble}; tried again later"));
+            tracing::error!("expand {} later: {trouble}", given.path);
+            Verdict::Settle(vec![later(given)])
+        }
         Outcome::Failed(trouble) => failed(&view, &trouble, given.path.as_str()),
     }
+}
+
+/// A recipient that is expanded when its message is delivered.
+fn later(given: &Recipient) -> Recipient {
+    let mut recipient = given.clone();
+    recipient.options.get_or_insert_default().target = Some(AliasTarget::Later);
+    recipient
 }
 
 /// Checks that the client may send to this domain.
@@ -142,6 +155,10 @@ fn unknown(view: &View<'_>, mailbox: &Mailbox) -> Verdict {
 
 fn failed(view: &View<'_>, trouble: &Trouble, recipient: &str) -> Verdict {
     view.note("expansion", || trouble.to_string());
+    if view.is_queued {
+        let refused = if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE };
+        return Verdict::Defer(Reply::new(refused.code, refused.enhanced, trouble.to_string()));
+    }
     tracing::error!("expand {recipient}: {trouble}");
     Verdict::Defer(if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE })
 }
