@@ -17,6 +17,7 @@ mod domain {
 mod extensions;
 mod group;
 mod history;
+mod last_good;
 mod listen_address;
 mod listing;
 mod load;
@@ -54,6 +55,7 @@ pub use choice::{
 pub use domain::DomainPattern;
 pub use extensions::Extensions;
 pub use group::{OwnSpool, QueueGroup};
+pub use last_good::{keep_last_good, last_good};
 pub use listen_address::{ListenAddress, ListenAt};
 pub use listing::{Effective, Origin};
 #[doc(hidden)]

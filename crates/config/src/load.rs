@@ -89,6 +89,13 @@ pub fn load_with_origins(path: Option<&Path>, purpose: Purpose) -> Result<Loaded
     read(&source_of(path)?, path, Some(path), purpose, None)
 }
 
+/// Returns the data directory that a file with mistakes names, or that is its default.
+pub(crate) fn data_dir_of(path: &Path) -> Option<PathBuf> {
+    let source = source_of(path).ok()?;
+    let (root, _) = DeTable::parse_recoverable(&source);
+    Some(reading(&source, Some(path)).settings(root.get_ref(), None).data_dir)
+}
+
 /// A file's text.
 pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
     let bytes = fs::read(path).map_err(|error| {
@@ -127,6 +134,15 @@ pub fn load_text(source: &str) -> Result<Loaded, Problems> {
     read(source, path, Some(path), Purpose::Ask, None)
 }
 
+fn reading<'s>(source: &'s str, path: Option<&Path>) -> Reading<'s> {
+    Reading {
+        source,
+        cx: Context { base: folder_of(path), key: String::new(), problems: Vec::new() },
+        placeholders: Placeholders { machine: machine_name(), ..Placeholders::default() },
+        effective: Vec::new(),
+    }
+}
+
 /// Reads a text. Where a daemon runs, defaults are made of what it was started with.
 pub(crate) fn read(
     source: &str,
@@ -142,12 +158,7 @@ pub(crate) fn read(
         return Err(Problems::new(name, source, vec![foreign(line, server)]));
     }
     let mut problems: Vec<Problem> = errors.iter().map(syntax_problem).collect();
-    let mut reading = Reading {
-        source,
-        cx: Context { base: folder_of(path), key: String::new(), problems: Vec::new() },
-        placeholders: Placeholders { machine: machine_name(), ..Placeholders::default() },
-        effective: Vec::new(),
-    };
+    let mut reading = reading(source, path);
     let settings = reading.settings(root.get_ref(), started);
     // For a reload it was checked as it stands: with another hostname or folder some of it looks wrong.
     if started.is_none() {

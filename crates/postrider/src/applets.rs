@@ -7,7 +7,7 @@ use crate::{
     routing::Routes,
     serve::wiring,
 };
-use config::{Purpose, Settings};
+use config::Settings;
 use control::{CommandError, Exit, Selection};
 use mail::{Destination, ForwardPath, Mailbox, NextHop};
 use maps::LookupError;
@@ -21,7 +21,7 @@ pub(crate) struct Commands;
 
 impl sendmail::Commands for Commands {
     fn load_config(&self, explicit: Option<&Path>) -> Result<Settings, CommandError> {
-        cli::load_config(explicit, Purpose::Ask)
+        cli::load_for_tools(explicit)
     }
 
     fn list_queue(&self, settings: &Settings, out: &mut dyn Write) -> Result<Exit, CommandError> {

@@ -20,7 +20,7 @@ mod spool;
 mod status;
 mod timeline;
 
-pub(crate) use settings::{find as find_config, load as load_config};
+pub(crate) use settings::{find as find_config, load as load_config, load_for_tools};
 
 use crate::{applets, serve};
 use args::{AuthCommand, Cli, Command};
@@ -101,24 +101,20 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Quickstart(args) => quickstart::run(&args, out)?,
         Command::Config { command } => settings::run(&command, explicit, out)?,
         Command::Map(command) => return Ok(End::Other(map::run(&command, explicit, out)?)),
-        Command::Queue(command) => {
-            queue::run(&command, explicit, &load_config(explicit, Purpose::Ask)?, out)?
-        }
-        Command::Spool(command) => spool::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Queue(command) => queue::run(&command, explicit, &load_for_tools(explicit)?, out)?,
+        Command::Spool(command) => spool::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Import(command) => import::run(&command, explicit, out)?,
-        Command::History(command) => history::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
-        Command::Why { id } => explain::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
-        Command::Status { prometheus: true, .. } => {
-            status::metrics(&load_config(explicit, Purpose::Ask)?, out)?
-        }
-        Command::Status { json, .. } => status::run(json, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::History(command) => history::run(&command, &load_for_tools(explicit)?, out)?,
+        Command::Why { id } => explain::run(&id, &load_for_tools(explicit)?, out)?,
+        Command::Status { prometheus: true, .. } => status::metrics(&load_for_tools(explicit)?, out)?,
+        Command::Status { json, .. } => status::run(json, &load_for_tools(explicit)?, out)?,
         Command::Auth(AuthCommand::Hash { scheme, user }) => auth::hash(scheme, user.as_deref(), out)?,
         Command::Auth(AuthCommand::Test { token, user }) => {
             let test = if token { auth::test_token } else { auth::test };
             test(&user, &load_config(explicit, Purpose::Ask)?, out)?
         }
         Command::Test(test) => rehearse::run(&test, load_config(explicit, Purpose::Serve)?, out)?,
-        Command::Reload => status::reload(&load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Reload => status::reload(&load_for_tools(explicit)?, out)?,
         Command::Version => {
             writeln!(out, "postrider {}", args::VERSION)?;
             Exit::Ok
@@ -135,9 +131,9 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             let arguments: Vec<OsString> = config.chain(arguments.into_iter().map(OsString::from)).collect();
             return Ok(End::Other(sendmail::run(sendmail::Applet::Sendmail, &arguments, &applets::Commands)));
         }
-        Command::Mailq => queue::mailq(&load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Mailq => queue::mailq(&load_for_tools(explicit)?, out)?,
         Command::DeliverHelper { write } => deliver_helper::run(write, explicit)?,
-        Command::Newaliases => map::check_aliases(&load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Newaliases => map::check_aliases(&load_for_tools(explicit)?, out)?,
     };
     Ok(End::Exit(exit))
 }

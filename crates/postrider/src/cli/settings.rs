@@ -36,6 +36,29 @@ pub(crate) fn load(explicit: Option<&Path>, purpose: Purpose) -> Result<Settings
     loaded.map(|loaded| loaded.settings).map_err(|problems| show_problems(&problems))
 }
 
+/// Reads the configuration for a command that asks the daemon, or hands it mail. While the file has a mistake, the values of
+/// the daemon's last start are used.
+pub(crate) fn load_for_tools(explicit: Option<&Path>) -> Result<Settings, CliError> {
+    let found = find(explicit);
+    let problems = match config::load_with_origins(found.as_deref(), Purpose::Ask) {
+        Ok(loaded) => return Ok(loaded.settings),
+        Err(problems) => problems,
+    };
+    let good = found.and_then(|file| config::last_good(&file).map(|settings| (file, settings)));
+    let Some((file, settings)) = good else {
+        return Err(show_problems(&problems));
+    };
+    complain(
+        "postrider",
+        &format!(
+            "warning: {} has a mistake, so that the values of the last start of the daemon are used; \
+             `postrider config check` shows it",
+            file.display()
+        ),
+    );
+    Ok(settings)
+}
+
 pub(super) fn show_problems(problems: &Problems) -> CliError {
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let _ = writeln!(io::stderr(), "{}", mail::plain_text(&problems.render(colour)));

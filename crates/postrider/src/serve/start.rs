@@ -170,6 +170,12 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     let metrics_socket = MetricsSocket::bind(&settings, &process)?;
     let server_tls = Arc::new(tls::server_config(&settings)?);
     warn(&settings, source.as_deref());
+    if let Some(file) = &source
+        && let Err(error) = config::keep_last_good(file, &settings.data_dir)
+    {
+        let file = file.display();
+        tracing::warn!("store a copy of {file} for commands, for the time when it has a mistake: {error}");
+    }
     let helper = HelperProcess::start_if_needed(&settings, source.as_deref())?;
     process.confine(&settings, source.as_deref())?;
     let (metrics, delivery_log) = open_events(&settings, viewer)?;

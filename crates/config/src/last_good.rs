@@ -1,0 +1,115 @@
+//! The configuration of the daemon's last start. Commands use it while the file has a mistake: nobody's mail has to wait for
+//! a typing error.
+
+use crate::{
+    load::{self, Purpose},
+    settings::Settings,
+};
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// The name of the copy, in `data_dir`.
+const NAME: &str = "last-good.toml";
+/// The places of the copy if the file does not say where the data are, or no longer.
+const USUAL_DATA_DIRS: [&str; 1] = ["/var/lib/postrider"];
+/// Directories in which a daemon may place its sockets, beside `data_dir`.
+const RUNTIME_DIRS: [&str; 2] = ["/run/postrider", "/var/run/postrider"];
+
+/// Stores a copy of a configuration file with which the daemon starts. Users who may read the file may read the copy.
+///
+/// # Errors
+/// The file cannot be read, or the copy cannot be written.
+pub fn keep_last_good(file: &Path, data_dir: &Path) -> io::Result<()> {
+    let (text, target) = (fs::read(file)?, data_dir.join(NAME));
+    let permissions = fs::Permissions::from_mode(fs::metadata(file)?.mode() & 0o644);
+    let new = data_dir.join(format!("{NAME}.new"));
+    // The folder may belong to another user than root, who starts the daemon: no link is followed.
+    let _ = fs::remove_file(&new);
+    let write = || {
+        let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        copy.write_all(&text)?;
+        copy.set_permissions(permissions)?;
+        fs::rename(&new, &target)
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })
+}
+
+/// Returns the settings of the daemon's last start, for a file that has mistakes now; `None` if there is no copy, or none
+/// that can be trusted.
+pub fn last_good(file: &Path) -> Option<Settings> {
+    let named = load::data_dir_of(file);
+    let dirs = named.into_iter().chain(USUAL_DATA_DIRS.map(PathBuf::from));
+    dirs.into_iter().find_map(|dir| of_dir(file, &dir))
+}
+
+fn of_dir(file: &Path, data_dir: &Path) -> Option<Settings> {
+    let copy = data_dir.join(NAME);
+    let owner = fs::symlink_metadata(&copy).ok().filter(fs::Metadata::is_file)?.uid();
+    let text = fs::read_to_string(&copy).ok()?;
+    // Paths in it are relative to the folder of the file itself.
+    let settings = load::read(&text, file, Some(file), Purpose::Ask, None).ok()?.settings;
+    let is_below = |path: &Path| {
+        let runtime = RUNTIME_DIRS.map(Path::new);
+        std::iter::once(data_dir).chain(runtime).any(|dir| path.starts_with(dir))
+    };
+    let control = &settings.control;
+    let used = [&settings.data_dir, &control.socket, &control.submit_socket, &control.maildrop];
+    // The daemon's user must not lead the commands of root to other places.
+    let is_safe = owner == 0 || used.iter().all(|path| is_below(path));
+    is_safe.then_some(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("data")).unwrap();
+        let file = dir.path().join("postrider.toml");
+        fs::write(&file, text).unwrap();
+        (dir, file)
+    }
+
+    const GOOD: &str = "hostname = \"mx.test\"\ndata_dir = \"data\"\n";
+
+    #[test]
+    fn a_file_with_a_mistake_has_the_values_of_the_last_start() {
+        let (dir, file) = folder(GOOD);
+        keep_last_good(&file, &dir.path().join("data")).unwrap();
+        for bad in [
+            "hostname = mx.test\ndata_dir = \"data\"\n",
+            "hostnam = \"mx.test\"\ndata_dir = \"data\"\n",
+            "data_dir = \"data\"\n[queue\nmax_messages = 1\n",
+        ] {
+            fs::write(&file, bad).unwrap();
+            let settings = last_good(&file).unwrap_or_else(|| panic!("{bad}"));
+            assert_eq!(settings.hostname, "mx.test");
+            assert_eq!(settings.data_dir, dir.path().join("data"));
+        }
+        fs::remove_file(dir.path().join("data/last-good.toml")).unwrap();
+        assert!(last_good(&file).is_none());
+    }
+
+    #[test]
+    fn the_copy_is_as_secret_as_the_file_and_replaced_by_the_next_start() {
+        let (dir, file) = folder(GOOD);
+        let (data, mode) =
+            (dir.path().join("data"), |path: &Path| fs::metadata(path).unwrap().mode() & 0o777);
+        let copy = data.join(NAME);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        keep_last_good(&file, &data).unwrap();
+        assert_eq!(mode(&copy), 0o640);
+        fs::write(&file, format!("{GOOD}# changed\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        keep_last_good(&file, &data).unwrap();
+        assert!(fs::read_to_string(&copy).unwrap().ends_with("# changed\n") && mode(&copy) == 0o644);
+        assert_eq!(fs::read_dir(&data).unwrap().count(), 1);
+    }
+}
