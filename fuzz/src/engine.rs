@@ -388,16 +388,21 @@ impl<'a> Driver<'a> {
             1 => Command::Flush,
             2 => Command::Hold(id),
             3 => Command::Release(id),
-            4 => Command::Cancel { id, recipients: None, cancel_as: CancelAs::Bounce },
-            5 => Command::Cancel { id, recipients: None, cancel_as: CancelAs::Delete },
-            6 => Command::Cancel { id, recipients: Some(vec![0]), cancel_as: CancelAs::Bounce },
-            _ => Command::Cancel { id, recipients: Some(vec![1, 2]), cancel_as: CancelAs::Delete },
+            4 => Command::Cancel { id, recipients: None, cancel_as: CancelAs::Bounce, reason: None },
+            5 => Command::Cancel { id, recipients: None, cancel_as: CancelAs::Delete, reason: None },
+            6 => Command::Cancel { id, recipients: Some(vec![0]), cancel_as: CancelAs::Bounce, reason: None },
+            _ => Command::Cancel {
+                id,
+                recipients: Some(vec![1, 2]),
+                cancel_as: CancelAs::Delete,
+                reason: None,
+            },
         };
         self.order(command);
     }
 
     fn order(&mut self, command: Command) {
-        if let Command::Cancel { id, recipients, cancel_as: CancelAs::Delete } = &command {
+        if let Command::Cancel { id, recipients, cancel_as: CancelAs::Delete, .. } = &command {
             let queued = self.engine.queue().recipients(*id);
             let is_meant = |index: &u32| recipients.as_ref().is_none_or(|meant| meant.contains(index));
             self.deleted.extend(queued.into_iter().filter(is_meant).map(|index| (*id, index)));

@@ -58,6 +58,9 @@ pub enum Request {
         action: Action,
         /// The selection of messages.
         selection: Selection,
+        /// The reason, for the log and for notifications.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// Every destination is tried now, suspended or not.
     Flush,
@@ -326,9 +329,19 @@ pub enum Status {
     Held,
     /// Delivered or returned: nothing is left to do.
     Done,
+    /// Waiting or suspended; for selections only.
+    Deferred,
 }
 
 impl Status {
+    /// Returns whether a recipient of another status is selected by this one.
+    pub(crate) fn selects(self, of_recipient: Self) -> bool {
+        match self {
+            Self::Deferred => matches!(of_recipient, Self::Waiting | Self::Suspended),
+            status => status == of_recipient,
+        }
+    }
+
     /// As it is written.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -338,6 +351,7 @@ impl Status {
             Self::InFlight => "in-flight",
             Self::Held => "held",
             Self::Done => "done",
+            Self::Deferred => "deferred",
         }
     }
 }
@@ -427,7 +441,7 @@ mod tests {
             Request::List { selection: selection.clone() },
             Request::Count { selection: Selection::all() },
             Request::Show { id },
-            Request::Apply { action: Action::Bounce, selection },
+            Request::Apply { action: Action::Bounce, selection, reason: Some("closed".to_owned()) },
             Request::Flush,
             Request::Summary,
             Request::Status,

@@ -11,13 +11,15 @@ pub struct Matched {
     pub id: QueueId,
     /// The selected recipients, by their place in the envelope, in order; `None`: all that are left.
     pub recipients: Option<Vec<u32>>,
+    /// The operator's reason for what is done to it.
+    pub reason: Option<Box<str>>,
 }
 
 impl Matched {
     /// The whole message.
     #[cfg(any(test, feature = "fake"))]
     pub fn whole(id: u64) -> Self {
-        Self { id: QueueId(id), recipients: None }
+        Self { id: QueueId(id), recipients: None, reason: None }
     }
 }
 
@@ -102,7 +104,7 @@ impl Selection {
         };
         // What is settled is not in the queue any more, unless one asks for it.
         (r.status != Status::Done || self.status == Some(Status::Done))
-            && self.status.is_none_or(|status| status == r.status)
+            && self.status.is_none_or(|status| status.selects(r.status))
             && self
                 .recipient
                 .as_ref()
@@ -190,6 +192,7 @@ mod tests {
         }
         assert!(met(|s| s.older_ms = Some(9_999)) && !met(|s| s.older_ms = Some(10_000)));
         assert!(met(|s| s.younger_ms = Some(10_001)) && !met(|s| s.younger_ms = Some(10_000)));
+        assert!(Status::Deferred.selects(Status::Waiting) && Status::Deferred.selects(Status::Suspended));
         assert!(met(|s| s.status = Some(Status::Held)) && !met(|s| s.status = Some(Status::Ready)));
         assert!(!met(|s| {
             s.all = true;

@@ -140,8 +140,8 @@ impl<T: Operations> Connection<T> {
             Request::List { selection } => self.list(&selection).await?,
             Request::Count { selection } => self.count(&selection).await?,
             Request::Show { id } => self.show(id).await?,
-            Request::Apply { action, selection } => {
-                let applied = self.apply(action, &selection).await?;
+            Request::Apply { action, selection, reason } => {
+                let applied = self.apply(action, &selection, reason.as_deref()).await?;
                 if applied.unchanged > 0 {
                     self.send(&Response::Unchanged { count: applied.unchanged }).await?;
                 }
@@ -232,7 +232,13 @@ impl<T: Operations> Connection<T> {
         Ok(count)
     }
 
-    async fn apply(&mut self, action: Action, selection: &Selection) -> Result<Applied, Ended> {
+    async fn apply(
+        &mut self,
+        action: Action,
+        selection: &Selection,
+        reason: Option<&str>,
+    ) -> Result<Applied, Ended> {
+        let reason = reason.map(reason_of).transpose()?;
         if selection.is_empty() {
             return Err(Failure::Bad { text: "no message was selected".to_owned() }.into());
         }
@@ -251,7 +257,7 @@ impl<T: Operations> Connection<T> {
                         let text = format!("{id} cannot be {what}{which}, its record is damaged: {why}");
                         self.send(&Response::Note { text }).await?;
                     }
-                    _ => matched.push(Matched { id, recipients }),
+                    _ => matched.push(Matched { id, recipients, reason: reason.clone() }),
                 }
             }
             if !matched.is_empty() {
@@ -286,6 +292,25 @@ pub fn header_of(content: &[u8]) -> &[u8] {
 
 fn denied() -> Failure {
     Failure::Denied { text: "only root and the daemon's own user may do this".to_owned() }
+}
+
+/// The longest reason of an operator, in characters.
+const REASON_MAX: usize = 200;
+
+/// Checks the reason of an operator, which senders read.
+fn reason_of(text: &str) -> Result<Box<str>, Failure> {
+    let text = text.trim();
+    let bad = |what: &str| Err(Failure::Bad { text: format!("the reason {what}") });
+    if text.is_empty() {
+        return bad("is empty: write some words");
+    }
+    if text.chars().count() > REASON_MAX {
+        return bad("is longer than 200 characters");
+    }
+    if mail::plain_text(text) != text {
+        return bad("is more than one line, or has control characters");
+    }
+    Ok(text.into())
 }
 
 #[cfg(test)]

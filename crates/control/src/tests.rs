@@ -40,7 +40,7 @@ fn one_connection_carries_many_requests_and_survives_a_bad_one() {
     assert_eq!(ask(&mut client, &Request::Count { selection: Selection::all() }).0, 3);
     let missing = client.ask(&Request::Show { id: message(9).id }, &mut |_| Ok(()));
     assert!(matches!(missing, Err(ClientError::Refused(Failure::Missing { .. }))));
-    let nothing = Request::Apply { action: Action::Delete, selection: Selection::default() };
+    let nothing = Request::Apply { action: Action::Delete, selection: Selection::default(), reason: None };
     assert!(matches!(client.ask(&nothing, &mut |_| Ok(())), Err(ClientError::Refused(Failure::Bad { .. }))));
     let (_, answer) = ask(&mut client, &Request::Show { id: message(2).id });
     let header = Response::Header { text: "Subject: \u{fffd} hi\r\n\r\n".to_owned() };
@@ -61,11 +61,11 @@ fn a_change_reaches_the_selected_messages_only() {
     let daemon = Daemon::serving(Memory::with(300));
     let selection =
         Selection { ids: vec![message(7).id, message(7).id, message(999).id], ..Selection::default() };
-    let request = Request::Apply { action: Action::Hold, selection };
+    let request = Request::Apply { action: Action::Hold, selection, reason: None };
     assert_eq!(ask(&mut client(&daemon), &request).0, 1);
     assert_eq!(daemon.done(), [(Action::Hold, Matched::whole(7))]);
     let selection = Selection { sender: Some("alice@*".to_owned()), ..Selection::default() };
-    let request = Request::Apply { action: Action::Delete, selection };
+    let request = Request::Apply { action: Action::Delete, selection, reason: None };
     assert_eq!(ask(&mut client(&daemon), &request).0, 300);
     assert!(daemon.target.queue.lock().unwrap().is_empty());
 }
@@ -73,7 +73,7 @@ fn a_change_reaches_the_selected_messages_only() {
 #[test]
 fn messages_that_an_action_leaves_as_they_were_are_counted_by_themselves() {
     let daemon = Daemon::serving(Memory::with(300));
-    let request = Request::Apply { action: Action::Release, selection: Selection::all() };
+    let request = Request::Apply { action: Action::Release, selection: Selection::all(), reason: None };
     assert_eq!(ask(&mut client(&daemon), &request), (300, vec![Response::Unchanged { count: 300 }]));
 }
 
@@ -82,11 +82,16 @@ fn recipients_are_ended_one_by_one_and_held_only_with_their_message() {
     let daemon = Daemon::serving(Memory::with(1));
     let selection = Selection { recipient: Some("carol@*".to_owned()), ..Selection::default() };
     for action in [Action::Bounce, Action::Hold, Action::Delete] {
-        let request = Request::Apply { action, selection: selection.clone() };
+        let request = Request::Apply {
+            action,
+            selection: selection.clone(),
+            reason: (action == Action::Bounce).then(|| "closed".to_owned()),
+        };
         assert_eq!(ask(&mut client(&daemon), &request).0, 1);
     }
-    let carol = Matched { id: message(1).id.0, recipients: Some(vec![1]) };
-    let done = [(Action::Bounce, carol.clone()), (Action::Hold, Matched::whole(1)), (Action::Delete, carol)];
+    let carol = Matched { id: message(1).id.0, recipients: Some(vec![1]), reason: None };
+    let bounced = Matched { reason: Some("closed".into()), ..carol.clone() };
+    let done = [(Action::Bounce, bounced), (Action::Hold, Matched::whole(1)), (Action::Delete, carol)];
     assert_eq!(daemon.done(), done);
 }
 

@@ -148,6 +148,10 @@ impl Engine {
             CancelAs::Bounce => ("returned by the postmaster", Cause::Returned),
             CancelAs::Delete => ("deleted by the postmaster", Cause::Deleted),
         };
+        let text = match self.cancel_reasons.get(&id) {
+            Some(reason) => format!("{text}: {reason}"),
+            None => text.to_owned(),
+        };
         let outcome = Outcome::failed(Enhanced(5, 7, 0), text).because(cause);
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::SplitReports {

@@ -18,7 +18,7 @@ use mail::{Destination, IdSource, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, DestinationId, GroupId, Millis, Queue, Recipients, ScannedJob};
 use report::RecipientCounters;
 use spool::{Entry, Refused, SpoolFailure, Transaction};
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 /// Results whose messages may be read at a time.
 const READS_MAX: usize = 16;
@@ -56,6 +56,8 @@ pub struct Engine {
     pub(crate) read_permits: Permits<AttemptResult>,
     pub(crate) report_permits: Permits<AttemptResult>,
     pub(crate) warning_permits: Permits<(QueueId, Vec<u32>)>,
+    /// The reasons of operators for the end of recipients, which may be in flight.
+    pub(crate) cancel_reasons: HashMap<QueueId, Box<str>>,
     pub(crate) refused: RefusedTransactions,
     pub(crate) reroute: Reroute,
     pub(crate) settings: EngineSettings,
@@ -97,6 +99,7 @@ impl Engine {
             read_permits: Permits::new(READS_MAX),
             report_permits: Permits::new(REPORTS_MAX),
             warning_permits: Permits::new(WARNINGS_MAX),
+            cancel_reasons: HashMap::new(),
             refused: RefusedTransactions::default(),
             reroute: Reroute::default(),
             settings,

@@ -42,6 +42,8 @@ pub enum Command {
         recipients: Option<Vec<u32>>,
         /// The treatment of the sender: a DSN, or none.
         cancel_as: CancelAs,
+        /// The operator's reason, for the DSN and the log.
+        reason: Option<Box<str>>,
     },
 }
 

@@ -27,7 +27,8 @@ impl Engine {
             }
             Command::Hold(id) => return self.change(context, request, id, ControlOp::Hold, effects),
             Command::Release(id) => return self.change(context, request, id, ControlOp::Release, effects),
-            Command::Cancel { id, recipients, cancel_as } => {
+            Command::Cancel { id, recipients, cancel_as, reason } => {
+                self.keep_reason(id, reason);
                 return self.cancel(context, request, id, recipients.as_deref(), cancel_as, effects);
             }
         };
@@ -59,6 +60,19 @@ impl Engine {
         // What is unchanged may not be durable yet: it is answered behind the change before it.
         let task = self.tasks.add(Task::Answer(request, result));
         self.submit(Some(task), vec![Entry::Control { id, op: change }], effects);
+    }
+
+    /// Keeps the reason of a command until its message is gone: recipients in flight end later.
+    fn keep_reason(&mut self, id: QueueId, reason: Option<Box<str>>) {
+        const KEPT_MAX: usize = 1000;
+        if self.cancel_reasons.len() >= KEPT_MAX {
+            let queue = &self.queue;
+            self.cancel_reasons.retain(|id, _| queue.contains(*id));
+        }
+        match reason {
+            Some(reason) => self.cancel_reasons.insert(id, reason),
+            None => self.cancel_reasons.remove(&id),
+        };
     }
 
     fn cancel(

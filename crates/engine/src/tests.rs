@@ -166,7 +166,7 @@ impl Bench {
     }
 
     fn cancel(&mut self, id: u64, cancel_as: CancelAs) {
-        let command = Command::Cancel { id: QueueId(id), recipients: None, cancel_as };
+        let command = Command::Cancel { id: QueueId(id), recipients: None, cancel_as, reason: None };
         self.handle(Event::Operator { request: RequestId(id), command });
     }
 
@@ -292,7 +292,7 @@ fn a_busy_spool_gets_the_changes_of_a_message_in_the_order_in_which_an_operator_
 fn an_operator_is_answered_about_a_message_that_is_not_there() {
     let mut bench = bench();
     let id = QueueId(7);
-    let cancel = Command::Cancel { id, recipients: None, cancel_as: CancelAs::Delete };
+    let cancel = Command::Cancel { id, recipients: None, cancel_as: CancelAs::Delete, reason: None };
     for command in [Command::Hold(id), Command::Release(id), Command::Retry(id), cancel] {
         bench.handle(Event::Operator { request: RequestId(1), command });
         assert_eq!(bench.answers.pop(), Some((RequestId(1), Some(CommandResult::Missing))));

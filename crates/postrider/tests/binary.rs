@@ -210,7 +210,8 @@ fn newaliases_checks_the_files_of_aliases_and_sendmail_bv_expands_by_them() {
         "root: joe\nteam: ann, root\nowner-team: joe\nloop: loop2\nloop2: loop\nold: \"|/bin/old\"\n",
     );
     let said = postrider(&dir, &["newaliases"]);
-    assert_eq!(stdout(&said), format!("aliases:{}/aliases: 6 names\n", dir.path().display()));
+    let found = format!("aliases:{}/aliases: 6 names\n", dir.path().display());
+    assert!(stdout(&said).starts_with(&found) && stdout(&said).contains("reads a changed file by itself"));
     assert!(stderr(&said).contains("warning: line 6, column 1: |/bin/old is a program"), "{}", stderr(&said));
 
     let maildir = format!("maildir:{}/data/mail/{{local}}", dir.path().display());
@@ -386,7 +387,8 @@ fn the_binary_is_known_by_its_other_names() {
     }
     for output in [called("newaliases", &[]), called("sendmail", &["-bi"]), postrider(&dir, &["newaliases"])]
     {
-        assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
+        assert!(output.status.success() && output.stderr.is_empty());
+        assert!(stdout(&output).starts_with("There are no files of aliases"), "{}", stdout(&output));
     }
     for output in [called("sendmail", &["--help"]), called("mailq", &["--help"])] {
         let said = String::from_utf8(output.stdout).unwrap();

@@ -299,13 +299,17 @@ fn operators_end_some_recipients_of_a_message_and_the_others_are_delivered() {
     });
     let said = daemon.ask(&["queue", "delete", "--recipient", "spam@*"]);
     assert_eq!(said, "1 message deleted for the selected recipients\n");
-    daemon.ask(&["queue", "bounce", "--recipient", "TYPO@b.test"]);
+    assert_eq!(daemon.ask(&["queue", "count", "--status", "deferred"]), "1\n");
+    let two_lines = daemon.try_ask(&["queue", "bounce", "all", "--reason", "a\nb"]).unwrap_err();
+    assert!(two_lines.contains("more than one line"), "{two_lines}");
+    daemon.ask(&["queue", "bounce", "--recipient", "TYPO@b.test", "--reason", "the list is closed"]);
     until("the report is delivered", || !daemon.mailbox("me").is_empty());
     let report = fs::read_to_string(&daemon.mailbox("me")[0]).unwrap();
     assert!(
         report.contains("\nFinal-Recipient: rfc822; typo@b.test\nAction: failed\nStatus: 5.7.0\n"),
         "{report}"
     );
+    assert!(report.contains("returned by the postmaster: the list is closed"), "{report}");
     assert!(!report.contains("spam@") && !report.contains("busy@"), "{report}");
     // The report is in the Maildir a little before it has left the queue.
     until("only the deferral is left", || daemon.counter("queued") == 1);

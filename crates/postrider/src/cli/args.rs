@@ -434,7 +434,13 @@ pub(crate) enum QueueCommand {
     /// Attempt delivery of all messages now, and probe suspended destinations; with a selection as retry
     Flush(Change),
     /// Return messages: the recipients that are left fail, and the senders get delivery status notifications
-    Bounce(Change),
+    Bounce {
+        #[command(flatten)]
+        change: Change,
+        /// The reason, which the sender is told, such as "the list is closed"
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
     /// Delete messages without a delivery status notification
     Delete(Change),
     /// Attempt delivery of each message once, as `sendmail -q` does, and print how long each phase took
@@ -539,7 +545,7 @@ impl QueueCommand {
             Self::Hold(change) => Some((Action::Hold, change)),
             Self::Release(change) => Some((Action::Release, change)),
             Self::Retry(change) | Self::Flush(change) => Some((Action::Retry, change)),
-            Self::Bounce(change) => Some((Action::Bounce, change)),
+            Self::Bounce { change, .. } => Some((Action::Bounce, change)),
             Self::Delete(change) => Some((Action::Delete, change)),
             Self::List { .. }
             | Self::Count { .. }

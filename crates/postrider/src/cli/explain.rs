@@ -107,7 +107,9 @@ fn print_wait(
         Status::Suspended => {
             writeln!(out, "  type:   postrider queue retry {id}   to probe the destination now")
         }
-        Status::Waiting => writeln!(out, "  type:   postrider queue retry {id}   to try it now"),
+        Status::Waiting | Status::Deferred => {
+            writeln!(out, "  type:   postrider queue retry {id}   to try it now")
+        }
         Status::Held => writeln!(out, "  type:   postrider queue release {id}   to end the hold"),
         Status::Ready => writeln!(out, "  type:   postrider queue summary   to see what it waits behind"),
         Status::InFlight | Status::Done => Ok(()),
@@ -228,7 +230,7 @@ fn status_text(r: &RecipientInfo, now: u64) -> String {
             };
             return format!("destination suspended: no host can be reached; {probe}");
         }
-        Status::Waiting => "waiting for the next attempt",
+        Status::Waiting | Status::Deferred => "waiting for the next attempt",
         Status::InFlight => "an attempt is under way",
         Status::Held => "held by an operator; `postrider queue release` ends the hold",
         Status::Done => "done",

@@ -101,6 +101,16 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending {
     let checked = Maps::open(&settings.addresses.aliases, &[], None).check();
     print(&checked, settings, out)?;
+    match (&checked[..], exit_of(&checked)) {
+        ([], _) => writeln!(
+            out,
+            "There are no files of aliases: write aliases = [\"aliases:/etc/aliases\"] in [addresses] to use one."
+        )?,
+        (_, Exit::Ok) => {
+            writeln!(out, "No mistakes. The daemon reads a changed file by itself within two seconds.")?
+        }
+        _ => writeln!(out, "The daemon uses what it read before, until the mistakes are repaired.")?,
+    }
     Ok(exit_of(&checked))
 }
 
@@ -181,13 +191,14 @@ fn warn(all: &[Checked], settings: &Settings) {
 fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::Result<()> {
     for Checked { reference, state } in all {
         let noun = match reference {
-            Reference::File(Kind::Aliases, _) => "names",
-            Reference::File(Kind::Regex, _) => "patterns",
-            Reference::File(Kind::Cidr, _) => "networks",
-            _ => "keys",
+            Reference::File(Kind::Aliases, _) => "name",
+            Reference::File(Kind::Regex, _) => "pattern",
+            Reference::File(Kind::Cidr, _) => "network",
+            _ => "key",
         };
         match state {
-            Ok((Some(count), _)) => writeln!(out, "{reference}: {count} {noun}")?,
+            Ok((Some(1), _)) => writeln!(out, "{reference}: 1 {noun}")?,
+            Ok((Some(count), _)) => writeln!(out, "{reference}: {count} {noun}s")?,
             Ok((None, _)) => writeln!(out, "{reference}: can be used")?,
             Err(faults) => {
                 faults.iter().for_each(|why| complain("postrider", &format!("{reference}: {why}")));

@@ -27,7 +27,11 @@ pub(super) fn run(
 ) -> Ending {
     if let Some((action, change)) = command.change() {
         let is_flush = matches!(command, QueueCommand::Flush(_));
-        return self::change(action, is_flush, change, settings, out);
+        let reason = match command {
+            QueueCommand::Bounce { reason, .. } => reason.as_deref(),
+            _ => None,
+        };
+        return self::change(action, is_flush, change, reason, settings, out);
     }
     match command {
         QueueCommand::List { chosen, format } => list(settings, &or_all(selection(chosen)?), *format, out),
@@ -71,7 +75,7 @@ pub(crate) fn flush(settings: &Settings) -> Result<u64, CliError> {
 
 /// Attempts delivery of the selected messages now.
 pub(crate) fn retry(settings: &Settings, selection: &Selection) -> Result<Exit, CliError> {
-    apply(settings, Action::Retry, selection).map(Answer::exit)
+    apply(settings, Action::Retry, selection, None).map(Answer::exit)
 }
 
 /// Looking costs nothing, so that no selection means all.
@@ -282,6 +286,7 @@ fn change(
     action: Action,
     is_flush: bool,
     change: &Change,
+    reason: Option<&str>,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Ending {
@@ -299,7 +304,7 @@ fn change(
     if change.dry_run {
         return preview(action, &selection, change.format, settings, out);
     }
-    let applied = apply(settings, action, &selection)?;
+    let applied = apply(settings, action, &selection, reason)?;
     let (count, unchanged) = (applied.count - applied.unchanged, applied.unchanged);
     if change.format.json {
         writeln!(out, "{}", serde_json::json!({ "action": action, "count": count, "unchanged": unchanged }))?;
@@ -321,9 +326,14 @@ fn change(
     }
 }
 
-fn apply(settings: &Settings, action: Action, selection: &Selection) -> Result<Answer, CliError> {
+fn apply(
+    settings: &Settings,
+    action: Action,
+    selection: &Selection,
+    reason: Option<&str>,
+) -> Result<Answer, CliError> {
     let mut client = Client::connect(&settings.control.socket)?;
-    let request = |selection| Request::Apply { action, selection };
+    let request = |selection| Request::Apply { action, selection, reason: reason.map(str::to_owned) };
     daemon::ask_each(&mut client, selection, request, &mut |_| Ok(()))
 }
 

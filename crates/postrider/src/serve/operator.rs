@@ -133,13 +133,13 @@ impl submission::Acceptor for Daemon {
 
 /// An action on one message, in the engine's terms.
 fn command(action: Action, meant: &Matched) -> Command {
-    let (id, recipients) = (meant.id, meant.recipients.clone());
+    let (id, recipients, reason) = (meant.id, meant.recipients.clone(), meant.reason.clone());
     match action {
         Action::Retry => Command::Retry(id),
         Action::Hold => Command::Hold(id),
         Action::Release => Command::Release(id),
-        Action::Bounce => Command::Cancel { id, recipients, cancel_as: CancelAs::Bounce },
-        Action::Delete => Command::Cancel { id, recipients, cancel_as: CancelAs::Delete },
+        Action::Bounce => Command::Cancel { id, recipients, cancel_as: CancelAs::Bounce, reason },
+        Action::Delete => Command::Cancel { id, recipients, cancel_as: CancelAs::Delete, reason },
     }
 }
 

@@ -590,7 +590,7 @@ impl Driver {
         if is_idle && cancel_as == CancelAs::Bounce && recipients.is_none() {
             self.returned.insert(id, 0);
         }
-        self.request(Command::Cancel { id, recipients, cancel_as }, oracle, rng);
+        self.request(Command::Cancel { id, recipients, cancel_as, reason: None }, oracle, rng);
     }
 
     /// The configuration is read again: other routes, groups and limits.

@@ -429,7 +429,7 @@ async fn of_messages_that_fail_together_few_are_in_memory_together() {
 
 /// An operator ends a whole message.
 fn cancel(driver: &Arc<Driver>, id: u64, cancel_as: CancelAs) -> Answer {
-    driver.request(Command::Cancel { id: QueueId(id), recipients: None, cancel_as })
+    driver.request(Command::Cancel { id: QueueId(id), recipients: None, cancel_as, reason: None })
 }
 
 /// A job of the only queued message, leased to a connection that is never opened.
