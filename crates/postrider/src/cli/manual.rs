@@ -36,7 +36,7 @@ fn write_all(dir: &Path) -> io::Result<usize> {
     Ok(fs::read_dir(dir)?.filter_map(Result::ok).filter(|entry| is_page(&entry.path())).count())
 }
 
-/// Adds EXAMPLES and SEE ALSO to each page of a command.
+/// Adds FILES, EXIT STATUS, EXAMPLES and SEE ALSO to each page of a command.
 fn complete_pages(dir: &Path) -> io::Result<()> {
     let pages: Vec<_> = fs::read_dir(dir)?.filter_map(Result::ok).map(|entry| entry.path()).collect();
     let name_of = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -46,6 +46,7 @@ fn complete_pages(dir: &Path) -> io::Result<()> {
         let Some(name) = name_of(&path) else { continue };
         let Some((_, examples)) = examples::EXAMPLES.iter().find(|(page, _)| *page == name) else { continue };
         let mut page = fs::read_to_string(&path)?;
+        page.push_str(&files_and_exit_status(&name));
         page.push_str(&examples_section(examples));
         page.push_str(&see_also(&related(&name, &names)));
         fs::write(path, page)?;
@@ -72,6 +73,34 @@ fn examples_section(examples: &[Example]) -> String {
     }
     section
 }
+
+/// FILES and EXIT STATUS of a page of `postrider`.
+fn files_and_exit_status(name: &str) -> String {
+    let own = match name {
+        "postrider-map-query" => "\n1: a key is not in the map.",
+        "postrider-test" => "\n65: the message is refused for good. 75: it is refused for now.",
+        "postrider-spool-check" => "\n65: the spool has a fault.",
+        "postrider-auth-test" => "\n77: the password or the token is wrong.",
+        _ => "",
+    };
+    format!("{FILES}{EXIT_STATUS}{own}\n")
+}
+
+const FILES: &str = "\
+.SH FILES
+.TP
+.I /etc/postrider/postrider.toml
+The configuration, unless \\fB\\-\\-config\\fR or the environment variable \\fBPOSTRIDER_CONFIG\\fR names another file.
+.TP
+.I /var/lib/postrider
+The usual \\fBdata_dir\\fR: spool, history, sockets, drop directory, and \\fIlast\\-good.toml\\fR, the configuration of the last start.
+";
+
+const EXIT_STATUS: &str = "\
+.SH EXIT STATUS
+0: done. 64: the command line is wrong. 65: wrong or damaged data. 66: a message or file that was named does not exist. 69: the
+daemon is needed and does not run. 70: an internal error. 73: a file cannot be created. 74: reading or writing failed. 75: try
+again later. 77: not permitted. 78: the configuration is wrong.";
 
 fn see_also(pages: &[(&str, u8)]) -> String {
     let pages: Vec<String> =
@@ -215,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_has_examples_and_see_also() {
+    fn every_page_has_examples_files_and_exit_status() {
         let dir = tempfile::tempdir().unwrap();
         write_all(dir.path()).unwrap();
         let mut count = 0;
@@ -225,7 +254,12 @@ mod tests {
             if page.starts_with(".so ") {
                 continue; // Another name of a page.
             }
-            for title in ["EXAMPLES", "SEE ALSO"] {
+            // The pages of sendmail and of the configuration have no use for one of them.
+            let is_command =
+                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("postrider"))
+                    && path.extension().is_some_and(|end| end == "1");
+            let titles = ["EXAMPLES", "SEE ALSO", "FILES", "EXIT STATUS"];
+            for title in &titles[..if is_command { 4 } else { 2 }] {
                 assert_eq!(
                     page.matches(&format!("\n.SH {title}\n")).count(),
                     1,
