@@ -726,6 +726,10 @@ section! {
         /// machine loses mail for which the reply was 250: only for tests and for mail that may be lost. The
         /// daemon warns of it at each start and in `postrider status`.
         durability: Durability = "\"durable\"",
+        /// True if the spool may be on a file system in memory (tmpfs) or of a container (overlayfs). If false, the daemon
+        /// refuses to start there: accepted mail would be lost with the power or the container. The environment variable
+        /// `POSTRIDER_EPHEMERAL=true` means the same, for tests. The embedded default and `--capture` only warn.
+        ephemeral: bool = "false",
         /// With `backend = "queue-dirs"`: a directory for the content of messages, perhaps on another disk than
         /// their envelopes. Content is synced before its envelope. Queue directories have a link `content` to
         /// it, so that other commands find it. Mail that is queued when the key is added stays where it is;

@@ -49,7 +49,8 @@ configure() {
   configuration "$profile" > "$config"
 }
 no_dns() { :; }
-launch() { "$binary" serve --config "$config" >>"$(root)/stderr.log" 2>&1 & }
+# Measurements may be made in memory.
+launch() { POSTRIDER_EPHEMERAL=true "$binary" serve --config "$config" >>"$(root)/stderr.log" 2>&1 & }
 shutdown() { kill -TERM $(pids); }
 queue_path() { mkdir -p "$(root)/data"; echo "$(root)/data"; }
 log_path() { echo "$(root)/mail.log"; }

@@ -535,3 +535,37 @@ fn config_check_tells_faults_of_maps_with_their_places() {
     assert!(said.contains("|/bin/other is a program") && said.contains("there is no shell"), "{said}");
     assert!(!said.contains("|/bin/ok now"), "{said}");
 }
+
+#[test]
+fn a_spool_in_memory_is_refused_unless_the_configuration_permits_it() {
+    let memory = Path::new("/dev/shm");
+    let found = Command::new("stat").args(["-f", "-c", "%T", "/dev/shm"]).output();
+    if !found.is_ok_and(|output| stdout(&output) == "tmpfs\n") {
+        return println!("SKIPPED: /dev/shm is no tmpfs");
+    }
+    let spool = tempfile::tempdir_in(memory).unwrap();
+    let path = spool.path().join("spool");
+    let start = |more: &str, permitted: &str| {
+        let dir =
+            site(&format!("[[listen]]\naddress = \"unix:smtp.sock\"\n[spool]\npath = {path:?}\n{more}"));
+        let mut daemon = command(Path::new(BINARY), &dir);
+        let mut daemon = daemon.arg("serve").env("POSTRIDER_EPHEMERAL", permitted).spawn().unwrap();
+        // It runs until it is stopped, or ends by itself.
+        let is_ready = || postrider(&dir, &["status"]).status.success();
+        while daemon.try_wait().unwrap().is_none() && !is_ready() {
+            std::thread::yield_now();
+        }
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&daemon),
+            rustix::process::Signal::TERM,
+        );
+        daemon.wait_with_output().unwrap()
+    };
+    let refused = start("", "");
+    assert_eq!(refused.status.code(), Some(78), "{}", stderr(&refused));
+    let said = stderr(&refused);
+    assert!(said.contains("is on tmpfs") || said.contains("be on tmpfs"), "{said}");
+    assert!(said.contains("`ephemeral = true` in [spool]") && !path.exists(), "{said}");
+    assert_eq!(start("ephemeral = true\n", "").status.code(), Some(0));
+    assert_eq!(start("", "true").status.code(), Some(0));
+}

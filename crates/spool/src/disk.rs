@@ -225,6 +225,14 @@ impl RealDisk {
     }
 }
 
+/// Returns why a spool at this path would lose mail that is durable on a disk: the file system is in memory, or ends with its
+/// container. The path, or the nearest folder above it, must exist. `None` if nothing is known against it.
+pub fn ephemeral_file_system(path: &Path) -> Option<&'static str> {
+    let existing = path.ancestors().find(|path| path.exists())?;
+    let kind = rustix::fs::statfs(existing).ok()?.f_type;
+    weak_file_system(kind as u32)
+}
+
 /// Numbers of `statfs(2)`.
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58f6;

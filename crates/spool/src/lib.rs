@@ -34,6 +34,7 @@ pub use commit_stats::CommitStats;
 pub use commit_waiters::CommitWaiters;
 pub use counting_disk::{CountingDisk, DiskCallCounter, DiskCalls};
 pub use dirs::{DirSettings, DirSpool, Layout, Listed, Placement, QueueDirectory, SplitDisk};
+pub use disk::ephemeral_file_system;
 pub use early::EarlySpool;
 pub use inspect::{has_queue_directories, inspect, inspect_all, list};
 pub use log::{

@@ -131,6 +131,27 @@ fn open_events(settings: &Settings, viewer: Option<Viewer>) -> Result<(Metrics, 
     Ok((metrics, DeliveryLog::new(events, settings.log.connections)))
 }
 
+/// The environment variable that permits what `spool.ephemeral` permits.
+const EPHEMERAL: &str = "POSTRIDER_EPHEMERAL";
+
+/// Refuses a spool on a file system that a power cut or the end of a container erases.
+///
+/// # Errors
+/// In words, with what to write instead.
+fn refuse_ephemeral(settings: &Settings) -> Result<(), String> {
+    let is_permitted = || std::env::var(EPHEMERAL).is_ok_and(|value| matches!(&*value, "true" | "1"));
+    for spool in settings.spools().iter().filter(|spool| spool.backend != config::Backend::Null) {
+        let paths = [Some(&spool.path), spool.content_path.as_ref()].into_iter().flatten();
+        let found = paths.filter_map(|path| Some((path, spool::ephemeral_file_system(path)?))).next();
+        let Some((path, text)) = found.filter(|_| !spool.ephemeral && !is_permitted()) else { continue };
+        return Err(format!(
+            "the spool {} would be on {text}; or, if this mail may be lost, write `ephemeral = true` in [spool]",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
 /// Says what will not work well; with the rights of the start.
 fn warn(settings: &Settings, source: Option<&Path>) {
     // Nobody has written the embedded default, and so nobody is warned of it.
@@ -160,6 +181,9 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         signal(SignalKind::hangup()).map_err(|e| watching(&e))?
     };
     let mut process = Process::new(&settings)?;
+    if source.is_some() {
+        refuse_ephemeral(&settings).map_err(|text| Problem { text, exit: Exit::Config })?;
+    }
     process.prepare(&settings)?;
     // Everything that another process may have comes first: what is refused costs no recovery.
     let listeners = {
