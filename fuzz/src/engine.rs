@@ -94,6 +94,7 @@ fn settings(input: u8) -> EngineSettings {
         hostname: "mx.test".into(),
         retry_at,
         reports,
+        soft_bounce: false,
     }
 }
 

@@ -49,6 +49,7 @@ impl Default for Driver {
             cache_bytes: 1 << 20,
             hostname: "mx.test".into(),
             retry_at: RetryAt::Recorded,
+            soft_bounce: false,
             reports: engine::ReportSettings::new(
                 mail::Mailbox::parse("postmaster@mx.test", false).expect("an address"),
             ),

@@ -652,6 +652,10 @@ section! {
         expire: Duration = "\"5d\"",
         /// The age at which the sender gets a delay warning; 0 for never.
         delay_warning: Duration = "\"4h\"",
+        /// True if nothing is refused or returned for good, while a new configuration is tried: clients get 4yz in place of
+        /// 5yz for senders, recipients and content, and mail that the next hop refuses stays in the queue. Mail that is
+        /// older than `expire` is returned, and replies to wrong commands stay 5yz.
+        soft_bounce: bool = "false",
         /// Connections to a destination at first; each success permits more, up to
         /// `delivery.connections_per_destination`.
         initial_concurrency: usize = "5",

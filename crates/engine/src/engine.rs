@@ -198,6 +198,11 @@ impl Engine {
             }
             Event::AttemptFinished { connection, lease, message, results, attempt } => {
                 self.connections.get_mut(connection).lease_count -= 1;
+                let soften = |(index, outcome): (u32, Outcome)| (index, outcome.softened());
+                let results = match self.settings.soft_bounce {
+                    true => results.into_iter().map(soften).collect(),
+                    false => results,
+                };
                 self.on_attempt(context, lease, message, results, attempt, effects);
             }
             Event::LeaseReturned { connection, lease } => {
@@ -206,6 +211,7 @@ impl Engine {
                 self.on_cancelled(cancelled, effects);
             }
             Event::DestinationUnreachable { connection, outcome, attempt } => {
+                let outcome = if self.settings.soft_bounce { outcome.softened() } else { outcome };
                 self.on_unreachable(context, connection, outcome, &attempt, effects);
             }
             Event::Loaded { task, result } => self.on_loaded(context, task, result, effects),

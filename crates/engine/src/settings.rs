@@ -17,6 +17,8 @@ pub struct EngineSettings {
     pub retry_at: RetryAt,
     /// Reports.
     pub reports: ReportSettings,
+    /// True if failures are deferrals, but for expired mail and for what an operator ends.
+    pub soft_bounce: bool,
 }
 
 /// Settings of reports.

@@ -60,6 +60,7 @@ fn bench() -> Bench {
         hostname: "mx.test".into(),
         retry_at: RetryAt::Recorded,
         reports: ReportSettings::new(mail::Mailbox::parse("postmaster@mx.test", false).expect("an address")),
+        soft_bounce: false,
     };
     let routing: Arc<dyn Routing> = Arc::new(ByDomain { to: None });
     let engine = Engine::new(settings, routing.clone(), Arc::<IdSource>::default(), 1, context(0));
@@ -228,6 +229,30 @@ fn a_remote_reply_with_the_status_of_an_expiry_is_a_bounce() {
     bench.finish(leased, vec![(0, Outcome::failed(Enhanced(5, 4, 7), "553 5.4.7 expired"))]);
     let all = bench.engine.counters();
     assert_eq!((all.bounced, all.expired), (1, 0));
+}
+
+#[test]
+fn with_soft_bounce_a_failure_is_a_deferral_until_an_operator_or_the_lifetime_ends_it() {
+    let mut bench = bench();
+    let settings = EngineSettings { soft_bounce: true, ..bench.engine.settings.clone() };
+    let routing = bench.routing.clone();
+    bench.handle(Event::Reconfigured { settings, routing, is_rerouted: false });
+    bench.accept(&message(1, 0, 1));
+    bench.handle(Event::Started);
+    let leased = bench.lease();
+    bench.finish(leased, vec![(0, Outcome::failed(Enhanced(5, 1, 1), "550 5.1.1 no such user"))]);
+    let all = bench.engine.counters();
+    assert_eq!((all.bounced, all.queued), (0, 1));
+    let last = bench.stored.last().unwrap();
+    assert!(
+        matches!(&last[..], [Entry::Outcome { results, last: false, .. }]
+        if results[0].1.disposition == mail::Disposition::Deferred && results[0].1.status == Enhanced(4, 1, 1)),
+        "{last:?}"
+    );
+    let cancel_as = CancelAs::Bounce;
+    let command = Command::Cancel { id: QueueId(1), recipients: None, cancel_as, reason: None };
+    bench.handle(Event::Operator { request: RequestId(1), command });
+    assert_eq!(bench.engine.counters().bounced, 1);
 }
 
 #[test]

@@ -140,6 +140,16 @@ impl Outcome {
         Self::local(Disposition::Failed, status, text)
     }
 
+    /// Returns the outcome as a deferral if it is a failure: the class of its status is 4.
+    #[must_use]
+    pub fn softened(self) -> Self {
+        if self.disposition != Disposition::Failed {
+            return self;
+        }
+        let Enhanced(_, subject, detail) = self.status;
+        Self { disposition: Disposition::Deferred, status: Enhanced(4, subject, detail), ..self }
+    }
+
     /// Returns the outcome with another cause.
     #[must_use]
     pub fn because(self, cause: Cause) -> Self {

@@ -55,6 +55,18 @@ impl Reply {
         Self { code, enhanced: Some(enhanced), text: Cow::Borrowed(text), rule: None }
     }
 
+    /// Returns the reply as a temporary one if it is permanent: 450 for 550, 4.1.1 for 5.1.1.
+    #[must_use]
+    pub fn softened(self) -> Self {
+        if !(500..600).contains(&self.code) {
+            return self;
+        }
+        let enhanced = self.enhanced.map(|Enhanced(_, subject, detail)| Enhanced(4, subject, detail));
+        // 554 and 555 have no temporary counterpart.
+        let code = if matches!(self.code, 550..=553) { self.code - 100 } else { 451 };
+        Self { code, enhanced, ..self }
+    }
+
     /// A reply without enhanced code and with a fixed text.
     pub const fn bare(code: u16, text: &'static str) -> Self {
         Self { code, enhanced: None, text: Cow::Borrowed(text), rule: None }

@@ -632,3 +632,19 @@ fn a_report_leaves_although_no_next_hop_takes_8_bits_and_eight_bit_returns_the_m
         assert!(texts.iter().all(|text| text.contains(status)));
     }
 }
+
+#[test]
+fn soft_bounce_refuses_and_returns_nothing_for_good() {
+    let sink = common::sink::Sink::start();
+    let more = format!(
+        "[local]\nusers = [\"joe\"]\n[queue]\nsoft_bounce = true\n{}",
+        sink.route().replace("\"*\"", "\"b.test\"")
+    );
+    let daemon = Postrider::start(&more);
+    let mut client = Client::connect(daemon.address).unwrap();
+    assert_eq!(client.say("MAIL FROM:<a@far.test>").unwrap().0, 250);
+    let (code, text) = client.say("RCPT TO:<nobody@mx.test>").unwrap();
+    assert!(code == 450 && text.contains("4.1.1"), "{code} {text}");
+    assert_eq!(client.say("RCPT TO:<joe@mx.test>").unwrap().0, 250);
+    assert_eq!(client.say("NONSENSE").unwrap().0, 500, "a wrong command stays wrong");
+}

@@ -438,7 +438,11 @@ impl SessionContext {
         let view = View::new(stage, self.config.rules(), &self.facts);
         let view = complete(view.with_rule_state(self.rule_state.as_deref()));
         let decisions = if stage < Stage::Mail { &mut self.connection } else { &mut self.decisions };
-        self.config.pipeline.run(view, decisions)
+        let judged = self.config.pipeline.run(view, decisions);
+        if !self.config.settings.queue.soft_bounce {
+            return judged;
+        }
+        judged.map(|judged: Result<(), Reply>| judged.map_err(Reply::softened))
     }
 }
 

@@ -131,6 +131,7 @@ pub(crate) fn engine_settings(settings: &Settings) -> Result<engine::EngineSetti
         hostname: settings.hostname.as_str().into(),
         retry_at: engine::RetryAt::Recorded,
         reports,
+        soft_bounce: settings.queue.soft_bounce,
     })
 }
 

@@ -122,6 +122,7 @@ fn settings(plan: &Plan) -> EngineSettings {
         cache_bytes: plan.cache_bytes,
         hostname: "mx.test".into(),
         retry_at: RetryAt::Recorded,
+        soft_bounce: false,
         reports: engine::ReportSettings::new(
             mail::Mailbox::parse("postmaster@mx.test", false).expect("an address"),
         ),
