@@ -106,13 +106,17 @@ impl Engine {
 
     /// Returns the last outcome of a job, or the outcome that suspended its destination.
     fn last_words(&self, lease: &Lease) -> Option<Arc<Outcome>> {
-        let first = *lease.recipients.as_slice().first()?;
-        if let Some(outcome) = self.last_outcomes.of_recipient(lease.id, first) {
+        self.last_words_of(lease.id, *lease.recipients.as_slice().first()?)
+    }
+
+    /// Returns the last outcome of a recipient, or the outcome that suspended its destination.
+    pub(crate) fn last_words_of(&self, id: QueueId, index: u32) -> Option<Arc<Outcome>> {
+        if let Some(outcome) = self.last_outcomes.of_recipient(id, index) {
             return Some(outcome.clone());
         }
-        let view = self.queue.message(lease.id)?;
-        let job = view.jobs.iter().find(|job| job.recipients.contains(&first))?;
-        self.queue.suspension(job.destination_id).map(|(_, reason)| Arc::new(reason.clone()))
+        let view = self.queue.message(id)?;
+        let job = view.jobs.iter().find(|job| job.recipients.contains(&index))?;
+        self.queue.down_reason(job.destination_id).map(|reason| Arc::new(reason.clone()))
     }
 
     /// Ends jobs of several messages that operators cancelled while they were in flight.

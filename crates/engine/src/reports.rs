@@ -359,8 +359,8 @@ impl Engine {
             return self.release_warning(effects);
         }
         let unknown = || Outcome::deferred(Enhanced(4, 4, 7), "not delivered yet");
-        let last = |index: &u32| self.last_outcomes.of_recipient(message.id, *index);
-        let outcome = |index: &u32| last(index).map_or_else(unknown, |outcome| (**outcome).clone());
+        let last = |index: &u32| self.last_words_of(message.id, *index);
+        let outcome = |index: &u32| last(index).map_or_else(unknown, |outcome| (*outcome).clone());
         let affected = recipients.iter().map(|index| (*index, outcome(index))).collect();
         let kinds = vec![(dsn::DsnKind::Delayed, affected)];
         let reports = self.plan(context, &message, kinds);

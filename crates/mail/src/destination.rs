@@ -107,7 +107,7 @@ pub enum NextHop {
     Reject(Arc<str>),
     /// None: the mail is thrown away, because a route says so.
     Discard,
-    /// This server, which expands the recipients.
+    /// No host: this server expands the recipients again.
     Expand,
 }
 

@@ -367,6 +367,22 @@ fn mail_of_programs_is_returned_and_not_warned_about() {
 }
 
 #[test]
+fn a_warning_says_why_the_destination_is_down_also_of_mail_that_was_never_tried() {
+    let down = free_address();
+    let more = format!(
+        "[queue]\ndelay_warning = \"1s\"\n[[route]]\ndomains = [\"down.test\"]\nsmarthost = \"{down}\"\ntls = \"off\"\n"
+    );
+    let daemon = start(&[], &more);
+    transact(&daemon, &["MAIL FROM:<first@mx.test>", "RCPT TO:<x@down.test>"], CONTENT);
+    until("it is suspended", || daemon.ask(&["queue", "count", "--status", "deferred"]) == "1\n");
+    transact(&daemon, &["MAIL FROM:<second@mx.test>", "RCPT TO:<y@down.test>"], CONTENT);
+    for sender in ["first", "second"] {
+        let warning = mail_of(&daemon, sender, 1).remove(0);
+        assert!(warning.contains("Action: delayed\n") && warning.contains("refused"), "{warning}");
+    }
+}
+
+#[test]
 fn addresses_in_utf8_make_a_global_report_where_the_sender_has_one() {
     let sink =
         Sink::with(|line| line.starts_with("RCPT TO:<bäd").then(|| "550 5.1.1 kein Benutzer".to_owned()));

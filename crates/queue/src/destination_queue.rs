@@ -1,7 +1,7 @@
 //! A destination: its ready jobs, window and health.
 
 use crate::{GroupId, Millis, QueueSettings, ready_list::ReadyList, settings::millis};
-use mail::{Destination, Outcome};
+use mail::{Destination, Enhanced, Outcome};
 
 /// A destination's number in the queue; stable while the process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,9 +48,10 @@ pub(crate) enum Health {
         until: Millis,
         reason: Box<Outcome>,
     },
-    /// One connection is tried; down `since`.
+    /// One connection is tried; down `since`, for this reason.
     Probing {
         since: Millis,
+        reason: Box<Outcome>,
     },
 }
 
@@ -58,7 +59,7 @@ impl Health {
     /// Returns since when no host can be reached.
     pub(crate) fn down_since(&self) -> Option<Millis> {
         match self {
-            Self::Suspended { since, .. } | Self::Probing { since } => Some(*since),
+            Self::Suspended { since, .. } | Self::Probing { since, .. } => Some(*since),
             Self::Up => None,
         }
     }
@@ -156,7 +157,7 @@ impl DestinationQueue {
         }
         let since = match self.health {
             Health::Up => now,
-            Health::Suspended { since, .. } | Health::Probing { since } => since,
+            Health::Suspended { since, .. } | Health::Probing { since, .. } => since,
         };
         let until = now + settings.probe_after((&self.name, self.group), now - since, random);
         self.window = 1.0;
@@ -166,8 +167,9 @@ impl DestinationQueue {
     /// Starts a probe when it is due or an operator asks for it. Without mail there is nothing to try, and the
     /// destination is treated as a new one.
     pub(crate) fn resume(&mut self, settings: &QueueSettings) {
-        if let Health::Suspended { since, .. } = self.health {
-            self.health = Health::Probing { since };
+        if let Health::Suspended { since, reason, .. } = &mut self.health {
+            let reason = std::mem::replace(reason, Box::new(Outcome::deferred(Enhanced(4, 4, 1), "")));
+            self.health = Health::Probing { since: *since, reason };
             self.end_probe_without_mail(settings);
         }
     }

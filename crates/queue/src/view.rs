@@ -161,6 +161,14 @@ impl Queue {
         }
     }
 
+    /// Returns why no host of a destination could be reached, while it is suspended or probed.
+    pub fn down_reason(&self, id: DestinationId) -> Option<&Outcome> {
+        match &self.destination_at(id).health {
+            Health::Suspended { reason, .. } | Health::Probing { reason, .. } => Some(reason),
+            Health::Up => None,
+        }
+    }
+
     /// Returns since when a destination is suspended or probed.
     pub fn down_since(&self, id: DestinationId) -> Option<Millis> {
         self.destination_at(id).health.down_since()
