@@ -89,10 +89,7 @@ impl Table {
     /// Returns the faults of a file, at most [`FAULTS_MAX`]: after one, the lines behind it are read.
     pub fn faults(kind: Kind, path: &Path) -> Vec<FileFault> {
         let mut faults = Vec::new();
-        let first = match Self::read(kind, path) {
-            Ok(_) => return faults,
-            Err(fault) => fault,
-        };
+        let Err(first) = Self::read(kind, path) else { return faults };
         let text = std::fs::read_to_string(path).ok().filter(|_| kind != Kind::Cdb && first.line > 0);
         faults.push(first);
         let mut lines: Vec<String> = text.iter().flat_map(|text| text.lines()).map(str::to_owned).collect();

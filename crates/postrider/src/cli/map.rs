@@ -101,16 +101,14 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending {
     let checked = Maps::open(&settings.addresses.aliases, &[], None).check();
     print(&checked, settings, out)?;
-    match (&checked[..], exit_of(&checked)) {
-        ([], _) => writeln!(
-            out,
+    let said = match (&checked[..], exit_of(&checked)) {
+        ([], _) => {
             "There are no files of aliases: write aliases = [\"aliases:/etc/aliases\"] in [addresses] to use one."
-        )?,
-        (_, Exit::Ok) => {
-            writeln!(out, "No mistakes. The daemon reads a changed file by itself within two seconds.")?
         }
-        _ => writeln!(out, "The daemon uses what it read before, until the mistakes are repaired.")?,
-    }
+        (_, Exit::Ok) => "No mistakes. The daemon reads a changed file by itself within two seconds.",
+        _ => "The daemon uses what it read before, until the mistakes are repaired.",
+    };
+    writeln!(out, "{said}")?;
     Ok(exit_of(&checked))
 }
 

@@ -131,6 +131,28 @@ fn open_events(settings: &Settings, viewer: Option<Viewer>) -> Result<(Metrics, 
     Ok((metrics, DeliveryLog::new(events, settings.log.connections)))
 }
 
+/// Stores a copy of the configuration file for commands.
+fn keep_last_good(settings: &Settings, source: Option<&Path>) {
+    if let Some(file) = source
+        && let Err(error) = config::keep_last_good(file, &settings.data_dir)
+    {
+        let file = file.display();
+        tracing::warn!("store a copy of {file} for commands, for the time when it has a mistake: {error}");
+    }
+}
+
+/// Starts the tasks that wake sessions of each worker when a commit of a shard is durable.
+fn start_flush_tasks(workers: &Workers, driver: &Arc<super::Driver>, shard_count: usize) {
+    for (number, worker) in workers.handles().into_iter().enumerate() {
+        for shard in 0..shard_count {
+            let driver = driver.clone();
+            worker.spawn(
+                async move { driver.commit_waiters.run_flush_task(number, shard, &*driver.spool).await },
+            );
+        }
+    }
+}
+
 /// The environment variable that permits what `spool.ephemeral` permits.
 const EPHEMERAL: &str = "POSTRIDER_EPHEMERAL";
 
@@ -194,12 +216,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     let metrics_socket = MetricsSocket::bind(&settings, &process)?;
     let server_tls = Arc::new(tls::server_config(&settings)?);
     warn(&settings, source.as_deref());
-    if let Some(file) = &source
-        && let Err(error) = config::keep_last_good(file, &settings.data_dir)
-    {
-        let file = file.display();
-        tracing::warn!("store a copy of {file} for commands, for the time when it has a mistake: {error}");
-    }
+    keep_last_good(&settings, source.as_deref());
     let helper = HelperProcess::start_if_needed(&settings, source.as_deref())?;
     process.confine(&settings, source.as_deref())?;
     let (metrics, delivery_log) = open_events(&settings, viewer)?;
@@ -229,14 +246,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     driver.start_read_us.store(read_us, Ordering::Relaxed);
     driver.commit_waiters = CommitWaiters::new(workers.handles().len(), shard_count);
     let driver = Arc::new(driver);
-    for (number, worker) in workers.handles().into_iter().enumerate() {
-        for shard in 0..shard_count {
-            let driver = driver.clone();
-            worker.spawn(
-                async move { driver.commit_waiters.run_flush_task(number, shard, &*driver.spool).await },
-            );
-        }
-    }
+    start_flush_tasks(workers, &driver, shard_count);
     {
         let _context = runtime.enter();
         driver.begin(effects);
