@@ -51,9 +51,7 @@ impl Client {
         request: &Request,
         each: &mut dyn FnMut(Response) -> io::Result<()>,
     ) -> Result<u64, ClientError> {
-        let mut line = serde_json::to_vec(request).map_err(io::Error::from)?;
-        line.push(b'\n');
-        self.from.get_mut().write_all(&line)?;
+        self.send(request)?;
         loop {
             match self.response()? {
                 Response::Done { count } => return Ok(count),
@@ -77,7 +75,17 @@ impl Client {
         Ok(count)
     }
 
-    fn response(&mut self) -> Result<Response, ClientError> {
+    pub(crate) fn send(&mut self, request: &Request) -> Result<(), ClientError> {
+        let mut line = serde_json::to_vec(request).map_err(io::Error::from)?;
+        line.push(b'\n');
+        Ok(self.from.get_mut().write_all(&line)?)
+    }
+
+    pub(crate) fn reader(&mut self) -> &mut BufReader<UnixStream> {
+        &mut self.from
+    }
+
+    pub(crate) fn response(&mut self) -> Result<Response, ClientError> {
         let mut line = Vec::new();
         (&mut self.from).take(RESPONSE_BYTES_MAX).read_until(b'\n', &mut line)?;
         if line.last() != Some(&b'\n') {

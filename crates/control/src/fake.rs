@@ -1,10 +1,11 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Applied, DestinationInfo, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo,
-    Status, Summary, serve_control, server::Access, socket,
+    Action, Applied, DestinationInfo, Failure, Gauges, Id, Matched, MessageCopy, MessageInfo, Operations,
+    RecipientInfo, Status, Summary, serve_control, server::Access, socket,
 };
-use mail::QueueId;
+use bytes::Bytes;
+use mail::{ChunkId, Part, QueueId};
 use report::RecipientCounters;
 use std::{
     collections::BTreeMap,
@@ -135,6 +136,28 @@ impl Operations for Memory {
 
     fn gauges(&self) -> Gauges {
         Gauges { failure: self.failure.lock().unwrap().clone(), ..Gauges::default() }
+    }
+
+    async fn copy(&self, id: QueueId) -> Result<Option<MessageCopy>, Failure> {
+        let Some(message) = self.queue.lock().unwrap().get(&id).cloned() else { return Ok(None) };
+        match message.damaged {
+            Some(text) => Err(Failure::Failed { text }),
+            None => {
+                let stored = Part::Stored { chunk_id: ChunkId(id.0), length_bytes: 5 };
+                let parts = vec![Part::Memory("Subject: x\r\n\r\n".into()), stored];
+                Ok(Some(MessageCopy { envelope: format!("envelope {id}").into_bytes(), parts }))
+            }
+        }
+    }
+
+    async fn chunk(&self, id: QueueId, _: ChunkId) -> Result<Option<Bytes>, Failure> {
+        // The third message leaves the queue while it is copied, and another one arrives.
+        let mut queue = self.queue.lock().unwrap();
+        if id == QueueId(3) && queue.remove(&id).is_some() {
+            queue.insert(QueueId(1000), message(1000));
+            return Ok(None);
+        }
+        Ok(Some("body\n".into()))
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {

@@ -4,6 +4,7 @@
 //! The daemon implements [`Operations`]. What commands end with is in [`exit`].
 
 pub mod client;
+pub mod copy;
 pub mod exit;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
@@ -14,6 +15,7 @@ pub mod server;
 pub mod socket;
 mod summary;
 
+pub use copy::{BackupItem, Copied, CopyEnd, MessageCopy};
 pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
 pub use protocol::{
@@ -23,7 +25,8 @@ pub use selection::{Matched, Selection};
 pub use server::serve_control;
 pub use summary::{AGE_MINUTES, DestinationInfo, Summary};
 
-use mail::QueueId;
+use bytes::Bytes;
+use mail::{ChunkId, QueueId};
 use report::RecipientCounters;
 use std::future::Future;
 
@@ -73,6 +76,16 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Speed and room.
     fn gauges(&self) -> Gauges;
+
+    /// Begins a copy of a message; none when the message is gone.
+    fn copy(&self, id: QueueId) -> impl Future<Output = Result<Option<MessageCopy>, Failure>> + Send;
+
+    /// Returns a chunk of the content of a message; none when the message is gone.
+    fn chunk(
+        &self,
+        id: QueueId,
+        chunk_id: ChunkId,
+    ) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
 
     /// Reads the configuration again. Notes name what takes a restart.
     fn reload(&self) -> impl Future<Output = Result<Vec<String>, Failure>> + Send;

@@ -2,7 +2,7 @@
 //! any number of requests, one after the other; each is answered by lines of which the last is
 //! [`Response::Done`] or [`Response::Failed`].
 
-use super::{options_info::OptionsInfo, selection::Selection, summary::DestinationInfo};
+use super::{copy::CopyEnd, options_info::OptionsInfo, selection::Selection, summary::DestinationInfo};
 use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use report::RecipientCounters;
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,9 @@ pub enum Request {
     Status,
     /// [`Response::Metrics`].
     Metrics,
+    /// All queued messages with their content, for root and the daemon's own user only: for each message
+    /// [`Response::Copy`], [`Response::Content`] and [`Response::CopyEnd`].
+    Backup,
     /// The configuration is read again; [`Response::Note`] for each thing that needs a restart.
     Reload,
 }
@@ -145,6 +148,23 @@ pub enum Response {
     Unchanged {
         /// The number of messages; they are counted in [`Response::Done`], too.
         count: u64,
+    },
+    /// A copy of a message begins. Its envelope follows behind the line, as raw bytes.
+    Copy {
+        /// The queue id of the message.
+        id: Id,
+        /// The number of bytes.
+        length: u64,
+    },
+    /// A run of the content of the message. It follows behind the line, as raw bytes.
+    Content {
+        /// The number of bytes.
+        length: u64,
+    },
+    /// The end of a copy.
+    CopyEnd {
+        /// The reason for it.
+        end: CopyEnd,
     },
     /// A note for the operator.
     Note {

@@ -26,6 +26,8 @@ pub const PAGE: usize = 128;
 const CONNECTIONS_MAX: usize = 64;
 /// Silence allowed from a client, both ways.
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
+/// Raw bytes that are written within [`IO_TIMEOUT`].
+const PIECE_BYTES: usize = 256 * 1024;
 /// Header shown at most.
 const HEADER_BYTES_MAX: usize = 256 * 1024;
 
@@ -52,21 +54,43 @@ pub async fn serve_control<T: Operations>(listener: UnixListener, access: Access
         let Some(stream) = accept(&listener).await else { continue };
         let target = target.clone();
         tokio::spawn(async move {
-            let allowed = is_allowed(&stream, access);
+            let rights = rights(&stream, access);
             // A client that went away is no news.
-            let _ = Connection::new(stream, target).serve(allowed).await;
+            let _ = Connection::new(stream, target).serve(rights).await;
             drop(permit);
         });
     }
 }
 
-fn is_allowed(stream: &UnixStream, access: Access) -> bool {
+/// The requests that a client may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rights {
+    Nothing,
+    /// Everything but the content of mail.
+    Operate,
+    All,
+}
+
+impl Rights {
+    fn permit(self, request: &Request) -> bool {
+        self == Self::All || (self == Self::Operate && *request != Request::Backup)
+    }
+}
+
+fn rights(stream: &UnixStream, access: Access) -> Rights {
     let own = rustix::process::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| access.allows(peer.uid(), own))
+    let Ok(peer) = stream.peer_cred() else { return Rights::Nothing };
+    if Access::Owner.allows(peer.uid(), own) {
+        Rights::All
+    } else if access.allows(peer.uid(), own) {
+        Rights::Operate
+    } else {
+        Rights::Nothing
+    }
 }
 
 /// The reason why a connection ends early.
-enum Ended {
+pub(crate) enum Ended {
     /// The client is gone or too slow.
     Gone,
     /// The request cannot be done; the connection may go on.
@@ -91,10 +115,11 @@ impl From<Failure> for Ended {
     }
 }
 
-struct Connection<T> {
+/// A client of the socket.
+pub(crate) struct Connection<T> {
     from: BufReader<OwnedReadHalf>,
     to: BufWriter<OwnedWriteHalf>,
-    target: Arc<T>,
+    pub(crate) target: Arc<T>,
 }
 
 impl<T: Operations> Connection<T> {
@@ -103,10 +128,11 @@ impl<T: Operations> Connection<T> {
         Self { from: BufReader::new(from), to: BufWriter::new(to), target }
     }
 
-    async fn serve(mut self, allowed: bool) -> Result<(), Ended> {
+    async fn serve(mut self, rights: Rights) -> Result<(), Ended> {
         while let Some(line) = self.line().await? {
             let answered = match serde_json::from_slice(&line) {
-                _ if !allowed => Err(denied().into()),
+                _ if rights == Rights::Nothing => Err(denied().into()),
+                Ok(request) if !rights.permit(&request) => Err(denied().into()),
                 Ok(request) => self.answer(request).await,
                 Err(error) => Err(Failure::Bad { text: format!("bad request: {error}") }.into()),
             };
@@ -128,10 +154,18 @@ impl<T: Operations> Connection<T> {
         if line.last() == Some(&b'\n') { Ok(Some(line)) } else { Ok(None) }
     }
 
-    async fn send(&mut self, response: &Response) -> Result<(), Ended> {
+    pub(crate) async fn send(&mut self, response: &Response) -> Result<(), Ended> {
         let mut line = serde_json::to_vec(response).expect("a response is always JSON");
         line.push(b'\n');
         timeout(IO_TIMEOUT, self.to.write_all(&line)).await??;
+        Ok(())
+    }
+
+    /// Sends raw bytes. A slow client has the time for each piece, and not for all of a large message.
+    pub(crate) async fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+        for piece in bytes.chunks(PIECE_BYTES) {
+            timeout(IO_TIMEOUT, self.to.write_all(piece)).await??;
+        }
         Ok(())
     }
 
@@ -166,6 +200,7 @@ impl<T: Operations> Connection<T> {
                 self.send(&Response::Metrics { text }).await?;
                 0
             }
+            Request::Backup => self.copy_all().await?,
             Request::Reload => {
                 let notes = self.target.reload().await?;
                 for text in notes {
@@ -321,6 +356,12 @@ mod tests {
     fn only_root_and_the_daemons_user_may_ask_unless_a_group_was_configured() {
         assert!(Access::Owner.allows(0, 7) && Access::Owner.allows(7, 7) && !Access::Owner.allows(8, 7));
         assert!(!Access::Owner.allows(7, 0) && Access::Permissions.allows(8, 7));
+    }
+
+    #[test]
+    fn a_group_of_operators_does_not_get_the_content_of_mail() {
+        assert!(!Rights::Operate.permit(&Request::Backup) && Rights::Operate.permit(&Request::Status));
+        assert!(Rights::All.permit(&Request::Backup) && !Rights::Nothing.permit(&Request::Status));
     }
 
     #[test]

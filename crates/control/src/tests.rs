@@ -137,3 +137,28 @@ fn nobody_listens_is_told_apart_from_no() {
     drop(socket::bind(&path, 0o600, None).unwrap());
     assert!(matches!(Client::connect(&path), Err(ClientError::NotRunning)));
 }
+
+#[test]
+fn a_backup_has_every_message_once_and_those_that_arrive_meanwhile() {
+    let memory = Memory::with(4);
+    memory.queue.lock().unwrap().insert(QueueId(5), super::fake::damaged(5));
+    let daemon = Daemon::serving(memory);
+    let (mut client, mut items) = (client(&daemon), Vec::new());
+    let count = client.backup(&mut |item| {
+        items.push(item);
+        Ok(())
+    });
+    assert_eq!(count.unwrap(), 4);
+    let whole = |number: u64| {
+        let (id, content) = (QueueId(number), b"Subject: x\r\n\r\nbody\n".to_vec());
+        BackupItem::Message(Copied { id, envelope: format!("envelope {id}").into_bytes(), content })
+    };
+    let damaged = BackupItem::Damaged(QueueId(5), "0000.seg at 8216: record checksum".to_owned());
+    // The third has left the queue; the last one came meanwhile.
+    assert_eq!(items, [whole(1), whole(2), whole(4), damaged, whole(1000)]);
+    assert_eq!(
+        ask(&mut client, &Request::Count { selection: Selection::all() }).0,
+        5,
+        "the connection goes on"
+    );
+}

@@ -2,12 +2,14 @@
 //! behaves as those commands do.
 
 mod applets;
+mod archive;
 mod cli;
 mod expansion;
 mod imported;
 mod own_address;
 mod routing;
 mod serve;
+mod site_files;
 
 use std::{ffi::OsString, process::ExitCode};
 use submission::sendmail;

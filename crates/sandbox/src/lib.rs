@@ -10,6 +10,6 @@ mod system_calls;
 mod user;
 
 pub use landlock::{Lacking, restrict};
-pub use rules::{Needed, Rules, fixed_folder};
+pub use rules::{Needed, Rules, fixed_folder, included_lists};
 pub use system_calls::{Refusal, SystemCalls};
 pub use user::{Identity, become_user, drop_capabilities, forbid_new_privileges, keep_user_capabilities};

@@ -147,7 +147,7 @@ impl Rules {
             let Reference::File(kind, file) = reference else { continue };
             self.readable(file);
             if *kind == Kind::Aliases {
-                included(file).iter().for_each(|list| self.readable(list));
+                included_lists(file).iter().for_each(|list| self.readable(list));
             }
         }
         for map in &s.maps {
@@ -234,7 +234,7 @@ pub fn fixed_folder(template: &str) -> PathBuf {
 }
 
 /// Returns the lists that a file of aliases includes.
-fn included(file: &Path) -> Vec<PathBuf> {
+pub fn included_lists(file: &Path) -> Vec<PathBuf> {
     const WORD: &str = ":include:";
     let text = fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let after = text.match_indices(WORD).map(|(at, _)| &text[at + WORD.len()..]);
@@ -321,7 +321,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("aliases");
         fs::write(&file, "a: :include:/srv/lists/a, joe\nb: \":include:/srv/b\"\n").unwrap();
-        assert_eq!(included(&file), [PathBuf::from("/srv/lists/a"), PathBuf::from("/srv/b")]);
+        assert_eq!(included_lists(&file), [PathBuf::from("/srv/lists/a"), PathBuf::from("/srv/b")]);
     }
 
     #[test]

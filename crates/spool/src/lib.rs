@@ -14,6 +14,7 @@ mod counting_disk;
 mod dirs;
 pub mod disk;
 mod early;
+mod export;
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
@@ -36,7 +37,8 @@ pub use counting_disk::{CountingDisk, DiskCallCounter, DiskCalls};
 pub use dirs::{DirSettings, DirSpool, Layout, Listed, Placement, QueueDirectory, SplitDisk};
 pub use disk::ephemeral_file_system;
 pub use early::EarlySpool;
-pub use inspect::{has_queue_directories, inspect, inspect_all, list};
+pub use export::{export_envelope, import_envelope};
+pub use inspect::{SpoolReader, has_queue_directories, inspect, inspect_all, list};
 pub use log::{
     LogSettings, LogSpool, WorkStep,
     dump::{LogItem, RecordBody, dump_log},

@@ -66,6 +66,20 @@ pub(crate) enum Command {
     /// spool.
     #[command(subcommand)]
     Spool(SpoolCommand),
+    /// Write all queued mail, the configuration and its files into one archive
+    ///
+    /// The daemon may run or not, and goes on meanwhile. Every message that was accepted (reply 250) before the command began, and
+    /// is not finished, is in the archive. Private keys and the passwords for other servers are left out
+    /// unless --with-secrets is given. Only the owner can read the archive: it has the whole content of the queued mail. The
+    /// exit code is 65 when a message cannot be read; the archive has all the others then.
+    Backup(BackupArgs),
+    /// Put the mail of a backup into an empty spool, on hold; or write its files to a folder
+    ///
+    /// Some messages may have been delivered after the backup was made. So every restored message is on hold until
+    /// you have checked it: `postrider queue list`, then `postrider queue release all` or `postrider queue delete ID`. The daemon
+    /// that uses the spool must be stopped. The checksums of the whole archive are verified before anything is written. A
+    /// restore that was interrupted is completed by running the same command again.
+    Restore(RestoreArgs),
     /// Import the configuration and the queue of another mail server
     ///
     /// The other server's files are read and never changed. The configuration becomes a commented file for Postrider, and
@@ -150,6 +164,32 @@ pub(crate) enum Command {
     Mailq,
     /// Check the files of aliases; the daemon reads a changed file by itself
     Newaliases,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// The file to write, or a folder for a file postrider-HOSTNAME-TIME.tar.zst
+    #[arg(value_name = "FILE|DIR")]
+    pub(crate) to: PathBuf,
+    /// Also copy private keys, and the files with passwords for other servers
+    #[arg(long)]
+    pub(crate) with_secrets: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The archive of `postrider backup`
+    #[arg(value_name = "ARCHIVE")]
+    pub(crate) archive: PathBuf,
+    /// The spool to write to, an empty or missing folder; without it, the spools of the configuration
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spool: Option<PathBuf>,
+    /// Write the configuration, its files and the messages of the drop directory to this folder; no mail is queued
+    #[arg(long, value_name = "DIR", conflicts_with = "spool")]
+    pub(crate) files: Option<PathBuf>,
+    /// Verify the archive, and say what is in it; write nothing
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]

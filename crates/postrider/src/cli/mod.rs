@@ -2,6 +2,7 @@
 
 pub(crate) mod args;
 mod auth;
+mod backup;
 mod daemon;
 mod deliver_helper;
 mod explain;
@@ -17,6 +18,7 @@ mod quickstart;
 mod rehearse;
 mod settings;
 mod spool;
+mod spool_writer;
 mod status;
 mod timeline;
 
@@ -103,6 +105,8 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Map(command) => return Ok(End::Other(map::run(&command, explicit, out)?)),
         Command::Queue(command) => queue::run(&command, explicit, &load_for_tools(explicit)?, out)?,
         Command::Spool(command) => spool::run(&command, &load_for_tools(explicit)?, out)?,
+        Command::Backup(args) => backup::run(&args, explicit, out)?,
+        Command::Restore(args) => backup::restore::run(&args, explicit, out)?,
         Command::Import(command) => import::run(&command, explicit, out)?,
         Command::History(command) => history::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Why { id } => explain::run(&id, &load_for_tools(explicit)?, out)?,

@@ -8,20 +8,25 @@ use rustix::{
     process::geteuid,
     thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
-use std::os::unix::fs::MetadataExt as _;
+use std::{os::unix::fs::MetadataExt as _, path::Path};
 use submission::sendmail::user_name;
 
 /// Takes on user and groups of the owner of `data_dir`. Threads that begin later have them, too; so this
 /// comes before any does.
 pub(super) fn become_owner(settings: &Settings) -> Result<(), CliError> {
+    become_owner_of(&settings.data_dir)
+}
+
+/// Takes on user and groups of the owner of a folder, as [`become_owner`] does.
+pub(super) fn become_owner_of(dir: &Path) -> Result<(), CliError> {
     // Without the folder there is no daemon yet that could be kept out.
-    let Ok(owner) = settings.data_dir.metadata() else { return Ok(()) };
+    let Ok(owner) = dir.metadata() else { return Ok(()) };
     if !geteuid().is_root() || owner.uid() == 0 {
         return Ok(());
     }
     let name = user_name(owner.uid());
     take_on(owner.uid(), owner.gid(), name.as_deref()).map_err(|e| {
-        let (dir, name) = (settings.data_dir.display(), name.unwrap_or_else(|| format!("#{}", owner.uid())));
+        let (dir, name) = (dir.display(), name.unwrap_or_else(|| format!("#{}", owner.uid())));
         let text =
             format!("become {name}, the owner of {dir}: {e}: write `runuser -u {name} -- postrider …`");
         CliError::new(Exit::NoPerm, text)

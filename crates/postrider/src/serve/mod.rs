@@ -5,6 +5,7 @@ mod active;
 pub(crate) mod capture;
 mod clock;
 pub(crate) mod connection;
+mod copy;
 mod delivery_log;
 mod driver;
 mod engine_setup;
@@ -32,7 +33,7 @@ mod workers;
 
 pub(crate) use acceptor::CHUNK_BYTES;
 pub(crate) use logins::{DovecotAuth, MapUsers, TokenVerifier, random};
-pub(crate) use process::prepare_folders;
+pub(crate) use process::{prepare_folder, prepare_folders};
 pub(crate) use start::run;
 
 use acceptor::Acceptor;

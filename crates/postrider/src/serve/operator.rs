@@ -1,13 +1,14 @@
 //! Requests of operators and local users to the running daemon.
 
-use super::{Daemon, driver::Driver, snapshot::ConfigSnapshot};
+use super::{Daemon, copy, driver::Driver, snapshot::ConfigSnapshot};
+use bytes::Bytes;
 use control::{
-    Action, Applied, DestinationInfo, Failure, Gauges, Id, Matched, MessageInfo, Operations, OptionsInfo,
-    RecipientInfo, Status, Summary, WaitInfo,
+    Action, Applied, DestinationInfo, Failure, Gauges, Id, Matched, MessageCopy, MessageInfo, Operations,
+    OptionsInfo, RecipientInfo, Status, Summary, WaitInfo,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
-use mail::{QueueId, ReceivedContent, SharedMessage, UnixMillis};
+use mail::{ChunkId, QueueId, ReceivedContent, SharedMessage, UnixMillis};
 use queue::{CancelAs, CommandResult, JobView, MessageView};
 use report::RecipientCounters;
 use spool::SpoolFailure;
@@ -109,6 +110,14 @@ impl Operations for Daemon {
 
     fn counters(&self) -> RecipientCounters {
         self.driver.lock().engine.counters()
+    }
+
+    async fn copy(&self, id: QueueId) -> Result<Option<MessageCopy>, Failure> {
+        copy::message(&self.driver, id).await
+    }
+
+    async fn chunk(&self, id: QueueId, chunk_id: ChunkId) -> Result<Option<Bytes>, Failure> {
+        copy::chunk(&self.driver, id, chunk_id).await
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {

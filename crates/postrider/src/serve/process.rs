@@ -37,6 +37,15 @@ pub(crate) fn prepare_folders(settings: &Settings) -> Result<(), String> {
     process.prepare(settings)
 }
 
+/// Makes a folder of the daemon for a command, and gives it to the daemon's user.
+///
+/// # Errors
+/// In words.
+pub(crate) fn prepare_folder(settings: &Settings, path: &Path, mode: u32) -> Result<(), String> {
+    let process = Process::new(settings).map_err(|(text, _)| text)?;
+    process.make_dir(path, mode).map(drop)
+}
+
 impl Process {
     /// Compares the user of the process with the configuration.
     ///

@@ -39,6 +39,7 @@ mod names;
 mod note;
 mod pending_sync;
 mod queues;
+pub(crate) mod reader;
 mod recover;
 mod room;
 mod shared;
@@ -187,15 +188,6 @@ impl DirSpool {
         let room = start("spool-room", Box::new(move || shared.watch_room()))?;
         self.threads = Mutex::new(vec![commit, room]);
         Ok(())
-    }
-
-    /// For [`crate::inspect`]: everything in place, nothing started or changed.
-    pub(crate) fn inspect(
-        queues: Vec<QueueDirectory>,
-        visit: &mut dyn FnMut(Recovered),
-    ) -> Result<RecoveryReport, SpoolFailure> {
-        let queues = Queues::new(queues, Placement::default())?;
-        recover::inspect(&Shared::new(DirSettings::default(), queues, ActiveMutant::default()), visit)
     }
 
     fn admit(

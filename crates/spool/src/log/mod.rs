@@ -16,6 +16,7 @@ mod open;
 mod parallel_tests;
 mod read;
 mod read_ahead;
+pub(crate) mod reader;
 mod recover;
 mod replay;
 mod retain;
@@ -397,22 +398,6 @@ impl LogSpool {
         let shared = Self::shared(disk, settings, mutant, single_stepped, &mut found);
         let (threads, stepper) = (Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(shared), found: Some(found), threads, stepper })
-    }
-
-    /// For [`crate::inspect`]: everything in place, nothing started.
-    pub(crate) fn inspect(
-        disk: RealDisk,
-        indexes: bool,
-        visit: &mut dyn FnMut(Recovered),
-    ) -> Result<RecoveryReport, SpoolFailure> {
-        let settings = LogSettings::default();
-        let reading = Reading { indexes, ..Reading::on(settings.read_threads) };
-        let mut found = recover::scan(&disk, ActiveMutant::default(), reading)?;
-        recover::settle_last(&mut found);
-        found.index.forget_orphans();
-        let shared = Self::shared(Arc::new(disk), settings, ActiveMutant::default(), false, &mut found);
-        shared.replay_with_totals(&mut found, visit);
-        Ok(found.report)
     }
 
     fn shared(

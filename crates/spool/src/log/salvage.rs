@@ -2,8 +2,8 @@
 //! checksum.
 
 use super::{
-    LogSpool,
     dump::{LogItem, RecordBody, dump_log},
+    reader::LogReader,
 };
 use crate::{RecipientState, RecoveryReport, SpoolFailure, disk::RealDisk, format::message::fold};
 use mail::{Content, Disposition, Message, Outcome, Part, QueueId, UnixMillis};
@@ -52,7 +52,7 @@ pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageRepo
     }
     let disk = RealDisk::new(dir).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", dir.display())))?;
     let mut live = HashSet::new();
-    let recovery = LogSpool::inspect(disk, false, &mut |found| {
+    let (_, recovery) = LogReader::open(disk, false, &mut |found| {
         live.insert(found.message.id.0);
     })?;
     let take_torn = !recovery.corrupt.is_empty();

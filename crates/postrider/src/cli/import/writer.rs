@@ -1,26 +1,24 @@
 //! A thread that puts messages into the spool as the daemon's user, while root reads the other queue.
 
 use crate::{
-    cli::{CliError, map, owner},
+    cli::{
+        CliError, map, owner,
+        spool_writer::{NewMessage, SpoolWriter},
+    },
     expansion::{self, Expansion, Outcome as Expanded},
     imported::{self, ImportList},
-    serve::{CHUNK_BYTES, prepare_folders, wiring},
+    serve::{prepare_folders, wiring},
 };
-use bytes::Bytes;
 use config::Settings;
 use control::Exit;
 use import::{LastAttempt, QueuedMessage};
-use mail::{
-    ChunkId, Content, Envelope, ForwardPath, IdSource, Mailbox, Message, Outcome, Part, Recipient,
-    UnixMillis, header::ContentScanner,
-};
+use mail::{Content, Envelope, ForwardPath, IdSource, Mailbox, Message, Outcome, Recipient, UnixMillis};
 use rewrite::passed_on;
-use spool::{CommitSeq, Entry, RecipientState, Recovered, Refused, Spool, SpoolFailure};
+use spool::{RecipientState, SpoolFailure};
 use std::{
     collections::HashSet,
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread::JoinHandle,
-    time::Duration,
 };
 use submission::maildrop;
 
@@ -28,8 +26,6 @@ use submission::maildrop;
 const BATCH: usize = 256;
 /// Messages that are read and not written yet.
 const WAITING: usize = 32;
-/// A disk that is behind is asked again after this.
-const BEHIND: Duration = Duration::from_millis(5);
 
 /// The work of the writer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -117,11 +113,11 @@ fn write(
     let mut known = ImportList::open(&settings.data_dir).map_err(|error| list(&error))?;
     // A run that was killed has put them into the spool, and not into the list.
     known.add(live).map_err(|error| list(&error))?;
-    let mut work = Work { spool: &*spool, runtime: &runtime, ids, last: None };
+    let mut work = Work { writer: SpoolWriter::new(&*spool, &runtime), ids };
     let (mut written, mut batch) = (Written::default(), Vec::new());
     let mut taken = HashSet::new();
     let mut commit = |work: &mut Work<'_>, batch: &mut Vec<String>| -> Result<(), CliError> {
-        work.wait().map_err(|failure| spool_error(&failure))?;
+        work.writer.wait().map_err(|failure| spool_error(&failure))?;
         known.add(batch.drain(..)).map_err(|error| list(&error))
     };
     let already = ImportList::open(&settings.data_dir).map_err(|error| list(&error))?;
@@ -221,18 +217,16 @@ fn is_same(expanded: &rewrite::Expanded, mailbox: &Mailbox) -> bool {
     recipients.len() == 1 && recipients.next() == Some(mailbox) && expanded.target(0).is_none()
 }
 
-/// The spool, and the last transaction that it has taken.
+/// The writer of the spool, and the ids of new messages.
 struct Work<'a> {
-    spool: &'a dyn Spool,
-    runtime: &'a tokio::runtime::Runtime,
+    writer: SpoolWriter<'a>,
     ids: IdSource,
-    last: Option<CommitSeq>,
 }
 
 impl Work<'_> {
     fn submit(&mut self, queued: QueuedMessage, next: Vec<Next>, key: &str) -> Result<(), SpoolFailure> {
         let now = UnixMillis::now();
-        let states = next.iter().map(|one| state(one, queued.attempt_count)).collect();
+        let recipients = next.iter().map(|one| state(one, queued.attempt_count)).collect();
         let mut envelope = Envelope::new(queued.reverse_path);
         envelope.recipients = next.into_iter().map(|one| one.recipient).collect();
         let needs_utf8 = |path: &ForwardPath| path.mailbox().is_some_and(Mailbox::needs_smtputf8);
@@ -242,68 +236,10 @@ impl Work<'_> {
         (envelope.body, envelope.ret, envelope.envid) = (queued.body, queued.ret, queued.envid);
         envelope.options = queued.options.boxed();
         let arrived = UnixMillis((queued.arrived_us / 1000).min(now.0));
-        let mut chunk_ids = Vec::new();
-        let content = self.content(queued.content, &envelope, &mut chunk_ids)?;
-        let message =
-            Message { id: self.ids.next(now.0), arrived, origin: imported::origin(key), envelope, content };
-        let imported = Recovered { message: message.into(), recipients: states, held: queued.held };
-        let entry = Entry::Import(Box::new(imported));
-        let submitted = self.until_room(&mut |spool| spool.submit(vec![entry.clone()]));
-        match submitted {
-            Ok(commit_seq) => self.last = Some(commit_seq),
-            Err(failure) => {
-                self.spool.discard_chunks(&chunk_ids);
-                return Err(failure);
-            }
-        }
-        Ok(())
-    }
-
-    /// The header stays in memory; a long body is stored in chunks, as that of a message from a client.
-    fn content(
-        &mut self,
-        bytes: Vec<u8>,
-        envelope: &Envelope,
-        chunk_ids: &mut Vec<ChunkId>,
-    ) -> Result<Content, SpoolFailure> {
-        let bytes = Bytes::from(bytes);
-        let mut scanner = ContentScanner::default();
-        scanner.scan(&bytes);
-        let header_bytes = scanner.final_header_bytes().min(bytes.len());
-        if bytes.len() - header_bytes <= CHUNK_BYTES {
-            return Ok(Content::from_bytes(bytes));
-        }
-        let mut parts = vec![Part::Memory(bytes.slice(..header_bytes))];
-        let mut at = header_bytes;
-        while at < bytes.len() {
-            let chunk = bytes.slice(at..bytes.len().min(at + CHUNK_BYTES));
-            at += chunk.len();
-            let length_bytes = u32::try_from(chunk.len()).expect("a chunk has at most 256 KiB");
-            let chunk_id = self.until_room(&mut |spool| spool.store_for(envelope, chunk.clone()))?;
-            chunk_ids.push(chunk_id);
-            parts.push(Part::Stored { chunk_id, length_bytes });
-        }
-        Ok(Content::new(scanner.traits(), parts))
-    }
-
-    /// Offers something to the spool until the spool has room for it.
-    fn until_room<T>(
-        &mut self,
-        offer: &mut dyn FnMut(&dyn Spool) -> Result<T, Refused>,
-    ) -> Result<T, SpoolFailure> {
-        loop {
-            match offer(self.spool) {
-                Ok(done) => return Ok(done),
-                Err(Refused::Busy) if self.last.is_some() => self.wait()?,
-                Err(Refused::Busy) => std::thread::sleep(BEHIND),
-                Err(refused) => return Err(SpoolFailure::Io(refused.to_string())),
-            }
-        }
-    }
-
-    /// Waits until everything that was submitted is durable.
-    fn wait(&mut self) -> Result<(), SpoolFailure> {
-        self.last.take().map_or(Ok(()), |commit_seq| self.runtime.block_on(self.spool.durable(commit_seq)))
+        let (id, origin) = (self.ids.next(now.0), imported::origin(key));
+        let message = Message { id, arrived, origin, envelope, content: Content::from_bytes("") };
+        self.writer
+            .import(NewMessage { message, recipients, held: queued.held, counts: None }, queued.content)
     }
 }
 

@@ -56,6 +56,37 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "postrider-backup",
+        &[
+            (
+                "postrider backup /var/backups",
+                "Write a backup to a new file in /var/backups, while the daemon runs.",
+            ),
+            (
+                "postrider backup --with-secrets /root/before-the-move.tar.zst",
+                "Write a backup with private keys and passwords, to move to another machine.",
+            ),
+        ],
+    ),
+    (
+        "postrider-restore",
+        &[
+            ("postrider restore backup.tar.zst --dry-run", "Verify a backup, and say what is in it."),
+            (
+                "postrider restore backup.tar.zst --files /root/restored",
+                "Write the configuration and its files to a folder.",
+            ),
+            (
+                "postrider restore backup.tar.zst",
+                "Put the mail into the spool of the stopped daemon, on hold.",
+            ),
+            (
+                "postrider restore backup.tar.zst --spool /srv/other-spool",
+                "Put the mail into another, empty spool, on hold.",
+            ),
+        ],
+    ),
+    (
         "postrider-import",
         &[
             (

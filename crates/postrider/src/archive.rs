@@ -1,0 +1,319 @@
+//! Archives of `postrider backup` and `postrider support-bundle`: a tar file that is compressed with zstd.
+//!
+//! The first member says what the archive is, and the version of its format. After every [`GROUP`] members a list
+//! `checksums/NNNNNN` follows, in the form of sha256sum(1). The last member, `end.json`, has the number of members: without
+//! it the archive is not whole.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
+use serde::{Serialize, de::DeserializeOwned};
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::{self, Read, Write},
+    path::{Component, Path},
+};
+use tar::{EntryType, Header};
+
+/// Members between two lists of checksums.
+const GROUP: usize = 1000;
+/// Longest member that is read.
+const MEMBER_BYTES_MAX: u64 = 4 << 30;
+/// Names of lists of checksums begin with it.
+const CHECKSUMS: &str = "checksums/";
+/// The name of the last member.
+const END: &str = "end.json";
+/// A member that is longer takes memory as it is read, and not as its header says.
+const TRUSTED_BYTES: u64 = 1 << 20;
+
+/// Writes an archive.
+pub(crate) struct ArchiveWriter<W: Write> {
+    tar: tar::Builder<zstd::Encoder<'static, W>>,
+    time_seconds: u64,
+    sums: String,
+    in_group: usize,
+    groups: u64,
+    members: u64,
+}
+
+impl<W: Write> ArchiveWriter<W> {
+    /// Begins an archive. `time_seconds` is the time of its members.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub(crate) fn begin(out: W, time_seconds: u64) -> io::Result<Self> {
+        let mut encoder = zstd::Encoder::new(out, 3)?;
+        encoder.include_checksum(true)?;
+        let tar = tar::Builder::new(encoder);
+        Ok(Self { tar, time_seconds, sums: String::new(), in_group: 0, groups: 0, members: 0 })
+    }
+
+    /// Adds a member.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub(crate) fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.append(name, bytes)?;
+        self.sums.push_str(&HEXLOWER.encode(digest(&SHA256, bytes).as_ref()));
+        self.sums.push_str("  ");
+        self.sums.push_str(name);
+        self.sums.push('\n');
+        self.members += 1;
+        self.in_group += 1;
+        if self.in_group == GROUP { self.end_group() } else { Ok(()) }
+    }
+
+    /// Adds a value as JSON.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub(crate) fn add_json(&mut self, name: &str, value: &impl Serialize) -> io::Result<()> {
+        self.add(name, &json(value)?)
+    }
+
+    fn end_group(&mut self) -> io::Result<()> {
+        let (sums, name) = (std::mem::take(&mut self.sums), format!("{CHECKSUMS}{:06}", self.groups));
+        (self.in_group, self.groups) = (0, self.groups + 1);
+        self.append(&name, sums.as_bytes())
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut header = Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(self.time_seconds);
+        header.set_entry_type(EntryType::Regular);
+        self.tar.append_data(&mut header, name, bytes)
+    }
+
+    /// Ends the archive. Returns what it was written to.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub(crate) fn finish(mut self) -> io::Result<W> {
+        if self.in_group > 0 {
+            self.end_group()?;
+        }
+        self.append(END, &json(&End { members: self.members })?)?;
+        self.tar.into_inner()?.finish()
+    }
+}
+
+fn json(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+#[derive(Debug, Serialize, serde::Deserialize)]
+struct End {
+    members: u64,
+}
+
+/// The reason why an archive cannot be used.
+#[derive(Debug)]
+pub(crate) enum Unusable {
+    /// The file cannot be read.
+    Io(io::Error),
+    /// The file is something else, or not what was written.
+    Broken(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Broken(why) => f.write_str(why),
+        }
+    }
+}
+
+/// A member of an archive.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// A relative path without `..`.
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Member {
+    /// Reads a member that is JSON.
+    ///
+    /// # Errors
+    /// The member has something else.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Unusable> {
+        serde_json::from_slice(&self.bytes)
+            .map_err(|error| Unusable::Broken(format!("{} is not understood: {error}", self.name)))
+    }
+}
+
+/// Reads a whole archive, and passes on its members in order. A member is passed on before its checksum is verified, which is
+/// in a list behind it: nothing that is passed on may be believed before this returns.
+///
+/// # Errors
+/// The archive cannot be read, is not whole, or has another checksum; or `each` refuses a member.
+pub(crate) fn read(
+    from: impl Read,
+    each: &mut dyn FnMut(Member) -> Result<(), Unusable>,
+) -> Result<(), Unusable> {
+    let decoder = zstd::Decoder::new(from).map_err(Unusable::Io)?;
+    let mut tar = tar::Archive::new(decoder);
+    let (mut open, mut members, mut end) = (VecDeque::new(), 0, None);
+    for entry in tar.entries().map_err(broken)? {
+        let entry = entry.map_err(broken)?;
+        let member = read_member(entry)?;
+        if end.is_some() {
+            return Err(Unusable::Broken(format!("{} stands behind the end", member.name)));
+        }
+        if member.name == END {
+            end = Some(member.json::<End>()?);
+        } else if member.name.starts_with(CHECKSUMS) {
+            verify(&member, &mut open)?;
+        } else {
+            members += 1;
+            open.push_back((member.name.clone(), HEXLOWER.encode(digest(&SHA256, &member.bytes).as_ref())));
+            if open.len() > GROUP {
+                return Err(Unusable::Broken("a list of checksums is missing".to_owned()));
+            }
+            each(member)?;
+        }
+    }
+    // The checksum of the compressed bytes comes last.
+    io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(broken)?;
+    match end {
+        Some(end) if end.members == members && open.is_empty() => Ok(()),
+        Some(end) => Err(Unusable::Broken(format!("it has {members} of {} members", end.members))),
+        None => Err(Unusable::Broken("its end is missing".to_owned())),
+    }
+}
+
+fn read_member(entry: tar::Entry<'_, impl Read>) -> Result<Member, Unusable> {
+    let size = entry.size();
+    let name = entry.path().map_err(broken)?.to_str().map(str::to_owned);
+    let is_plain = |name: &String| {
+        !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+    };
+    let name = name.filter(is_plain).ok_or_else(|| Unusable::Broken("a member has a bad name".to_owned()))?;
+    if entry.header().entry_type() != EntryType::Regular || size > MEMBER_BYTES_MAX {
+        return Err(Unusable::Broken(format!("{name} is no file, or too long")));
+    }
+    let mut bytes = Vec::with_capacity(size.min(TRUSTED_BYTES) as usize);
+    entry.take(MEMBER_BYTES_MAX).read_to_end(&mut bytes).map_err(broken)?;
+    if bytes.len() as u64 != size {
+        return Err(Unusable::Broken(format!("{name} is cut off")));
+    }
+    Ok(Member { name, bytes })
+}
+
+/// Compares the members since the last list with a list.
+fn verify(list: &Member, open: &mut VecDeque<(String, String)>) -> Result<(), Unusable> {
+    let wrong = |name: &str| Unusable::Broken(format!("the checksum of {name} is wrong"));
+    for line in String::from_utf8_lossy(&list.bytes).lines() {
+        let (sum, name) = line.split_once("  ").ok_or_else(|| wrong(&list.name))?;
+        match open.pop_front() {
+            Some((own, computed)) if own == name && computed == sum => {}
+            Some((own, _)) => return Err(wrong(&own)),
+            None => return Err(wrong(name)),
+        }
+    }
+    match open.front() {
+        Some((name, _)) => Err(wrong(name)),
+        None => Ok(()),
+    }
+}
+
+/// Distinguishes a disk that does not answer from bytes that are wrong.
+fn broken(error: io::Error) -> Unusable {
+    if error.raw_os_error().is_some() { Unusable::Io(error) } else { Unusable::Broken(error.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(count: usize) -> Vec<u8> {
+        let mut writer = ArchiveWriter::begin(Vec::new(), 1).unwrap();
+        writer.add_json("about.json", &"an archive").unwrap();
+        let long = "x/".repeat(200);
+        for number in 0..count {
+            writer.add(&format!("{long}{number}"), format!("content {number}\n").as_bytes()).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    fn read_all(bytes: &[u8]) -> Result<Vec<Member>, Unusable> {
+        let mut members = Vec::new();
+        read(bytes, &mut |member| {
+            members.push(member);
+            Ok(())
+        })?;
+        Ok(members)
+    }
+
+    #[test]
+    fn an_archive_has_the_members_that_were_added() {
+        for count in [0, 1, GROUP - 1, GROUP, 2 * GROUP + 5] {
+            let members = read_all(&archive(count)).unwrap();
+            assert_eq!(members.len(), count + 1);
+            assert_eq!(members[0].json::<String>().unwrap(), "an archive");
+            for (number, member) in members[1..].iter().enumerate() {
+                assert!(member.name.ends_with(&format!("x/{number}")), "{}", member.name);
+                assert_eq!(member.bytes, format!("content {number}\n").as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn an_archive_that_is_cut_anywhere_is_broken() {
+        let whole = archive(20);
+        for length in 0..whole.len() {
+            let read = read_all(&whole[..length]);
+            assert!(matches!(read, Err(Unusable::Broken(_))), "{length} of {} bytes: {read:?}", whole.len());
+        }
+    }
+
+    #[test]
+    fn an_archive_with_another_byte_is_broken() {
+        let whole = archive(20);
+        for at in 0..whole.len() {
+            let mut other = whole.clone();
+            other[at] ^= 4;
+            // The flag byte of the frame has bits that mean nothing.
+            if let Ok(members) = read_all(&other) {
+                assert!(members.len() == 21 && at < 16, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_that_was_replaced_is_found_by_its_checksum() {
+        let mut plain = Vec::new();
+        zstd::Decoder::new(&*archive(3)).unwrap().read_to_end(&mut plain).unwrap();
+        let at = plain.windows(9).position(|bytes| bytes == b"content 1").unwrap();
+        plain[at] = b'C';
+        let read = read_all(&zstd::encode_all(&*plain, 3).unwrap());
+        assert!(
+            matches!(&read, Err(Unusable::Broken(why)) if why.contains("the checksum of x/")),
+            "{read:?}"
+        );
+    }
+
+    #[test]
+    fn names_that_lead_out_of_the_archive_are_refused() {
+        for name in ["../x", "/etc/passwd", "a/../../b"] {
+            let mut header = Header::new_gnu();
+            header.set_size(0);
+            header.set_entry_type(EntryType::Regular);
+            header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_cksum();
+            let mut tar = tar::Builder::new(Vec::new());
+            tar.append(&header, &[][..]).unwrap();
+            let bytes = zstd::encode_all(&*tar.into_inner().unwrap(), 3).unwrap();
+            let read = read_all(&bytes);
+            assert!(
+                matches!(&read, Err(Unusable::Broken(why)) if why.contains("bad name")),
+                "{name}: {read:?}"
+            );
+        }
+    }
+}

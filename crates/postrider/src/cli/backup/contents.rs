@@ -1,0 +1,87 @@
+//! The members of a backup, apart from messages.
+
+use report::RecipientCounters;
+use serde::{Deserialize, Serialize};
+use spool::Totals;
+
+/// The version of the format that is written; a later version reads the earlier ones.
+pub(super) const FORMAT: u32 = 1;
+/// The first member: [`About`].
+pub(super) const ABOUT: &str = "postrider-backup.json";
+/// The last member: [`Summary`].
+pub(super) const SUMMARY: &str = "summary.json";
+/// The folder of the configuration and the files that it names, with their whole paths.
+pub(super) const FILES: &str = "files/";
+/// The folder of messages from the drop directory.
+pub(super) const DROP: &str = "drop/";
+/// The folder of queued messages: ID.envelope, and then ID.eml.
+pub(super) const MESSAGES: &str = "messages/";
+/// The end of the name of an envelope.
+pub(super) const ENVELOPE: &str = ".envelope";
+/// The end of the name of a content.
+pub(super) const CONTENT: &str = ".eml";
+
+/// The origin of a backup.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct About {
+    pub(super) format: u32,
+    pub(super) version: String,
+    pub(super) hostname: String,
+    /// The begin, as people write it.
+    pub(super) begun: String,
+    pub(super) begun_ms: u64,
+    pub(super) from_running_daemon: bool,
+    pub(super) counters: Counters,
+    pub(super) with_secrets: bool,
+}
+
+/// The counters of recipients that were finished at the begin.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct Counters {
+    pub(super) delivered: u64,
+    pub(super) bounced: u64,
+    pub(super) expired: u64,
+    pub(super) deleted: u64,
+    pub(super) moved: u64,
+}
+
+impl From<RecipientCounters> for Counters {
+    fn from(counters: RecipientCounters) -> Self {
+        let RecipientCounters { delivered, bounced, expired, deleted, moved, .. } = counters;
+        Self { delivered, bounced, expired, deleted, moved }
+    }
+}
+
+impl Counters {
+    /// Returns the totals of the finished recipients alone, as a new spool counts them.
+    pub(super) fn finished(self) -> Totals {
+        let Self { delivered, bounced, expired, deleted, moved } = self;
+        let finished = Totals { accepted: 0, delivered, bounced, expired, deleted, moved };
+        Totals { accepted: finished.finished(), ..finished }
+    }
+}
+
+/// What a backup has, and what it lacks.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Summary {
+    pub(super) messages: u64,
+    /// Recipients that are not finished.
+    pub(super) recipients: u64,
+    pub(super) content_bytes: u64,
+    pub(super) drop_files: u64,
+    pub(super) files: Vec<NamedFile>,
+    pub(super) left_out: Vec<NamedFile>,
+    /// Messages that the spool could not give, in words.
+    pub(super) damaged: Vec<String>,
+}
+
+/// A file that the configuration names.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct NamedFile {
+    pub(super) path: String,
+    #[serde(rename = "use")]
+    pub(super) file_use: String,
+    /// The reason why it is left out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) why: String,
+}

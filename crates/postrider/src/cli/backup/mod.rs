@@ -1,0 +1,196 @@
+//! `postrider backup`: all queued mail, the configuration and its files, in one archive.
+
+mod contents;
+mod messages;
+mod output;
+pub(super) mod restore;
+
+use super::{
+    CliError, Ending,
+    args::BackupArgs,
+    complain, find_config, load_config,
+    print::{messages as count_of_messages, plain},
+};
+use crate::{
+    archive::ArchiveWriter,
+    site_files::{FileUse, site_files},
+};
+use config::{Purpose, Settings};
+use contents::{About, DROP, FILES, FORMAT, NamedFile, Summary};
+use control::Exit;
+use mail::UnixMillis;
+use output::OutputFile;
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+use submission::maildrop;
+
+/// The first bytes that every private key in a PEM file has.
+const KEY_IN_PEM: &[u8] = b"PRIVATE KEY-----";
+/// Messages in the drop directory that are copied.
+const DROP_FILES_MAX: usize = 1_000_000;
+
+/// Writes the archive.
+pub(super) fn run(args: &BackupArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
+    let (source, settings) = (find_config(explicit), load_config(explicit, Purpose::Ask)?);
+    let begun = UnixMillis::now();
+    let mut file = OutputFile::create(&args.to, &file_name(&settings, begun))?;
+    let not_written = |path: &Path, error: &io::Error| {
+        CliError::new(Exit::IoErr, format!("write {}: {error}", path.display()))
+    };
+    let path = file.path().to_owned();
+    let failed = |error: io::Error| not_written(&path, &error);
+    let mut writer = ArchiveWriter::begin(file.writer(), begun.0 / 1000).map_err(failed)?;
+    let mut summary = Summary::default();
+    // A message of the drop directory that the daemon accepts meanwhile is copied twice rather than not at all.
+    let drop_files = drop_files(&settings)?;
+    let mut queued = messages::Messages::open(&settings)?;
+    let about = About {
+        format: FORMAT,
+        version: super::args::VERSION.to_owned(),
+        hostname: settings.hostname.clone(),
+        begun: begun.rfc3339(),
+        begun_ms: begun.0,
+        from_running_daemon: queued.is_daemon(),
+        counters: queued.counters(),
+        with_secrets: args.with_secrets,
+    };
+    writer.add_json(contents::ABOUT, &about).map_err(failed)?;
+    add_files(&settings, source.as_deref(), args.with_secrets, &mut writer, &mut summary).map_err(failed)?;
+    for path in drop_files {
+        add_drop_file(&path, &mut writer, &mut summary).map_err(failed)?;
+    }
+    queued.copy_all(&mut writer, &mut summary)?;
+    writer.add_json(contents::SUMMARY, &summary).map_err(failed)?;
+    writer.finish().map_err(failed)?.flush().map_err(failed)?;
+    let bytes = file.finish()?;
+    tell(&path, bytes, &about, &summary, out)?;
+    for what in &summary.damaged {
+        complain("postrider", &format!("not in the backup: {}", plain(what)));
+    }
+    Ok(if summary.damaged.is_empty() { Exit::Ok } else { Exit::DataErr })
+}
+
+/// `postrider-mx.example.com-20261125T114200Z.tar.zst`.
+fn file_name(settings: &Settings, at: UnixMillis) -> String {
+    let time: String = at.rfc3339().chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    let time = time.split(['.', '+', 'Z']).next().unwrap_or_default().to_owned();
+    format!("postrider-{}-{time}Z.tar.zst", settings.hostname)
+}
+
+/// Returns the messages of local programs that no daemon has accepted yet.
+fn drop_files(settings: &Settings) -> Result<Vec<PathBuf>, CliError> {
+    let dir = &settings.control.maildrop;
+    match maildrop::list(dir, None, DROP_FILES_MAX) {
+        Ok(files) => Ok(files),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => {
+            let exit =
+                if error.kind() == io::ErrorKind::PermissionDenied { Exit::NoPerm } else { Exit::IoErr };
+            Err(CliError::new(exit, format!("read the drop directory {}: {error}", dir.display())))
+        }
+    }
+}
+
+fn add_drop_file(
+    path: &Path,
+    writer: &mut ArchiveWriter<impl Write>,
+    summary: &mut Summary,
+) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match fs::read(path) {
+        Ok(bytes) => {
+            summary.drop_files += 1;
+            writer.add(&format!("{DROP}{name}"), &bytes)
+        }
+        // The daemon has accepted it in the meantime.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => {
+            summary.damaged.push(format!("{}: {error}", path.display()));
+            Ok(())
+        }
+    }
+}
+
+/// Adds the configuration and the files that it names.
+fn add_files(
+    settings: &Settings,
+    source: Option<&Path>,
+    with_secrets: bool,
+    writer: &mut ArchiveWriter<impl Write>,
+    summary: &mut Summary,
+) -> io::Result<()> {
+    for file in site_files(settings, source) {
+        let shown = file.path.display().to_string();
+        let use_ = file.file_use.as_str().to_owned();
+        let mut leave_out = |why: &str| {
+            summary.left_out.push(NamedFile { path: shown.clone(), file_use: use_.clone(), why: why.into() });
+        };
+        if file.file_use == FileUse::Database {
+            leave_out("a data base: use its own way to make a backup");
+            continue;
+        }
+        if file.file_use.is_private() && !with_secrets {
+            leave_out("private");
+            continue;
+        }
+        let bytes = match fs::read(&file.path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                leave_out(&format!("cannot be read: {error}"));
+                continue;
+            }
+        };
+        if !with_secrets && memchr::memmem::find(&bytes, KEY_IN_PEM).is_some() {
+            leave_out("private: it has a private key");
+            continue;
+        }
+        let (Some(name), false) = (shown.strip_prefix('/'), shown.contains("/../")) else {
+            leave_out("its path is not absolute");
+            continue;
+        };
+        writer.add(&format!("{FILES}{name}"), &bytes)?;
+        summary.files.push(NamedFile { path: shown.clone(), file_use: use_.clone(), why: String::new() });
+    }
+    Ok(())
+}
+
+/// Says what is in the archive, and what is not.
+fn tell(
+    path: &Path,
+    bytes: u64,
+    about: &About,
+    summary: &Summary,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let from = if about.from_running_daemon { "of the running daemon" } else { "of the stopped daemon" };
+    writeln!(out, "{}: {bytes} bytes, readable by its owner only", path.display())?;
+    let (recipients, content) = (summary.recipients, summary.content_bytes);
+    let count = count_of_messages(summary.messages);
+    writeln!(out, "queue          {count} {from}, {recipients} recipients left, {content} bytes of content")?;
+    if summary.drop_files > 0 {
+        writeln!(
+            out,
+            "drop directory {} that the daemon has not accepted yet",
+            count_of_messages(summary.drop_files)
+        )?;
+    }
+    writeln!(out, "configuration  {} files", summary.files.len())?;
+    for file in &summary.left_out {
+        writeln!(out, "left out       {} ({}): {}", plain(&file.path), file.file_use, plain(&file.why))?;
+    }
+    if !about.with_secrets && summary.left_out.iter().any(|file| file.why.starts_with("private")) {
+        writeln!(
+            out,
+            "Private keys and passwords are not in the backup: keep them elsewhere, or use --with-secrets."
+        )?;
+    }
+    writeln!(
+        out,
+        "The backup has the whole content of the queued mail, and the configuration: keep it as safe as the mail."
+    )?;
+    writeln!(out, "To restore it: postrider restore {}", path.display())?;
+    Ok(())
+}

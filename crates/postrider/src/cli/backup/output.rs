@@ -1,0 +1,105 @@
+//! A new file that appears under its name only when all of it is on the disk.
+
+use crate::cli::CliError;
+use control::Exit;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, BufWriter},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// A file that is being written, readable by its owner only. Dropped before [`OutputFile::finish`], nothing is left.
+pub(crate) struct OutputFile {
+    path: PathBuf,
+    draft: PathBuf,
+    file: File,
+}
+
+impl OutputFile {
+    /// Creates the file `to`, or a file with the usual name if `to` is a folder.
+    ///
+    /// # Errors
+    /// The file exists, or cannot be created.
+    pub(crate) fn create(to: &Path, usual_name: &str) -> Result<Self, CliError> {
+        let path = if to.is_dir() { to.join(usual_name) } else { to.to_owned() };
+        let failed = |error: io::Error| {
+            let exit = match error.kind() {
+                io::ErrorKind::PermissionDenied => Exit::NoPerm,
+                _ => Exit::CantCreate,
+            };
+            CliError::new(exit, format!("create {}: {error}", path.display()))
+        };
+        if path.symlink_metadata().is_ok() {
+            let text =
+                format!("create {}: it exists already: name another file, or a folder", path.display());
+            return Err(CliError::new(Exit::CantCreate, text));
+        }
+        let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+        let draft = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+        let file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(failed)?;
+        Ok(Self { path, draft, file })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn writer(&mut self) -> BufWriter<&mut File> {
+        BufWriter::with_capacity(256 * 1024, &mut self.file)
+    }
+
+    /// Gives the file its name, once all of it is on the disk. Returns its size in bytes.
+    ///
+    /// # Errors
+    /// The disk fails, or another file has taken the name.
+    pub(crate) fn finish(self) -> Result<u64, CliError> {
+        let named = || {
+            self.file.sync_all()?;
+            renameat_with(CWD, &self.draft, CWD, &self.path, RenameFlags::NOREPLACE)?;
+            let folder = self.path.parent().filter(|path| !path.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+            Ok(self.file.metadata()?.len())
+        };
+        named().map_err(|error: io::Error| {
+            CliError::new(Exit::IoErr, format!("write {}: {error}", self.path.display()))
+        })
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        // After a rename there is none.
+        let _ = fs::remove_file(&self.draft);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{io::Write as _, os::unix::fs::PermissionsExt as _};
+
+    fn names(dir: &Path) -> Vec<String> {
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_appears_whole_and_private_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = OutputFile::create(dir.path(), "usual").unwrap();
+        file.writer().write_all(b"half").unwrap();
+        assert!(!dir.path().join("usual").exists());
+        drop(file);
+        assert_eq!(names(dir.path()), [""; 0]);
+        let mut file = OutputFile::create(dir.path(), "usual").unwrap();
+        file.writer().write_all(b"all").unwrap();
+        assert_eq!(file.finish().unwrap(), 3);
+        assert_eq!(names(dir.path()), ["usual"]);
+        let mode = fs::metadata(dir.path().join("usual")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let again = OutputFile::create(&dir.path().join("usual"), "x").err().unwrap();
+        assert!(again.exit == Exit::CantCreate && again.text.contains("exists already"), "{}", again.text);
+    }
+}

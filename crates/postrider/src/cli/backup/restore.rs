@@ -1,0 +1,454 @@
+//! `postrider restore`: the mail of a backup into an empty spool, on hold.
+
+use super::contents::{
+    ABOUT, About, CONTENT, Counters, DROP, ENVELOPE, FILES, FORMAT, MESSAGES, SUMMARY, Summary,
+};
+use crate::{
+    archive::{self, Member, Unusable},
+    cli::{
+        CliError, Ending,
+        args::RestoreArgs,
+        complain, load_config, map, owner,
+        print::{messages as count_of_messages, plain},
+        spool_writer::{NewMessage, SpoolWriter},
+    },
+    serve::{prepare_folder, prepare_folders, wiring},
+};
+use config::{Durability, Purpose, Settings};
+use control::{Exit, client::Client};
+use mail::{Enhanced, Message, Outcome, QueueId, UnixMillis};
+use spool::{Recovered, Spool, SpoolFailure, import_envelope};
+use std::{
+    collections::HashSet,
+    fs::{self, File, OpenOptions},
+    io::{self, BufReader, Seek as _, Write},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, sync_channel},
+};
+
+/// Messages that wait for the disk together.
+const BATCH: u64 = 256;
+/// Messages that are read and not written yet.
+const WAITING: usize = 16;
+/// The status of a message that was restored: other or undefined mail system status (RFC 3463 §3.4).
+const RESTORED: Enhanced = Enhanced(4, 3, 0);
+
+/// Puts the mail into the spool, or writes the files.
+pub(in crate::cli) fn run(args: &RestoreArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
+    let mut file = File::open(&args.archive).map_err(|error| {
+        let exit = match error.kind() {
+            io::ErrorKind::NotFound => Exit::NoInput,
+            io::ErrorKind::PermissionDenied => Exit::NoPerm,
+            _ => Exit::IoErr,
+        };
+        CliError::new(exit, format!("read {}: {error}", args.archive.display()))
+    })?;
+    let found = Verified::read(&file).map_err(|why| unusable(&args.archive, &why))?;
+    found.tell(&args.archive, out)?;
+    out.flush()?;
+    if args.dry_run {
+        writeln!(out, "Nothing was written.")?;
+        return Ok(Exit::Ok);
+    }
+    file.rewind()?;
+    if let Some(dir) = &args.files {
+        return write_files(&file, dir, out).map_err(|why| not_written(dir, &why));
+    }
+    let settings = settings(args, explicit)?;
+    let restored = queue(&file, &found, args.spool.as_deref(), &settings)?;
+    tell_restored(&restored, &found, &settings, args, out)?;
+    Ok(Exit::Ok)
+}
+
+fn unusable(path: &Path, why: &Unusable) -> CliError {
+    let path = path.display();
+    match why {
+        Unusable::Io(error) => {
+            CliError::new(Exit::IoErr, format!("read {path}: {error}; nothing was written"))
+        }
+        Unusable::Broken(why) => CliError::new(
+            Exit::DataErr,
+            format!("{path} is no whole backup: {}; nothing was written. Use another copy of it", plain(why)),
+        ),
+    }
+}
+
+/// An archive whose checksums are right.
+struct Verified {
+    about: About,
+    summary: Summary,
+    ids: HashSet<QueueId>,
+    last: Option<QueueId>,
+    /// Messages that were on hold before.
+    held: u64,
+    /// The times of the messages.
+    arrived: Vec<UnixMillis>,
+}
+
+impl Verified {
+    fn read(file: &File) -> Result<Self, Unusable> {
+        let (mut about, mut summary) = (None, None);
+        let (mut ids, mut last, mut held, mut arrived) = (HashSet::new(), None, 0, Vec::new());
+        let mut messages = Messages::default();
+        archive::read(BufReader::with_capacity(1 << 18, file), &mut |member| {
+            if about.is_none() {
+                about = Some(about_of(&member)?);
+            } else if member.name == SUMMARY {
+                summary = Some(member.json::<Summary>()?);
+            } else if let Some((found, _)) = messages.take(member)? {
+                let id = found.message.id;
+                if !ids.insert(id) {
+                    return Err(Unusable::Broken(format!("{id} is in it twice")));
+                }
+                last = Some(id);
+                held += u64::from(found.held);
+                arrived.push(found.message.arrived);
+            }
+            Ok(())
+        })?;
+        let missing = || Unusable::Broken("its summary is missing".to_owned());
+        let (about, summary) = (about.ok_or_else(missing)?, summary.ok_or_else(missing)?);
+        if summary.messages != ids.len() as u64 || messages.begun.is_some() {
+            return Err(Unusable::Broken(format!("it has {} of {} messages", ids.len(), summary.messages)));
+        }
+        Ok(Self { about, summary, ids, last, held, arrived })
+    }
+
+    fn tell(&self, path: &Path, out: &mut dyn Write) -> io::Result<()> {
+        let About { hostname, begun, version, .. } = &self.about;
+        let (path, host) = (path.display(), plain(hostname));
+        writeln!(
+            out,
+            "archive        {path}: backup of {host}, begun {}, by postrider {}",
+            plain(begun),
+            plain(version)
+        )?;
+        let Summary { messages, recipients, content_bytes, drop_files, files, damaged, .. } = &self.summary;
+        let count = count_of_messages(*messages);
+        writeln!(
+            out,
+            "queue          {count}, {recipients} recipients left, {content_bytes} bytes of content"
+        )?;
+        if *drop_files > 0 {
+            writeln!(out, "drop directory {}", count_of_messages(*drop_files))?;
+        }
+        writeln!(out, "configuration  {} files", files.len())?;
+        for what in damaged {
+            writeln!(out, "not in it      {}", plain(what))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the first member.
+fn about_of(member: &Member) -> Result<About, Unusable> {
+    #[derive(serde::Deserialize)]
+    struct Format {
+        format: u32,
+        version: String,
+    }
+    if member.name != ABOUT {
+        return Err(Unusable::Broken("it is no archive of `postrider backup`".to_owned()));
+    }
+    let Format { format, version } = member.json()?;
+    if format > FORMAT {
+        return Err(Unusable::Broken(format!(
+            "its format {format} is newer than {FORMAT}: use postrider {version}, or a later version"
+        )));
+    }
+    member.json()
+}
+
+/// Puts envelopes and contents together.
+#[derive(Default)]
+struct Messages {
+    begun: Option<Recovered>,
+}
+
+impl Messages {
+    /// Returns a message once its content is there.
+    fn take(&mut self, member: Member) -> Result<Option<(Recovered, Vec<u8>)>, Unusable> {
+        let Some(file) = member.name.strip_prefix(MESSAGES) else { return Ok(None) };
+        let order = || Unusable::Broken(format!("{} is out of order", member.name));
+        let id = |name: &str| name.parse::<QueueId>().map_err(|_| order());
+        if let Some(name) = file.strip_suffix(ENVELOPE) {
+            let found = import_envelope(id(name)?, &member.bytes);
+            let found = found.map_err(|failure| Unusable::Broken(failure.to_string()))?;
+            return if self.begun.replace(found).is_none() { Ok(None) } else { Err(order()) };
+        }
+        let id = id(file.strip_suffix(CONTENT).ok_or_else(order)?)?;
+        match self.begun.take() {
+            Some(found) if found.message.id == id => Ok(Some((found, member.bytes))),
+            _ => Err(order()),
+        }
+    }
+}
+
+/// Returns the settings, with the spool that was asked for in place of all others.
+fn settings(args: &RestoreArgs, explicit: Option<&Path>) -> Result<Settings, CliError> {
+    let mut settings = load_config(explicit, Purpose::Ask)?;
+    // A command that says what is restored waits for the disk.
+    settings.spool.durability = Durability::Durable;
+    if let Some(dir) = &args.spool {
+        settings.spool.path = std::path::absolute(dir)?;
+        settings.spool.content_path = None;
+        settings.queue_groups.clear();
+    } else if Client::connect(&settings.control.socket).is_ok() {
+        let text =
+            "the daemon is running, and has the spool: stop it first, or name another folder with --spool";
+        return Err(CliError::new(Exit::TempFail, text));
+    }
+    Ok(settings)
+}
+
+/// The work of a restore.
+#[derive(Debug, Clone, Copy, Default)]
+struct Restored {
+    messages: u64,
+    /// Restored by an earlier run that was interrupted.
+    before: u64,
+}
+
+/// Puts the messages into the spool. A thread writes as the daemon's user, while this one reads as root.
+fn queue(
+    file: &File,
+    found: &Verified,
+    dir: Option<&Path>,
+    settings: &Settings,
+) -> Result<Restored, CliError> {
+    let prepared = match dir {
+        Some(_) => prepare_folder(settings, &settings.spool.path, 0o700),
+        None => prepare_folders(settings),
+    };
+    prepared.map_err(|text| CliError::new(Exit::CantCreate, text))?;
+    let (to, from) = sync_channel::<(Recovered, Vec<u8>)>(WAITING);
+    std::thread::scope(|scope| {
+        let writer = std::thread::Builder::new().name("restore".to_owned());
+        let writer = writer.spawn_scoped(scope, || write(found, dir, settings, from));
+        let writer = writer.map_err(|e| CliError::new(Exit::Unavailable, format!("start a thread: {e}")))?;
+        let mut messages = Messages::default();
+        let read = archive::read(BufReader::with_capacity(1 << 18, file), &mut |member| {
+            if member.name != ABOUT
+                && let Some(message) = messages.take(member)?
+            {
+                // The writer says why it has ended.
+                to.send(message).map_err(|_| Unusable::Broken(String::new()))?;
+            }
+            Ok(())
+        });
+        drop(to);
+        let written = writer.join();
+        let written =
+            written.unwrap_or_else(|_| Err(CliError::new(Exit::Software, "the restore has panicked")))?;
+        read.map_err(|why| {
+            CliError::new(Exit::IoErr, format!("read the backup: {why}; run the same command again"))
+        })?;
+        Ok(written)
+    })
+}
+
+fn write(
+    verified: &Verified,
+    dir: Option<&Path>,
+    settings: &Settings,
+    from: Receiver<(Recovered, Vec<u8>)>,
+) -> Result<Restored, CliError> {
+    match dir {
+        Some(_) => owner::become_owner_of(&settings.spool.path)?,
+        None => owner::become_owner(settings)?,
+    }
+    let runtime = map::runtime()?;
+    let mut spool = {
+        let _context = runtime.enter();
+        wiring::spool(settings).map_err(|why| CliError::new(why.exit, in_use(why.text)))?
+    };
+    let (present, counts) = check_empty(&mut *spool, verified, settings)?;
+    let mut writer = SpoolWriter::new(&*spool, &runtime);
+    let mut done = Restored::default();
+    let failed = |failure: SpoolFailure| {
+        let text = format!("the spool: {failure}; repair the cause and run the same command again");
+        CliError::new(Exit::IoErr, text)
+    };
+    for (found, content) in from {
+        let id = found.message.id;
+        if present.contains(&id) {
+            done.before += 1;
+            continue;
+        }
+        // With the last message, so that an interrupted restore does not add them twice.
+        let counts = counts.filter(|_| verified.last == Some(id)).map(Counters::finished);
+        writer.import(NewMessage { counts, ..on_hold(found, &verified.about) }, content).map_err(failed)?;
+        done.messages += 1;
+        if done.messages % BATCH == 0 {
+            writer.wait().map_err(failed)?;
+        }
+    }
+    writer.wait().map_err(failed)?;
+    spool.close();
+    Ok(done)
+}
+
+fn in_use(text: String) -> String {
+    if text.contains("another process") {
+        format!("{text} Stop the daemon that uses it, or name another folder with --spool")
+    } else {
+        text
+    }
+}
+
+/// Checks that the spool has no mail but that of an interrupted restore of the same archive. Returns the messages that are
+/// there, and the counters to add, if they are to be added.
+fn check_empty(
+    spool: &mut dyn Spool,
+    verified: &Verified,
+    settings: &Settings,
+) -> Result<(HashSet<QueueId>, Option<Counters>), CliError> {
+    let (mut present, mut other) = (HashSet::new(), Vec::new());
+    let report = spool.recover(&mut |found| {
+        let id = found.message.id;
+        if found.held && verified.ids.contains(&id) {
+            present.insert(id);
+        } else {
+            other.push(id);
+        }
+    });
+    let path = settings.spool.path.display();
+    let report = report.map_err(|failure| CliError::new(Exit::IoErr, format!("read {path}: {failure}")))?;
+    if let Some(problem) = report.problems().next() {
+        return Err(CliError::new(Exit::DataErr, format!("{path} is not sound: {problem}")));
+    }
+    if let Some(first) = other.first() {
+        let text = format!(
+            "{path} is not empty: it has {}, such as {first}, that this backup has not put on hold there. Name an empty \
+             folder with --spool, or deliver the mail first",
+            count_of_messages(other.len() as u64)
+        );
+        return Err(CliError::new(Exit::CantCreate, text));
+    }
+    // A spool that has counted mail already goes on from there.
+    let counts = (report.totals.finished() == 0).then_some(verified.about.counters);
+    Ok((present, counts))
+}
+
+/// Returns a message as it is restored: on hold, with the reason at each recipient that is left.
+fn on_hold(found: Recovered, about: &About) -> NewMessage {
+    let Recovered { message, mut recipients, held } = found;
+    let now = UnixMillis::now();
+    for state in recipients.iter_mut().filter(|state| !state.settled) {
+        let mut text = format!("on hold: restored from the backup of {}", about.begun);
+        text.push_str(if held {
+            "; it was on hold before, too"
+        } else {
+            "; it may have been delivered since"
+        });
+        if let Some((_, outcome)) = &state.last {
+            text.push_str("; before: ");
+            text.push_str(&outcome.text);
+        }
+        state.last = Some((now, Outcome::deferred(RESTORED, text)));
+        state.attempt_count = state.attempt_count.max(1);
+    }
+    NewMessage { message: Message::clone(&message), recipients, held: true, counts: None }
+}
+
+fn tell_restored(
+    restored: &Restored,
+    found: &Verified,
+    settings: &Settings,
+    args: &RestoreArgs,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let place = match &args.spool {
+        Some(dir) => dir.display().to_string(),
+        None => settings.spool.path.display().to_string(),
+    };
+    write!(out, "restored       {}, on hold, in {place}", count_of_messages(restored.messages))?;
+    if restored.before > 0 {
+        write!(out, "; {} were there from an earlier run", restored.before)?;
+    }
+    writeln!(out)?;
+    if found.held > 0 {
+        writeln!(
+            out,
+            "               {} of the backup were on hold before, too",
+            count_of_messages(found.held)
+        )?;
+    }
+    let expire = u64::try_from(settings.queue.expire.as_millis()).unwrap_or(u64::MAX);
+    let now = UnixMillis::now().0;
+    let old = found.arrived.iter().filter(|at| now.saturating_sub(at.0) > expire).count() as u64;
+    if old > 0 {
+        complain(
+            "postrider",
+            &format!(
+                "warning: {} older than `queue.expire`: after a release they go back to their senders",
+                count_are(old)
+            ),
+        );
+    }
+    if found.summary.drop_files > 0 {
+        let archive = args.archive.display();
+        writeln!(
+            out,
+            "{} of the drop directory are not restored: `postrider restore {archive} --files DIR` writes them to DIR/drop; \
+             move them to {}",
+            found.summary.drop_files,
+            settings.control.maildrop.display()
+        )?;
+    }
+    if args.spool.is_some() {
+        writeln!(out, "To use this spool: write `path = \"{place}\"` below [spool], and start the daemon.")?;
+    }
+    writeln!(
+        out,
+        "No message leaves before you release it. Some may have been delivered after the backup. Check, then release:"
+    )?;
+    writeln!(out, "    postrider queue list --status held")?;
+    writeln!(out, "    postrider queue delete ID")?;
+    writeln!(out, "    postrider queue release all")?;
+    Ok(())
+}
+
+fn count_are(count: u64) -> String {
+    format!("{} {}", count_of_messages(count), if count == 1 { "is" } else { "are" })
+}
+
+/// Writes the files of the archive below a folder.
+fn write_files(file: &File, dir: &Path, out: &mut dyn Write) -> Result<Exit, Unusable> {
+    let mut written = Vec::new();
+    archive::read(BufReader::with_capacity(1 << 18, file), &mut |member| {
+        let target = match (member.name.strip_prefix(FILES), member.name.strip_prefix(DROP)) {
+            (Some(path), _) => dir.join(path),
+            (None, Some(_)) => dir.join(&member.name),
+            (None, None) => return Ok(()),
+        };
+        create(&target, &member.bytes)
+            .map_err(|error| Unusable::Broken(format!("write {}: {error}", target.display())))?;
+        written.push(target);
+        Ok(())
+    })?;
+    for path in &written {
+        writeln!(out, "written        {}", path.display()).map_err(Unusable::Io)?;
+    }
+    writeln!(
+        out,
+        "{} files, readable by their owner only. Move them to their places yourself.",
+        written.len()
+    )
+    .map_err(Unusable::Io)?;
+    Ok(Exit::Ok)
+}
+
+fn not_written(dir: &Path, why: &Unusable) -> CliError {
+    CliError::new(Exit::CantCreate, format!("{why}: name an empty folder, and not {}", dir.display()))
+}
+
+/// Writes a file that is not there yet. Links on the way, which others may have made, are not followed at its end.
+fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder: PathBuf = path.parent().map(Path::to_owned).unwrap_or_default();
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
