@@ -3,7 +3,6 @@
 
 pub mod arguments;
 pub mod command;
-pub mod device;
 pub mod limits;
 pub mod output;
 pub mod rounds;
@@ -12,3 +11,5 @@ pub mod signals;
 pub mod stat;
 pub mod table;
 pub mod usage;
+
+pub use sync_check::device;

@@ -273,16 +273,23 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_with_another_byte_is_broken() {
+    fn an_archive_with_another_byte_is_broken_or_has_the_same_members() {
         let whole = archive(20);
+        let members = |bytes: &[u8]| {
+            let all = read_all(bytes).ok()?;
+            Some(all.into_iter().map(|member| (member.name, member.bytes)).collect::<Vec<_>>())
+        };
+        let (expected, mut broken) = (members(&whole), 0);
         for at in 0..whole.len() {
             let mut other = whole.clone();
             other[at] ^= 4;
-            // The flag byte of the frame has bits that mean nothing.
-            if let Ok(members) = read_all(&other) {
-                assert!(members.len() == 21 && at < 16, "byte {at}");
+            // The same bytes can be repeated from more than one place.
+            match members(&other) {
+                None => broken += 1,
+                same => assert!(same == expected, "byte {at}"),
             }
         }
+        assert!(broken > whole.len() * 9 / 10, "{broken} of {}", whole.len());
     }
 
     #[test]

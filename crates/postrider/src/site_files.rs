@@ -146,8 +146,8 @@ mod tests {
         fs::write(file("both.pem"), made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
         let text = "hostname = \"mx.test\"\ndata_dir = \"data\"\n[tls]\ncertificate = \"both.pem\"\nkey = \"both.pem\"\n\
                     [auth]\nusers = \"passwd:users\"\n[addresses]\naliases = [\"aliases:aliases\"]\n\
-                    canonical = [\"text:list\"]\n[[route]]\ndomains = [\"a.test\"]\nsmarthost = \"192.0.2.1\"\n\
-                    tls = \"encrypt\"\nlogin = { user = \"u\", password = \"file:secret\" }\n";
+                    canonical = [\"text:list\"]\n[[route]]\ndomains = [\"a.test\"]\nsmarthost = \"192.0.2.1:25\"\n\
+                    tls = \"require\"\nlogin = { user = \"u\", secret = \"file:secret\" }\n";
         fs::write(file("postrider.toml"), text).unwrap();
         let source = file("postrider.toml");
         let settings = config::load(Some(&source)).unwrap_or_else(|problems| panic!("{problems}"));
