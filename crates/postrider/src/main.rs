@@ -1,6 +1,7 @@
 //! The daemon and its command line. Under the names `sendmail`, `mailq` and `newaliases` the binary
 //! behaves as those commands do.
 
+mod access;
 mod applets;
 mod archive;
 mod cli;

@@ -12,8 +12,10 @@ use std::{
 pub(crate) enum FileUse {
     /// The configuration itself.
     Configuration,
-    /// Certificates: a chain, or authorities.
+    /// Certificates of listeners, or authorities for their clients.
     Certificates,
+    /// Authorities that other servers are verified by.
+    Authorities,
     /// A private key.
     Key,
     /// A password or token for another server.
@@ -34,6 +36,7 @@ impl FileUse {
         match self {
             Self::Configuration => "configuration",
             Self::Certificates => "certificates",
+            Self::Authorities => "authorities",
             Self::Key => "private key",
             Self::Secret => "password for another server",
             Self::Users => "users",
@@ -66,8 +69,9 @@ pub(crate) fn site_files(settings: &Settings, source: Option<&Path>) -> Vec<Site
     let (tls, auth) = (&settings.tls, &settings.auth);
     let chains = settings.certificates.iter().map(|one| &one.chain);
     let keys = settings.certificates.iter().map(|one| &one.key);
-    let certificates = [&tls.certificate, &tls.ca_file, &tls.client_ca_file, &settings.oauth.ca_file];
-    found.add_all(certificates.into_iter().flatten().chain(chains), FileUse::Certificates);
+    let certificates = [&tls.certificate, &tls.client_ca_file].into_iter().flatten();
+    found.add_all(certificates.chain(chains), FileUse::Certificates);
+    found.add_all(tls.ca_file.iter().chain(&settings.oauth.ca_file), FileUse::Authorities);
     found.add_all(tls.key.iter().chain(keys), FileUse::Key);
     let logins = settings.routes.iter().filter_map(|route| route.login.as_ref());
     let secrets = logins.map(|login| &login.secret).chain(&settings.oauth.client_secret);
@@ -85,7 +89,7 @@ pub(crate) fn site_files(settings: &Settings, source: Option<&Path>) -> Vec<Site
     for map in &settings.maps {
         if let Some(trust) = map.source.trust() {
             found.add_all(&trust.secret, FileUse::Secret);
-            found.add_all(&trust.ca_file, FileUse::Certificates);
+            found.add_all(&trust.ca_file, FileUse::Authorities);
         }
         if let Source::Sqlite { file, .. } = &map.source {
             found.add(file, FileUse::Database);

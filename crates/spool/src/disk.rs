@@ -197,9 +197,7 @@ impl RealDisk {
 
     /// Returns a warning if a commit is less durable here than on a disk.
     pub(crate) fn durability_warning(&self) -> Option<String> {
-        let kind = rustix::fs::fstatfs(&self.dir).ok()?.f_type;
-        // The type differs between architectures; the numbers have 32 bits.
-        let text = weak_file_system(kind as u32)?;
+        let text = weak_file_system_of(&self.path)?;
         Some(format!("{} is on {text}", self.path.display()))
     }
 
@@ -237,6 +235,13 @@ pub fn ephemeral_file_system(path: &Path) -> Option<&'static str> {
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58f6;
 const OVERLAYFS: u32 = 0x794c_7630;
+
+/// Returns the name of the file system of a folder, if it keeps less than it is asked to, with what that means.
+pub fn weak_file_system_of(folder: &Path) -> Option<&'static str> {
+    let kind = rustix::fs::statfs(folder).ok()?.f_type;
+    // The type differs between architectures; the numbers have 32 bits.
+    weak_file_system(kind as u32)
+}
 
 /// The file systems that keep less than they are asked to, by their numbers.
 fn weak_file_system(kind: u32) -> Option<&'static str> {

@@ -91,7 +91,8 @@ impl Evidence {
         let elapsed = begin.elapsed();
         let traffic = before.zip(device.traffic()).map(|(before, after)| after.since(before));
         times.sort_unstable();
-        let last = times.len().checked_sub(1).ok_or_else(|| io::Error::other("stopped before the first sync"))?;
+        let last =
+            times.len().checked_sub(1).ok_or_else(|| io::Error::other("stopped before the first sync"))?;
         let us = |part: f64| times[(last as f64 * part).round() as usize].as_secs_f64() * 1e6;
         Ok(Self {
             device,

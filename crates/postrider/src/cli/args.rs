@@ -66,6 +66,15 @@ pub(crate) enum Command {
     /// spool.
     #[command(subcommand)]
     Spool(SpoolCommand),
+    /// Check this machine, the configuration and the network for a mail server
+    ///
+    /// Each line says ok, warning or error, the subject, and what was seen; the line below says what to do. Checked are: the
+    /// configuration and the times of its certificates; whether the user of the daemon may use the files of the configuration
+    /// (for root); the running daemon; whether a sync reaches the disk of the spool, its file system and its room; limits, kernel
+    /// and clock; the ports of the listeners; and, without --offline, the name servers, the name of the host with its
+    /// reverse name, and a connection to port 25 of another server. No mail is sent. Each check of the network has a time limit of
+    /// at most 20 seconds for each question. The exit code is 0 if all is well, 1 with warnings, and 2 with errors.
+    Doctor(DoctorArgs),
     /// Write all queued mail, the configuration and its files into one archive
     ///
     /// The daemon may run or not, and goes on meanwhile. Every message that was accepted (reply 250) before the command began, and
@@ -164,6 +173,19 @@ pub(crate) enum Command {
     Mailq,
     /// Check the files of aliases; the daemon reads a changed file by itself
     Newaliases,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Check nothing that needs the network: no look-ups, no connections to other machines
+    #[arg(long)]
+    pub(crate) offline: bool,
+    /// The domain whose mail server is looked up and connected to
+    #[arg(long, value_name = "DOMAIN", default_value = "gmail.com")]
+    pub(crate) domain: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ mod auth;
 mod backup;
 mod daemon;
 mod deliver_helper;
+mod doctor;
 mod explain;
 mod history;
 mod import;
@@ -105,6 +106,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Map(command) => return Ok(End::Other(map::run(&command, explicit, out)?)),
         Command::Queue(command) => queue::run(&command, explicit, &load_for_tools(explicit)?, out)?,
         Command::Spool(command) => spool::run(&command, &load_for_tools(explicit)?, out)?,
+        Command::Doctor(args) => return Ok(End::Other(doctor::run(&args, explicit, out)?)),
         Command::Backup(args) => backup::run(&args, explicit, out)?,
         Command::Restore(args) => backup::restore::run(&args, explicit, out)?,
         Command::Import(command) => import::run(&command, explicit, out)?,

@@ -2,6 +2,7 @@
 
 use super::{CliError, Ending, args::ConfigCommand, complain, map};
 use crate::{
+    access::{self, Checked, Fault},
     applets::Commands,
     serve::{helper, site_warnings},
 };
@@ -83,6 +84,7 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
             for warning in without_user(&loaded.settings)? {
                 complain("postrider", &format!("warning: {warning}"));
             }
+            check_access(&loaded.settings, found.as_deref())?;
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());
             writeln!(out, "{name}: no problems")?;
         }
@@ -98,6 +100,21 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Checks, for root, what the user of the daemon may do with the files of the configuration.
+fn check_access(settings: &Settings, source: Option<&Path>) -> Result<(), CliError> {
+    if source.is_none() || !access::is_other_user(settings) {
+        return Ok(());
+    }
+    let checked = access::check(settings, source).map_err(|text| CliError::new(Exit::Unavailable, text))?;
+    let Checked::As { faults, .. } = checked else { return Ok(()) };
+    for Fault { is_error, text, advice } in &faults {
+        let level = if *is_error { "error" } else { "warning" };
+        complain("postrider", &format!("{level}: {text}: {advice}"));
+    }
+    let is_bad = faults.iter().any(|fault| fault.is_error);
+    if is_bad { Err(CliError::new(Exit::Config, "")) } else { Ok(()) }
 }
 
 /// Returns warnings of addresses to which rules and `addresses.bcc` send mail, and which do not exist here: such mail is

@@ -3,13 +3,53 @@
 use super::tls::expires_seconds;
 use config::{Settings, certificate};
 use mail::UnixMillis;
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 /// A certificate that expires sooner is one that nobody renews: usual clients renew 30 days before.
 const EXPIRES_WITHIN_SECONDS: u64 = 14 * 86_400;
 
 /// Returns what is wrong, in words for the postmaster.
 pub(crate) fn warnings(settings: &Settings, now: UnixMillis) -> Vec<String> {
+    collect(settings, Some(now))
+}
+
+/// Returns what [`warnings`] does, but for the times of certificates.
+pub(crate) fn lasting_warnings(settings: &Settings) -> Vec<String> {
+    collect(settings, None)
+}
+
+/// Returns the certificates of listeners that can be read, with the warning about the time of each.
+pub(crate) fn expiries(settings: &Settings, now: UnixMillis) -> Vec<Expiry> {
+    let expiry_of = |(chain, _): (&Path, &Path)| {
+        let expires_seconds = expires_seconds(certificate::chain(chain).ok()?.first()?)?;
+        let (chain, warning) = (chain.to_owned(), expiry(chain, expires_seconds, now));
+        Some(Expiry { chain, is_over: expires_seconds * 1000 <= now.0, expires_seconds, warning })
+    };
+    pairs(settings).filter_map(expiry_of).collect()
+}
+
+/// The time of a certificate.
+#[derive(Debug)]
+pub(crate) struct Expiry {
+    pub(crate) chain: PathBuf,
+    pub(crate) expires_seconds: u64,
+    pub(crate) is_over: bool,
+    /// None while there is time left.
+    pub(crate) warning: Option<String>,
+}
+
+/// Returns the certificates of listeners with their keys; the first is that of [tls], if there is one.
+fn pairs(settings: &Settings) -> impl Iterator<Item = (&Path, &Path)> {
+    let tls = settings.tls.certificate.as_deref().zip(settings.tls.key.as_deref());
+    let others = settings.certificates.iter().map(|one| (one.chain.as_path(), one.key.as_path()));
+    tls.into_iter().chain(others)
+}
+
+fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
     let mut warnings = Vec::new();
     let host = &settings.hostname;
     if !host.contains('.') {
@@ -19,13 +59,13 @@ pub(crate) fn warnings(settings: &Settings, now: UnixMillis) -> Vec<String> {
         ));
     }
     let tls = settings.tls.certificate.as_deref().zip(settings.tls.key.as_deref());
-    let others = settings.certificates.iter().map(|one| (one.chain.as_path(), one.key.as_path()));
     let mut names = Vec::new();
-    for (chain, key) in tls.into_iter().chain(others) {
+    for (chain, key) in pairs(settings) {
         // What cannot be read is an error elsewhere.
         if let Ok(read) = certificate::chain(chain) {
             names.extend(certificate::names(&read[0]));
-            warnings.extend(expires_seconds(&read[0]).and_then(|expires| expiry(chain, expires, now)));
+            let expires = expires_seconds(&read[0]).zip(now);
+            warnings.extend(expires.and_then(|(expires, now)| expiry(chain, expires, now)));
         }
         warnings.extend(readable_by_all(key));
     }

@@ -56,6 +56,17 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "postrider-doctor",
+        &[
+            ("postrider doctor", "Check everything; as root, also with the rights of the daemon's user."),
+            ("postrider doctor --offline --json", "Check without the network, for a script."),
+            (
+                "postrider doctor --domain example.org",
+                "Look up and connect to the mail server of another domain.",
+            ),
+        ],
+    ),
+    (
         "postrider-backup",
         &[
             (

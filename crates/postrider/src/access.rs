@@ -1,0 +1,393 @@
+//! What the user of the daemon may do with the files that a configuration names.
+//!
+//! The kernel answers: a thread takes on the user, and asks about each path. So groups, access control lists and mounts that
+//! are read-only count, too.
+
+use crate::site_files::{FileUse, site_files};
+use config::{Settings, Target};
+use rustix::{
+    fs::{Access, access},
+    io::Errno,
+    process::{geteuid, getuid},
+    thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
+};
+use sandbox::{Identity, fixed_folder};
+use std::{
+    collections::HashSet,
+    fs, io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+use submission::sendmail::user_name;
+
+/// What the daemon does with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// Reads the file when it runs as its user.
+    Read,
+    /// Reads the file as root at its start, and as its user at a reload.
+    ReadAtReload,
+    /// Makes files in the folder.
+    WriteIn,
+    /// Appends to the file.
+    Append,
+}
+
+/// Something that the daemon's user may not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The daemon does not start, or mail waits; else something works less well.
+    pub(crate) is_error: bool,
+    pub(crate) text: String,
+    /// What to do.
+    pub(crate) advice: String,
+}
+
+/// The result of a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Checked {
+    /// The user, and what it may not do of so many things.
+    As { user: String, count: usize, faults: Vec<Fault> },
+    /// Root may do everything.
+    Root,
+    /// Only root can find out, for this user.
+    NeedsRoot(String),
+}
+
+/// Checks the files of a configuration as the user of the daemon.
+///
+/// # Errors
+/// A thread of that user cannot be started, in words.
+pub(crate) fn check(settings: &Settings, source: Option<&Path>) -> Result<Checked, String> {
+    let needs = needs(settings, source);
+    let count = needs.len();
+    let (user, faults) = match asker(settings) {
+        Asker::Root => return Ok(Checked::Root),
+        Asker::Unreachable(user) => return Ok(Checked::NeedsRoot(user)),
+        Asker::Other { identity, starts_as_root } => {
+            (identity.name.to_string(), as_user(&identity, needs, starts_as_root)?)
+        }
+        Asker::Own => {
+            let uid = getuid().as_raw();
+            let name = user_name(uid).unwrap_or_else(|| format!("#{uid}"));
+            let asked = needs.iter().filter_map(|need| need.fault(&name, false)).collect();
+            (name, asked)
+        }
+    };
+    Ok(Checked::As { user, count, faults })
+}
+
+/// Returns whether the daemon has another user than this process, as whom root can ask.
+pub(crate) fn is_other_user(settings: &Settings) -> bool {
+    matches!(asker(settings), Asker::Other { .. })
+}
+
+/// The user that is asked about.
+enum Asker {
+    Root,
+    Own,
+    Other {
+        identity: Identity,
+        starts_as_root: bool,
+    },
+    /// Only root can become that user.
+    Unreachable(String),
+}
+
+/// Returns the user of the configuration, or else the owner of the data: a service may start the daemon as another user.
+fn asker(settings: &Settings) -> Asker {
+    let (own, process) = (geteuid(), &settings.process);
+    if let Some(user) = &process.user {
+        return if user.uid == own.as_raw() {
+            Asker::Own
+        } else if own.is_root() {
+            let identity = Identity::of(user, process.group.as_ref());
+            Asker::Other { identity, starts_as_root: true }
+        } else {
+            Asker::Unreachable(user.name.clone())
+        };
+    }
+    let owner = settings.data_dir.metadata().ok().filter(|owner| owner.uid() != own.as_raw());
+    match owner {
+        None if own.is_root() => Asker::Root,
+        None => Asker::Own,
+        Some(owner) => {
+            let known = user_name(owner.uid());
+            let name = known.clone().unwrap_or_else(|| format!("#{}", owner.uid()));
+            if !own.is_root() {
+                return Asker::Unreachable(name);
+            }
+            let mut groups = vec![owner.gid()];
+            groups.extend(known.iter().flat_map(|name| config::groups_of(name)));
+            let identity = Identity { name: name.into(), uid: owner.uid(), gid: owner.gid(), groups };
+            Asker::Other { identity, starts_as_root: false }
+        }
+    }
+}
+
+/// Asks from a thread of another user. Only that thread changes; it ends with its question.
+fn as_user(identity: &Identity, needs: Vec<Needed>, starts_as_root: bool) -> Result<Vec<Fault>, String> {
+    let identity = identity.clone();
+    let asking = std::thread::Builder::new().name("access".to_owned()).spawn(move || {
+        let groups: Vec<Gid> = identity.groups.iter().copied().map(Gid::from_raw).collect();
+        let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+        let become_user = || {
+            set_thread_groups(&groups)?;
+            set_thread_res_gid(gid, gid, gid)?;
+            set_thread_res_uid(uid, uid, uid)
+        };
+        become_user().map_err(|e: Errno| format!("become {identity}: {}", io::Error::from(e)))?;
+        Ok(needs.iter().filter_map(|need| need.fault(&identity.name, starts_as_root)).collect())
+    });
+    let asking = asking.map_err(|e| format!("start a thread: {e}"))?;
+    asking.join().unwrap_or_else(|_| Err("the check of files has panicked".to_owned()))
+}
+
+/// A path, and what it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Needed {
+    path: PathBuf,
+    /// Where links lead, as root sees it.
+    real: PathBuf,
+    noun: &'static str,
+    need: Need,
+}
+
+fn needs(settings: &Settings, source: Option<&Path>) -> Vec<Needed> {
+    let mut all = Vec::new();
+    for file in site_files(settings, source) {
+        let need = match file.file_use {
+            FileUse::Configuration | FileUse::Certificates | FileUse::Key => Need::ReadAtReload,
+            _ => Need::Read,
+        };
+        all.push((file.path, file.file_use.as_str(), need));
+    }
+    let s = settings;
+    let mut write = |path: &Path, noun| all.push((path.to_owned(), noun, Need::WriteIn));
+    write(&s.data_dir, "folder of the data");
+    for spool in s.spools() {
+        let is_pattern = spool.path.to_string_lossy().contains('*');
+        write(if is_pattern { folder_of(&spool.path) } else { &spool.path }, "spool");
+        spool.content_path.iter().for_each(|path| write(path, "spool's content"));
+    }
+    write(&s.control.maildrop, "drop directory");
+    if s.history.enabled {
+        write(&s.history.path, "history");
+    }
+    let own = s.routes.iter().filter(|route| route.deliver_as.is_none());
+    let templates = own.filter_map(|route| match &route.target {
+        Target::Maildir(template) | Target::Mbox(template) => Some(template.as_str()),
+        _ => None,
+    });
+    let locals = (!s.local.domains.is_empty()).then(|| s.local.maildir.as_str());
+    for template in templates.chain(locals) {
+        write(&fixed_folder(template), "folder of mailboxes");
+    }
+    for log in [&s.log.file, &s.log.postfix_file].into_iter().flatten() {
+        all.push((log.clone(), "log", Need::Append));
+    }
+    let mut seen = HashSet::new();
+    all.retain(|(path, _, need)| seen.insert((path.clone(), *need as u8)));
+    all.into_iter()
+        .map(|(path, noun, need)| {
+            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+            Needed { path, real, noun, need }
+        })
+        .collect()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+impl Needed {
+    /// Asks the kernel for the user of the calling thread. `starts_as_root`: the daemon makes missing folders and logs before it
+    /// changes its user.
+    fn fault(&self, user: &str, starts_as_root: bool) -> Option<Fault> {
+        let wanted = match self.need {
+            Need::Read | Need::ReadAtReload if self.real.is_dir() => Access::READ_OK | Access::EXEC_OK,
+            Need::Read | Need::ReadAtReload => Access::READ_OK,
+            Need::WriteIn => Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK,
+            Need::Append => Access::WRITE_OK,
+        };
+        let path = match access(&self.path, wanted) {
+            Ok(()) => return None,
+            Err(Errno::NOENT) if matches!(self.need, Need::Read | Need::ReadAtReload) => {
+                return Some(self.missing());
+            }
+            Err(Errno::NOENT) if starts_as_root => return None,
+            Err(Errno::NOENT) => {
+                // The daemon makes it in the first folder that is there.
+                let there = self.path.ancestors().skip(1).find(|path| path.exists())?;
+                if access(there, Access::WRITE_OK | Access::EXEC_OK).is_ok() {
+                    return None;
+                }
+                there
+            }
+            Err(Errno::ROFS) => {
+                let text =
+                    format!("the {} {} is on a file system that is read-only", self.noun, self.shown());
+                let advice = "mount it for writing, or name another place".to_owned();
+                return Some(Fault { is_error: true, text, advice });
+            }
+            Err(_) => &self.path,
+        };
+        Some(self.denied(user, path, starts_as_root))
+    }
+
+    fn missing(&self) -> Fault {
+        let text = format!("the {} {} does not exist", self.noun, self.shown());
+        Fault {
+            is_error: true,
+            text,
+            advice: "make it, or remove its name from the configuration".to_owned(),
+        }
+    }
+
+    /// Finds the first place on the way that does not let the user pass.
+    fn denied(&self, user: &str, path: &Path, starts_as_root: bool) -> Fault {
+        let real = if path == self.path { &self.real } else { path };
+        let mut way: Vec<&Path> = path.ancestors().chain(real.ancestors()).collect();
+        way.sort_by_key(|path| path.as_os_str().len());
+        let folders = way.into_iter().filter(|one| *one != path && *one != real && one.is_dir());
+        let closed = folders.into_iter().find(|one| access(*one, Access::EXEC_OK).is_err());
+        let does = match self.need {
+            Need::Read | Need::ReadAtReload => "read",
+            Need::WriteIn => "write in",
+            Need::Append => "write to",
+        };
+        let (at, may_not, bits) = match (closed, self.need) {
+            (Some(folder), _) => (folder, format!("enter {}", described(folder)), "g+x"),
+            (None, Need::Read | Need::ReadAtReload) if real.is_dir() => (path, described(path), "g+rx"),
+            (None, Need::Read | Need::ReadAtReload) => (path, described(path), "g+r"),
+            (None, Need::WriteIn) => (path, described(path), "u+rwx"),
+            (None, Need::Append) => (path, described(path), "u+rw"),
+        };
+        let may_not = if closed.is_some() { may_not } else { format!("{does} it: it is {may_not}") };
+        let mut text = format!("{user} may not {does} the {} {}: may not {may_not}", self.noun, self.shown());
+        let only_reload = self.need == Need::ReadAtReload && starts_as_root;
+        if only_reload {
+            text.push_str("; it is read at the start, but not at `postrider reload`");
+        }
+        let shown = at.display();
+        let advice = if bits.starts_with('u') {
+            format!("`chown {user} {shown}`, and `chmod {bits} {shown}`")
+        } else {
+            format!("`chgrp {} {shown}`, and `chmod {bits} {shown}`", group_of(user))
+        };
+        Fault { is_error: !only_reload, text, advice }
+    }
+
+    fn shown(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// `/etc/postrider/key.pem (mode 0600, owner root:root)`.
+fn described(path: &Path) -> String {
+    match path.metadata() {
+        Ok(meta) => {
+            let owner = user_name(meta.uid()).unwrap_or_else(|| meta.uid().to_string());
+            let group = group_name(meta.gid()).unwrap_or_else(|| meta.gid().to_string());
+            format!(
+                "{} (mode {:04o}, owner {owner}:{group})",
+                path.display(),
+                meta.permissions().mode() & 0o7777
+            )
+        }
+        Err(_) => path.display().to_string(),
+    }
+}
+
+/// Returns the name of the own group of a user, for advice.
+fn group_of(user: &str) -> String {
+    let known = config::user_by_name(user);
+    known.and_then(|user| group_name(user.gid)).unwrap_or_else(|| format!("GROUP_OF_{user}"))
+}
+
+fn group_name(gid: u32) -> Option<String> {
+    let all = fs::read_to_string("/etc/group").ok()?;
+    all.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+
+    /// Changes its user; so only root can run it.
+    fn is_root() -> bool {
+        let is_root = geteuid().is_root();
+        if !is_root {
+            println!("SKIPPED: this test is for root");
+        }
+        is_root
+    }
+
+    fn needed(path: &Path, need: Need) -> Needed {
+        Needed { path: path.to_owned(), real: path.canonicalize().unwrap(), noun: "map", need }
+    }
+
+    fn nobody(groups: Vec<u32>) -> Identity {
+        Identity { name: "nobody".into(), uid: 65534, gid: 65534, groups }
+    }
+
+    #[test]
+    fn a_file_that_another_user_may_not_read_is_found_with_the_place_on_the_way() {
+        if !is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let (inner, file) = (dir.path().join("inner"), dir.path().join("inner/file"));
+        fs::create_dir(&inner).unwrap();
+        fs::write(&file, "x").unwrap();
+        let ask = |inner_mode, file_mode, groups: Vec<u32>| {
+            fs::set_permissions(&inner, Permissions::from_mode(inner_mode)).unwrap();
+            fs::set_permissions(&file, Permissions::from_mode(file_mode)).unwrap();
+            as_user(&nobody(groups), vec![needed(&file, Need::Read)], true).unwrap()
+        };
+        assert_eq!(ask(0o755, 0o644, vec![65534]), []);
+        let closed = ask(0o700, 0o644, vec![65534]).remove(0);
+        assert!(closed.is_error && closed.text.contains("may not enter"), "{closed:?}");
+        assert!(closed.text.contains("inner (mode 0700, owner root:root)"), "{closed:?}");
+        assert!(closed.advice.contains(&format!("`chmod g+x {}`", inner.display())), "{closed:?}");
+        let unreadable = ask(0o755, 0o600, vec![65534]).remove(0);
+        assert!(unreadable.text.contains("file (mode 0600, owner root:root)"), "{unreadable:?}");
+        // A further group opens it: the file belongs to group 0.
+        assert_eq!(ask(0o750, 0o640, vec![65534, 0]), []);
+        assert!(geteuid().is_root(), "only the thread has changed its user");
+    }
+
+    #[test]
+    fn what_is_read_at_the_start_as_root_is_a_warning_only() {
+        if !is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let file = dir.path().join("key.pem");
+        fs::write(&file, "x").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        let needs = vec![needed(&file, Need::ReadAtReload), needed(dir.path(), Need::WriteIn)];
+        let faults = as_user(&nobody(vec![65534]), needs, true).unwrap();
+        let levels: Vec<bool> = faults.iter().map(|fault| fault.is_error).collect();
+        assert_eq!(levels, [false, true], "{faults:?}");
+        assert!(faults[0].text.contains("not at `postrider reload`"), "{faults:?}");
+        assert!(faults[1].advice.starts_with("`chown nobody "), "{faults:?}");
+    }
+
+    #[test]
+    fn a_missing_folder_is_no_fault_of_a_daemon_that_makes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let needed = Needed { real: path.clone(), path, noun: "spool", need: Need::WriteIn };
+        assert_eq!((needed.fault("x", true), needed.fault("x", false)), (None, None));
+        let missing = Needed { need: Need::Read, ..needed }.fault("x", true).unwrap();
+        assert!(missing.text.ends_with("a/b does not exist"), "{missing:?}");
+    }
+}

@@ -1,0 +1,159 @@
+//! The configuration, its files, and the running daemon.
+
+use super::{Finding, lenient};
+use crate::{
+    access::{self, Checked},
+    cli::map,
+    serve::{helper, site_warnings},
+};
+use config::{Purpose, Settings};
+use control::{
+    Gauges, Request, Response,
+    client::{Client, ClientError},
+};
+use mail::UnixMillis;
+use std::path::Path;
+
+const CONFIGURATION: &str = "configuration";
+const CERTIFICATES: &str = "certificates";
+const FILES: &str = "files";
+const DAEMON: &str = "daemon";
+
+/// Reads the configuration. Returns the settings as far as they can be used.
+pub(super) fn load(source: Option<&Path>, is_offline: bool) -> (Option<Settings>, Vec<Finding>) {
+    let name = source.map_or("the embedded default".to_owned(), |path| path.display().to_string());
+    let loaded = match config::load_with_origins(source, Purpose::Serve) {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            let text = problems.render(false);
+            let first = text.lines().next().unwrap_or_default().to_owned();
+            let seen = format!("{name}: {first}");
+            let finding =
+                Finding::error(CONFIGURATION, seen, "run `postrider config check`, and correct the file");
+            return (lenient(source), vec![finding]);
+        }
+    };
+    let settings = loaded.settings;
+    let mut findings = Vec::new();
+    if source.is_none() {
+        let seen = "there is no configuration file: the embedded default serves this machine only";
+        findings.push(Finding::warning(CONFIGURATION, seen, "run `postrider quickstart`"));
+    }
+    for warning in helper::warnings(&settings).into_iter().chain(site_warnings::lasting_warnings(&settings)) {
+        findings.push(Finding::warning(CONFIGURATION, warning, "see `postrider config check`"));
+    }
+    if !is_offline {
+        for (reference, what, help) in map::faults(&settings).unwrap_or_default() {
+            findings.push(Finding::error(CONFIGURATION, format!("{reference}: {what}"), help));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(CONFIGURATION, format!("{name}: no problems")));
+    }
+    (Some(settings), findings)
+}
+
+/// Checks the time of each certificate.
+pub(super) fn certificates(settings: &Settings) -> Vec<Finding> {
+    let expiries = site_warnings::expiries(settings, UnixMillis::now());
+    let mut findings = Vec::new();
+    for expiry in expiries {
+        let advice = "renew it, and run `postrider reload`";
+        findings.push(match expiry.warning {
+            Some(text) if expiry.is_over => Finding::error(CERTIFICATES, text, advice),
+            Some(text) => Finding::warning(CERTIFICATES, text, advice),
+            None => {
+                let until = UnixMillis(expiry.expires_seconds * 1000).rfc3339();
+                let date = until.split('T').next().unwrap_or_default().to_owned();
+                Finding::ok(CERTIFICATES, format!("{} is valid until {date}", expiry.chain.display()))
+            }
+        });
+    }
+    if settings.tls.certificate.is_none() {
+        let seen = "no certificate is configured: a self-signed one is made at each start";
+        findings.push(Finding::warning(
+            CERTIFICATES,
+            seen,
+            "get a certificate for the host name; see docs/tls.md",
+        ));
+    }
+    findings
+}
+
+/// Checks the files as the user of the daemon.
+pub(super) fn access(settings: &Settings, source: Option<&Path>) -> Vec<Finding> {
+    let (user, count, faults) = match access::check(settings, source) {
+        Ok(Checked::As { user, count, faults }) => (user, count, faults),
+        Ok(Checked::Root) => {
+            let seen = "the daemon runs as root, who may read and write everything";
+            let advice = "write `user = \"postrider\"` in [process]; see docs/operating.md";
+            return vec![Finding::warning(FILES, seen, advice)];
+        }
+        Ok(Checked::NeedsRoot(user)) => {
+            let seen = format!("what {user}, the user of the daemon, may read and write is not known");
+            return vec![Finding::warning(FILES, seen, "run this command as root")];
+        }
+        Err(text) => return vec![Finding::warning(FILES, text, "run this command as root")],
+    };
+    if faults.is_empty() {
+        return vec![Finding::ok(
+            FILES,
+            format!("{user} may use all {count} files and folders of the configuration"),
+        )];
+    }
+    let finding = |fault: access::Fault| {
+        let make = if fault.is_error { Finding::error } else { Finding::warning };
+        make(FILES, fault.text, fault.advice)
+    };
+    faults.into_iter().map(finding).collect()
+}
+
+/// Asks the daemon how it is.
+pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
+    let mut client = match Client::connect(&settings.control.socket) {
+        Ok(client) => client,
+        Err(ClientError::NotRunning) => {
+            let seen = "the daemon is not running: no mail is accepted or delivered";
+            return vec![Finding::warning(
+                DAEMON,
+                seen,
+                "start it: `systemctl start postrider`, or `postrider serve`",
+            )];
+        }
+        Err(ClientError::Refused(failure)) => {
+            return vec![Finding::warning(DAEMON, failure.text(), "run this command as root")];
+        }
+        Err(ClientError::Broken(text)) => {
+            return vec![Finding::error(DAEMON, text, "look into the log of the daemon")];
+        }
+    };
+    let (mut counters, mut gauges) = (None, Gauges::default());
+    let asked = client.ask(&Request::Status, &mut |response| {
+        match response {
+            Response::Counters(seen) => counters = Some(seen),
+            Response::Gauges(seen) => gauges = seen,
+            _ => {}
+        }
+        Ok(())
+    });
+    let Some(counters) = counters.filter(|_| asked.is_ok()) else {
+        return vec![Finding::error(DAEMON, "the daemon does not answer", "look into the log of the daemon")];
+    };
+    let mut findings = Vec::new();
+    if let Some(failure) = &gauges.failure {
+        let seen = format!("the spool has failed: {failure}");
+        findings.push(Finding::error(DAEMON, seen, "repair the disk, and start the daemon again"));
+    }
+    for fault in &gauges.faults {
+        findings.push(Finding::error(DAEMON, format!("the spool: {fault}"), "see `postrider spool check`"));
+    }
+    if !counters.is_consistent() {
+        let seen = "the counters of recipients do not add up";
+        findings.push(Finding::error(DAEMON, seen, "report it, with the output of `postrider status`"));
+    }
+    if findings.is_empty() {
+        let seen = format!("it runs, with {} recipients queued; the spool has no fault", counters.queued);
+        findings.push(Finding::ok(DAEMON, seen));
+    }
+    findings
+}
