@@ -14,6 +14,7 @@ use std::{
 pub enum Record {
     Mx(u16, &'static str),
     A(Ipv4Addr),
+    Ptr(&'static str),
 }
 
 /// Answers until it is dropped.
@@ -96,12 +97,21 @@ fn data(record: &Record) -> (u16, Vec<u8>) {
         Record::A(address) => (1, address.octets().to_vec()),
         Record::Mx(preference, host) => {
             let mut data = preference.to_be_bytes().to_vec();
-            for label in host.split('.') {
-                data.push(label.len() as u8);
-                data.extend_from_slice(label.as_bytes());
-            }
-            data.push(0);
+            put_name(host, &mut data);
             (15, data)
         }
+        Record::Ptr(host) => {
+            let mut data = Vec::new();
+            put_name(host, &mut data);
+            (12, data)
+        }
     }
+}
+
+fn put_name(name: &str, data: &mut Vec<u8>) {
+    for label in name.split('.') {
+        data.push(label.len() as u8);
+        data.extend_from_slice(label.as_bytes());
+    }
+    data.push(0);
 }
