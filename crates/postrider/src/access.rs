@@ -1,4 +1,4 @@
-//! What the user of the daemon may do with the files that a configuration names.
+//! The access of the daemon's user to the files that a configuration names.
 //!
 //! The kernel answers: a thread takes on the user, and asks about each path. So groups, access control lists and mounts that
 //! are read-only count, too.
@@ -20,7 +20,7 @@ use std::{
 };
 use submission::sendmail::user_name;
 
-/// What the daemon does with a path.
+/// The use of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     /// Reads the file when it runs as its user.
@@ -39,7 +39,7 @@ pub(crate) struct Fault {
     /// The daemon does not start, or mail waits; else something works less well.
     pub(crate) is_error: bool,
     pub(crate) text: String,
-    /// What to do.
+    /// The commands that help.
     pub(crate) advice: String,
 }
 
@@ -147,7 +147,7 @@ fn as_user(identity: &Identity, needs: Vec<Needed>, starts_as_root: bool) -> Res
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Needed {
     path: PathBuf,
-    /// Where links lead, as root sees it.
+    /// The path behind links, as root sees it.
     real: PathBuf,
     noun: &'static str,
     need: Need,

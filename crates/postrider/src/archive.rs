@@ -1,7 +1,7 @@
 //! Archives of `postrider backup` and `postrider support-bundle`: a tar file that is compressed with zstd.
 //!
-//! The first member says what the archive is, and the version of its format. After every [`GROUP`] members a list
-//! `checksums/NNNNNN` follows, in the form of sha256sum(1). The last member, `end.json`, has the number of members: without
+//! The first entry says what the archive is, and the version of its format. After every [`GROUP`] entries a list
+//! `checksums/NNNNNN` follows, in the form of sha256sum(1). The last entry, `end.json`, has the number of entries: without
 //! it the archive is not whole.
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -17,13 +17,13 @@ use tar::{EntryType, Header};
 
 /// Members between two lists of checksums.
 const GROUP: usize = 1000;
-/// Longest member that is read.
-const MEMBER_BYTES_MAX: u64 = 4 << 30;
+/// Longest entry that is read.
+const ENTRY_BYTES_MAX: u64 = 4 << 30;
 /// Names of lists of checksums begin with it.
 const CHECKSUMS: &str = "checksums/";
-/// The name of the last member.
+/// The name of the last entry.
 const END: &str = "end.json";
-/// A member that is longer takes memory as it is read, and not as its header says.
+/// An entry that is longer takes memory as it is read, and not as its header says.
 const TRUSTED_BYTES: u64 = 1 << 20;
 
 /// Writes an archive.
@@ -33,11 +33,11 @@ pub(crate) struct ArchiveWriter<W: Write> {
     sums: String,
     in_group: usize,
     groups: u64,
-    members: u64,
+    entries: u64,
 }
 
 impl<W: Write> ArchiveWriter<W> {
-    /// Begins an archive. `time_seconds` is the time of its members.
+    /// Begins an archive. `time_seconds` is the time of its entries.
     ///
     /// # Errors
     /// The archive cannot be written.
@@ -45,10 +45,10 @@ impl<W: Write> ArchiveWriter<W> {
         let mut encoder = zstd::Encoder::new(out, 3)?;
         encoder.include_checksum(true)?;
         let tar = tar::Builder::new(encoder);
-        Ok(Self { tar, time_seconds, sums: String::new(), in_group: 0, groups: 0, members: 0 })
+        Ok(Self { tar, time_seconds, sums: String::new(), in_group: 0, groups: 0, entries: 0 })
     }
 
-    /// Adds a member.
+    /// Adds an entry.
     ///
     /// # Errors
     /// The archive cannot be written.
@@ -58,7 +58,7 @@ impl<W: Write> ArchiveWriter<W> {
         self.sums.push_str("  ");
         self.sums.push_str(name);
         self.sums.push('\n');
-        self.members += 1;
+        self.entries += 1;
         self.in_group += 1;
         if self.in_group == GROUP { self.end_group() } else { Ok(()) }
     }
@@ -94,7 +94,7 @@ impl<W: Write> ArchiveWriter<W> {
         if self.in_group > 0 {
             self.end_group()?;
         }
-        self.append(END, &json(&End { members: self.members })?)?;
+        self.append(END, &json(&End { entries: self.entries })?)?;
         self.tar.into_inner()?.finish()
     }
 }
@@ -107,7 +107,7 @@ fn json(value: &impl Serialize) -> io::Result<Vec<u8>> {
 
 #[derive(Debug, Serialize, serde::Deserialize)]
 struct End {
-    members: u64,
+    entries: u64,
 }
 
 /// The reason why an archive cannot be used.
@@ -128,85 +128,85 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// A member of an archive.
+/// An entry of an archive.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct ArchiveEntry {
     /// A relative path without `..`.
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Member {
-    /// Reads a member that is JSON.
+impl ArchiveEntry {
+    /// Reads an entry that is JSON.
     ///
     /// # Errors
-    /// The member has something else.
+    /// The entry has something else.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Unusable> {
         serde_json::from_slice(&self.bytes)
             .map_err(|error| Unusable::Broken(format!("{} is not understood: {error}", self.name)))
     }
 }
 
-/// Reads a whole archive, and passes on its members in order. A member is passed on before its checksum is verified, which is
+/// Reads a whole archive, and passes on its entries in order. An entry is passed on before its checksum is verified, which is
 /// in a list behind it: nothing that is passed on may be believed before this returns.
 ///
 /// # Errors
-/// The archive cannot be read, is not whole, or has another checksum; or `each` refuses a member.
+/// The archive cannot be read, is not whole, or has another checksum; or `each` refuses an entry.
 pub(crate) fn read(
     from: impl Read,
-    each: &mut dyn FnMut(Member) -> Result<(), Unusable>,
+    each: &mut dyn FnMut(ArchiveEntry) -> Result<(), Unusable>,
 ) -> Result<(), Unusable> {
     let decoder = zstd::Decoder::new(from).map_err(Unusable::Io)?;
     let mut tar = tar::Archive::new(decoder);
-    let (mut open, mut members, mut end) = (VecDeque::new(), 0, None);
+    let (mut open, mut entries, mut end) = (VecDeque::new(), 0, None);
     for entry in tar.entries().map_err(broken)? {
         let entry = entry.map_err(broken)?;
-        let member = read_member(entry)?;
+        let entry = read_entry(entry)?;
         if end.is_some() {
-            return Err(Unusable::Broken(format!("{} stands behind the end", member.name)));
+            return Err(Unusable::Broken(format!("{} stands behind the end", entry.name)));
         }
-        if member.name == END {
-            end = Some(member.json::<End>()?);
-        } else if member.name.starts_with(CHECKSUMS) {
-            verify(&member, &mut open)?;
+        if entry.name == END {
+            end = Some(entry.json::<End>()?);
+        } else if entry.name.starts_with(CHECKSUMS) {
+            verify(&entry, &mut open)?;
         } else {
-            members += 1;
-            open.push_back((member.name.clone(), HEXLOWER.encode(digest(&SHA256, &member.bytes).as_ref())));
+            entries += 1;
+            open.push_back((entry.name.clone(), HEXLOWER.encode(digest(&SHA256, &entry.bytes).as_ref())));
             if open.len() > GROUP {
                 return Err(Unusable::Broken("a list of checksums is missing".to_owned()));
             }
-            each(member)?;
+            each(entry)?;
         }
     }
     // The checksum of the compressed bytes comes last.
     io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(broken)?;
     match end {
-        Some(end) if end.members == members && open.is_empty() => Ok(()),
-        Some(end) => Err(Unusable::Broken(format!("it has {members} of {} members", end.members))),
+        Some(end) if end.entries == entries && open.is_empty() => Ok(()),
+        Some(end) => Err(Unusable::Broken(format!("it has {entries} of {} entries", end.entries))),
         None => Err(Unusable::Broken("its end is missing".to_owned())),
     }
 }
 
-fn read_member(entry: tar::Entry<'_, impl Read>) -> Result<Member, Unusable> {
+fn read_entry(entry: tar::Entry<'_, impl Read>) -> Result<ArchiveEntry, Unusable> {
     let size = entry.size();
     let name = entry.path().map_err(broken)?.to_str().map(str::to_owned);
     let is_plain = |name: &String| {
         !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
     };
-    let name = name.filter(is_plain).ok_or_else(|| Unusable::Broken("a member has a bad name".to_owned()))?;
-    if entry.header().entry_type() != EntryType::Regular || size > MEMBER_BYTES_MAX {
+    let name = name.filter(is_plain).ok_or_else(|| Unusable::Broken("an entry has a bad name".to_owned()))?;
+    if entry.header().entry_type() != EntryType::Regular || size > ENTRY_BYTES_MAX {
         return Err(Unusable::Broken(format!("{name} is no file, or too long")));
     }
     let mut bytes = Vec::with_capacity(size.min(TRUSTED_BYTES) as usize);
-    entry.take(MEMBER_BYTES_MAX).read_to_end(&mut bytes).map_err(broken)?;
+    entry.take(ENTRY_BYTES_MAX).read_to_end(&mut bytes).map_err(broken)?;
     if bytes.len() as u64 != size {
         return Err(Unusable::Broken(format!("{name} is cut off")));
     }
-    Ok(Member { name, bytes })
+    Ok(ArchiveEntry { name, bytes })
 }
 
-/// Compares the members since the last list with a list.
-fn verify(list: &Member, open: &mut VecDeque<(String, String)>) -> Result<(), Unusable> {
+/// Compares the entries since the last list with a list.
+fn verify(list: &ArchiveEntry, open: &mut VecDeque<(String, String)>) -> Result<(), Unusable> {
     let wrong = |name: &str| Unusable::Broken(format!("the checksum of {name} is wrong"));
     for line in String::from_utf8_lossy(&list.bytes).lines() {
         let (sum, name) = line.split_once("  ").ok_or_else(|| wrong(&list.name))?;
@@ -241,24 +241,24 @@ mod tests {
         writer.finish().unwrap()
     }
 
-    fn read_all(bytes: &[u8]) -> Result<Vec<Member>, Unusable> {
-        let mut members = Vec::new();
-        read(bytes, &mut |member| {
-            members.push(member);
+    fn read_all(bytes: &[u8]) -> Result<Vec<ArchiveEntry>, Unusable> {
+        let mut entries = Vec::new();
+        read(bytes, &mut |entry| {
+            entries.push(entry);
             Ok(())
         })?;
-        Ok(members)
+        Ok(entries)
     }
 
     #[test]
     fn an_archive_has_the_members_that_were_added() {
         for count in [0, 1, GROUP - 1, GROUP, 2 * GROUP + 5] {
-            let members = read_all(&archive(count)).unwrap();
-            assert_eq!(members.len(), count + 1);
-            assert_eq!(members[0].json::<String>().unwrap(), "an archive");
-            for (number, member) in members[1..].iter().enumerate() {
-                assert!(member.name.ends_with(&format!("x/{number}")), "{}", member.name);
-                assert_eq!(member.bytes, format!("content {number}\n").as_bytes());
+            let entries = read_all(&archive(count)).unwrap();
+            assert_eq!(entries.len(), count + 1);
+            assert_eq!(entries[0].json::<String>().unwrap(), "an archive");
+            for (number, entry) in entries[1..].iter().enumerate() {
+                assert!(entry.name.ends_with(&format!("x/{number}")), "{}", entry.name);
+                assert_eq!(entry.bytes, format!("content {number}\n").as_bytes());
             }
         }
     }
@@ -275,16 +275,16 @@ mod tests {
     #[test]
     fn an_archive_with_another_byte_is_broken_or_has_the_same_members() {
         let whole = archive(20);
-        let members = |bytes: &[u8]| {
+        let entries = |bytes: &[u8]| {
             let all = read_all(bytes).ok()?;
-            Some(all.into_iter().map(|member| (member.name, member.bytes)).collect::<Vec<_>>())
+            Some(all.into_iter().map(|entry| (entry.name, entry.bytes)).collect::<Vec<_>>())
         };
-        let (expected, mut broken) = (members(&whole), 0);
+        let (expected, mut broken) = (entries(&whole), 0);
         for at in 0..whole.len() {
             let mut other = whole.clone();
             other[at] ^= 4;
             // The same bytes can be repeated from more than one place.
-            match members(&other) {
+            match entries(&other) {
                 None => broken += 1,
                 same => assert!(same == expected, "byte {at}"),
             }

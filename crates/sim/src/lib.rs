@@ -13,6 +13,7 @@ pub mod expected_totals;
 pub mod model;
 pub mod mutant;
 pub mod relay;
+pub mod replay;
 pub mod run;
 pub mod seed;
 pub mod survey;

@@ -1,5 +1,7 @@
 //! `sim [--cases 10000] [--relays 200] [--seed 1] [--backend directories|both]`: so many seeds of the spool and of
 //! the whole relay, which always has the log.
+//!
+//! `sim replay FILE [--seed 1]`: the recording in a support bundle of `postrider support-bundle`.
 
 use sim::mutant::Mutant;
 use sim::{
@@ -14,6 +16,9 @@ const BAD_SHARE: u64 = 8;
 const FULL_SHARE: u64 = 32;
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("replay") {
+        return replay();
+    }
     let backend = text("--backend")
         .map_or(Backend::Log, |word| word.parse().unwrap_or_else(|why| panic!("--backend: {why}")));
     let (seed, cases) = (number("--seed", 1), number("--cases", 10_000));
@@ -37,4 +42,25 @@ fn main() -> ExitCode {
     }
     println!("{relays}, {} violations", violations.len());
     if is_kept && violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Replays a file, and tells what became of its messages.
+fn replay() -> ExitCode {
+    let Some(file) = text("replay") else {
+        eprintln!("write `sim replay FILE`: the workload.jsonl of a support bundle");
+        return ExitCode::FAILURE;
+    };
+    let opened = std::fs::File::open(&file).map_err(|error| error.to_string());
+    let read = opened.and_then(|opened| recording::Recording::read(std::io::BufReader::new(opened)));
+    let report = read.and_then(|recording| sim::replay::replay(&recording, number("--seed", 1)));
+    match report {
+        Ok(report) => {
+            println!("{report}");
+            if report.is_same() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(why) => {
+            eprintln!("replay {file}: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }

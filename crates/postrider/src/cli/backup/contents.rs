@@ -61,7 +61,7 @@ impl Counters {
     }
 }
 
-/// What a backup has, and what it lacks.
+/// Counts and names of the parts of a backup.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Summary {
     pub(super) messages: u64,

@@ -4,7 +4,7 @@ use super::contents::{
     ABOUT, About, CONTENT, Counters, DROP, ENVELOPE, FILES, FORMAT, MESSAGES, SUMMARY, Summary,
 };
 use crate::{
-    archive::{self, Member, Unusable},
+    archive::{self, ArchiveEntry, Unusable},
     cli::{
         CliError, Ending,
         args::RestoreArgs,
@@ -142,7 +142,7 @@ impl Verified {
 }
 
 /// Reads the first member.
-fn about_of(member: &Member) -> Result<About, Unusable> {
+fn about_of(member: &ArchiveEntry) -> Result<About, Unusable> {
     #[derive(serde::Deserialize)]
     struct Format {
         format: u32,
@@ -168,7 +168,7 @@ struct Messages {
 
 impl Messages {
     /// Returns a message once its content is there.
-    fn take(&mut self, member: Member) -> Result<Option<(Recovered, Vec<u8>)>, Unusable> {
+    fn take(&mut self, member: ArchiveEntry) -> Result<Option<(Recovered, Vec<u8>)>, Unusable> {
         let Some(file) = member.name.strip_prefix(MESSAGES) else { return Ok(None) };
         let order = || Unusable::Broken(format!("{} is out of order", member.name));
         let id = |name: &str| name.parse::<QueueId>().map_err(|_| order());

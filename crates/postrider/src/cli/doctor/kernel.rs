@@ -1,4 +1,4 @@
-//! What the kernel offers to the sandbox, and its version.
+//! The kernel: its version, and the restrictions that it offers to the sandbox.
 
 use super::Finding;
 use rustix::system::uname;

@@ -36,7 +36,7 @@ impl Level {
     }
 }
 
-/// What a check has seen, and what to do about it.
+/// A line of the report: what was seen, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     level: Level,
