@@ -89,6 +89,14 @@ pub(crate) enum Command {
     /// that uses the spool must be stopped. The checksums of the whole archive are verified before anything is written. A
     /// restore that was interrupted is completed by running the same command again.
     Restore(RestoreArgs),
+    /// Write an archive for those who help you, without secrets
+    ///
+    /// The archive has the version, the configuration with its origins, the output of `postrider doctor`, counters and metrics,
+    /// the queue by destination, the last lines of the log, and a workload: sizes, times and results of messages, with numbers in place
+    /// of domains. The contents are listed before the file is written. Passwords and keys are left out. Addresses, host names,
+    /// logins and IP addresses are replaced unless --with-addresses is given. No content of mail is in it. Look at the archive before you
+    /// send it.
+    SupportBundle(BundleArgs),
     /// Import the configuration and the queue of another mail server
     ///
     /// The other server's files are read and never changed. The configuration becomes a commented file for Postrider, and
@@ -186,6 +194,28 @@ pub(crate) struct DoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BundleArgs {
+    /// The file to write, or a folder for a file postrider-support-TIME.tar.zst
+    #[arg(value_name = "FILE|DIR", default_value = ".")]
+    pub(crate) to: PathBuf,
+    /// Keep addresses, host names, logins and IP addresses as they are
+    #[arg(long)]
+    pub(crate) with_addresses: bool,
+    /// Hours of the history that become the workload
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub(crate) hours: u64,
+    /// Check nothing that needs the network, as `postrider doctor --offline`
+    #[arg(long)]
+    pub(crate) offline: bool,
+    /// The domain whose mail server is looked up and connected to, as in `postrider doctor`
+    #[arg(long, value_name = "DOMAIN", default_value = "gmail.com")]
+    pub(crate) domain: String,
+    /// List the contents only; write nothing
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 pub(crate) mod args;
 mod auth;
 mod backup;
+mod bundle;
 mod daemon;
 mod deliver_helper;
 mod doctor;
@@ -107,6 +108,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Queue(command) => queue::run(&command, explicit, &load_for_tools(explicit)?, out)?,
         Command::Spool(command) => spool::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Doctor(args) => return Ok(End::Other(doctor::run(&args, explicit, out)?)),
+        Command::SupportBundle(args) => bundle::run(&args, explicit, out)?,
         Command::Backup(args) => backup::run(&args, explicit, out)?,
         Command::Restore(args) => backup::restore::run(&args, explicit, out)?,
         Command::Import(command) => import::run(&command, explicit, out)?,

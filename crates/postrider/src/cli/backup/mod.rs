@@ -2,7 +2,7 @@
 
 mod contents;
 mod messages;
-mod output;
+pub(super) mod output;
 pub(super) mod restore;
 
 use super::{

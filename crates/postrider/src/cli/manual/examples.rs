@@ -67,6 +67,17 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "postrider-support-bundle",
+        &[
+            ("postrider support-bundle --dry-run", "List what a bundle would have."),
+            ("postrider support-bundle /tmp", "Write a bundle to a new file in /tmp."),
+            (
+                "postrider support-bundle --hours 2 bundle.tar.zst",
+                "Write a bundle with the workload of two hours.",
+            ),
+        ],
+    ),
+    (
         "postrider-backup",
         &[
             (
