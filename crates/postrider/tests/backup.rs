@@ -258,6 +258,46 @@ fn stopped_queue_directories_are_restored_into_a_log() {
 }
 
 #[test]
+fn the_mail_of_a_queue_group_goes_back_into_its_own_spool() {
+    let group = |root: &str, next_hop: SocketAddr| {
+        format!(
+            "{LOG}[[route]]\ndomains = [\"*\"]\nsmarthost = \"{next_hop}\"\ntls = \"off\"\n\
+             [relay]\nnetworks = [\"127.0.0.0/8\"]\n\
+             [[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nbackend = \"queue-dirs\"\npath = \"{root}\"\n"
+        )
+    };
+    let daemon = Postrider::start(&group("bulk", free_address()));
+    let mut client = Client::connect(daemon.address).unwrap();
+    let mut acked = Vec::new();
+    for number in 5..12 {
+        acked.extend(send(&mut client, "x@bulk.test", content(0, number)));
+        acked.extend(send(&mut client, "x@slow.test", content(1, number)));
+    }
+    let archive = daemon.dir.path().join("backup.tar.zst");
+    daemon.ask(&["backup", path(&archive)]);
+    let sink = Sink::start();
+    let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+    let text = format!(
+        "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n[spool]\n\
+         segment_size = \"4MiB\"\nmin_free = \"16MiB\"\n{}",
+        group("other-bulk", sink.address)
+    );
+    let config = dir.path().join("postrider.toml");
+    fs::write(&config, text).unwrap();
+    said(&config, &["restore", path(&archive)]);
+    let checked = said(&config, &["spool", "check", "--json"]);
+    let held = |line: &str| {
+        serde_json::from_str::<serde_json::Value>(line).unwrap()["live"]["held_messages"].clone()
+    };
+    assert_eq!(checked.lines().map(held).collect::<Vec<_>>(), [7, 7], "{checked}");
+    release_all(dir, address, &sink, 14);
+    let arrived: Vec<Vec<u8>> = sink.messages().into_iter().map(|message| message.content).collect();
+    for one in acked {
+        assert!(arrived.iter().any(|content| content.ends_with(&one.content)), "{}", one.id);
+    }
+}
+
+#[test]
 fn a_cut_or_changed_archive_writes_nothing() {
     let (dir, _) = stopped(LOG, 5);
     let config = dir.path().join("postrider.toml");

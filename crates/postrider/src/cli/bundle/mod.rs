@@ -59,7 +59,7 @@ pub(super) fn run(args: &BundleArgs, explicit: Option<&Path>, out: &mut dyn Writ
         Piece {
             name: "doctor.txt",
             about: "the output of `postrider doctor`",
-            text: hidden(doctor::as_text(&doctor, source.clone())?),
+            text: hidden(doctor::as_text(&doctor, source.as_deref())?),
         },
         Piece {
             name: "status.json",

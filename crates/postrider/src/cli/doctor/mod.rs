@@ -13,7 +13,7 @@ use config::{Purpose, Settings};
 use serde::Serialize;
 use std::{
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
 };
 
@@ -68,7 +68,7 @@ pub(super) fn run(
     out: &mut dyn Write,
 ) -> Result<ExitCode, CliError> {
     let mut report = Report { as_json: args.json, level: Level::Ok, counts: [0; 3], findings: Vec::new() };
-    examine(args, find_config(explicit), &mut |finding| report.take(finding, out))?;
+    examine(args, find_config(explicit).as_deref(), &mut |finding| report.take(finding, out))?;
     report.finish(out)?;
     Ok(ExitCode::from(report.level as u8))
 }
@@ -76,12 +76,12 @@ pub(super) fn run(
 /// Runs the checks, and passes on each finding.
 fn examine(
     args: &DoctorArgs,
-    source: Option<PathBuf>,
+    source: Option<&Path>,
     each: &mut dyn FnMut(Finding) -> io::Result<()>,
 ) -> io::Result<()> {
     let begun = clock::Watch::start();
     let is_offline = args.offline;
-    let (settings, findings) = site::load(source.as_deref(), is_offline);
+    let (settings, findings) = site::load(source, is_offline);
     findings.into_iter().try_for_each(&mut *each)?;
     let Some(settings) = settings else {
         limits::check(None).into_iter().chain(kernel::check()).try_for_each(&mut *each)?;
@@ -89,7 +89,7 @@ fn examine(
     };
     let mut all = |findings: Vec<Finding>| findings.into_iter().try_for_each(&mut *each);
     all(site::certificates(&settings))?;
-    all(site::access(&settings, source.as_deref()))?;
+    all(site::access(&settings, source))?;
     all(site::daemon(&settings))?;
     all(disk::check(&settings))?;
     all(limits::check(Some(&settings)))?;
@@ -102,7 +102,7 @@ fn examine(
 }
 
 /// Returns all findings, for a support bundle.
-pub(super) fn as_text(args: &DoctorArgs, source: Option<PathBuf>) -> io::Result<String> {
+pub(super) fn as_text(args: &DoctorArgs, source: Option<&Path>) -> io::Result<String> {
     let mut text = Vec::new();
     let mut report = Report { as_json: false, level: Level::Ok, counts: [0; 3], findings: Vec::new() };
     examine(args, source, &mut |finding| report.take(finding, &mut text))?;
