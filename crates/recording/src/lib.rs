@@ -1,4 +1,4 @@
-//! What a mail server had to do, without a word of who wrote to whom: `postrider support-bundle` writes such a recording, and
+//! The work of a mail server, without a word of who wrote to whom: `postrider support-bundle` writes such a recording, and
 //! the simulator replays it.
 //!
 //! [`Recorder`] takes events of the history and messages of the queue, and makes a [`Recording`] of them. In the file, the
