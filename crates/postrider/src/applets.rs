@@ -68,11 +68,32 @@ async fn known(settings: &Settings, policy: &Policy, routes: &Routes, path: &For
     if !policy.knows(path) {
         return Route::NoSuchUser;
     }
-    match routes.recipient_by_maps(path, None).await {
-        Ok(Destination { next_hop: NextHop::Reject(reply), .. }) => Route::Refused(reply.to_string()),
-        Ok(destination) => Route::To(format!("by {destination}")),
+    match held_or_destination(routes, path).await {
+        Ok((Destination { next_hop: NextHop::Reject(reply), .. }, false)) => {
+            Route::Refused(reply.to_string())
+        }
+        Ok((destination, is_held)) => Route::To(by(&destination, is_held)),
         Err(error) => Route::Failed(error.to_string()),
     }
+}
+
+/// Returns where mail for a recipient goes, and whether a route holds it before.
+///
+/// # Errors
+/// A map does not answer.
+async fn held_or_destination(
+    routes: &Routes,
+    path: &ForwardPath,
+) -> Result<(Destination, bool), LookupError> {
+    let first = routes.explicit_by_maps(path, None, |_| true).await?;
+    let is_held = first.is_some_and(|route| route.target == config::Target::Hold);
+    Ok((routes.recipient_by_maps(path, None).await?, is_held))
+}
+
+/// `by smarthost:…`, or `held by a route; after a release by smarthost:…`.
+fn by(destination: &Destination, is_held: bool) -> String {
+    let held = if is_held { "held by its route; after a release " } else { "" };
+    format!("{held}by {destination}")
 }
 
 /// The recipients of an address by maps, and their routes.
@@ -99,21 +120,21 @@ async fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> Resu
     let mut destinations = Vec::new();
     for (index, mailbox) in expanded.recipients().enumerate() {
         destinations.push(match expanded.target(index) {
-            None => routes.recipient_by_maps(&ForwardPath::Mailbox(mailbox.clone()), None).await?,
-            Some(target) => routes.alias_target(target, given),
+            None => held_or_destination(routes, &ForwardPath::Mailbox(mailbox.clone())).await?,
+            Some(target) => (routes.alias_target(target, given), false),
         });
     }
     // One recipient that is refused is enough: the client is refused.
-    let refusing = destinations.iter().find_map(|destination| match &destination.next_hop {
-        NextHop::Reject(reply) => Some(reply.to_string()),
+    let refusing = destinations.iter().find_map(|(destination, is_held)| match &destination.next_hop {
+        NextHop::Reject(reply) if !is_held => Some(reply.to_string()),
         _ => None,
     });
     if let Some(reply) = refusing {
         return Ok(Route::Refused(reply));
     }
     let one = |(index, mailbox): (usize, &Mailbox)| {
-        let destination = &destinations[index];
-        let by = format!("by {destination}");
+        let (destination, is_held) = &destinations[index];
+        let by = by(destination, *is_held);
         if Some(mailbox) == given.mailbox() {
             return by;
         }

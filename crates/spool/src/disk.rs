@@ -223,22 +223,16 @@ impl RealDisk {
     }
 }
 
-/// Returns why a spool at this path would lose mail that is durable on a disk: the file system is in memory, or ends with its
-/// container. The path, or the nearest folder above it, must exist. `None` if nothing is known against it.
-pub fn ephemeral_file_system(path: &Path) -> Option<&'static str> {
-    let existing = path.ancestors().find(|path| path.exists())?;
-    let kind = rustix::fs::statfs(existing).ok()?.f_type;
-    weak_file_system(kind as u32)
-}
-
 /// Numbers of `statfs(2)`.
 const TMPFS: u32 = 0x0102_1994;
 const RAMFS: u32 = 0x8584_58f6;
 const OVERLAYFS: u32 = 0x794c_7630;
 
-/// Returns the name of the file system of a folder, if it keeps less than it is asked to, with what that means.
+/// Returns the name of the file system of a folder, or of the nearest folder above one that does not exist yet, if it keeps
+/// less than it is asked to, with what that means.
 pub fn weak_file_system_of(folder: &Path) -> Option<&'static str> {
-    let kind = rustix::fs::statfs(folder).ok()?.f_type;
+    let existing = folder.ancestors().find(|path| path.exists())?;
+    let kind = rustix::fs::statfs(existing).ok()?.f_type;
     // The type differs between architectures; the numbers have 32 bits.
     weak_file_system(kind as u32)
 }

@@ -35,7 +35,6 @@ pub use commit_stats::CommitStats;
 pub use commit_waiters::CommitWaiters;
 pub use counting_disk::{CountingDisk, DiskCallCounter, DiskCalls};
 pub use dirs::{DirSettings, DirSpool, Layout, Listed, Placement, QueueDirectory, SplitDisk};
-pub use disk::ephemeral_file_system;
 pub use early::EarlySpool;
 pub use export::{export_envelope, import_envelope};
 pub use inspect::{SpoolReader, has_queue_directories, inspect, inspect_all, list};

@@ -1,11 +1,14 @@
 //! `postrider test`: what the configuration decides about a message, and why. Nothing is stored or sent.
 
 use super::{CliError, Ending, args::TestArgs, map::runtime};
-use crate::serve::{
-    connection::generic,
-    pipeline::{RuleState, View, duration},
-    snapshot::ConfigSnapshot,
-    verp, wiring,
+use crate::{
+    own_address,
+    serve::{
+        connection::generic,
+        pipeline::{RuleState, View, duration},
+        snapshot::ConfigSnapshot,
+        verp, wiring,
+    },
 };
 use config::Settings;
 use control::Exit;
@@ -192,6 +195,14 @@ impl<'c> Rehearsal<'c> {
         let session =
             policy::SessionFacts { client: peer.ip(), listener, has_login: self.facts.login.is_some() };
         let policy = &self.config.policy;
+        let connected_to = match &self.facts.source {
+            Source::Smtp { local, .. } => Some(local.ip()),
+            _ => None,
+        };
+        if let Some(own) = own_address::resolve(&recipient.path, &self.config.settings, connected_to) {
+            let text = format!("this is an address of this machine: {}", own.as_str());
+            return self.line("rcpt", "relay", text);
+        }
         let domain = recipient.path.mailbox().map(|mailbox| mailbox.domain().key().into_owned());
         let text = match domain {
             None => "postmaster is always accepted".to_owned(),

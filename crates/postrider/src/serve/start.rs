@@ -164,7 +164,7 @@ fn refuse_ephemeral(settings: &Settings) -> Result<(), String> {
     let is_permitted = || std::env::var(EPHEMERAL).is_ok_and(|value| matches!(&*value, "true" | "1"));
     for spool in settings.spools().iter().filter(|spool| spool.backend != config::Backend::Null) {
         let paths = [Some(&spool.path), spool.content_path.as_ref()].into_iter().flatten();
-        let found = paths.filter_map(|path| Some((path, spool::ephemeral_file_system(path)?))).next();
+        let found = paths.filter_map(|path| Some((path, spool::disk::weak_file_system_of(path)?))).next();
         let Some((path, text)) = found.filter(|_| !spool.ephemeral && !is_permitted()) else { continue };
         return Err(format!(
             "the spool {} would be on {text}; or, if this mail may be lost, write `ephemeral = true` in [spool]",

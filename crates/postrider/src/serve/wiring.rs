@@ -168,9 +168,10 @@ pub(crate) fn current(
         checks.push(Box::new(MapsChooseRoute));
     }
     // The last at RCPT: what refuses without asking others comes first.
-    if settings.routes.iter().any(|route| route.verify) {
-        checks.push(Box::new(KnownToNextHop::new(Arc::new(Verifier::new(courier.clone())))));
-    }
+    let verify = settings.routes.iter().any(|route| route.verify);
+    let verifier = verify.then(|| Arc::new(Verifier::new(courier.clone())));
+    let sources = sources.with_verifier(verifier.clone());
+    checks.extend(verifier.map(|verifier| Box::new(KnownToNextHop::new(verifier)) as Box<dyn Check>));
     let addresses = &settings.addresses;
     if !addresses.bcc.is_empty() || !addresses.sender_bcc.is_empty() || !addresses.recipient_bcc.is_empty() {
         checks.push(Box::new(Copies));

@@ -29,36 +29,47 @@ impl Check for KnownToNextHop {
         let Some(recipient) = view.recipient.filter(|_| view.replacement_count == 1) else {
             return Answer::Ready(Verdict::Pass);
         };
-        let is_client = matches!(view.facts.source, Source::Smtp { .. });
-        let is_asked = is_client && !recipient.is_alias();
-        let Some(mailbox) = recipient.path.mailbox().filter(|_| is_asked) else {
-            return Answer::Ready(Verdict::Pass);
-        };
-        let sender = view.envelope.map(|envelope| &envelope.reverse_path);
-        if !view.rules.routes.is_verified(recipient, sender) {
+        if !is_asked(&view, recipient) {
             return Answer::Ready(Verdict::Pass);
         }
-        Answer::later(async move {
-            let destination = view.rules.routes.destination(recipient, sender);
-            let (asked, begun) = (destination.to_string(), Instant::now());
-            let existence = self.verifier.existence(destination, mailbox.clone()).await;
-            view.note(&format!("{asked} {mailbox}"), || {
-                let text = match &existence {
-                    Existence::Exists => "accepted".to_owned(),
-                    Existence::Refused(reply) => format!("refused: {reply}"),
-                    Existence::Unclear(why) => format!("no answer: {why}"),
-                };
-                format!("{text}, {}", duration(begun.elapsed()))
-            });
-            match existence {
-                Existence::Exists => Verdict::Pass,
-                Existence::Refused(reply) => refused(&view, recipient, mailbox, &reply).await,
-                Existence::Unclear(_) => {
-                    let text = format!("<{mailbox}>: cannot be verified now, try again later");
-                    Verdict::Defer(Reply::new(451, Enhanced(4, 4, 1), text))
-                }
-            }
-        })
+        Answer::later(verify(&self.verifier, view, recipient))
+    }
+}
+
+/// Returns whether the next hop of a recipient is asked.
+fn is_asked(view: &View<'_>, recipient: &Recipient) -> bool {
+    let is_client = matches!(view.facts.source, Source::Smtp { .. });
+    let sender = view.envelope.map(|envelope| &envelope.reverse_path);
+    is_client
+        && !recipient.is_alias()
+        && recipient.path.mailbox().is_some()
+        && view.rules.routes.is_verified(recipient, sender)
+}
+
+/// Asks the next hop of a recipient, if its route says `verify`.
+pub(super) async fn verify(verifier: &Arc<Verifier>, view: View<'_>, recipient: &Recipient) -> Verdict {
+    let Some(mailbox) = recipient.path.mailbox().filter(|_| is_asked(&view, recipient)) else {
+        return Verdict::Pass;
+    };
+    let sender = view.envelope.map(|envelope| &envelope.reverse_path);
+    let destination = view.rules.routes.destination(recipient, sender);
+    let (asked, begun) = (destination.to_string(), Instant::now());
+    let existence = verifier.existence(destination, mailbox.clone()).await;
+    view.note(&format!("{asked} {mailbox}"), || {
+        let text = match &existence {
+            Existence::Exists => "accepted".to_owned(),
+            Existence::Refused(reply) => format!("refused: {reply}"),
+            Existence::Unclear(why) => format!("no answer: {why}"),
+        };
+        format!("{text}, {}", duration(begun.elapsed()))
+    });
+    match existence {
+        Existence::Exists => Verdict::Pass,
+        Existence::Refused(reply) => refused(&view, recipient, mailbox, &reply).await,
+        Existence::Unclear(_) => {
+            let text = format!("<{mailbox}>: cannot be verified now, try again later");
+            Verdict::Defer(Reply::new(451, Enhanced(4, 4, 1), text))
+        }
     }
 }
 

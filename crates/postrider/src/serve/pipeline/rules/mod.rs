@@ -1,22 +1,22 @@
 //! The check of the operator's rules: evaluates the program of the configuration with what is known, answers its questions, and
 //! evaluates again.
 
+mod redirect;
 mod service;
 mod state;
 
-use super::{Check, View, addresses, targets};
-use crate::expansion::Outcome as Expanded;
+use super::{Check, View, addresses};
+use crate::serve::verifier::Verifier;
 use config::Settings;
 use dns::{Dns, Lookup};
 use engine::accept::{self, NamedHost, Source, Verdict};
 use inbound::Answer;
 use limits::{Spent, Table};
-use mail::{ClientCertificate, Edit, Enhanced, ForwardPath, Mailbox, Notify, Recipient, Reply};
+use mail::{ClientCertificate, Edit, Enhanced, Recipient, Reply};
 use policy::{
     Act, Answer as Fact, ClientName, Effects, Facts, Limit, Measure, Next, Outcome, Question, ServiceId,
     Stage,
 };
-use rewrite::{Role, passed_on};
 use service::PolicyClient;
 use state::{Memory, stage_of};
 pub(crate) use state::{RuleState, duration};
@@ -38,6 +38,8 @@ pub(crate) struct RuleSources {
     dns: Arc<Dns>,
     limits: Arc<RateTable>,
     services: Vec<PolicyClient>,
+    /// None: no route says `verify`.
+    verifier: Option<Arc<Verifier>>,
 }
 
 /// The state of all limits. It outlives a reload of the configuration.
@@ -53,7 +55,16 @@ impl RuleSources {
             || Arc::new(RateTable { table: Mutex::new(Table::new(LIMIT_KEYS_MAX)), started: Instant::now() });
         let limits = old.map_or_else(new, |old| old.limits.clone());
         let services = settings.rules.services.iter().cloned().map(PolicyClient::new).collect();
-        Self { dns, limits, services }
+        Self { dns, limits, services, verifier: None }
+    }
+
+    /// Adds the part that asks next hops whether recipients exist.
+    pub(crate) fn with_verifier(self, verifier: Option<Arc<Verifier>>) -> Self {
+        Self { verifier, ..self }
+    }
+
+    fn verifier(&self) -> Option<&Arc<Verifier>> {
+        self.verifier.as_ref()
     }
 
     /// Counts a rejected command of a client.
@@ -439,34 +450,16 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
         }
         all.extend(route.map(Verdict::Route));
         if !bcc.is_empty() {
-            match expand_all(&view, bcc).await {
-                Ok(copies) => {
-                    let mut copies: Vec<Recipient> = copies.into_iter().map(silent).collect();
-                    for copy in &mut copies {
-                        if let Err(refused) = targets::choose(&view, copy).await {
-                            return refused;
-                        }
-                    }
-                    all.push(Verdict::Bcc(copies));
-                }
+            match redirect::copies(&view, bcc).await {
+                Ok(copies) => all.push(Verdict::Bcc(copies)),
                 Err(refused) => return refused,
             }
         }
         // The verdict before the redirection: that ends the stage.
         all.push(verdict);
         if let Some(targets) = redirect {
-            match expand_all(&view, targets).await {
-                Ok(targets) => {
-                    let role = if targets.len() == 1 { Role::Single } else { Role::OneOfSeveral };
-                    let to = |mailbox| redirected(view.recipient, mailbox, role);
-                    let mut to: Vec<Recipient> = targets.into_iter().map(to).collect();
-                    for recipient in &mut to {
-                        if let Err(refused) = targets::choose(&view, recipient).await {
-                            return refused;
-                        }
-                    }
-                    all.push(Verdict::Settle(to));
-                }
+            match redirect::targets_of(&view, targets).await {
+                Ok(to) => all.push(Verdict::Settle(to)),
                 Err(refused) => return refused,
             }
         }
@@ -493,42 +486,6 @@ fn verdict_of(act: Act, by: Option<Box<str>>, stage: Stage) -> Verdict {
         Act::Defer(reply) => Verdict::Defer(greeting(reply, 421).with_rule(by)),
         Act::Discard(text) => Verdict::Discard(reason(text, by)),
         Act::Hold(text) => Verdict::Hold(reason(text, by)),
-    }
-}
-
-/// Expands addresses of the configuration by the aliases, as those of local programs.
-///
-/// # Errors
-/// The verdict, if that cannot be done now.
-async fn expand_all(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Result<Vec<Mailbox>, Verdict> {
-    let Some(expansion) = view.rules.expansion else { return Ok(mailboxes) };
-    let mut all = Vec::new();
-    for mailbox in mailboxes {
-        match expansion.expand(mailbox.clone()).await {
-            Expanded::Recipients(expanded) => all.extend(expanded.recipients().cloned()),
-            Expanded::NoSuchUser => {
-                tracing::error!("a rule sends mail to {mailbox}, who does not exist");
-                return Err(Verdict::Defer(LOOKUP_FAILED));
-            }
-            Expanded::Failed(trouble) => {
-                tracing::error!("expand {mailbox}, to whom a rule sends mail: {trouble}");
-                return Err(Verdict::Defer(LOOKUP_FAILED));
-            }
-        }
-    }
-    Ok(all)
-}
-
-/// A copy, of which nobody is notified.
-fn silent(mailbox: Mailbox) -> Recipient {
-    Recipient { notify: Notify::NEVER, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
-}
-
-/// A recipient in place of the one that was given, or of all.
-fn redirected(given: Option<&Recipient>, mailbox: Mailbox, role: Role<'_>) -> Recipient {
-    match given {
-        Some(given) => passed_on(given, mailbox, role),
-        None => Recipient::new(ForwardPath::Mailbox(mailbox)),
     }
 }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::serve::{snapshot::ConfigSnapshot, wiring};
 use engine::accept::{Accepted, Decisions, Facts as SessionFacts, Stage as PipelineStage};
+use mail::ForwardPath;
 use mail::{
     ClientCertificate, Envelope, ListenerKind, Origin, QueueId, ReceivedContent, ReversePath, UnixMillis,
 };

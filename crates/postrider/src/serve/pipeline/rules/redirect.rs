@@ -1,0 +1,114 @@
+//! The recipients that rules put in the place of others, and those who get copies.
+
+use super::{LOOKUP_FAILED, View};
+use crate::{
+    expansion::{self, Outcome},
+    serve::pipeline::{existence, targets},
+};
+use engine::accept::Verdict;
+use mail::{ForwardPath, Mailbox, Notify, Recipient};
+use rewrite::{Role, passed_on};
+
+/// Returns the recipients of a copy, of which nobody is notified.
+///
+/// # Errors
+/// The verdict, if an address cannot be expanded now.
+pub(super) async fn copies(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Result<Vec<Recipient>, Verdict> {
+    let silent = |mailbox: Mailbox| Recipient {
+        notify: Notify::NEVER,
+        ..Recipient::new(ForwardPath::Mailbox(mailbox))
+    };
+    let mut all = Vec::new();
+    for mailbox in mailboxes {
+        let given = silent(mailbox.clone());
+        let expanded = expanded(view, &given, mailbox).await?;
+        // The owner of a list is not told of copies either.
+        all.extend(expanded.into_iter().map(|copy| Recipient { notify: Notify::NEVER, ..copy }));
+    }
+    chosen(view, all).await
+}
+
+/// Returns the recipients that take the place of the judged one; at the content, of all. They are those of an alias: the
+/// parameters of RCPT stay (RFC 3461 §5.2.7), and a list has its owner.
+///
+/// # Errors
+/// The verdict, if an address cannot be expanded now, or the next hop of a single target refuses it.
+pub(super) async fn targets_of(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Result<Vec<Recipient>, Verdict> {
+    let given = match (view.recipient, view.envelope) {
+        (Some(recipient), _) => Some(recipient.clone()),
+        (None, Some(envelope)) => together(&envelope.recipients),
+        (None, None) => None,
+    };
+    let mut all = Vec::new();
+    for mailbox in mailboxes {
+        let given = given.clone().unwrap_or_else(|| Recipient::new(ForwardPath::Mailbox(mailbox.clone())));
+        all.extend(expanded(view, &given, mailbox).await?);
+    }
+    if all.len() > 1 {
+        all.iter_mut().filter(|to| !to.is_of_list()).for_each(|to| to.notify.success = false);
+    }
+    let all = chosen(view, all).await?;
+    if let ([single], Some(verifier)) = (&all[..], view.rules.sources.verifier()) {
+        match existence::verify(verifier, *view, single).await {
+            Verdict::Pass => {}
+            Verdict::Redirect(others) => return Ok(others),
+            refused => return Err(refused),
+        }
+    }
+    Ok(all)
+}
+
+/// Stands for several recipients: what one of them does not want to be reported is not, and a single one keeps its ORCPT.
+fn together(recipients: &[Recipient]) -> Option<Recipient> {
+    let mut all = recipients.iter();
+    let mut one = Recipient { options: None, ..all.next()?.clone() };
+    for other in all {
+        one.notify = Notify {
+            success: one.notify.success && other.notify.success,
+            failure: one.notify.failure && other.notify.failure,
+            delay: one.notify.delay && other.notify.delay,
+            explicit: one.notify.explicit || other.notify.explicit,
+        };
+        one.orcpt = None;
+    }
+    Some(one)
+}
+
+/// Expands one target by the aliases, as that of a local program.
+async fn expanded(view: &View<'_>, given: &Recipient, mailbox: Mailbox) -> Result<Vec<Recipient>, Verdict> {
+    let unknown = || {
+        tracing::error!("a rule sends mail to {mailbox}, who does not exist");
+        Err(Verdict::Defer(LOOKUP_FAILED))
+    };
+    let Some(expansion) = view.rules.expansion else {
+        let path = ForwardPath::Mailbox(mailbox.clone());
+        let policy = view.rules.policy;
+        if policy.is_for_postmaster(&path) {
+            return Ok(vec![passed_on(given, view.rules.settings.postmaster.clone(), Role::Single)]);
+        }
+        if !policy.knows(&path) {
+            return unknown();
+        }
+        return Ok(vec![passed_on(given, mailbox, Role::Single)]);
+    };
+    match expansion.expand(mailbox.clone()).await {
+        Outcome::Recipients(expanded) => {
+            let has_sender = view.envelope.is_some_and(|envelope| !envelope.reverse_path.is_null());
+            let replace = |mailbox, role: Role<'_>| passed_on(given, mailbox, role);
+            Ok(expansion::recipients(given, &expanded, has_sender, &replace))
+        }
+        Outcome::NoSuchUser => unknown(),
+        Outcome::Failed(trouble) => {
+            tracing::error!("expand {mailbox}, to whom a rule sends mail: {trouble}");
+            Err(Verdict::Defer(LOOKUP_FAILED))
+        }
+    }
+}
+
+/// Stores the routes of recipients where maps decide on them.
+async fn chosen(view: &View<'_>, mut recipients: Vec<Recipient>) -> Result<Vec<Recipient>, Verdict> {
+    for recipient in &mut recipients {
+        targets::choose(view, recipient).await?;
+    }
+    Ok(recipients)
+}

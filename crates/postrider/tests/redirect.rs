@@ -1,0 +1,102 @@
+//! Rules that redirect mail, together with aliases, users, `verify` and the parameters of notifications.
+
+mod common;
+
+use common::{Postrider, client::Client, free_address, sink::Sink, until};
+use std::fs;
+
+const FROM: &str = "MAIL FROM:<author@far.test>";
+
+/// Starts a daemon whose clients are untrusted, with these aliases.
+fn start(aliases: Option<&str>, more: &str) -> Postrider {
+    let dir = tempfile::tempdir().unwrap();
+    let addresses = match aliases {
+        Some(text) => {
+            fs::write(dir.path().join("aliases"), text).unwrap();
+            "[addresses]\naliases = [\"aliases:aliases\"]\n"
+        }
+        None => "",
+    };
+    let more = format!("[relay]\nnetworks = []\n[log]\nfile = \"mail.log\"\n{addresses}{more}");
+    Postrider::start_in(dir, free_address(), &more)
+}
+
+/// The replies to RCPT and to the content, for a message with the field `X-Redirect`.
+fn send(daemon: &Postrider, rcpt: &str) -> (String, String) {
+    let mut client = Client::connect(daemon.address).unwrap();
+    assert_eq!(client.say(FROM).unwrap().0, 250);
+    let to = client.say(rcpt).unwrap();
+    if to.0 != 250 {
+        return (to.1, String::new());
+    }
+    assert_eq!(client.say("DATA").unwrap().0, 354);
+    (to.1, client.say("X-Redirect: 1\r\n\r\nx\r\n.").unwrap().1)
+}
+
+#[test]
+fn mail_that_is_redirected_at_the_content_keeps_what_its_sender_wants_to_be_told() {
+    let sink = Sink::with(|line| line.starts_with("RCPT").then(|| "550 5.1.1 no such user".to_owned()));
+    let rule = "[[rule]]\nheader = [\"X-Redirect\"]\nredirect = [\"list@mx.test\"]\n";
+    let route = sink.route().replace("\"*\"", "\"members.test\"");
+    let daemon = start(Some("list: a@members.test, b@members.test\n"), &format!("{rule}{route}"));
+    let never = send(&daemon, "RCPT TO:<joe@mx.test> NOTIFY=NEVER ORCPT=rfc822;joe@mx.test");
+    assert!(never.1.starts_with("250"), "{never:?}");
+    until("the members have refused", || daemon.counter("bounced") == 2);
+    assert_eq!(daemon.counter("accepted"), 2, "the two members: there is no notification");
+    let told = send(&daemon, "RCPT TO:<joe@mx.test> NOTIFY=FAILURE");
+    assert!(told.1.starts_with("250"), "{told:?}");
+    until("the sender is told of both members", || daemon.counter("accepted") == 5);
+}
+
+#[test]
+fn a_list_that_mail_is_redirected_to_has_its_owner() {
+    let sink = Sink::start();
+    let rule = "[[rule]]\nto = [\"redirect@mx.test\"]\nredirect = [\"list@mx.test\"]\n";
+    let route = sink.route().replace("\"*\"", "\"members.test\"");
+    let daemon = start(Some("list: a@members.test, joe\nowner-list: joe\n"), &format!("{rule}{route}"));
+    assert!(send(&daemon, "RCPT TO:<redirect@mx.test>").1.starts_with("250"));
+    until("the member has it", || sink.count() == 1);
+    assert_eq!(sink.messages()[0].from, "owner-list@mx.test");
+}
+
+#[test]
+fn a_target_that_does_not_exist_is_a_temporary_error_and_no_bounce() {
+    let rules = "[local]\nusers = [\"joe\"]\n\
+                 [[rule]]\nto = [\"one@mx.test\"]\nredirect = [\"nobody@mx.test\"]\n\
+                 [[rule]]\nto = [\"copy@mx.test\"]\nbcc = [\"nobody@mx.test\"]\n\
+                 [[rule]]\nto = [\"two@mx.test\"]\nredirect = [\"joe@mx.test\"]\n";
+    let daemon = start(None, rules);
+    for recipient in ["one", "copy"] {
+        let (reply, _) = send(&daemon, &format!("RCPT TO:<{recipient}@mx.test>"));
+        assert!(reply.starts_with("451 4.3.0"), "{recipient}: {reply}");
+    }
+    assert!(send(&daemon, "RCPT TO:<two@mx.test>").1.starts_with("250"));
+    until("joe has it", || daemon.mailbox("joe").len() == 1);
+    assert_eq!(daemon.counter("bounced"), 0);
+}
+
+#[test]
+fn the_next_hop_is_asked_for_a_single_target() {
+    let sink =
+        Sink::with(|line| line.starts_with("RCPT TO:<nobody@").then(|| "550 5.1.1 who is that".to_owned()));
+    let rules = "[[rule]]\nto = [\"gone@mx.test\"]\nredirect = [\"nobody@b.test\"]\n\
+                 [[rule]]\nto = [\"here@mx.test\"]\nredirect = [\"joe@b.test\"]\n\
+                 [[rule]]\nheader = [\"X-Redirect\"]\nto = [\"late@mx.test\"]\nredirect = [\"nobody@b.test\"]\n";
+    let route = sink.route().replace("\"*\"", "\"b.test\"") + "verify = true\n";
+    let daemon = start(None, &format!("{rules}{route}"));
+    assert!(send(&daemon, "RCPT TO:<gone@mx.test>").0.starts_with("550 5.1.1"));
+    assert!(send(&daemon, "RCPT TO:<late@mx.test>").1.starts_with("550 5.1.1"));
+    assert!(send(&daemon, "RCPT TO:<here@mx.test>").1.starts_with("250"));
+    until("joe has it", || sink.count() == 1);
+    assert_eq!(daemon.counter("bounced"), 0);
+}
+
+#[test]
+fn sendmail_bv_and_test_tell_of_held_mail_and_of_addresses_of_this_machine() {
+    let daemon = start(None, "[[route]]\ndomains = [\"hold.test\"]\nhold = true\n");
+    let said = daemon.ask(&["sendmail", "-bv", "x@hold.test"]);
+    assert!(said.contains("held by its route; after a release by mx:hold.test"), "{said}");
+    let test = ["test", "--client", "127.0.0.1", "--from", "a@far.test", "--to", "joe@[127.0.0.1]"];
+    let said = daemon.ask(&test);
+    assert!(said.contains("this is an address of this machine: joe@mx.test"), "{said}");
+}
