@@ -93,8 +93,8 @@ impl IndexHeader {
             table_bytes: r.u64()?,
             table_sum: r.u32()?,
         };
-        r.u32()?;
-        if r.u32()? != crc32c::crc32c(&bytes[..HEAD_BYTES - 4]) {
+        let reserved = r.u32()?;
+        if r.u32()? != crc32c::crc32c(&bytes[..HEAD_BYTES - 4]) || reserved != 0 {
             Err(Malformed("index_file head"))
         } else {
             Ok(head)
