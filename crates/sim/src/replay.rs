@@ -185,6 +185,7 @@ impl<'r> World<'r> {
             cache_bytes: 1 << 20,
             hostname: "mx.test".into(),
             retry_at: RetryAt::Recorded,
+            soft_bounce: false,
             reports: engine::ReportSettings {
                 double_bounces: false,
                 ..engine::ReportSettings::new(postmaster)
@@ -382,7 +383,7 @@ impl<'r> World<'r> {
                 continue;
             }
             let cancel_as = CancelAs::Delete;
-            let command = Command::Cancel { id, recipients: Some(deleted), cancel_as };
+            let command = Command::Cancel { id, recipients: Some(deleted), cancel_as, reason: None };
             self.handle(Event::Operator { request: RequestId(request as u64), command })?;
         }
         // Recipients in flight end when their attempt does.
