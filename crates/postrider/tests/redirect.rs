@@ -99,4 +99,7 @@ fn sendmail_bv_and_test_tell_of_held_mail_and_of_addresses_of_this_machine() {
     let test = ["test", "--client", "127.0.0.1", "--from", "a@far.test", "--to", "joe@[127.0.0.1]"];
     let said = daemon.ask(&test);
     assert!(said.contains("this is an address of this machine: joe@mx.test"), "{said}");
+    let routed = ["test", "--client", "127.0.0.1", "--from", "a@far.test", "--to", "@far.test:joe@mx.test"];
+    let said = daemon.ask(&routed);
+    assert!(said.contains("joe@mx.test by maildir:"), "{said}");
 }

@@ -221,7 +221,7 @@ fn split_path<'a>(
     if !separated || path.len() + 2 > limits.path_bytes {
         return Err(bad.clone());
     }
-    Ok((strip_source_route(path).ok_or_else(|| bad.clone())?, params))
+    Ok((without_source_route(path).ok_or_else(|| bad.clone())?, params))
 }
 
 /// The `>` that ends the path, outside of quotes.
@@ -239,8 +239,9 @@ fn path_end(text: &str) -> Option<usize> {
     })
 }
 
-/// The mailbox behind a source route, which must be one: neither the null path nor a bare postmaster has a route.
-fn strip_source_route(path: &str) -> Option<&str> {
+/// Returns the part of a path behind its source route, which is ignored (RFC 5321 §4.1.1.3). It must be a mailbox: neither
+/// the null path nor a bare postmaster has a route. `None` if the route is none.
+pub fn without_source_route(path: &str) -> Option<&str> {
     if !path.starts_with('@') {
         return Some(path);
     }

@@ -17,7 +17,7 @@ use mail::{
     ClientCertificate, Destination, Envelope, ForwardPath, ListenerKind, NextHop, Origin, QueueId,
     ReceivedContent, Recipient, Reply, ReversePath, UnixMillis,
 };
-use smtp::server::replies;
+use smtp::{command::without_source_route, server::replies};
 use std::{fs, io::Write, net::SocketAddr, sync::Arc};
 
 /// Runs the command.
@@ -52,6 +52,8 @@ fn sender_of(text: &str) -> Result<ReversePath, CliError> {
 
 fn recipient_of(text: &str) -> Result<Recipient, CliError> {
     let inner = text.trim_start_matches('<').trim_end_matches('>');
+    let inner = without_source_route(inner)
+        .ok_or_else(|| usage(format!("--to {text}: the source route is wrong")))?;
     ForwardPath::parse(inner, true).map(Recipient::new).map_err(|e| usage(format!("--to {text}: {e}")))
 }
 
