@@ -96,6 +96,32 @@ fn recipients_are_ended_one_by_one_and_held_only_with_their_message() {
 }
 
 #[test]
+fn a_reason_is_one_line_of_some_words() {
+    let daemon = Daemon::serving(Memory::with(1));
+    let ask_with = |reason: &str| {
+        let request = Request::Apply {
+            action: Action::Bounce,
+            selection: Selection::all(),
+            reason: Some(reason.to_owned()),
+        };
+        let mut client = client(&daemon);
+        client.ask(&request, &mut |_| Ok(())).map_err(|error| format!("{error:?}"))
+    };
+    for (reason, why) in [
+        (" ", "is empty"),
+        ("a\nBcc: x", "more than one line"),
+        ("a\rb", "more than one line"),
+        ("a\u{2028}b", "more than one line"),
+        ("\u{7}", "control characters"),
+        (&*"x".repeat(201), "longer than 200"),
+    ] {
+        let error = ask_with(reason).unwrap_err();
+        assert!(error.contains(why), "{reason:?}: {error}");
+    }
+    assert_eq!(ask_with("die Liste ist geschlossen – ü").unwrap(), 1);
+}
+
+#[test]
 fn long_lists_of_ids_go_in_parts_that_the_server_takes() {
     let daemon = Daemon::serving(Memory::with(5000));
     let ids = (1..=5000).map(|n| message(n).id).collect();
