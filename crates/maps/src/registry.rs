@@ -49,8 +49,20 @@ impl fmt::Debug for Maps {
 pub struct Checked {
     /// The map.
     pub reference: Reference,
-    /// Number of entries, where it is known, and warnings; or the reasons why the file cannot be used, at least one.
-    pub state: Result<(Option<usize>, Vec<Unpermitted>), Vec<String>>,
+    /// Number of entries, where it is known, and warnings; or the reason why the file cannot be used.
+    pub state: Result<(Option<usize>, Vec<Unpermitted>), String>,
+}
+
+impl Checked {
+    /// Returns all reasons why the file cannot be used; none if it can. Reads the file once for each.
+    pub fn faults(&self) -> Vec<String> {
+        let (Err(first), Reference::File(kind, path)) = (&self.state, &self.reference) else {
+            return Vec::new();
+        };
+        let all: Vec<String> = Table::faults(*kind, path).iter().map(ToString::to_string).collect();
+        // Somebody may have repaired the file meanwhile.
+        if all.is_empty() { vec![first.clone()] } else { all }
+    }
 }
 
 impl Maps {
@@ -166,20 +178,14 @@ impl Maps {
 
     /// The state of all files.
     pub fn check(&self) -> Vec<Checked> {
-        let state = |reference: &Reference, map: &FileMap| {
-            let faults = |first: LookupError| {
-                let Reference::File(kind, path) = reference else { return vec![first.what.into()] };
-                let all: Vec<String> = Table::faults(*kind, path).iter().map(ToString::to_string).collect();
-                // Somebody may have repaired the file meanwhile.
-                if all.is_empty() { vec![first.what.into()] } else { all }
-            };
-            let table = map.table().map_err(faults)?;
+        let state = |map: &FileMap| {
+            let table = map.table().map_err(|error| error.what.to_string())?;
             Ok((table.len(), table.warnings().to_vec()))
         };
         let mut all: Vec<Checked> = self
             .files
             .iter()
-            .map(|(reference, map)| Checked { reference: reference.clone(), state: state(reference, map) })
+            .map(|(reference, map)| Checked { reference: reference.clone(), state: state(map) })
             .collect();
         all.sort_by(|a, b| a.reference.cmp(&b.reference));
         all

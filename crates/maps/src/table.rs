@@ -91,11 +91,15 @@ impl Table {
         let mut faults = Vec::new();
         let Err(first) = Self::read(kind, path) else { return faults };
         let text = std::fs::read_to_string(path).ok().filter(|_| kind != Kind::Cdb && first.line > 0);
+        let mut line = first.line;
         faults.push(first);
         let mut lines: Vec<String> = text.iter().flat_map(|text| text.lines()).map(str::to_owned).collect();
-        while faults.len() < FAULTS_MAX && without(&mut lines, faults.last().map_or(0, |fault| fault.line)) {
+        while faults.len() < FAULTS_MAX && without(&mut lines, line) {
             match Self::parse(kind, &(lines.join("\n") + "\n")) {
-                Err(fault) if fault.line > faults.last().map_or(0, |last| last.line) => faults.push(fault),
+                Err(fault) if fault.line > line => {
+                    line = fault.line;
+                    faults.push(fault);
+                }
                 _ => break,
             }
         }

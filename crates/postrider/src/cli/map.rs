@@ -116,16 +116,16 @@ pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending 
 pub(super) fn faults(settings: &Settings) -> Result<Vec<(Reference, String, String)>, CliError> {
     let maps = wiring::maps(settings, None);
     let (checked, mut faults) = (maps.check(), Vec::new());
-    for Checked { reference, state } in &checked {
-        match state {
-            Ok(_) => faults.extend(bad_values(settings, reference)),
-            Err(all) => faults.extend(all.iter().map(|why| {
-                let (what, help) = why.split_once("; ").unwrap_or((why, ""));
-                let help =
-                    if help.is_empty() { "name a file of this kind that this user may read" } else { help };
-                (reference.clone(), what.to_owned(), help.to_owned())
-            })),
+    for one in &checked {
+        if one.state.is_ok() {
+            faults.extend(bad_values(settings, &one.reference));
         }
+        faults.extend(one.faults().iter().map(|why| {
+            let (what, help) = why.split_once("; ").unwrap_or((why, ""));
+            let help =
+                if help.is_empty() { "name a file of this kind that this user may read" } else { help };
+            (one.reference.clone(), what.to_owned(), help.to_owned())
+        }));
     }
     // Servers are asked by `map check`: the configuration is right while one of them is down.
     let is_file = |map: &NamedMap| matches!(map.source, Source::Sqlite { .. });
@@ -187,7 +187,8 @@ fn warn(all: &[Checked], settings: &Settings) {
 }
 
 fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::Result<()> {
-    for Checked { reference, state } in all {
+    for one in all {
+        let Checked { reference, state } = one;
         let noun = match reference {
             Reference::File(Kind::Aliases, _) => "name",
             Reference::File(Kind::Regex, _) => "pattern",
@@ -198,7 +199,8 @@ fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::
             Ok((Some(1), _)) => writeln!(out, "{reference}: 1 {noun}")?,
             Ok((Some(count), _)) => writeln!(out, "{reference}: {count} {noun}s")?,
             Ok((None, _)) => writeln!(out, "{reference}: can be used")?,
-            Err(faults) => {
+            Err(_) => {
+                let faults = one.faults();
                 faults.iter().for_each(|why| complain("postrider", &format!("{reference}: {why}")));
             }
         }

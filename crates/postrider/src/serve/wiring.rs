@@ -65,9 +65,7 @@ fn has_needed_files(settings: &Settings, maps: &Maps) -> Result<(), String> {
         let Some((what, _)) = used.iter().find(|(_, maps)| maps.contains(&checked.reference)) else {
             continue;
         };
-        checked
-            .state
-            .map_err(|why| format!("read the {what} of {}: {}", checked.reference, why.join("; ")))?;
+        checked.state.map_err(|why| format!("read the {what} of {}: {why}", checked.reference))?;
     }
     Ok(())
 }
