@@ -196,13 +196,11 @@ impl Engine {
                 }
                 self.on_accepted(context, message, routed, is_held, effects);
             }
-            Event::AttemptFinished { connection, lease, message, results, attempt } => {
+            Event::AttemptFinished { connection, lease, message, mut results, attempt } => {
                 self.connections.get_mut(connection).lease_count -= 1;
-                let soften = |(index, outcome): (u32, Outcome)| (index, outcome.softened());
-                let results = match self.settings.soft_bounce {
-                    true => results.into_iter().map(soften).collect(),
-                    false => results,
-                };
+                if self.settings.soft_bounce {
+                    results.iter_mut().for_each(|(_, outcome)| outcome.soften());
+                }
                 self.on_attempt(context, lease, message, results, attempt, effects);
             }
             Event::LeaseReturned { connection, lease } => {
@@ -210,8 +208,10 @@ impl Engine {
                 let cancelled = self.queue.return_lease(lease.job, context.now);
                 self.on_cancelled(cancelled, effects);
             }
-            Event::DestinationUnreachable { connection, outcome, attempt } => {
-                let outcome = if self.settings.soft_bounce { outcome.softened() } else { outcome };
+            Event::DestinationUnreachable { connection, mut outcome, attempt } => {
+                if self.settings.soft_bounce {
+                    outcome.soften();
+                }
                 self.on_unreachable(context, connection, outcome, &attempt, effects);
             }
             Event::Loaded { task, result } => self.on_loaded(context, task, result, effects),

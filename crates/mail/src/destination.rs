@@ -111,6 +111,13 @@ pub enum NextHop {
     Expand,
 }
 
+impl NextHop {
+    /// Returns whether mail leaves by SMTP.
+    pub fn is_smtp(&self) -> bool {
+        matches!(self, Self::Mx(_) | Self::Smarthost(_))
+    }
+}
+
 impl fmt::Display for NextHop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -140,14 +140,12 @@ impl Outcome {
         Self::local(Disposition::Failed, status, text)
     }
 
-    /// Returns the outcome as a deferral if it is a failure: the class of its status is 4.
-    #[must_use]
-    pub fn softened(self) -> Self {
-        if self.disposition != Disposition::Failed {
-            return self;
+    /// Makes a failure a deferral: the class of its status becomes 4.
+    pub fn soften(&mut self) {
+        if self.disposition == Disposition::Failed {
+            self.disposition = Disposition::Deferred;
+            self.status.0 = 4;
         }
-        let Enhanced(_, subject, detail) = self.status;
-        Self { disposition: Disposition::Deferred, status: Enhanced(4, subject, detail), ..self }
     }
 
     /// Returns the outcome with another cause.

@@ -1,7 +1,7 @@
 //! A destination: its ready jobs, window and health.
 
 use crate::{GroupId, Millis, QueueSettings, ready_list::ReadyList, settings::millis};
-use mail::{Destination, Enhanced, Outcome};
+use mail::{Destination, Outcome};
 
 /// A destination's number in the queue; stable while the process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -167,10 +167,12 @@ impl DestinationQueue {
     /// Starts a probe when it is due or an operator asks for it. Without mail there is nothing to try, and the
     /// destination is treated as a new one.
     pub(crate) fn resume(&mut self, settings: &QueueSettings) {
-        if let Health::Suspended { since, reason, .. } = &mut self.health {
-            let reason = std::mem::replace(reason, Box::new(Outcome::deferred(Enhanced(4, 4, 1), "")));
-            self.health = Health::Probing { since: *since, reason };
-            self.end_probe_without_mail(settings);
+        match std::mem::replace(&mut self.health, Health::Up) {
+            Health::Suspended { since, reason, .. } => {
+                self.health = Health::Probing { since, reason };
+                self.end_probe_without_mail(settings);
+            }
+            other => self.health = other,
         }
     }
 
