@@ -1,5 +1,5 @@
-//! Does a sync reach the disk? What the kernel counts is evidence: a sync that neither wrote nor flushed promised nothing.
-//! What it cannot count, a device that lies about its cache, shows by its speed if at all; only a power cut proves.
+//! Evidence on whether a sync reaches the disk. The kernel counts writes and flushes: a sync that made neither promised nothing.
+//! A device that lies about its cache shows by its speed, if at all; only a power cut proves.
 //!
 //! [`Evidence::gather`] measures, and [`Evidence::verdict`] judges. [`device`] finds the storage below a directory.
 

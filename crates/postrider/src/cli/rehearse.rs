@@ -14,8 +14,8 @@ use config::Settings;
 use control::Exit;
 use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
 use mail::{
-    ClientCertificate, Destination, Envelope, ForwardPath, ListenerKind, NextHop, Origin, QueueId,
-    ReceivedContent, Recipient, Reply, ReversePath, UnixMillis,
+    ClientCertificate, Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient,
+    Reply, ReversePath, UnixMillis,
 };
 use smtp::{command::without_source_route, server::replies};
 use std::{fs, io::Write, net::SocketAddr, sync::Arc};
@@ -298,16 +298,13 @@ impl<'c> Rehearsal<'c> {
         let seen = seen.as_ref().unwrap_or(envelope);
         let mut sender = format!("<{}>", envelope.reverse_path.as_str());
         let routes: Vec<_> = self.config.routes.envelope(envelope).collect();
-        let leaves = |destination: &Destination| {
-            matches!(destination.next_hop, NextHop::Mx(_) | NextHop::Smarthost(_))
-        };
-        if seen.reverse_path != envelope.reverse_path && routes.iter().any(|(to, _)| leaves(to)) {
+        if seen.reverse_path != envelope.reverse_path && routes.iter().any(|(to, _)| to.next_hop.is_smtp()) {
             sender += &format!(", outside <{}>", seen.reverse_path.as_str());
         }
         self.line("result", "from", sender);
         let recipients = envelope.recipients.iter().zip(&seen.recipients);
         for ((own, seen), (destination, _)) in recipients.zip(routes) {
-            let sent = if leaves(&destination) { seen } else { own };
+            let sent = if destination.next_hop.is_smtp() { seen } else { own };
             let mut text = format!("{} by {destination}", own.path);
             if sent.path != own.path {
                 text += &format!(", as {}", sent.path);

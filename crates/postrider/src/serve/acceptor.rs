@@ -8,6 +8,7 @@ mod tests;
 
 use super::{
     active::{ActiveCount, ActiveGuard},
+    connection::unreadable,
     driver::Driver,
     logins::Logins,
     pipeline::{LOOKUP_TIMEOUT, RuleState, View, expand},
@@ -84,11 +85,9 @@ impl Acceptor {
         };
         let mut decisions = Decisions::default();
         decisions.redirect(0, replaced);
-        let (id, own) = (self.driver.ids.next(UnixMillis::now().0), self.clone());
-        let accepted = decisions.finish(id, message.arrived, message.origin.clone(), envelope, content);
-        // A task of its own: the connection may be dropped, and what is durable has to be queued.
-        let accepted = tokio::spawn(async move { own.accept(&config, accepted).await });
-        let reply = accepted.await.unwrap_or(replies::LOCAL_ERROR);
+        let id = self.driver.ids.next(UnixMillis::now().0);
+        let finished = decisions.finish(id, message.arrived, message.origin.clone(), envelope, content);
+        let reply = self.accept_in_task(config, finished).await;
         if reply.is_positive() {
             return Outcome::delivered(Enhanced(2, 0, 0), format!("expanded, queued as {id}"));
         }
@@ -101,13 +100,10 @@ impl Acceptor {
         for part in message.content.parts() {
             match part {
                 Part::Memory(piece) => bytes.extend_from_slice(piece),
-                Part::Stored { chunk_id, .. } => match self.driver.load(*chunk_id).await {
-                    Ok(piece) => bytes.extend_from_slice(&piece),
-                    Err(failure) => {
-                        let text = format!("read the message from the spool: {failure}");
-                        return Err(Outcome::deferred(Enhanced(4, 3, 0), text));
-                    }
-                },
+                Part::Stored { chunk_id, .. } => {
+                    let piece = self.driver.load(*chunk_id).await;
+                    bytes.extend_from_slice(&piece.map_err(|failure| unreadable(&failure))?);
+                }
             }
         }
         Ok(ReceivedContent::from_bytes(bytes, 0))
@@ -156,11 +152,9 @@ impl Acceptor {
         let Draft { mut envelope, mut content, .. } = draft;
         extensions::carry_priority(&config.settings, true, &mut envelope, &mut content);
         let content = self.in_pieces(&envelope, content).await.map_err(|reply| refusal(&reply))?;
-        let (id, own) = (draft.id, self.clone());
+        let id = draft.id;
         let finished = decisions.finish(id, draft.arrived, draft.origin, envelope, content);
-        // A task of its own: whoever asked may go away, and what is durable has to be queued.
-        let accepted = tokio::spawn(async move { own.accept(&config, finished).await });
-        let reply = accepted.await.unwrap_or(replies::LOCAL_ERROR);
+        let reply = self.accept_in_task(config, finished).await;
         if reply.is_positive() { Ok(id) } else { Err(refusal(&reply)) }
     }
 
@@ -200,6 +194,13 @@ impl Acceptor {
         if !chunk_ids.is_empty() {
             self.driver.spool.discard_chunks(&chunk_ids);
         }
+    }
+
+    /// As [`Acceptor::accept`], in a task of its own: whoever asked may go away, and what is durable has to be queued.
+    async fn accept_in_task(self: &Arc<Self>, config: Arc<ConfigSnapshot>, accepted: Accepted) -> Reply {
+        let own = self.clone();
+        let accepted = tokio::spawn(async move { own.accept(&config, accepted).await });
+        accepted.await.unwrap_or(replies::LOCAL_ERROR)
     }
 
     /// Ends the pipeline: makes the message durable and queues it, unless the draft was discarded. Returns the reply,

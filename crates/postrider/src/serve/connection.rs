@@ -6,7 +6,7 @@ use super::driver::{Driver, Leased};
 use bytes::Bytes;
 use delivery::{LeasedMessage, WorkSource};
 use engine::{ConnectionId, Event};
-use mail::{Attempt, ChunkId, Destination, Enhanced, ForwardPath, NextHop, Outcome, SharedMessage};
+use mail::{Attempt, ChunkId, Destination, Enhanced, ForwardPath, Outcome, SharedMessage};
 use spool::SpoolFailure;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -21,7 +21,7 @@ pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: 
         let work = DestinationWork {
             driver,
             connection,
-            leaves_by_smtp: matches!(destination.next_hop, NextHop::Mx(_) | NextHop::Smarthost(_)),
+            leaves_by_smtp: destination.next_hop.is_smtp(),
             leased: Mutex::default(),
             has_begun: AtomicBool::new(false),
         };
@@ -184,6 +184,6 @@ impl Drop for Idle<'_> {
 }
 
 /// A spool that cannot give a message back now may be able to after a restart or repair.
-fn unreadable(failure: &SpoolFailure) -> Outcome {
+pub(super) fn unreadable(failure: &SpoolFailure) -> Outcome {
     Outcome::deferred(Enhanced(4, 3, 0), format!("read the message from the spool: {failure}"))
 }

@@ -14,7 +14,7 @@ pub(crate) use copies::Copies;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 pub(crate) use existence::KnownToNextHop;
 use inbound::Answer;
-use mail::{Envelope, Message, Part, ReceivedContent, Recipient, Reply};
+use mail::{Enhanced, Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use maps::Maps;
 use policy::Policy;
 pub(crate) use rules::{RuleCheck, RuleSources, RuleState, duration};
@@ -26,6 +26,14 @@ use tokio::time::timeout;
 
 /// Time that a draft waits for a check; then its sender gets a temporary refusal.
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A map does not answer (the log says why): the sender tries again.
+const LOOKUP_FAILED: Reply =
+    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
+
+/// Intervals after which a look-up for a notification of this server is repeated: nobody else would send it again.
+const REPORT_RETRIES: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(12)];
 
 /// The configuration by which checks judge.
 #[derive(Clone, Copy)]
@@ -159,21 +167,17 @@ pub(crate) fn judge_address(view: View<'_>) -> Answer<'_, Verdict> {
 /// The reply that would refuse the recipient, or ask to try again.
 pub(crate) async fn expand(view: View<'_>) -> Result<Vec<Recipient>, Reply> {
     let (view, given) = (View { is_queued: true, ..view }, view.recipient.into_iter().cloned());
-    let mut recipients = match Addresses.check(view).wait().await {
+    let reply = |verdict| match verdict {
+        Verdict::Reject(reply) | Verdict::Defer(reply) => reply,
+        // The check of addresses has no other verdict on a recipient.
+        _ => replies::LOCAL_ERROR,
+    };
+    let recipients = match Addresses.check(view).wait().await {
         Verdict::Pass => given.collect(),
         Verdict::Redirect(recipients) | Verdict::Settle(recipients) => recipients,
-        Verdict::Reject(reply) | Verdict::Defer(reply) => return Err(reply),
-        // The check of addresses has no other verdict on a recipient.
-        _ => return Err(replies::LOCAL_ERROR),
+        refused => return Err(reply(refused)),
     };
-    for recipient in &mut recipients {
-        match targets::choose(&view, recipient).await {
-            Ok(()) => {}
-            Err(Verdict::Reject(reply) | Verdict::Defer(reply)) => return Err(reply),
-            Err(_) => return Err(replies::LOCAL_ERROR),
-        }
-    }
-    Ok(recipients)
+    targets::choose_all(&view, recipients).await.map_err(reply)
 }
 
 type Verdicts<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;

@@ -1,15 +1,11 @@
 //! The check that adds recipients who get a copy (`bcc`).
 
-use super::{Check, View, targets};
+use super::{Check, LOOKUP_FAILED, View, targets};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{Enhanced, ForwardPath, Mailbox, Notify, Recipient, Reply, ReversePath};
+use mail::{ForwardPath, Mailbox, Notify, Recipient, ReversePath};
 use maps::Reference;
 use rewrite::{Target, TargetList, map_keys};
-
-/// A map does not answer (the log says why): the sender tries again.
-const LOOKUP_FAILED: Reply =
-    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
 
 /// Adds the addresses of `addresses.bcc` and of the maps beside it. It is asked last, so that a recipient who is refused
 /// has no copy.
@@ -30,13 +26,9 @@ impl Check for Copies {
         Answer::later(async move {
             match copies(&view, recipient, &envelope.reverse_path).await {
                 Ok(copies) if copies.is_empty() => Verdict::Pass,
-                Ok(mut copies) => {
-                    for copy in &mut copies {
-                        if let Err(refused) = targets::choose(&view, copy).await {
-                            return refused;
-                        }
-                    }
-                    Verdict::Bcc(copies)
+                Ok(copies) => {
+                    let chosen = targets::choose_all(&view, copies).await;
+                    chosen.map_or_else(|refused| refused, Verdict::Bcc)
                 }
                 Err(what) => {
                     tracing::error!("look up the copies of mail for {}: {what}", recipient.path);

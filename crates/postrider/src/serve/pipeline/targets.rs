@@ -1,21 +1,12 @@
 //! The checks of routes when mail is taken: those that hold it, those that refuse it, and those that maps decide on.
 
-use super::{Check, View, addresses};
+use super::{Check, LOOKUP_FAILED, REPORT_RETRIES, View, addresses};
 use config::{Route, Target};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{Enhanced, Recipient, Reply, ReversePath};
+use mail::{Recipient, ReversePath};
 use maps::LookupError;
-use std::time::Duration;
 use tokio::time::sleep;
-
-/// A map does not answer (the log says why): the sender tries again.
-const LOOKUP_FAILED: Reply =
-    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
-
-/// Intervals after which a look-up for a notification of this server is repeated: nobody else would send it again.
-const REPORT_RETRIES: [Duration; 3] =
-    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(12)];
 
 /// Holds or refuses mail for recipients whose route says so.
 pub(crate) struct RouteDecides;
@@ -100,6 +91,17 @@ pub(super) async fn choose(view: &View<'_>, recipient: &mut Recipient) -> Result
         recipient.set_route(&name);
     }
     Ok(())
+}
+
+/// As [`choose`], for several recipients.
+pub(super) async fn choose_all(
+    view: &View<'_>,
+    mut recipients: Vec<Recipient>,
+) -> Result<Vec<Recipient>, Verdict> {
+    for recipient in &mut recipients {
+        choose(view, recipient).await?;
+    }
+    Ok(recipients)
 }
 
 fn sender<'a>(view: &View<'a>) -> Option<&'a ReversePath> {

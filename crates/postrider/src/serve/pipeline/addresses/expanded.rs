@@ -3,24 +3,16 @@
 use super::{is_deliverable, own_address, session_facts};
 use crate::{
     expansion::{Expansion, Outcome, recipients},
-    serve::pipeline::{Rules, View},
+    serve::pipeline::{LOOKUP_FAILED, REPORT_RETRIES, Rules, View},
 };
 use engine::accept::{Source, Verdict};
 use inbound::Answer;
 use mail::{AliasTarget, Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
 use rewrite::{Expanded, Role, Trouble, passed_on};
-use std::time::Duration;
 
-/// A map does not answer (the log says why): the sender tries again.
-const LOOKUP_FAILED: Reply =
-    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
 /// Aliases or files of this server are wrong.
 pub(super) const NOT_EXPANDABLE: Reply =
     Reply::fixed(451, Enhanced(4, 2, 4), "The recipient cannot be expanded now, try again later");
-
-/// Intervals after which a look-up for a notification of this server is repeated: nobody else would send it again.
-const REPORT_RETRIES: [Duration; 3] =
-    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(12)];
 
 /// Judges and expands a recipient. Relaying is decided by the address that was given; no map permits it.
 pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Recipient) -> Verdict {
@@ -155,12 +147,13 @@ fn unknown(view: &View<'_>, mailbox: &Mailbox) -> Verdict {
 
 fn failed(view: &View<'_>, trouble: &Trouble, recipient: &str) -> Verdict {
     view.note("expansion", || trouble.to_string());
+    let reply = if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE };
     if view.is_queued {
-        let refused = if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE };
-        return Verdict::Defer(Reply::new(refused.code, refused.enhanced, trouble.to_string()));
+        // The queue shows the reason.
+        return Verdict::Defer(Reply::new(reply.code, reply.enhanced, trouble.to_string()));
     }
     tracing::error!("expand {recipient}: {trouble}");
-    Verdict::Defer(if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE })
+    Verdict::Defer(reply)
 }
 
 /// Replaces the sender by its canonical address, with its host hidden.

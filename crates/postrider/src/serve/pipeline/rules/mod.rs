@@ -5,14 +5,14 @@ mod redirect;
 mod service;
 mod state;
 
-use super::{Check, View, addresses};
+use super::{Check, LOOKUP_FAILED, View, addresses};
 use crate::serve::verifier::Verifier;
 use config::Settings;
 use dns::{Dns, Lookup};
 use engine::accept::{self, NamedHost, Source, Verdict};
 use inbound::Answer;
 use limits::{Spent, Table};
-use mail::{ClientCertificate, Edit, Enhanced, Recipient, Reply};
+use mail::{ClientCertificate, Edit, Recipient, Reply};
 use policy::{
     Act, Answer as Fact, ClientName, Effects, Facts, Limit, Measure, Next, Outcome, Question, ServiceId,
     Stage,
@@ -215,10 +215,6 @@ async fn evaluate_later<'a>(
     }
     Verdict::Defer(LOOKUP_FAILED)
 }
-
-/// A look-up fails: the sender tries again.
-const LOOKUP_FAILED: Reply =
-    Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
 
 /// Evaluates once with what is known.
 fn step(view: &View<'_>, state: &RuleState, stage: Stage) -> Next {

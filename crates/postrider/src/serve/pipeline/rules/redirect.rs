@@ -25,7 +25,7 @@ pub(super) async fn copies(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Result<V
         // The owner of a list is not told of copies either.
         all.extend(expanded.into_iter().map(|copy| Recipient { notify: Notify::NEVER, ..copy }));
     }
-    chosen(view, all).await
+    targets::choose_all(view, all).await
 }
 
 /// Returns the recipients that take the place of the judged one; at the content, of all. They are those of an alias: the
@@ -47,7 +47,7 @@ pub(super) async fn targets_of(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Resu
     if all.len() > 1 {
         all.iter_mut().filter(|to| !to.is_of_list()).for_each(|to| to.notify.success = false);
     }
-    let all = chosen(view, all).await?;
+    let all = targets::choose_all(view, all).await?;
     if let ([single], Some(verifier)) = (&all[..], view.rules.sources.verifier()) {
         match existence::verify(verifier, *view, single).await {
             Verdict::Pass => {}
@@ -103,12 +103,4 @@ async fn expanded(view: &View<'_>, given: &Recipient, mailbox: Mailbox) -> Resul
             Err(Verdict::Defer(LOOKUP_FAILED))
         }
     }
-}
-
-/// Stores the routes of recipients where maps decide on them.
-async fn chosen(view: &View<'_>, mut recipients: Vec<Recipient>) -> Result<Vec<Recipient>, Verdict> {
-    for recipient in &mut recipients {
-        targets::choose(view, recipient).await?;
-    }
-    Ok(recipients)
 }
