@@ -7,24 +7,11 @@ use common::{
     client::{Client, hello},
     until,
 };
-use std::{
-    fs,
-    io::Write as _,
-    process::{Command, Output, Stdio},
-};
+use std::{fs, process::Output};
 
 /// Runs `sendmail -bs` with this on its standard input, written at once.
 fn bs(daemon: &Postrider, dialog: &str) -> Output {
-    let mut child = Command::new(common::BINARY)
-        .args(["sendmail", "-bs"])
-        .env("POSTRIDER_CONFIG", daemon.config())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(dialog.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    daemon.run(&["sendmail", "-bs"], dialog)
 }
 
 fn only_mail(daemon: &Postrider, user: &str) -> String {

@@ -264,16 +264,7 @@ fn auth_test_says_why_a_token_is_refused() {
         ("jane", "reader", 77, "the token lacks a scope: mail"),
         ("jane", "down", 75, "it answers 503"),
     ] {
-        let mut child = std::process::Command::new(common::BINARY)
-            .args(["auth", "test", "--token", user])
-            .env("POSTRIDER_CONFIG", daemon.config())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(format!("{token}\n").as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
+        let output = daemon.run(&["auth", "test", "--token", user], &format!("{token}\n"));
         let said =
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(code) && said.contains(words), "{token}: {said}");

@@ -80,6 +80,7 @@ fn files_and_exit_status(name: &str) -> String {
         "postrider-map-query" => "\n1: a key is not in the map.",
         "postrider-test" => "\n65: the message is refused for good. 75: it is refused for now.",
         "postrider-spool-check" => "\n65: the spool has a fault.",
+        "postrider-doctor" => "\n1: there are warnings. 2: there are errors.",
         "postrider-auth-test" => "\n77: the password or the token is wrong.",
         _ => "",
     };

@@ -16,10 +16,10 @@ pub mod tls;
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::{
         atomic::{AtomicU16, Ordering},
         mpsc,
@@ -117,6 +117,20 @@ impl Postrider {
     /// A command of the same binary against this daemon; its standard output.
     pub fn ask(&self, arguments: &[&str]) -> String {
         self.try_ask(arguments).unwrap_or_else(|said| panic!("{arguments:?}: {said}"))
+    }
+
+    /// Runs a command of the same binary with this on its standard input.
+    pub fn run(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = Command::new(binary())
+            .args(arguments)
+            .env("POSTRIDER_CONFIG", self.config())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
     }
 
     /// Runs a command, and returns what it prints on standard error when it fails.
