@@ -437,6 +437,18 @@ pub struct Gauges {
     /// The longest.
     #[serde(default)]
     pub added_wait_max_us: u64,
+    /// The process that delivers as other users; none if no route needs one.
+    #[serde(default)]
+    pub delivery_helper: Option<DeliveryHelper>,
+}
+
+/// The process that runs programs and writes files of other users.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DeliveryHelper {
+    /// How often it has ended before the daemon.
+    pub failure_count: u64,
+    /// The reason why it does not run; none if it runs.
+    pub fault: Option<String>,
 }
 
 #[cfg(test)]

@@ -52,6 +52,10 @@ pub struct Snapshot {
     pub certificate_expiry_seconds: u64,
     /// Suspended destinations.
     pub suspended_destinations: u64,
+    /// How often the delivery helper has ended before the daemon.
+    pub helper_failures: u64,
+    /// The delivery helper is needed, and does not run.
+    pub helper_is_down: bool,
     /// All destinations in use.
     pub destinations: Vec<DestinationGauges>,
 }
@@ -85,7 +89,7 @@ const fn counter(name: &'static str, help: &'static str, read: fn(&Snapshot) -> 
     Row { doc: MetricDoc { name, kind: "counter", labels: &[], help }, read }
 }
 
-const ROWS: [Row; 24] = [
+const ROWS: [Row; 26] = [
     counter("recipients_accepted", "Recipients of accepted messages, since the spool was made", |s| {
         s.recipients.accepted as f64
     }),
@@ -117,6 +121,12 @@ const ROWS: [Row; 24] = [
     gauge("delivery_connections", "Connections to next hops", |s| s.delivery_connections as f64),
     gauge("suspended_destinations", "Destinations that are suspended, because no host answers", |s| {
         s.suspended_destinations as f64
+    }),
+    gauge("delivery_helper_down", "1 if mail waits because the delivery helper does not run, else 0", |s| {
+        f64::from(u8::from(s.helper_is_down))
+    }),
+    counter("delivery_helper_failures", "Times that the delivery helper ended before the daemon", |s| {
+        s.helper_failures as f64
     }),
     counter("spool_commits", "Commits of the spool", |s| s.spool_commits as f64),
     gauge("spool_last_sync_seconds", "Time of the last sync of the spool", |s| {

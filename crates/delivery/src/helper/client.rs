@@ -1,8 +1,8 @@
 //! The daemon's side: one request for each delivery.
 
 use super::{
-    packet::{memory_file, seal, send},
-    protocol::{Answer, Request, ToHelper},
+    packet::{memory_file, receive, seal, send},
+    protocol::{Answer, FromSupervisor, Request, ToHelper},
 };
 use bytes::Bytes;
 use mail::{Enhanced, Outcome};
@@ -14,7 +14,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{
@@ -33,12 +33,58 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Helper {
     socket: Arc<OwnedFd>,
     permits: Semaphore,
+    condition: Mutex<Condition>,
+}
+
+/// Whether the helper runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Condition {
+    /// How often the helper has ended before the daemon.
+    pub failure_count: u64,
+    /// The reason why it does not run, in words; none if it runs.
+    pub fault: Option<String>,
 }
 
 impl Helper {
     /// Uses a helper that reads requests from the other end of a socket for packets.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket: Arc::new(socket), permits: Semaphore::new(DELIVERIES_MAX) }
+        Self {
+            socket: Arc::new(socket),
+            permits: Semaphore::new(DELIVERIES_MAX),
+            condition: Mutex::default(),
+        }
+    }
+
+    /// Reads what the supervisor reports, until the helper and the supervisor have ended. Needs a thread of its own.
+    pub fn watch(&self) {
+        loop {
+            let packet = match receive(&self.socket) {
+                Ok(Some(packet)) => packet,
+                Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::InvalidData) => {
+                    continue;
+                }
+                Ok(None) | Err(_) => break,
+            };
+            let mut condition = self.condition.lock().unwrap_or_else(PoisonError::into_inner);
+            match serde_json::from_slice(&packet.bytes) {
+                Ok(FromSupervisor::Started) => condition.fault = None,
+                Ok(FromSupervisor::Ended { how, pause_ms }) => {
+                    let pause = Duration::from_millis(pause_ms);
+                    condition.failure_count += 1;
+                    condition.fault =
+                        Some(format!("the delivery helper has ended ({how}); it starts again in {pause:?}"));
+                }
+                Err(e) => tracing::error!("a report about the delivery helper cannot be read: {e}"),
+            }
+        }
+        let mut condition = self.condition.lock().unwrap_or_else(PoisonError::into_inner);
+        condition.fault =
+            Some("the delivery helper and its supervisor have ended: restart the daemon".to_owned());
+    }
+
+    /// Returns whether the helper runs.
+    pub fn condition(&self) -> Condition {
+        self.condition.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends the helper. Deliveries that it has are given up.
@@ -58,17 +104,28 @@ impl Helper {
         here.set_read_timeout(Some(RELOAD_TIMEOUT)).map_err(failed)?;
         let mut answer = Vec::new();
         here.read_to_end(&mut answer).map_err(failed)?;
+        if answer.is_empty() {
+            return Err(
+                "reload the delivery helper: it has ended, and reads the new file when it starts again; \
+                        reload once more then"
+                    .to_owned(),
+            );
+        }
         serde_json::from_slice(&answer).map_err(|e| failed(e.into()))?
     }
 
     /// Hands a delivery over, and returns its outcome. The pieces of the content end with `None`; without it the content is
     /// not whole, and nothing is delivered. If this is dropped, the helper gives the delivery up.
     pub(crate) async fn deliver(&self, request: &Request, pieces: mpsc::Receiver<Option<Bytes>>) -> Outcome {
-        let ended = "the delivery helper has ended: restart the daemon";
+        let ended = || {
+            let without_answer =
+                || "the delivery helper ended before it answered; it starts again by itself".to_owned();
+            Outcome::deferred(Enhanced(4, 3, 5), self.condition().fault.unwrap_or_else(without_answer))
+        };
         match self.answer(request, pieces).await {
             Ok(Some(outcome)) => outcome,
-            Ok(None) => Outcome::deferred(Enhanced(4, 3, 5), ended),
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Outcome::deferred(Enhanced(4, 3, 5), ended),
+            Ok(None) => ended(),
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ended(),
             Err(e) => Outcome::deferred(Enhanced(4, 3, 0), format!("ask the delivery helper: {e}")),
         }
     }

@@ -41,6 +41,13 @@ pub(super) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_
     Ok(())
 }
 
+/// Sends a packet, if the other side has room for it.
+pub(super) fn send_now(socket: impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut SendAncillaryBuffer::default(), flags)?;
+    Ok(())
+}
+
 /// Receives a packet; none if the other side has closed the socket.
 ///
 /// # Errors

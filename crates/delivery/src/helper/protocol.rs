@@ -14,6 +14,16 @@ pub(super) enum ToHelper {
     Reload,
 }
 
+/// A packet of the supervisor to the daemon.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) enum FromSupervisor {
+    /// The helper runs.
+    Started,
+    /// The helper has ended in this way, and starts again after the pause.
+    Ended { how: String, pause_ms: u64 },
+}
+
 /// The delivery of a message to one recipient.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

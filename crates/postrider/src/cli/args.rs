@@ -173,6 +173,9 @@ pub(crate) enum Command {
     /// Deliver for the daemon, which starts this command
     #[command(hide = true)]
     DeliverHelper {
+        /// Deliver what the daemon asks for
+        #[arg(long, conflicts_with = "write")]
+        serve: bool,
         /// Write one message as another user
         #[arg(long)]
         write: bool,

@@ -1,10 +1,10 @@
-//! The hidden command that the daemon starts for deliveries: the helper, and the writer of one message.
+//! The hidden command that the daemon starts for deliveries: the supervisor, the helper, and the writer of one message.
 
 use super::{CliError, Ending, find_config, load_config};
 use crate::serve::helper;
 use config::Purpose;
 use control::Exit;
-use delivery::helper::{Job, serve};
+use delivery::helper::{Job, serve, supervise};
 use mail::{Enhanced, Outcome};
 use rustix::{net::sockopt::socket_type, process::geteuid};
 use sandbox::{Identity, Rules};
@@ -14,36 +14,39 @@ use std::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Serves the daemon at the other end of standard input, or writes one message.
-pub(super) fn run(is_writer: bool, explicit: Option<&Path>) -> Ending {
+/// Serves the daemon at the other end of standard input, writes one message, or supervises the process that serves.
+pub(super) fn run(serves: bool, is_writer: bool, explicit: Option<&Path>) -> Ending {
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
     if socket_type(&input) != Ok(rustix::net::SocketType::SEQPACKET) {
         let text = "the daemon starts this command; operators do not need it";
         return Err(CliError::new(Exit::Usage, text));
     }
-    if is_writer { write(&input) } else { help(input, explicit) }
-}
-
-fn help(input: OwnedFd, explicit: Option<&Path>) -> Ending {
+    if is_writer {
+        return write(&input);
+    }
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_target(false);
     log.log_internal_errors(false).init();
     if geteuid().is_root() {
         // It becomes other users and ends their processes; files of root are none of its business.
         sandbox::keep_user_capabilities().map_err(|text| CliError::new(Exit::NoPerm, text))?;
     }
+    // The daemon's end is that of both: its deliveries may take as long as those of the daemon.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _received: Vec<_> = {
+        let _context = runtime.enter();
+        let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
+        kinds.into_iter().map(signal).collect()
+    };
     let source = find_config(explicit);
+    if !serves {
+        runtime.block_on(supervise(input, &helper::program(source.as_deref())))?;
+        return Ok(Exit::Ok);
+    }
     let load = || {
         let settings = load_config(source.as_deref(), Purpose::Ask).map_err(|error| error.text)?;
         Ok(helper::permitted(&settings))
     };
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().build()?;
-    let served = runtime.block_on(async {
-        // The daemon's end is that of the helper: its deliveries may take as long as those of the daemon.
-        let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
-        let _received: Vec<_> = kinds.into_iter().map(signal).collect();
-        serve(input, load).await
-    });
+    let served = runtime.block_on(serve(input, load));
     // Programs that still run are killed: the daemon has ended, and delivers again.
     drop(runtime);
     served.map_err(|text| CliError::new(Exit::Unavailable, text))?;

@@ -140,7 +140,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             return Ok(End::Other(sendmail::run(sendmail::Applet::Sendmail, &arguments, &applets::Commands)));
         }
         Command::Mailq => queue::mailq(&load_for_tools(explicit)?, out)?,
-        Command::DeliverHelper { write } => deliver_helper::run(write, explicit)?,
+        Command::DeliverHelper { serve, write } => deliver_helper::run(serve, write, explicit)?,
         Command::Newaliases => map::check_aliases(&load_for_tools(explicit)?, out)?,
     };
     Ok(End::Exit(exit))

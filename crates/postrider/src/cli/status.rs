@@ -81,6 +81,15 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     for fault in &g.faults {
         writeln!(out, "spool fault: {}", print::plain(fault))?;
     }
+    if let Some(helper) = &g.delivery_helper {
+        if let Some(fault) = &helper.fault {
+            writeln!(out, "MAIL OF OTHER USERS AND PROGRAMS WAITS: {}", print::plain(fault))?;
+        } else if helper.failure_count > 0 {
+            let (count, times) =
+                (helper.failure_count, if helper.failure_count == 1 { "time" } else { "times" });
+            writeln!(out, "the delivery helper has ended {count} {times}, and runs again")?;
+        }
+    }
     if g.durability == config::Durability::None.as_str() {
         writeln!(
             out,

@@ -1,4 +1,5 @@
-//! The process of the delivery helper: `postrider deliver-helper`, started by the daemon before it gives up its rights.
+//! The processes of the delivery helper: `postrider deliver-helper`, started by the daemon before it gives up its rights, is
+//! the supervisor; it starts `postrider deliver-helper --serve`, which delivers.
 
 use config::{DeliverAs, DeliveryUser, Group, Settings, Target, User};
 use delivery::helper::{FileRoute, Helper, Permitted, RouteUser};
@@ -17,8 +18,9 @@ use std::{
 
 /// The program itself, also after its file was replaced by a newer one.
 const SELF: &str = "/proc/self/exe";
-/// The command of the helper, and the option of a process that writes one message.
+/// The command of the supervisor, and the options of the helper and of a process that writes one message.
 const COMMAND: &str = "deliver-helper";
+const SERVE: &str = "--serve";
 const WRITE: &str = "--write";
 /// Variables that the helper gets: none of them is for the programs that it starts.
 const VARIABLES: [&str; 2] = ["TZ", "RUST_BACKTRACE"];
@@ -60,6 +62,17 @@ impl HelperProcess {
         Ok(Self { helper: Arc::new(Helper::new(here)), child })
     }
 
+    /// Starts the thread that reads whether the helper runs.
+    ///
+    /// # Errors
+    /// In words.
+    pub(crate) fn watch(&self) -> Result<(), String> {
+        let helper = self.helper();
+        let thread = std::thread::Builder::new().name("helper".to_owned());
+        let started = thread.spawn(move || helper.watch());
+        started.map(drop).map_err(|e| format!("start the thread for the delivery helper: {e}"))
+    }
+
     /// Returns the helper, as deliveries use it.
     pub(crate) fn helper(&self) -> Arc<Helper> {
         self.helper.clone()
@@ -74,6 +87,12 @@ impl Drop for HelperProcess {
             std::thread::sleep(END_INTERVAL);
         }
     }
+}
+
+/// Returns the program and the arguments of the helper.
+pub(crate) fn program(source: Option<&Path>) -> Vec<OsString> {
+    let config = source.map(|file| ["--config".into(), file.into()]).into_iter().flatten();
+    std::iter::once(SELF.into()).chain(config).chain([COMMAND, SERVE].map(OsString::from)).collect()
 }
 
 /// Returns whether deliveries need the helper: programs, and files of other users.

@@ -3,8 +3,8 @@
 use super::{Daemon, copy, driver::Driver, snapshot::ConfigSnapshot};
 use bytes::Bytes;
 use control::{
-    Action, Applied, DestinationInfo, Failure, Gauges, Id, Matched, MessageCopy, MessageInfo, Operations,
-    OptionsInfo, RecipientInfo, Status, Summary, WaitInfo,
+    Action, Applied, DeliveryHelper, DestinationInfo, Failure, Gauges, Id, Matched, MessageCopy, MessageInfo,
+    Operations, OptionsInfo, RecipientInfo, Status, Summary, WaitInfo,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -105,7 +105,12 @@ impl Operations for Daemon {
     }
 
     fn gauges(&self) -> Gauges {
-        gauges(&self.driver)
+        let helper = self.helper.as_ref().map(|process| process.helper().condition());
+        let helper = helper.map(|condition| DeliveryHelper {
+            failure_count: condition.failure_count,
+            fault: condition.fault,
+        });
+        Gauges { delivery_helper: helper, ..gauges(&self.driver) }
     }
 
     fn counters(&self) -> RecipientCounters {
@@ -182,6 +187,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         added_wait_p50_us: stats.added_wait_percentile_us(50),
         added_wait_p99_us: stats.added_wait_percentile_us(99),
         added_wait_max_us: stats.added_wait_max_us,
+        delivery_helper: None,
     }
 }
 

@@ -23,6 +23,7 @@ impl Daemon {
             waiting: one.waiting_count.into(),
             is_suspended: one.suspended.is_some(),
         });
+        let helper = self.helper.as_ref().map(|process| process.helper().condition()).unwrap_or_default();
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         self.metrics.scrape(Snapshot {
             recipients: self.counters(),
@@ -46,6 +47,8 @@ impl Daemon {
                 .unwrap_or_else(PoisonError::into_inner)
                 .expires_seconds,
             suspended_destinations,
+            helper_failures: helper.failure_count,
+            helper_is_down: helper.fault.is_some(),
             destinations: destinations.collect(),
         })
     }

@@ -274,6 +274,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         helper,
         tls,
     });
+    daemon.helper.as_ref().map_or(Ok(()), HelperProcess::watch)?;
     if let Some(socket) = metrics_socket {
         metrics_server::start(socket, daemon.clone())?;
     }
