@@ -23,9 +23,16 @@ const SYSTEM_OF_ROOT: [&str; 8] = [
     "/usr/share/zoneinfo",
     "/run/systemd/resolve",
 ];
-/// CPU time, the process itself, and random numbers.
-const KERNEL: [&str; 6] =
-    ["/proc/stat", "/proc/self", "/proc/meminfo", "/sys/devices/system/cpu", "/dev/urandom", "/dev/null"];
+/// CPU time, the process itself, and random numbers. A static binary opens /dev/random before /dev/urandom.
+const KERNEL: [&str; 7] = [
+    "/proc/stat",
+    "/proc/self",
+    "/proc/meminfo",
+    "/sys/devices/system/cpu",
+    "/dev/urandom",
+    "/dev/random",
+    "/dev/null",
+];
 /// PostgreSQL's port, if the connection names none.
 const POSTGRES: u16 = 5432;
 
