@@ -9,7 +9,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
     os::unix::{
-        fs::{MetadataExt as _, PermissionsExt as _, chown},
+        fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown},
         net::UnixDatagram,
     },
     path::{Path, PathBuf},
@@ -217,7 +217,98 @@ fn the_helper_writes_as_the_users_that_it_may_and_refuses_links_pipes_and_the_sy
     until("the helper has ended", || !Path::new(&format!("/proc/{}", helpers[0])).exists());
 }
 
-/// Returns the delivery helpers that a daemon has started.
+/// Returns the helper that a daemon's supervisor has started, once it is there and is not the former one.
+fn next_helper(supervisor: u32, former: Option<u32>) -> u32 {
+    let mut found = None;
+    until("the helper has started", || {
+        found = helpers_of(supervisor).into_iter().find(|pid| Some(*pid) != former);
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_helper_that_was_killed_starts_again_with_the_same_rights_and_no_mail_is_returned() {
+    if !is_root() {
+        return;
+    }
+    let dir = open_dir();
+    fs::create_dir(dir.path().join("boxes")).unwrap();
+    fs::set_permissions(dir.path().join("boxes"), Permissions::from_mode(0o777)).unwrap();
+    let at = dir.path().display().to_string();
+    assert!(
+        Command::new("mkfifo").args(["-m", "666"]).arg(dir.path().join("fifo")).status().unwrap().success()
+    );
+    // The program waits until somebody opens the other end of the pipe, unless it may succeed.
+    let script = format!("cat >/dev/null; [ -e {at}/may-end ] || read -r word <{at}/fifo");
+    let config = format!(
+        "{LOG}[process]\nuser = \"{DAEMON}\"\n\
+         [[route]]\ndomains = [\"box.test\"]\nmbox = \"{at}/boxes/{{local}}\"\nuser = \"nobody\"\n\
+         [[route]]\ndomains = [\"pipe.test\"]\npipe = {{ argv = [\"/bin/sh\", \"-c\", \"{script}\"], user = \"nobody\" }}\n"
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    let supervisor = helpers_of(daemon.pid())[0];
+    let first = next_helper(supervisor, None);
+    daemon.send("one@box.test");
+    assert_eq!(daemon.outcome("one@box.test")["dsn"], "2.0.0");
+    let rights = status(first, "CapEff").remove(0);
+
+    // A delivery is under way.
+    daemon.send("joe@pipe.test");
+    let runs_program =
+        || fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap_or_default() != "";
+    until("the program runs", runs_program);
+    kill(first);
+    let second = next_helper(supervisor, Some(first));
+    let outcome = daemon.outcome("joe@pipe.test");
+    let text = outcome.to_string();
+    assert!(
+        outcome["dsn"] == "4.3.5" && text.contains("the delivery helper") && text.contains("again"),
+        "{text}"
+    );
+    assert_eq!((daemon.counter("queued"), daemon.counter("bounced")), (1, 0));
+    until("the status has it", || daemon.ask(&["status"]).contains("has ended 1 time, and runs again"));
+    let metrics = daemon.ask(&["status", "--prometheus"]);
+    assert!(metrics.contains("postrider_delivery_helper_failures_total 1"), "{metrics}");
+    assert!(metrics.contains("postrider_delivery_helper_down 0"), "{metrics}");
+    until("the helper has given up what it does not need", || {
+        status(second, "CapEff").iter().all(|own| *own == rights)
+    });
+
+    // New mail is delivered, and the mail that waits when it is tried again.
+    daemon.send("two@box.test");
+    assert_eq!(daemon.outcome("two@box.test")["dsn"], "2.0.0");
+    fs::write(daemon.dir.path().join("may-end"), "").unwrap();
+    daemon.ask(&["queue", "flush"]);
+    until("the mail that waited is delivered", || daemon.counter("queued") == 0);
+    assert_eq!((daemon.counter("delivered"), daemon.counter("bounced")), (3, 0));
+    // The program that the first helper left behind ends.
+    let no_wait = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let fifo = daemon.dir.path().join("fifo");
+    fs::OpenOptions::new().write(true).custom_flags(no_wait).open(fifo).expect("the program reads");
+
+    // Nobody is left to start another one.
+    kill(supervisor);
+    kill(second);
+    until("the status has it", || daemon.ask(&["status"]).contains("restart the daemon"));
+    assert!(daemon.ask(&["status", "--prometheus"]).contains("postrider_delivery_helper_down 1"));
+    daemon.send("three@box.test");
+    let outcome = daemon.outcome("three@box.test");
+    assert!(outcome["dsn"] == "4.3.5" && outcome.to_string().contains("restart the daemon"), "{outcome}");
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    daemon.ask(&["queue", "flush"]);
+    until("the mail that waited is delivered", || daemon.counter("queued") == 0);
+    assert_eq!((daemon.counter("delivered"), daemon.counter("bounced")), (4, 0));
+}
+
+/// Returns the delivery helpers, or their supervisors, that a process has started.
 fn helpers_of(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = children.split_whitespace().filter_map(|child| child.parse().ok());

@@ -57,7 +57,7 @@ pub async fn supervise(socket: OwnedFd, program: &[OsString]) -> io::Result<()> 
 fn start(socket: &OwnedFd, program: &[OsString]) -> io::Result<Child> {
     let (program, arguments) = program.split_first().ok_or(io::ErrorKind::NotFound)?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::null());
+    command.arg0("postrider").args(arguments).stdin(Stdio::from(socket.try_clone()?)).stdout(Stdio::null());
     command.spawn()
 }
 

@@ -21,6 +21,8 @@ pub(super) fn run(serves: bool, is_writer: bool, explicit: Option<&Path>) -> End
         let text = "the daemon starts this command; operators do not need it";
         return Err(CliError::new(Exit::Usage, text));
     }
+    // Else `ps` and `top` show the name of the link that was executed: exe.
+    let _ = rustix::thread::set_name(c"deliver-helper");
     if is_writer {
         return write(&input);
     }

@@ -10,6 +10,7 @@ use rustix::{
 };
 use std::{
     ffi::OsString,
+    os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -18,6 +19,8 @@ use std::{
 
 /// The program itself, also after its file was replaced by a newer one.
 const SELF: &str = "/proc/self/exe";
+/// The name of the processes, in place of the path above.
+const NAME: &str = "postrider";
 /// The command of the supervisor, and the options of the helper and of a process that writes one message.
 const COMMAND: &str = "deliver-helper";
 const SERVE: &str = "--serve";
@@ -56,7 +59,7 @@ impl HelperProcess {
         if let Some(file) = source {
             command.arg("--config").arg(std::path::absolute(file)?);
         }
-        command.arg(COMMAND).env_clear().stdin(Stdio::from(there)).stdout(Stdio::null());
+        command.arg0(NAME).arg(COMMAND).env_clear().stdin(Stdio::from(there)).stdout(Stdio::null());
         command.envs(VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         let child = command.spawn()?;
         Ok(Self { helper: Arc::new(Helper::new(here)), child })
