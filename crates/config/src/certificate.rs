@@ -43,22 +43,30 @@ fn unusable(doing: &str, path: &Path, label: impl Into<String>, help: impl Into<
 /// # Errors
 /// When it cannot be read, or has no certificate, or one that is none.
 pub fn chain(path: &Path) -> Result<Chain, Unusable> {
-    let bad = |label: String| {
-        let help = "name a file with `-----BEGIN CERTIFICATE-----` in it; \
-                    `openssl x509 -inform der -in FILE` makes one of DER";
-        unusable("read the certificate", path, label, help)
-    };
-    let bytes = fs::read(path).map_err(|e| bad(e.to_string()))?;
-    let read: Result<Chain, pem::Error> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let chain = read.map_err(|e| bad(format!("this is not PEM: {e}")))?;
+    chain_in(&fs::read(path).map_err(|e| bad_chain(path, e.to_string()))?, path)
+}
+
+/// The certificates of a PEM file with this content; never none.
+///
+/// # Errors
+/// When it has no certificate, or one that is none.
+pub fn chain_in(bytes: &[u8], path: &Path) -> Result<Chain, Unusable> {
+    let read: Result<Chain, pem::Error> = CertificateDer::pem_slice_iter(bytes).collect();
+    let chain = read.map_err(|e| bad_chain(path, format!("this is not PEM: {e}")))?;
     if chain.is_empty() {
-        return Err(bad(lacks(&bytes, "certificate")));
+        return Err(bad_chain(path, lacks(bytes, "certificate")));
     }
     for certificate in &chain {
         ParsedCertificate::try_from(certificate)
-            .map_err(|_| bad("a certificate in it is broken".to_owned()))?;
+            .map_err(|_| bad_chain(path, "a certificate in it is broken".to_owned()))?;
     }
     Ok(chain)
+}
+
+fn bad_chain(path: &Path, label: String) -> Unusable {
+    let help = "name a file with `-----BEGIN CERTIFICATE-----` in it; \
+                `openssl x509 -inform der -in FILE` makes one of DER";
+    unusable("read the certificate", path, label, help)
 }
 
 /// Describes a file that lacks the PEM section that was looked for.
@@ -88,18 +96,27 @@ pub fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
 /// # Errors
 /// When it cannot be read, or has no key that can be used.
 pub fn key(path: &Path) -> Result<Arc<dyn SigningKey>, Unusable> {
-    let bad = |label: String| {
-        let help = "name a file with `-----BEGIN PRIVATE KEY-----` in it; \
-                    `openssl pkey -in FILE` makes one of an encrypted key";
-        unusable("read the private key", path, label, help)
-    };
-    let bytes = fs::read(path).map_err(|e| bad(e.to_string()))?;
-    let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| match e {
-        pem::Error::NoItemsFound => bad(lacks(&bytes, "private key")),
-        e => bad(format!("this is not PEM: {e}")),
+    key_in(&fs::read(path).map_err(|e| bad_key(path, e.to_string()))?, path)
+}
+
+/// The private key of a PEM file with this content.
+///
+/// # Errors
+/// When it has no key that can be used.
+pub fn key_in(bytes: &[u8], path: &Path) -> Result<Arc<dyn SigningKey>, Unusable> {
+    let key = PrivateKeyDer::from_pem_slice(bytes).map_err(|e| match e {
+        pem::Error::NoItemsFound => bad_key(path, lacks(bytes, "private key")),
+        e => bad_key(path, format!("this is not PEM: {e}")),
     })?;
     let provider = aws_lc_rs::default_provider();
-    provider.key_provider.load_private_key(key).map_err(|e| bad(format!("this key cannot be used: {e}")))
+    let loaded = provider.key_provider.load_private_key(key);
+    loaded.map_err(|e| bad_key(path, format!("this key cannot be used: {e}")))
+}
+
+fn bad_key(path: &Path, label: String) -> Unusable {
+    let help = "name a file with `-----BEGIN PRIVATE KEY-----` in it; \
+                `openssl pkey -in FILE` makes one of an encrypted key";
+    unusable("read the private key", path, label, help)
 }
 
 /// Both, if they belong together; `path` is the key's.

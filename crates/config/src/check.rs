@@ -1,5 +1,6 @@
 //! Checks that concern several keys or the machine: ranges, contradictions, missing files.
 
+pub(crate) mod acme;
 mod listeners;
 mod logins;
 mod maps;
@@ -54,6 +55,7 @@ impl Check<'_, '_> {
         self.own_mail(s);
         self.postmaster(s);
         self.tls(s);
+        self.acme(s);
         self.limits(&s.limits);
         self.counts(s);
         self.durations(s);

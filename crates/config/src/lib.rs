@@ -8,6 +8,7 @@
 //! Read first: [`Settings`] (what survived checking) and [`Problems`] (what did not).
 
 mod account;
+mod acme;
 pub mod certificate;
 mod check;
 mod choice;
@@ -48,6 +49,8 @@ pub use spool::Placement;
 
 pub use self::history::History;
 pub use account::{Group, SocketMode, User, groups_of, user_by_name};
+pub use acme::{Acme, AcmeChallenge, AcmeDirectory, CertificateName};
+pub use check::acme::acme_key;
 pub use choice::{
     Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SandboxMode, SaslMechanism,
     TlsVersion, did_you_mean,

@@ -274,6 +274,7 @@ impl Reading<'_> {
         let rules = self.rules(root, &hostname, &local, &routes, addresses.separator.0);
         let tls = self.plain(root, "tls");
         let certificates = self.certificates(root);
+        let acme = self.plain(root, "acme");
         let auth = self.plain(root, "auth");
         let oauth = self.plain(root, "oauth");
         let limits = self.limits(root);
@@ -291,6 +292,7 @@ impl Reading<'_> {
             rules,
             tls,
             certificates,
+            acme,
             auth,
             oauth,
             limits,

@@ -38,6 +38,7 @@ fn keep(mut settings: Settings, started: &Settings) -> Reloaded {
     if stores(new) != stores(started) {
         waiting.push("the choice of a spool by [[queue_group]]");
     }
+    keep_one("[acme]", &mut new.acme, &started.acme, &mut waiting);
     keep_one("[log]", &mut new.log, &started.log, &mut waiting);
     keep_one("[metrics]", &mut new.metrics, &started.metrics, &mut waiting);
     keep_one("[history]", &mut new.history, &started.history, &mut waiting);

@@ -1,6 +1,7 @@
 //! All sections, in the order of the manual.
 
 use crate::{
+    acme::Acme,
     extensions::Extensions,
     history::History,
     log::Log,
@@ -27,7 +28,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 32] {
+pub fn schema() -> [SectionDoc; 33] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -43,6 +44,7 @@ pub fn schema() -> [SectionDoc; 32] {
         PolicyServiceKeys::DOC,
         Tls::DOC,
         CertificateKeys::DOC,
+        Acme::DOC,
         Auth::DOC,
         OAuth::DOC,
         LimitKeys::DOC,

@@ -4,6 +4,7 @@
 use crate::{
     BareLf, ClientCertificates, EightBit, ListenTls, Placement, SortOrder,
     account::{Group, SocketMode, User},
+    acme::Acme,
     choice::{Backend, Durability, EhloKeyword, SaslMechanism, TlsVersion},
     domain::DomainPattern,
     extensions::Extensions,
@@ -61,6 +62,8 @@ pub struct Settings {
     pub tls: Tls,
     /// Certificates for some names, in the order of the file.
     pub certificates: Vec<Certificate>,
+    /// The certificate that the daemon obtains itself.
+    pub acme: Acme,
     /// Logins.
     pub auth: Auth,
     /// Logins by token.

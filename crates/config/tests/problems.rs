@@ -101,6 +101,25 @@ fn certificates_and_tokens_that_cannot_work_are_shown() {
 }
 
 #[test]
+fn certificates_of_acme_that_cannot_be_obtained_are_shown() {
+    let acme = |keys: &str| format!("hostname = \"mx.test\"\n[acme]\n{keys}\n");
+    let named = |keys: &str| acme(&format!("names = [\"mx.test\"]\nagree_to_terms = true\n{keys}"));
+    let all = [
+        acme("contact = \"me@mx.test\""),
+        acme("names = [\"mx.test\"]"),
+        acme("names = [\"mx\", \"a b\"]\nagree_to_terms = true\ndirectory = \"http://acme.test/dir\""),
+        acme("names = [\"*.mx.test\"]\nagree_to_terms = true"),
+        named("challenge = \"dns\""),
+        named("challenge = \"dns-01\""),
+        named("hook = [\"/bin/true\"]"),
+        named("listen = \"unix:acme.sock\"\nca_file = \"missing.pem\""),
+        named("external_account = \"kid\""),
+        named("external_account = \"kid\"\nexternal_key = \"file:missing\""),
+    ];
+    golden("acme.txt", &all.map(|text| problems(&text)).join("\n"));
+}
+
+#[test]
 fn a_file_of_users_is_checked_with_the_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("postrider.toml");

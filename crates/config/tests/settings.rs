@@ -26,6 +26,7 @@ fn full(dir: &Path) -> config::Loaded {
     for name in ["isp.secret", "base.secret", "cache.secret", "people.secret"] {
         fs::write(dir.join(name), "secret\n").unwrap();
     }
+    fs::write(dir.join("acme-key"), "c2VjcmV0\n").unwrap();
     fs::write(dir.join("senders"), "jane sales@full.test\n").unwrap();
     fs::write(dir.join("partners"), "198.51.0.0/16 yes\n").unwrap();
     fs::create_dir(dir.join("templates")).unwrap();

@@ -29,6 +29,9 @@ impl Check<'_, '_> {
                 self.delivery_user("user", &user.name, user.uid, s);
             }
         }
+        if let Some(user) = s.acme.hook.as_ref().and_then(|hook| hook.user.as_ref()) {
+            self.delivery_user("hook", &user.name, user.uid, s);
+        }
         if let Some(user) = &s.addresses.program_user {
             self.delivery_user("program_user", &user.name, user.uid, s);
         }

@@ -1,0 +1,192 @@
+//! The task that keeps one certificate valid.
+
+use crate::{
+    Answers, Hook, Settings,
+    bundle::Bundle,
+    client::{Client, now_seconds},
+    order::Proof,
+    schedule,
+};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
+
+/// The clock is looked at this often: it may be set, and the machine may have slept.
+const LOOK_INTERVAL: Duration = Duration::from_secs(600);
+/// The longest time of one attempt, with all questions and answers.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// What is known of the certificate and of the attempts to renew it. Times are in seconds since 1970.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The last second of the certificate; none while there is none.
+    pub expires: Option<u64>,
+    /// The time of the next renewal; none while there is no certificate.
+    pub renewal: Option<u64>,
+    /// Certificates that were obtained since the start.
+    pub obtained: u64,
+    /// Attempts that failed since the start.
+    pub failed: u64,
+    /// Failures since the last certificate.
+    pub failures_in_a_row: u32,
+    /// The last failure: its time, and why.
+    pub last_failure: Option<(u64, String)>,
+    /// Whether an attempt is under way.
+    pub is_busy: bool,
+}
+
+/// The state that others see, and the wish for a renewal now.
+#[derive(Debug, Default)]
+struct Shared {
+    status: Mutex<Status>,
+    wanted: Notify,
+}
+
+/// Obtains a certificate, and renews it in time.
+pub struct Worker {
+    client: Client,
+    proof: Proof,
+    current: Option<Bundle>,
+    publish: Box<dyn Fn(Bundle) + Send>,
+    shared: Arc<Shared>,
+    /// The renewal that the authority suggested, and when to ask again.
+    suggested: Option<(u64, Instant)>,
+    /// No attempt before.
+    not_before: Option<Instant>,
+}
+
+/// What others may ask of a [`Worker`].
+#[derive(Debug, Clone)]
+pub struct Handle(Arc<Shared>);
+
+impl Handle {
+    /// Returns what is known.
+    pub fn status(&self) -> Status {
+        self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Obtains a new certificate now, whatever the age of the present one.
+    pub fn renew(&self) {
+        self.0.wanted.notify_one();
+    }
+}
+
+impl Worker {
+    /// Makes the worker. `current` is the stored certificate, if there is one; `publish` gets each new one.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn new(
+        settings: Settings,
+        answers: Answers,
+        hook: Option<Hook>,
+        current: Option<Bundle>,
+        publish: impl Fn(Bundle) + Send + 'static,
+    ) -> Result<Self, String> {
+        let worker = Self {
+            client: Client::new(settings)?,
+            proof: Proof::new(answers, hook),
+            current,
+            publish: Box::new(publish),
+            shared: Arc::default(),
+            suggested: None,
+            not_before: None,
+        };
+        worker.tell_times();
+        Ok(worker)
+    }
+
+    /// Returns the handle for others.
+    pub fn handle(&self) -> Handle {
+        Handle(self.shared.clone())
+    }
+
+    fn status(&self) -> MutexGuard<'_, Status> {
+        self.shared.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_times(&self) {
+        let expires = self.current.as_ref().map(|own| own.not_after);
+        let renewal = self.renewal_seconds();
+        let mut status = self.status();
+        (status.expires, status.renewal) = (expires, renewal);
+    }
+
+    /// Returns when the certificate is renewed; none if there is none, or one with other names.
+    fn renewal_seconds(&self) -> Option<u64> {
+        let own = self.current.as_ref().filter(|own| own.has_names(&self.client.settings.names))?;
+        let usual = schedule::renewal_seconds(own.not_before, own.not_after, own.spread());
+        Some(self.suggested.map_or(usual, |(suggested, _)| suggested.min(own.not_after)))
+    }
+
+    /// Works for ever.
+    pub async fn run(mut self) {
+        loop {
+            self.ask_suggestion().await;
+            self.tell_times();
+            let is_due = self.renewal_seconds().is_none_or(|at| at <= now_seconds());
+            let pause = match self.not_before.map(|at| at.saturating_duration_since(Instant::now())) {
+                Some(left) if !left.is_zero() => Some(left.min(LOOK_INTERVAL)),
+                _ if !is_due => Some(LOOK_INTERVAL),
+                _ => None,
+            };
+            if let Some(pause) = pause {
+                let shared = self.shared.clone();
+                tokio::select! {
+                    () = sleep(pause) => continue,
+                    () = shared.wanted.notified() => {}
+                }
+            }
+            self.attempt().await;
+        }
+    }
+
+    async fn ask_suggestion(&mut self) {
+        let is_time = self.suggested.is_none_or(|(_, again)| again <= Instant::now());
+        let Some(own) = self.current.clone().filter(|_| is_time) else { return };
+        // An authority that does not say is asked again as rarely as one that says.
+        let asked = timeout(ATTEMPT_TIMEOUT, self.client.suggested_renewal(&own)).await;
+        let usual = schedule::renewal_seconds(own.not_before, own.not_after, own.spread());
+        let (at, again) = asked.ok().flatten().unwrap_or((usual, Duration::from_secs(6 * 3600)));
+        self.suggested = Some((at, Instant::now() + again));
+    }
+
+    async fn attempt(&mut self) {
+        self.status().is_busy = true;
+        let former = self.current.clone();
+        let ended = timeout(ATTEMPT_TIMEOUT, self.client.obtain(&mut self.proof, former.as_ref())).await;
+        let ended = ended.unwrap_or_else(|_| Err("the authority is too slow".to_owned().into()));
+        let mut status = self.status();
+        status.is_busy = false;
+        match ended {
+            Ok(new) => {
+                status.obtained += 1;
+                status.failures_in_a_row = 0;
+                status.last_failure = None;
+                drop(status);
+                tracing::info!("acme: obtained a certificate for {}", new.names.join(", "));
+                self.current = Some(new.clone());
+                (self.suggested, self.not_before) = (None, None);
+                (self.publish)(new);
+            }
+            Err(failure) => {
+                status.failed += 1;
+                status.failures_in_a_row += 1;
+                let pause = schedule::pause(status.failures_in_a_row);
+                status.last_failure = Some((now_seconds(), failure.text.clone()));
+                drop(status);
+                self.not_before = Some(Instant::now() + pause);
+                let minutes = pause.as_secs() / 60;
+                tracing::warn!(
+                    "acme: no certificate: {}; the next attempt is in {minutes} minutes",
+                    failure.text
+                );
+            }
+        }
+    }
+}

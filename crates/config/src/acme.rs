@@ -1,0 +1,185 @@
+//! `[acme]`: a certificate that the daemon obtains and renews itself.
+
+use crate::{
+    choice::{choice, words},
+    listen_address::ListenAddress,
+    route::SecretSource,
+    section::section,
+    value::{Context, Found, Value, Word, text, text_value},
+};
+use mail::{Domain, HostPort, Mailbox, Program};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+    path::{Path, PathBuf},
+};
+
+section! {
+    /// A certificate from an authority that speaks ACME (RFC 8555), such as Let's Encrypt: the daemon obtains it and renews it
+    /// in time. Clients that ask for one of its names get it, and all others if `[tls]` has no certificate.
+    pub Acme = "acme" {
+        /// The names of the certificate, the name of this server (`hostname`) among them. Without this key no certificate is
+        /// asked for. A wildcard, such as `*.example.com`, needs `challenge = "dns-01"`.
+        names: Vec<CertificateName> = "[]",
+        /// The address of the authority's directory.
+        directory: AcmeDirectory = "\"https://acme-v02.api.letsencrypt.org/directory\"",
+        /// True if you accept the terms of service of the authority. Without this no certificate is asked for.
+        agree_to_terms: bool = "false",
+        /// The mail address to which the authority writes about its service.
+        contact: Option<Mailbox> = "",
+        /// How the authority sees that the names are yours: `http-01`, by a file at port 80; `tls-alpn-01`, by a certificate at
+        /// port 443; or `dns-01`, by a record that the program of `hook` makes.
+        challenge: AcmeChallenge = "\"http-01\"",
+        /// The address at which the authority is answered. The authority always comes to port 80 (`http-01`) or 443
+        /// (`tls-alpn-01`) of the names: use another port here only if a proxy forwards it. `systemd:NAME` is a
+        /// socket that systemd has opened. Default: all addresses of this machine, with that port. Not used with `dns-01`.
+        listen: Option<ListenAddress> = "",
+        /// The program for `dns-01`: a list of the program and its arguments, or a table as for `pipe` in `[[route]]`. Three
+        /// arguments follow: `present` or `cleanup`, the name of the TXT record, and its text. It ends with 0 when the
+        /// name servers have the record, or no longer have it. The delivery helper runs it.
+        hook: Option<Program> = "",
+        /// The identifier of the key that the authority's website gave you, if the authority wants an account there (external
+        /// account binding), as Sectigo, HARICA and ZeroSSL do.
+        external_account: Option<Word> = "",
+        /// That key, in base64url: `file:FILE`, or `credential:NAME` for a credential of systemd.
+        external_key: Option<SecretSource> = "",
+        /// PEM file with the certification authorities that are trusted for the HTTPS of the directory. Without this key, those
+        /// of Mozilla.
+        ca_file: Option<PathBuf> = "",
+    }
+}
+
+impl Acme {
+    /// Whether a certificate is asked for.
+    pub fn is_used(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// Returns where the authority is answered; none for `dns-01`.
+    pub fn listen_address(&self) -> Option<ListenAddress> {
+        let port = self.challenge.port()?;
+        Some(match &self.listen {
+            None => ListenAddress::Ip(IpAddr::V6(Ipv6Addr::UNSPECIFIED), Some(port)),
+            Some(ListenAddress::Ip(ip, None)) => ListenAddress::Ip(*ip, Some(port)),
+            Some(other) => other.clone(),
+        })
+    }
+}
+
+choice! {
+    /// The way in which an authority sees that a name is this server's.
+    AcmeChallenge: "one of \"http-01\", \"tls-alpn-01\" and \"dns-01\"" {
+        /// A file (RFC 8555 §8.3).
+        Http = "http-01",
+        /// A certificate (RFC 8737).
+        TlsAlpn = "tls-alpn-01",
+        /// A record (RFC 8555 §8.4).
+        Dns = "dns-01",
+    }
+}
+
+impl AcmeChallenge {
+    /// Returns the port to which the authority comes; none for records.
+    pub fn port(self) -> Option<u16> {
+        match self {
+            Self::Http => Some(80),
+            Self::TlsAlpn => Some(443),
+            Self::Dns => None,
+        }
+    }
+}
+
+/// A name in a certificate, in lower case: a host name, or a wildcard for one label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateName(pub String);
+
+text_value!(
+    CertificateName,
+    "a host name",
+    "a name such as \"mail.example.com\", or \"*.example.com\"",
+    parse_name,
+    |name| name.0.clone()
+);
+
+fn parse_name(text: &str, _: &Path) -> Result<CertificateName, (String, Option<String>)> {
+    let (wildcard, host) = match text.strip_prefix("*.") {
+        Some(host) => ("*.", host),
+        None => ("", text),
+    };
+    match Domain::parse(host) {
+        Ok(domain) if !host.starts_with('[') && host.contains('.') => {
+            Ok(CertificateName(format!("{wildcard}{}", domain.key())))
+        }
+        Ok(_) => Err(("a name without a dot: no authority certifies it".to_owned(), None)),
+        Err(_) => Err(("not a host name".to_owned(), None)),
+    }
+}
+
+/// The directory of an authority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcmeDirectory {
+    /// The server.
+    pub server: HostPort,
+    /// The whole address.
+    pub url: String,
+}
+
+impl fmt::Display for AcmeDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+text_value!(
+    AcmeDirectory,
+    "an https address",
+    "the address that the authority tells, such as \"https://acme-v02.api.letsencrypt.org/directory\"",
+    parse_directory,
+    AcmeDirectory::to_string
+);
+
+fn parse_directory(text: &str, _: &Path) -> Result<AcmeDirectory, (String, Option<String>)> {
+    let bad = |label: &str| Err((label.to_owned(), None));
+    let Some(rest) = text.strip_prefix("https://") else { return bad("does not begin with https://") };
+    if !rest.bytes().all(|b| b.is_ascii_graphic()) || rest.contains(['#', '@']) {
+        return bad("has a character that is not allowed there");
+    }
+    let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+    let has_port = !authority.ends_with(']') && authority.contains(':');
+    let server = if has_port { authority.to_owned() } else { format!("{authority}:443") };
+    let server = HostPort::parse(&server).map_err(|label| (label.to_owned(), None))?;
+    Ok(AcmeDirectory { server, url: text.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_host_names_or_wildcards() {
+        let read =
+            |text: &str| parse_name(text, Path::new("")).map(|name| name.0).map_err(|(label, _)| label);
+        assert_eq!(read("MX.Example.com"), Ok("mx.example.com".to_owned()));
+        assert_eq!(read("*.example.com"), Ok("*.example.com".to_owned()));
+        assert_eq!(read("bücher.example"), Ok("xn--bcher-kva.example".to_owned()));
+        assert_eq!(read("mx"), Err("a name without a dot: no authority certifies it".to_owned()));
+        for bad in ["", "*.", "*", "a.*.example.com", "a b.example.com", "[192.0.2.1]", "user@example.com"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_directory_is_found_by_https_only() {
+        let read = |text: &str| parse_directory(text, Path::new(""));
+        for (text, server) in [
+            ("https://acme-v02.api.letsencrypt.org/directory", "acme-v02.api.letsencrypt.org:443"),
+            ("https://127.0.0.1:14000/dir", "127.0.0.1:14000"),
+            ("https://[::1]:14000/dir", "[::1]:14000"),
+        ] {
+            assert_eq!(read(text).unwrap().server.to_string(), server, "{text}");
+        }
+        for bad in ["http://a.test/dir", "a.test", "https://", "https://u@a.test/", "https://a.test/ b"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}
