@@ -30,6 +30,8 @@ enum Place {
     OwnServer,
     /// A package of PyPI, in an environment of its own.
     Python,
+    /// Programs of a Go module, compiled here.
+    Go,
 }
 
 /// A file that shows that it is there.
@@ -63,7 +65,15 @@ const fn own_server(file: &'static str, package: &'static str, purpose: &'static
     Wanted { sign: Sign::Unpacked(file), package, place: Place::OwnServer, purpose }
 }
 
-const WANTED: [Wanted; 33] = [
+const fn go(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
+    Wanted { sign: Sign::Unpacked(file), package, place: Place::Go, purpose }
+}
+
+/// The module of those programs: the version that the tests were written for, and one that the Go of Debian 12 compiles.
+const PEBBLE: &str = "github.com/letsencrypt/pebble/v2";
+const PEBBLE_VERSIONS: [&str; 2] = ["v2.10.1", "v2.4.0"];
+
+const WANTED: [Wanted; 35] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -99,6 +109,8 @@ const WANTED: [Wanted; 33] = [
         place: Place::Python,
         purpose: "SCRAM that is not ours, with channel binding",
     },
+    go("go/bin/pebble", "cmd/pebble", "an authority for certificates (ACME)"),
+    go("go/bin/pebble-challtestsrv", "cmd/pebble-challtestsrv", "the DNS of that authority"),
     Wanted {
         sign: Sign::Postgres,
         package: "postgresql",
@@ -189,6 +201,7 @@ fn install(missing: &[&Wanted]) {
             Place::OwnServer => say(unpack(wanted.package, &interop_dir().join(wanted.package))),
             Place::Own => say(unpack_alone(wanted.package)),
             Place::Python => say(install_python(wanted.package)),
+            Place::Go => say(install_go(wanted.package)),
         }
     }
 }
@@ -245,6 +258,20 @@ impl Drop for NoDaemons {
             let _ = fs::remove_file(POLICY);
         }
     }
+}
+
+/// Compiles a program of the module, in the newest version that works.
+fn install_go(package: &str) -> Done {
+    let bin = interop_dir().join("go/bin");
+    fs::create_dir_all(&bin).map_err(|error| Failure(format!("make {}: {error}", bin.display())))?;
+    let go = find("go").ok_or_else(|| Failure("there is no Go".to_owned()))?;
+    let install = |version: &str| {
+        let module = format!("{PEBBLE}/{package}@{version}");
+        run(program(&go).args(["install", &module]).env("GOBIN", &bin))
+    };
+    PEBBLE_VERSIONS
+        .iter()
+        .fold(Err(Failure("no version".to_owned())), |done, version| done.or_else(|_| install(version)))
 }
 
 /// A server and what it needs that this machine lacks. Nothing of it is run or configured.

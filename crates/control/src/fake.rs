@@ -1,8 +1,9 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Applied, DestinationInfo, Failure, Gauges, Id, Matched, MessageCopy, MessageInfo, Operations,
-    RecipientInfo, Status, Summary, serve_control, server::Access, socket,
+    Action, Applied, CertificateInfo, CertificateOrigin, DestinationInfo, Failure, Gauges, Id, Matched,
+    MessageCopy, MessageInfo, Operations, RecipientInfo, RenewalInfo, Status, Summary, serve_control,
+    server::Access, socket,
 };
 use bytes::Bytes;
 use mail::{ChunkId, Part, QueueId};
@@ -158,6 +159,19 @@ impl Operations for Memory {
             return Ok(None);
         }
         Ok(Some("body\n".into()))
+    }
+
+    fn certificates(&self) -> Vec<CertificateInfo> {
+        let names = vec!["mx.test".to_owned()];
+        vec![CertificateInfo { names, expires_seconds: 1_900_000_000, origin: CertificateOrigin::File }]
+    }
+
+    fn renewal(&self) -> Option<RenewalInfo> {
+        None
+    }
+
+    fn renew(&self) -> Result<(), Failure> {
+        Err(Failure::Failed { text: "the daemon obtains no certificate".to_owned() })
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {

@@ -3,6 +3,7 @@
 //!
 //! The daemon implements [`Operations`]. What commands end with is in [`exit`].
 
+mod certificate_info;
 pub mod client;
 pub mod copy;
 pub mod exit;
@@ -15,6 +16,7 @@ pub mod server;
 pub mod socket;
 mod summary;
 
+pub use certificate_info::{CertificateInfo, CertificateOrigin, RenewalFailure, RenewalInfo};
 pub use copy::{BackupItem, Copied, CopyEnd, MessageCopy};
 pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
@@ -87,6 +89,18 @@ pub trait Operations: Send + Sync + 'static {
         id: QueueId,
         chunk_id: ChunkId,
     ) -> impl Future<Output = Result<Option<Bytes>, Failure>> + Send;
+
+    /// Returns the certificates of listeners.
+    fn certificates(&self) -> Vec<CertificateInfo>;
+
+    /// Returns what is known of the certificate that the daemon obtains; none if it obtains none.
+    fn renewal(&self) -> Option<RenewalInfo>;
+
+    /// Asks the authority for a new certificate now.
+    ///
+    /// # Errors
+    /// The daemon obtains none.
+    fn renew(&self) -> Result<(), Failure>;
 
     /// Reads the configuration again. Notes name what takes a restart.
     fn reload(&self) -> impl Future<Output = Result<Vec<String>, Failure>> + Send;

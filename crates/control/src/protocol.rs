@@ -2,7 +2,13 @@
 //! any number of requests, one after the other; each is answered by lines of which the last is
 //! [`Response::Done`] or [`Response::Failed`].
 
-use super::{copy::CopyEnd, options_info::OptionsInfo, selection::Selection, summary::DestinationInfo};
+use super::{
+    certificate_info::{CertificateInfo, RenewalInfo},
+    copy::CopyEnd,
+    options_info::OptionsInfo,
+    selection::Selection,
+    summary::DestinationInfo,
+};
 use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use report::RecipientCounters;
 use serde::{Deserialize, Serialize};
@@ -73,6 +79,10 @@ pub enum Request {
     /// All queued messages with their content, for root and the daemon's own user only: for each message
     /// [`Response::Copy`], [`Response::Content`] and [`Response::CopyEnd`].
     Backup,
+    /// The certificates of listeners: a [`Response::Certificate`] each, and [`Response::Renewal`] if the daemon obtains one.
+    Certificates,
+    /// A new certificate is asked of the authority now.
+    Renew,
     /// The configuration is read again; [`Response::Note`] for each thing that needs a restart.
     Reload,
 }
@@ -166,6 +176,10 @@ pub enum Response {
         /// The reason for it.
         end: CopyEnd,
     },
+    /// A certificate of listeners.
+    Certificate(CertificateInfo),
+    /// What is known of the certificate that the daemon obtains.
+    Renewal(RenewalInfo),
     /// A note for the operator.
     Note {
         /// In words.

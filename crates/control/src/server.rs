@@ -201,6 +201,21 @@ impl<T: Operations> Connection<T> {
                 0
             }
             Request::Backup => self.copy_all().await?,
+            Request::Certificates => {
+                let certificates = self.target.certificates();
+                let count = certificates.len() as u64;
+                for certificate in certificates {
+                    self.send(&Response::Certificate(certificate)).await?;
+                }
+                if let Some(renewal) = self.target.renewal() {
+                    self.send(&Response::Renewal(renewal)).await?;
+                }
+                count
+            }
+            Request::Renew => {
+                self.target.renew()?;
+                0
+            }
             Request::Reload => {
                 let notes = self.target.reload().await?;
                 for text in notes {

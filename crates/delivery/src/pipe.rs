@@ -12,7 +12,7 @@ pub use arguments::can_run;
 use bytes::Bytes;
 use mail::{Enhanced, Outcome, Program};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::{process::Stdio, time::Duration};
+use std::{ffi::OsStr, process::Stdio, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     process::{Child, ChildStdin, Command},
@@ -61,6 +61,45 @@ pub(crate) async fn deliver<S: ContentSource>(program: &Program, parcel: &Parcel
     }
 }
 
+/// Runs a program with these arguments behind its own, and nothing at its standard input.
+///
+/// # Errors
+/// In words: it would run as root, cannot be started, takes too long, or does not end with 0.
+pub(crate) async fn call(program: &Program, arguments: &[String]) -> Result<(), String> {
+    let name = program.name();
+    if program.user.is_none() && rustix::process::geteuid().is_root() {
+        return Err(format!("the program {name} would run as root: set `user`"));
+    }
+    let mut argv = program.argv.iter().map(|argument| argument.as_str().to_owned());
+    let Some(first) = argv.next() else { return Err("a program without a name".to_owned()) };
+    let mut command = command_of(&first, program);
+    command.args(argv).args(arguments).stdin(Stdio::null());
+    let (mut child, group) = start(command).map_err(|e| format!("start the program {name}: {e}"))?;
+    let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
+        unreachable!("both are pipes");
+    };
+    let (mut said, mut complained) = (Vec::new(), Vec::new());
+    let work = async {
+        let status = child.wait().await;
+        // Its own children may have the output open.
+        let reading = async { tokio::join!(read(output, &mut said), read(errors, &mut complained)) };
+        let _ = timeout(OUTPUT_TIMEOUT, reading).await;
+        status
+    };
+    let ended = timeout(program.time_limit, work).await;
+    let ended =
+        ended.map_err(|_| format!("the program {name} did not end within {:?}", program.time_limit))?;
+    let status = ended.map_err(|e| format!("wait for the program {name}: {e}"))?;
+    if status.success() {
+        group.ended();
+        return Ok(());
+    }
+    said.extend_from_slice(&complained);
+    let text = String::from_utf8_lossy(&said);
+    let last = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
+    Err(format!("the program {name} ended with {status}: {last}"))
+}
+
 /// The processes of a program. They are killed when this is dropped, unless the program has ended by itself.
 struct ProcessGroup(Option<Pid>);
 
@@ -89,16 +128,23 @@ fn command<S: ContentSource>(program: &Program, parcel: &Parcel<'_, S>) -> Resul
     let Some((first, rest)) = argv.split_first() else {
         return Err(Outcome::deferred(Enhanced(4, 3, 5), "a program without a name"));
     };
+    let mut command = command_of(first, program);
+    command.args(rest).envs(environment).stdin(Stdio::piped());
+    Ok(command)
+}
+
+/// Begins the command of a program, with the user and the environment of all.
+fn command_of(first: impl AsRef<OsStr>, program: &Program) -> Command {
     let mut command = Command::new(first);
-    command.args(rest).env_clear().env("PATH", PATH).envs(environment).current_dir("/");
+    command.env_clear().env("PATH", PATH).current_dir("/");
     if let Some(user) = &program.user {
         let name = &*user.name;
         command.env("USER", name).env("LOGNAME", name).env("HOME", &*user.home).gid(user.gid).uid(user.uid);
     }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own, so that the children of the program end with it; the process itself in any case.
     command.process_group(0).kill_on_drop(true);
-    Ok(command)
+    command
 }
 
 fn start(mut command: Command) -> std::io::Result<(Child, ProcessGroup)> {

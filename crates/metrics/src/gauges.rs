@@ -50,6 +50,8 @@ pub struct Snapshot {
     pub started_seconds: f64,
     /// The certificate that expires first, in seconds since 1970; zero without a certificate.
     pub certificate_expiry_seconds: u64,
+    /// Attempts to obtain a certificate that failed since the last one that did not.
+    pub acme_failures: u64,
     /// Suspended destinations.
     pub suspended_destinations: u64,
     /// How often the delivery helper has ended before the daemon.
@@ -89,7 +91,7 @@ const fn counter(name: &'static str, help: &'static str, read: fn(&Snapshot) -> 
     Row { doc: MetricDoc { name, kind: "counter", labels: &[], help }, read }
 }
 
-const ROWS: [Row; 26] = [
+const ROWS: [Row; 27] = [
     counter("recipients_accepted", "Recipients of accepted messages, since the spool was made", |s| {
         s.recipients.accepted as f64
     }),
@@ -152,6 +154,9 @@ const ROWS: [Row; 26] = [
         "Expiry of the certificate that expires first, in seconds since 1970; 0 without one",
         |s| s.certificate_expiry_seconds as f64,
     ),
+    gauge("acme_failures", "Attempts to obtain a certificate that failed since the last success", |s| {
+        s.acme_failures as f64
+    }),
 ];
 
 const DESTINATION_JOBS: MetricDoc = MetricDoc {

@@ -82,6 +82,9 @@ impl Rules {
         rules.certificates(settings, source);
         rules.maps(settings);
         rules.ports(settings);
+        if settings.acme.is_used() {
+            rules.connect.insert(settings.acme.directory.server.port);
+        }
         for path in &settings.process.extra_paths {
             rules.write.insert(path.clone());
         }

@@ -114,6 +114,26 @@ impl Helper {
         serde_json::from_slice(&answer).map_err(|e| failed(e.into()))?
     }
 
+    /// Runs the program for certificates with these arguments behind its own.
+    ///
+    /// # Errors
+    /// In words: it cannot be started, takes too long, or does not end with 0.
+    pub async fn run_hook(&self, arguments: impl IntoIterator<Item = String>) -> Result<(), String> {
+        let failed = |e: io::Error| format!("ask the delivery helper: {e}");
+        let (here, there) = UnixStream::pair().map_err(failed)?;
+        here.set_nonblocking(true).map_err(failed)?;
+        send_to(&self.socket, &ToHelper::Hook(arguments.into_iter().collect()), &[there.as_fd()])
+            .map_err(failed)?;
+        drop(there);
+        let mut answer = Vec::new();
+        let mut here = tokio::net::UnixStream::from_std(here).map_err(failed)?;
+        here.read_to_end(&mut answer).await.map_err(failed)?;
+        if answer.is_empty() {
+            return Err("the delivery helper has ended; it starts again by itself".to_owned());
+        }
+        serde_json::from_slice(&answer).map_err(|e| failed(e.into()))?
+    }
+
     /// Hands a delivery over, and returns its outcome. The pieces of the content end with `None`; without it the content is
     /// not whole, and nothing is delivered. If this is dropped, the helper gives the delivery up.
     pub(crate) async fn deliver(&self, request: &Request, pieces: mpsc::Receiver<Option<Bytes>>) -> Outcome {

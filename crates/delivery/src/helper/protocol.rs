@@ -12,6 +12,8 @@ pub(super) enum ToHelper {
     Deliver(Request),
     /// The configuration has changed.
     Reload,
+    /// A call of the program for certificates, with these arguments behind its own.
+    Hook(Vec<String>),
 }
 
 /// A packet of the supervisor to the daemon.

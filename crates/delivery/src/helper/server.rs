@@ -70,6 +70,8 @@ pub struct Permitted {
     pub files: Vec<FileRoute>,
     /// The programs of routes.
     pub programs: Vec<Program>,
+    /// The program for certificates.
+    pub hook: Option<Program>,
     /// The programs that aliases may name.
     pub alias_programs: Vec<Box<str>>,
     /// The user of programs that aliases name.
@@ -128,6 +130,12 @@ pub async fn serve(socket: OwnedFd, load: impl Fn() -> Result<Permitted, String>
                 let text = serde_json::to_vec(&loaded).unwrap_or_default();
                 tokio::spawn(async move { write_reply(reply, &text).await });
             }
+            Ok(ToHelper::Hook(arguments)) => {
+                tokio::spawn(async move {
+                    let ended = current.run_hook(&arguments).await;
+                    write_reply(reply, &serde_json::to_vec(&ended).unwrap_or_default()).await;
+                });
+            }
             Err(e) => tracing::error!("a request of the daemon cannot be read: {e}"),
         }
     }
@@ -177,6 +185,20 @@ impl Permitted {
                 self.write(request, &addresses, content).await
             }
         }
+    }
+
+    /// Runs the program for certificates. A daemon that gives up does not end it: what it has begun is finished.
+    async fn run_hook(&self, arguments: &[String]) -> Result<(), String> {
+        let Some(mut program) = self.hook.clone() else {
+            return Err("the delivery helper refuses: the configuration has no `hook`".to_owned());
+        };
+        program.user = program.user.or_else(|| self.daemon.clone());
+        if let Some(user) = &program.user
+            && let Some(outcome) = self.refused_user(user.uid, &user.name)
+        {
+            return Err(outcome.text.to_string());
+        }
+        pipe::call(&program, arguments).await
     }
 
     async fn run(

@@ -141,6 +141,9 @@ pub(crate) enum Command {
     /// Make hashes of passwords, and try passwords
     #[command(subcommand)]
     Auth(AuthCommand),
+    /// Show the certificates that clients see, or obtain a new one
+    #[command(subcommand)]
+    Certificate(CertificateCommand),
     /// Show what the configuration decides about a message, and why; nothing is stored or sent
     ///
     /// The rules, checks, limits, aliases and routes of the configuration judge the message as the daemon does, with the same
@@ -462,6 +465,25 @@ pub(crate) enum HashScheme {
     #[value(name = "sha512-crypt")]
     Sha512Crypt,
     Bcrypt,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CertificateCommand {
+    /// List the certificates that clients see: names, last day, and where each comes from
+    ///
+    /// `acme` stands for a certificate that the daemon has obtained from the authority of [acme], `file` for one of [tls] or
+    /// [[certificate]], and `self-signed` for one that the daemon has made at its start. With [acme], the time of the
+    /// next renewal and the reason of failed attempts follow.
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Obtain a new certificate from the authority of [acme] now, and wait for it
+    ///
+    /// The exit code is 75 when the authority refuses; the old certificate stays in use. Authorities limit how often this may
+    /// be done: Let's Encrypt signs five times a week for the same names.
+    Renew,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod auth;
 mod backup;
 mod bundle;
+mod certificate;
 mod daemon;
 mod deliver_helper;
 mod doctor;
@@ -121,6 +122,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             let test = if token { auth::test_token } else { auth::test };
             test(&user, &load_config(explicit, Purpose::Ask)?, out)?
         }
+        Command::Certificate(command) => certificate::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Test(test) => rehearse::run(&test, load_config(explicit, Purpose::Serve)?, out)?,
         Command::Reload => status::reload(&load_for_tools(explicit)?, out)?,
         Command::Version => {

@@ -101,7 +101,9 @@ pub(crate) fn program(source: Option<&Path>) -> Vec<OsString> {
 /// Returns whether deliveries need the helper: programs, and files of other users.
 pub(crate) fn is_needed(settings: &Settings) -> bool {
     let needs = |route: &config::Route| route.deliver_as.is_some() || matches!(route.target, Target::Pipe(_));
-    !settings.addresses.programs.is_empty() || settings.routes.iter().any(needs)
+    settings.acme.hook.is_some()
+        || !settings.addresses.programs.is_empty()
+        || settings.routes.iter().any(needs)
 }
 
 /// Returns what the helper may do by these settings.
@@ -118,6 +120,7 @@ pub(crate) fn permitted(settings: &Settings) -> Permitted {
     Permitted {
         files: routes.iter().filter_map(file_route).collect(),
         programs: routes.iter().filter_map(program).collect(),
+        hook: settings.acme.hook.clone(),
         alias_programs: addresses.programs.iter().map(|path| path.to_string_lossy().into()).collect(),
         alias_user: addresses.program_user.as_ref().map(|user| run_as(user, None)),
         daemon: daemon.map(|user| run_as(user, settings.process.group.as_ref())),
@@ -179,6 +182,9 @@ pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
         if let Target::Pipe(program) = &route.target {
             judge_program(&format!("route[{number}].pipe"), program.user.as_ref().map(|user| user.uid));
         }
+    }
+    if let Some(hook) = &settings.acme.hook {
+        judge_program("acme.hook", hook.user.as_ref().map(|user| user.uid));
     }
     if !settings.addresses.programs.is_empty() {
         judge_program(

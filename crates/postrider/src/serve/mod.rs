@@ -1,6 +1,7 @@
 //! The daemon: starts its parts in order, and stops them without losing messages.
 
 mod acceptor;
+pub(crate) mod acme;
 mod active;
 pub(crate) mod capture;
 mod clock;
@@ -9,6 +10,7 @@ mod copy;
 mod delivery_log;
 mod driver;
 mod engine_setup;
+mod expiry;
 pub(crate) mod helper;
 mod latency;
 mod logins;
@@ -36,6 +38,7 @@ pub(crate) use logins::{DovecotAuth, MapUsers, TokenVerifier, random};
 pub(crate) use process::{prepare_folder, prepare_folders};
 pub(crate) use start::run;
 
+use self::acme::ObtainedCertificate;
 use acceptor::Acceptor;
 use driver::Driver;
 use helper::HelperProcess;
@@ -74,4 +77,8 @@ pub(crate) struct Daemon {
     helper: Option<HelperProcess>,
     /// The certificates of the start or of the last reload.
     tls: Mutex<Arc<ServerTls>>,
+    /// The certificate that the daemon obtains itself.
+    obtained: ObtainedCertificate,
+    /// What obtains it; none if it obtains none.
+    acme: Option<::acme::Handle>,
 }

@@ -3,8 +3,9 @@
 use super::{Daemon, copy, driver::Driver, snapshot::ConfigSnapshot};
 use bytes::Bytes;
 use control::{
-    Action, Applied, DeliveryHelper, DestinationInfo, Failure, Gauges, Id, Matched, MessageCopy, MessageInfo,
-    Operations, OptionsInfo, RecipientInfo, Status, Summary, WaitInfo,
+    Action, Applied, CertificateInfo, DeliveryHelper, DestinationInfo, Failure, Gauges, Id, Matched,
+    MessageCopy, MessageInfo, Operations, OptionsInfo, RecipientInfo, RenewalFailure, RenewalInfo, Status,
+    Summary, WaitInfo,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -12,7 +13,7 @@ use mail::{ChunkId, QueueId, ReceivedContent, SharedMessage, UnixMillis};
 use queue::{CancelAs, CommandResult, JobView, MessageView};
 use report::RecipientCounters;
 use spool::SpoolFailure;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use submission::{Refusal, Submission};
 
 impl Operations for Daemon {
@@ -123,6 +124,30 @@ impl Operations for Daemon {
 
     async fn chunk(&self, id: QueueId, chunk_id: ChunkId) -> Result<Option<Bytes>, Failure> {
         copy::chunk(&self.driver, id, chunk_id).await
+    }
+
+    fn certificates(&self) -> Vec<CertificateInfo> {
+        let current = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        current.describe()
+    }
+
+    fn renewal(&self) -> Option<RenewalInfo> {
+        let status = self.acme.as_ref()?.status();
+        Some(RenewalInfo {
+            names: self.started.acme.names.iter().map(|name| name.0.clone()).collect(),
+            due_seconds: status.renewal,
+            obtained: status.obtained,
+            failed: status.failed,
+            failures_in_a_row: status.failures_in_a_row,
+            failure: status.last_failure.map(|(at_seconds, text)| RenewalFailure { at_seconds, text }),
+            is_busy: status.is_busy,
+        })
+    }
+
+    fn renew(&self) -> Result<(), Failure> {
+        let none = || Failure::Failed { text: "the daemon obtains no certificate".to_owned() };
+        self.acme.as_ref().ok_or_else(none)?.renew();
+        Ok(())
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {

@@ -45,7 +45,8 @@ impl Daemon {
                 .tls
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .expires_seconds,
+                .expires_seconds(),
+            acme_failures: self.acme.as_ref().map_or(0, |acme| acme.status().failures_in_a_row.into()),
             suspended_destinations,
             helper_failures: helper.failure_count,
             helper_is_down: helper.fault.is_some(),

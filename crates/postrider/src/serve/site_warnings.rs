@@ -1,6 +1,6 @@
 //! Warnings about a site that can be served, but not well: its name, its certificates and their keys.
 
-use super::tls::expires_seconds;
+use super::{acme::certificate_file, tls::expires_seconds};
 use config::{Settings, certificate};
 use mail::UnixMillis;
 use std::{
@@ -24,9 +24,9 @@ pub(crate) fn lasting_warnings(settings: &Settings) -> Vec<String> {
 
 /// Returns the certificates of listeners that can be read, with the warning about the time of each.
 pub(crate) fn expiries(settings: &Settings, now: UnixMillis) -> Vec<Expiry> {
-    let expiry_of = |(chain, _): (&Path, &Path)| {
-        let expires_seconds = expires_seconds(certificate::chain(chain).ok()?.first()?)?;
-        let (chain, warning) = (chain.to_owned(), expiry(chain, expires_seconds, now));
+    let expiry_of = |(chain, _): (PathBuf, PathBuf)| {
+        let expires_seconds = expires_seconds(certificate::chain(&chain).ok()?.first()?)?;
+        let warning = expiry(&chain, expires_seconds, now);
         Some(Expiry { chain, is_over: expires_seconds * 1000 <= now.0, expires_seconds, warning })
     };
     pairs(settings).filter_map(expiry_of).collect()
@@ -43,10 +43,12 @@ pub(crate) struct Expiry {
 }
 
 /// Returns the certificates of listeners with their keys; the first is that of [tls], if there is one.
-fn pairs(settings: &Settings) -> impl Iterator<Item = (&Path, &Path)> {
-    let tls = settings.tls.certificate.as_deref().zip(settings.tls.key.as_deref());
-    let others = settings.certificates.iter().map(|one| (one.chain.as_path(), one.key.as_path()));
-    tls.into_iter().chain(others)
+fn pairs(settings: &Settings) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+    let tls = settings.tls.certificate.clone().zip(settings.tls.key.clone());
+    let others = settings.certificates.iter().map(|one| (one.chain.clone(), one.key.clone()));
+    // There is none before the first start.
+    let obtained = certificate_file(settings).filter(|file| file.exists()).map(|file| (file.clone(), file));
+    tls.into_iter().chain(others).chain(obtained)
 }
 
 fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
@@ -62,12 +64,12 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
     let mut names = Vec::new();
     for (chain, key) in pairs(settings) {
         // What cannot be read is an error elsewhere.
-        if let Ok(read) = certificate::chain(chain) {
+        if let Ok(read) = certificate::chain(&chain) {
             names.extend(certificate::names(&read[0]));
             let expires = expires_seconds(&read[0]).zip(now);
-            warnings.extend(expires.and_then(|(expires, now)| expiry(chain, expires, now)));
+            warnings.extend(expires.and_then(|(expires, now)| expiry(&chain, expires, now)));
         }
-        warnings.extend(readable_by_all(key));
+        warnings.extend(readable_by_all(&key));
     }
     if let Some((chain, _)) =
         tls.filter(|_| !names.is_empty() && !names.iter().any(|name| covers(name, host)))

@@ -43,6 +43,23 @@ impl Inherited {
         numbers.into_iter().map(|number| self.take_one(number, name)).collect()
     }
 
+    /// Takes all sockets of this name, which have to be TCP.
+    ///
+    /// # Errors
+    /// In words.
+    pub(super) fn take_tcp(&mut self, name: &str) -> Result<Vec<TcpListener>, String> {
+        let tcp = |socket: ListenSocket| match socket {
+            ListenSocket::Tcp(socket) => {
+                socket.set_nonblocking(true).map_err(|e| failed(name, &e))?;
+                Ok(socket)
+            }
+            ListenSocket::Unix { .. } => {
+                Err(format!("listen on systemd:{name}: this is a Unix socket, and TCP is needed"))
+            }
+        };
+        self.take(name)?.into_iter().map(tcp).collect()
+    }
+
     fn take_one(&mut self, number: usize, name: &str) -> Result<ListenSocket, String> {
         let taken = || format!("listen on systemd:{name}: two listeners have this name");
         if let Ok(socket) = self.sockets.take_tcp_listener(number) {
@@ -94,7 +111,7 @@ pub(super) fn open(
 }
 
 /// `[::]` takes IPv4 as well, unless that is listened on by its own address.
-fn bind(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
+pub(super) fn bind(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     if address.is_ipv6() && all.iter().any(|other| other.is_ipv4() && other.port() == address.port()) {

@@ -3,9 +3,11 @@
 use super::{
     Daemon, Mode,
     acceptor::Acceptor,
+    acme::{self, ObtainedCertificate},
     capture::Viewer,
     delivery_log::DeliveryLog,
     engine_setup::EngineSetup,
+    expiry,
     helper::{self, HelperProcess},
     metrics_server::{self, MetricsSocket},
     notify,
@@ -208,13 +210,15 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     }
     process.prepare(&settings)?;
     // Everything that another process may have comes first: what is refused costs no recovery.
-    let listeners = {
+    let mut inherited = Inherited::from_env();
+    let (listeners, acme) = {
         let _context = workers.main().enter();
-        bind_all(&settings, &process)?
+        (bind_all(&settings, &process, &mut inherited)?, acme::prepare(&settings, &mut inherited)?)
     };
     let (control, submit) = local_sockets(&settings, &process)?;
     let metrics_socket = MetricsSocket::bind(&settings, &process)?;
-    let server_tls = Arc::new(tls::server_config(&settings)?);
+    let obtained = ObtainedCertificate::read(&settings);
+    let server_tls = Arc::new(tls::server_config(&settings, &obtained)?);
     warn(&settings, source.as_deref());
     keep_last_good(&settings, source.as_deref());
     let helper = HelperProcess::start_if_needed(&settings, source.as_deref())?;
@@ -262,6 +266,8 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let tls = Mutex::new(server_tls);
+    let start_acme = |prepared| acme::start(prepared, &obtained, helper.as_ref(), driver.closing.subscribe());
+    let acme = acme.map(start_acme).transpose()?;
     let daemon = Arc::new(Daemon {
         driver,
         acceptor,
@@ -273,6 +279,8 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         process,
         helper,
         tls,
+        obtained,
+        acme,
     });
     daemon.helper.as_ref().map_or(Ok(()), HelperProcess::watch)?;
     if let Some(socket) = metrics_socket {
@@ -341,10 +349,13 @@ pub(super) fn local_socket(
         .map_err(|e| format!("listen at {}: {e}", path.display()))
 }
 
-fn bind_all(settings: &Settings, process: &Process) -> Result<Vec<Listener>, String> {
+fn bind_all(
+    settings: &Settings,
+    process: &Process,
+    inherited: &mut Inherited,
+) -> Result<Vec<Listener>, String> {
     let addresses: Vec<SocketAddr> =
         settings.listen.iter().filter_map(|listen| listen.address.ip()).collect();
-    let mut inherited = Inherited::from_env();
     let mut listeners = Vec::new();
     for listen in &settings.listen {
         let options = ListenerOptions {
@@ -361,7 +372,7 @@ fn bind_all(settings: &Settings, process: &Process) -> Result<Vec<Listener>, Str
             xclient: listen.xclient.clone(),
             xforward: listen.xforward.clone(),
         };
-        for socket in sockets::open(listen, &addresses, &mut inherited, process.owner())? {
+        for socket in sockets::open(listen, &addresses, inherited, process.owner())? {
             listeners.push(Listener { socket, options: options.clone() });
         }
     }
@@ -405,6 +416,7 @@ impl Daemon {
         );
         tokio::spawn(drops.run(wiring::DROP_INTERVAL, self.driver.closing.subscribe()));
         tokio::spawn(self.driver.clone().run_timer());
+        tokio::spawn(expiry::watch(self.clone()));
         tokio::spawn(trim_allocator());
         self.driver.handle(Event::Started);
         tokio::spawn(notify::feed_watchdog(self.driver.clone()));
@@ -548,7 +560,7 @@ impl Daemon {
         new: &Settings,
         old: &Settings,
     ) -> Result<(Arc<ServerTls>, Option<String>), String> {
-        match tls::server_config(new) {
+        match tls::server_config(new, &self.obtained) {
             Ok(read) => Ok((Arc::new(read), None)),
             Err(why)
                 if self.process.has_dropped()

@@ -2,14 +2,16 @@
 
 mod clients;
 
+use super::acme::ObtainedCertificate;
 use aws_lc_rs::digest;
 use clients::ClientAuthorities;
 use config::certificate::{self, Unusable};
+use control::{CertificateInfo, CertificateOrigin};
 use inbound::{CertificateTls, EndPoints};
 use mail::UnixMillis;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rustls::{
-    ServerConfig, SupportedProtocolVersion,
+    RootCertStore, ServerConfig, SupportedProtocolVersion,
     crypto::CryptoProvider,
     pki_types::PrivateKeyDer,
     server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
@@ -34,16 +36,30 @@ pub(crate) struct ServerTls {
     pub(crate) certificates: Arc<CertificateTls>,
     /// The channel bindings `tls-server-end-point` of the server's certificates.
     pub(crate) end_points: EndPoints,
-    /// The expiry of the certificate that expires first, in seconds since 1970.
-    pub(crate) expires_seconds: u64,
+    shown: Arc<Certificates>,
+}
+
+impl ServerTls {
+    /// Returns the certificates that clients are shown.
+    pub(crate) fn describe(&self) -> Vec<CertificateInfo> {
+        self.shown.describe()
+    }
+
+    /// Returns the expiry of the certificate that expires first, in seconds since 1970; zero if none can be read.
+    pub(crate) fn expires_seconds(&self) -> u64 {
+        self.describe().iter().map(|one| one.expires_seconds).min().unwrap_or_default()
+    }
 }
 
 /// Returns the TLS settings of listeners.
 ///
 /// # Errors
 /// In words, naming the file.
-pub(crate) fn server_config(settings: &config::Settings) -> Result<ServerTls, String> {
-    let certificates = Certificates::read(settings)?;
+pub(crate) fn server_config(
+    settings: &config::Settings,
+    obtained: &ObtainedCertificate,
+) -> Result<ServerTls, String> {
+    let certificates = Certificates::read(settings, obtained)?;
     let authorities = ClientAuthorities::read(settings, provider())?;
     // Each has TLS sessions of its own: one that began without a certificate is not resumed where one is required.
     let config = |client: Option<Arc<dyn ClientCertVerifier>>| {
@@ -64,8 +80,8 @@ pub(crate) fn server_config(settings: &config::Settings) -> Result<ServerTls, St
     Ok(ServerTls {
         plain: config(None)?,
         certificates: Arc::new(CertificateTls::new(ask, require, move |shown| authorities.identify(shown))),
-        expires_seconds: certificates.expires_seconds(),
         end_points: certificates.clone().end_points(),
+        shown: certificates,
     })
 }
 
@@ -74,17 +90,23 @@ pub(crate) fn server_config(settings: &config::Settings) -> Result<ServerTls, St
 struct Certificates {
     /// For clients that ask for no name, or for one that no certificate has.
     default: Arc<CertifiedKey>,
+    /// The default was made by this process: any other certificate is better.
+    is_self_signed: bool,
+    /// The one that the daemon obtains, and may obtain again at any time.
+    obtained: ObtainedCertificate,
     /// By name in lower case; a wildcard as it stands in the certificate.
     by_name: HashMap<String, Arc<CertifiedKey>>,
 }
 
 impl Certificates {
-    fn read(settings: &config::Settings) -> Result<Arc<Self>, String> {
-        let pair = match (&settings.tls.certificate, &settings.tls.key) {
-            (Some(certificate), Some(key)) => read(certificate, key).map_err(|e| e.to_string())?,
-            _ => self_signed(&settings.hostname)?,
+    fn read(settings: &config::Settings, obtained: &ObtainedCertificate) -> Result<Arc<Self>, String> {
+        let (pair, is_self_signed) = match (&settings.tls.certificate, &settings.tls.key) {
+            (Some(certificate), Some(key)) => (read(certificate, key).map_err(|e| e.to_string())?, false),
+            _ => (self_signed(&settings.hostname)?, true),
         };
-        let mut certificates = Self { default: Arc::new(pair), by_name: HashMap::new() };
+        let obtained = obtained.clone();
+        let mut certificates =
+            Self { default: Arc::new(pair), is_self_signed, obtained, by_name: HashMap::new() };
         for certificate in &settings.certificates {
             let pair = Arc::new(read(&certificate.chain, &certificate.key).map_err(|e| e.to_string())?);
             for name in certificate::names(&pair.cert[0]) {
@@ -95,19 +117,40 @@ impl Certificates {
         Ok(Arc::new(certificates))
     }
 
-    fn of(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
-        let found = name.filter(|_| !self.by_name.is_empty()).and_then(|name| {
-            let name = name.to_ascii_lowercase();
-            let wildcard = name.split_once('.').map(|(_, domain)| format!("*.{domain}"));
-            self.by_name.get(&name).or_else(|| self.by_name.get(&wildcard?))
-        });
-        found.unwrap_or(&self.default)
+    fn of(&self, name: Option<&str>) -> Arc<CertifiedKey> {
+        let name = name.map(str::to_ascii_lowercase);
+        let wildcard =
+            name.as_ref().and_then(|name| name.split_once('.')).map(|(_, domain)| format!("*.{domain}"));
+        let names = || [&name, &wildcard].into_iter().flatten();
+        if let Some(found) = names().find_map(|name| self.by_name.get(name)) {
+            return found.clone();
+        }
+        match self.obtained.get() {
+            Some(own) if self.is_self_signed || names().any(|name| own.names.contains(name)) => own.pair,
+            _ => self.default.clone(),
+        }
     }
 
-    /// Returns the expiry of the certificate that expires first; zero if none can be read.
-    fn expires_seconds(&self) -> u64 {
-        let all = std::iter::once(&self.default).chain(self.by_name.values());
-        all.filter_map(|pair| expires_seconds(pair.cert.first()?)).min().unwrap_or_default()
+    fn describe(&self) -> Vec<CertificateInfo> {
+        let obtained = self.obtained.get().map(|own| (own.pair, CertificateOrigin::Acme));
+        let default = match (self.is_self_signed, &obtained) {
+            // In its place stands the one that was obtained.
+            (true, Some(_)) => None,
+            (true, None) => Some((self.default.clone(), CertificateOrigin::SelfSigned)),
+            (false, _) => Some((self.default.clone(), CertificateOrigin::File)),
+        };
+        let others = self.by_name.values().map(|pair| (pair.clone(), CertificateOrigin::File));
+        let mut all: Vec<CertificateInfo> = Vec::new();
+        for (pair, origin) in default.into_iter().chain(obtained).chain(others) {
+            let Some(own) = pair.cert.first() else { continue };
+            let Some(expires_seconds) = expires_seconds(own) else { continue };
+            let info = CertificateInfo { names: certificate::names(own), expires_seconds, origin };
+            // One with several names is found by each.
+            if !all.contains(&info) {
+                all.push(info);
+            }
+        }
+        all
     }
 
     fn end_points(self: Arc<Self>) -> EndPoints {
@@ -117,7 +160,7 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.of(hello.server_name()).clone())
+        Some(self.of(hello.server_name()))
     }
 }
 
@@ -144,6 +187,23 @@ fn end_point(certificate: &[u8]) -> Option<Box<[u8]>> {
         _ => return None,
     };
     Some(digest::digest(algorithm, certificate).as_ref().into())
+}
+
+/// Returns the authorities of a file, or those of Mozilla.
+///
+/// # Errors
+/// In words, naming the file.
+pub(crate) fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    match file {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(path) => {
+            for authority in certificate::authorities(path).map_err(|e| e.to_string())? {
+                roots.add(authority).map_err(|e| format!("use {}: {e}", path.display()))?;
+            }
+        }
+    }
+    Ok(roots)
 }
 
 /// Returns the TLS versions for inbound and outbound connections.
@@ -214,7 +274,7 @@ mod tests {
         let path = dir.path().join("postrider.toml");
         std::fs::write(&path, text).unwrap();
         let settings = config::load(Some(&path)).unwrap_or_else(|problems| panic!("{problems}"));
-        let certificates = Certificates::read(&settings).unwrap();
+        let certificates = Certificates::read(&settings, &ObtainedCertificate::default()).unwrap();
         for (name, file) in [
             (None, "default"),
             (Some("else.test"), "default"),

@@ -304,6 +304,16 @@ pub fn unpacked_version(package: &str) -> Option<String> {
     fs::read_to_string(unpacked(package)?.join("version")).ok().map(|text| text.trim().to_owned())
 }
 
+/// Returns the path of a program of Go; or a word in the test's output that it is missing.
+pub fn go_program(name: &str) -> Option<PathBuf> {
+    let file = interop()?.join("go/bin").join(name);
+    if !file.is_file() {
+        println!("SKIPPED: {name} is not compiled (cargo xtask setup)");
+        return None;
+    }
+    Some(file)
+}
+
 /// Returns a Python that has scramp.
 pub fn python_with_scramp() -> Option<Command> {
     let python = interop()?.join("python/bin/python");

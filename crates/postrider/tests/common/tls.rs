@@ -156,6 +156,11 @@ impl Client {
         self.reader.get_ref().conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
+    /// The server's certificate.
+    pub fn certificate(&self) -> Vec<u8> {
+        self.reader.get_ref().conn.peer_certificates().unwrap()[0].to_vec()
+    }
+
     /// Says a line; returns the last line of the reply.
     pub fn say(&mut self, line: &str) -> io::Result<String> {
         self.reader.get_mut().write_all(format!("{line}\r\n").as_bytes())?;

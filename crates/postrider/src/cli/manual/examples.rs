@@ -200,6 +200,30 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             ("postrider map query map:users joe@example.com", "Ask the server of [map.users]."),
         ],
     ),
+    (
+        "postrider-certificate",
+        &[
+            (
+                "postrider certificate list",
+                "Print which certificates clients see, and when the next renewal is.",
+            ),
+            ("postrider certificate renew", "Obtain a new certificate from the authority of [acme] now."),
+        ],
+    ),
+    (
+        "postrider-certificate-list",
+        &[
+            ("postrider certificate list", "Print names, last day and origin of each certificate."),
+            ("postrider certificate list --json | jq .renewal", "For programs: the state of the renewal."),
+        ],
+    ),
+    (
+        "postrider-certificate-renew",
+        &[(
+            "postrider certificate renew",
+            "Obtain a new certificate now; exits with 75 if the authority refuses.",
+        )],
+    ),
     ("postrider-map-check", &[("postrider map check", "Check the files of all maps.")]),
     (
         "postrider-queue",

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use mail::HostPort;
-use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use rustls::{ClientConfig, pki_types::ServerName};
 use std::{
     sync::{
         Arc, Mutex,
@@ -179,15 +179,7 @@ impl TokenVerifier {
 
 /// TLS for a server that is named in the settings.
 fn https(settings: &Settings, host: &HostPort) -> Result<(TlsConnector, ServerName<'static>), String> {
-    let mut roots = RootCertStore::empty();
-    match &settings.oauth.ca_file {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(path) => {
-            for authority in config::certificate::authorities(path).map_err(|e| e.to_string())? {
-                roots.add(authority).map_err(|e| format!("use {}: {e}", path.display()))?;
-            }
-        }
-    }
+    let roots = tls::roots(settings.oauth.ca_file.as_deref())?;
     let builder =
         ClientConfig::builder_with_provider(tls::provider()).with_protocol_versions(tls::versions(settings));
     let client = builder.map_err(|e| format!("set up TLS: {e}"))?.with_root_certificates(roots);

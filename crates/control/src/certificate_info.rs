@@ -1,0 +1,67 @@
+//! Certificates, as operators see them.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a certificate comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CertificateOrigin {
+    /// The files that the configuration names.
+    File,
+    /// The authority of `[acme]`.
+    Acme,
+    /// The daemon made it at its start.
+    SelfSigned,
+}
+
+impl CertificateOrigin {
+    /// Returns the words for operators.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Acme => "acme",
+            Self::SelfSigned => "self-signed",
+        }
+    }
+}
+
+/// A certificate that clients are shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateInfo {
+    /// Its host names.
+    pub names: Vec<String>,
+    /// Its last second, since 1970.
+    pub expires_seconds: u64,
+    /// Where it comes from.
+    pub origin: CertificateOrigin,
+}
+
+/// What is known of the certificate that the daemon obtains. Times are in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewalInfo {
+    /// The names that are wanted.
+    pub names: Vec<String>,
+    /// The time of the next renewal; none while there is no certificate with these names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_seconds: Option<u64>,
+    /// Certificates that were obtained since the start.
+    pub obtained: u64,
+    /// Attempts that failed since the start.
+    pub failed: u64,
+    /// Failures since the last certificate.
+    pub failures_in_a_row: u32,
+    /// The last failure since the last certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<RenewalFailure>,
+    /// Whether the authority is being asked.
+    pub is_busy: bool,
+}
+
+/// A failed attempt to obtain a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewalFailure {
+    /// Its time, in seconds since 1970.
+    pub at_seconds: u64,
+    /// The reason in words.
+    pub text: String,
+}

@@ -1,0 +1,104 @@
+//! `postrider certificate`: the certificates of the daemon, and a new one from the authority.
+
+use super::{CliError, Ending, args::CertificateCommand, daemon, print};
+use config::Settings;
+use control::{CertificateInfo, Exit, RenewalInfo, Request, Response};
+use mail::UnixMillis;
+use std::{io::Write, thread::sleep, time::Duration};
+
+/// The daemon is asked for the end of a renewal this often, and so many times.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 2 * 15 * 60;
+
+/// Runs a command.
+pub(super) fn run(command: &CertificateCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
+    match command {
+        CertificateCommand::List { json } => list(*json, settings, out),
+        CertificateCommand::Renew => renew(settings, out),
+    }
+}
+
+fn ask(settings: &Settings) -> Result<(Vec<CertificateInfo>, Option<RenewalInfo>), CliError> {
+    let (mut certificates, mut renewal) = (Vec::new(), None);
+    daemon::ask(settings, &Request::Certificates, &mut |response| {
+        match response {
+            Response::Certificate(seen) => certificates.push(seen),
+            Response::Renewal(seen) => renewal = Some(seen),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok((certificates, renewal))
+}
+
+fn list(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let (certificates, renewal) = ask(settings)?;
+    if json {
+        let value = serde_json::json!({ "certificates": certificates, "renewal": renewal });
+        writeln!(out, "{value}")?;
+        return Ok(Exit::Ok);
+    }
+    for one in &certificates {
+        let until = day(one.expires_seconds);
+        writeln!(out, "{}: until {until} ({})", print::plain(&one.names.join(", ")), one.origin.as_str())?;
+    }
+    if let Some(renewal) = renewal {
+        describe(&renewal, out)?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn describe(renewal: &RenewalInfo, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "[acme] {}:", print::plain(&renewal.names.join(", ")))?;
+    match renewal.due_seconds {
+        Some(due) => writeln!(out, "  next renewal: {}", time(due))?,
+        None => writeln!(out, "  there is no certificate with these names yet")?,
+    }
+    if renewal.is_busy {
+        writeln!(out, "  the authority is being asked")?;
+    }
+    if let Some(failure) = &renewal.failure {
+        let (at, text) = (time(failure.at_seconds), print::plain(&failure.text));
+        writeln!(out, "  {} failed attempts; the last at {at}: {text}", renewal.failures_in_a_row)?;
+    }
+    Ok(())
+}
+
+fn day(seconds: u64) -> String {
+    let time = UnixMillis(seconds.saturating_mul(1000)).rfc3339();
+    time.split('T').next().unwrap_or_default().to_owned()
+}
+
+fn time(seconds: u64) -> String {
+    UnixMillis(seconds.saturating_mul(1000)).rfc3339()
+}
+
+/// Asks for a new certificate, and waits for the end of the attempt.
+fn renew(settings: &Settings, out: &mut dyn Write) -> Ending {
+    let none = || {
+        CliError::new(
+            Exit::Config,
+            "the daemon obtains no certificate: add [acme] with `names`, and restart it",
+        )
+    };
+    let before = ask(settings)?.1.ok_or_else(none)?;
+    daemon::ask(settings, &Request::Renew, &mut |_| Ok(()))?;
+    for _ in 0..LOOKS {
+        let now = ask(settings)?.1.ok_or_else(none)?;
+        if now.obtained > before.obtained {
+            let due = now.due_seconds.map(time).unwrap_or_default();
+            writeln!(
+                out,
+                "obtained a certificate for {}; next renewal: {due}",
+                print::plain(&now.names.join(", "))
+            )?;
+            return Ok(Exit::Ok);
+        }
+        if let Some(failure) = now.failure.filter(|_| now.failed > before.failed) {
+            let text = format!("no certificate was obtained: {}", print::plain(&failure.text));
+            return Err(CliError::new(Exit::TempFail, text));
+        }
+        sleep(LOOK_INTERVAL);
+    }
+    Err(CliError::new(Exit::TempFail, "the authority has not decided within 15 minutes"))
+}
