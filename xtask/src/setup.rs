@@ -269,9 +269,8 @@ fn install_go(package: &str) -> Done {
         let module = format!("{PEBBLE}/{package}@{version}");
         run(program(&go).args(["install", &module]).env("GOBIN", &bin))
     };
-    PEBBLE_VERSIONS
-        .iter()
-        .fold(Err(Failure("no version".to_owned())), |done, version| done.or_else(|_| install(version)))
+    let [newest, older] = PEBBLE_VERSIONS;
+    install(newest).or_else(|_| install(older))
 }
 
 /// A server and what it needs that this machine lacks. Nothing of it is run or configured.

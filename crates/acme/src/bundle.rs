@@ -19,7 +19,7 @@ pub struct Bundle {
     pub not_before: u64,
     /// The last one.
     pub not_after: u64,
-    /// Its host names in lower case.
+    /// The host names in lower case.
     pub names: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ impl Bundle {
         f64::from(first) / f64::from(u32::MAX)
     }
 
-    /// Whether the certificate has these names, and no others.
+    /// Returns whether the certificate has these names, and no others.
     pub fn has_names(&self, names: &[String]) -> bool {
         let own: BTreeSet<&str> = self.names.iter().map(String::as_str).collect();
         own == names.iter().map(String::as_str).collect()

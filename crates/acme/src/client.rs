@@ -16,7 +16,7 @@ const ASK_AFTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs
 pub(crate) struct Failure {
     /// The reason in words.
     pub(crate) text: String,
-    /// Whether the same may succeed at once: the authority has refused a nonce, and gave a new one.
+    /// True if the same may succeed at once: the authority has refused a nonce, and gave a new one.
     pub(crate) is_nonce: bool,
 }
 

@@ -42,7 +42,7 @@ pub struct ExternalAccount {
     pub key: Vec<u8>,
 }
 
-/// What is asked of which authority.
+/// The certificate that is wanted, and the authority.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The address of the authority's directory.
@@ -51,7 +51,7 @@ pub struct Settings {
     pub contact: Option<String>,
     /// The names of the certificate.
     pub names: Vec<String>,
-    /// How the authority is convinced.
+    /// The way in which the authority is convinced.
     pub method: Method,
     /// The account at the authority's website, if it wants one.
     pub external_account: Option<ExternalAccount>,
@@ -64,11 +64,11 @@ pub struct Settings {
 /// A call of the operator's program, for `dns-01`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookCall {
-    /// Whether the record is made; otherwise it is removed.
+    /// True if the record is made, false if it is removed.
     pub is_present: bool,
     /// The name of the TXT record, such as `_acme-challenge.example.com`.
     pub name: String,
-    /// Its text.
+    /// The text of the record.
     pub value: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the authority sees at port 80 or 443 while it looks whether a name is this server's.
+//! The answers that the authority gets at port 80 or 443 while it looks whether a name is this server's.
 
 use bytes::Bytes;
 use http_body_util::Full;

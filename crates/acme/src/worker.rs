@@ -21,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(600);
 /// The longest time of one attempt, with all questions and answers.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// What is known of the certificate and of the attempts to renew it. Times are in seconds since 1970.
+/// The state of the certificate and of the attempts to renew it. Times are in seconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// The last second of the certificate; none while there is none.
@@ -36,7 +36,7 @@ pub struct Status {
     pub failures_in_a_row: u32,
     /// The last failure: its time, and why.
     pub last_failure: Option<(u64, String)>,
-    /// Whether an attempt is under way.
+    /// True while an attempt is under way.
     pub is_busy: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct Worker {
     not_before: Option<Instant>,
 }
 
-/// What others may ask of a [`Worker`].
+/// The requests that others may make of a [`Worker`].
 #[derive(Debug, Clone)]
 pub struct Handle(Arc<Shared>);
 

@@ -27,7 +27,7 @@ section! {
         agree_to_terms: bool = "false",
         /// The mail address to which the authority writes about its service.
         contact: Option<Mailbox> = "",
-        /// How the authority sees that the names are yours: `http-01`, by a file at port 80; `tls-alpn-01`, by a certificate at
+        /// The way in which the authority sees that the names are yours: `http-01`, by a file at port 80; `tls-alpn-01`, by a certificate at
         /// port 443; or `dns-01`, by a record that the program of `hook` makes.
         challenge: AcmeChallenge = "\"http-01\"",
         /// The address at which the authority is answered. The authority always comes to port 80 (`http-01`) or 443
@@ -41,7 +41,7 @@ section! {
         /// The identifier of the key that the authority's website gave you, if the authority wants an account there (external
         /// account binding), as Sectigo, HARICA and ZeroSSL do.
         external_account: Option<Word> = "",
-        /// That key, in base64url: `file:FILE`, or `credential:NAME` for a credential of systemd.
+        /// The key of `external_account`, in base64url: `file:FILE`, or `credential:NAME` for a credential of systemd.
         external_key: Option<SecretSource> = "",
         /// PEM file with the certification authorities that are trusted for the HTTPS of the directory. Without this key, those
         /// of Mozilla.
@@ -50,7 +50,7 @@ section! {
 }
 
 impl Acme {
-    /// Whether a certificate is asked for.
+    /// Returns whether a certificate is asked for.
     pub fn is_used(&self) -> bool {
         !self.names.is_empty()
     }

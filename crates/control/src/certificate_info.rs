@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where a certificate comes from.
+/// The origin of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CertificateOrigin {
@@ -28,15 +28,15 @@ impl CertificateOrigin {
 /// A certificate that clients are shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateInfo {
-    /// Its host names.
+    /// The host names in it.
     pub names: Vec<String>,
-    /// Its last second, since 1970.
+    /// The last second of the certificate, since 1970.
     pub expires_seconds: u64,
-    /// Where it comes from.
+    /// The origin.
     pub origin: CertificateOrigin,
 }
 
-/// What is known of the certificate that the daemon obtains. Times are in seconds since 1970.
+/// The state of the certificate that the daemon obtains. Times are in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalInfo {
     /// The names that are wanted.
@@ -53,14 +53,14 @@ pub struct RenewalInfo {
     /// The last failure since the last certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<RenewalFailure>,
-    /// Whether the authority is being asked.
+    /// True while the authority is being asked.
     pub is_busy: bool,
 }
 
 /// A failed attempt to obtain a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalFailure {
-    /// Its time, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub at_seconds: u64,
     /// The reason in words.
     pub text: String,

@@ -178,7 +178,7 @@ pub enum Response {
     },
     /// A certificate of listeners.
     Certificate(CertificateInfo),
-    /// What is known of the certificate that the daemon obtains.
+    /// The state of the certificate that the daemon obtains.
     Renewal(RenewalInfo),
     /// A note for the operator.
     Note {
@@ -459,7 +459,7 @@ pub struct Gauges {
 /// The process that runs programs and writes files of other users.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeliveryHelper {
-    /// How often it has ended before the daemon.
+    /// Times that it has ended before the daemon.
     pub failure_count: u64,
     /// The reason why it does not run; none if it runs.
     pub fault: Option<String>,

@@ -54,7 +54,7 @@ pub struct Snapshot {
     pub acme_failures: u64,
     /// Suspended destinations.
     pub suspended_destinations: u64,
-    /// How often the delivery helper has ended before the daemon.
+    /// Times that the delivery helper has ended before the daemon.
     pub helper_failures: u64,
     /// The delivery helper is needed, and does not run.
     pub helper_is_down: bool,

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 struct Pebble {
     children: Vec<Child>,
     directory: String,
-    /// Where the authority comes to, whatever the challenge.
+    /// The address that the authority visits, whatever the challenge.
     visited: SocketAddr,
     /// The server that sets records.
     dns_management: SocketAddr,

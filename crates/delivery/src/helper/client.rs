@@ -36,10 +36,10 @@ pub struct Helper {
     condition: Mutex<Condition>,
 }
 
-/// Whether the helper runs.
+/// The state of the helper.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Condition {
-    /// How often the helper has ended before the daemon.
+    /// Times that the helper has ended before the daemon.
     pub failure_count: u64,
     /// The reason why it does not run, in words; none if it runs.
     pub fault: Option<String>,

@@ -280,6 +280,9 @@ pub(crate) struct QuickstartArgs {
     /// The file with the certificate's private key
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub(crate) key: Option<PathBuf>,
+    /// Obtain a certificate from Let's Encrypt; you accept the terms of service of letsencrypt.org
+    #[arg(long, conflicts_with = "certificate")]
+    pub(crate) acme: bool,
     /// The file to write; /etc/postrider/postrider.toml for root, else ./postrider.toml
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -22,6 +22,8 @@ const USER: &str = "postrider";
 /// Letters and digits that nobody confuses with others.
 const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz234567899";
 const PASSWORD_LENGTH: usize = 20;
+/// The answer for a certificate that the daemon obtains.
+const LETS_ENCRYPT: &str = "letsencrypt";
 
 /// The facts about the server that is set up.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,7 +32,19 @@ struct Answers {
     domains: Vec<String>,
     networks: Vec<String>,
     users: Vec<String>,
-    certificate: Option<(PathBuf, PathBuf)>,
+    certificate: Certificate,
+}
+
+/// The certificate of the server.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Certificate {
+    /// The daemon makes one.
+    #[default]
+    SelfSigned,
+    /// Files: the chain, and the key.
+    Files(PathBuf, PathBuf),
+    /// Let's Encrypt signs one.
+    LetsEncrypt,
 }
 
 /// The ways in which the machine differs from another.
@@ -155,18 +169,22 @@ impl Answers {
         let mut certificate: Vec<String> = Vec::new();
         if let (Some(chain), Some(key)) = (&args.certificate, &args.key) {
             certificate = vec![chain.display().to_string(), key.display().to_string()];
+        } else if args.acme {
+            certificate = vec![LETS_ENCRYPT.to_owned()];
         } else if let Some(input) = asked {
             certificate = question_of(
-                "Files with the certificate's chain and its key; empty for a self-signed one",
+                "Files with the certificate's chain and its key; `letsencrypt` to obtain one, if you accept the terms of \
+                 service of letsencrypt.org; empty for a self-signed one",
                 "",
                 input,
                 out,
             )?;
         }
-        let certificate = match <[String; 2]>::try_from(certificate) {
-            Ok([chain, key]) => Some((absolute(&chain)?, absolute(&key)?)),
-            Err(none) if none.is_empty() => None,
-            Err(_) => return Err(CliError::new(Exit::Usage, "name two files: the chain, and the key")),
+        let certificate = match &certificate[..] {
+            [] => Certificate::SelfSigned,
+            [word] if word == LETS_ENCRYPT => Certificate::LetsEncrypt,
+            [chain, key] => Certificate::Files(absolute(chain)?, absolute(key)?),
+            _ => return Err(CliError::new(Exit::Usage, "name two files: the chain, and the key")),
         };
         Ok(Self { hostname, domains, networks, users, certificate })
     }
@@ -306,7 +324,7 @@ fn configuration(answers: &Answers, machine: &Machine) -> String {
         );
     }
     match &answers.certificate {
-        Some((chain, key)) => section(
+        Certificate::Files(chain, key) => section(
             "The certificate. It is read again at a reload.",
             &[
                 "[tls]".to_owned(),
@@ -314,7 +332,11 @@ fn configuration(answers: &Answers, machine: &Machine) -> String {
                 format!("key = {:?}", key.display().to_string()),
             ],
         ),
-        None => section(
+        Certificate::LetsEncrypt => section(
+            "The certificate that the daemon obtains and renews. The authority comes to port 80 of this name.",
+            &acme(answers, machine),
+        ),
+        Certificate::SelfSigned => section(
             "Without this section a self-signed certificate is made, which mail programs of users refuse.",
             &[
                 "#[tls]".to_owned(),
@@ -359,6 +381,21 @@ fn configuration(answers: &Answers, machine: &Machine) -> String {
     text
 }
 
+/// Returns the section for a certificate of Let's Encrypt.
+fn acme(answers: &Answers, machine: &Machine) -> Vec<String> {
+    let mut lines = vec![
+        "[acme]".to_owned(),
+        format!("names = {}", list(std::slice::from_ref(&answers.hostname))),
+        "agree_to_terms = true".to_owned(),
+    ];
+    let domain = answers.domains.first().unwrap_or(&answers.hostname);
+    lines.push(format!("contact = \"postmaster@{domain}\""));
+    if machine.has_socket_units {
+        lines.push("listen = \"systemd:acme\"".to_owned());
+    }
+    lines
+}
+
 /// Returns the address of a user, which is the name where that has a domain.
 fn address_of(user: &str, answers: &Answers) -> String {
     match answers.domains.first() {
@@ -387,6 +424,9 @@ fn next_commands(answers: &Answers, machine: &Machine, file: &Path) -> String {
     let config = file.display();
     if machine.has_socket_units {
         text += "postrider config check\n";
+        if answers.certificate == Certificate::LetsEncrypt {
+            text += "systemctl enable --now postrider-acme.socket\n";
+        }
         if !answers.users.is_empty() {
             text += "systemctl enable --now postrider-submission.socket postrider-submissions.socket\n";
         }
@@ -397,6 +437,9 @@ fn next_commands(answers: &Answers, machine: &Machine, file: &Path) -> String {
     }
     if !machine.is_root {
         text += "  (ports below 1024 need root: start it as root, or write other ports into the [[listen]] sections)\n";
+    }
+    if answers.certificate == Certificate::LetsEncrypt {
+        text += "postrider certificate list\n";
     }
     let to = address_of(answers.users.first().map_or("postmaster", String::as_str), answers);
     let _ = writeln!(text, "printf 'Subject: test\\n\\nhello\\n' | sendmail -v {to}");

@@ -45,7 +45,7 @@ pub(crate) fn certificate_file(settings: &Settings) -> Option<std::path::PathBuf
     acme.is_used().then(|| Store::new(&settings.data_dir.join("acme"), &acme.directory.url).certificate())
 }
 
-/// What needs the rights of the start.
+/// The parts that need the rights of the start.
 pub(super) struct Prepared {
     settings: acme::Settings,
     sockets: Vec<TcpListener>,

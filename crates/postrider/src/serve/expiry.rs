@@ -27,7 +27,7 @@ pub(super) async fn watch(daemon: Arc<Daemon>) {
     }
 }
 
-/// How many warnings were written about each certificate.
+/// The number of warnings that were written about each certificate.
 #[derive(Debug, Default)]
 struct Told(Option<HashMap<(Vec<String>, u64), usize>>);
 

@@ -79,6 +79,6 @@ pub(crate) struct Daemon {
     tls: Mutex<Arc<ServerTls>>,
     /// The certificate that the daemon obtains itself.
     obtained: ObtainedCertificate,
-    /// What obtains it; none if it obtains none.
+    /// The worker that obtains it; none if it obtains none.
     acme: Option<::acme::Handle>,
 }

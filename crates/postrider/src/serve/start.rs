@@ -28,7 +28,7 @@ use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
 use mail::{UnixMillis, plain_text};
 use metrics::Metrics;
 use report::Sink;
-use spool::{CommitWaiters, Spool};
+use spool::{CommitWaiters, RecoveryReport, Spool};
 use std::{
     fs,
     io::{self, Write as _},
@@ -236,14 +236,8 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     };
     let mut setup = EngineSetup::new(current.engine.clone(), current);
     let reading = Instant::now();
-    let report = spool
-        .recover(&mut |found| setup.recovered(&found))
-        .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
+    let report = recover(&mut *spool, &mut setup, &settings)?;
     let read_us = reading.elapsed().as_micros() as u64;
-    imported::note_recovered(&settings.data_dir, setup.take_imported())?;
-    setup.totals(&report.totals);
-    report.copies.iter().for_each(|copy| setup.second_copy(copy));
-    report.problems().for_each(|problem| tracing::error!("{problem}"));
     let spool: Arc<dyn Spool> = Arc::from(spool);
     let (mut driver, effects) = setup.into_driver(spool.clone(), delivery_log);
     let shard_count = spool.shard_count();
@@ -302,6 +296,22 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     spool.close();
     // The last commit, of outcomes that no caller waited for, may have failed.
     Ok(if spool.pressure().poisoned { Exit::IoErr } else { exit })
+}
+
+/// Reads the queue from the spool, and reports its faults.
+fn recover(
+    spool: &mut dyn Spool,
+    setup: &mut EngineSetup,
+    settings: &Settings,
+) -> Result<RecoveryReport, Problem> {
+    let report = spool
+        .recover(&mut |found| setup.recovered(&found))
+        .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
+    imported::note_recovered(&settings.data_dir, setup.take_imported())?;
+    setup.totals(&report.totals);
+    report.copies.iter().for_each(|copy| setup.second_copy(copy));
+    report.problems().for_each(|problem| tracing::error!("{problem}"));
+    Ok(report)
 }
 
 /// Closes a spool that has failed; does not wait for a disk that does not answer.

@@ -21,7 +21,7 @@ fn site() -> Answers {
         domains: vec!["example.com".to_owned()],
         networks: vec!["192.0.2.0/24".to_owned()],
         users: vec!["jane".to_owned(), "joe@example.com".to_owned()],
-        certificate: None,
+        certificate: Certificate::SelfSigned,
     }
 }
 
@@ -37,7 +37,7 @@ fn answers_are_asked_again_until_they_can_be_used() {
         domains: vec!["example.com".to_owned()],
         networks: vec!["10.0.0.0/8".to_owned()],
         users: vec!["jane".to_owned(), "joe@example.com".to_owned()],
-        certificate: None,
+        certificate: Certificate::SelfSigned,
     };
     assert_eq!(site, wanted);
     let said = String::from_utf8(said).unwrap();
@@ -76,6 +76,27 @@ fn every_configuration_that_is_written_can_be_used() {
             assert_eq!(settings.relay.networks.len(), 3);
             assert_eq!(settings.auth.users.is_some(), !users.is_empty());
         }
+    }
+}
+
+#[test]
+fn a_certificate_of_lets_encrypt_is_asked_for_on_demand_only() {
+    let find = |words: &[&str]| {
+        let words = [&["--hostname", "mx.example.com"], words].concat();
+        Answers::find(&args(&words), None, &mut Vec::new()).map_err(|error| error.text).unwrap()
+    };
+    assert_eq!(find(&[]).certificate, Certificate::SelfSigned);
+    let site = find(&["--acme"]);
+    assert_eq!(site.certificate, Certificate::LetsEncrypt);
+    for has_socket_units in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, machine) = (dir.path().join("postrider.toml"), machine(has_socket_units, dir.path()));
+        fs::write(&file, configuration(&site, &machine)).unwrap();
+        let acme = config::load(Some(&file)).unwrap_or_else(|problems| panic!("{problems}")).acme;
+        assert_eq!((acme.names.len(), acme.agree_to_terms), (1, true));
+        assert_eq!(acme.listen.is_some(), has_socket_units);
+        let next = next_commands(&site, &machine, &file);
+        assert_eq!(next.contains("postrider-acme.socket"), has_socket_units, "{next}");
     }
 }
 
