@@ -378,6 +378,7 @@ mod tests {
                 program(&["/bin/root"], Some(user("root", 0))),
                 program(&["/bin/low"], Some(user("low", 7))),
             ],
+            hook: Some(program(&["/bin/hook"], Some(user("low", 7)))),
             alias_programs: vec!["/bin/listed".into()],
             alias_user: Some(user("root", 0)),
             daemon: None,
@@ -431,6 +432,16 @@ mod tests {
                 "{place}: {outcome}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn the_program_for_certificates_is_that_of_the_configuration_and_its_user_is_checked() {
+        let mut own = permitted(RouteUser::Fixed(user("x", 4711)));
+        let low = own.run_hook(&["present".to_owned()]).await.unwrap_err();
+        assert!(low.contains("the delivery helper refuses: ") && low.contains("low"), "{low}");
+        own.hook = None;
+        let none = own.run_hook(&["present".to_owned()]).await.unwrap_err();
+        assert!(none.contains("the configuration has no `hook`"), "{none}");
     }
 
     #[tokio::test]
