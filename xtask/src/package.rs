@@ -4,9 +4,11 @@ use crate::shell::{ALL_MAPS, Done, Failure, cargo_command, output, program, root
 use clap::Subcommand;
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
+    net::TcpListener,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 /// The kinds of packages.
@@ -148,7 +150,43 @@ fn static_binary(debug: bool) -> Result<PathBuf, Failure> {
     if !shown.contains("static") {
         return Err(Failure(format!("{} is not static: {shown}", binary.display())));
     }
+    try_start(&binary)?;
     Ok(binary)
+}
+
+/// Starts a daemon, and stops it when it listens. A static binary lacks parts of the C library, and some libraries find out at
+/// run time.
+fn try_start(binary: &Path) -> Done {
+    let dir = root().join("target/package-check");
+    remove(&dir)?;
+    let config = dir.join("postrider.toml");
+    make_parent(&config)?;
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let address = free.map_err(|e| failed("find a free port for", binary, &e))?;
+    let text = format!(
+        "hostname = \"localhost\"\ndata_dir = \"{}\"\n[spool]\nephemeral = true\n[[listen]]\naddress = \"{address}\"\n",
+        dir.join("data").display()
+    );
+    fs::write(&config, text).map_err(|e| failed("write", &config, &e))?;
+    let mut daemon = Command::new(binary)
+        .args(["serve", "--config"])
+        .arg(&config)
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| failed("start", binary, &e))?;
+    let lines = daemon.stderr.take().into_iter().flat_map(|output| BufReader::new(output).lines());
+    let mut said = String::new();
+    let listens = lines.map_while(Result::ok).any(|line| {
+        said.push_str(&line);
+        said.push('\n');
+        line.contains("listening on")
+    });
+    let _ = daemon.kill();
+    let _ = daemon.wait();
+    if listens {
+        return Ok(());
+    }
+    Err(Failure(format!("{} does not start:\n{said}", binary.display())))
 }
 
 fn container(debug: bool) -> Done {
