@@ -17,6 +17,10 @@ use std::{
 
 /// The socket unit of the package, which opens port 25 for a daemon that is not root.
 const SOCKET_UNIT: &str = "/lib/systemd/system/postrider-smtp.socket";
+/// The folder of the package for logs.
+const LOG_DIR: &str = "/var/log/postrider";
+/// The file that `newaliases` checks.
+const ALIASES: &str = "/etc/aliases";
 /// The user whom the package makes.
 const USER: &str = "postrider";
 /// Letters and digits that nobody confuses with others.
@@ -55,6 +59,10 @@ struct Machine {
     /// The group of the daemon's user, if there is one.
     user: Option<u32>,
     data_dir: PathBuf,
+    /// The folder of the logs, if a package has made it.
+    log_dir: Option<PathBuf>,
+    /// The table of aliases that the mail servers of the machine share, if there is one.
+    aliases: Option<PathBuf>,
 }
 
 impl Machine {
@@ -63,7 +71,15 @@ impl Machine {
         let user = config::user_by_name(USER).map(|user| user.gid);
         let data_dir =
             if is_root { PathBuf::from("/var/lib/postrider") } else { folder.join("postrider-data") };
-        Self { is_root, has_socket_units: is_root && Path::new(SOCKET_UNIT).exists(), user, data_dir }
+        let existing = |path: &str| Some(PathBuf::from(path)).filter(|path| is_root && path.exists());
+        Self {
+            is_root,
+            has_socket_units: existing(SOCKET_UNIT).is_some(),
+            user,
+            data_dir,
+            log_dir: existing(LOG_DIR),
+            aliases: existing(ALIASES),
+        }
     }
 }
 
@@ -369,12 +385,8 @@ fn configuration(answers: &Answers, machine: &Machine) -> String {
         local.push(format!("users = {}", list(&names)));
     }
     section("Domains whose mail is delivered here, into Maildirs below data_dir.", &local);
-    match machine.user {
-        Some(_) if machine.is_root && !machine.has_socket_units => section(
-            "The user whom the daemon becomes after its start by root.",
-            &["[process]".to_owned(), format!("user = {USER:?}")],
-        ),
-        _ => {}
+    for (comment, lines) in machine_sections(machine) {
+        section(comment, &lines);
     }
     text.truncate(text.trim_end().len());
     text.push('\n');
@@ -394,6 +406,31 @@ fn acme(answers: &Answers, machine: &Machine) -> Vec<String> {
         lines.push("listen = \"systemd:acme\"".to_owned());
     }
     lines
+}
+
+/// Returns the sections that depend on the machine: a comment and the lines of each.
+fn machine_sections(machine: &Machine) -> Vec<(&'static str, Vec<String>)> {
+    let mut sections = Vec::new();
+    if let Some(file) = &machine.aliases {
+        let map = format!("aliases:{}", file.display());
+        let lines = vec!["[addresses]".to_owned(), format!("aliases = [{map:?}]")];
+        sections.push(("Other names of users, and lists: aliases(5).", lines));
+    }
+    if let Some(folder) = &machine.log_dir {
+        let file = |name: &str| folder.join(name).display().to_string();
+        let lines = vec![
+            "[log]".to_owned(),
+            format!("file = {:?}", file("mail.json")),
+            "format = \"both\"".to_owned(),
+            format!("postfix_file = {:?}", file("mail.log")),
+        ];
+        sections.push(("The log of all mail, as JSON and in Postfix's format.", lines));
+    }
+    if machine.user.is_some() && machine.is_root && !machine.has_socket_units {
+        let lines = vec!["[process]".to_owned(), format!("user = {USER:?}")];
+        sections.push(("The user whom the daemon becomes after its start by root.", lines));
+    }
+    sections
 }
 
 /// Returns the address of a user, which is the name where that has a domain.
@@ -425,10 +462,11 @@ fn next_commands(answers: &Answers, machine: &Machine, file: &Path) -> String {
     if machine.has_socket_units {
         text += "postrider config check\n";
         if answers.certificate == Certificate::LetsEncrypt {
-            text += "systemctl enable --now postrider-acme.socket\n";
+            text += "systemctl enable postrider-acme.socket\n";
         }
         if !answers.users.is_empty() {
-            text += "systemctl enable --now postrider-submission.socket postrider-submissions.socket\n";
+            // Without `--now`: systemd opens no socket while its service runs. The restart opens them.
+            text += "systemctl enable postrider-submission.socket postrider-submissions.socket\n";
         }
         text += "systemctl restart postrider\n";
     } else {
