@@ -12,15 +12,17 @@ fn args(words: &[&str]) -> QuickstartArgs {
 }
 
 fn machine(has_socket_units: bool, folder: &Path) -> Machine {
-    let aliases = folder.join("aliases");
-    fs::write(&aliases, "postmaster: root\n").unwrap();
+    let aliases = has_socket_units.then(|| folder.join("aliases"));
+    if let Some(file) = &aliases {
+        fs::write(file, "postmaster: root\n").unwrap();
+    }
     Machine {
         is_root: true,
         has_socket_units,
         user: None,
         data_dir: folder.join("data"),
         log_dir: has_socket_units.then(|| folder.to_owned()),
-        aliases: has_socket_units.then_some(aliases),
+        aliases,
     }
 }
 
