@@ -350,6 +350,23 @@ fn systemd_is_told_of_the_start_of_reloads_and_of_the_end_and_its_watchdog_is_fe
     next("STOPPING=1");
 }
 
+/// systemd opens each socket that `Sockets=` of a service names, and opens none while the service of the socket runs.
+#[test]
+fn the_service_opens_the_sockets_that_are_enabled_and_no_others() {
+    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist");
+    let lines = |name: &str| -> Vec<String> {
+        fs::read_to_string(dist.join(name)).unwrap().lines().map(str::to_owned).collect()
+    };
+    let service = lines("postrider.service");
+    assert!(!service.iter().any(|line| line.starts_with("Sockets=")));
+    for name in ["postrider-submission.socket", "postrider-submissions.socket"] {
+        let socket = lines(name);
+        assert!(socket.iter().any(|line| line == "Service=postrider.service"), "{name}");
+        assert!(socket.iter().any(|line| line == "WantedBy=sockets.target postrider.service"), "{name}");
+        assert!(!service.iter().any(|line| line.starts_with("Wants=") && line.contains(name)), "{name}");
+    }
+}
+
 /// Starts a daemon with a socket that systemd keeps.
 fn activated(dir: &Path, socket: &TcpListener) -> Child {
     let script = "exec 3<&0 </dev/null
