@@ -359,7 +359,7 @@ fn the_service_opens_the_sockets_that_are_enabled_and_no_others() {
     };
     let service = lines("postrider.service");
     assert!(!service.iter().any(|line| line.starts_with("Sockets=")));
-    for name in ["postrider-submission.socket", "postrider-submissions.socket"] {
+    for name in ["postrider-submission.socket", "postrider-submissions.socket", "postrider-acme.socket"] {
         let socket = lines(name);
         assert!(socket.iter().any(|line| line == "Service=postrider.service"), "{name}");
         assert!(socket.iter().any(|line| line == "WantedBy=sockets.target postrider.service"), "{name}");

@@ -121,8 +121,9 @@ fn the_records_and_the_next_commands_name_the_site() {
     ] {
         assert!(records.contains(part), "{part}: {records}");
     }
-    let next =
-        next_commands(&site(), &machine(true, Path::new("/x")), Path::new("/etc/postrider/postrider.toml"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = Path::new("/etc/postrider/postrider.toml");
+    let next = next_commands(&site(), &machine(true, dir.path()), file);
     for part in [
         "postrider-submissions.socket",
         "systemctl restart postrider",
