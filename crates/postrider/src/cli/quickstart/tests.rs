@@ -12,17 +12,13 @@ fn args(words: &[&str]) -> QuickstartArgs {
 }
 
 fn machine(has_socket_units: bool, folder: &Path) -> Machine {
-    let aliases = has_socket_units.then(|| folder.join("aliases"));
-    if let Some(file) = &aliases {
-        fs::write(file, "postmaster: root\n").unwrap();
-    }
     Machine {
         is_root: true,
         has_socket_units,
         user: None,
         data_dir: folder.join("data"),
         log_dir: has_socket_units.then(|| folder.to_owned()),
-        aliases,
+        aliases: has_socket_units.then(|| folder.join("aliases")),
     }
 }
 
@@ -81,6 +77,7 @@ fn every_configuration_that_is_written_can_be_used() {
             let site = Answers { users: users.clone(), ..site() };
             fs::write(&file, configuration(&site, &machine(has_socket_units, dir.path()))).unwrap();
             fs::write(dir.path().join("users"), "jane:{PLAIN}x\n").unwrap();
+            fs::write(dir.path().join("aliases"), "postmaster: root\n").unwrap();
             let loaded = config::load_with_origins(Some(&file), Purpose::Serve).map_err(|e| e.to_string());
             let settings = loaded.unwrap().settings;
             assert_eq!(settings.listen.len(), if users.is_empty() { 1 } else { 3 });
