@@ -197,7 +197,9 @@ fn container(debug: bool) -> Done {
     };
     let context = root().join("target/container");
     remove(&context)?;
-    copy(&static_binary(debug)?, &context.join("postrider"), 0o755)?;
+    let installed = context.join("postrider");
+    copy(&static_binary(debug)?, &installed, 0o755)?;
+    run(program("strip").arg(&installed))?;
     let dist = root().join("dist");
     copy(&dist.join("container.toml"), &context.join("postrider.toml"), 0o644)?;
     for (name, text) in [
