@@ -88,6 +88,52 @@ macro_rules! forms {
     };
 }
 
+/// Returns `count` envelopes of a set-up for a configuration that was imported: clients, senders and recipients in ever new
+/// combinations, always the same for the same set-up.
+pub(crate) fn mixed(set_up: usize, count: usize) -> Vec<Envelope> {
+    const CLIENTS: [Envelope; 4] =
+        [HERE, NEAR, FAR, Envelope { client: Some(("bad.net.example", "192.0.2.66")), ..HERE }];
+    const SENDERS: [&str; 8] = [
+        "a@from.example",
+        "",
+        "root@mx.test",
+        "joe@example.com",
+        "x@bad.example",
+        "bad@sender.example",
+        "\"odd name\"@from.example",
+        "A.B+c@From.Example",
+    ];
+    const LOCAL: [&str; 9] =
+        ["joe", "ann", "sales", "INFO", "nobody", "postmaster", "boss", "\"joe\"", "joe+x"];
+    const DOMAINS: [&str; 7] = [
+        "example.com",
+        "example.org",
+        "far.example",
+        "mx.test",
+        "localhost",
+        "catch.example",
+        "Sub.Example.org",
+    ];
+    // A generator of Lehmer; its numbers only have to differ.
+    let mut state = 48_271 * (set_up as u64 + 1);
+    let mut next = |below: usize| {
+        state = state * 48_271 % 0x7fff_ffff;
+        (state >> 8) as usize % below
+    };
+    let envelopes = (0..count).map(|_| {
+        let base = if set_up == 4 { [JANE, JOE, JANE, HERE][next(4)] } else { CLIENTS[next(CLIENTS.len())] };
+        let to = (0..1 + next(3)).map(|_| {
+            let address = format!("{}@{}", LOCAL[next(LOCAL.len())], DOMAINS[next(DOMAINS.len())]);
+            &*Box::leak(address.into_boxed_str())
+        });
+        let to: Vec<&'static str> = to.collect();
+        let from =
+            if base.login.is_some() && next(2) == 0 { base.from } else { SENDERS[next(SENDERS.len())] };
+        Envelope { from, to: Box::leak(to.into_boxed_slice()), ..base }
+    });
+    envelopes.collect()
+}
+
 /// Returns the envelopes of a set-up.
 pub(crate) fn of(set_up: usize) -> Vec<Envelope> {
     let (forms, special): (_, &[Envelope]) = match set_up {

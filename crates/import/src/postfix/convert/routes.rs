@@ -35,11 +35,15 @@ pub(super) fn write(context: &mut Context<'_>) {
         virtual_mailboxes(context, &mailboxes);
     }
     let own = domains::list(context, "mydestination").names;
-    let own = if own.is_empty() && context.main.value("relayhost").is_empty() {
+    let mut own = if own.is_empty() && context.main.value("relayhost").is_empty() {
         vec![context.hostname.clone()]
     } else {
         own
     };
+    if !own.is_empty() {
+        // Of these domains, the aliases do not have the postmaster, whom Postrider accepts: the smarthost would send him back.
+        own.extend(domains::list(context, "virtual_alias_domains").names);
+    }
     local(context, &own);
     sender_dependent(context);
     relayhost(context);
