@@ -6,7 +6,7 @@ use common::{BINARY, Postrider, client::Client, free_address, sink::Sink, until}
 use std::{
     collections::HashSet,
     fs,
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -427,4 +427,45 @@ fn the_files_of_the_configuration_come_without_private_keys_unless_they_are_aske
         let again = refused(&config, &["restore", path(&archive), "--files", path(&files)], 73);
         assert!(again.contains("exists"), "{again}");
     }
+}
+
+#[test]
+fn what_the_history_knows_as_finished_after_the_backup_is_left_out() {
+    let (fast, slow) = (free_address(), free_address());
+    let text = config(LOG, fast, slow) + "[history]\nenabled = true\n";
+    let daemon = Postrider::start(&text);
+    let mut client = Client::connect(daemon.address).unwrap();
+    for to in [&["x@fast.test"][..], &["x@fast.test", "y@slow.test"], &["z@slow.test"]] {
+        let reply = client.send("a@far.test", to, b"Subject: s\r\n\r\nbody\r\n").unwrap();
+        assert_eq!(reply.0, 250, "{}", reply.1);
+    }
+    until("all wait", || {
+        daemon.ask(&["queue", "list", "--status", "deferred", "--ids"]).lines().count() == 3
+    });
+    let archive = daemon.dir.path().join("backup.tar.zst");
+    daemon.ask(&["backup", path(&archive)]);
+    let sink = Sink::listen(TcpListener::bind(fast).unwrap(), |_| None);
+    daemon.ask(&["queue", "flush"]);
+    until("two are delivered", || daemon.counter("delivered") == 2);
+    // The machine loses its spool, and nothing else.
+    let address = daemon.address;
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    fs::remove_dir_all(dir.path().join("data/spool")).unwrap();
+    let told = said(&dir.path().join("postrider.toml"), &["restore", path(&archive)]);
+    assert!(told.contains("restored       2 messages, on hold"), "{told}");
+    assert!(told.contains("left out       1 message, and 1 recipient of others"), "{told}");
+    let text = fs::read_to_string(dir.path().join("postrider.toml")).unwrap();
+    let daemon = Postrider::start_from(dir, address, &text);
+    assert_eq!((daemon.counter("queued"), sink.count()), (2, 2));
+    let queue = daemon.ask(&["queue", "list", "--json"]);
+    assert!(queue.contains("y@slow.test") && queue.contains("z@slow.test"), "{queue}");
+    daemon.ask(&["queue", "release", "all"]);
+    daemon.ask(&["queue", "flush"]);
+    until("both are tried", || {
+        daemon.ask(&["queue", "list", "--status", "deferred", "--ids"]).lines().count() == 2
+    });
+    assert_eq!(sink.count(), 2, "nobody gets a message twice");
+    let status: serde_json::Value = serde_json::from_str(&daemon.ask(&["status", "--json"])).unwrap();
+    assert_eq!(status["consistent"], true, "{status}");
 }

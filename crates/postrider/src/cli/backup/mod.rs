@@ -4,6 +4,7 @@ mod contents;
 mod messages;
 pub(super) mod output;
 pub(super) mod restore;
+mod since;
 
 use super::{
     CliError, Ending,

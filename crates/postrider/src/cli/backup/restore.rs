@@ -1,7 +1,8 @@
 //! `postrider restore`: the mail of a backup into an empty spool, on hold.
 
-use super::contents::{
-    ABOUT, About, CONTENT, Counters, DROP, ENVELOPE, FILES, FORMAT, MESSAGES, SUMMARY, Summary,
+use super::{
+    contents::{ABOUT, About, CONTENT, Counters, DROP, ENVELOPE, FILES, FORMAT, MESSAGES, SUMMARY, Summary},
+    since::Since,
 };
 use crate::{
     archive::{self, ArchiveEntry, Unusable},
@@ -79,7 +80,6 @@ struct Verified {
     about: About,
     summary: Summary,
     ids: HashSet<QueueId>,
-    last: Option<QueueId>,
     /// Messages that were on hold before.
     held: u64,
     /// The times of the messages.
@@ -89,7 +89,7 @@ struct Verified {
 impl Verified {
     fn read(file: &File) -> Result<Self, Unusable> {
         let (mut about, mut summary) = (None, None);
-        let (mut ids, mut last, mut held, mut arrived) = (HashSet::new(), None, 0, Vec::new());
+        let (mut ids, mut held, mut arrived) = (HashSet::new(), 0, Vec::new());
         let mut messages = Messages::default();
         archive::read(BufReader::with_capacity(1 << 18, file), &mut |member| {
             if about.is_none() {
@@ -101,7 +101,6 @@ impl Verified {
                 if !ids.insert(id) {
                     return Err(Unusable::Broken(format!("{id} is in it twice")));
                 }
-                last = Some(id);
                 held += u64::from(found.held);
                 arrived.push(found.message.arrived);
             }
@@ -112,7 +111,7 @@ impl Verified {
         if summary.messages != ids.len() as u64 || messages.begun.is_some() {
             return Err(Unusable::Broken(format!("it has {} of {} messages", ids.len(), summary.messages)));
         }
-        Ok(Self { about, summary, ids, last, held, arrived })
+        Ok(Self { about, summary, ids, held, arrived })
     }
 
     fn tell(&self, path: &Path, out: &mut dyn Write) -> io::Result<()> {
@@ -208,6 +207,10 @@ struct Restored {
     messages: u64,
     /// Restored by an earlier run that was interrupted.
     before: u64,
+    /// Left out, because all their recipients were finished after the backup.
+    finished: u64,
+    /// Recipients of others that were finished after it.
+    finished_recipients: u64,
 }
 
 /// Puts the messages into the spool. A thread writes as the daemon's user, while this one reads as root.
@@ -263,21 +266,27 @@ fn write(
         let _context = runtime.enter();
         wiring::spool(settings).map_err(|why| CliError::new(why.exit, in_use(why.text)))?
     };
-    let (present, counts) = check_empty(&mut *spool, verified, settings)?;
+    let (present, mut counts) = check_empty(&mut *spool, verified, settings)?;
+    let since = Since::open(settings.history.enabled.then_some(&*settings.history.path));
     let mut writer = SpoolWriter::new(&*spool, &runtime);
     let mut done = Restored::default();
     let failed = |failure: SpoolFailure| {
         let text = format!("the spool: {failure}; repair the cause and run the same command again");
         CliError::new(Exit::IoErr, text)
     };
-    for (found, content) in from {
-        let id = found.message.id;
-        if present.contains(&id) {
+    for (mut found, content) in from {
+        if present.contains(&found.message.id) {
             done.before += 1;
             continue;
         }
-        // With the last message, so that an interrupted restore does not add them twice.
-        let counts = counts.filter(|_| verified.last == Some(id)).map(Counters::finished);
+        let finished = since.settle(&mut found);
+        if finished > 0 && found.recipients.iter().all(|state| state.settled) {
+            done.finished += 1;
+            continue;
+        }
+        done.finished_recipients += finished;
+        // With the first message, so that an interrupted restore does not add them twice.
+        let counts = counts.take().map(Counters::finished);
         writer.import(NewMessage { counts, ..on_hold(found, &verified.about) }, content).map_err(failed)?;
         done.messages += 1;
         if done.messages % BATCH == 0 {
@@ -368,6 +377,16 @@ fn tell_restored(
         write!(out, "; {} were there from an earlier run", restored.before)?;
     }
     writeln!(out)?;
+    if restored.finished + restored.finished_recipients > 0 {
+        writeln!(
+            out,
+            "left out       {}, and {} recipient{} of others: finished after the backup, by the history in {}",
+            count_of_messages(restored.finished),
+            restored.finished_recipients,
+            if restored.finished_recipients == 1 { "" } else { "s" },
+            settings.history.path.display()
+        )?;
+    }
     if found.held > 0 {
         writeln!(
             out,
