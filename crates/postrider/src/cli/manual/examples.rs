@@ -214,7 +214,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         "postrider-certificate-list",
         &[
             ("postrider certificate list", "Print names, last day and origin of each certificate."),
-            ("postrider certificate list --json | jq .renewal", "For programs: the state of the renewal."),
+            ("postrider certificate list --json", "The same for programs, with the state of the renewal."),
         ],
     ),
     (
