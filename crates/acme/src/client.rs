@@ -16,20 +16,34 @@ const ASK_AFTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs
 pub(crate) struct Failure {
     /// The reason in words.
     pub(crate) text: String,
-    /// True if the same may succeed at once: the authority has refused a nonce, and gave a new one.
-    pub(crate) is_nonce: bool,
+    pub(crate) remedy: Remedy,
+}
+
+/// A thing to do before the next attempt, which may be made at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Nothing helps but time.
+    Wait,
+    /// The authority has refused a nonce, and gave a new one.
+    Again,
+    /// The authority does not know the account.
+    NewAccount,
 }
 
 impl From<String> for Failure {
     fn from(text: String) -> Self {
-        Self { text, is_nonce: false }
+        Self { text, remedy: Remedy::Wait }
     }
 }
 
 impl Failure {
     pub(crate) fn new(doing: &str, error: &Error) -> Self {
-        let is_nonce = matches!(error, Error::Api(problem) if kind(problem) == "badNonce");
-        Self { text: format!("{doing}: {}", words(error)), is_nonce }
+        let remedy = match error {
+            Error::Api(problem) if kind(problem) == "badNonce" => Remedy::Again,
+            Error::Api(problem) if kind(problem) == "accountDoesNotExist" => Remedy::NewAccount,
+            _ => Remedy::Wait,
+        };
+        Self { text: format!("{doing}: {}", words(error)), remedy }
     }
 }
 
@@ -110,9 +124,16 @@ impl Client {
         Ok(account)
     }
 
-    /// Gives up what is known of the account: the next step asks again.
+    /// Reads the account again before the next step.
     pub(crate) fn forget_account(&mut self) {
         self.account = None;
+    }
+
+    /// Opens a new account at the next step, because the authority does not know the old one.
+    pub(crate) fn drop_account(&mut self) -> Result<(), String> {
+        tracing::warn!("acme: the authority does not know the account any more: a new one is opened");
+        self.account = None;
+        self.store.drop_account()
     }
 
     /// Asks when the authority wants a certificate to be renewed (RFC 9773). Returns the time, in seconds since 1970, and

@@ -3,7 +3,7 @@
 use crate::{
     Answers, Hook, HookCall, Method,
     bundle::Bundle,
-    client::{Client, Failure, now_seconds, problem_words},
+    client::{Client, Failure, Remedy, now_seconds, problem_words},
 };
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeStatus, ChallengeType, Identifier,
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// The time that the authority has to look at all names, and to sign.
 const DECIDE_TIMEOUT: Duration = Duration::from_secs(180);
-/// Whole orders that are begun again because of refused nonces.
-const NONCE_ATTEMPTS: u32 = 8;
+/// Whole orders that are begun again at once.
+const ATTEMPTS: u32 = 8;
 
 fn patience() -> RetryPolicy {
     RetryPolicy::new().initial_delay(Duration::from_millis(500)).backoff(1.5).timeout(DECIDE_TIMEOUT)
@@ -83,12 +83,17 @@ impl Client {
         proof: &mut Proof,
         former: Option<&Bundle>,
     ) -> Result<Bundle, Failure> {
+        self.store.prepare()?;
         let mut attempt = 1;
         loop {
             let ended = self.obtain_once(proof, former).await;
             proof.withdraw().await;
             match ended {
-                Err(failure) if failure.is_nonce && attempt < NONCE_ATTEMPTS => attempt += 1,
+                Err(failure) if failure.remedy == Remedy::Again && attempt < ATTEMPTS => attempt += 1,
+                Err(failure) if failure.remedy == Remedy::NewAccount && attempt < ATTEMPTS => {
+                    self.drop_account()?;
+                    attempt = ATTEMPTS;
+                }
                 Err(failure) => {
                     self.forget_account();
                     return Err(failure);
@@ -108,7 +113,10 @@ impl Client {
         let pem = format!("{}\n{}\n", chain.trim_end(), key.trim_end());
         let bundle = Bundle::of(pem.as_bytes(), &self.store.certificate())?;
         bundle.check(&self.settings.names, now_seconds())?;
-        self.store.write_certificate(&pem)?;
+        if let Err(why) = self.store.write_certificate(&pem) {
+            // It is good until the next start.
+            tracing::error!("acme: the new certificate is used, and not stored: {why}");
+        }
         Ok(bundle)
     }
 

@@ -58,6 +58,29 @@ impl Store {
         self.write(&self.account(), &text)
     }
 
+    /// Keeps an account that is of no use under another name.
+    pub(crate) fn drop_account(&self) -> Result<(), String> {
+        let path = self.account();
+        fs::rename(&path, path.with_extension("json.old"))
+            .map_err(|e| format!("rename {}: {e}", path.display()))
+    }
+
+    /// Makes the folder, and checks that files can be written there: a certificate that cannot be kept must not be asked for,
+    /// because authorities limit their number.
+    pub(crate) fn prepare(&self) -> Result<(), String> {
+        let failed = |e: io::Error| format!("write in {}: {e}", self.folder.display());
+        self.make_folder().map_err(failed)?;
+        tempfile::tempfile_in(&self.folder).map(drop).map_err(failed)?;
+        // The file is replaced; a folder in its place cannot be.
+        let path = self.certificate();
+        if path.is_dir() { Err(format!("write {}: it is a folder", path.display())) } else { Ok(()) }
+    }
+
+    fn make_folder(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        fs::set_permissions(&self.folder, Permissions::from_mode(FOLDER_MODE))
+    }
+
     pub(crate) fn write_certificate(&self, pem: &str) -> Result<(), String> {
         self.write(&self.certificate(), pem.as_bytes())
     }
@@ -65,8 +88,7 @@ impl Store {
     /// Replaces a file at once, and survives a power cut with the one or the other.
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), String> {
         let replace = || {
-            fs::create_dir_all(&self.folder)?;
-            fs::set_permissions(&self.folder, Permissions::from_mode(FOLDER_MODE))?;
+            self.make_folder()?;
             let mut file = tempfile::Builder::new()
                 .permissions(Permissions::from_mode(FILE_MODE))
                 .tempfile_in(&self.folder)?;

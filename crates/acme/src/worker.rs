@@ -18,6 +18,8 @@ use tokio::{
 
 /// The clock is looked at this often: it may be set, and the machine may have slept.
 const LOOK_INTERVAL: Duration = Duration::from_secs(600);
+/// The least time between a certificate and the next one, unless an operator asks.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(3600);
 /// The longest time of one attempt, with all questions and answers.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(900);
 
@@ -170,8 +172,11 @@ impl Worker {
                 status.last_failure = None;
                 drop(status);
                 tracing::info!("acme: obtained a certificate for {}", new.names.join(", "));
+                // An authority that wants each new certificate renewed at once does not get what it wants.
+                let left = Duration::from_secs(new.not_after.saturating_sub(now_seconds()));
+                self.not_before = Some(Instant::now() + RENEWAL_PAUSE.min(left / 3));
                 self.current = Some(new.clone());
-                (self.suggested, self.not_before) = (None, None);
+                self.suggested = None;
                 (self.publish)(new);
             }
             Err(failure) => {

@@ -22,6 +22,9 @@ use tempfile::TempDir;
 /// The authority and its DNS.
 struct Pebble {
     children: Vec<Child>,
+    /// The command of the authority itself, to start it again.
+    command: Command,
+    api: SocketAddr,
     directory: String,
     /// The address that the authority visits, whatever the challenge.
     visited: SocketAddr,
@@ -72,11 +75,21 @@ impl Pebble {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
         };
         let children = vec![start(&mut names), start(&mut authority)];
+        let command = authority;
         for address in [api, dns_management] {
             until("the authority listens", || TcpStream::connect(address).is_ok());
         }
         let directory = format!("https://localhost:{}/dir", api.port());
-        Some(Self { children, directory, visited, dns_management })
+        Some(Self { children, command, api, directory, visited, dns_management })
+    }
+
+    /// Starts the authority again: it has forgotten everything.
+    fn forget(&mut self) {
+        let mut old = self.children.pop().unwrap();
+        old.kill().unwrap();
+        old.wait().unwrap();
+        self.children.push(self.command.spawn().unwrap());
+        until("the authority listens again", || TcpStream::connect(self.api).is_ok());
     }
 
     /// The section of the configuration, with additions.
@@ -257,6 +270,32 @@ fn a_failed_validation_is_explained_and_changes_nothing() {
     let metrics = daemon.ask(&["status", "--prometheus"]);
     assert!(metrics.contains("postrider_acme_failures 2"), "{metrics}");
     daemon.send("joe@mx.test");
+}
+
+#[test]
+fn an_authority_that_has_forgotten_the_account_gets_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut pebble) = Pebble::start(dir.path(), &json!({}), &[]) else { return };
+    let daemon = pebble.daemon(dir, "http-01");
+    until_obtained(&daemon);
+    pebble.forget();
+    let said = daemon.ask(&["certificate", "renew"]);
+    assert!(said.starts_with("obtained a certificate"), "{said}");
+    assert!(folder(&daemon).join("account.json.old").is_file());
+}
+
+#[test]
+fn nothing_is_asked_for_that_could_not_be_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(pebble) = Pebble::start(dir.path(), &json!({}), &[]) else { return };
+    let daemon = pebble.daemon(dir, "http-01");
+    until_obtained(&daemon);
+    let file = folder(&daemon).join("certificate.pem");
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    let said = daemon.try_ask(&["certificate", "renew"]).unwrap_err();
+    assert!(said.contains("certificate.pem: it is a folder"), "{said}");
+    assert_eq!(list(&daemon)["certificates"][0]["origin"], "acme");
 }
 
 #[test]
