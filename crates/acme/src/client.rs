@@ -32,7 +32,7 @@ pub(crate) enum Remedy {
 
 impl From<String> for Failure {
     fn from(text: String) -> Self {
-        Self { text, remedy: Remedy::Wait }
+        Self { text: mail::plain_text(&text).into_owned(), remedy: Remedy::Wait }
     }
 }
 
@@ -43,7 +43,7 @@ impl Failure {
             Error::Api(problem) if kind(problem) == "accountDoesNotExist" => Remedy::NewAccount,
             _ => Remedy::Wait,
         };
-        Self { text: format!("{doing}: {}", words(error)), remedy }
+        Self { text: mail::plain_text(&format!("{doing}: {}", words(error))).into_owned(), remedy }
     }
 }
 
@@ -51,6 +51,7 @@ fn words(error: &Error) -> String {
     match error {
         Error::Api(problem) => problem_words(problem),
         Error::Timeout(_) => "the authority did not decide in time".to_owned(),
+        Error::Json(_) => "the answer is not one of an ACME server: is `directory` right?".to_owned(),
         other => other.to_string(),
     }
 }

@@ -10,7 +10,7 @@ use hyper_util::{
 };
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs::default_provider};
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, io, pin::Pin, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 /// Time of one request, with connecting.
@@ -56,6 +56,11 @@ fn innermost(error: &hyper_util::client::legacy::Error) -> String {
     let mut last: &dyn std::error::Error = error;
     while let Some(source) = last.source() {
         last = source;
+    }
+    let is_forbidden =
+        last.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
+    if is_forbidden {
+        return format!("{last}: if it is at another port than `directory`, add that to process.extra_ports");
     }
     last.to_string()
 }

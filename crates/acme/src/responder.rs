@@ -21,7 +21,8 @@ use rustls::{
 use std::{
     collections::HashMap,
     convert::Infallible,
-    sync::{Arc, PoisonError, RwLock},
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 use tokio::{
@@ -33,6 +34,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// Connections that are served at a time; others wait.
 const CONNECTIONS_MAX: usize = 64;
+/// Those of one address (an IPv6 network /64): authorities come from several, with one connection each.
+const CONNECTIONS_OF_ADDRESS: usize = 4;
 /// The longest life of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept.
@@ -144,17 +147,55 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let open = OpenConnections::default();
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
+                // One that has too many is closed at once: it must not keep the others out.
+                let Some(place) = Place::take(&open, peer.ip()) else { continue };
                 let serving = timeout(CONNECTION_TIMEOUT, serve(stream));
                 tokio::spawn(async move {
                     let _ = serving.await;
-                    drop(permit);
+                    drop((permit, place));
                 });
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// The number of connections of each network.
+type OpenConnections = Arc<Mutex<HashMap<u128, usize>>>;
+
+/// One connection of a network, until it is dropped.
+struct Place(OpenConnections, u128);
+
+impl Place {
+    /// Counts a connection, unless its network has too many.
+    fn take(open: &OpenConnections, ip: IpAddr) -> Option<Self> {
+        let network = match ip.to_canonical() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(ip) => ip.to_bits() >> 64,
+        };
+        let mut counts = open.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(network).or_default();
+        if *count >= CONNECTIONS_OF_ADDRESS {
+            return None;
+        }
+        *count += 1;
+        Some(Self(open.clone(), network))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.1);
+            }
         }
     }
 }
@@ -194,6 +235,19 @@ mod tests {
         assert_eq!(page(&answers, &Method::POST, there).0, StatusCode::METHOD_NOT_ALLOWED);
         answers.clear();
         assert_eq!(get(there).0, StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn one_address_cannot_keep_the_others_out() {
+        let open = OpenConnections::default();
+        let take = |ip: &str| Place::take(&open, ip.parse().unwrap());
+        let mut places: Vec<Place> = (0..CONNECTIONS_OF_ADDRESS).filter_map(|_| take("192.0.2.1")).collect();
+        assert!(places.len() == CONNECTIONS_OF_ADDRESS && take("::ffff:192.0.2.1").is_none());
+        assert!(take("192.0.2.2").is_some() && take("2001:db8::1").is_some());
+        places.pop();
+        assert!(take("192.0.2.1").is_some());
+        drop(places);
+        assert!(open.lock().unwrap().is_empty());
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct Status {
     pub failed: u64,
     /// Failures since the last certificate.
     pub failures_in_a_row: u32,
+    /// The time before which no attempt is made.
+    pub next_attempt: Option<u64>,
     /// The last failure: its time, and why.
     pub last_failure: Option<(u64, String)>,
     /// True while an attempt is under way.
@@ -72,9 +74,12 @@ impl Handle {
         self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Obtains a new certificate now, whatever the age of the present one.
+    /// Obtains a new certificate now, whatever the age of the present one. An attempt that is under way is the one that was
+    /// asked for.
     pub fn renew(&self) {
-        self.0.wanted.notify_one();
+        if !self.status().is_busy {
+            self.0.wanted.notify_one();
+        }
     }
 }
 
@@ -160,6 +165,8 @@ impl Worker {
 
     async fn attempt(&mut self) {
         self.status().is_busy = true;
+        // Whoever asked before it began gets this one.
+        let _ = timeout(Duration::ZERO, self.shared.wanted.notified()).await;
         let former = self.current.clone();
         let ended = timeout(ATTEMPT_TIMEOUT, self.client.obtain(&mut self.proof, former.as_ref())).await;
         let ended = ended.unwrap_or_else(|_| Err("the authority is too slow".to_owned().into()));
@@ -169,7 +176,7 @@ impl Worker {
             Ok(new) => {
                 status.obtained += 1;
                 status.failures_in_a_row = 0;
-                status.last_failure = None;
+                (status.last_failure, status.next_attempt) = (None, None);
                 drop(status);
                 tracing::info!("acme: obtained a certificate for {}", new.names.join(", "));
                 // An authority that wants each new certificate renewed at once does not get what it wants.
@@ -184,13 +191,14 @@ impl Worker {
                 status.failures_in_a_row += 1;
                 let pause = schedule::pause(status.failures_in_a_row);
                 status.last_failure = Some((now_seconds(), failure.text.clone()));
+                status.next_attempt = Some(now_seconds() + pause.as_secs());
                 drop(status);
                 self.not_before = Some(Instant::now() + pause);
-                let minutes = pause.as_secs() / 60;
-                tracing::warn!(
-                    "acme: no certificate: {}; the next attempt is in {minutes} minutes",
-                    failure.text
-                );
+                let minutes = match pause.as_secs() / 60 {
+                    1 => "a minute".to_owned(),
+                    minutes => format!("{minutes} minutes"),
+                };
+                tracing::warn!("acme: no certificate: {}; the next attempt is in {minutes}", failure.text);
             }
         }
     }

@@ -107,6 +107,9 @@ fn parse_name(text: &str, _: &Path) -> Result<CertificateName, (String, Option<S
         None => ("", text),
     };
     match Domain::parse(host) {
+        Ok(_) if host.rsplit('.').next().is_some_and(|last| last.bytes().all(|b| b.is_ascii_digit())) => {
+            Err(("an address: authorities certify names".to_owned(), None))
+        }
         Ok(domain) if !host.starts_with('[') && host.contains('.') => {
             Ok(CertificateName(format!("{wildcard}{}", domain.key())))
         }
@@ -163,7 +166,16 @@ mod tests {
         assert_eq!(read("*.example.com"), Ok("*.example.com".to_owned()));
         assert_eq!(read("bücher.example"), Ok("xn--bcher-kva.example".to_owned()));
         assert_eq!(read("mx"), Err("a name without a dot: no authority certifies it".to_owned()));
-        for bad in ["", "*.", "*", "a.*.example.com", "a b.example.com", "[192.0.2.1]", "user@example.com"] {
+        for bad in [
+            "",
+            "*.",
+            "*",
+            "a.*.example.com",
+            "a b.example.com",
+            "[192.0.2.1]",
+            "192.0.2.1",
+            "user@example.com",
+        ] {
             assert!(read(bad).is_err(), "{bad}");
         }
     }

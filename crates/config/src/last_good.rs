@@ -2,6 +2,7 @@
 //! a typing error.
 
 use crate::{
+    choice::did_you_mean,
     load::{self, Purpose},
     settings::Settings,
 };
@@ -43,9 +44,21 @@ pub fn keep_last_good(file: &Path, data_dir: &Path) -> io::Result<()> {
 /// Returns the settings of the daemon's last start, for a file that has mistakes now; `None` if there is no copy, or none
 /// that can be trusted.
 pub fn last_good(file: &Path) -> Option<Settings> {
-    let named = load::data_dir_of(file);
-    let dirs = named.into_iter().chain(USUAL_DATA_DIRS.map(PathBuf::from));
+    let named = load::data_dir_of(file).into_iter().chain(nearly_named(file));
+    let dirs = named.chain(USUAL_DATA_DIRS.map(PathBuf::from));
     dirs.into_iter().find_map(|dir| of_dir(file, &dir))
+}
+
+/// Returns the folder of a key that was meant to be `data_dir`: before the first section, and nearly of this name.
+fn nearly_named(file: &Path) -> Option<PathBuf> {
+    let text = String::from_utf8_lossy(&fs::read(file).ok()?).into_owned();
+    let mut lines = text.lines().map(str::trim).take_while(|line| !line.starts_with('['));
+    let value = lines.find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        did_you_mean(key.trim(), ["data_dir"])?;
+        Some(value.trim().trim_matches(['"', '\'']).to_owned())
+    })?;
+    Some(file.parent()?.join(value))
 }
 
 fn of_dir(file: &Path, data_dir: &Path) -> Option<Settings> {
@@ -87,12 +100,15 @@ mod tests {
             "hostname = mx.test\ndata_dir = \"data\"\n",
             "hostnam = \"mx.test\"\ndata_dir = \"data\"\n",
             "data_dir = \"data\"\n[queue\nmax_messages = 1\n",
+            "hostname = \"mx.test\"\ndata_dri = \"data\"\n",
         ] {
             fs::write(&file, bad).unwrap();
             let settings = last_good(&file).unwrap_or_else(|| panic!("{bad}"));
             assert_eq!(settings.hostname, "mx.test");
             assert_eq!(settings.data_dir, dir.path().join("data"));
         }
+        fs::write(&file, b"# f\xfcr uns\nhostname = \"mx.test\"\ndata_dir = \"data\"\n").unwrap();
+        assert_eq!(last_good(&file).unwrap().hostname, "mx.test");
         fs::remove_file(dir.path().join("data/last-good.toml")).unwrap();
         assert!(last_good(&file).is_none());
     }

@@ -91,7 +91,8 @@ pub fn load_with_origins(path: Option<&Path>, purpose: Purpose) -> Result<Loaded
 
 /// Returns the data directory that a file with mistakes names, or that is its default.
 pub(crate) fn data_dir_of(path: &Path) -> Option<PathBuf> {
-    let source = source_of(path).ok()?;
+    // What is no UTF-8 is a comment mostly, and a mistake in any case.
+    let source = String::from_utf8_lossy(&fs::read(path).ok()?).into_owned();
     let (root, _) = DeTable::parse_recoverable(&source);
     Some(reading(&source, Some(path)).settings(root.get_ref(), None).data_dir)
 }

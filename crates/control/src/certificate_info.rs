@@ -53,6 +53,9 @@ pub struct RenewalInfo {
     /// The last failure since the last certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<RenewalFailure>,
+    /// The time of the next attempt, if one has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_seconds: Option<u64>,
     /// True while the authority is being asked.
     pub is_busy: bool,
 }

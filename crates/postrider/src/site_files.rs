@@ -71,10 +71,12 @@ pub(crate) fn site_files(settings: &Settings, source: Option<&Path>) -> Vec<Site
     let keys = settings.certificates.iter().map(|one| &one.key);
     let certificates = [&tls.certificate, &tls.client_ca_file].into_iter().flatten();
     found.add_all(certificates.chain(chains), FileUse::Certificates);
-    found.add_all(tls.ca_file.iter().chain(&settings.oauth.ca_file), FileUse::Authorities);
+    let authorities = tls.ca_file.iter().chain(&settings.oauth.ca_file).chain(&settings.acme.ca_file);
+    found.add_all(authorities, FileUse::Authorities);
     found.add_all(tls.key.iter().chain(keys), FileUse::Key);
     let logins = settings.routes.iter().filter_map(|route| route.login.as_ref());
     let secrets = logins.map(|login| &login.secret).chain(&settings.oauth.client_secret);
+    let secrets = secrets.chain(&settings.acme.external_key);
     found.add_all(secrets.filter_map(file_of), FileUse::Secret);
     if let Some(UserStore::Passwd(file)) = &auth.users {
         found.add(file, FileUse::Users);

@@ -40,7 +40,9 @@ fn list(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
     }
     for one in &certificates {
         let until = day(one.expires_seconds);
-        writeln!(out, "{}: until {until} ({})", print::plain(&one.names.join(", ")), one.origin.as_str())?;
+        let over = if one.expires_seconds * 1000 <= UnixMillis::now().0 { "EXPIRED, " } else { "" };
+        let names = print::plain(&one.names.join(", "));
+        writeln!(out, "{names}: until {until} ({over}{})", one.origin.as_str())?;
     }
     if let Some(renewal) = renewal {
         describe(&renewal, out)?;
@@ -51,6 +53,7 @@ fn list(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
 fn describe(renewal: &RenewalInfo, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "[acme] {}:", print::plain(&renewal.names.join(", ")))?;
     match renewal.due_seconds {
+        Some(_) if renewal.failure.is_some() => {}
         Some(due) => writeln!(out, "  next renewal: {}", time(due))?,
         None => writeln!(out, "  there is no certificate with these names yet")?,
     }
@@ -59,7 +62,12 @@ fn describe(renewal: &RenewalInfo, out: &mut dyn Write) -> std::io::Result<()> {
     }
     if let Some(failure) = &renewal.failure {
         let (at, text) = (time(failure.at_seconds), print::plain(&failure.text));
-        writeln!(out, "  {} failed attempts; the last at {at}: {text}", renewal.failures_in_a_row)?;
+        let count = renewal.failures_in_a_row;
+        let plural = if count == 1 { "" } else { "s" };
+        writeln!(out, "  {count} failed attempt{plural}; the last at {at}: {text}")?;
+        if let Some(next) = renewal.next_attempt_seconds.filter(|_| !renewal.is_busy) {
+            writeln!(out, "  next attempt: {}", time(next))?;
+        }
     }
     Ok(())
 }
@@ -70,7 +78,7 @@ fn day(seconds: u64) -> String {
 }
 
 fn time(seconds: u64) -> String {
-    UnixMillis(seconds.saturating_mul(1000)).rfc3339()
+    UnixMillis(seconds.saturating_mul(1000)).rfc3339().replace(".000Z", "Z")
 }
 
 /// Asks for a new certificate, and waits for the end of the attempt.

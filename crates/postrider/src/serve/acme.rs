@@ -78,7 +78,12 @@ pub(super) fn prepare(settings: &Settings, inherited: &mut Inherited) -> Result<
         roots: tls::roots(acme.ca_file.as_deref())?,
     };
     let sockets = match acme.listen_address() {
-        Some(address) => open(&address, acme.listen.is_none(), inherited)?,
+        Some(address @ ListenAddress::Systemd(_)) => open(&address, false, inherited)?,
+        // A web server that somebody has installed must not stop the mail.
+        Some(address) => open(&address, acme.listen.is_none(), inherited).unwrap_or_else(|why| {
+            tracing::error!("{why}; no certificate can be obtained until a restart");
+            Vec::new()
+        }),
         None => Vec::new(),
     };
     Ok(Some(Prepared { settings: wanted, sockets }))

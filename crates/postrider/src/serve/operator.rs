@@ -140,6 +140,7 @@ impl Operations for Daemon {
             failed: status.failed,
             failures_in_a_row: status.failures_in_a_row,
             failure: status.last_failure.map(|(at_seconds, text)| RenewalFailure { at_seconds, text }),
+            next_attempt_seconds: status.next_attempt,
             is_busy: status.is_busy,
         })
     }

@@ -71,6 +71,14 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
         }
         warnings.extend(readable_by_all(&key));
     }
+    let acme = &settings.acme;
+    if acme.is_used() && tls.is_none() && !acme.names.iter().any(|name| covers(&name.0, host)) {
+        let wanted: Vec<&str> = acme.names.iter().map(|name| &*name.0).collect();
+        warnings.push(format!(
+            "the certificate of [acme] is for {}, not for \"{host}\": clients that verify it go away",
+            wanted.join(", ")
+        ));
+    }
     if let Some((chain, _)) =
         tls.filter(|_| !names.is_empty() && !names.iter().any(|name| covers(name, host)))
     {

@@ -4,7 +4,7 @@ use super::{Finding, lenient};
 use crate::{
     access::{self, Checked},
     cli::map,
-    serve::{helper, site_warnings},
+    serve::{acme::certificate_file, helper, site_warnings},
 };
 use config::{Purpose, Settings};
 use control::{
@@ -58,7 +58,12 @@ pub(super) fn certificates(settings: &Settings) -> Vec<Finding> {
     let expiries = site_warnings::expiries(settings, UnixMillis::now());
     let mut findings = Vec::new();
     for expiry in expiries {
-        let advice = "renew it, and run `postrider reload`";
+        let is_obtained = certificate_file(settings).is_some_and(|file| file == expiry.chain);
+        let advice = if is_obtained {
+            "`postrider certificate list` says why it was not renewed"
+        } else {
+            "renew it, and run `postrider reload`"
+        };
         findings.push(match expiry.warning {
             Some(text) if expiry.is_over => Finding::error(CERTIFICATES, text, advice),
             Some(text) => Finding::warning(CERTIFICATES, text, advice),
@@ -69,7 +74,12 @@ pub(super) fn certificates(settings: &Settings) -> Vec<Finding> {
             }
         });
     }
-    if settings.tls.certificate.is_none() {
+    if settings.acme.is_used() {
+        if findings.is_empty() {
+            let seen = "the certificate of [acme] is not there yet";
+            findings.push(Finding::warning(CERTIFICATES, seen, "`postrider certificate list` says why"));
+        }
+    } else if settings.tls.certificate.is_none() {
         let seen = "no certificate is configured: a self-signed one is made at each start";
         findings.push(Finding::warning(
             CERTIFICATES,
