@@ -76,13 +76,16 @@ pub fn entries(text: &str) -> Vec<TableEntry> {
     logical_lines(text).into_iter().map(entry).collect()
 }
 
-/// Reads `{ {key = value}, {key = value} }`.
+/// Reads `{ {key = value}, key=value }`, with white space or commas between.
 fn inline(text: &str) -> Vec<TableEntry> {
     let inner = text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
-    let pairs: Vec<String> = items(inner).into_iter().filter(|item| item.contains('{')).collect();
-    let pairs = if pairs.is_empty() { vec![inner.to_owned()] } else { pairs };
+    let pairs = items(inner);
+    // One pair may stand without braces.
+    let is_whole = pairs.iter().any(|pair| pair.trim().starts_with('=') || !pair.contains('='));
+    let pairs = if is_whole { vec![inner.to_owned()] } else { pairs };
     let entry = |pair: String| {
-        let pair = pair.trim().trim_start_matches('{').trim_end_matches('}').to_owned();
+        let pair = pair.trim();
+        let pair = pair.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(pair);
         let (key, value) = pair.split_once('=')?;
         Some(TableEntry { key: key.trim().to_owned(), value: value.trim().to_owned() })
     };

@@ -103,7 +103,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             let settings = load_config(explicit, Purpose::Serve)?;
             return Ok(End::Serve(Box::new(settings), serve::Mode::Deliver(source)));
         }
-        Command::Quickstart(args) => quickstart::run(&args, out)?,
+        Command::Quickstart(args) => quickstart::run(&args, explicit, out)?,
         Command::Config { command } => settings::run(&command, explicit, out)?,
         Command::Map(command) => return Ok(End::Other(map::run(&command, explicit, out)?)),
         Command::Queue(command) => queue::run(&command, explicit, &load_for_tools(explicit)?, out)?,

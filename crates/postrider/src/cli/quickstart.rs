@@ -26,6 +26,8 @@ const USER: &str = "postrider";
 /// Letters and digits that nobody confuses with others.
 const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz234567899";
 const PASSWORD_LENGTH: usize = 20;
+/// The file that commands find by themselves.
+const USUAL_FILE: &str = "/etc/postrider/postrider.toml";
 /// The answer for a certificate that the daemon obtains.
 const LETS_ENCRYPT: &str = "letsencrypt";
 
@@ -66,6 +68,11 @@ struct Machine {
 }
 
 impl Machine {
+    /// Returns whether commands find this file by themselves.
+    fn is_usual(&self, file: &Path) -> bool {
+        self.is_root && file == Path::new(USUAL_FILE)
+    }
+
     fn here(folder: &Path) -> Self {
         let is_root = geteuid().is_root();
         let user = config::user_by_name(USER).map(|user| user.gid);
@@ -84,9 +91,10 @@ impl Machine {
 }
 
 /// Asks what was not given, writes the files, and says what is left to do.
-pub(super) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> Ending {
-    let usual = if geteuid().is_root() { "/etc/postrider/postrider.toml" } else { "postrider.toml" };
-    let file = std::path::absolute(args.output.as_deref().unwrap_or(Path::new(usual)))?;
+pub(super) fn run(args: &QuickstartArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
+    let usual = if geteuid().is_root() { USUAL_FILE } else { "postrider.toml" };
+    let named = args.output.as_deref().or(explicit);
+    let file = std::path::absolute(named.unwrap_or(Path::new(usual)))?;
     let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
     if file.exists() && !args.replace {
         let text = format!(
@@ -182,6 +190,8 @@ impl Answers {
             network,
         )?;
         let users = ask(&args.user, "Users who log in to send, such as jane or jane@example.com", "", user)?;
+        let mut known = std::collections::HashSet::new();
+        let users: Vec<String> = users.into_iter().filter(|user| known.insert(user.clone())).collect();
         let mut certificate: Vec<String> = Vec::new();
         if let (Some(chain), Some(key)) = (&args.certificate, &args.key) {
             certificate = vec![chain.display().to_string(), key.display().to_string()];
@@ -250,6 +260,9 @@ fn network(text: &str) -> Result<String, String> {
         Ok(address) => ipnet::IpNet::from(address),
         Err(_) => text.parse().map_err(|_| wrong())?,
     };
+    if network.prefix_len() == 0 {
+        return Err(format!("`{text}` is the whole Internet: every sender of spam could use this server"));
+    }
     Ok(network.trunc().to_string())
 }
 
@@ -476,13 +489,17 @@ fn next_commands(answers: &Answers, machine: &Machine, file: &Path) -> String {
     if !machine.is_root {
         text += "  (ports below 1024 need root: start it as root, or write other ports into the [[listen]] sections)\n";
     }
+    // Commands find the usual file by themselves.
+    let option = if machine.is_usual(file) { String::new() } else { format!(" --config {config}") };
     if answers.certificate == Certificate::LetsEncrypt {
-        text += "postrider certificate list\n";
+        let _ = writeln!(text, "postrider{option} certificate list");
+        text += "  (the authority comes to port 80 of this name: the A record and the firewall have to be right before)\n";
     }
     let to = address_of(answers.users.first().map_or("postmaster", String::as_str), answers);
-    let _ = writeln!(text, "printf 'Subject: test\\n\\nhello\\n' | sendmail -v {to}");
+    let environment = if option.is_empty() { String::new() } else { format!("POSTRIDER_CONFIG={config} ") };
+    let _ = writeln!(text, "printf 'Subject: test\\n\\nhello\\n' | {environment}sendmail -v {to}");
     if let Some(user) = answers.users.first() {
-        let _ = writeln!(text, "postrider auth test {user}");
+        let _ = writeln!(text, "postrider{option} auth test {user}");
     }
     text
 }

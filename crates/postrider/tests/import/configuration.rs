@@ -96,6 +96,18 @@ fn the_defaults_of_debian_are_accepted() {
 }
 
 #[test]
+fn passwords_are_read_beside_the_configuration_that_was_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let answers = "dc_eximconfig_configtype='satellite'\ndc_other_hostnames='mx.test'\ndc_local_interfaces='127.0.0.1'\n\
+        dc_readhost='mx.test'\ndc_relay_domains=''\ndc_minimaldns='false'\ndc_relay_nets=''\ndc_smarthost='smtp.isp.example::587'\n";
+    fs::write(dir.path().join("update-exim4.conf.conf"), answers).unwrap();
+    fs::write(dir.path().join("passwd.client"), "*.isp.example:joe:secret\n").unwrap();
+    let (out, _) = converted("exim", dir.path());
+    let toml = fs::read_to_string(out.path().join("postrider.toml")).unwrap();
+    assert!(toml.contains("user = \"joe\""), "{toml}");
+}
+
+#[test]
 fn nothing_is_overwritten() {
     let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(dir.path().join("main.cf"), "relayhost = [hub.test]\n").unwrap();

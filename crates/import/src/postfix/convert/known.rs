@@ -187,10 +187,6 @@ const NAMES: &[(&str, Treatment)] = &[
     ("error_notice_recipient", Mapped),
     ("delay_notice_recipient", Mapped),
     ("double_bounce_sender", Mapped),
-    (
-        "soft_bounce",
-        Missing("mail that is refused is refused; hold mail with a rule while you try a configuration"),
-    ),
     ("queue_run_delay", Note("each message has its own time; queue.retry_min is the shortest interval")),
     ("qmgr_message_active_limit", Mapped),
     ("qmgr_message_recipient_limit", Mapped),

@@ -92,6 +92,9 @@ pub(super) fn write(context: &mut Context<'_>) {
     {
         context.note("disable_vrfy_command", "extensions.vrfy says who may ask; by default nobody");
     }
+    if let Some(value) = context.given("soft_bounce") {
+        context.draft.set("[queue]", "soft_bounce", value == "yes", "soft_bounce");
+    }
     if let Some(classes) = context.given("notify_classes") {
         let has_double = classes.contains("2bounce");
         context.draft.set("[notifications]", "double_bounces", has_double, "notify_classes");

@@ -26,15 +26,29 @@ enum Hop {
 const ROUTES_MAX: usize = 2000;
 
 pub(super) fn write(context: &mut Context<'_>) {
-    transport_maps(context);
+    let own = domains::list(context, "mydestination").names;
+    // Postfix looks into mydestination first.
+    let mut relay = domains::list(context, "relay_domains").names;
+    relay.retain(|domain| !own.contains(domain));
+    let taken = transport_maps(context, &own);
     tls_policies(context);
-    let relay = domains::list(context, "relay_domains").names;
+    if taken.is_all {
+        let parameters = ["mydestination", "relay_domains", "virtual_mailbox_domains"];
+        if parameters.iter().any(|parameter| !domains::list(context, parameter).names.is_empty()) {
+            context.note("transport_maps", "`*` has the mail of all domains that are not in the table, also that of local domains, as in Postfix");
+        }
+        class(context, &[], "relay_transport", "relay_domains");
+        local(context, &[]);
+        for name in ["relayhost", "default_transport", "sender_dependent_relayhost_maps"] {
+            context.mapped(name);
+        }
+        return;
+    }
     class(context, &relay, "relay_transport", "relay_domains");
     let mailboxes = domains::list(context, "virtual_mailbox_domains").names;
     if !mailboxes.is_empty() {
         virtual_mailboxes(context, &mailboxes);
     }
-    let own = domains::list(context, "mydestination").names;
     let mut own = if own.is_empty() && context.main.value("relayhost").is_empty() {
         vec![context.hostname.clone()]
     } else {
@@ -44,6 +58,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         // Of these domains, the aliases do not have the postmaster, whom Postrider accepts: the smarthost would send him back.
         own.extend(domains::list(context, "virtual_alias_domains").names);
     }
+    own.retain(|domain| !taken.domains.contains(domain));
     local(context, &own);
     sender_dependent(context);
     relayhost(context);
@@ -422,7 +437,16 @@ fn local(context: &mut Context<'_>, names: &[String]) {
     }
 }
 
-fn transport_maps(context: &mut Context<'_>) {
+/// The domains that `transport_maps` has given a route.
+#[derive(Debug, Default)]
+struct Taken {
+    domains: Vec<String>,
+    /// `*` is in the table: no route behind it gets mail.
+    is_all: bool,
+}
+
+fn transport_maps(context: &mut Context<'_>, own: &[String]) -> Taken {
+    let mut taken = Taken::default();
     let value = context.main.value("transport_maps");
     context.mapped("transport_maps");
     let mut entries = Vec::new();
@@ -480,7 +504,21 @@ fn transport_maps(context: &mut Context<'_>) {
         }
     }
     for (value, domains) in grouped {
-        match hop(context, &value) {
+        taken.is_all |= domains.iter().any(|domain| domain == "*");
+        taken.domains.extend(domains.iter().cloned());
+        // transport(5): do what would be done without the table.
+        let is_unchanged = value.trim() == ":";
+        let (local_domains, domains): (Vec<String>, Vec<String>) =
+            domains.into_iter().partition(|domain| is_unchanged && own.contains(domain));
+        local(context, &local_domains);
+        if domains.is_empty() {
+            continue;
+        }
+        let found = match relay_hop(context).filter(|_| is_unchanged) {
+            Some(hop) => Ok(hop),
+            None => hop(context, &value),
+        };
+        match found {
             Ok(hop) => {
                 let section = Section::new("[[route]]", "transport_maps").with("domains", domains);
                 if let Some(section) = add_hop(context, section, &hop, "transport_maps") {
@@ -490,6 +528,7 @@ fn transport_maps(context: &mut Context<'_>) {
             Err(why) => context.missing("transport_maps", format!("{}: {why}", domains.join(", "))),
         }
     }
+    taken
 }
 
 /// A next hop of one address: a rule chooses a route by its name.

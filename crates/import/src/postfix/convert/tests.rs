@@ -148,3 +148,68 @@ fn listeners_of_master_cf_keep_their_purpose() {
     );
     assert!(report.to_string().contains("628"), "{report}");
 }
+
+/// Returns the targets and domains of the routes, in their order.
+fn routes(toml: &str) -> Vec<String> {
+    let sections = toml.split("[[route]]").skip(1);
+    let line = |section: &str| {
+        let lines = section.lines().map(|line| line.split(" # ").next().unwrap_or_default().trim());
+        let lines: Vec<&str> =
+            lines.take_while(|line| !line.starts_with("[")).filter(|line| !line.is_empty()).collect();
+        lines.join("; ")
+    };
+    sections.map(line).collect()
+}
+
+#[test]
+fn a_domain_that_the_table_leaves_as_it_is_stays_local_although_all_others_go_to_a_hub() {
+    let (toml, report) = converted(
+        "mydestination = mx.firma.example, firma.example, localhost\nmyhostname = mx.firma.example\n\
+         transport_maps = hash:/etc/postfix/transport\n",
+        &[("/etc/postfix/transport", "firma.example :\n.firma.example :\n* smtp:[smart.example]\n")],
+    );
+    let routes = routes(&toml);
+    assert_eq!(routes.len(), 3, "{toml}");
+    assert!(routes[0].contains("\"firma.example\"") && routes[0].contains("mbox"), "{routes:?}");
+    assert!(routes[1].contains("*.firma.example") && routes[1].contains("mx = true"), "{routes:?}");
+    assert!(routes[2].contains("\"*\"") && routes[2].contains("smart.example"), "{routes:?}");
+    let entry = report.entries.iter().find(|entry| entry.name == "transport_maps").unwrap();
+    assert!(
+        matches!(&entry.verdict, Verdict::Note(text) if text.contains("also that of local domains")),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_domain_that_is_relayed_and_local_is_local() {
+    let (toml, _) = converted(
+        "myhostname = mx.firma.example\nmydestination = $myhostname, firma.example\nrelay_domains = $mydestination, other.example\n",
+        &[],
+    );
+    let routes = routes(&toml);
+    assert!(routes[0].contains("[\"other.example\"]") && routes[0].contains("mx = true"), "{toml}");
+    assert!(routes[1].contains("\"firma.example\"") && routes[1].contains("mbox"), "{toml}");
+}
+
+#[test]
+fn all_pairs_of_a_table_in_main_cf_are_routes() {
+    for table in [
+        "inline:{x.example=smtp:[10.1.1.1],z.example=smtp:[10.1.1.3]:2500}",
+        "inline:{ x.example=smtp:[10.1.1.1], { z.example = smtp:[10.1.1.3]:2500 } }",
+    ] {
+        let main: &'static str =
+            Box::leak(format!("mydestination =\ntransport_maps = {table}\n").into_boxed_str());
+        let (toml, _) = converted(main, &[]);
+        assert!(
+            toml.contains("smarthost = \"10.1.1.1:25\"") && toml.contains("smarthost = \"10.1.1.3:2500\""),
+            "{toml}"
+        );
+    }
+}
+
+#[test]
+fn refusals_for_now_stay_refusals_for_now() {
+    let (toml, report) = converted("soft_bounce = yes\nmydestination =\n", &[]);
+    assert!(toml.contains("soft_bounce = true"), "{toml}");
+    assert_eq!(report.missing_count(), 0, "{report}");
+}

@@ -41,6 +41,8 @@ const FILE_ENDINGS: [&str; 16] = [
 /// A login in a line of the log; an address; an IPv6 address; a name with dots, or an IPv4 address.
 const WORDS: &str = r#"(?x)
     (?P<login>"(?:login|user|sasl_username)":"[^"]*"|sasl_username=[^,\s]+)
+    |(?P<mailbox>delivered\ to\ (?:Maildir|mailbox)\ [^\s"<>]+)
+    |(?P<user>login\ =\ \{\ user\ =\ "[^"]*")
     |(?P<address>[^\s<>"'\\,;:()\[\]{}=|/]+@[A-Za-z0-9._-]+)
     |(?P<six>[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)
     |(?P<name>/?[\p{L}0-9_](?:[\p{L}0-9_-]*[\p{L}0-9_])?(?:\.[\p{L}0-9_](?:[\p{L}0-9_-]*[\p{L}0-9_])?)+)
@@ -70,6 +72,14 @@ impl Pseudonyms {
                 let quote = if whole.ends_with('"') { "\"" } else { "" };
                 let separator = if quote.is_empty() { "=" } else { ":" };
                 return format!("{name}{separator}{quote}{}{quote}", self.named("login", login));
+            }
+            if found.name("mailbox").is_some() {
+                let (words, mailbox) = whole.rsplit_once(' ').unwrap_or(("", whole));
+                return format!("{words} {}", self.named("local", mailbox));
+            }
+            if found.name("user").is_some() {
+                let user = whole.rsplit('"').nth(1).unwrap_or_default();
+                return format!("login = {{ user = \"{}\"", self.named("login", user));
             }
             if let Some((local, domain)) = whole.rsplit_once('@') {
                 return format!("{}@{}", self.named("local", local), self.domain(domain));
@@ -132,11 +142,16 @@ pub(super) fn without_secrets(toml: &str) -> String {
     const REMOVED: &str = "(removed)";
     let is_secret_key = |key: &str| {
         let key = key.to_ascii_lowercase();
-        ["password", "passwd", "secret", "token"].iter().any(|word| key.contains(word))
+        ["password", "passwd", "secret", "token", "external_account"].iter().any(|word| key.contains(word))
     };
     let in_url = Regex::new(r"(?P<begin>//[^\s/@:]*:)[^\s/@]+@");
     let in_words = Regex::new(r#"(?i)(?P<begin>(?:password|passwd|secret|token)\s*=\s*)[^\s"',}\]]+"#);
-    let (Ok(in_url), Ok(in_words)) = (in_url, in_words) else { return REMOVED.to_owned() };
+    // Of a program: the argument behind an option that names one.
+    let in_arguments =
+        Regex::new(r#"(?i)(?P<begin>"-[^"=]*(?:password|passwd|secret|token|key)[^"=]*",\s*")[^"]*"#);
+    let (Ok(in_url), Ok(in_words), Ok(in_arguments)) = (in_url, in_words, in_arguments) else {
+        return REMOVED.to_owned();
+    };
     let mut out = String::with_capacity(toml.len());
     for line in toml.lines() {
         let (key, value) = line.split_once(" = ").unwrap_or(("", ""));
@@ -146,6 +161,7 @@ pub(super) fn without_secrets(toml: &str) -> String {
             continue;
         }
         let line = in_url.replace_all(line, format!("${{begin}}{REMOVED}@"));
+        let line = in_arguments.replace_all(&line, format!("${{begin}}{REMOVED}"));
         out.push_str(&in_words.replace_all(&line, format!("${{begin}}{REMOVED}")));
         out.push('\n');
     }
@@ -162,7 +178,8 @@ mod tests {
         let text = "{\"from\":\"jane.doe+x@Example.com\",\"to\":\"j\u{fc}rgen@m\u{fc}ller.example\",\"login\":\"jane\",\
                     \"client\":\"192.0.2.7:4711\",\"relay\":\"mx1.example.com[2001:db8::25]:25\",\"v\":1}\n\
                     mx:example.com 127.0.0.1:25 [::1]:25 /etc/postrider/postrider.toml Linux 6.18.44 fullchain.pem \
-                    spool.min_free 550 5.7.1 12:30:05 sasl_username=jane, localhost";
+                    spool.min_free 550 5.7.1 12:30:05 sasl_username=jane, localhost\n\
+                    {\"reply\":\"delivered to Maildir jane\"} delivered to mailbox jane\nlogin = { user = \"jane\", secret = \"file:x\" }";
         let hidden = pseudonyms.hide(text);
         for name in ["jane", "doe", "xample", "rgen", "ller", "192.0.2.7", "2001:db8", "mx1"] {
             assert!(!hidden.contains(name), "{name} in {hidden}");
@@ -201,6 +218,7 @@ mod tests {
     #[test]
     fn secrets_are_removed() {
         let toml = "secret = \"file:/etc/x\"\nauth.password = \"s3cret\"\n\
+                    external_account = \"s3cret\"\nhook = [\"/etc/hook\", \"--token\", \"s3cret\"]\n\
                     connection = \"host=db password=s3cret\"\nurl = \"https://u:s3cret@db.test/x\"\nsize = 5\n";
         let clean = without_secrets(toml);
         assert!(!clean.contains("s3cret"), "{clean}");

@@ -2,7 +2,7 @@
 
 use super::{
     Server,
-    machine::Machine,
+    machine::Copied,
     queue::{Found, unreadable, walk},
     read_optional,
     stopped::{Stopped, is_locked},
@@ -52,9 +52,15 @@ impl Exim {
         Ok((monolithic, read_optional(&self.dir.join("update-exim4.conf.conf"))?))
     }
 
+    /// The folder that was named is Exim's: a configuration of another machine has its passwords beside it.
+    fn copied(&self) -> Copied<'_> {
+        let dir = if self.dir.is_file() { self.dir.parent().unwrap_or(&self.dir) } else { &self.dir };
+        Copied { usual: "/etc/exim4", dir }
+    }
+
     fn settings(&self) -> Result<exim::Names, CliError> {
         let (monolithic, debian) = self.files()?;
-        Ok(exim::names(monolithic.as_deref(), debian.as_deref(), &Machine))
+        Ok(exim::names(monolithic.as_deref(), debian.as_deref(), &self.copied()))
     }
 }
 
@@ -65,7 +71,7 @@ impl Server for Exim {
 
     fn configuration(&self) -> Result<Option<(Draft, Report)>, CliError> {
         let (monolithic, debian) = self.files()?;
-        Ok(exim::convert(monolithic.as_deref(), debian.as_deref(), &Machine))
+        Ok(exim::convert(monolithic.as_deref(), debian.as_deref(), &self.copied()))
     }
 
     fn stop(&self, queue: &Path) -> Result<Stopped, CliError> {

@@ -9,6 +9,30 @@ pub(super) struct Machine;
 /// No file of a configuration is larger.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
+/// The machine, on which a folder takes the place of the usual one of a server: a configuration that was copied.
+pub(super) struct Copied<'d> {
+    pub(super) usual: &'static str,
+    pub(super) dir: &'d Path,
+}
+
+impl Files for Copied<'_> {
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        // What is not in the folder is not of that server.
+        match path.strip_prefix(self.usual) {
+            Ok(below) => Machine.read(&self.dir.join(below)),
+            Err(_) => Machine.read(path),
+        }
+    }
+
+    fn machine(&self) -> String {
+        Machine.machine()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Machine.capabilities()
+    }
+}
+
 impl Files for Machine {
     fn read(&self, path: &Path) -> Option<Vec<u8>> {
         let is_file = |found: &fs::Metadata| found.is_file() && found.len() <= FILE_BYTES_MAX;
