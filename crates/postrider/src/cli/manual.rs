@@ -180,6 +180,7 @@ fn sendmail_page() -> String {
         page.push_str(&format!(".TP\n\\fB{}\\fR\n{}\n", escape(option), escape(about)));
     }
     page.push_str(SENDMAIL_END);
+    page.push_str(FILES);
     page.push_str(&examples_section(examples::SENDMAIL));
     page + &see_also(&[("postrider", 1), ("postrider.toml", 5)])
 }

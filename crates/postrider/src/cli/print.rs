@@ -26,7 +26,7 @@ pub(super) fn plain(text: &str) -> String {
     let safe = |c: char| {
         if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}') { '?' } else { c }
     };
-    text.chars().map(safe).collect()
+    mail::plain_text(text).chars().map(safe).collect()
 }
 
 /// Makes a line of content safe for a terminal as [`plain`] does, but keeps tabs, because folded header fields begin with one.

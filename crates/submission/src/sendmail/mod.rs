@@ -306,7 +306,8 @@ fn submit(
         }
         Err(error) => {
             let dir = settings.control.maildrop.display();
-            Err(CommandError::new(Exit::TempFail, format!("{trouble}, and writing to {dir}: {error}")))
+            let text = format!("{trouble}, and writing to {dir}: {error}");
+            Err(CommandError::new(Exit::TempFail, mail::plain_text(&text).into_owned()))
         }
     }
 }
