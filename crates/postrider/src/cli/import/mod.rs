@@ -71,11 +71,12 @@ fn directory(args: &ImportArgs, usual: &str) -> PathBuf {
 }
 
 fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
+    let mut is_accepted = true;
     match server.configuration()? {
         Some((draft, report)) => {
             write!(out, "configuration  {report}")?;
             if let Some(file) = args.output.as_deref().filter(|_| !args.dry_run) {
-                write_configuration(&draft, file, out)?;
+                is_accepted = write_configuration(&draft, file, out)?;
             }
         }
         // A queue that was copied from another machine comes without a configuration.
@@ -100,12 +101,13 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
             let settings = settings::load(Some(&source), Purpose::Ask)?;
             queue::import(server, dir, &settings, out)
         }
-        None => Ok(Exit::Ok),
+        None if is_accepted => Ok(Exit::Ok),
+        None => Ok(Exit::Config),
     }
 }
 
-/// Writes the configuration and the files that it needs, and checks it.
-fn write_configuration(draft: &Draft, file: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+/// Writes the configuration and the files that it needs. Returns whether the check accepts it.
+fn write_configuration(draft: &Draft, file: &Path, out: &mut dyn Write) -> Result<bool, CliError> {
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let mut files: Vec<(PathBuf, &str, bool)> =
         draft.files.iter().map(|extra| (dir.join(&extra.name), &*extra.content, extra.is_secret)).collect();
@@ -122,16 +124,19 @@ fn write_configuration(draft: &Draft, file: &Path, out: &mut dyn Write) -> Resul
         writeln!(out, "written        {}", path.display())?;
     }
     match config::load(Some(file)) {
-        Ok(_) => writeln!(out, "checked        postrider config check accepts it")?,
+        Ok(_) => {
+            writeln!(out, "checked        postrider config check accepts it")?;
+            Ok(true)
+        }
         Err(problems) => {
             writeln!(
                 out,
                 "checked        postrider config check has something to say; repair it before the start:"
             )?;
             writeln!(out, "{}", problems.render(false))?;
+            Ok(false)
         }
     }
-    Ok(())
 }
 
 fn create(path: &Path, content: &str, is_secret: bool) -> io::Result<()> {
