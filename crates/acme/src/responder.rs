@@ -34,7 +34,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// Connections that are served at a time; others wait.
 const CONNECTIONS_MAX: usize = 64;
-/// Those of one address (an IPv6 network /64): authorities come from several, with one connection each.
+/// The connections of one address (of an IPv6 network /64): authorities come from several, with one connection each.
 const CONNECTIONS_OF_ADDRESS: usize = 4;
 /// The longest life of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
