@@ -20,14 +20,14 @@ use tokio::{
 const LOOK_INTERVAL: Duration = Duration::from_secs(600);
 /// The least time between a certificate and the next one, unless an operator asks.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(3600);
+/// An authority that does not suggest a time is asked again after this.
+const ASK_AGAIN: Duration = Duration::from_secs(6 * 3600);
 /// The longest time of one attempt, with all questions and answers.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// The state of the certificate and of the attempts to renew it. Times are in seconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The last second of the certificate; none while there is none.
-    pub expires: Option<u64>,
     /// The time of the next renewal; none while there is no certificate.
     pub renewal: Option<u64>,
     /// Certificates that were obtained since the start.
@@ -104,7 +104,7 @@ impl Worker {
             suggested: None,
             not_before: None,
         };
-        worker.tell_times();
+        worker.tell_renewal();
         Ok(worker)
     }
 
@@ -117,25 +117,23 @@ impl Worker {
         self.shared.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell_times(&self) {
-        let expires = self.current.as_ref().map(|own| own.not_after);
+    fn tell_renewal(&self) {
         let renewal = self.renewal_seconds();
-        let mut status = self.status();
-        (status.expires, status.renewal) = (expires, renewal);
+        self.status().renewal = renewal;
     }
 
     /// Returns when the certificate is renewed; none if there is none, or one with other names.
     fn renewal_seconds(&self) -> Option<u64> {
         let own = self.current.as_ref().filter(|own| own.has_names(&self.client.settings.names))?;
-        let usual = schedule::renewal_seconds(own.not_before, own.not_after, own.spread());
-        Some(self.suggested.map_or(usual, |(suggested, _)| suggested.min(own.not_after)))
+        let suggested = self.suggested.map(|(suggested, _)| suggested.min(own.not_after));
+        Some(suggested.unwrap_or_else(|| usual_renewal(own)))
     }
 
     /// Works for ever.
     pub async fn run(mut self) {
         loop {
             self.ask_suggestion().await;
-            self.tell_times();
+            self.tell_renewal();
             let is_due = self.renewal_seconds().is_none_or(|at| at <= now_seconds());
             let pause = match self.not_before.map(|at| at.saturating_duration_since(Instant::now())) {
                 Some(left) if !left.is_zero() => Some(left.min(LOOK_INTERVAL)),
@@ -143,10 +141,9 @@ impl Worker {
                 _ => None,
             };
             if let Some(pause) = pause {
-                let shared = self.shared.clone();
                 tokio::select! {
                     () = sleep(pause) => continue,
-                    () = shared.wanted.notified() => {}
+                    () = self.shared.wanted.notified() => {}
                 }
             }
             self.attempt().await;
@@ -155,11 +152,10 @@ impl Worker {
 
     async fn ask_suggestion(&mut self) {
         let is_time = self.suggested.is_none_or(|(_, again)| again <= Instant::now());
-        let Some(own) = self.current.clone().filter(|_| is_time) else { return };
+        let Some(own) = self.current.as_ref().filter(|_| is_time) else { return };
         // An authority that does not say is asked again as rarely as one that says.
-        let asked = timeout(ATTEMPT_TIMEOUT, self.client.suggested_renewal(&own)).await;
-        let usual = schedule::renewal_seconds(own.not_before, own.not_after, own.spread());
-        let (at, again) = asked.ok().flatten().unwrap_or((usual, Duration::from_secs(6 * 3600)));
+        let asked = timeout(ATTEMPT_TIMEOUT, self.client.suggested_renewal(own)).await;
+        let (at, again) = asked.ok().flatten().unwrap_or_else(|| (usual_renewal(own), ASK_AGAIN));
         self.suggested = Some((at, Instant::now() + again));
     }
 
@@ -167,8 +163,8 @@ impl Worker {
         self.status().is_busy = true;
         // Whoever asked before it began gets this one.
         let _ = timeout(Duration::ZERO, self.shared.wanted.notified()).await;
-        let former = self.current.clone();
-        let ended = timeout(ATTEMPT_TIMEOUT, self.client.obtain(&mut self.proof, former.as_ref())).await;
+        let obtained = self.client.obtain(&mut self.proof, self.current.as_ref());
+        let ended = timeout(ATTEMPT_TIMEOUT, obtained).await;
         let ended = ended.unwrap_or_else(|_| Err("the authority is too slow".to_owned().into()));
         let mut status = self.status();
         status.is_busy = false;
@@ -202,4 +198,9 @@ impl Worker {
             }
         }
     }
+}
+
+/// Returns the time of a renewal that no authority has suggested.
+fn usual_renewal(own: &Bundle) -> u64 {
+    schedule::renewal_seconds(own.not_before, own.not_after, own.spread())
 }

@@ -9,6 +9,7 @@ use acme::{Answers, Bundle, ExternalAccount, Handle, Hook, HookCall, Method, Sto
 use config::{AcmeChallenge, ListenAddress, Settings};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
 };
 use tokio::sync::watch;
@@ -40,9 +41,14 @@ impl ObtainedCertificate {
 }
 
 /// Returns the file of the certificate that the daemon obtains; none if it obtains none.
-pub(crate) fn certificate_file(settings: &Settings) -> Option<std::path::PathBuf> {
+pub(crate) fn certificate_file(settings: &Settings) -> Option<PathBuf> {
     let acme = &settings.acme;
-    acme.is_used().then(|| Store::new(&settings.data_dir.join("acme"), &acme.directory.url).certificate())
+    acme.is_used().then(|| Store::new(&folder(settings), &acme.directory.url).certificate())
+}
+
+/// Returns the folder of accounts and certificates.
+fn folder(settings: &Settings) -> PathBuf {
+    settings.data_dir.join("acme")
 }
 
 /// The parts that need the rights of the start.
@@ -74,7 +80,7 @@ pub(super) fn prepare(settings: &Settings, inherited: &mut Inherited) -> Result<
             AcmeChallenge::Dns => Method::Dns,
         },
         external_account,
-        folder: settings.data_dir.join("acme"),
+        folder: folder(settings),
         roots: tls::roots(acme.ca_file.as_deref())?,
     };
     let sockets = match acme.listen_address() {
