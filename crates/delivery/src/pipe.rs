@@ -35,8 +35,7 @@ pub(crate) async fn deliver<S: ContentSource>(program: &Program, parcel: &Parcel
             "the alias names a program or file that `addresses.programs` or `addresses.files` does not have";
         return Outcome::deferred(Enhanced(4, 3, 5), text);
     }
-    if program.user.is_none() && rustix::process::geteuid().is_root() {
-        let text = format!("the program {name} would run as root: set `user`");
+    if let Err(text) = refuse_root(program) {
         return Outcome::deferred(Enhanced(4, 3, 5), text);
     }
     let command = match command(program, parcel) {
@@ -61,15 +60,21 @@ pub(crate) async fn deliver<S: ContentSource>(program: &Program, parcel: &Parcel
     }
 }
 
+/// Refuses a program that would have the rights of this process, if that is root.
+fn refuse_root(program: &Program) -> Result<(), String> {
+    if program.user.is_none() && rustix::process::geteuid().is_root() {
+        return Err(format!("the program {} would run as root: set `user`", program.name()));
+    }
+    Ok(())
+}
+
 /// Runs a program with these arguments behind its own, and nothing at its standard input.
 ///
 /// # Errors
 /// In words: it would run as root, cannot be started, takes too long, or does not end with 0.
 pub(crate) async fn call(program: &Program, arguments: &[String]) -> Result<(), String> {
     let name = program.name();
-    if program.user.is_none() && rustix::process::geteuid().is_root() {
-        return Err(format!("the program {name} would run as root: set `user`"));
-    }
+    refuse_root(program)?;
     let mut argv = program.argv.iter().map(|argument| argument.as_str().to_owned());
     let Some(first) = argv.next() else { return Err("a program without a name".to_owned()) };
     let mut command = command_of(&first, program);

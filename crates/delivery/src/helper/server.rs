@@ -189,16 +189,20 @@ impl Permitted {
 
     /// Runs the program for certificates. A daemon that gives up does not end it: what it has begun is finished.
     async fn run_hook(&self, arguments: &[String]) -> Result<(), String> {
-        let Some(mut program) = self.hook.clone() else {
+        let Some(program) = self.hook.clone() else {
             return Err("the delivery helper refuses: the configuration has no `hook`".to_owned());
         };
-        program.user = program.user.or_else(|| self.daemon.clone());
-        if let Some(user) = &program.user
-            && let Some(outcome) = self.refused_user(user.uid, &user.name)
-        {
-            return Err(outcome.text.to_string());
-        }
+        let program = self.with_user(program).map_err(|outcome| outcome.text.to_string())?;
         pipe::call(&program, arguments).await
+    }
+
+    /// Returns a program with the user that it runs as; the refusal if it may not.
+    fn with_user(&self, mut program: Program) -> Result<Program, Outcome> {
+        program.user = program.user.or_else(|| self.daemon.clone());
+        match program.user.as_ref().and_then(|user| self.refused_user(user.uid, &user.name)) {
+            Some(refusal) => Err(refusal),
+            None => Ok(program),
+        }
     }
 
     async fn run(
@@ -207,15 +211,13 @@ impl Permitted {
         addresses: &CheckedAddresses,
         content: File,
     ) -> Outcome {
-        let Some(mut program) = self.program(requested) else {
+        let Some(program) = self.program(requested) else {
             return refused("the configuration has no such program");
         };
-        program.user = program.user.or_else(|| self.daemon.clone());
-        if let Some(user) = &program.user
-            && let Some(outcome) = self.refused_user(user.uid, &user.name)
-        {
-            return outcome;
-        }
+        let program = match self.with_user(program) {
+            Ok(program) => program,
+            Err(refusal) => return refusal,
+        };
         let settings = LocalSettings { hello: &self.hello, links: Links::None, separator: self.separator };
         let CheckedAddresses { id, sender, recipient } = addresses;
         let parcel = Parcel { settings, content: InMemory(content), id: *id, recipient, sender };
