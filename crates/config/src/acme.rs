@@ -154,6 +154,17 @@ fn parse_directory(text: &str, _: &Path) -> Result<AcmeDirectory, (String, Optio
     Ok(AcmeDirectory { server, url: text.to_owned() })
 }
 
+/// Reads the key of an external account.
+///
+/// # Errors
+/// In words.
+pub fn acme_key(source: &SecretSource) -> Result<Vec<u8>, String> {
+    let secret = source.secret()?;
+    let text = secret.bytes().trim_ascii();
+    let text = &text[..text.len() - text.iter().rev().take_while(|octet| **octet == b'=').count()];
+    data_encoding::BASE64URL_NOPAD.decode(text).map_err(|_| format!("the key in {source} is not base64url"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! Checks that concern several keys or the machine: ranges, contradictions, missing files.
 
-pub(crate) mod acme;
+mod acme;
 mod listeners;
 mod logins;
 mod maps;
@@ -258,6 +258,16 @@ impl Check<'_, '_> {
 
     fn unusable(&mut self, path: &str, unusable: Unusable) {
         self.problem(path, unusable.what, &unusable.label, &unusable.help);
+    }
+
+    /// Refuses one of two keys of a section without the other.
+    fn both_or_none(&mut self, section: &str, one: (&str, bool), other: (&str, bool)) {
+        for ((key, is_given), (missing, has_other)) in [(one, other), (other, one)] {
+            if is_given && !has_other && !self.has_failed(&format!("{section}.{missing}")) {
+                let help = format!("add `{missing}` to [{section}]");
+                self.problem(&format!("{section}.{key}"), format!("`{key}` without `{missing}`"), "", &help);
+            }
+        }
     }
 
     /// Was a problem with this key noted while it was read?

@@ -49,8 +49,7 @@ pub use spool::Placement;
 
 pub use self::history::History;
 pub use account::{Group, SocketMode, User, groups_of, user_by_name};
-pub use acme::{Acme, AcmeChallenge, AcmeDirectory, CertificateName};
-pub use check::acme::acme_key;
+pub use acme::{Acme, AcmeChallenge, AcmeDirectory, CertificateName, acme_key};
 pub use choice::{
     Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SandboxMode, SaslMechanism,
     TlsVersion, did_you_mean,

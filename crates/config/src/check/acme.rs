@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::{
-    acme::{Acme, AcmeChallenge},
+    acme::{Acme, AcmeChallenge, acme_key},
     certificate,
     listen_address::ListenAddress,
     load::Purpose,
@@ -68,40 +68,12 @@ impl Check<'_, '_> {
     }
 
     fn acme_account(&mut self, acme: &Acme) {
-        for (key, is_given, other, has_other) in [
-            (
-                "external_account",
-                acme.external_account.is_some(),
-                "external_key",
-                acme.external_key.is_some(),
-            ),
-            (
-                "external_key",
-                acme.external_key.is_some(),
-                "external_account",
-                acme.external_account.is_some(),
-            ),
-        ] {
-            if is_given && !has_other && !self.has_failed(&format!("acme.{other}")) {
-                let help = format!("add `{other}` to [acme]");
-                self.problem(&format!("acme.{key}"), format!("`{key}` without `{other}`"), "", &help);
-            }
-        }
+        let account = ("external_account", acme.external_account.is_some());
+        self.both_or_none("acme", account, ("external_key", acme.external_key.is_some()));
         if let (Some(source), Purpose::Serve) = (&acme.external_key, self.purpose)
             && let Err(why) = acme_key(source)
         {
             self.problem("acme.external_key", why, "no key", "name a file with the key, in one line");
         }
     }
-}
-
-/// Reads the key of an external account.
-///
-/// # Errors
-/// In words.
-pub fn acme_key(source: &crate::SecretSource) -> Result<Vec<u8>, String> {
-    let secret = source.secret()?;
-    let text = secret.bytes().trim_ascii();
-    let text = &text[..text.len() - text.iter().rev().take_while(|octet| **octet == b'=').count()];
-    data_encoding::BASE64URL_NOPAD.decode(text).map_err(|_| format!("the key in {source} is not base64url"))
 }

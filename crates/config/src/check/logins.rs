@@ -127,16 +127,8 @@ impl Check<'_, '_> {
                 "write \"25s\" or less: clients wait for it",
             );
         }
-        let pairs = [
-            ("client_id", oauth.client_id.is_some(), "client_secret", oauth.client_secret.is_some()),
-            ("client_secret", oauth.client_secret.is_some(), "client_id", oauth.client_id.is_some()),
-        ];
-        for (key, is_given, other, has_other) in pairs {
-            if is_given && !has_other && !self.has_failed(&format!("oauth.{other}")) {
-                let help = format!("add `{other}` to [oauth]");
-                self.problem(&format!("oauth.{key}"), format!("`{key}` without `{other}`"), "", &help);
-            }
-        }
+        let id = ("client_id", oauth.client_id.is_some());
+        self.both_or_none("oauth", id, ("client_secret", oauth.client_secret.is_some()));
         self.pem("oauth.ca_file", oauth.ca_file.as_deref(), certificate::authorities);
         if let (Some(source), Purpose::Serve) = (&oauth.client_secret, self.purpose)
             && let Err(why) = source.secret()
