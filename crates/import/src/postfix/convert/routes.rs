@@ -30,11 +30,11 @@ pub(super) fn write(context: &mut Context<'_>) {
     // Postfix looks into mydestination first.
     let mut relay = domains::list(context, "relay_domains").names;
     relay.retain(|domain| !own.contains(domain));
+    let mailboxes = domains::list(context, "virtual_mailbox_domains").names;
     let taken = transport_maps(context, &own);
     tls_policies(context);
     if taken.is_all {
-        let parameters = ["mydestination", "relay_domains", "virtual_mailbox_domains"];
-        if parameters.iter().any(|parameter| !domains::list(context, parameter).names.is_empty()) {
+        if [&own, &relay, &mailboxes].iter().any(|domains| !domains.is_empty()) {
             context.note("transport_maps", "`*` has the mail of all domains that are not in the table, also that of local domains, as in Postfix");
         }
         class(context, &[], "relay_transport", "relay_domains");
@@ -45,7 +45,6 @@ pub(super) fn write(context: &mut Context<'_>) {
         return;
     }
     class(context, &relay, "relay_transport", "relay_domains");
-    let mailboxes = domains::list(context, "virtual_mailbox_domains").names;
     if !mailboxes.is_empty() {
         virtual_mailboxes(context, &mailboxes);
     }
