@@ -1,6 +1,7 @@
 //! `postrider certificate`: the certificates of the daemon, and a new one from the authority.
 
 use super::{CliError, Ending, args::CertificateCommand, daemon, print};
+use crate::serve::site_warnings::date;
 use config::Settings;
 use control::{CertificateInfo, Exit, RenewalInfo, Request, Response};
 use mail::UnixMillis;
@@ -39,7 +40,7 @@ fn list(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
         return Ok(Exit::Ok);
     }
     for one in &certificates {
-        let until = day(one.expires_seconds);
+        let until = date(one.expires_seconds);
         let over = if one.expires_seconds * 1000 <= UnixMillis::now().0 { "EXPIRED, " } else { "" };
         let names = print::plain(&one.names.join(", "));
         writeln!(out, "{names}: until {until} ({over}{})", one.origin.as_str())?;
@@ -70,11 +71,6 @@ fn describe(renewal: &RenewalInfo, out: &mut dyn Write) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn day(seconds: u64) -> String {
-    let time = UnixMillis(seconds.saturating_mul(1000)).rfc3339();
-    time.split('T').next().unwrap_or_default().to_owned()
 }
 
 fn time(seconds: u64) -> String {

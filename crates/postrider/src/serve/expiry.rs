@@ -1,6 +1,6 @@
 //! Warnings of a daemon that runs: certificates that nobody renews.
 
-use super::Daemon;
+use super::{Daemon, site_warnings::date};
 use control::CertificateInfo;
 use mail::UnixMillis;
 use std::{
@@ -53,8 +53,7 @@ impl Told {
 
 fn warning(one: &CertificateInfo, left_seconds: u64) -> String {
     let names = one.names.join(", ");
-    let when = UnixMillis(one.expires_seconds * 1000).rfc3339();
-    let date = when.split('T').next().unwrap_or_default();
+    let date = date(one.expires_seconds);
     match left_seconds / DAY_SECONDS {
         _ if left_seconds == 0 => format!("the certificate for {names} has expired on {date}"),
         0 => format!("the certificate for {names} expires on {date}, within a day"),

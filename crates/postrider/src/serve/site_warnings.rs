@@ -93,8 +93,7 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
 
 fn expiry(chain: &Path, expires: u64, now: UnixMillis) -> Option<String> {
     let now = now.0 / 1000;
-    let when = UnixMillis(expires * 1000).rfc3339();
-    let date = when.split('T').next().unwrap_or_default();
+    let date = date(expires);
     if expires <= now {
         Some(format!("the certificate {} has expired on {date}", chain.display()))
     } else if expires - now < EXPIRES_WITHIN_SECONDS {
@@ -103,6 +102,12 @@ fn expiry(chain: &Path, expires: u64, now: UnixMillis) -> Option<String> {
     } else {
         None
     }
+}
+
+/// Returns the day of a time in seconds since 1970: `2026-11-25`.
+pub(crate) fn date(seconds: u64) -> String {
+    let time = UnixMillis(seconds.saturating_mul(1000)).rfc3339();
+    time.split('T').next().unwrap_or_default().to_owned()
 }
 
 fn readable_by_all(key: &Path) -> Option<String> {

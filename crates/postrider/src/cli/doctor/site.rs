@@ -68,8 +68,7 @@ pub(super) fn certificates(settings: &Settings) -> Vec<Finding> {
             Some(text) if expiry.is_over => Finding::error(CERTIFICATES, text, advice),
             Some(text) => Finding::warning(CERTIFICATES, text, advice),
             None => {
-                let until = UnixMillis(expiry.expires_seconds * 1000).rfc3339();
-                let date = until.split('T').next().unwrap_or_default().to_owned();
+                let date = site_warnings::date(expiry.expires_seconds);
                 Finding::ok(CERTIFICATES, format!("{} is valid until {date}", expiry.chain.display()))
             }
         });
