@@ -17,17 +17,37 @@ use std::{
 const NAME: &str = "last-good.toml";
 /// The places of the copy if the file does not say where the data are, or no longer.
 const USUAL_DATA_DIRS: [&str; 1] = ["/var/lib/postrider"];
-/// Directories in which a daemon may place its sockets, beside `data_dir`.
-const RUNTIME_DIRS: [&str; 2] = ["/run/postrider", "/var/run/postrider"];
+/// The directory in which a daemon may place its sockets, beside `data_dir`. A copy is there, too, while it runs: a file that has
+/// lost all its lines does not say where the data are.
+const RUNTIME_DIR: &str = "/run/postrider";
 
 /// Stores a copy of a configuration file with which the daemon starts. Users who may read the file may read the copy.
 ///
 /// # Errors
 /// The file cannot be read, or the copy cannot be written.
 pub fn keep_last_good(file: &Path, data_dir: &Path) -> io::Result<()> {
-    let (text, target) = (fs::read(file)?, data_dir.join(NAME));
+    keep_in(file, data_dir, Path::new(RUNTIME_DIR))
+}
+
+fn keep_in(file: &Path, data_dir: &Path, runtime_dir: &Path) -> io::Result<()> {
+    store(file, data_dir, NAME)?;
+    if !USUAL_DATA_DIRS.iter().any(|usual| data_dir == Path::new(usual)) && runtime_dir.is_dir() {
+        // Whose daemon has no right there has the copy in `data_dir`.
+        let _ = store(file, runtime_dir, &runtime_name(file));
+    }
+    Ok(())
+}
+
+/// `last-good-etc-postrider-postrider.toml`: a machine may have several daemons.
+fn runtime_name(file: &Path) -> String {
+    let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    format!("last-good{}", path.to_string_lossy().replace('/', "-"))
+}
+
+fn store(file: &Path, dir: &Path, name: &str) -> io::Result<()> {
+    let (text, target) = (fs::read(file)?, dir.join(name));
     let permissions = fs::Permissions::from_mode(fs::metadata(file)?.mode() & 0o644);
-    let new = data_dir.join(format!("{NAME}.new"));
+    let new = dir.join(format!("{name}.new"));
     // The folder may belong to another user than root, who starts the daemon: no link is followed.
     let _ = fs::remove_file(&new);
     let write = || {
@@ -44,9 +64,14 @@ pub fn keep_last_good(file: &Path, data_dir: &Path) -> io::Result<()> {
 /// Returns the settings of the daemon's last start, for a file that has mistakes now; `None` if there is no copy, or none
 /// that can be trusted.
 pub fn last_good(file: &Path) -> Option<Settings> {
+    last_good_in(file, Path::new(RUNTIME_DIR))
+}
+
+fn last_good_in(file: &Path, runtime_dir: &Path) -> Option<Settings> {
     let named = load::data_dir_of(file).into_iter().chain(nearly_named(file));
     let dirs = named.chain(USUAL_DATA_DIRS.map(PathBuf::from));
-    dirs.into_iter().find_map(|dir| of_dir(file, &dir))
+    let mut copies = dirs.map(|dir| dir.join(NAME)).chain([runtime_dir.join(runtime_name(file))]);
+    copies.find_map(|copy| read_copy(file, &copy))
 }
 
 /// Returns the folder of a key that was meant to be `data_dir`: before the first section, and nearly of this name.
@@ -61,20 +86,17 @@ fn nearly_named(file: &Path) -> Option<PathBuf> {
     Some(file.parent()?.join(value))
 }
 
-fn of_dir(file: &Path, data_dir: &Path) -> Option<Settings> {
-    let copy = data_dir.join(NAME);
-    let owner = fs::symlink_metadata(&copy).ok().filter(fs::Metadata::is_file)?.uid();
-    let text = fs::read_to_string(&copy).ok()?;
+fn read_copy(file: &Path, copy: &Path) -> Option<Settings> {
+    let owner = fs::symlink_metadata(copy).ok().filter(fs::Metadata::is_file)?.uid();
+    let text = fs::read_to_string(copy).ok()?;
     // Paths in it are relative to the folder of the file itself.
     let settings = load::read(&text, file, Some(file), Purpose::Ask, None).ok()?.settings;
-    let is_below = |path: &Path| {
-        let runtime = RUNTIME_DIRS.map(Path::new);
-        std::iter::once(data_dir).chain(runtime).any(|dir| path.starts_with(dir))
-    };
-    let control = &settings.control;
-    let used = [&settings.data_dir, &control.socket, &control.submit_socket, &control.maildrop];
-    // The daemon's user must not lead the commands of root to other places.
-    let is_safe = owner == 0 || used.iter().all(|path| is_below(path));
+    let (data_dir, control) = (&settings.data_dir, &settings.control);
+    let is_below = |path: &Path| path.starts_with(data_dir) || path.starts_with(RUNTIME_DIR);
+    let used = [&control.socket, &control.submit_socket, &control.maildrop];
+    // The daemon's user must not lead the commands of root to the folders of others.
+    let is_own = || fs::metadata(data_dir).is_ok_and(|dir| dir.uid() == owner);
+    let is_safe = owner == 0 || (is_own() && used.iter().all(|path| is_below(path)));
     is_safe.then_some(settings)
 }
 
@@ -111,6 +133,21 @@ mod tests {
         assert_eq!(last_good(&file).unwrap().hostname, "mx.test");
         fs::remove_file(dir.path().join("data/last-good.toml")).unwrap();
         assert!(last_good(&file).is_none());
+    }
+
+    #[test]
+    fn a_file_that_lost_all_its_lines_has_the_values_of_the_last_start() {
+        let (dir, file) = folder(GOOD);
+        let runtime = dir.path().join("run");
+        fs::create_dir(&runtime).unwrap();
+        keep_in(&file, &dir.path().join("data"), &runtime).unwrap();
+        for bad in ["", "# nothing\n"] {
+            fs::write(&file, bad).unwrap();
+            assert_eq!(last_good_in(&file, &runtime).unwrap().data_dir, dir.path().join("data"));
+        }
+        let other = dir.path().join("other.toml");
+        fs::write(&other, "").unwrap();
+        assert!(last_good_in(&other, &runtime).is_none(), "the copy of another file");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub enum ClientError {
     Refused(Failure),
     /// The connection, or what came over it, is broken.
     Broken(String),
+    /// An answer was not taken: standard output, for example, is closed.
+    NotTaken(io::Error),
 }
 
 impl From<io::Error> for ClientError {
@@ -56,7 +58,7 @@ impl Client {
             match self.response()? {
                 Response::Done { count } => return Ok(count),
                 Response::Failed(failure) => return Err(ClientError::Refused(failure)),
-                other => each(other)?,
+                other => each(other).map_err(ClientError::NotTaken)?,
             }
         }
     }
@@ -114,7 +116,7 @@ pub fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning,
         io::ErrorKind::PermissionDenied => {
             let text = format!(
-                "{}: permission denied: only root and the daemon's own user may do this",
+                "{}: permission denied: only root, the daemon's own user and members of control.group may do this",
                 socket.display()
             );
             ClientError::Refused(Failure::Denied { text })

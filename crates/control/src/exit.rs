@@ -68,6 +68,7 @@ impl From<ClientError> for CommandError {
         match error {
             ClientError::NotRunning => Self::new(Exit::Unavailable, "the daemon is not running"),
             ClientError::Broken(text) => Self::new(Exit::TempFail, text),
+            ClientError::NotTaken(error) => error.into(),
             ClientError::Refused(failure) => {
                 let exit = match failure {
                     Failure::Denied { .. } => Exit::NoPerm,

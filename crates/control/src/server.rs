@@ -341,7 +341,9 @@ pub fn header_of(content: &[u8]) -> &[u8] {
 }
 
 fn denied() -> Failure {
-    Failure::Denied { text: "only root and the daemon's own user may do this".to_owned() }
+    Failure::Denied {
+        text: "only root, the daemon's own user and members of control.group may do this".to_owned(),
+    }
 }
 
 /// The longest reason of an operator, in characters.

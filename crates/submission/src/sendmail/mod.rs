@@ -298,6 +298,7 @@ fn submit(
         Err(ClientError::NotRunning) => "the daemon is not running".to_owned(),
         Err(ClientError::Refused(failure)) => failure.text().to_owned(),
         Err(ClientError::Broken(text)) => text,
+        Err(ClientError::NotTaken(error)) => error.to_string(),
     };
     match maildrop::write(&settings.control.maildrop, envelope, content) {
         Ok(()) => {
