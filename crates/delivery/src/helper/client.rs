@@ -3,6 +3,7 @@
 use super::{
     packet::{memory_file, receive, seal, send},
     protocol::{Answer, FromSupervisor, Request, ToHelper},
+    supervisor,
 };
 use bytes::Bytes;
 use mail::{Enhanced, Outcome};
@@ -71,8 +72,9 @@ impl Helper {
                 Ok(FromSupervisor::Ended { how, pause_ms }) => {
                     let pause = Duration::from_millis(pause_ms);
                     condition.failure_count += 1;
+                    let when = supervisor::after(pause);
                     condition.fault =
-                        Some(format!("the delivery helper has ended ({how}); it starts again in {pause:?}"));
+                        Some(format!("the delivery helper has ended ({how}); it starts again {when}"));
                 }
                 Err(e) => tracing::error!("a report about the delivery helper cannot be read: {e}"),
             }

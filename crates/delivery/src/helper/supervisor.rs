@@ -45,13 +45,18 @@ pub async fn supervise(socket: OwnedFd, program: &[OsString]) -> io::Result<()> 
             return Ok(());
         }
         pause = next_pause(pause, begun.elapsed());
-        tracing::error!("the delivery helper has ended ({how}); it starts again in {pause:?}");
+        tracing::error!("the delivery helper has ended ({how}); it starts again {}", after(pause));
         report(&socket, &FromSupervisor::Ended { how, pause_ms: pause.as_millis() as u64 });
         // Requests wait for a short pause, and are refused in a long one: their mail waits in the queue, with the reason.
         if is_closed_within(&socket, pause, pause > PAUSE_MIN)? {
             return Ok(());
         }
     }
+}
+
+/// Returns `now`, or `in 2s`.
+pub(super) fn after(pause: Duration) -> String {
+    if pause.is_zero() { "now".to_owned() } else { format!("in {pause:?}") }
 }
 
 fn start(socket: &OwnedFd, program: &[OsString]) -> io::Result<Child> {
@@ -158,7 +163,7 @@ mod tests {
                 None => tokio::task::yield_now().await,
             }
         };
-        assert!(fault.contains("exit status: 3") && fault.contains("starts again in "), "{fault}");
+        assert!(fault.contains("exit status: 3") && fault.contains("it starts again "), "{fault}");
         helper.close();
         supervised.await.unwrap().unwrap();
         watching.join().unwrap();

@@ -155,9 +155,8 @@ fn run_as(user: &User, group: Option<&Group>) -> RunAs {
 pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
     let own = geteuid();
     let is_other = |uid: u32| !own.is_root() && uid != own.as_raw();
-    let waits = |what: &str| {
-        format!("mail of {what} waits: only a daemon that root has started can become another user")
-    };
+    let waits =
+        |what: &str| format!("{what} waits: only a daemon that root has started can become another user");
     let mut warnings = Vec::new();
     for route in &settings.routes {
         let needs_root = match route.deliver_as.as_ref().map(|one| &one.user) {
@@ -166,29 +165,34 @@ pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
             None => false,
         };
         if needs_root && let Some(name) = route.name() {
-            warnings.push(waits(&format!("the route \"{name}\"")));
+            warnings.push(waits(&format!("mail of the route \"{name}\"")));
         }
     }
     // Without a user of its own, a program runs as the daemon's user, which must not be root.
     let has_user = !own.is_root() || settings.process.user.is_some();
-    let mut judge_program = |key: &str, user: Option<u32>| match user {
-        Some(user) if is_other(user) => warnings.push(waits(&format!("`{key}`"))),
-        None if !has_user => warnings.push(format!(
-            "mail of `{key}` waits: programs do not run as root: name a user there, or in [process]"
-        )),
+    let mut judge_program = |what: &str, user: Option<u32>| match user {
+        Some(user) if is_other(user) => warnings.push(waits(what)),
+        None if !has_user => warnings
+            .push(format!("{what} waits: programs do not run as root: name a user there, or in [process]")),
         _ => {}
     };
     for (number, route) in settings.routes.iter().enumerate() {
         if let Target::Pipe(program) = &route.target {
-            judge_program(&format!("route[{number}].pipe"), program.user.as_ref().map(|user| user.uid));
+            judge_program(
+                &format!("mail of `route[{number}].pipe`"),
+                program.user.as_ref().map(|user| user.uid),
+            );
         }
     }
     if let Some(hook) = &settings.acme.hook {
-        judge_program("acme.hook", hook.user.as_ref().map(|user| user.uid));
+        judge_program(
+            "the renewal of certificates with `acme.hook`",
+            hook.user.as_ref().map(|user| user.uid),
+        );
     }
     if !settings.addresses.programs.is_empty() {
         judge_program(
-            "addresses.program_user",
+            "mail of `addresses.program_user`",
             settings.addresses.program_user.as_ref().map(|user| user.uid),
         );
     }

@@ -25,8 +25,10 @@ impl Welcome {
             ListenAt::Unix { .. } | ListenAt::Systemd(_) => None,
         });
         if let Some(address) = address.filter(|address| address.port() != 25) {
+            let recipient = recipient(settings, viewer.is_some());
             lines.push(format!(
-                "to try it: curl smtp://{address} --mail-from me@localhost --mail-rcpt you@localhost -T FILE"
+                "to try it: curl smtp://{address} --mail-from me@{} --mail-rcpt {recipient} -T FILE",
+                settings.hostname
             ));
         }
         if viewer.is_none() {
@@ -40,6 +42,18 @@ impl Welcome {
     pub(super) fn lines(&self) -> impl Iterator<Item = &String> {
         self.0.iter()
     }
+}
+
+/// An address to which mail arrives here.
+fn recipient(settings: &Settings, is_capture: bool) -> String {
+    let local = &settings.local;
+    let localhost = "localhost".to_owned();
+    if is_capture || local.domains.contains(&localhost) && local.users.is_none() {
+        return "you@localhost".to_owned();
+    }
+    let domain = local.domains.iter().find(|domain| **domain == localhost).or(local.domains.first());
+    // The bare postmaster is everybody's (RFC 5321 §4.5.1).
+    domain.map_or("postmaster".to_owned(), |domain| format!("postmaster@{domain}"))
 }
 
 fn senders(settings: &Settings) -> String {
@@ -56,4 +70,21 @@ fn senders(settings: &Settings) -> String {
         };
     }
     senders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recipient_to_try_is_one_that_exists() {
+        let of = |text: &str| {
+            let settings = config::load_built_in(text, "a test").unwrap();
+            recipient(&settings, false)
+        };
+        assert_eq!(of(""), "you@localhost");
+        assert_eq!(of("[local]\nusers = [\"ann\"]\n"), "postmaster@localhost");
+        assert_eq!(of("[local]\ndomains = [\"a.test\", \"b.test\"]\n"), "postmaster@a.test");
+        assert_eq!(of("[local]\ndomains = []\n"), "postmaster");
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use config::{ListenAt, Settings};
-use control::client::Client;
+use control::client::{Client, ClientError};
 use std::{
     fs,
     io::{self, BufRead as _, BufReader},
@@ -19,7 +19,9 @@ const LISTENS: &str = "0A";
 
 /// Checks each listener with an address.
 pub(super) fn check(settings: &Settings) -> Vec<Finding> {
-    let is_running = Client::connect(&settings.control.socket).is_ok();
+    // Who may not ask the daemon knows that it runs.
+    let is_running =
+        matches!(Client::connect(&settings.control.socket), Ok(_) | Err(ClientError::Refused(_)));
     let addresses = settings.listen.iter().filter_map(|listen| match &listen.address {
         ListenAt::Ip(address) => Some((*address, listen)),
         ListenAt::Unix { .. } | ListenAt::Systemd(_) => None,

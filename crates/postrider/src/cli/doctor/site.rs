@@ -3,12 +3,12 @@
 use super::{Finding, lenient};
 use crate::{
     access::{self, Checked},
-    cli::map,
+    cli::{CliError, map},
     serve::{acme::certificate_file, helper, site_warnings},
 };
 use config::{Purpose, Settings};
 use control::{
-    Gauges, Request, Response,
+    DeliveryHelper, Gauges, Request, Response,
     client::{Client, ClientError},
 };
 use mail::UnixMillis;
@@ -132,7 +132,8 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
         Err(ClientError::Refused(failure)) => {
             return vec![Finding::warning(DAEMON, failure.text(), "run this command as root")];
         }
-        Err(ClientError::Broken(text)) => {
+        Err(error @ (ClientError::Broken(_) | ClientError::NotTaken(_))) => {
+            let text = CliError::from(error).text;
             return vec![Finding::error(DAEMON, text, "look into the log of the daemon")];
         }
     };
@@ -156,6 +157,9 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
     for fault in &gauges.faults {
         findings.push(Finding::error(DAEMON, format!("the spool: {fault}"), "see `postrider spool check`"));
     }
+    if let Some(helper) = &gauges.delivery_helper {
+        findings.extend(delivery_helper(helper));
+    }
     if !counters.is_consistent() {
         let seen = "the counters of recipients do not add up";
         findings.push(Finding::error(DAEMON, seen, "report it, with the output of `postrider status`"));
@@ -165,4 +169,16 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
         findings.push(Finding::ok(DAEMON, seen));
     }
     findings
+}
+
+fn delivery_helper(helper: &DeliveryHelper) -> Option<Finding> {
+    if let Some(fault) = &helper.fault {
+        let seen = format!("mail of other users and programs waits: {fault}");
+        return Some(Finding::error(DAEMON, seen, "repair that, and start the daemon again"));
+    }
+    let times = if helper.failure_count == 1 { "once" } else { "several times" };
+    (helper.failure_count > 0).then(|| {
+        let seen = format!("the delivery helper has ended {times}, and runs again");
+        Finding::warning(DAEMON, seen, "look into the log of the daemon for the reason")
+    })
 }
