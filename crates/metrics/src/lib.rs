@@ -11,10 +11,16 @@ pub use gauges::{DestinationGauges, Snapshot};
 use counters::Counters;
 use gauges::Gauges;
 use prometheus_client::{encoding::text, registry::Registry};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    fmt::Write as _,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// The type of the text that [`Metrics::scrape`] returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The media type of [`to_plain_format`].
+pub const PLAIN_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The documentation of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +67,30 @@ impl Metrics {
     }
 }
 
+/// Returns the text format of OpenMetrics in Prometheus's older one, version 0.0.4, in which the whole name of a counter is described
+/// and there is no end mark. `promtool check metrics` and the text files of node_exporter want it.
+pub fn to_plain_format(openmetrics: &str) -> String {
+    let mut out = String::with_capacity(openmetrics.len());
+    let mut help = None;
+    for line in openmetrics.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ');
+            continue;
+        }
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            let total = if kind == "counter" { "_total" } else { "" };
+            if let Some((_, text)) = help.take().filter(|(described, _)| *described == name) {
+                let _ = writeln!(out, "# HELP {name}{total} {text}");
+            }
+            let _ = writeln!(out, "# TYPE {name}{total} {kind}");
+            continue;
+        }
+        out.push_str(line);
+        out.push('\n');
+    }
+    out
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
@@ -96,6 +126,17 @@ mod tests {
         assert_eq!(scraped, documented);
         assert!(text.ends_with("# EOF\n"));
         assert!(text.contains("destination=\"mx:\\\"x\\\"\\n\""), "a name cannot break a line: {text}");
+    }
+
+    #[test]
+    fn the_older_format_describes_each_name_that_has_values() {
+        let text = to_plain_format(&Metrics::new().scrape(Snapshot::default()));
+        assert!(text.contains("# TYPE postrider_recipients_accepted_total counter\n"), "{text}");
+        assert!(!text.contains("# EOF") && !text.contains("# TYPE postrider_recipients_accepted counter"));
+        let help = text.lines().filter(|line| line.starts_with("# HELP ")).count();
+        assert_eq!(help, documentation().len());
+        let openmetrics = "# HELP a b c.\n# TYPE a gauge\n# UNIT a x\na{x=\"y\"} 1\n# EOF\n";
+        assert_eq!(to_plain_format(openmetrics), "# HELP a b c.\n# TYPE a gauge\na{x=\"y\"} 1\n");
     }
 
     #[test]

@@ -11,10 +11,10 @@ use control::{
 use report::RecipientCounters;
 use std::io::Write;
 
-/// Prints the metrics.
+/// Prints the metrics in the format that text files of node_exporter have.
 pub(super) fn metrics(settings: &Settings, out: &mut dyn Write) -> Ending {
     daemon::ask(settings, &Request::Metrics, &mut |response| match response {
-        Response::Metrics { text } => out.write_all(text.as_bytes()),
+        Response::Metrics { text } => out.write_all(metrics::to_plain_format(&text).as_bytes()),
         _ => Ok(()),
     })?;
     Ok(Exit::Ok)

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{ALLOW, CONTENT_TYPE},
+    header::{ACCEPT, ALLOW, CONTENT_TYPE},
     server::conn::http1,
     service::service_fn,
 };
@@ -156,8 +156,15 @@ fn answer(daemon: &Daemon, peer: Option<IpAddr>, request: &Request<Incoming>) ->
             text(StatusCode::FORBIDDEN, "this address is not in metrics.allow_from\n".to_owned())
         }
         (&Method::GET, "/metrics") => {
-            let mut response = text(StatusCode::OK, daemon.scrape());
-            let kind = hyper::header::HeaderValue::from_static(metrics::CONTENT_TYPE);
+            let scraped = daemon.scrape();
+            // Who does not know OpenMetrics gets the older format.
+            let (kind, body) = if wants_openmetrics(request) {
+                (metrics::CONTENT_TYPE, scraped)
+            } else {
+                (metrics::PLAIN_CONTENT_TYPE, metrics::to_plain_format(&scraped))
+            };
+            let mut response = text(StatusCode::OK, body);
+            let kind = hyper::header::HeaderValue::from_static(kind);
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
@@ -172,6 +179,13 @@ fn answer(daemon: &Daemon, peer: Option<IpAddr>, request: &Request<Incoming>) ->
             response
         }
     }
+}
+
+fn wants_openmetrics(request: &Request<Incoming>) -> bool {
+    let accepted = request.headers().get_all(ACCEPT).iter();
+    accepted
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.contains("application/openmetrics-text"))
 }
 
 fn may_ask(allowed: &[IpNet], ip: IpAddr) -> bool {
