@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::{
     collections::VecDeque,
     fmt,
-    io::{self, Read, Write},
+    io::{self, BufRead as _, Read, Write},
     path::{Component, Path},
 };
 use tar::{EntryType, Header};
@@ -178,8 +178,21 @@ pub(crate) fn read(
             each(entry)?;
         }
     }
-    // The checksum of the compressed bytes comes last.
-    io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(broken)?;
+    // The checksum of the compressed bytes comes last, behind the zeros that fill the last block.
+    let mut rest = io::BufReader::new(tar.into_inner());
+    loop {
+        let octets = rest.fill_buf().map_err(broken)?;
+        if octets.is_empty() {
+            break;
+        }
+        if octets.iter().any(|octet| *octet != 0) {
+            return Err(Unusable::Broken(
+                "something stands behind its end: it is two archives in one file".to_owned(),
+            ));
+        }
+        let count = octets.len();
+        rest.consume(count);
+    }
     match end {
         Some(end) if end.entries == entries && open.is_empty() => Ok(()),
         Some(end) => Err(Unusable::Broken(format!("it has {entries} of {} entries", end.entries))),
@@ -261,6 +274,12 @@ mod tests {
                 assert_eq!(entry.bytes, format!("content {number}\n").as_bytes());
             }
         }
+    }
+
+    #[test]
+    fn two_archives_in_one_file_are_broken() {
+        let twice = [archive(3), archive(3)].concat();
+        assert!(matches!(read_all(&twice), Err(Unusable::Broken(why)) if why.contains("two archives")));
     }
 
     #[test]
