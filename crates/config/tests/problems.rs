@@ -113,6 +113,12 @@ fn certificates_of_acme_that_cannot_be_obtained_are_shown() {
         named("challenge = \"dns-01\""),
         named("hook = [\"/bin/true\"]"),
         named("listen = \"unix:acme.sock\"\nca_file = \"missing.pem\""),
+        named("listen = \"127.0.0.1:25\"\n[[listen]]\naddress = \"0.0.0.0:25\""),
+        named("[[listen]]\naddress = \"[::]:80\""),
+        named(
+            "listen = \"127.0.0.1:9125\"\n[metrics]\nlisten = \"127.0.0.1:9125\"\n[[listen]]\naddress = \"[::1]:9125\"",
+        ),
+        named("challenge = \"dns-01\"\nhook = { argv = [\"/bin/true\"], user = \"nosuchuser\" }"),
         named("external_account = \"kid\""),
         named("external_account = \"kid\"\nexternal_key = \"file:missing\""),
     ];

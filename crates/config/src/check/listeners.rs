@@ -2,12 +2,13 @@
 
 use super::{Check, GREETING_DELAY_MAX, clash, too_long};
 use crate::{
-    listen_address::ListenAt,
+    listen_address::{ListenAddress, ListenAt},
     settings::{Listen, Settings},
     units::ByteSize,
 };
 use inbound::{ClientCertificates, ListenTls};
 use mail::ListenerKind;
+use std::net::SocketAddr;
 
 impl Check<'_, '_> {
     pub(super) fn listeners(&mut self, s: &Settings) {
@@ -24,8 +25,33 @@ impl Check<'_, '_> {
         for listen in &s.listen {
             self.listener(s, listen);
         }
+        self.ports_of_others(s);
         if s.listen.is_empty() && self.reading.cx.problems.is_empty() {
             self.problem("listen", "nothing to listen on".to_owned(), "", "add [[listen]] with an address");
+        }
+    }
+
+    /// Metrics and the answers to the authority of certificates have ports, too.
+    fn ports_of_others(&mut self, s: &Settings) {
+        let socket = |address: &ListenAddress| match address {
+            ListenAddress::Ip(ip, Some(port)) => Some(SocketAddr::new(*ip, *port)),
+            _ => None,
+        };
+        let acme_key = if s.acme.listen.is_some() { "acme.listen" } else { "acme.names" };
+        let mail = s.listen.iter().filter_map(|listen| match &listen.address {
+            ListenAt::Ip(address) => Some(("[[listen]]", *address)),
+            ListenAt::Unix { .. } | ListenAt::Systemd(_) => None,
+        });
+        let mut taken: Vec<(&str, SocketAddr)> = mail.collect();
+        let metrics = s.metrics.listen.as_ref().and_then(socket);
+        let acme = s.acme.is_used().then(|| s.acme.listen_address()).flatten();
+        for (key, address) in [("metrics.listen", metrics), (acme_key, acme.as_ref().and_then(socket))] {
+            let Some(address) = address else { continue };
+            if let Some((first, _)) = taken.iter().find(|(_, other)| clash(*other, address)) {
+                let what = format!("{address} is for {first} and for `{key}`");
+                self.problem(key, what, "one address, two uses", "give each its own address or port");
+            }
+            taken.push((key, address));
         }
     }
 

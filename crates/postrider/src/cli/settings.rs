@@ -4,7 +4,7 @@ use super::{CliError, Ending, args::ConfigCommand, complain, map};
 use crate::{
     access::{self, Checked, Fault},
     applets::Commands,
-    serve::{helper, site_warnings},
+    serve::{helper, refuse_ephemeral, site_warnings},
 };
 use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
@@ -83,6 +83,9 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
             }
             for warning in without_user(&loaded.settings)? {
                 complain("postrider", &format!("warning: {warning}"));
+            }
+            if found.is_some() {
+                refuse_ephemeral(&loaded.settings).map_err(|text| CliError::new(Exit::Config, text))?;
             }
             check_access(&loaded.settings, found.as_deref())?;
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());

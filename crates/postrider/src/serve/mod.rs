@@ -36,7 +36,7 @@ mod workers;
 pub(crate) use acceptor::CHUNK_BYTES;
 pub(crate) use logins::{DovecotAuth, MapUsers, TokenVerifier, random};
 pub(crate) use process::{prepare_folder, prepare_folders};
-pub(crate) use start::run;
+pub(crate) use start::{refuse_ephemeral, run};
 
 use self::acme::ObtainedCertificate;
 use acceptor::Acceptor;

@@ -1,10 +1,10 @@
 //! Warnings about a site that can be served, but not well: its name, its certificates and their keys.
 
 use super::{acme::certificate_file, tls::expires_seconds};
-use config::{Settings, certificate};
+use config::{Settings, Target, certificate};
 use mail::UnixMillis;
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -88,7 +88,31 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
             names.join(", ")
         ));
     }
+    warnings.extend(missing_programs(settings));
     warnings
+}
+
+/// Programs that may be installed later: their mail waits until then.
+fn missing_programs(settings: &Settings) -> impl Iterator<Item = String> {
+    let pipes = settings.routes.iter().enumerate().filter_map(|(number, route)| match &route.target {
+        Target::Pipe(program) => Some((format!("route[{number}].pipe"), Path::new(program.name()))),
+        _ => None,
+    });
+    let of_aliases = settings.addresses.programs.iter();
+    let of_aliases = of_aliases.map(|file| ("addresses.programs".to_owned(), file.as_path()));
+    let hook = settings.acme.hook.iter().map(|hook| ("acme.hook".to_owned(), Path::new(hook.name())));
+    pipes.chain(of_aliases).chain(hook).filter_map(|(key, file)| {
+        let file_text = file.display();
+        match fs::metadata(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Some(format!("`{key}`: there is no program {file_text}"))
+            }
+            Ok(data) if !data.is_file() || data.permissions().mode() & 0o111 == 0 => {
+                Some(format!("`{key}`: {file_text} is not a program: `chmod +x`, if it is a script"))
+            }
+            _ => None,
+        }
+    })
 }
 
 fn expiry(chain: &Path, expires: u64, now: UnixMillis) -> Option<String> {

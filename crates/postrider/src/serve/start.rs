@@ -162,7 +162,7 @@ const EPHEMERAL: &str = "POSTRIDER_EPHEMERAL";
 ///
 /// # Errors
 /// In words, with what to write instead.
-fn refuse_ephemeral(settings: &Settings) -> Result<(), String> {
+pub(crate) fn refuse_ephemeral(settings: &Settings) -> Result<(), String> {
     let is_permitted = || std::env::var(EPHEMERAL).is_ok_and(|value| matches!(&*value, "true" | "1"));
     for spool in settings.spools().iter().filter(|spool| spool.backend != config::Backend::Null) {
         let paths = [Some(&spool.path), spool.content_path.as_ref()].into_iter().flatten();
