@@ -112,12 +112,13 @@ mod tests {
         (dir, file)
     }
 
+    const NO_DIR: &str = "/nonexistent";
     const GOOD: &str = "hostname = \"mx.test\"\ndata_dir = \"data\"\n";
 
     #[test]
     fn a_file_with_a_mistake_has_the_values_of_the_last_start() {
         let (dir, file) = folder(GOOD);
-        keep_last_good(&file, &dir.path().join("data")).unwrap();
+        keep_in(&file, &dir.path().join("data"), NO_DIR.as_ref()).unwrap();
         for bad in [
             "hostname = mx.test\ndata_dir = \"data\"\n",
             "hostnam = \"mx.test\"\ndata_dir = \"data\"\n",
@@ -125,14 +126,14 @@ mod tests {
             "hostname = \"mx.test\"\ndata_dri = \"data\"\n",
         ] {
             fs::write(&file, bad).unwrap();
-            let settings = last_good(&file).unwrap_or_else(|| panic!("{bad}"));
+            let settings = last_good_in(&file, NO_DIR.as_ref()).unwrap_or_else(|| panic!("{bad}"));
             assert_eq!(settings.hostname, "mx.test");
             assert_eq!(settings.data_dir, dir.path().join("data"));
         }
         fs::write(&file, b"# f\xfcr uns\nhostname = \"mx.test\"\ndata_dir = \"data\"\n").unwrap();
-        assert_eq!(last_good(&file).unwrap().hostname, "mx.test");
+        assert_eq!(last_good_in(&file, NO_DIR.as_ref()).unwrap().hostname, "mx.test");
         fs::remove_file(dir.path().join("data/last-good.toml")).unwrap();
-        assert!(last_good(&file).is_none());
+        assert!(last_good_in(&file, NO_DIR.as_ref()).is_none());
     }
 
     #[test]
@@ -143,6 +144,7 @@ mod tests {
         keep_in(&file, &dir.path().join("data"), &runtime).unwrap();
         for bad in ["", "# nothing\n"] {
             fs::write(&file, bad).unwrap();
+            assert!(load::load_with_origins(Some(&file), Purpose::Ask).is_err());
             assert_eq!(last_good_in(&file, &runtime).unwrap().data_dir, dir.path().join("data"));
         }
         let other = dir.path().join("other.toml");
@@ -157,11 +159,11 @@ mod tests {
             (dir.path().join("data"), |path: &Path| fs::metadata(path).unwrap().mode() & 0o777);
         let copy = data.join(NAME);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        keep_last_good(&file, &data).unwrap();
+        keep_in(&file, &data, NO_DIR.as_ref()).unwrap();
         assert_eq!(mode(&copy), 0o640);
         fs::write(&file, format!("{GOOD}# changed\n")).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-        keep_last_good(&file, &data).unwrap();
+        keep_in(&file, &data, NO_DIR.as_ref()).unwrap();
         assert!(fs::read_to_string(&copy).unwrap().ends_with("# changed\n") && mode(&copy) == 0o644);
         assert_eq!(fs::read_dir(&data).unwrap().count(), 1);
     }

@@ -159,6 +159,9 @@ pub(crate) fn read(
         return Err(Problems::new(name, source, vec![foreign(line, server)]));
     }
     let mut problems: Vec<Problem> = errors.iter().map(syntax_problem).collect();
+    if path.is_some() && errors.is_empty() && root.get_ref().is_empty() {
+        problems.push(empty());
+    }
     let mut reading = reading(source, path);
     let settings = reading.settings(root.get_ref(), started);
     // For a reload it was checked as it stands: with another hostname or folder some of it looks wrong.
@@ -173,6 +176,19 @@ pub(crate) fn read(
         return Ok(Loaded { settings, effective: reading.effective, path: path.map(Path::to_owned) });
     }
     Err(Problems::new(name, source, problems))
+}
+
+/// A file that an editor or a full disk has emptied must not become the embedded default.
+fn empty() -> Problem {
+    Problem {
+        span: None,
+        what: "the file has no key".to_owned(),
+        label: "empty, or comments only".to_owned(),
+        help: Some(
+            "write at least `hostname`, take a copy back, or run `postrider quickstart`; remove the file for the embedded default"
+                .to_owned(),
+        ),
+    }
 }
 
 /// Returns the line that shows that this is the configuration of another mail server, and the server.
