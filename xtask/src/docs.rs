@@ -1,4 +1,4 @@
-//! Documents that come from the code: docs/configuration.md and the man pages. They are kept in the
+//! Documents that come from the code: docs/configuration.md, the man pages, the picture of README.md. They are kept in the
 //! repository so that they can be read there, and checked so that they stay true.
 
 use crate::seeds;
@@ -17,6 +17,9 @@ const PACKAGES: [&str; 2] = ["postrider", "lab"];
 
 /// Packages whose example `manual` writes a page, and the page.
 const MANUALS: [(&str, &str); 2] = [("config", "docs/configuration.md"), ("metrics", "docs/metrics.md")];
+
+/// The picture of README.md, and the page with the table that it shows.
+const PICTURE: (&str, &str) = ("docs/results/relay.svg", "docs/results/relay-peers.md");
 
 /// Contents by path in the repository.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
@@ -62,6 +65,7 @@ fn made() -> Result<Files, Failure> {
         files.insert(page.into(), output(&mut cargo_command(&example))?);
     }
     files.insert(seeds::PAGE.into(), seeds::page()?.into_bytes());
+    files.insert(PICTURE.0.into(), picture()?);
     let dir = std::env::temp_dir().join(format!("postrider-man-{}", std::process::id()));
     let pages = PACKAGES.iter().try_for_each(|package| {
         let command = ["run", "--locked", "--quiet", "--package", package, "--", "man"];
@@ -76,9 +80,17 @@ fn made() -> Result<Files, Failure> {
     Ok(files)
 }
 
+fn picture() -> Result<Vec<u8>, Failure> {
+    let title = "Messages a second that reach the sink, each synced before its 250";
+    let note =
+        "Median of 3 runs of 5 s, with the smallest and the largest. Source, server and sink share 2 cores.";
+    let command = ["run", "--locked", "--quiet", "--package", "lab", "--", "chart", PICTURE.1];
+    output(cargo_command(&command).args(["--title", title, "--note", note]))
+}
+
 fn kept() -> io::Result<Files> {
     let mut files = folder(&root().join(MAN), Path::new(MAN))?;
-    for name in MANUALS.map(|(_, page)| page).into_iter().chain([seeds::PAGE]) {
+    for name in MANUALS.map(|(_, page)| page).into_iter().chain([seeds::PAGE, PICTURE.0]) {
         match fs::read(root().join(name)) {
             Ok(text) => drop(files.insert(name.into(), text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -1,5 +1,6 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
+mod chart;
 mod dns;
 mod flame;
 mod man;
@@ -41,6 +42,7 @@ enum Verb {
     Relay(relay::RelayArgs),
     Reproduce(reproduce::ReproduceArgs),
     Compare(run::compare::CompareArgs),
+    Chart(chart::ChartArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
     Kv(kv::KvArgs),
@@ -130,6 +132,7 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Relay(args) => relay::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Compare(args) => run::compare::run(&args),
+        Verb::Chart(args) => chart::run(&args).map(|()| true),
         Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Man(args) => man::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),

@@ -185,7 +185,7 @@ pub(super) fn shown(value: f64) -> String {
 }
 
 /// `10,000`
-fn thousands(number: f64) -> String {
+pub(crate) fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {

@@ -13,6 +13,7 @@ mod verdict;
 
 use crate::{scratch, signals};
 use clap::{Args, ValueEnum};
+pub(crate) use finding::thousands;
 use finding::{Finding, findings, measured};
 use notes::PageNotes;
 use record::Record;
