@@ -85,6 +85,7 @@ impl Expansion {
             has_canonical: !addresses.canonical.is_empty(),
             has_virtual: !addresses.r#virtual.is_empty(),
             has_aliases: !addresses.aliases.is_empty(),
+            postmaster: Some(settings.postmaster.clone()),
             programs: addresses.programs.iter().map(|path| path.to_string_lossy().into()).collect(),
             files: addresses.files.iter().map(|path| path.to_string_lossy().into()).collect(),
         };

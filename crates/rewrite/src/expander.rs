@@ -37,6 +37,8 @@ pub struct Settings {
     pub has_virtual: bool,
     /// True if alias maps are asked.
     pub has_aliases: bool,
+    /// The address that gets the mail of aliases for a postmaster or root who is no user here.
+    pub postmaster: Option<Mailbox>,
     /// Paths of the programs that aliases may name.
     pub programs: HashSet<Box<str>>,
     /// Paths of the files that aliases may name.
@@ -305,7 +307,13 @@ impl<'s> Expander<'s> {
         if self.settings.has_users && self.is_local(&domain, is_named, asking)? {
             let is_user = asking.value(Question::User(address.key.clone()))?.is_some();
             if !is_user {
-                return Err(self.no_such_user(address));
+                let Some(postmaster) = self.postmaster_for(address) else {
+                    return Err(self.no_such_user(address));
+                };
+                let from = self.link(address)?;
+                let key = postmaster.key().into();
+                self.push(postmaster, key, Stage::Virtual, from, address.depth, false)?;
+                return Ok(Advanced::Replaced);
             }
         }
         Ok(Advanced::Recipient)
@@ -323,6 +331,17 @@ impl<'s> Expander<'s> {
             return Ok(is_named);
         }
         Ok(asking.value(Question::Domain(domain.into()))?.is_some())
+    }
+
+    /// Returns the mailbox for a postmaster or root that an alias leads to: every domain has a postmaster (RFC 5321 §4.5.1), and the
+    /// aliases of most systems say `postmaster: root`.
+    fn postmaster_for(&self, address: &Address) -> Option<Mailbox> {
+        let postmaster = self.settings.postmaster.as_ref().filter(|_| address.from.is_some())?;
+        let local = address.mailbox.local_unquoted().to_lowercase();
+        let user =
+            self.settings.separator.and_then(|separator| separator.split(&local)).map(|(user, _)| user);
+        let is_it = matches!(user.unwrap_or(&local), "postmaster" | "root");
+        (is_it && *postmaster.key() != *address.key).then(|| postmaster.clone())
     }
 
     fn no_such_user(&self, address: &Address) -> Wait {

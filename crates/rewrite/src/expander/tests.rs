@@ -56,6 +56,7 @@ fn settings() -> Settings {
         has_canonical: true,
         has_virtual: true,
         has_aliases: true,
+        postmaster: None,
         programs: [Box::from("/bin/vacation")].into(),
         files: [Box::from("/var/mail/joe")].into(),
     }
@@ -316,6 +317,26 @@ fn unknown_users_are_told_apart_from_targets_that_do_not_exist() {
     }
     let step = run_with(&settings, &tables, "old@here.test");
     assert!(matches!(step, Step::Failed(Trouble::NoSuchTarget { .. })), "{step:?}");
+}
+
+#[test]
+fn an_alias_for_root_leads_to_the_postmaster_where_root_is_no_user() {
+    let postmaster = Mailbox::parse("jane@here.test", false).ok();
+    let settings = Settings { has_users: true, postmaster, ..settings() };
+    let mut tables = aliases(&[("mailer-daemon", "postmaster"), ("postmaster", "root")]);
+    tables.users = vec!["jane@here.test".to_owned()];
+    for given in ["mailer-daemon@here.test", "postmaster@here.test"] {
+        let Step::Done(expanded) = run_with(&settings, &tables, given) else { panic!("{given}") };
+        assert_eq!(expanded.recipients().map(Mailbox::as_str).collect::<Vec<_>>(), ["jane@here.test"]);
+    }
+    assert_eq!(run_with(&settings, &tables, "root@here.test"), Step::NoSuchUser, "who is asked directly");
+    tables.users.push("root@here.test".to_owned());
+    let Step::Done(expanded) = run_with(&settings, &tables, "postmaster@here.test") else { panic!() };
+    assert_eq!(expanded.recipients().map(Mailbox::as_str).collect::<Vec<_>>(), ["root@here.test"]);
+    let own = Settings { postmaster: Mailbox::parse("postmaster@here.test", false).ok(), ..settings };
+    tables.users.clear();
+    let step = run_with(&own, &tables, "mailer-daemon@here.test");
+    assert!(matches!(step, Step::Failed(_)), "a postmaster who is an alias of himself: {step:?}");
 }
 
 #[test]
