@@ -378,7 +378,7 @@ enum Accepted {
 impl Accepted {
     fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
-            Self::Tcp(stream) => stream.local_addr(),
+            Self::Tcp(stream) => stream.local_addr().map(canonical),
             Self::Unix(_) => Ok(UNIX_CLIENT),
         }
     }
@@ -451,7 +451,9 @@ impl<S: Service> NewSession<S> {
         let balancer = client.peer;
         let mut stream = TcpStream::from_std(stream)?;
         let client = match proxy::read(&mut stream).await {
-            Ok(Proxied::Client { peer, local }) => Client { peer, local, ..client },
+            Ok(Proxied::Client { peer, local }) => {
+                Client { peer: canonical(peer), local: canonical(local), ..client }
+            }
             Ok(Proxied::Own) => client,
             Ok(Proxied::Unknown) => Client { peer: UNKNOWN_CLIENT, ..client },
             Err(e) => {
@@ -498,9 +500,15 @@ async fn accept(socket: &AsyncFd<OwnedFd>, is_unix: bool) -> io::Result<(Accepte
                 return Ok((Accepted::Unix(stream.into()), UNIX_CLIENT));
             }
             let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
-            Ok((Accepted::Tcp(stream.into()), SocketAddr::try_from(peer)?))
+            Ok((Accepted::Tcp(stream.into()), canonical(SocketAddr::try_from(peer)?)))
         })
         .await
+}
+
+/// Returns the IPv4 address of a client that came to a socket for both versions, which the kernel shows as `::ffff:192.0.2.1`
+/// (RFC 4291 §2.5.5.2).
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 async fn run<S: Service>(driver: SessionDriver<S>, stream: Accepted) -> io::Result<SessionEnd<S>> {
