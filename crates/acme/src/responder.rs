@@ -33,9 +33,9 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 /// Connections that are served at a time; others wait.
-const CONNECTIONS_MAX: usize = 64;
-/// The connections of one address (of an IPv6 network /64): authorities come from several, with one connection each.
-const CONNECTIONS_OF_ADDRESS: usize = 4;
+const CONNECTIONS_MAX: usize = 512;
+/// The connections of one address (of an IPv6 network /64): an authority may ask for all names at once, and a certificate has 100 at most.
+const CONNECTIONS_OF_ADDRESS: usize = 128;
 /// The longest life of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept.

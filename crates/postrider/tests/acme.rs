@@ -188,6 +188,13 @@ fn renewals_under_load_break_no_handshake() {
     until_obtained(&daemon);
     let (is_over, handshakes) = (AtomicBool::new(false), AtomicU64::new(0));
     let address = daemon.address;
+    /// Also when the test fails, so that the clients end.
+    struct Ends<'a>(&'a AtomicBool);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -201,6 +208,7 @@ fn renewals_under_load_break_no_handshake() {
                 }
             });
         }
+        let _end = Ends(&is_over);
         let mut seen = vec![shown(address)];
         for _ in 0..5 {
             let said = daemon.ask(&["certificate", "renew"]);
@@ -211,7 +219,6 @@ fn renewals_under_load_break_no_handshake() {
         }
         let before = handshakes.load(Ordering::Relaxed);
         until("sessions go on", || handshakes.load(Ordering::Relaxed) > before + 20);
-        is_over.store(true, Ordering::Relaxed);
     });
     println!("{} handshakes during 5 renewals", handshakes.into_inner());
     assert_eq!(list(&daemon)["renewal"]["obtained"], 6);
