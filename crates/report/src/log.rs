@@ -10,9 +10,9 @@ pub use syslog::Syslog;
 
 use crate::{Event, Sink, UnixMicros};
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, Permissions},
     io::{self, Read as _, Seek as _, SeekFrom, Write},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -128,7 +128,15 @@ impl Target {
     /// Readable for its owner and group only, because it has addresses of people.
     fn open(file: Option<&PathBuf>) -> io::Result<Self> {
         let Some(path) = file else { return Ok(Self { to: Box::new(io::stderr()), is_torn: false }) };
-        let file: File = OpenOptions::new().append(true).create(true).mode(0o640).open(path)?;
+        let new = OpenOptions::new().append(true).create_new(true).mode(0o640).open(path);
+        let file: File = match new {
+            Ok(file) => {
+                // The umask may have taken it from the group, such as adm.
+                file.set_permissions(Permissions::from_mode(0o640))?;
+                file
+            }
+            Err(_) => OpenOptions::new().append(true).create(true).mode(0o640).open(path)?,
+        };
         let is_torn = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0)
             && last_byte(path).is_ok_and(|byte| byte != b'\n');
         Ok(Self { to: Box::new(file), is_torn })
