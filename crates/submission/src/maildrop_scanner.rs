@@ -89,7 +89,7 @@ impl<T: Acceptor> MaildropScanner<T> {
     }
 
     async fn accept_file(&self, path: &Path) -> Disposition {
-        let shown = path.display();
+        let shown = shown(path);
         let (file, most) = (path.to_owned(), self.message_bytes_max);
         let read = waiting(move || Ok(maildrop::read(&file, most))).await;
         let submission = match read.unwrap_or_else(|e| Err(Unreadable::Later(e.to_string()))) {
@@ -123,8 +123,13 @@ impl<T: Acceptor> MaildropScanner<T> {
     }
 }
 
+/// Returns the path for the log. All users choose names there, perhaps with line feeds.
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
 async fn set_aside(path: &Path, why: &str) {
-    let shown = path.display();
+    let shown = shown(path);
     tracing::error!("{shown} in the drop directory is renamed to .bad: {why}");
     let file = path.to_owned();
     if let Err(e) = waiting(move || maildrop::set_aside(&file)).await {
