@@ -8,7 +8,7 @@ const HEAD: &str = "\
 Made from the code by `cargo xtask docs`; do not edit it.
 
 `[metrics] listen` starts an HTTP server with a thread of its own; `/metrics` has all metrics in the text format of OpenMetrics, and
-`/healthz` answers 200, or 503 with the reason. `postrider status --prometheus` prints the same without the server.
+`/healthz` and `/readyz` answer 200, or 503 with the reason (monitoring.md). `postrider status --prometheus` prints the same without the server.
 
 ```toml
 [metrics]

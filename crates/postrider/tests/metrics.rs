@@ -62,6 +62,17 @@ fn a_scrape_counts_the_mail_and_promtool_likes_it() {
     let printed = daemon.ask(&["status", "--prometheus"]);
     assert!(has(&printed, "postrider_attempts_total{status=\"sent\"} 3"), "{printed}");
     assert!(get(address, "GET /healthz").ends_with("ok\n"));
+    assert!(get(address, "GET /readyz").ends_with("ok\n"));
+    let head = get(address, "HEAD /metrics");
+    assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+    // More connections than are served, none with a whole request.
+    let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for mut stream in &silent {
+        // The oldest are closed already.
+        let _ = stream.write_all(b"GET /met");
+    }
+    assert!(get(address, "GET /healthz").ends_with("ok\n"));
+    drop(silent);
     assert!(get(address, "GET /else").starts_with("HTTP/1.1 404"));
     assert!(get(address, "POST /metrics").starts_with("HTTP/1.1 405"));
 

@@ -17,6 +17,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ipnet::IpNet;
 use std::{
+    collections::VecDeque,
     convert::Infallible,
     io,
     net::{IpAddr, SocketAddr},
@@ -26,11 +27,11 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
-    sync::Semaphore,
+    task::AbortHandle,
     time::timeout,
 };
 
-/// Connections that are served at a time; others wait.
+/// Connections that are served at a time. One more ends the oldest: who sends no whole request must not keep others away.
 const CONNECTIONS_MAX: usize = 32;
 /// The longest life of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,10 +90,10 @@ pub(super) fn start(socket: MetricsSocket, daemon: Arc<Daemon>) -> Result<(), St
 async fn accept_all(socket: MetricsSocket, daemon: Arc<Daemon>) {
     let mut closing = daemon.driver.closing.subscribe();
     let accepting = async {
-        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut open = VecDeque::new();
         let result = match socket {
-            MetricsSocket::Tcp(socket) => accept_tcp(socket, &daemon, &permits).await,
-            MetricsSocket::Unix(socket) => accept_unix(socket, &daemon, &permits).await,
+            MetricsSocket::Tcp(socket) => accept_tcp(socket, &daemon, &mut open).await,
+            MetricsSocket::Unix(socket) => accept_unix(socket, &daemon, &mut open).await,
         };
         if let Err(e) = result {
             tracing::error!("listen for metrics: {e}");
@@ -107,36 +108,45 @@ async fn accept_all(socket: MetricsSocket, daemon: Arc<Daemon>) {
 async fn accept_tcp(
     socket: std::net::TcpListener,
     daemon: &Arc<Daemon>,
-    permits: &Arc<Semaphore>,
+    open: &mut VecDeque<AbortHandle>,
 ) -> io::Result<()> {
     let socket = TcpListener::from_std(socket)?;
     loop {
         match socket.accept().await {
-            Ok((stream, peer)) => spawn(stream, Some(peer.ip()), daemon, permits).await,
+            Ok((stream, peer)) => spawn(stream, Some(peer.ip()), daemon, open),
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-async fn accept_unix(socket: UnixSocket, daemon: &Arc<Daemon>, permits: &Arc<Semaphore>) -> io::Result<()> {
+async fn accept_unix(
+    socket: UnixSocket,
+    daemon: &Arc<Daemon>,
+    open: &mut VecDeque<AbortHandle>,
+) -> io::Result<()> {
     let socket = UnixListener::from_std(socket)?;
     loop {
         if let Some(stream) = control::socket::accept(&socket).await {
-            spawn(stream, None, daemon, permits).await;
+            spawn(stream, None, daemon, open);
         }
     }
 }
 
-/// Serves a connection in a task, once there is a permit. `peer`: `None` for a Unix socket, whose permissions decide.
-async fn spawn(
+/// Serves a connection in a task. `peer`: `None` for a Unix socket, whose permissions decide.
+fn spawn(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Option<IpAddr>,
     daemon: &Arc<Daemon>,
-    permits: &Arc<Semaphore>,
+    open: &mut VecDeque<AbortHandle>,
 ) {
-    let Ok(permit) = permits.clone().acquire_owned().await else { return };
+    open.retain(|task| !task.is_finished());
+    if open.len() >= CONNECTIONS_MAX
+        && let Some(oldest) = open.pop_front()
+    {
+        oldest.abort();
+    }
     let daemon = daemon.clone();
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         let service = service_fn(|request: Request<Incoming>| {
             let response = answer(&daemon, peer, &request);
             async move { Ok::<_, Infallible>(response) }
@@ -145,8 +155,8 @@ async fn spawn(
         server.timer(TokioTimer::new()).header_read_timeout(CONNECTION_TIMEOUT);
         // A client that went away is no news.
         let _ = timeout(CONNECTION_TIMEOUT, server.serve_connection(TokioIo::new(stream), service)).await;
-        drop(permit);
     });
+    open.push_back(task.abort_handle());
 }
 
 fn answer(daemon: &Daemon, peer: Option<IpAddr>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
@@ -155,7 +165,8 @@ fn answer(daemon: &Daemon, peer: Option<IpAddr>, request: &Request<Incoming>) ->
         _ if !may_ask => {
             text(StatusCode::FORBIDDEN, "this address is not in metrics.allow_from\n".to_owned())
         }
-        (&Method::GET, "/metrics") => {
+        // Of an answer to HEAD hyper leaves the body out.
+        (&Method::GET | &Method::HEAD, "/metrics") => {
             let scraped = daemon.scrape();
             // Who does not know OpenMetrics gets the older format.
             let (kind, body) = if wants_openmetrics(request) {
@@ -168,16 +179,23 @@ fn answer(daemon: &Daemon, peer: Option<IpAddr>, request: &Request<Incoming>) ->
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
-        (&Method::GET, "/healthz") => match daemon.health() {
-            Ok(()) => text(StatusCode::OK, "ok\n".to_owned()),
-            Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-        },
-        (&Method::GET, _) => text(StatusCode::NOT_FOUND, "there are /metrics and /healthz\n".to_owned()),
+        (&Method::GET | &Method::HEAD, "/healthz") => probe(daemon.health()),
+        (&Method::GET | &Method::HEAD, "/readyz") => probe(daemon.readiness()),
+        (&Method::GET | &Method::HEAD, _) => {
+            text(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n".to_owned())
+        }
         _ => {
-            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
-            response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
+            response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
             response
         }
+    }
+}
+
+fn probe(state: Result<(), String>) -> Response<Full<Bytes>> {
+    match state {
+        Ok(()) => text(StatusCode::OK, "ok\n".to_owned()),
+        Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
 

@@ -54,7 +54,24 @@ impl Daemon {
         })
     }
 
-    /// Returns whether mail is taken and every recipient is accounted for.
+    /// Returns whether new mail is taken.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub(super) fn readiness(&self) -> Result<(), String> {
+        self.health()?;
+        let pressure = self.driver.spool.pressure();
+        if pressure.free_bytes == 0 {
+            return Err("the disk of the spool is full".to_owned());
+        }
+        let most = self.driver.current().settings.queue.max_messages;
+        if pressure.message_count >= most as u64 {
+            return Err(format!("the queue has {most} messages, which is `queue.max_messages`"));
+        }
+        Ok(())
+    }
+
+    /// Returns whether the daemon works, and every recipient is accounted for.
     ///
     /// # Errors
     /// The reason why not.
