@@ -42,7 +42,8 @@ pub(crate) fn load(explicit: Option<&Path>, purpose: Purpose) -> Result<Settings
 pub(crate) fn load_for_tools(explicit: Option<&Path>) -> Result<Settings, CliError> {
     let found = find(explicit);
     let problems = match config::load_with_origins(found.as_deref(), Purpose::Ask) {
-        Ok(loaded) => return Ok(loaded.settings),
+        Ok(loaded) if found.is_some() => return Ok(loaded.settings),
+        Ok(loaded) => return Ok(without_file(&loaded.settings).unwrap_or(loaded.settings)),
         Err(problems) => problems,
     };
     let good = found.and_then(|file| config::last_good(&file).map(|settings| (file, settings)));
@@ -58,6 +59,17 @@ pub(crate) fn load_for_tools(explicit: Option<&Path>) -> Result<Settings, CliErr
         ),
     );
     Ok(settings)
+}
+
+/// Returns the values of the daemon's last start, if the usual file has gone away since, and nothing here is of the embedded default.
+fn without_file(embedded: &Settings) -> Option<Settings> {
+    let is_used = embedded.data_dir.exists();
+    let settings = if is_used { None } else { config::last_good(Path::new(USUAL)) }?;
+    complain(
+        "postrider",
+        &format!("warning: there is no {USUAL}: the values of the last start of the daemon are used"),
+    );
+    Some(settings)
 }
 
 pub(super) fn show_problems(problems: &Problems) -> CliError {

@@ -11,7 +11,7 @@ use sandbox::{Identity, Refusal, Rules, SystemCalls};
 use std::{
     fs::{self, Permissions},
     io,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 use submission::maildrop;
@@ -43,7 +43,14 @@ pub(crate) fn prepare_folders(settings: &Settings) -> Result<(), String> {
 /// In words.
 pub(crate) fn prepare_folder(settings: &Settings, path: &Path, mode: u32) -> Result<(), String> {
     let process = Process::new(settings).map_err(|(text, _)| text)?;
-    process.make_dir(path, mode).map(drop)
+    let is_new = process.make_dir(path, mode)?;
+    // A service manager may start the daemon as its user: then only the folder of the data shows it.
+    let owner = settings.data_dir.metadata().ok().filter(|owner| owner.uid() != 0 && geteuid().is_root());
+    if let Some(owner) = owner.filter(|_| is_new && process.identity.is_none()) {
+        std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()))
+            .map_err(|e| not_prepared(path, &e))?;
+    }
+    Ok(())
 }
 
 impl Process {

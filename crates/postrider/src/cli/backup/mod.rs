@@ -9,14 +9,14 @@ mod since;
 use super::{
     CliError, Ending,
     args::BackupArgs,
-    complain, find_config, load_config,
+    complain, find_config, load_for_tools,
     print::{messages as count_of_messages, plain},
 };
 use crate::{
     archive::ArchiveWriter,
     site_files::{FileUse, site_files},
 };
-use config::{Purpose, Settings};
+use config::Settings;
 use contents::{About, DROP, FILES, FORMAT, NamedFile, Summary};
 use control::Exit;
 use mail::UnixMillis;
@@ -35,7 +35,7 @@ const DROP_FILES_MAX: usize = 1_000_000;
 
 /// Writes the archive.
 pub(super) fn run(args: &BackupArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
-    let (source, settings) = (find_config(explicit), load_config(explicit, Purpose::Ask)?);
+    let (source, settings) = (find_config(explicit), load_for_tools(explicit)?);
     let begun = UnixMillis::now();
     let mut file = OutputFile::create(&args.to, &file_name(&settings, begun))?;
     let not_written = |path: &Path, error: &io::Error| {
@@ -66,8 +66,11 @@ pub(super) fn run(args: &BackupArgs, explicit: Option<&Path>, out: &mut dyn Writ
     queued.copy_all(&mut writer, &mut summary)?;
     writer.add_json(contents::SUMMARY, &summary).map_err(failed)?;
     writer.finish().map_err(failed)?.flush().map_err(failed)?;
+    let is_file = !file.is_standard_output();
     let bytes = file.finish()?;
-    tell(&path, bytes, &about, &summary, out)?;
+    let mut report = Vec::new();
+    tell(is_file.then_some(&path), bytes, &about, &summary, &mut report)?;
+    if is_file { out.write_all(&report) } else { io::stderr().write_all(&report) }?;
     for what in &summary.damaged {
         complain("postrider", &format!("not in the backup: {}", plain(what)));
     }
@@ -160,14 +163,16 @@ fn add_files(
 
 /// Says what is in the archive, and what is not.
 fn tell(
-    path: &Path,
+    path: Option<&PathBuf>,
     bytes: u64,
     about: &About,
     summary: &Summary,
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
     let from = if about.from_running_daemon { "of the running daemon" } else { "of the stopped daemon" };
-    writeln!(out, "{}: {bytes} bytes, readable by its owner only", path.display())?;
+    if let Some(path) = path {
+        writeln!(out, "{}: {bytes} bytes, readable by its owner only", path.display())?;
+    }
     let (recipients, content) = (summary.recipients, summary.content_bytes);
     let count = count_of_messages(summary.messages);
     writeln!(out, "queue          {count} {from}, {recipients} recipients left, {content} bytes of content")?;
@@ -192,6 +197,8 @@ fn tell(
         out,
         "The backup has the whole content of the queued mail, and the configuration: keep it as safe as the mail."
     )?;
-    writeln!(out, "To restore it: postrider restore {}", path.display())?;
+    if let Some(path) = path {
+        writeln!(out, "To restore it: postrider restore {}", path.display())?;
+    }
     Ok(())
 }

@@ -1,28 +1,43 @@
-//! A new file that appears under its name only when all of it is on the disk.
+//! A new file that appears under its name only when all of it is on the disk, or standard output.
 
 use crate::cli::CliError;
 use control::Exit;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, BufWriter},
-    os::unix::fs::OpenOptionsExt as _,
+    io::{self, BufWriter, IsTerminal as _},
+    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
 /// A file that is being written, readable by its owner only. Dropped before [`OutputFile::finish`], nothing is left.
 pub(crate) struct OutputFile {
     path: PathBuf,
-    draft: PathBuf,
+    /// The name until it is whole; none of standard output.
+    draft: Option<PathBuf>,
     file: File,
 }
 
+/// The name of standard output.
+const STANDARD_OUTPUT: &str = "-";
+
 impl OutputFile {
-    /// Creates the file `to`, or a file with the usual name if `to` is a folder.
+    /// Creates the file `to`, or a file with the usual name if `to` is a folder. `-` is standard output.
     ///
     /// # Errors
-    /// The file exists, or cannot be created.
+    /// The file exists, or cannot be created; or standard output is a terminal.
     pub(crate) fn create(to: &Path, usual_name: &str) -> Result<Self, CliError> {
+        if to == Path::new(STANDARD_OUTPUT) {
+            let out = io::stdout();
+            if out.is_terminal() {
+                return Err(CliError::new(
+                    Exit::Usage,
+                    "an archive is not written to a terminal: name a file, or a pipe",
+                ));
+            }
+            let file = out.as_fd().try_clone_to_owned()?.into();
+            return Ok(Self { path: to.to_owned(), draft: None, file });
+        }
         let path = if to.is_dir() { to.join(usual_name) } else { to.to_owned() };
         let failed = |error: io::Error| {
             let exit = match error.kind() {
@@ -40,7 +55,11 @@ impl OutputFile {
         let draft = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
         let file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(failed)?;
-        Ok(Self { path, draft, file })
+        Ok(Self { path, draft: Some(draft), file })
+    }
+
+    pub(crate) fn is_standard_output(&self) -> bool {
+        self.draft.is_none()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -56,9 +75,10 @@ impl OutputFile {
     /// # Errors
     /// The disk fails, or another file has taken the name.
     pub(crate) fn finish(self) -> Result<u64, CliError> {
+        let Some(draft) = &self.draft else { return Ok(0) };
         let named = || {
             self.file.sync_all()?;
-            renameat_with(CWD, &self.draft, CWD, &self.path, RenameFlags::NOREPLACE)?;
+            renameat_with(CWD, draft, CWD, &self.path, RenameFlags::NOREPLACE)?;
             let folder = self.path.parent().filter(|path| !path.as_os_str().is_empty());
             File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
             Ok(self.file.metadata()?.len())
@@ -72,7 +92,9 @@ impl OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         // After a rename there is none.
-        let _ = fs::remove_file(&self.draft);
+        if let Some(draft) = &self.draft {
+            let _ = fs::remove_file(draft);
+        }
     }
 }
 

@@ -345,7 +345,7 @@ fn on_hold(found: Recovered, about: &About) -> NewMessage {
     let Recovered { message, mut recipients, held } = found;
     let now = UnixMillis::now();
     for state in recipients.iter_mut().filter(|state| !state.settled) {
-        let mut text = format!("on hold: restored from the backup of {}", about.begun);
+        let mut text = format!("restored from the backup of {}", about.begun);
         text.push_str(if held {
             "; it was on hold before, too"
         } else {
@@ -417,7 +417,10 @@ fn tell_restored(
         )?;
     }
     if args.spool.is_some() {
-        writeln!(out, "To use this spool: write `path = \"{place}\"` below [spool], and start the daemon.")?;
+        writeln!(
+            out,
+            "To use this spool: write `path = \"{place}\"` below [spool], and start the daemon. The service of the package needs `ReadWritePaths={place}`, too: `systemctl edit postrider`."
+        )?;
     }
     writeln!(
         out,

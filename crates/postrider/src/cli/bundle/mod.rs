@@ -7,7 +7,7 @@ use super::{
     CliError, Ending,
     args::{self, BundleArgs, DoctorArgs},
     backup::output::OutputFile,
-    daemon, doctor, find_config,
+    daemon, doctor, find_config, load_for_tools,
 };
 use crate::archive::ArchiveWriter;
 use config::{Purpose, Settings};
@@ -35,10 +35,16 @@ struct Piece {
 /// Lists what the bundle has, and writes it.
 pub(super) fn run(args: &BundleArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
     let source = find_config(explicit);
-    let loaded = config::load_with_origins(source.as_deref(), Purpose::Ask);
-    let loaded = loaded.map_err(|problems| super::settings::show_problems(&problems))?;
-    let settings = &loaded.settings;
-    let pseudonyms = if args.with_addresses { None } else { Some(Pseudonyms::new()?) };
+    let (settings, configuration) = match config::load_with_origins(source.as_deref(), Purpose::Ask) {
+        Ok(loaded) => {
+            let text = loaded.as_toml();
+            (loaded.settings, text)
+        }
+        // Perhaps the reason why help is wanted.
+        Err(problems) => (load_for_tools(explicit)?, as_written(&problems.render(false), source.as_deref())),
+    };
+    let settings = &settings;
+    let pseudonyms = if args.with_addresses { None } else { Some(Pseudonyms::new(names(settings))?) };
     let hidden = |text: String| pseudonyms.as_ref().map_or(text.clone(), |pseudonyms| pseudonyms.hide(&text));
     let doctor = DoctorArgs { offline: args.offline, domain: args.domain.clone(), json: false };
     let now = UnixMillis::now();
@@ -54,7 +60,7 @@ pub(super) fn run(args: &BundleArgs, explicit: Option<&Path>, out: &mut dyn Writ
         Piece {
             name: "configuration.toml",
             about: "every value with its origin; passwords are removed",
-            text: hidden(pseudonyms::without_secrets(&loaded.as_toml())),
+            text: hidden(pseudonyms::without_secrets(&configuration)),
         },
         Piece {
             name: "doctor.txt",
@@ -93,6 +99,20 @@ pub(super) fn run(args: &BundleArgs, explicit: Option<&Path>, out: &mut dyn Writ
     writeln!(out, "{}: {bytes} bytes, readable by its owner only", path.display())?;
     writeln!(out, "Look at it before you send it: tar --zstd -xf {}", path.display())?;
     Ok(Exit::Ok)
+}
+
+/// Returns a configuration with mistakes as it is, behind the mistakes.
+fn as_written(problems: &str, source: Option<&Path>) -> String {
+    let problems: String = problems.lines().map(|line| format!("# {line}\n")).collect();
+    let text = source.and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
+    problems + &String::from_utf8_lossy(&text)
+}
+
+/// Returns names of people that stand in the configuration without a domain.
+fn names(settings: &Settings) -> Vec<String> {
+    let logins =
+        settings.routes.iter().filter_map(|route| route.login.as_ref()).map(|login| login.user.to_string());
+    settings.local.users.iter().flatten().cloned().chain(logins).collect()
 }
 
 fn list(pieces: &[Piece], is_hidden: bool, out: &mut dyn Write) -> io::Result<()> {

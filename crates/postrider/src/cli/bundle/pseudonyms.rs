@@ -16,6 +16,8 @@ pub(super) struct Pseudonyms {
     words: Regex,
     /// Names with dots that are no hosts: keys of the configuration.
     known: HashSet<String>,
+    /// Names of people, which are replaced in quotes.
+    people: Vec<String>,
 }
 
 /// Endings of file names, which are no domains.
@@ -49,18 +51,18 @@ const WORDS: &str = r#"(?x)
 "#;
 
 impl Pseudonyms {
-    /// Makes a key.
+    /// Makes a key. `people`: names that stand alone in quotes.
     ///
     /// # Errors
-    /// There are no random numbers.
-    pub(super) fn new() -> Result<Self, CliError> {
+    /// An expression of this file is wrong.
+    pub(super) fn new(people: Vec<String>) -> Result<Self, CliError> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &crate::serve::random::<32>());
         let words = Regex::new(WORDS).map_err(|error| CliError::new(Exit::Software, error.to_string()))?;
         let mut known = HashSet::new();
         for section in config::schema() {
             known.extend(section.keys.iter().map(|key| format!("{}.{}", section.name, key.name)));
         }
-        Ok(Self { key, words, known })
+        Ok(Self { key, words, known, people })
     }
 
     /// Returns the text with pseudonyms.
@@ -92,7 +94,11 @@ impl Pseudonyms {
             }
             self.name(whole)
         };
-        self.words.replace_all(text, replace).into_owned()
+        let mut hidden = self.words.replace_all(text, replace).into_owned();
+        for name in &self.people {
+            hidden = hidden.replace(&format!("\"{name}\""), &format!("\"{}\"", self.named("local", name)));
+        }
+        hidden
     }
 
     fn name(&self, name: &str) -> String {
@@ -174,14 +180,17 @@ mod tests {
 
     #[test]
     fn names_of_people_and_machines_are_replaced_and_nothing_else() {
-        let pseudonyms = Pseudonyms::new().unwrap();
+        let pseudonyms = Pseudonyms::new(vec!["joe".to_owned(), "box".to_owned()]).unwrap();
         let text = "{\"from\":\"jane.doe+x@Example.com\",\"to\":\"j\u{fc}rgen@m\u{fc}ller.example\",\"login\":\"jane\",\
                     \"client\":\"192.0.2.7:4711\",\"relay\":\"mx1.example.com[2001:db8::25]:25\",\"v\":1}\n\
                     mx:example.com 127.0.0.1:25 [::1]:25 /etc/postrider/postrider.toml Linux 6.18.44 fullchain.pem \
                     spool.min_free 550 5.7.1 12:30:05 sasl_username=jane, localhost\n\
-                    {\"reply\":\"delivered to Maildir jane\"} delivered to mailbox jane\nlogin = { user = \"jane\", secret = \"file:x\" }";
+                    {\"reply\":\"delivered to Maildir jane\"} delivered to mailbox jane\nlogin = { user = \"jane\", secret = \"file:x\" }\n\
+                    users = [\"joe\", \"ann\"]\nlogin = { secret = \"file:y\", user = \"box\" }";
         let hidden = pseudonyms.hide(text);
-        for name in ["jane", "doe", "xample", "rgen", "ller", "192.0.2.7", "2001:db8", "mx1"] {
+        for name in
+            ["\"joe\"", "\"box\"", "jane", "doe", "xample", "rgen", "ller", "192.0.2.7", "2001:db8", "mx1"]
+        {
             assert!(!hidden.contains(name), "{name} in {hidden}");
         }
         for kept in [
@@ -208,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_name_has_one_pseudonym_in_a_bundle_and_another_in_the_next() {
-        let (one, other) = (Pseudonyms::new().unwrap(), Pseudonyms::new().unwrap());
+        let (one, other) = (Pseudonyms::new(vec![]).unwrap(), Pseudonyms::new(vec![]).unwrap());
         let address = one.hide("a@example.com");
         assert_eq!(address.rsplit('@').next(), Some(&*one.hide("EXAMPLE.com")));
         assert_eq!(one.hide("<a@example.com>"), format!("<{address}>"));
