@@ -13,6 +13,7 @@ use crate::{
 use mail::Domain;
 use maps::Reference;
 use std::{
+    collections::HashSet,
     fs, io,
     ops::Range,
     path::{Path, PathBuf},
@@ -378,13 +379,10 @@ impl Reading<'_> {
 
     fn local(&mut self, root: &DeTable<'_>) -> Local {
         let keys: LocalKeys = self.plain(root, "local");
-        let mut domains: Vec<String> = Vec::new();
         let (names, domain_maps) = OrMap::split(keys.domains);
-        for domain in names {
-            if !domains.contains(&domain.0) {
-                domains.push(domain.0);
-            }
-        }
+        let mut seen = HashSet::new();
+        let domains =
+            names.into_iter().map(|domain| domain.0).filter(|name| seen.insert(name.clone())).collect();
         let (users, user_maps) = keys.users.map(OrMap::split).unzip();
         let users = users.map(|users| users.into_iter().map(|Word(name)| name).collect());
         Local {

@@ -8,7 +8,11 @@ use mail::{AliasTarget, Destination, Envelope, ForwardPath, NextHop, Recipient, 
 use maps::{LookupError, Maps};
 use queue::GroupId;
 use route::{Rule, Table};
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 /// The routes and queue groups of one configuration.
 #[derive(Debug)]
@@ -50,9 +54,10 @@ impl Routes {
         }
         let named = by_name;
         let all_maps = maps.clone();
-        let (domains, domain_maps) = (settings.local.domains.clone(), settings.local.domain_maps.clone());
+        let domains: HashSet<String> = settings.local.domains.iter().cloned().collect();
+        let domain_maps = settings.local.domain_maps.clone();
         let is_local = move |key: &str, _: Option<&ReversePath>| {
-            domains.iter().any(|domain| domain == key) || maps.has_now(&domain_maps, key)
+            domains.contains(key) || maps.has_now(&domain_maps, key)
         };
         let local = Rule {
             matches: Box::new(is_local),
