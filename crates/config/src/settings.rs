@@ -781,8 +781,8 @@ section! {
     pub Control = "control" {
         /// The socket for operators: root and the daemon's own user.
         socket: PathBuf = "\"{data_dir}/control.sock\"",
-        /// The number of a group whose members may use the operators' socket, too.
-        group: Option<u32> = "",
+        /// A group whose members may use the operators' socket, too: a name in /etc/group, or a number.
+        group: Option<Group> = "",
         /// The socket through which all users submit mail; it does nothing else.
         submit_socket: PathBuf = "\"{data_dir}/submit.sock\"",
         /// The drop directory: local mail waits there while the daemon is down.

@@ -96,7 +96,10 @@ fn no_listener_is_added_to_those_of_the_file() {
         loaded(dir.path(), "[[listen]]\naddress = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n")
             .settings;
     assert_eq!(s.listen.len(), 2);
-    assert_eq!(loaded(dir.path(), "").settings.listen[0].address.ip().unwrap().port(), 2525);
+    assert_eq!(
+        loaded(dir.path(), "hostname = \"mx.test\"\n").settings.listen[0].address.ip().unwrap().port(),
+        2525
+    );
 }
 
 #[test]

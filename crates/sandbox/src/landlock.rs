@@ -78,7 +78,8 @@ fn lacking(status: LandlockStatus) -> Option<Lacking> {
             Some(Lacking { text, is_all: true })
         }
         LandlockStatus::NotImplemented => Some(Lacking {
-            text: "the kernel has no Landlock (Linux 5.13 and later have)".to_owned(),
+            text: "no Landlock: the kernel is older than Linux 5.13, or a filter of the container forbids it"
+                .to_owned(),
             is_all: true,
         }),
     }

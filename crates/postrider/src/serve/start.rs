@@ -343,7 +343,14 @@ async fn trim_allocator() {
 fn local_sockets(settings: &Settings, process: &Process) -> Result<(UnixSocket, UnixSocket), String> {
     let control = &settings.control;
     let mode = if control.group.is_some() { 0o660 } else { 0o600 };
-    let operators = local_socket(&control.socket, mode, control.group, process)?;
+    let group = control.group.as_ref().map(|group| group.gid);
+    let operators = local_socket(&control.socket, mode, group, process).map_err(|why| match group {
+        Some(_) => format!(
+            "{why}. With `control.group` the daemon's user must be a member of that group; in the service of systemd it also \
+             needs `PrivateUsers=no` and `SystemCallFilter=@chown`, see docs/operating.md"
+        ),
+        None => why,
+    })?;
     Ok((operators, local_socket(&control.submit_socket, 0o666, None, process)?))
 }
 
