@@ -132,7 +132,11 @@ impl Section {
         }
     }
 
-    fn value(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn header(&self) -> &str {
+        &self.header
+    }
+
+    pub(crate) fn value(&self, key: &str) -> Option<&Value> {
         self.keys.iter().find(|(name, _, _)| name == key).map(|(_, value, _)| value)
     }
 
@@ -243,6 +247,11 @@ impl Draft {
     /// Adds one of several sections with the same name.
     pub(crate) fn push(&mut self, section: Section) {
         self.sections.push(section);
+    }
+
+    /// Returns all sections.
+    pub(crate) fn sections_mut(&mut self) -> &mut Vec<Section> {
+        &mut self.sections
     }
 
     /// Returns whether there is a section with this header.

@@ -11,6 +11,7 @@ pub mod exim;
 mod files;
 #[cfg(test)]
 mod memory_files;
+mod package;
 pub mod postfix;
 mod queued;
 mod report;
@@ -19,5 +20,6 @@ mod wire;
 
 pub use draft::{Draft, ExtraFile};
 pub use files::{Capabilities, Files, NoFiles};
+pub use package::fit as fit_to_package;
 pub use queued::{Damage, LastAttempt, QueuedMessage, QueuedRecipient};
 pub use report::{Entry, Report, Verdict};

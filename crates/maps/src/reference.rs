@@ -20,10 +20,12 @@ pub enum Kind {
     Cidr,
     /// cdb(5).
     Cdb,
+    /// passwd(5): the names of accounts.
+    Accounts,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Text, Self::Aliases, Self::Regex, Self::Cidr, Self::Cdb];
+    const ALL: [Self; 6] = [Self::Text, Self::Aliases, Self::Regex, Self::Cidr, Self::Cdb, Self::Accounts];
 
     /// The word before the colon.
     pub fn as_str(self) -> &'static str {
@@ -33,6 +35,7 @@ impl Kind {
             Self::Regex => "regex",
             Self::Cidr => "cidr",
             Self::Cdb => "cdb",
+            Self::Accounts => "accounts",
         }
     }
 }
@@ -47,8 +50,7 @@ pub enum Reference {
 }
 
 /// Advice for a text that is no reference.
-const HELP: &str =
-    "write \"text:FILE\", \"aliases:FILE\", \"regex:FILE\", \"cidr:FILE\", \"cdb:FILE\" or \"map:NAME\"";
+const HELP: &str = "write \"text:FILE\", \"aliases:FILE\", \"regex:FILE\", \"cidr:FILE\", \"cdb:FILE\", \"accounts:/etc/passwd\" or \"map:NAME\"";
 
 impl Reference {
     /// Returns whether the text has the form of a reference, right or wrong: host names and local parts have no colon
@@ -77,6 +79,9 @@ impl Reference {
             let help = match word {
                 "hash" | "btree" | "lmdb" | "texthash" | "dbm" => {
                     format!("write \"text:{rest}\"; the file is read as it is, without postmap")
+                }
+                "passwd" | "unix" => {
+                    "write \"accounts:/etc/passwd\" for the users of this machine".to_owned()
                 }
                 "pcre" | "regexp" => format!("write \"regex:{rest}\""),
                 "socketmap" => {

@@ -40,7 +40,7 @@ fn without(lines: &mut [String], number: usize) -> bool {
 /// The table of a file.
 #[derive(Debug)]
 pub enum Table {
-    /// `text:`.
+    /// `text:` and `accounts:`.
     Text(TextTable),
     /// `aliases:`.
     Aliases(Aliases),
@@ -79,6 +79,7 @@ impl Table {
     fn parse(kind: Kind, text: &str) -> Result<Self, FileFault> {
         Ok(match kind {
             Kind::Text => Self::Text(TextTable::parse(text)?),
+            Kind::Accounts => Self::Text(TextTable::parse_accounts(text)?),
             Kind::Aliases => Self::Aliases(Aliases::parse(text)?),
             Kind::Regex => Self::Regex(Patterns::parse(text)?),
             Kind::Cidr => Self::Cidr(CidrTable::parse(text)?),

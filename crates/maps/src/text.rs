@@ -104,6 +104,36 @@ pub struct TextEntry {
 }
 
 impl TextTable {
+    /// Reads the names of accounts in passwd(5); the value of each is its home folder.
+    ///
+    /// # Errors
+    /// The first fault with its place: a line with another number of fields than seven.
+    pub fn parse_accounts(text: &str) -> Result<Self, FileFault> {
+        let mut builder = TextBuilder::default();
+        for (number, line) in (1..).zip(text.lines()) {
+            // `+` and `-` were for NIS.
+            if line.trim().is_empty() || line.starts_with(['#', '+', '-']) {
+                continue;
+            }
+            let fields: Vec<&str> = line.split(':').collect();
+            let [name, _, _, _, _, home, _] = fields[..] else {
+                let what = format!("{} fields, and not seven as in passwd(5)", fields.len());
+                return Err(FileFault {
+                    line: number,
+                    column: 1,
+                    what,
+                    help: "name a file such as /etc/passwd".into(),
+                });
+            };
+            // Of two accounts with one name, the first is the one that everybody sees.
+            if builder.add(name, home) == Err(Refused::TooLarge) {
+                let what = "a name that is too long".to_owned();
+                return Err(FileFault { line: number, column: 1, what, help: "shorten it".into() });
+            }
+        }
+        Ok(builder.finish())
+    }
+
     /// Reads lines `key value`; the value may be empty.
     ///
     /// # Errors
@@ -169,6 +199,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::{collections::BTreeMap, fmt::Write as _};
+
+    #[test]
+    fn accounts_are_the_first_fields_of_passwd() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\n# x\njoe:x:1000:1000:Joe,,,:/home/joe:/bin/sh\njoe:x:1:1::/:\n+::::::\n\n";
+        let table = TextTable::parse_accounts(passwd).unwrap();
+        assert_eq!((table.len(), table.get("joe"), table.get("Root")), (2, Some("/home/joe"), Some("/root")));
+        assert_eq!((table.get("+"), table.get("")), (None, None));
+        let fault = TextTable::parse_accounts("root:x:0:0:root:/root:/bin/bash\njoe\n").unwrap_err();
+        assert_eq!((fault.line, fault.column), (2, 1));
+    }
 
     #[test]
     fn a_key_is_found_in_any_case_and_nothing_else_is() {

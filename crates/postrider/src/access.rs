@@ -270,12 +270,28 @@ impl Needed {
             text.push_str("; it is read at the start, but not at `postrider reload`");
         }
         let shown = at.display();
-        let advice = if bits.starts_with('u') {
+        let advice = if let Some(group) = self.open_group(at, closed.is_some()) {
+            format!("`usermod -aG {group} {user}`, and start the daemon again")
+        } else if bits.starts_with('u') {
             format!("`chown {user} {shown}`, and `chmod {bits} {shown}`")
         } else {
             format!("`chgrp {} {shown}`, and `chmod {bits} {shown}`", group_of(user))
         };
         Fault { is_error: !only_reload, text, advice }
+    }
+
+    /// Returns the group of a place whose members may do what is needed, unless it is root's.
+    fn open_group(&self, at: &Path, is_way: bool) -> Option<String> {
+        let meta = at.metadata().ok()?;
+        let bits = match self.need {
+            _ if is_way => 0o010,
+            Need::Read | Need::ReadAtReload if meta.is_dir() => 0o050,
+            Need::Read | Need::ReadAtReload => 0o040,
+            Need::WriteIn => 0o070,
+            Need::Append => 0o020,
+        };
+        let is_open = meta.permissions().mode() & bits == bits && meta.gid() != 0;
+        group_name(meta.gid()).filter(|_| is_open)
     }
 
     fn shown(&self) -> String {

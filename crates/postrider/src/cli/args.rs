@@ -311,6 +311,9 @@ pub(crate) struct ImportArgs {
     /// The file to write the configuration to; files that it needs, such as secrets, are written beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Replace the file if it exists, and keep it as FILE.old: that of the package, for example
+    #[arg(long, requires = "output")]
+    pub(crate) replace: bool,
 }
 
 #[derive(Debug, Subcommand)]

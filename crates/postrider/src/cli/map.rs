@@ -193,6 +193,7 @@ fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::
             Reference::File(Kind::Aliases, _) => "name",
             Reference::File(Kind::Regex, _) => "pattern",
             Reference::File(Kind::Cidr, _) => "network",
+            Reference::File(Kind::Accounts, _) => "account",
             _ => "key",
         };
         match state {

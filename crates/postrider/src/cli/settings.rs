@@ -83,23 +83,7 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
     match command {
         ConfigCommand::Check { file } => {
             let found = find(file.as_deref().or(explicit));
-            let loaded = config::load_with_origins(found.as_deref(), Purpose::Serve);
-            let loaded = loaded.map_err(|problems| show_problems(&problems))?;
-            let site = site_warnings::warnings(&loaded.settings, UnixMillis::now());
-            for warning in helper::warnings(&loaded.settings).into_iter().chain(site) {
-                complain("postrider", &format!("warning: {warning}"));
-            }
-            let faults = map::faults(&loaded.settings)?;
-            if !faults.is_empty() {
-                return Err(show_problems(&loaded.map_problems(&faults)));
-            }
-            for warning in without_user(&loaded.settings)? {
-                complain("postrider", &format!("warning: {warning}"));
-            }
-            if found.is_some() {
-                refuse_ephemeral(&loaded.settings).map_err(|text| CliError::new(Exit::Config, text))?;
-            }
-            check_access(&loaded.settings, found.as_deref())?;
+            check(found.as_deref())?;
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());
             writeln!(out, "{name}: no problems")?;
         }
@@ -115,6 +99,30 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Checks a file and what it names, as the daemon would use it, and writes what is wrong to standard error.
+///
+/// # Errors
+/// The daemon would not start, or not deliver.
+pub(super) fn check(file: Option<&Path>) -> Result<(), CliError> {
+    let loaded = config::load_with_origins(file, Purpose::Serve);
+    let loaded = loaded.map_err(|problems| show_problems(&problems))?;
+    let site = site_warnings::warnings(&loaded.settings, UnixMillis::now());
+    for warning in helper::warnings(&loaded.settings).into_iter().chain(site) {
+        complain("postrider", &format!("warning: {warning}"));
+    }
+    let faults = map::faults(&loaded.settings)?;
+    if !faults.is_empty() {
+        return Err(show_problems(&loaded.map_problems(&faults)));
+    }
+    for warning in without_user(&loaded.settings)? {
+        complain("postrider", &format!("warning: {warning}"));
+    }
+    if file.is_some() {
+        refuse_ephemeral(&loaded.settings).map_err(|text| CliError::new(Exit::Config, text))?;
+    }
+    check_access(&loaded.settings, file)
 }
 
 /// Checks, for root, what the user of the daemon may do with the files of the configuration.

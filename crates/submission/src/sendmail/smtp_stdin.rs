@@ -3,7 +3,7 @@
 
 mod dialog;
 
-use config::{ListenTls, ListenerKind, Settings};
+use config::{ListenAt, ListenTls, ListenerKind, Settings};
 use control::{CommandError, Exit};
 use dialog::{Dialog, End, Replies};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +17,9 @@ use std::{
 /// Carries the dialog until the daemon ends it. The exit code tells whether something was refused.
 pub(crate) fn run(settings: &Settings) -> Result<Exit, CommandError> {
     let Some(address) = listener(settings) else {
-        return unavailable("no listener without implicit TLS is configured");
+        return unavailable(
+            "no listener takes mail without a login and without implicit TLS: programs can use `sendmail` without -bs",
+        );
     };
     let stream = match TcpStream::connect(address) {
         Ok(stream) => stream,
@@ -128,7 +130,12 @@ fn listener(settings: &Settings) -> Option<SocketAddr> {
     let usable = |l: &config::Listen| {
         let takes_mail =
             l.tls != ListenTls::Implicit && !l.kind.needs_login() && l.kind != ListenerKind::Lmtp;
-        l.address.ip().filter(|address| takes_mail && address.port() != 0)
+        let address = match &l.address {
+            // The units of the package open port 25 for it.
+            ListenAt::Systemd(_) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 25))),
+            address => address.ip(),
+        };
+        address.filter(|address| takes_mail && address.port() != 0)
     };
     let mut address = settings.listen.iter().find_map(usable)?;
     match address.ip() {
@@ -142,7 +149,7 @@ fn listener(settings: &Settings) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Listen, ListenAt};
+    use config::Listen;
 
     #[test]
     fn the_first_plain_listener_is_taken_and_wildcards_mean_loopback() {
@@ -160,6 +167,9 @@ mod tests {
             listen("[::]:25", ListenTls::StartTls),
         ];
         assert_eq!(self::listener(&settings), Some("[::1]:25".parse().unwrap()));
+        let systemd = Listen { address: ListenAt::Systemd("smtp".into()), ..default.clone() };
+        settings.listen[3] = systemd;
+        assert_eq!(self::listener(&settings), Some("127.0.0.1:25".parse().unwrap()));
         settings.listen.truncate(3);
         assert_eq!(self::listener(&settings), None);
     }

@@ -210,10 +210,6 @@ fn own_recipients(context: &mut Context<'_>) -> Recipients {
         let plain = item.strip_prefix("proxy:").unwrap_or(&item);
         if plain == "unix:passwd.byname" {
             names.extend(context.files.users());
-            context.note(
-                "local_recipient_maps",
-                "the users of the machine are listed in local.users as they are now: add new ones there",
-            );
         } else if aliases.contains(&item)
             || aliases.iter().any(|alias| alias.strip_prefix("proxy:").unwrap_or(alias) == plain)
         {
@@ -254,8 +250,8 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
             }
             Recipients::Listed { maps, names } => {
                 users.extend(maps.iter().cloned());
-                if classes.len() == 1 {
-                    users.extend(names.iter().filter(|name| *name != "postmaster").cloned());
+                if classes.len() == 1 && !names.is_empty() {
+                    users.push("accounts:/etc/passwd".to_owned());
                 } else {
                     for domain in &class.domains {
                         names.iter().for_each(|name| file.push_str(&format!("{name}@{domain} x\n")));
@@ -265,6 +261,10 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
         }
     }
     if !file.is_empty() {
+        context.note(
+            "local_recipient_maps",
+            "the users of the machine are listed in the file local-users as they are now: add new ones there",
+        );
         context.draft.add_file("local-users", format!("# Users of some local domains only\n{file}"), false);
         users.push("text:local-users".to_owned());
     }

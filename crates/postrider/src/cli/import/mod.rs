@@ -11,7 +11,7 @@ mod writer;
 use super::{
     CliError, Ending,
     args::{ImportArgs, ImportCommand},
-    settings,
+    complain, settings,
 };
 use config::Purpose;
 use control::Exit;
@@ -22,6 +22,13 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
+
+/// Units of the package, by which it is known.
+const UNITS: [&str; 3] = [
+    "/etc/systemd/system/postrider-smtp.socket",
+    "/usr/lib/systemd/system/postrider-smtp.socket",
+    "/lib/systemd/system/postrider-smtp.socket",
+];
 
 /// Another mail server.
 trait Server {
@@ -73,10 +80,13 @@ fn directory(args: &ImportArgs, usual: &str) -> PathBuf {
 fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
     let mut is_accepted = true;
     match server.configuration()? {
-        Some((draft, report)) => {
+        Some((mut draft, mut report)) => {
+            if UNITS.iter().any(|unit| Path::new(unit).exists()) {
+                import::fit_to_package(&mut draft, &mut report);
+            }
             write!(out, "configuration  {report}")?;
             if let Some(file) = args.output.as_deref().filter(|_| !args.dry_run) {
-                is_accepted = write_configuration(&draft, file, out)?;
+                is_accepted = write_configuration(&draft, file, args.replace, out)?;
             }
         }
         // A queue that was copied from another machine comes without a configuration.
@@ -107,33 +117,49 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
 }
 
 /// Writes the configuration and the files that it needs. Returns whether the check accepts it.
-fn write_configuration(draft: &Draft, file: &Path, out: &mut dyn Write) -> Result<bool, CliError> {
+fn write_configuration(
+    draft: &Draft,
+    file: &Path,
+    replace: bool,
+    out: &mut dyn Write,
+) -> Result<bool, CliError> {
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let mut files: Vec<(PathBuf, &str, bool)> =
         draft.files.iter().map(|extra| (dir.join(&extra.name), &*extra.content, extra.is_secret)).collect();
     let toml = draft.as_toml();
     files.push((file.to_owned(), &toml, false));
     // Nothing is written if one of them is there: half of a configuration would be left.
-    if let Some((there, _, _)) = files.iter().find(|(path, _, _)| path.symlink_metadata().is_ok()) {
-        let text = format!("{} exists: name another file, or remove it", there.display());
+    let is_kept = |path: &PathBuf| replace && path == file;
+    let there = files.iter().find(|(path, _, _)| path.symlink_metadata().is_ok() && !is_kept(path));
+    if let Some((there, _, _)) = there {
+        let text = format!("{} exists: name another file, remove it, or use --replace", there.display());
         return Err(CliError::new(Exit::CantCreate, text));
+    }
+    if replace && file.symlink_metadata().is_ok() {
+        let mut old = file.as_os_str().to_owned();
+        old.push(".old");
+        fs::rename(file, &old).map_err(|error| {
+            CliError::new(Exit::CantCreate, format!("keep a copy of {}: {error}", file.display()))
+        })?;
+        writeln!(out, "kept           {}", Path::new(&old).display())?;
     }
     for (path, content, is_secret) in &files {
         create(path, content, *is_secret)
             .map_err(|error| CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display())))?;
         writeln!(out, "written        {}", path.display())?;
     }
-    match config::load(Some(file)) {
-        Ok(_) => {
+    out.flush()?;
+    match settings::check(Some(file)) {
+        Ok(()) => {
             writeln!(out, "checked        postrider config check accepts it")?;
             Ok(true)
         }
-        Err(problems) => {
+        Err(error) => {
+            complain("postrider", &error.text);
             writeln!(
                 out,
-                "checked        postrider config check has something to say; repair it before the start:"
+                "checked        postrider config check does not accept it: repair what it says before the start"
             )?;
-            writeln!(out, "{}", problems.render(false))?;
             Ok(false)
         }
     }
