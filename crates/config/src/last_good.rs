@@ -10,7 +10,7 @@ use std::{
     fs::{self, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 /// The name of the copy, in `data_dir`.
@@ -92,7 +92,9 @@ fn read_copy(file: &Path, copy: &Path) -> Option<Settings> {
     // Paths in it are relative to the folder of the file itself.
     let settings = load::read(&text, file, Some(file), Purpose::Ask, None).ok()?.settings;
     let (data_dir, control) = (&settings.data_dir, &settings.control);
-    let is_below = |path: &Path| path.starts_with(data_dir) || path.starts_with(RUNTIME_DIR);
+    let is_plain = |path: &Path| path.components().all(|part| part != Component::ParentDir);
+    let is_below =
+        |path: &Path| is_plain(path) && (path.starts_with(data_dir) || path.starts_with(RUNTIME_DIR));
     let used = [&control.socket, &control.submit_socket, &control.maildrop];
     // The daemon's user must not lead the commands of root to the folders of others.
     let is_own = || fs::metadata(data_dir).is_ok_and(|dir| dir.uid() == owner);

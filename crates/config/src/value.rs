@@ -248,6 +248,9 @@ text_value!(
     "a host name",
     "a name such as \"mail.example.com\"",
     |t, _| match Domain::parse(t) {
+        Ok(_) if t.rsplit('.').next().is_some_and(|last| last.bytes().all(|b| b.is_ascii_digit())) => {
+            bad("an address, and no name")
+        }
         Ok(domain) if !t.starts_with('[') => Ok(HostName(domain.key().into_owned())),
         _ => bad("not a host name"),
     },

@@ -8,12 +8,18 @@
 
 use crate::envelope::{HEADER_BYTES_MAX, Header, Submission, has_too_many, is_trusted, wire_form};
 use mail::{BodyType, Envelope, UnixMillis};
-use rustix::fs::{CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, open, openat, renameat, unlinkat};
+use rustix::{
+    fs::{
+        CWD, FileType, Mode, OFlags, ResolveFlags, chmod, fchmod, fstat, open, openat, openat2, renameat,
+        unlinkat,
+    },
+    io::Errno,
+};
 use std::{
     collections::BinaryHeap,
     fs::{self, File},
     io::{self, BufRead, BufReader, Read, Write},
-    os::unix::ffi::OsStrExt,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -52,9 +58,26 @@ fn has_suffix(path: &Path, suffix: &str) -> bool {
     path.as_os_str().as_bytes().ends_with(suffix.as_bytes())
 }
 
+/// Opens the directory to write into it. Below `data_dir` no symbolic link is followed: the daemon's user could make one, and lead
+/// root's mail to another place.
+fn open_below(data_dir: &Path, dir: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
+    match dir.strip_prefix(data_dir) {
+        Ok(below) if !below.as_os_str().is_empty() => {
+            let above = open(data_dir, flags, Mode::empty())?;
+            let no_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            match openat2(&above, below, flags, Mode::empty(), no_links) {
+                Err(Errno::LOOP) => Err(io::Error::other("a symbolic link, which the daemon has not made")),
+                opened => Ok(opened?),
+            }
+        }
+        _ => Ok(open(dir, flags | OFlags::NOFOLLOW, Mode::empty())?),
+    }
+}
+
 /// Writes a message so that it survives a crash once this returns.
-pub fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
-    let folder = open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH, Mode::empty())?;
+pub fn write(data_dir: &Path, dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
+    let folder = open_below(data_dir, dir)?;
     let name = format!("{:x}-{}", UnixMillis::now().0, random_name()?);
     let draft = format!("{name}{DRAFT_SUFFIX}");
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -65,7 +88,7 @@ pub fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> 
         let _ = unlinkat(&folder, &draft, rustix::fs::AtFlags::empty());
         return Err(error);
     }
-    sync_names(&file, dir)
+    sync_names(&file, &folder)
 }
 
 /// Writes a message of a spool under a name of the caller's choice, which must be free. Synced, but for its
@@ -92,8 +115,8 @@ fn write_file(file: &mut File, header: &Header, content: &[u8]) -> io::Result<()
 
 /// Without this a crash keeps the bytes and loses their name. Who may not list a directory cannot
 /// open it for reading, and only what is open can be synced: then the whole file system is.
-fn sync_names(file: &File, dir: &Path) -> io::Result<()> {
-    match open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty()) {
+fn sync_names(file: &File, dir: &OwnedFd) -> io::Result<()> {
+    match openat(dir, ".", OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty()) {
         Ok(readable) => File::from(readable).sync_all(),
         Err(rustix::io::Errno::ACCESS) => Ok(rustix::fs::syncfs(file)?),
         Err(error) => Err(error.into()),
@@ -135,6 +158,21 @@ pub fn list(dir: &Path, after: Option<&Path>, most: usize) -> io::Result<Vec<Pat
 /// The message in a file. One over `message_bytes_max` is bad. Anything can stand there, so this follows
 /// no link and waits for nothing but the disk.
 pub fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadable> {
+    let (file, file_bytes, uid) = open_message(path, message_bytes_max)?;
+    parse(file, file_bytes, uid, message_bytes_max)
+}
+
+/// The bytes of a file as [`read`] opens it, for a backup. They need not be a message.
+pub fn read_bytes(path: &Path, message_bytes_max: u64) -> Result<Vec<u8>, Unreadable> {
+    let (file, file_bytes, _) = open_message(path, message_bytes_max)?;
+    let mut bytes = Vec::new();
+    let read = file.take(file_bytes).read_to_end(&mut bytes);
+    read.map_err(|error| Unreadable::Later(error.to_string()))?;
+    Ok(bytes)
+}
+
+/// Returns the file, its size and its owner.
+fn open_message(path: &Path, message_bytes_max: u64) -> Result<(File, u64, u32), Unreadable> {
     let bad = |why: &str| Unreadable::Bad(why.to_owned());
     // Not to block on a FIFO, not to follow a link to someone else's file.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -157,7 +195,7 @@ pub fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadabl
     if file_bytes > message_bytes_max.saturating_add(HEADER_BYTES_MAX as u64) {
         return Err(bad("larger than a message may be"));
     }
-    parse(File::from(file), file_bytes, stat.st_uid, message_bytes_max)
+    Ok((File::from(file), file_bytes, stat.st_uid))
 }
 
 /// The file may change while it is read: what counts is what was read.
@@ -223,12 +261,32 @@ mod tests {
     }
 
     #[test]
+    fn a_link_in_the_folder_of_the_data_leads_no_message_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, other) = (dir.path().join("data"), dir.path().join("other"));
+        fs::create_dir_all(data.join("deep")).unwrap();
+        fs::create_dir(&other).unwrap();
+        symlink(&other, data.join("drop")).unwrap();
+        let error = write(&data, &data.join("drop"), &envelope(), b"x\n").unwrap_err();
+        assert!(error.to_string().contains("symbolic link"), "{error}");
+        for path in ["deep/../../other", "../other"] {
+            assert!(write(&data, &data.join(path), &envelope(), b"x\n").is_err(), "{path}");
+        }
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+        // The administrator may place the data behind a link.
+        symlink(&data, dir.path().join("link")).unwrap();
+        let deep = dir.path().join("link/deep");
+        write(&dir.path().join("link"), &deep, &envelope(), b"x\n").unwrap();
+        assert_eq!(all(&data.join("deep")).len(), 1);
+    }
+
+    #[test]
     fn a_dropped_message_is_found_with_its_envelope_and_user() {
         let dir = tempfile::tempdir().unwrap();
         let maildrop_dir = dir.path().join("drop");
         prepare(&maildrop_dir).unwrap();
         assert_eq!(fs::metadata(&maildrop_dir).unwrap().mode() & 0o7777, 0o1733);
-        write(&maildrop_dir, &envelope(), b"Subject: x\n\n.\n").unwrap();
+        write(Path::new("/nonexistent"), &maildrop_dir, &envelope(), b"Subject: x\n\n.\n").unwrap();
         let [path] = &all(&maildrop_dir)[..] else { panic!() };
         let submission = read(path, 1000).unwrap();
         assert_eq!(submission.envelope, envelope());
@@ -406,8 +464,8 @@ mod tests {
     #[test]
     fn a_message_that_cannot_be_written_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(write(&dir.path().join("missing"), &envelope(), b"x").is_err());
-        write(dir.path(), &envelope(), b"x").unwrap();
+        assert!(write(dir.path(), &dir.path().join("missing"), &envelope(), b"x").is_err());
+        write(Path::new("/nonexistent"), dir.path(), &envelope(), b"x").unwrap();
         assert!(
             fs::read_dir(dir.path()).unwrap().all(|e| e
                 .unwrap()

@@ -1,7 +1,7 @@
 //! `postrider quickstart`: asks for the few facts that every site needs, and writes a commented configuration.
 
-use super::{CliError, Ending, args::QuickstartArgs, settings::show_problems};
-use crate::serve::random;
+use super::{CliError, Ending, args::QuickstartArgs, complain, settings::show_problems};
+use crate::serve::{random, site_warnings};
 use auth::NewScheme;
 use config::Purpose;
 use control::Exit;
@@ -125,7 +125,11 @@ pub(super) fn run(args: &QuickstartArgs, explicit: Option<&Path>, out: &mut dyn 
     }
     fs::write(&file, configuration(&answers, &machine)).map_err(|e| cannot_write(&file, &e))?;
     // What the answers make together, and files that are not there, show in the same words as later.
-    config::load_with_origins(Some(&file), Purpose::Ask).map_err(|problems| show_problems(&problems))?;
+    let loaded = config::load_with_origins(Some(&file), Purpose::Ask);
+    let loaded = loaded.map_err(|problems| show_problems(&problems))?;
+    for warning in site_warnings::lasting_warnings(&loaded.settings) {
+        complain("postrider", &format!("warning: {warning}"));
+    }
     writeln!(out, "Written: {}", file.display())?;
     for (user, password) in &passwords {
         writeln!(out, "The password of {user}: {password}")?;
@@ -268,7 +272,7 @@ fn network(text: &str) -> Result<String, String> {
 
 fn user(text: &str) -> Result<String, String> {
     let address = if text.contains('@') { text.to_owned() } else { format!("{text}@example.com") };
-    let is_name = |name: &str| !name.contains([':', '"', '\'', '\\']);
+    let is_name = |name: &str| !name.contains([':', '"', '\'', '\\', '/']) && !name.contains("..");
     match Mailbox::parse(&address, true) {
         Ok(_) if is_name(text) => Ok(text.to_lowercase()),
         _ => Err(format!("`{text}` cannot be a user: write jane or jane@example.com")),

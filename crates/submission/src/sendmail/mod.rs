@@ -300,7 +300,7 @@ fn submit(
         Err(ClientError::Broken(text)) => text,
         Err(ClientError::NotTaken(error)) => error.to_string(),
     };
-    match maildrop::write(&settings.control.maildrop, envelope, content) {
+    match maildrop::write(&settings.data_dir, &settings.control.maildrop, envelope, content) {
         Ok(()) => {
             say(&format!("{trouble}: the message waits in {}", settings.control.maildrop.display()));
             Ok(Exit::Ok)

@@ -26,7 +26,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
 };
-use submission::maildrop;
+use submission::maildrop::{self, Unreadable};
 
 /// The first bytes that every private key in a PEM file has.
 const KEY_IN_PEM: &[u8] = b"PRIVATE KEY-----";
@@ -61,7 +61,7 @@ pub(super) fn run(args: &BackupArgs, explicit: Option<&Path>, out: &mut dyn Writ
     writer.add_json(contents::ABOUT, &about).map_err(failed)?;
     add_files(&settings, source.as_deref(), args.with_secrets, &mut writer, &mut summary).map_err(failed)?;
     for path in drop_files {
-        add_drop_file(&path, &mut writer, &mut summary).map_err(failed)?;
+        add_drop_file(&path, &settings, &mut writer, &mut summary).map_err(failed)?;
     }
     queued.copy_all(&mut writer, &mut summary)?;
     writer.add_json(contents::SUMMARY, &summary).map_err(failed)?;
@@ -100,22 +100,24 @@ fn drop_files(settings: &Settings) -> Result<Vec<PathBuf>, CliError> {
 
 fn add_drop_file(
     path: &Path,
+    settings: &Settings,
     writer: &mut ArchiveWriter<impl Write>,
     summary: &mut Summary,
 ) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    match fs::read(path) {
+    // All users may write there: what is no message is not waited for.
+    match maildrop::read_bytes(path, settings.limits.message_bytes) {
         Ok(bytes) => {
             summary.drop_files += 1;
-            writer.add(&format!("{DROP}{name}"), &bytes)
+            return writer.add(&format!("{DROP}{name}"), &bytes);
         }
         // The daemon has accepted it in the meantime.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => {
-            summary.damaged.push(format!("{}: {error}", path.display()));
-            Ok(())
+        Err(_) if path.symlink_metadata().is_err() => {}
+        Err(Unreadable::Bad(why) | Unreadable::Later(why)) => {
+            summary.damaged.push(format!("{}: {why}", path.display()));
         }
     }
+    Ok(())
 }
 
 /// Adds the configuration and the files that it names.

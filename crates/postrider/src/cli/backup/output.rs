@@ -2,20 +2,33 @@
 
 use crate::cli::CliError;
 use control::Exit;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with},
+    io::Errno,
+};
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufWriter, IsTerminal as _},
-    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
+    os::{
+        fd::{AsFd as _, AsRawFd as _},
+        unix::fs::OpenOptionsExt as _,
+    },
     path::{Path, PathBuf},
 };
 
 /// A file that is being written, readable by its owner only. Dropped before [`OutputFile::finish`], nothing is left.
 pub(crate) struct OutputFile {
     path: PathBuf,
-    /// The name until it is whole; none of standard output.
-    draft: Option<PathBuf>,
+    state: Draft,
     file: File,
+}
+
+enum Draft {
+    /// A file without a name: if this process is killed, nothing is left.
+    Unnamed,
+    /// The name until it is whole, where the file system has no files without one.
+    Named(PathBuf),
+    StandardOutput,
 }
 
 /// The name of standard output.
@@ -36,7 +49,7 @@ impl OutputFile {
                 ));
             }
             let file = out.as_fd().try_clone_to_owned()?.into();
-            return Ok(Self { path: to.to_owned(), draft: None, file });
+            return Ok(Self { path: to.to_owned(), state: Draft::StandardOutput, file });
         }
         let path = if to.is_dir() { to.join(usual_name) } else { to.to_owned() };
         let failed = |error: io::Error| {
@@ -51,15 +64,22 @@ impl OutputFile {
                 format!("create {}: it exists already: name another file, or a folder", path.display());
             return Err(CliError::new(Exit::CantCreate, text));
         }
+        let folder = folder_of(&path);
+        let mode = Mode::RUSR | Mode::WUSR;
+        match open(folder, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, mode) {
+            Ok(file) => return Ok(Self { path, state: Draft::Unnamed, file: file.into() }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
         let name = path.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
         let draft = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
         let file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(failed)?;
-        Ok(Self { path, draft: Some(draft), file })
+        Ok(Self { path, state: Draft::Named(draft), file })
     }
 
     pub(crate) fn is_standard_output(&self) -> bool {
-        self.draft.is_none()
+        matches!(self.state, Draft::StandardOutput)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -75,12 +95,20 @@ impl OutputFile {
     /// # Errors
     /// The disk fails, or another file has taken the name.
     pub(crate) fn finish(self) -> Result<u64, CliError> {
-        let Some(draft) = &self.draft else { return Ok(0) };
+        if self.is_standard_output() {
+            return Ok(0);
+        }
         let named = || {
             self.file.sync_all()?;
-            renameat_with(CWD, draft, CWD, &self.path, RenameFlags::NOREPLACE)?;
-            let folder = self.path.parent().filter(|path| !path.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+            match &self.state {
+                Draft::Unnamed => {
+                    let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                    linkat(CWD, own, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)?;
+                }
+                Draft::Named(draft) => renameat_with(CWD, draft, CWD, &self.path, RenameFlags::NOREPLACE)?,
+                Draft::StandardOutput => {}
+            }
+            File::open(folder_of(&self.path))?.sync_all()?;
             Ok(self.file.metadata()?.len())
         };
         named().map_err(|error: io::Error| {
@@ -89,10 +117,14 @@ impl OutputFile {
     }
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 impl Drop for OutputFile {
     fn drop(&mut self) {
         // After a rename there is none.
-        if let Some(draft) = &self.draft {
+        if let Draft::Named(draft) = &self.state {
             let _ = fs::remove_file(draft);
         }
     }

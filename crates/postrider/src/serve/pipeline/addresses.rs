@@ -78,6 +78,8 @@ fn can_deliver(
         return Ok(());
     }
     let can = match destination().next_hop {
+        // One mailbox for all needs no name of theirs.
+        NextHop::Maildir(path) | NextHop::Mbox(path) if !path.contains('{') => true,
         NextHop::Maildir(_) | NextHop::Mbox(_) => delivery::can_have_maildir(mailbox, separator),
         NextHop::Pipe(program) => delivery::can_run(&program, mailbox, separator),
         _ => true,
