@@ -22,7 +22,10 @@ use crate::{
     units::{ByteSize, show_duration},
 };
 use mail::{HostPort, LmtpServer};
-use std::{fmt::Display, fs::File, io, net::SocketAddr, ops::Range, path::Path, time::Duration};
+use std::{
+    fmt::Display, fs::File, io, net::SocketAddr, ops::Range, os::unix::fs::FileTypeExt as _, path::Path,
+    time::Duration,
+};
 
 /// Each has a thread and some descriptors, and one a processor is as fast as it gets. With too many a start
 /// fails, and is tried again for ever.
@@ -400,8 +403,18 @@ impl Check<'_, '_> {
         self.problem(path, what, &label, &format!("`{}` must not be larger than `{}`", small.0, large.0));
     }
 
+    fn no_other_file(&mut self, key: &str, socket: &Path) {
+        if is_other_file(socket) {
+            let what = format!("{} is there and is no socket", socket.display());
+            self.problem(key, what, "another file", "name a path that is free");
+        }
+    }
+
     fn metrics(&mut self, s: &Settings) {
         let metrics = &s.metrics;
+        if let Some(ListenAddress::Unix(path)) = &metrics.listen {
+            self.no_other_file("metrics.listen", path);
+        }
         match &metrics.listen {
             None if !metrics.allow_from.is_empty() => {
                 let what = "`metrics.allow_from` is not used".to_owned();
@@ -498,6 +511,7 @@ impl Check<'_, '_> {
         let c = &s.control;
         for (path, socket) in [("control.socket", &c.socket), ("control.submit_socket", &c.submit_socket)] {
             let blamed = if self.is_set(path) { path } else { "data_dir" };
+            self.no_other_file(blamed, socket);
             if too_long(socket) {
                 let what = format!("{} is too long for a socket", socket.display());
                 self.problem(
@@ -531,6 +545,11 @@ impl Check<'_, '_> {
 /// Users may ask the daemon for things without being able to read its keys.
 fn matters(error: io::ErrorKind, purpose: Purpose) -> bool {
     purpose == Purpose::Serve || error != io::ErrorKind::PermissionDenied
+}
+
+/// Returns whether a file has the name of a socket: the daemon replaces nothing but sockets.
+fn is_other_file(socket: &Path) -> bool {
+    socket.symlink_metadata().is_ok_and(|found| !found.file_type().is_socket())
 }
 
 fn too_long(socket: &Path) -> bool {

@@ -49,6 +49,7 @@ fn a_socket_has_the_keys_of_a_socket() {
     let all = [
         listen("address = \"unix:\""),
         listen("address = \"systemd:\""),
+        listen("address = \"unix:/etc/passwd\""),
         listen("address = \"unix:/run/s\"\nmode = \"888\"\nowner = \"nobody at all\"\ngroup = \"nor this\""),
         listen("address = \"unix:/run/s\"\ntls = \"starttls\"\nproxy = [\"192.0.2.1\"]"),
         listen("address = \"unix:/run/s\"\nkind = \"submissions\"\n[auth]\nusers = \"dovecot:/run/d\""),

@@ -4,7 +4,10 @@ use rustix::fs::{Gid, Mode, Uid, chmod, chown};
 use std::{
     ffi::OsString,
     fs, io,
-    os::unix::net::{UnixListener, UnixStream},
+    os::unix::{
+        fs::FileTypeExt as _,
+        net::{UnixListener, UnixStream},
+    },
     path::{Path, PathBuf},
 };
 
@@ -27,6 +30,13 @@ pub fn bind_for(path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) 
     }
     // Permissions are set under another name: with its own, the socket is there with the right ones or not at all.
     let draft = draft_name(path);
+    for path in [path, &draft] {
+        if fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+            let text =
+                format!("{} is there and is no socket: name another path, or remove it", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+    }
     let _ = fs::remove_file(&draft);
     let listener = UnixListener::bind(&draft)?;
     let renamed = permit(&draft, mode, owner, group).and_then(|()| fs::rename(&draft, path));
@@ -57,6 +67,14 @@ fn permit(path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) -> io:
     Ok(chmod(path, Mode::from_raw_mode(mode))?)
 }
 
+/// Removes a socket. Anything else with this name stays.
+pub fn remove(path: &Path) {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        // It may be gone already.
+        let _ = fs::remove_file(path);
+    }
+}
+
 /// The next connection. Out of descriptors, accepting at once again would only burn the processor.
 pub async fn accept(listener: &tokio::net::UnixListener) -> Option<tokio::net::UnixStream> {
     match listener.accept().await {
@@ -72,7 +90,26 @@ pub async fn accept(listener: &tokio::net::UnixListener) -> Option<tokio::net::U
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn only_a_socket_is_replaced_or_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("passwd"), dir.path().join("link"));
+        fs::write(&file, "root").unwrap();
+        symlink(&file, &link).unwrap();
+        for path in [&file, &link] {
+            assert_eq!(bind(path, 0o600, None).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            remove(path);
+        }
+        fs::write(dir.path().join("~s"), "draft").unwrap();
+        assert!(bind(&dir.path().join("s"), 0o600, None).is_err());
+        assert_eq!(fs::read_to_string(&link).unwrap(), "root");
+        let socket = dir.path().join("t");
+        drop(bind(&socket, 0o600, None).unwrap());
+        remove(&socket);
+        assert!(!socket.exists());
+    }
 
     #[test]
     fn a_socket_is_bound_with_its_mode_and_a_dead_one_is_replaced() {

@@ -98,7 +98,7 @@ impl Message {
                 status: Status::Sent,
                 dsn: Enhanced(2, 0, 0),
                 relay: &self.relay,
-                tls: "TLSv1.3:TLS13_AES_256_GCM_SHA384:verified",
+                tls: "TLSv1.3:TLS_AES_256_GCM_SHA384:verified",
                 reply: &self.reply,
                 age_ms: 3 + self.number % 50,
                 queued_ms: self.number % 3,

@@ -52,7 +52,7 @@ pub struct NamedClient {
 /// The TLS connection of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTls {
-    /// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
+    /// `TLSv1.3:TLS_AES_256_GCM_SHA384`.
     pub cipher: Box<str>,
     /// The channel bindings, where AUTH is offered.
     pub bindings: Option<Box<ChannelBindings>>,

@@ -554,7 +554,7 @@ const EXPORTER_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
 /// Octets of that channel binding.
 const EXPORTER_BYTES: usize = 32;
 
-/// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
+/// `TLSv1.3:TLS_AES_256_GCM_SHA384`.
 fn cipher(stream: &TlsStream<TcpStream>) -> Box<str> {
     let connection = stream.get_ref().1;
     let version = match connection.protocol_version() {
@@ -563,5 +563,7 @@ fn cipher(stream: &TlsStream<TcpStream>) -> Box<str> {
         _ => "TLS",
     };
     let suite = connection.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("unknown");
+    // The library names those of TLS 1.3 in its own way; this is the name of IANA.
+    let suite = suite.strip_prefix("TLS13_").map_or_else(|| suite.to_owned(), |rest| format!("TLS_{rest}"));
     format!("{version}:{suite}").into()
 }

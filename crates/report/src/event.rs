@@ -112,7 +112,7 @@ pub enum Event<'a> {
     ClientTls {
         /// The client.
         client: SocketAddr,
-        /// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
+        /// `TLSv1.3:TLS_AES_256_GCM_SHA384`.
         cipher: &'a str,
         /// The client showed a certificate that is trusted.
         is_trusted: bool,
@@ -128,7 +128,7 @@ pub enum Event<'a> {
     ServerTls {
         /// `mx.example.com[192.0.2.1]:25`.
         relay: &'a str,
-        /// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
+        /// `TLSv1.3:TLS_AES_256_GCM_SHA384`.
         cipher: &'a str,
         /// The certificate was verified.
         is_verified: bool,

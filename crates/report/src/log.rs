@@ -243,7 +243,7 @@ mod tests {
             age_ms: 1000,
             until: Some(UnixMillis(1)),
         };
-        let cipher = "TLSv1.3:TLS13_AES_256_GCM_SHA384";
+        let cipher = "TLSv1.3:TLS_AES_256_GCM_SHA384";
         vec![
             Event::Accepted(accepted),
             Event::Attempt(attempt),

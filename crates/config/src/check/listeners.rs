@@ -58,7 +58,10 @@ impl Check<'_, '_> {
     fn listener(&mut self, s: &Settings, listen: &Listen) {
         let key = |key: &str| format!("listen[{}].{key}", listen.number);
         match &listen.address {
-            ListenAt::Unix { path, .. } => self.unix_listener(listen, too_long(path)),
+            ListenAt::Unix { path, .. } => {
+                self.no_other_file(&key("address"), path);
+                self.unix_listener(listen, too_long(path));
+            }
             ListenAt::Ip(_) | ListenAt::Systemd(_) => {
                 for name in ["mode", "owner", "group"].map(key) {
                     if self.is_set(&name) {

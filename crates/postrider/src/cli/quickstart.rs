@@ -6,7 +6,11 @@ use auth::NewScheme;
 use config::Purpose;
 use control::Exit;
 use mail::{Domain, Mailbox};
-use rustix::process::geteuid;
+use rustix::{
+    fs::{CWD, RenameFlags, renameat_with},
+    io::Errno,
+    process::geteuid,
+};
 use std::{
     fmt::Write as _,
     fs,
@@ -119,8 +123,7 @@ pub(super) fn run(args: &QuickstartArgs, explicit: Option<&Path>, out: &mut dyn 
         write_users(&users_file, &passwords, &machine)?;
     }
     if file.exists() {
-        let old = file.with_extension("toml.old");
-        fs::rename(&file, &old).map_err(|e| cannot_write(&old, &e))?;
+        let old = keep_old(&file).map_err(|e| cannot_write(&file, &e))?;
         writeln!(out, "The former configuration is {}.", old.display())?;
     }
     fs::write(&file, configuration(&answers, &machine)).map_err(|e| cannot_write(&file, &e))?;
@@ -137,6 +140,24 @@ pub(super) fn run(args: &QuickstartArgs, explicit: Option<&Path>, out: &mut dyn 
     writeln!(out, "\nDNS needs these records:\n\n{}", records(&answers))?;
     writeln!(out, "Next:\n\n{}", next_commands(&answers, &machine, &file))?;
     Ok(Exit::Ok)
+}
+
+/// Gives a file the name `FILE.old`, or `FILE.old.2` and so on, if an older one has it. Returns the name.
+pub(super) fn keep_old(file: &Path) -> io::Result<PathBuf> {
+    let named = |suffix: &str| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    for number in 1..=u32::MAX {
+        let name = if number == 1 { named(".old") } else { named(&format!(".old.{number}")) };
+        match renameat_with(CWD, file, CWD, &name, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(name),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> CliError {

@@ -101,7 +101,7 @@ impl<'c> Rehearsal<'c> {
         let local = known.unwrap_or(SocketAddr::new(args.client, listener.port()));
         let facts = Facts {
             hello: Some(args.hello.as_str().into()),
-            tls: (args.tls || args.certificate.is_some()).then(|| "TLSv1.3:TLS13_AES_256_GCM_SHA384".into()),
+            tls: (args.tls || args.certificate.is_some()).then(|| "TLSv1.3:TLS_AES_256_GCM_SHA384".into()),
             certificate: args.certificate.as_deref().map(certificate_of),
             login: args.login.as_deref().map(Into::into),
             ..Facts::new(Source::Smtp { peer, local, listener })

@@ -30,7 +30,6 @@ use metrics::Metrics;
 use report::Sink;
 use spool::{CommitWaiters, RecoveryReport, Spool};
 use std::{
-    fs,
     io::{self, Write as _},
     net::SocketAddr,
     path::Path,
@@ -482,7 +481,7 @@ impl Daemon {
             _ => None,
         };
         for path in own.chain(metrics).chain([&settings.control.socket, &settings.control.submit_socket]) {
-            let _ = fs::remove_file(path);
+            socket::remove(path);
         }
         Ok(exit)
     }

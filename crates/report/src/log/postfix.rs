@@ -208,7 +208,7 @@ impl std::fmt::Display for Client {
     }
 }
 
-/// `TLSv1.3 with cipher TLS13_AES_256_GCM_SHA384 (256/256 bits)`.
+/// `TLSv1.3 with cipher TLS_AES_256_GCM_SHA384 (256/256 bits)`.
 struct Cipher<'a>(&'a str);
 
 impl std::fmt::Display for Cipher<'_> {
@@ -265,7 +265,7 @@ mod tests {
             "postfix/smtpd[42]: disconnect from unknown[192.0.2.1] ehlo=1 quit=1 commands=2\n",
             "postfix/smtpd[42]: lost connection after RCPT from unknown[192.0.2.1]\n",
             "postfix/smtpd[42]: Anonymous TLS connection established from unknown[192.0.2.1]: TLSv1.3 with cipher \
-             TLS13_AES_256_GCM_SHA384 (256/256 bits)\n",
+             TLS_AES_256_GCM_SHA384 (256/256 bits)\n",
             "postfix/error[42]: 0000000000001: to=<z@w>, relay=none, delay=1.00, delays=1.00/0.00/0.00/0.00, \
              dsn=4.4.1, status=deferred (delivery temporarily suspended: ",
             "postfix/qmgr[42]: 0000000000001: from=<a@b.test>, status=expired, returned to sender\n",

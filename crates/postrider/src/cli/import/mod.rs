@@ -11,7 +11,9 @@ mod writer;
 use super::{
     CliError, Ending,
     args::{ImportArgs, ImportCommand},
-    complain, settings,
+    complain,
+    quickstart::keep_old,
+    settings,
 };
 use config::Purpose;
 use control::Exit;
@@ -136,12 +138,10 @@ fn write_configuration(
         return Err(CliError::new(Exit::CantCreate, text));
     }
     if replace && file.symlink_metadata().is_ok() {
-        let mut old = file.as_os_str().to_owned();
-        old.push(".old");
-        fs::rename(file, &old).map_err(|error| {
+        let old = keep_old(file).map_err(|error| {
             CliError::new(Exit::CantCreate, format!("keep a copy of {}: {error}", file.display()))
         })?;
-        writeln!(out, "kept           {}", Path::new(&old).display())?;
+        writeln!(out, "kept           {}", old.display())?;
     }
     for (path, content, is_secret) in &files {
         create(path, content, *is_secret)
