@@ -62,7 +62,7 @@ pub use listen_address::{ListenAddress, ListenAt};
 pub use listing::{Effective, Origin};
 #[doc(hidden)]
 pub use load::load_text;
-pub use load::{Loaded, Purpose, load, load_built_in, load_with_origins};
+pub use load::{Loaded, Purpose, load, load_built_in, load_with_origins, machine_name};
 pub use log::Log;
 pub use metrics::Metrics;
 pub use notifications::{LanguageCode, TextsError};

@@ -264,13 +264,30 @@ fn folder_of(path: Option<&Path>) -> PathBuf {
 }
 
 /// The machine's own name, when it is a name mail can use.
-fn machine_name() -> String {
+/// Returns the name of this machine, with its domain if /etc/hosts has it; `localhost` if it has none.
+pub fn machine_name() -> String {
     let system = rustix::system::uname();
     let name = system.nodename().to_string_lossy();
+    let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let name = if name.contains('.') { None } else { whole_name(&name, &hosts) }.unwrap_or(name.into_owned());
     match Domain::parse(&name) {
         Ok(domain) if !name.starts_with('[') => domain.key().into_owned(),
         _ => "localhost".to_owned(),
     }
+}
+
+/// Returns the name with its domain, as hosts(5) has it: `127.0.1.1 mx.example.com mx`. The resolver is not asked: it may take
+/// its time.
+fn whole_name(name: &str, hosts: &str) -> Option<String> {
+    let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let mut found = lines.filter_map(|line| {
+        let names: Vec<&str> = line.split_ascii_whitespace().skip(1).collect();
+        let is_here = names.iter().any(|one| one.eq_ignore_ascii_case(name));
+        let is_whole =
+            |one: &&&str| one.split_once('.').is_some_and(|(host, _)| host.eq_ignore_ascii_case(name));
+        names.iter().find(is_whole).filter(|_| is_here).map(|one| (*one).to_owned())
+    });
+    found.next()
 }
 
 impl Reading<'_> {
@@ -465,4 +482,18 @@ fn place_of(source: &str, base: &Path, reference: &Reference) -> Option<Range<us
         at += part.len() + 1;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_name;
+
+    #[test]
+    fn a_short_name_gets_the_domain_that_hosts_has() {
+        let hosts = "127.0.0.1 localhost\n127.0.1.1\tmx.example.com mx # this machine\n10.0.0.2 www.example.org www\n";
+        assert_eq!(whole_name("mx", hosts).as_deref(), Some("mx.example.com"));
+        assert_eq!(whole_name("MX", hosts).as_deref(), Some("mx.example.com"));
+        assert_eq!(whole_name("localhost", hosts), None);
+        assert_eq!(whole_name("mail", hosts), None);
+    }
 }

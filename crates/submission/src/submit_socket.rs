@@ -101,6 +101,10 @@ impl Drop for UserPermit {
     }
 }
 
+/// The first line to a client that may submit. Without it a client sends nothing: a daemon that hangs and goes on later must not
+/// have the message that the client has written to the drop directory meanwhile.
+pub(crate) const READY: &[u8] = b"ready\n";
+
 async fn serve<T: Acceptor>(
     stream: UnixStream,
     uid: u32,
@@ -110,6 +114,7 @@ async fn serve<T: Acceptor>(
     let (from, mut to) = stream.into_split();
     let mut from = BufReader::new(from);
     let answer = if is_welcome {
+        timeout(IO_TIMEOUT, to.write_all(READY)).await??;
         receive(&mut from, uid, shared).await?
     } else {
         Answer::Refused(Refusal::temporary("451 4.3.2 too many submissions of this user at once"))

@@ -52,14 +52,14 @@ fn what_the_daemon_says_reaches_the_submitter() {
     assert_eq!(submit(&daemon, b"x"), Submitted::Refused(refusal));
 }
 
-/// The first line of the answer to these bytes and the end of input.
+/// The answer, behind the greeting, to these bytes and the end of input.
 fn answer_to(daemon: &Daemon, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(&daemon.socket).unwrap();
     stream.write_all(bytes).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
-    answer
+    answer.strip_prefix("ready\n").expect("the daemon greets").to_owned()
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl Answers {
         out: &mut dyn Write,
     ) -> Result<Self, CliError> {
         let is_asked = asked.is_some();
-        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let machine = config::machine_name();
         let mut ask = |given: &[String],
                        question: &str,
                        usual: &str,
