@@ -421,12 +421,13 @@ impl<S: Service> SessionDriver<S> {
         self.service.log_reject(&self.client, "CONNECT", None, reply);
         let mut output = Vec::new();
         reply.write_to(&mut output);
-        self.with_deadline(sleep, None, stream.end(&output)).await
+        self.with_deadline(sleep, None, stream.end(&output, false)).await
     }
 
     async fn end(&self, io: &mut SessionIo<S>) -> io::Result<()> {
         let SessionIo { connection, stream, sleep, transaction_ends, .. } = io;
-        self.with_deadline(sleep, *transaction_ends, stream.end(connection.output())).await
+        let is_asked = connection.closed_by().is_none();
+        self.with_deadline(sleep, *transaction_ends, stream.end(connection.output(), is_asked)).await
     }
 
     /// The handshake, and the session anew. What was read in clear text is gone: the session

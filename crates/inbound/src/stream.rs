@@ -66,13 +66,19 @@ impl Stream {
 
     /// Writes the last reply and, under TLS, sends close_notify; the connection is closed when the stream is dropped.
     /// In clear text the reply waits for that, and leaves with the FIN in one segment; unless something is
-    /// unread: then what is closed is reset, and what waits is lost.
-    pub(crate) async fn end(&mut self, reply: &[u8]) -> io::Result<()> {
-        let may_wait = !self.has_unread_bytes();
+    /// unread: then what is closed is reset, and what waits is lost. `is_asked`: the client waits for the reply, and sends nothing
+    /// meanwhile.
+    pub(crate) async fn end(&mut self, reply: &[u8], is_asked: bool) -> io::Result<()> {
+        let may_wait = is_asked && !self.has_unread_bytes();
         match self {
             Self::Plain(stream) => {
                 let held = if may_wait { hold(stream, reply)? } else { 0 };
-                stream.write_all(&reply[held..]).await
+                stream.write_all(&reply[held..]).await?;
+                if !is_asked {
+                    // The reply and the FIN are ahead of a reset, if the client has just sent a command.
+                    let _ = stream.shutdown().await;
+                }
+                Ok(())
             }
             Self::Unix(stream) => stream.write_all(reply).await,
             Self::Tls(stream) => {
