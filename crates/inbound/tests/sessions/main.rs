@@ -436,7 +436,7 @@ async fn starttls_and_implicit_tls_carry_mail() {
     c.expect("DATA\r\n", "354").await;
     c.expect("x\r\n.\r\n", "250").await;
     let content = String::from_utf8(server.service.messages.lock().unwrap()[0].1.clone()).unwrap();
-    assert!(content.contains("(using TLSv1.3:TLS13_") && content.contains("with ESMTPS"), "{content}");
+    assert!(content.contains("(using TLSv1.3:TLS_") && content.contains("with ESMTPS"), "{content}");
 
     let server = start(TestService::default(), Limits::default(), ListenTls::Implicit, 10).await;
     let plain = TcpStream::connect(("127.0.0.1", server.port)).await.unwrap();
