@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod databases;
+pub mod envelopes;
 pub mod faults;
 pub mod load;
 pub mod names;
@@ -11,8 +12,10 @@ pub mod postfix;
 pub mod proxy;
 pub mod record;
 pub mod servers;
+pub mod session;
 pub mod sink;
 pub mod tls;
+pub mod tree;
 
 use std::{
     fs,

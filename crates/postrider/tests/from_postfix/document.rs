@@ -1,5 +1,6 @@
 //! The set-ups and the differences of `docs/from-postfix.md`.
 
+use crate::common::envelopes::Difference;
 use std::{collections::BTreeSet, fs};
 
 /// A set-up, beside each other.
@@ -8,26 +9,6 @@ pub(crate) struct SetUp {
     pub(crate) number: usize,
     pub(crate) postfix: String,
     pub(crate) postrider: String,
-}
-
-/// A difference between the two programs: replies to a recipient, or deliveries.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Difference {
-    pub(crate) postfix: String,
-    pub(crate) postrider: String,
-}
-
-impl Difference {
-    /// Returns a row for the document's table, with the places in the last column.
-    pub(crate) fn row(&self, places: &[String]) -> String {
-        format!(
-            "| `{}` | `{}` | {} times: {} |",
-            self.postfix,
-            self.postrider,
-            places.len(),
-            places.join("; ")
-        )
-    }
 }
 
 /// The document.
@@ -66,7 +47,7 @@ fn difference(row: &str) -> Difference {
         "a row has three columns, the last one an explanation: {row}"
     );
     let cell = |at: usize| cells[at].trim_matches('`').to_owned();
-    Difference { postfix: cell(1), postrider: cell(2) }
+    Difference { theirs: cell(1), ours: cell(2) }
 }
 
 impl SetUp {

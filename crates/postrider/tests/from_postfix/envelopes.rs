@@ -1,42 +1,7 @@
 //! The envelopes of each set-up.
 
-use std::fmt;
+use crate::common::envelopes::{Envelope, HERE, Parts};
 
-/// The words of one client.
-#[derive(Clone, Copy)]
-pub(crate) struct Envelope {
-    /// Name and address that XCLIENT gives the client; none: this machine.
-    pub(crate) client: Option<(&'static str, &'static str)>,
-    pub(crate) hello: &'static str,
-    pub(crate) tls: bool,
-    /// The response of AUTH PLAIN.
-    pub(crate) login: Option<&'static str>,
-    pub(crate) from: &'static str,
-    pub(crate) parameters: &'static str,
-    pub(crate) to: &'static [&'static str],
-}
-
-impl fmt::Debug for Envelope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let client = self.client.map_or("this machine", |(_, address)| address);
-        let login = self.login.map_or("", |_| ", with a login");
-        write!(
-            f,
-            "{client}{login}, hello {}: <{}> {} to {:?}",
-            self.hello, self.from, self.parameters, self.to
-        )
-    }
-}
-
-const HERE: Envelope = Envelope {
-    client: None,
-    hello: "client.example",
-    tls: true,
-    login: None,
-    from: "a@from.example",
-    parameters: "",
-    to: &[],
-};
 const NEAR: Envelope = Envelope { client: Some(("near.example", "192.0.2.7")), ..HERE };
 const FAR: Envelope = Envelope { client: Some(("far.example", "203.0.113.9")), ..HERE };
 /// Jane with her password, jane with a wrong one, and joe@mx.test.
@@ -88,50 +53,34 @@ macro_rules! forms {
     };
 }
 
-/// Returns `count` envelopes of a set-up for a configuration that was imported: clients, senders and recipients in ever new
-/// combinations, always the same for the same set-up.
+const BAD: Envelope = Envelope { client: Some(("bad.net.example", "192.0.2.66")), ..HERE };
+
+/// Returns `count` envelopes of a set-up for a configuration that was imported.
 pub(crate) fn mixed(set_up: usize, count: usize) -> Vec<Envelope> {
-    const CLIENTS: [Envelope; 4] =
-        [HERE, NEAR, FAR, Envelope { client: Some(("bad.net.example", "192.0.2.66")), ..HERE }];
-    const SENDERS: [&str; 8] = [
-        "a@from.example",
-        "",
-        "root@mx.test",
-        "joe@example.com",
-        "x@bad.example",
-        "bad@sender.example",
-        "\"odd name\"@from.example",
-        "A.B+c@From.Example",
-    ];
-    const LOCAL: [&str; 9] =
-        ["joe", "ann", "sales", "INFO", "nobody", "postmaster", "boss", "\"joe\"", "joe+x"];
-    const DOMAINS: [&str; 7] = [
-        "example.com",
-        "example.org",
-        "far.example",
-        "mx.test",
-        "localhost",
-        "catch.example",
-        "Sub.Example.org",
-    ];
-    // A generator of Lehmer; its numbers only have to differ.
-    let mut state = 48_271 * (set_up as u64 + 1);
-    let mut next = |below: usize| {
-        state = state * 48_271 % 0x7fff_ffff;
-        (state >> 8) as usize % below
+    let parts = Parts {
+        clients: if set_up == 4 { &[JANE, JOE, JANE, HERE] } else { &[HERE, NEAR, FAR, BAD] },
+        senders: &[
+            "a@from.example",
+            "",
+            "root@mx.test",
+            "joe@example.com",
+            "x@bad.example",
+            "bad@sender.example",
+            "\"odd name\"@from.example",
+            "A.B+c@From.Example",
+        ],
+        names: &["joe", "ann", "sales", "INFO", "nobody", "postmaster", "boss", "\"joe\"", "joe+x"],
+        domains: &[
+            "example.com",
+            "example.org",
+            "far.example",
+            "mx.test",
+            "localhost",
+            "catch.example",
+            "Sub.Example.org",
+        ],
     };
-    let envelopes = (0..count).map(|_| {
-        let base = if set_up == 4 { [JANE, JOE, JANE, HERE][next(4)] } else { CLIENTS[next(CLIENTS.len())] };
-        let to = (0..1 + next(3)).map(|_| {
-            let address = format!("{}@{}", LOCAL[next(LOCAL.len())], DOMAINS[next(DOMAINS.len())]);
-            &*Box::leak(address.into_boxed_str())
-        });
-        let to: Vec<&'static str> = to.collect();
-        let from =
-            if base.login.is_some() && next(2) == 0 { base.from } else { SENDERS[next(SENDERS.len())] };
-        Envelope { from, to: Box::leak(to.into_boxed_slice()), ..base }
-    });
-    envelopes.collect()
+    parts.mixed(set_up, count)
 }
 
 /// Returns the envelopes of a set-up.

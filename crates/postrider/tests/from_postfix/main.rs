@@ -5,17 +5,18 @@
 mod common;
 mod document;
 mod envelopes;
-mod session;
 
 use common::{
-    Postrider, free_address,
+    Postrider,
+    envelopes::{Difference, Envelope, Treatment, differences, has_subject, named},
+    free_address,
     names::{NameServer, Record},
     postfix::Postfix,
+    session,
     sink::Sink,
     until,
 };
-use document::{Difference, SetUp};
-use envelopes::Envelope;
+use document::SetUp;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -63,16 +64,6 @@ impl Hops {
         }
         arrivals
     }
-}
-
-fn named(sender: &str) -> &str {
-    if sender.is_empty() { "<>" } else { sender }
-}
-
-fn has_subject(content: &[u8], subject: &str) -> bool {
-    let header = String::from_utf8_lossy(content).replace('\r', "");
-    let header = header.split("\n\n").next().unwrap_or_default();
-    header.lines().any(|line| line == format!("Subject: {subject}"))
 }
 
 /// Returns each delivery to a Maildir of a message with this subject.
@@ -326,13 +317,6 @@ fn start_postrider(world: &World, set_up: &SetUp, hops: &Hops) -> (Postrider, So
     (Postrider::start_in(dir, free_address(), &format!("{text}{relay}{tls}{hosts}{dns}")), address)
 }
 
-/// The treatment of an envelope: a reply for each recipient, and its deliveries.
-#[derive(Debug, PartialEq, Eq)]
-struct Treatment {
-    replies: Vec<String>,
-    arrivals: BTreeSet<String>,
-}
-
 fn send(address: SocketAddr, world: &World, set_up: &SetUp, envelopes: &[Envelope]) -> Vec<Vec<String>> {
     let ca = world.path("mx.test.pem");
     let one = |(index, envelope): (usize, &Envelope)| {
@@ -428,21 +412,6 @@ fn start_imported(
     (Postrider::start_from(dir, address, &text), address)
 }
 
-/// Returns what is different in two treatments, in the words of the document's table.
-fn differences(old: &Treatment, new: &Treatment) -> Vec<Difference> {
-    let pair = |old: &str, new: &str| Difference { postfix: old.to_owned(), postrider: new.to_owned() };
-    let replies = old.replies.iter().zip(&new.replies).filter(|(old, new)| old != new);
-    let mut found: Vec<Difference> = replies.map(|(old, new)| pair(old, new)).collect();
-    if found.is_empty() && old.arrivals != new.arrivals {
-        let only = |one: &BTreeSet<String>, other: &BTreeSet<String>| {
-            let rest: Vec<&str> = one.difference(other).map(String::as_str).collect();
-            if rest.is_empty() { "nothing".to_owned() } else { rest.join("; ") }
-        };
-        found.push(pair(&only(&old.arrivals, &new.arrivals), &only(&new.arrivals, &old.arrivals)));
-    }
-    found
-}
-
 /// Sends envelopes to both programs with each set-up, and returns their number and the differences with their places. None where
 /// Postfix cannot be started.
 fn differences_of(
@@ -492,7 +461,7 @@ fn each_set_up_decides_as_that_of_postfix_but_for_what_the_document_explains() {
 
 /// Returns the difference that only imported configurations have.
 fn of_imports() -> Difference {
-    Difference { postfix: "550 5.1.1".to_owned(), postrider: "250".to_owned() }
+    Difference::new("550 5.1.1", "250")
 }
 
 #[test]
@@ -503,8 +472,8 @@ fn imported_configurations_decide_about_a_thousand_envelopes_as_postfix_does() {
     // Postfix removes quotes that an address does not need, which the document explains for one address of each kind.
     let is_more = |difference: &Difference| {
         let plain = |text: &str| text.replace("\"joe\"", "joe");
-        let twice = difference.postfix == "nothing" && difference.postrider.contains("to \"joe\"");
-        !twice && plain(&difference.postfix) != plain(&difference.postrider)
+        let twice = difference.theirs == "nothing" && difference.ours.contains("to \"joe\"");
+        !twice && plain(&difference.theirs) != plain(&difference.ours)
     };
     found.retain(|difference, _| is_more(difference));
     assert_eq!(count, 1000);
@@ -515,8 +484,8 @@ fn imported_configurations_decide_about_a_thousand_envelopes_as_postfix_does() {
         println!(
             "{} recipients: {} in Postfix, {} in Postrider",
             places.len(),
-            difference.postfix,
-            difference.postrider
+            difference.theirs,
+            difference.ours
         );
     }
     println!("{count} envelopes");

@@ -1,6 +1,7 @@
 //! The queue of Exim.
 
-use super::{tree::Tree, *};
+use super::*;
+use common::tree::Tree;
 use std::{
     process::Child,
     sync::{Arc, Mutex},

@@ -7,7 +7,6 @@ mod configuration;
 mod exim;
 mod postfix;
 mod sendmail;
-mod tree;
 
 use common::{BINARY, Postrider, client::Client, free_address, sink::Sink, until};
 use std::{

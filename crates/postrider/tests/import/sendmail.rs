@@ -1,6 +1,7 @@
 //! The queue of Sendmail.
 
-use super::{tree::Tree, *};
+use super::*;
+use common::tree::Tree;
 use std::{io::Read as _, process::Child};
 
 const USERS: [(&str, &str); 2] =

@@ -1,6 +1,7 @@
 //! A client that sends one envelope, and keeps the reply that decided about each recipient.
 
-use crate::envelopes::Envelope;
+use super::envelopes::Envelope;
+use rustix::net::{self, AddressFamily, SocketType};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
@@ -59,22 +60,41 @@ impl Session {
     }
 }
 
-/// Sends an envelope. Returns the reply to each recipient that decided: the first that is no success, or that to the content.
-pub(crate) fn send(
-    address: SocketAddr,
-    tls: bool,
-    ca: &str,
+/// Connects from an address of a client, which needs a route to this machine.
+pub fn connect_from(client: &str, address: SocketAddr) -> TcpStream {
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    net::bind(&socket, &SocketAddr::new(client.parse().unwrap(), 0)).unwrap();
+    net::connect(&socket, &address).unwrap();
+    TcpStream::from(socket)
+}
+
+/// Sends an envelope; another client than this machine is introduced by XCLIENT.
+pub fn send(address: SocketAddr, tls: bool, ca: &str, envelope: &Envelope, subject: &str) -> Vec<String> {
+    let stream = TcpStream::connect(address).unwrap();
+    send_over(stream, tls.then_some(ca), envelope, envelope.client, subject)
+}
+
+/// Sends an envelope from the address of its client.
+pub fn send_from(address: SocketAddr, envelope: &Envelope, subject: &str) -> Vec<String> {
+    let stream = connect_from(envelope.client.map_or("127.0.0.1", |(_, client)| client), address);
+    send_over(stream, None, envelope, None, subject)
+}
+
+/// Returns the reply to each recipient that decided: the first that is no success, or that to the content.
+fn send_over(
+    stream: TcpStream,
+    ca: Option<&str>,
     envelope: &Envelope,
+    xclient: Option<(&str, &str)>,
     subject: &str,
 ) -> Vec<String> {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(crate::common::WAIT_TIMEOUT)).unwrap();
+    stream.set_read_timeout(Some(super::WAIT_TIMEOUT)).unwrap();
     stream.set_nodelay(true).unwrap();
     let plain = stream.try_clone().unwrap();
     let mut session = Session { stream: Box::new(stream), lines: Vec::new() };
     let all = |reply: String| envelope.to.iter().map(|_| reply.clone()).collect::<Vec<_>>();
     let mut reply = session.reply();
-    if let Some((name, client)) = envelope.client.filter(|_| reply.starts_with('2')) {
+    if let Some((name, client)) = xclient.filter(|_| reply.starts_with('2')) {
         session.say("EHLO proxy.test");
         // Postfix keeps the name of the address and its verification apart.
         let has_reverse = session.lines.iter().any(|line| line.contains("REVERSE_NAME"));
@@ -85,7 +105,7 @@ pub(crate) fn send(
         return all(reply);
     }
     session.say(&format!("EHLO {}", envelope.hello));
-    if tls && envelope.tls {
+    if let Some(ca) = ca.filter(|_| envelope.tls) {
         assert_eq!(session.say("STARTTLS"), "220 2.0.0");
         session = encrypted(plain, ca);
         session.say(&format!("EHLO {}", envelope.hello));
