@@ -286,6 +286,14 @@ impl Draft {
         self.files.push(ExtraFile { name: name.to_owned(), content, is_secret });
     }
 
+    /// Adds lines to a file that stands beside the configuration.
+    pub(crate) fn append_file(&mut self, name: &str, lines: &str) {
+        match self.files.iter_mut().find(|file| file.name == name) {
+            Some(file) => file.content.push_str(lines),
+            None => self.add_file(name, lines.to_owned(), false),
+        }
+    }
+
     fn section(&mut self, header: &str) -> &mut Section {
         let at = self.sections.iter().position(|one| one.header == header).unwrap_or_else(|| {
             self.sections.push(Section::new(header, ""));

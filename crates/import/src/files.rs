@@ -12,6 +12,11 @@ pub trait Files {
         self.read(path).is_some()
     }
 
+    /// Returns the names of the files of a directory, in their order; none if it cannot be read.
+    fn list(&self, _dir: &Path) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the name of the machine.
     fn machine(&self) -> String {
         "localhost".to_owned()

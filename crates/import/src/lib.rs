@@ -12,6 +12,7 @@ mod files;
 #[cfg(test)]
 mod memory_files;
 mod package;
+mod places;
 pub mod postfix;
 mod queued;
 mod report;

@@ -12,6 +12,11 @@ impl Files for MemoryFiles {
         found.map(|(_, text)| text.as_bytes().to_vec())
     }
 
+    fn list(&self, dir: &Path) -> Vec<String> {
+        let below = self.0.iter().filter_map(|(name, _)| Path::new(name).strip_prefix(dir).ok());
+        below.filter(|name| name.components().count() == 1).map(|name| name.display().to_string()).collect()
+    }
+
     fn machine(&self) -> String {
         "mx.test".to_owned()
     }

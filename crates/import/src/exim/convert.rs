@@ -1,6 +1,9 @@
 //! The configuration of Exim, or Debian's answers for it, as one of Postrider.
 
+mod access;
+mod acl;
 mod debian;
+mod lookups;
 mod monolithic;
 
 use crate::{Draft, Files, Report, draft::Section};

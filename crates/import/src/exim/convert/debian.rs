@@ -1,7 +1,15 @@
 //! Debian's questions about Exim: `update-exim4.conf.conf`.
 
-use super::{Draft, Files, Report, Section, head, listeners, mailname, networks, smarthost};
-use crate::{Verdict, draft::quoted, exim::conf::list_items};
+use super::{
+    Draft, Files, Report, Section, access, head, listeners, lookups, mailname, monolithic, networks,
+    smarthost,
+};
+use crate::{
+    Verdict,
+    draft::{Value, quoted},
+    exim::conf::{Conf, list_items},
+    places::Places,
+};
 use mail::Domain;
 use std::path::Path;
 
@@ -61,29 +69,24 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
             Verdict::Missing(format!("list each domain by name in local.domains: {}", bad.join(", "))),
         ));
     }
-    let own = domains.clone();
-    let relay: Vec<String> =
-        items(of("dc_relay_domains")).into_iter().filter(|name| Domain::parse(name).is_ok()).collect();
-    domains.extend(relay.iter().cloned());
-    draft.extend("[local]", "domains", domains, "@:localhost, dc_other_hostnames, dc_relay_domains");
-
-    // Users: those of the machine; every address in domains that are relayed to.
-    if relay.is_empty() {
-        let users = std::iter::once("postmaster".to_owned()).chain(files.users());
-        draft.extend("[local]", "users", users, "check_local_user");
-    } else {
-        let text: String = own
-            .iter()
-            .flat_map(|domain| files.users().into_iter().map(move |user| format!("{user}@{domain} x\n")))
-            .collect();
-        draft.add_file("local-users", text, false);
-        let text: String =
-            relay.iter().map(|domain| format!("/@{}$/ x\n", domain.replace('.', "\\."))).collect();
-        draft.add_file("local-domains-with-all-users", text, false);
-        let users =
-            ["postmaster", "text:local-users", "regex:local-domains-with-all-users"].map(str::to_owned);
-        draft.extend("[local]", "users", users, "check_local_user, dc_relay_domains");
+    let mut places = Places { own: domains, ..Places::default() };
+    let (relay, others): (Vec<String>, Vec<String>) = items(of("dc_relay_domains"))
+        .into_iter()
+        .map(|name| name.to_lowercase())
+        .partition(|name| Domain::parse(name.trim_start_matches("*.")).is_ok());
+    for name in relay {
+        match name.strip_prefix("*.") {
+            Some(below) => places.add_relayed_below(below.to_owned()),
+            None => places.add_relayed(name),
+        }
     }
+    if !others.is_empty() {
+        let text = format!("list each domain by name, or in a map of local.domains: {}", others.join(", "));
+        verdicts.push(("dc_relay_domains", Verdict::Missing(text)));
+    }
+    let own = places.own.clone();
+    let from = ("@:localhost, dc_other_hostnames, dc_relay_domains", "check_local_user");
+    places.write(&mut draft, Some(&files.users()), from);
     report.notes.push(
         "the users of the machine are listed in local.users as they are now: add new ones there".to_owned(),
     );
@@ -133,7 +136,16 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     let nets = ["127.0.0.1".to_owned(), "::1".to_owned()].into_iter().chain(nets);
     draft.extend("[relay]", "networks", nets, "dc_relay_nets, and this machine");
 
-    if !relay.is_empty() {
+    hubbed_hosts(&mut draft, &mut report, files);
+    let whole = package(files, of("dc_use_split_config") == "true", &kind);
+    let own_routers = monolithic::own_routers(whole, &STOCK, (&mut draft, &places), files, &machine);
+    for (name, verdict) in own_routers {
+        report.add("conf.d", format!("router {name}"), verdict);
+    }
+    access_lists(&mut draft, &mut report, files);
+
+    let relay = places.relay_patterns();
+    if !relay.is_empty() && kind == "internet" {
         draft.push(Section::new("[[route]]", "dc_relay_domains").with("domains", relay).with("mx", true));
     }
     let mailbox = match of("dc_localdelivery") {
@@ -231,8 +243,127 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         });
         report.add(format!("update-exim4.conf.conf:{}", answer.line), answer.name.clone(), verdict);
     }
-    report.notes.push("the files in /etc/exim4/conf.d and exim4.conf.template were not read: changes there need routes and rules by hand".to_owned());
+    report.notes.push("routers of your own in conf.d and exim4.conf.template were read; changes of those of the package, and of access control lists, need routes and rules by hand".to_owned());
     (draft, report)
+}
+
+/// Routers of Debian's package.
+const STOCK: [&str; 16] = [
+    "domain_literal",
+    "hubbed_hosts",
+    "dnslookup_relay_to_domains",
+    "dnslookup",
+    "nonlocal",
+    "smarthost",
+    "real_local",
+    "system_aliases",
+    "hub_user",
+    "hub_user_smarthost",
+    "userforward",
+    "procmail",
+    "maildrop",
+    "lowuid_aliases",
+    "local_user",
+    "mail4root",
+];
+
+/// Returns the configuration that update-exim4.conf makes of the files of the package and of the site, without the answers.
+fn package(files: &dyn Files, is_split: bool, kind: &str) -> Conf {
+    let mut text = format!("CONFDIR = /etc/exim4\nDCconfig_{kind} = 1\n").into_bytes();
+    let mut add = |path: &str| {
+        text.extend(files.read(Path::new(path)).unwrap_or_default());
+        text.push(b'\n');
+    };
+    if is_split {
+        for section in ["main", "acl", "router", "transport", "retry", "rewrite", "auth"] {
+            let dir = format!("/etc/exim4/conf.d/{section}");
+            for name in files.list(Path::new(&dir)) {
+                if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
+                    add(&format!("{dir}/{name}"));
+                }
+            }
+        }
+    } else {
+        add("/etc/exim4/exim4.conf.localmacros");
+        add("/etc/exim4/exim4.conf.template");
+    }
+    Conf::parse(&text)
+}
+
+/// `hubbed_hosts` has hosts for domains, also for local ones.
+fn hubbed_hosts(draft: &mut Draft, report: &mut Report, files: &dyn Files) {
+    const NAME: &str = "/etc/exim4/hubbed_hosts";
+    let Some(file) = files.read(Path::new(NAME)) else { return };
+    let (found, others) = lookups::hosts(&String::from_utf8_lossy(&file), true);
+    let mut missing: Vec<String> = others;
+    for (domains, value) in found {
+        let (host, has_more) = lookups::first_host(&value);
+        match smarthost(&host, "25") {
+            Some(host) => {
+                let route = Section::new("[[route]]", "hubbed_hosts").with("domains", domains);
+                draft.push(route.with("smarthost", host).with("tls", "may"));
+                if has_more {
+                    missing.push(format!("the other hosts of {value}"));
+                }
+            }
+            None => missing.push(format!("{}: {value}", domains.join(", "))),
+        }
+    }
+    let verdict = if missing.is_empty() {
+        Verdict::Mapped
+    } else {
+        Verdict::Missing(format!("write a [[route]] for: {}", missing.join("; ")))
+    };
+    report.add("hubbed_hosts", "hosts of domains", verdict);
+}
+
+/// Lists of senders and hosts that are blocked, and of those that are not.
+fn access_lists(draft: &mut Draft, report: &mut Report, files: &dyn Files) {
+    let read = |name: &str| {
+        let file = files.read(Path::new(&format!("/etc/exim4/{name}")))?;
+        Some(access::lines(&String::from_utf8_lossy(&file)))
+    };
+    let names = [
+        "host_local_deny_exceptions",
+        "sender_local_deny_exceptions",
+        "local_host_whitelist",
+        "local_sender_whitelist",
+        "local_sender_blacklist",
+        "local_host_blacklist",
+    ];
+    let mut is_first = true;
+    for name in names {
+        let Some(items) = read(name) else { continue };
+        let found = if name.contains("host") { access::hosts(&items) } else { access::senders(&items) };
+        let reply = |whose: &str| {
+            format!(
+                "550 5.7.1 {whose} is locally blacklisted here. If you think this is wrong, get in touch with postmaster"
+            )
+        };
+        let verdict: (&str, Value) = match name {
+            "local_sender_blacklist" => ("reject", reply("sender envelope address {from}").into()),
+            "local_host_blacklist" => ("reject", reply("sender IP address {client}").into()),
+            _ => ("accept", true.into()),
+        };
+        if std::mem::take(&mut is_first) {
+            let rule = Section::new("[[rule]]", "acl_check_rcpt takes all mail for postmaster");
+            draft.push(rule.with("to", vec!["postmaster@*".to_owned()]).with("accept", true));
+        }
+        access::write(draft, &found, name, verdict, false);
+        let verdict = if found.others.is_empty() {
+            Verdict::Mapped
+        } else {
+            Verdict::Missing(format!("write a [[rule]] for: {}", found.others.join(", ")))
+        };
+        report.add(name, "a list of acl_check_rcpt", verdict);
+    }
+    for name in ["local_rcpt_callout", "local_sender_callout", "local_domain_dnsbl_whitelist"] {
+        if read(name).is_some() {
+            let text =
+                "`verify = true` in a [[route]] asks the next hop for recipients; senders are not asked for";
+            report.add(name, "a list of acl_check_rcpt", Verdict::Missing(text.to_owned()));
+        }
+    }
 }
 
 /// The route to the smarthost, with the login of `passwd.client`.

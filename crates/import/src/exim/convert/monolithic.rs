@@ -1,13 +1,18 @@
 //! A configuration of Exim in one file.
 
-use super::{Draft, Files, Names, Report, Section, head, listeners, mailname, networks, smarthost};
+use super::{
+    Draft, Files, Names, Report, Section, acl, head, listeners, lookups, mailname, networks, smarthost,
+};
 use crate::{
     Verdict,
     draft::{Value, quoted},
     exim::conf::{Conf, Driver, list_items},
+    places::Places,
 };
 use mail::Domain;
 use std::path::Path;
+
+use lookups::{Lookup, first_host};
 
 pub(super) fn names(file: &[u8], files: &dyn Files) -> Names {
     let conf = Conf::parse(file);
@@ -33,13 +38,51 @@ struct Converter<'a> {
     draft: Draft,
     report: Report,
     hostname: String,
+    places: Places,
+    /// Routes for all domains but the local ones.
+    late: Vec<Section>,
+}
+
+/// Converts the routers of a site that are not among those of a package. Returns their names and what became of them.
+pub(super) fn own_routers(
+    conf: Conf,
+    stock: &[&str],
+    (draft, places): (&mut Draft, &Places),
+    files: &dyn Files,
+    hostname: &str,
+) -> Vec<(String, Verdict)> {
+    let routers: Vec<Driver> =
+        conf.routers.iter().filter(|router| !stock.contains(&&*router.name)).cloned().collect();
+    let mut converter = Converter {
+        conf,
+        files,
+        draft: std::mem::take(draft),
+        report: Report::default(),
+        hostname: hostname.to_owned(),
+        places: places.clone(),
+        late: Vec::new(),
+    };
+    let found = routers.into_iter().map(|router| {
+        let verdict = converter.router(&router);
+        (router.name, verdict)
+    });
+    let found = found.collect();
+    *draft = converter.draft;
+    found
 }
 
 pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     let conf = Conf::parse(file);
     let hostname = hostname(&conf, files);
-    let mut converter =
-        Converter { conf, files, draft: head("Exim's configuration"), report: Report::default(), hostname };
+    let mut converter = Converter {
+        conf,
+        files,
+        draft: head("Exim's configuration"),
+        report: Report::default(),
+        hostname,
+        places: Places::default(),
+        late: Vec::new(),
+    };
     converter.main();
     converter.domains();
     converter.routers();
@@ -240,45 +283,46 @@ impl Converter<'_> {
         }
     }
 
-    /// Returns the names of a list of domains; `@` is the hostname.
+    /// Returns the names of a list of domains, and the items that are none; `@` is the hostname. `*.` in front of a name stands
+    /// for the domains below it.
     fn domain_names(&self, items: &[String]) -> (Vec<String>, Vec<String>) {
         let (mut names, mut others) = (Vec::new(), Vec::new());
         for item in items {
             let name = if item == "@" { self.hostname.clone() } else { item.to_lowercase() };
-            let file = item.strip_prefix("lsearch;").or_else(|| item.strip_prefix('/').map(|_| &**item));
-            if let Some(file) = file.and_then(|path| self.files.read(Path::new(path.trim()))) {
-                let text = String::from_utf8_lossy(&file).into_owned();
-                let keys = text.lines().map(|line| {
-                    line.split([':', ' ', '\t', '#']).next().unwrap_or_default().trim().to_lowercase()
-                });
-                names.extend(keys.filter(|key| Domain::parse(key).is_ok()));
-            } else if Domain::parse(&name).is_ok() && !name.starts_with('[') {
-                names.push(name);
-            } else if !matches!(&**item, "@[]") {
-                others.push(item.clone());
+            let (kind, file) = match item.split_once(';') {
+                Some((kind, file)) => (kind.trim(), file.trim()),
+                None => ("lines", &**item),
+            };
+            let content = Some(file).filter(|file| file.starts_with('/') && !file.contains('$'));
+            let content = content.and_then(|path| Some((path, self.files.read(Path::new(path)))));
+            match (kind, content) {
+                ("dsearch", Some((dir, _))) => names.extend(lookups::domains_of_dir(self.files, dir)),
+                ("lsearch" | "partial-lsearch" | "lines", Some((_, Some(file)))) => {
+                    let text = String::from_utf8_lossy(&file).into_owned();
+                    for (key, _) in lookups::table(&text) {
+                        match lookups::patterns(&key, kind == "partial-lsearch") {
+                            Some(patterns) => names.extend(patterns),
+                            None => others.push(key),
+                        }
+                    }
+                }
+                _ if Domain::parse(name.trim_start_matches("*.")).is_ok() && !name.starts_with('[') => {
+                    names.push(name);
+                }
+                _ if item == "@[]" => {}
+                _ => others.push(item.clone()),
             }
         }
         (names, others)
     }
 
     fn domains(&mut self) {
-        let mut any = false;
         for list in self.conf.lists.clone() {
             let (kind, name) = list.name.split_once(' ').unwrap_or((&list.name, ""));
             let items = self.conf.list(kind, name);
             let verdict = match (kind, name) {
                 ("domainlist", _) if name.contains("local") || name.contains("relay") => {
-                    let (names, others) = self.domain_names(&items);
-                    any |= !names.is_empty();
-                    self.draft.extend("[local]", "domains", names, &list.name);
-                    if others.is_empty() {
-                        Verdict::Mapped
-                    } else {
-                        Verdict::Missing(format!(
-                            "list each domain by name in local.domains, or in a map: {}",
-                            others.join(", ")
-                        ))
-                    }
+                    self.domain_list(name, &items)
                 }
                 ("hostlist", _) if name.contains("relay") => {
                     let (nets, others) = networks(&items);
@@ -299,24 +343,50 @@ impl Converter<'_> {
             };
             self.say(list.line, &list.name, verdict);
         }
-        if !any {
-            let hostname = self.hostname.clone();
-            self.draft.extend("[local]", "domains", [hostname, "localhost".to_owned()], "the hostname");
+        if self.places.own.is_empty() {
+            self.places.own = vec![self.hostname.clone(), "localhost".to_owned()];
         }
     }
 
-    fn routers(&mut self) {
-        let (mut users, mut is_restricted) = (vec!["postmaster".to_owned()], false);
-        for router in self.conf.routers.clone() {
-            let verdict = self.router(&router);
-            if router.option("check_local_user") == "true" && matches!(router.option("driver"), "accept") {
-                is_restricted = true;
-                users.extend(self.files.users());
+    fn domain_list(&mut self, name: &str, items: &[String]) -> Verdict {
+        let (names, mut others) = self.domain_names(items);
+        let is_local = !name.contains("relay");
+        for name in &names {
+            match name.strip_prefix("*.") {
+                None if is_local => self.places.add_own(name.clone()),
+                None => self.places.add_relayed(name.clone()),
+                Some(below) if !is_local => self.places.add_relayed_below(below.to_owned()),
+                Some(_) => others.push(name.clone()),
             }
+        }
+        if others.is_empty() {
+            return Verdict::Mapped;
+        }
+        let text = "list each domain by name in local.domains, or in a map";
+        Verdict::Missing(format!("{text}: {}", others.join(", ")))
+    }
+
+    fn routers(&mut self) {
+        let is_local_user = |router: &Driver| {
+            router.option("check_local_user") == "true" && router.option("driver") == "accept"
+        };
+        let routers = self.conf.routers.clone();
+        let is_restricted = routers.iter().any(is_local_user);
+        self.domains_of_addresses(&routers);
+        let users = self.files.users();
+        let from = ("local_domains, relay_to_domains", "check_local_user");
+        self.places.write(&mut self.draft, is_restricted.then_some(&*users), from);
+        let has_details = routers.iter().any(|router| router.option("local_part_suffix").starts_with('+'));
+        let from = "local_part_suffix";
+        self.draft.set("[addresses]", "separator", if has_details { "+" } else { "" }, from);
+        for router in routers {
+            let verdict = self.router(&router);
             self.say(router.line, &format!("router {}", router.name), verdict);
         }
+        for route in std::mem::take(&mut self.late) {
+            self.draft.push(route);
+        }
         if is_restricted {
-            self.draft.extend("[local]", "users", users, "check_local_user");
             self.report.notes.push(
                 "the users of the machine are listed in local.users as they are now: add new ones there"
                     .to_owned(),
@@ -358,6 +428,18 @@ impl Converter<'_> {
         }
     }
 
+    /// Where a router refuses the rest of some domains, these have no users and no aliases.
+    fn domains_of_addresses(&mut self, routers: &[Driver]) {
+        for router in routers.iter().filter(|router| is_refusal(router)) {
+            for name in self.router_domains(router).unwrap_or_default() {
+                if name != self.hostname && self.places.own.contains(&name) {
+                    self.places.own.retain(|own| *own != name);
+                    self.places.of_addresses.push(name);
+                }
+            }
+        }
+    }
+
     /// Returns the domains of a router; `None` for all but the local ones.
     fn router_domains(&self, router: &Driver) -> Option<Vec<String>> {
         let value = router.option("domains");
@@ -387,7 +469,8 @@ impl Converter<'_> {
         }
         match router.option("driver") {
             "dnslookup" => {
-                if let Some(domains) = self.router_domains(router) {
+                let relayed = Some(self.places.relay_patterns()).filter(|names| !names.is_empty());
+                if let Some(domains) = self.router_domains(router).or(relayed) {
                     self.draft.push(
                         Section::new("[[route]]", format!("router {}", router.name))
                             .with("domains", domains)
@@ -417,14 +500,18 @@ impl Converter<'_> {
         .to_owned();
         let mut rules: Vec<(Vec<String>, String)> = Vec::new();
         let all = || vec!["*".to_owned()];
-        if !router.option("route_data").is_empty() {
+        if let Some(lookup) = Lookup::parse(router.option("route_data")) {
+            match self.hosts_of(&lookup) {
+                Ok(found) => rules.extend(found),
+                Err(verdict) => return verdict,
+            }
+        } else if !router.option("route_data").is_empty() {
             let domains = self.router_domains(router).unwrap_or_else(all);
             rules.push((domains, router.option("route_data").to_owned()));
         }
         for rule in router.option("route_list").split(';').map(str::trim).filter(|rule| !rule.is_empty()) {
             let (domain, rest) = rule.split_once(char::is_whitespace).unwrap_or((rule, ""));
-            let host =
-                rest.trim().trim_start_matches('"').split(['"', ' ']).next().unwrap_or_default().to_owned();
+            let host = first_host(rest.trim().trim_matches('"')).0;
             let domains = match domain {
                 "*" | "!+local_domains" => self.router_domains(router).unwrap_or_else(all),
                 domain => vec![domain.to_owned()],
@@ -446,13 +533,35 @@ impl Converter<'_> {
                 .with("domains", domains)
                 .with("smarthost", host.clone());
             let section = self.transport_keys(section, transport, &host);
-            self.draft.push(section);
+            let is_rest = router.option("domains").starts_with('!')
+                || router.option("route_list").starts_with("!+local_domains");
+            if is_rest {
+                self.late.push(section);
+            } else {
+                self.draft.push(section);
+            }
         }
         if missing.is_empty() {
             Verdict::Mapped
         } else {
             Verdict::Missing(format!("write a [[route]] for: {}", missing.join(", ")))
         }
+    }
+
+    /// Returns the routes that a table of hosts makes.
+    fn hosts_of(&self, lookup: &Lookup) -> Result<Vec<(Vec<String>, String)>, Verdict> {
+        let missing = |text: String| Err(Verdict::Missing(text));
+        if !matches!(&*lookup.key, "$domain" | "${domain}" | "${lc:$domain}") {
+            return missing(format!("the key {}: write a [[route]]", lookup.key));
+        }
+        let Some(file) = self.files.read(Path::new(&lookup.file)) else {
+            return missing(format!("there is no file {}", lookup.file));
+        };
+        let (found, others) = lookups::hosts(&String::from_utf8_lossy(&file), lookup.is_partial);
+        if !others.is_empty() {
+            return missing(format!("write a [[route]] for: {}", others.join(", ")));
+        }
+        Ok(found.into_iter().map(|(domains, value)| (domains, first_host(&value).0)).collect())
     }
 
     /// Adds the keys for TLS and the login of a transport.
@@ -511,43 +620,30 @@ impl Converter<'_> {
         if !router.option("file").is_empty() {
             return Verdict::Missing("files .forward are not read; write aliases".to_owned());
         }
+        if is_refusal(router) {
+            return Verdict::Mapped;
+        }
         let data = router.option("data");
-        let file = data
-            .split("lsearch")
-            .nth(1)
-            .and_then(|rest| rest.split_once('{'))
-            .and_then(|(_, rest)| rest.split('}').next());
-        let Some(file) = file.map(str::trim).filter(|file| file.starts_with('/') && !file.contains('$'))
-        else {
+        let Some(lookup) = Lookup::parse(data) else {
             if let Some(domain) =
                 data.strip_prefix("$local_part@").or_else(|| data.strip_prefix("${local_part}@"))
                 && Domain::parse(domain).is_ok()
             {
-                let own = self.draft.list("[local]", "domains");
-                let text: String = own.iter().map(|own| format!("@{own} @{domain}\n")).collect();
-                self.draft.add_file("virtual", text, false);
+                let text: String = self.places.own.iter().map(|own| format!("@{own} @{domain}\n")).collect();
+                self.draft.append_file("virtual", &text);
                 self.draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], &router.name);
                 return Verdict::Note("mail of the local domains is moved by addresses.virtual".to_owned());
             }
             return Verdict::Missing("write a map of addresses.virtual or addresses.aliases".to_owned());
         };
+        let is_for_domains = router.option("domains").contains(';') || lookup.file.contains("$domain");
+        if lookup.is_for_addresses() || is_for_domains {
+            return self.virtual_addresses(router, &lookup);
+        }
+        let file = &*lookup.file;
         let Some(content) = self.files.read(Path::new(file)) else {
             return Verdict::Missing(format!("there is no file {file}"));
         };
-        let key = data.split("lookup").nth(1).and_then(|rest| rest.split('}').next()).unwrap_or_default();
-        if key.contains('@') || key.contains("$domain") {
-            // `address: targets` as `address targets`.
-            let text = String::from_utf8_lossy(&content).into_owned();
-            let lines = text.lines().map(|line| match line.split_once(':') {
-                Some((key, targets)) if !line.starts_with(['#', ' ', '\t']) => {
-                    format!("{} {}\n", key.trim(), targets.trim())
-                }
-                _ => format!("{line}\n"),
-            });
-            self.draft.add_file("virtual", lines.collect(), false);
-            self.draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], &router.name);
-            return Verdict::Note(format!("{file} is copied to the file `virtual`: change it there"));
-        }
         self.draft.extend("[addresses]", "aliases", [format!("aliases:{file}")], &router.name);
         let text = String::from_utf8_lossy(&content).into_owned();
         if text.contains('|')
@@ -560,11 +656,46 @@ impl Converter<'_> {
         Verdict::Mapped
     }
 
+    /// Addresses of some domains, in one file or in a file for each domain.
+    fn virtual_addresses(&mut self, router: &Driver, lookup: &Lookup) -> Verdict {
+        let domains = self
+            .router_domains(router)
+            .unwrap_or_else(|| self.places.own.iter().chain(&self.places.of_addresses).cloned().collect());
+        let (mut found, mut missing) = (lookups::Addresses::default(), Vec::new());
+        let of_domain = |domain: &str| {
+            lookup
+                .file
+                .replace("${domain}", domain)
+                .replace("$domain_data", domain)
+                .replace("$domain", domain)
+        };
+        let files: Vec<(String, Vec<String>)> = if lookup.file.contains("$domain") {
+            domains.iter().map(|domain| (of_domain(domain), vec![domain.clone()])).collect()
+        } else {
+            vec![(lookup.file.clone(), domains)]
+        };
+        for (file, domains) in files {
+            match self.files.read(Path::new(&file)) {
+                Some(text) => {
+                    lookups::addresses(lookup, &String::from_utf8_lossy(&text), &domains, &mut found);
+                }
+                None => missing.push(format!("there is no file {file}")),
+            }
+        }
+        missing.extend(std::mem::take(&mut found.others));
+        found.write(&mut self.draft, &router.name);
+        if missing.is_empty() {
+            Verdict::Note(format!("{} is copied to the file `virtual`: change it there", lookup.file))
+        } else {
+            Verdict::Missing(format!("write addresses.virtual, or a [[rule]], for: {}", missing.join("; ")))
+        }
+    }
+
     fn accept(&mut self, router: &Driver, transport: Option<&Driver>) -> Verdict {
         let Some(transport) = transport else {
             return Verdict::Missing("no transport: write a [[route]]".to_owned());
         };
-        let domains = self.router_domains(router).unwrap_or_else(|| self.draft.list("[local]", "domains"));
+        let domains = self.router_domains(router).unwrap_or_else(|| self.places.own.clone());
         let section =
             Section::new("[[route]]", format!("router {}, transport {}", router.name, transport.name))
                 .with("domains", domains);
@@ -610,40 +741,9 @@ impl Converter<'_> {
         }
     }
 
-    /// Statements of access control lists that say what Postrider does anyway.
     fn acl(&mut self) {
-        const SAME: [&str; 14] = [
-            "hosts = :",
-            "hosts = +relay_from_hosts",
-            "domains = +local_domains",
-            "domains = +relay_to_domains",
-            "authenticated = *",
-            "control = ",
-            "verify = recipient",
-            "message = ",
-            "logwrite = ",
-            "endpass",
-            "local_parts = postmaster",
-            "encrypted = *",
-            "require",
-            "domains = +local_domains : +relay_to_domains",
-        ];
-        for statement in self.conf.acl.clone().into_iter().filter(|one| !one.value.is_empty()) {
-            let (verb, rest) = statement.value.split_once([' ', ';']).unwrap_or((&statement.value, ""));
-            let parts = rest.split(';').map(str::trim).filter(|part| !part.is_empty());
-            let is_same = parts.clone().all(|part| {
-                let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
-                SAME.iter().any(|same| part == *same || same.ends_with("= ") && part.starts_with(same))
-            });
-            let is_plain_deny =
-                matches!(verb, "deny" | "drop") && parts.clone().all(|part| part.starts_with("message"));
-            let verdict = if is_same && (!matches!(verb, "deny" | "drop") || is_plain_deny) {
-                Verdict::Mapped
-            } else {
-                let text: String = statement.value.chars().take(120).collect();
-                Verdict::Missing(format!("{text}: write a [[rule]] or [checks]; see docs/rules.md"))
-            };
-            self.say(statement.line, &format!("acl {}", statement.name), verdict);
+        for (line, name, verdict) in acl::convert(&self.conf, self.files, &mut self.draft) {
+            self.say(line, &name, verdict);
         }
     }
 
@@ -683,4 +783,9 @@ impl Converter<'_> {
         }
         Verdict::Note("the interval is the age of the message between retry_min and retry_max".to_owned())
     }
+}
+
+/// Returns whether a router refuses all that comes to it.
+fn is_refusal(router: &Driver) -> bool {
+    router.option("driver") == "redirect" && router.option("data").to_lowercase().starts_with(":fail:")
 }

@@ -24,6 +24,13 @@ impl Files for Copied<'_> {
         }
     }
 
+    fn list(&self, dir: &Path) -> Vec<String> {
+        match dir.strip_prefix(self.usual) {
+            Ok(below) => Machine.list(&self.dir.join(below)),
+            Err(_) => Machine.list(dir),
+        }
+    }
+
     fn machine(&self) -> String {
         Machine.machine()
     }
@@ -42,6 +49,14 @@ impl Files for Machine {
 
     fn exists(&self, path: &Path) -> bool {
         fs::File::open(path).and_then(|file| file.metadata()).is_ok_and(|found| found.is_file())
+    }
+
+    fn list(&self, dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort_unstable();
+        names
     }
 
     fn machine(&self) -> String {

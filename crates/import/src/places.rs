@@ -1,0 +1,118 @@
+//! The domains of a server by what becomes of their mail, as keys of `[local]`.
+
+use crate::Draft;
+
+/// Domains whose mail a server takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// Domains with the users and the aliases of the machine.
+    pub(crate) own: Vec<String>,
+    /// Domains with virtual addresses only.
+    pub(crate) of_addresses: Vec<String>,
+    /// Domains whose mail is passed on, with each user.
+    pub(crate) relayed: Vec<String>,
+    /// Domains whose mail is passed on, with the domains below them.
+    pub(crate) relayed_below: Vec<String>,
+}
+
+fn escaped(domain: &str) -> String {
+    domain.replace('.', "\\.")
+}
+
+impl Places {
+    /// Adds a domain to a list, unless a list that comes before has it.
+    pub(crate) fn add_own(&mut self, domain: String) {
+        if !self.own.contains(&domain) {
+            self.own.push(domain);
+        }
+    }
+
+    pub(crate) fn add_relayed(&mut self, domain: String) {
+        if !self.own.contains(&domain) && !self.relayed.contains(&domain) {
+            self.relayed.push(domain);
+        }
+    }
+
+    pub(crate) fn add_relayed_below(&mut self, domain: String) {
+        if !self.own.contains(&domain) && !self.relayed_below.contains(&domain) {
+            self.relayed_below.push(domain);
+        }
+    }
+
+    fn has_own_only(&self) -> bool {
+        self.of_addresses.is_empty() && self.relayed.is_empty() && self.relayed_below.is_empty()
+    }
+
+    /// Returns the patterns of a route for domains whose mail is passed on.
+    pub(crate) fn relay_patterns(&self) -> Vec<String> {
+        let below = self.relayed_below.iter().flat_map(|domain| [domain.clone(), format!("*.{domain}")]);
+        self.relayed.iter().cloned().chain(below).collect()
+    }
+
+    /// Writes `local.domains` and `local.users`. Aliases are for domains that are listed by name only, so that the others are in
+    /// files. Without users, each name is a user.
+    pub(crate) fn write(&self, draft: &mut Draft, users: Option<&[String]>, from: (&str, &str)) {
+        draft.extend("[local]", "domains", self.own.clone(), from.0);
+        if self.has_own_only() {
+            if let Some(users) = users {
+                let users = std::iter::once("postmaster".to_owned()).chain(users.iter().cloned());
+                draft.extend("[local]", "users", users, from.1);
+            }
+            return;
+        }
+        let mut refs = Vec::new();
+        if !self.of_addresses.is_empty() {
+            let text: String = self.of_addresses.iter().map(|domain| format!("{domain} x\n")).collect();
+            draft.add_file("virtual-domains", text, false);
+            refs.push("text:virtual-domains".to_owned());
+        }
+        let exact = self.relayed.iter().map(|domain| escaped(domain));
+        let below = self.relayed_below.iter().map(|domain| format!("(.*\\.)?{}", escaped(domain)));
+        let patterns: Vec<String> = exact.chain(below).collect();
+        let mut lists = vec!["text:local-users".to_owned()];
+        if !patterns.is_empty() {
+            let text: String = patterns.iter().map(|pattern| format!("/^{pattern}$/ x\n")).collect();
+            draft.add_file("relay-domains", text, false);
+            refs.push("regex:relay-domains".to_owned());
+            let text: String = patterns.iter().map(|pattern| format!("/@{pattern}$/ x\n")).collect();
+            draft.add_file("relay-users", text, false);
+            lists.push("regex:relay-users".to_owned());
+        }
+        draft.extend("[local]", "domains", refs, from.0);
+        let Some(users) = users else { return };
+        let users: Vec<&str> =
+            std::iter::once("postmaster").chain(users.iter().map(String::as_str)).collect();
+        let lines =
+            self.own.iter().flat_map(|domain| users.iter().map(move |user| format!("{user}@{domain} x\n")));
+        let mut text: Vec<String> = lines.collect();
+        text.dedup();
+        draft.add_file("local-users", text.concat(), false);
+        draft.extend("[local]", "users", lists, from.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relayed_domains_have_all_users_and_no_aliases() {
+        let mut places = Places::default();
+        places.add_own("mx.test".to_owned());
+        places.add_relayed("p.test".to_owned());
+        places.add_relayed_below("q.test".to_owned());
+        places.add_relayed("mx.test".to_owned());
+        places.of_addresses.push("v.test".to_owned());
+        let mut draft = Draft::new(&[]);
+        places.write(&mut draft, Some(&["joe".to_owned()]), ("w", "users"));
+        assert_eq!(
+            draft.list("[local]", "domains"),
+            ["mx.test", "text:virtual-domains", "regex:relay-domains"]
+        );
+        assert_eq!(draft.list("[local]", "users"), ["text:local-users", "regex:relay-users"]);
+        let file = |name: &str| &*draft.files.iter().find(|file| file.name == name).unwrap().content;
+        assert_eq!(file("local-users"), "postmaster@mx.test x\njoe@mx.test x\n");
+        assert_eq!(file("relay-domains"), "/^p\\.test$/ x\n/^(.*\\.)?q\\.test$/ x\n");
+        assert_eq!(places.relay_patterns(), ["p.test", "q.test", "*.q.test"]);
+    }
+}
