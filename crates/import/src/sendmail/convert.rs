@@ -1,5 +1,7 @@
 //! The configuration of Sendmail as one of Postrider.
 
+mod access;
+mod tables;
 mod verdicts;
 
 use super::{
@@ -8,7 +10,8 @@ use super::{
 };
 use crate::{
     Draft, Files, Report, Verdict,
-    draft::Section,
+    draft::{Section, Value},
+    places::Places,
     postfix::{TableEntry, entries},
 };
 use mail::Domain;
@@ -57,6 +60,7 @@ pub fn convert(
         draft,
         report: Report::default(),
         hostname: name,
+        places: Places::default(),
         notes: Vec::new(),
     };
     converter.write();
@@ -79,6 +83,7 @@ struct Converter<'a> {
     draft: Draft,
     report: Report,
     hostname: String,
+    places: Places,
     /// Notes about names of `sendmail.mc` or letters of `sendmail.cf`.
     notes: Vec<(&'static str, Verdict)>,
 }
@@ -117,6 +122,7 @@ impl Converter<'_> {
         self.aliases();
         self.virtual_users();
         self.mailertable();
+        self.relay_route();
         self.local_mail();
         self.smart_host();
         self.masquerade();
@@ -146,7 +152,7 @@ impl Converter<'_> {
                 local.push(name);
             }
         }
-        self.draft.extend("[local]", "domains", local, "class w, local-host-names");
+        self.places.own = local;
         let mut relay = self.cf.class("R");
         let mut files = self.cf.class_files("R");
         if files.is_empty() {
@@ -173,20 +179,8 @@ impl Converter<'_> {
         if let Some(network) = network(name) {
             self.draft.extend("[relay]", "networks", [network], "relay-domains, access");
         } else if Domain::parse(name).is_ok() {
-            let name = name.to_lowercase();
-            if !self.draft.list("[local]", "domains").contains(&name) {
-                self.draft.extend(
-                    "[local]",
-                    "domains",
-                    [name.clone()],
-                    "class w, local-host-names, relay-domains",
-                );
-                let section = Section::new("[[route]]", "relay-domains, access")
-                    .with("domains", vec![name])
-                    .with("mx", true);
-                self.draft.push(section);
-                self.note("relay-domains", "mail to these domains is taken from all; hosts that are named by a domain may not relay: write their networks into relay.networks");
-            }
+            self.places.add_relayed_below(name.to_lowercase());
+            self.note("relay-domains", "mail to these domains and those below them is taken from all; hosts that are named by a domain may not relay: write their networks into relay.networks");
         } else {
             self.missing("relay-domains", format!("{name} is no domain and no network"));
         }
@@ -266,7 +260,11 @@ impl Converter<'_> {
     /// Reads the text of a table; one that is only there in binary form is reported.
     fn table(&mut self, map: &str, feature: &'static str) -> Vec<TableEntry> {
         let usual = format!("{}/{map}", self.dir);
-        let known = map.strip_suffix("table").filter(|_| map == "virtusertable").map_or(map, |_| "virtuser");
+        let known = match map {
+            "virtusertable" => "virtuser",
+            "genericstable" => "generics",
+            map => map,
+        };
         let of_cf = self.cf.map_file(known);
         if of_cf.is_none() && !self.has_feature(feature) {
             return Vec::new();
@@ -285,90 +283,6 @@ impl Converter<'_> {
                 }
                 Vec::new()
             }
-        }
-    }
-
-    fn access(&mut self) {
-        for TableEntry { key, value } in self.table("access", "access_db") {
-            let (tag, key) = match key.split_once(':') {
-                Some((tag, key)) if tag.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_') => {
-                    (tag.to_ascii_lowercase(), key.to_owned())
-                }
-                _ => (String::new(), key),
-            };
-            let action = value.split_whitespace().next().unwrap_or_default().to_owned();
-            let network = network(&key);
-            if action.eq_ignore_ascii_case("RELAY") && matches!(&*tag, "" | "connect" | "to") {
-                match (&*tag, network) {
-                    ("" | "connect", Some(network)) => {
-                        self.draft.extend("[relay]", "networks", [network], "access");
-                    }
-                    ("connect", None) if key == "localhost" || key == "localhost.localdomain" => {}
-                    ("connect", None) => self.missing(
-                        "access_db",
-                        format!("{tag}:{key} RELAY: write the networks of these hosts into relay.networks"),
-                    ),
-                    _ => self.relayed(&key),
-                }
-                continue;
-            }
-            let condition = match (&*tag, network) {
-                ("" | "connect", Some(network)) => ("client", network),
-                ("connect", None) => ("client_name", format!("*.{key}")),
-                ("from" | "spam", _) | ("", None) => ("from", address(&key)),
-                ("to", _) => ("to", address(&key)),
-                _ => {
-                    self.missing(
-                        "access_db",
-                        format!("{tag}:{key} {value}: see [[rule]], [[limit]] and [tls]"),
-                    );
-                    continue;
-                }
-            };
-            let text: String =
-                value.chars().filter(|c| c.is_ascii() && !c.is_control() && !"{}\"".contains(*c)).collect();
-            let section =
-                Section::new("[[rule]]", format!("access: {tag}:{key}")).with(condition.0, vec![condition.1]);
-            let section = match &*action.to_ascii_uppercase() {
-                "OK" | "SKIP" | "RELAY" => section.with("accept", true),
-                "REJECT" => section.with("reject", "550 5.7.1 Access denied"),
-                "DISCARD" => section.with("discard", true),
-                "QUARANTINE" => section.with("hold", true),
-                upper if upper.starts_with("ERROR:") || upper.starts_with('5') || upper.starts_with('4') => {
-                    let text = text
-                        .strip_prefix("ERROR:")
-                        .or_else(|| text.strip_prefix("error:"))
-                        .unwrap_or(&text)
-                        .trim();
-                    // `5.7.1:550 text` or `550 text`.
-                    let (status, rest) = match text.split_once(':') {
-                        Some((status, rest)) if status.matches('.').count() == 2 => {
-                            (status.to_owned(), rest.trim())
-                        }
-                        _ => (String::new(), text),
-                    };
-                    let (code, rest) = rest.split_once(' ').unwrap_or((rest, "Access denied"));
-                    let code = if code.len() == 3 && code.bytes().all(|b| b.is_ascii_digit()) {
-                        code
-                    } else {
-                        "550"
-                    };
-                    let status = if status.is_empty() { format!("{}.7.1", &code[..1]) } else { status };
-                    let key = if code.starts_with('4') { "defer" } else { "reject" };
-                    section.with(key, format!("{code} {status} {rest}"))
-                }
-                _ => {
-                    self.missing("access_db", format!("{tag}:{key} {value}: the action has no counterpart"));
-                    continue;
-                }
-            };
-            self.draft.push(section);
-        }
-        if self.draft.has("[[rule]]") {
-            self.note(
-                "access_db",
-                "Sendmail takes the most exact key, Postrider the first rule: check their order",
-            );
         }
     }
 
@@ -393,182 +307,26 @@ impl Converter<'_> {
         }
     }
 
-    fn virtual_users(&mut self) {
-        let (mut text, mut refused) = (String::new(), Vec::new());
-        for TableEntry { key, value } in self.table("virtusertable", "virtusertable") {
-            // `@example.com %1@example.net` moves each user.
-            let target = value.replace("%1@", "@");
-            let is_moved = value.starts_with("%1@") && key.starts_with('@');
-            if value.starts_with("error:") || target.contains('%') || (value.contains("%1") && !is_moved) {
-                refused.push(format!("{key} {value}"));
-            } else {
-                text.push_str(&format!("{key} {}\n", if is_moved { &target } else { &value }));
-            }
-        }
-        if !refused.is_empty() {
-            self.missing(
-                "virtusertable",
-                format!("write a rule with `reject`, or single addresses, for: {}", refused.join("; ")),
-            );
-        }
-        if !text.is_empty() {
-            self.draft.add_file("virtual", format!("# From virtusertable\n{text}"), false);
-            self.draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], "virtusertable");
-        }
-        let mut domains = self.cf.class("{VirtHost}");
-        for file in self.cf.class_files("{VirtHost}") {
-            domains.extend(lines(&self.file(&file).unwrap_or_default()));
-        }
-        let domains =
-            domains.into_iter().map(|name| name.to_lowercase()).filter(|name| Domain::parse(name).is_ok());
-        self.draft.extend(
-            "[local]",
-            "domains",
-            domains.collect::<Vec<_>>(),
-            "class w, local-host-names, VirtHost",
-        );
-    }
-
-    fn mailertable(&mut self) {
-        let mut table = self.table("mailertable", "mailertable");
-        table.sort_by_key(|entry| (entry.key.starts_with('.'), std::cmp::Reverse(entry.key.len())));
-        for TableEntry { key, value } in table {
-            let domain = if key == "." {
-                "*".to_owned()
-            } else {
-                key.strip_prefix('.').map_or(key.clone(), |domain| format!("*.{domain}"))
-            };
-            let section = Section::new("[[route]]", "mailertable").with("domains", vec![domain]);
-            match self.next_hop(section, &value) {
-                Some(section) => self.draft.push(section),
-                None => self.missing("mailertable", format!("{key} {value}: write a [[route]]")),
-            }
-        }
-    }
-
-    /// Reads `mailer:host`.
-    fn next_hop(&mut self, section: Section, value: &str) -> Option<Section> {
-        let (mailer, host) = value.split_once(':').unwrap_or(("relay", value));
-        let is_literal = host.starts_with('[');
-        let host = host.trim_matches(['[', ']']).trim();
-        match mailer {
-            "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" if host.is_empty() => None,
-            "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" => {
-                let port = self.mailer_port(mailer).unwrap_or_else(|| "25".to_owned());
-                let is_v6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-                let host = if is_v6 { format!("[{host}]") } else { host.to_owned() };
-                if !is_literal {
-                    self.note(
-                        "SMART_HOST",
-                        format!(
-                            "the MX records of {host} are not asked: the host of this name gets the mail"
-                        ),
-                    );
-                }
-                Some(section.with("smarthost", format!("{host}:{port}")).with("tls", "may"))
-            }
-            "local" => Some(section.with("mbox", "/var/mail/{local}")),
-            "error" => Some(section.with("reject", "550 5.1.2 Mail for this domain is not taken")),
-            "discard" => Some(section.with("discard", true)),
-            _ => None,
-        }
-    }
-
-    /// Returns the port that the arguments of a mailer name: `A=TCP $h 26`.
-    fn mailer_port(&self, mailer: &str) -> Option<String> {
-        let line = self
-            .cf
-            .lines
-            .iter()
-            .find(|line| line.code == 'M' && line.value.starts_with(&format!("{mailer},")))?;
-        let arguments = line.value.split("A=").nth(1)?.split(',').next()?;
-        let port = arguments.split_whitespace().nth(2)?;
-        port.parse::<u16>().is_ok().then(|| port.to_owned())
-    }
-
     /// The mailer for local mail is a program mostly; the mailbox is the same.
     fn local_mail(&mut self) {
-        let own: Vec<String> = self.draft.list("[local]", "domains");
-        let routed: Vec<crate::draft::Value> = self.draft.values("[[route]]", "domains");
+        let routed: Vec<Value> = self.draft.values("[[route]]", "domains");
         let is_routed = |name: &String| {
-            routed
-                .iter()
-                .any(|value| matches!(value, crate::draft::Value::List(names) if names.contains(name)))
+            routed.iter().any(|value| matches!(value, Value::List(names) if names.contains(name)))
         };
-        let own: Vec<String> = own.into_iter().filter(|name| !is_routed(name)).collect();
+        let own: Vec<String> = self.places.own.iter().filter(|name| !is_routed(name)).cloned().collect();
         self.draft.push(
             Section::new("[[route]]", "the mailer local")
-                .with("domains", own.clone())
+                .with("domains", own)
                 .with("mbox", "/var/mail/{local}"),
         );
         self.report.notes.push("mailboxes are in /var/mail: the daemon's user must be able to write there; for procmail write `pipe` in the [[route]]".to_owned());
-        let users: Vec<String> = std::iter::once("postmaster".to_owned()).chain(self.files.users()).collect();
-        let relayed = self.draft.list("[local]", "domains").len() > own.len();
-        if relayed {
-            let text: String = own
-                .iter()
-                .flat_map(|domain| users.iter().map(move |user| format!("{user}@{domain} x\n")))
-                .collect();
-            self.draft.add_file("local-users", text, false);
-            let others = self.draft.list("[local]", "domains").into_iter().filter(|name| !own.contains(name));
-            let text: String =
-                others.map(|domain| format!("/@{}$/ x\n", domain.replace('.', "\\."))).collect();
-            self.draft.add_file("local-domains-with-all-users", text, false);
-            let users =
-                ["postmaster", "text:local-users", "regex:local-domains-with-all-users"].map(str::to_owned);
-            self.draft.extend("[local]", "users", users, "the users of this machine");
-        } else {
-            self.draft.extend("[local]", "users", users, "the users of this machine");
-        }
+        let from = ("class w, local-host-names, relay-domains", "the users of this machine");
+        self.places.write(&mut self.draft, Some(&self.files.users()), from);
         self.draft.set("[addresses]", "separator", "+", "the mailer local takes user+detail");
         self.report.notes.push(
             "the users of the machine are listed in local.users as they are now: add new ones there"
                 .to_owned(),
         );
-    }
-
-    fn smart_host(&mut self) {
-        let host = self
-            .defined("SMART_HOST")
-            .map(str::to_owned)
-            .or_else(|| self.cf.macro_value("S").map(str::to_owned));
-        let Some(host) = host.filter(|host| !host.trim().is_empty()) else { return };
-        let section = Section::new("[[route]]", "SMART_HOST").with("domains", vec!["*".to_owned()]);
-        match self.next_hop(section, host.trim()) {
-            Some(section) => self.draft.push(section),
-            None => self.missing("SMART_HOST", format!("{host}: write a [[route]] with smarthost")),
-        }
-        let has_login = self.has_feature("authinfo")
-            || self.table("authinfo", "authinfo").iter().any(|entry| entry.key.starts_with("AuthInfo:"));
-        if has_login {
-            self.missing("authinfo", "write `login` in the route to the smarthost");
-        }
-    }
-
-    fn masquerade(&mut self) {
-        let given = self
-            .calls
-            .iter()
-            .rfind(|call| call.name == "MASQUERADE_AS")
-            .map(|call| call.argument(0).to_owned());
-        let given =
-            given.or_else(|| self.cf.macro_value("M").map(str::to_owned)).filter(|name| !name.is_empty());
-        let Some(name) = given.map(|name| name.to_lowercase()) else { return };
-        if Domain::parse(&name).is_ok() {
-            self.draft.extend("[addresses]", "masquerade", [name.clone()], "MASQUERADE_AS");
-            self.note(
-                "MASQUERADE_AS",
-                format!(
-                    "hosts below {name} are hidden in the reverse-path; the header and other domains stay"
-                ),
-            );
-        }
-        if !self.table("genericstable", "genericstable").is_empty() {
-            self.missing(
-                "genericstable",
-                "write addresses.generic = [\"text:FILE\"]; names without a domain need one",
-            );
-        }
     }
 
     fn certificates(&mut self) {
@@ -707,12 +465,49 @@ fn network(text: &str) -> Option<String> {
     None
 }
 
-/// Returns a pattern of addresses: `user@` is a name in all domains.
-fn address(key: &str) -> String {
+/// Returns patterns of addresses: `user@` is a name in all domains, and a domain has those below it.
+fn address(key: &str) -> Vec<String> {
     match key.strip_suffix('@') {
-        Some(local) => format!("{local}@*"),
-        None => key.strip_prefix('.').map_or(key.to_owned(), |domain| format!("*.{domain}")),
+        Some(local) => vec![format!("{local}@*")],
+        None if key.contains('@') => vec![key.to_owned()],
+        None => vec![key.to_owned(), format!("*.{}", key.trim_start_matches('.'))],
     }
+}
+
+/// Returns the reply that `5.7.1:550 text`, `550 text` or `nouser text` means.
+fn reply(error: &str) -> String {
+    let text: String =
+        error.chars().filter(|c| c.is_ascii() && !c.is_control() && !"{}\"".contains(*c)).collect();
+    let text = text.trim();
+    let is_code = |code: &str| code.len() == 3 && code.bytes().all(|b| b.is_ascii_digit());
+    let (status, rest) = match text.split_once(':') {
+        Some((status, rest)) if status.matches('.').count() == 2 && !status.contains(' ') => {
+            (status, rest.trim())
+        }
+        _ => {
+            let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+            match &*word.to_ascii_lowercase() {
+                "nouser" => ("5.1.1", rest.trim()),
+                "nohost" => ("5.1.2", rest.trim()),
+                "unavailable" => ("5.0.0", rest.trim()),
+                "tempfail" => ("4.0.0", rest.trim()),
+                "protocol" => ("5.5.1", rest.trim()),
+                _ => ("", text),
+            }
+        }
+    };
+    let (code, rest) = match rest.split_once(' ').unwrap_or((rest, "")) {
+        (code, rest) if is_code(code) => (code, rest),
+        _ if status.starts_with('4') => ("450", rest),
+        _ => ("550", rest),
+    };
+    // The enhanced code has the class of the code.
+    let status = match status.split_once('.') {
+        Some((_, detail)) => format!("{}.{detail}", &code[..1]),
+        None => format!("{}.7.1", &code[..1]),
+    };
+    let rest = if rest.is_empty() { "Access denied" } else { rest };
+    format!("{code} {status} {rest}")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Debian's Exim, with configurations that its own tool writes.
 
 use crate::{
-    SetUp, common,
+    Other, SetUp, common,
     site::{Running, Site},
 };
 use std::{
@@ -142,9 +142,10 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
 /// Exim on a site.
 pub(crate) struct Exim(Running);
 
-impl Exim {
-    /// Returns a site with the files of the package and of a set-up.
-    pub(crate) fn site(set_up: &SetUp) -> Option<Site> {
+impl Other for Exim {
+    const IMPORT: [&'static str; 2] = ["exim", "/etc/exim4"];
+
+    fn site(set_up: &SetUp) -> Option<Site> {
         let site = Site::new("exim4-daemon-light", &[("Debian-exim", USER)])?;
         let package = common::unpacked("exim4-daemon-light")?.join("etc/exim4");
         let copied = Command::new("cp").arg("-r").arg(package).arg(site.tree.etc()).status().unwrap();
@@ -158,14 +159,13 @@ impl Exim {
         Some(site)
     }
 
-    pub(crate) fn start(site: &Site) -> Self {
+    fn start(site: &Site) -> Self {
         let mut command = site.tree.command("/usr/sbin/exim4");
         command.args(["-bdf", "-q30m"]);
         Self(site.start(command))
     }
 
-    /// Waits until each message was delivered, or deferred.
-    pub(crate) fn wait_until_idle(&self, site: &Site) {
+    fn wait_until_idle(&self, site: &Site) {
         let _ = &self.0;
         let begun = Instant::now();
         loop {

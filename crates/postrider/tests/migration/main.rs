@@ -5,11 +5,13 @@
 mod common;
 mod envelopes;
 mod exim;
+mod sendmail;
 mod site;
 mod world;
 
 use common::envelopes::{Difference, Envelope, Treatment, only};
-use std::collections::BTreeMap;
+use site::Site;
+use std::collections::{BTreeMap, BTreeSet};
 use world::{SERVER, World};
 
 /// Envelopes for each set-up.
@@ -37,22 +39,44 @@ fn is_accepted(reply: &str) -> bool {
     reply.starts_with('2')
 }
 
+/// Returns the hops of deliveries with the domain, or the user, of each recipient.
+fn kind(arrivals: &str) -> String {
+    let short = |line: &str| {
+        let (hop, rest) = line.split_once(": ")?;
+        let to = rest.rsplit(" to ").next()?;
+        Some(format!("{hop} {}", to.rsplit('@').next()?.to_lowercase()))
+    };
+    let lines: BTreeSet<String> = arrivals.split("; ").filter_map(short).collect();
+    if lines.is_empty() { arrivals.to_owned() } else { lines.into_iter().collect::<Vec<_>>().join(", ") }
+}
+
 /// Returns what differs: verdicts, and deliveries that no verdict explains.
 fn differences(theirs: &Treatment, ours: &Treatment) -> Vec<Difference> {
     let pairs = || theirs.replies.iter().zip(&ours.replies);
+    let (rest_theirs, rest_ours) =
+        (only(&theirs.arrivals, &ours.arrivals), only(&ours.arrivals, &theirs.arrivals));
+    let nothing = "nothing";
+    // What was accepted and arrived nowhere was returned to its sender.
+    let outcome = |reply: &str, rest: &str| match rest {
+        _ if !is_accepted(reply) => reply.to_owned(),
+        rest if rest == nothing => format!("{reply}, returned"),
+        _ => format!("{reply}, delivered"),
+    };
     let mut found: Vec<Difference> = pairs()
         .filter(|(theirs, ours)| theirs.as_bytes().first() != ours.as_bytes().first())
-        .map(|(theirs, ours)| Difference::new(theirs, ours))
+        .map(|(theirs, ours)| Difference::new(&outcome(theirs, &rest_theirs), &outcome(ours, &rest_ours)))
         .collect();
-    let (more_theirs, more_ours) = (
-        pairs().any(|(theirs, ours)| is_accepted(theirs) && !is_accepted(ours)),
-        pairs().any(|(theirs, ours)| !is_accepted(theirs) && is_accepted(ours)),
-    );
-    let nothing = "nothing".to_owned();
-    let rest_theirs = if more_theirs { nothing.clone() } else { only(&theirs.arrivals, &ours.arrivals) };
-    let rest_ours = if more_ours { nothing.clone() } else { only(&ours.arrivals, &theirs.arrivals) };
+    let more_theirs = pairs().any(|(theirs, ours)| is_accepted(theirs) && !is_accepted(ours));
+    let more_ours = pairs().any(|(theirs, ours)| !is_accepted(theirs) && is_accepted(ours));
+    let rest_theirs = if more_theirs { nothing } else { &rest_theirs };
+    let rest_ours = if more_ours { nothing } else { &rest_ours };
     if rest_theirs != nothing || rest_ours != nothing {
-        found.push(Difference::new(&rest_theirs, &rest_ours));
+        let (kind_theirs, kind_ours) = (kind(rest_theirs), kind(rest_ours));
+        found.push(if kind_theirs == kind_ours {
+            Difference::new(rest_theirs, rest_ours)
+        } else {
+            Difference::new(&kind_theirs, &kind_ours)
+        });
     }
     found
 }
@@ -83,31 +107,58 @@ impl Found {
     }
 }
 
-#[test]
-fn imported_configurations_of_exim_decide_as_exim_does() {
-    if !world::is_inside("imported_configurations_of_exim_decide_as_exim_does") {
-        return;
+impl Found {
+    fn print(&self) {
+        for (difference, places) in &self.different {
+            println!("DIFF {:4} | {} | {} | {}", places.len(), difference.theirs, difference.ours, places[0]);
+        }
+        for (difference, count) in &self.codes {
+            println!("CODE {count:4} | {} | {}", difference.theirs, difference.ours);
+        }
+        println!("{} envelopes, {} recipients", self.count, self.recipients);
     }
+}
+
+/// Another server, with what the comparison needs of it.
+trait Other {
+    /// The word for `postrider import`, and the directory that is imported.
+    const IMPORT: [&'static str; 2];
+
+    /// Returns a site with the files of a set-up. None where the server cannot be started.
+    fn site(set_up: &SetUp) -> Option<Site>;
+
+    fn start(site: &Site) -> Self;
+
+    /// Waits until each message was delivered, or deferred.
+    fn wait_until_idle(&self, site: &Site);
+}
+
+/// Sends envelopes to a server with each set-up, and to Postrider with what it imports. None where the server cannot be started.
+fn compare<S: Other>(set_ups: &[SetUp]) -> Option<Found> {
     let certificates = tempfile::tempdir().unwrap();
-    let Some(world) = World::start(certificates.path()) else { return };
+    let world = World::start(certificates.path())?;
     let mut found = Found::default();
+    // One set-up alone, for people.
     let wanted = std::env::var("POSTRIDER_TEST_SET_UP").ok().and_then(|text| text.parse::<usize>().ok());
-    for (number, set_up) in
-        exim::set_ups().iter().enumerate().filter(|(number, _)| wanted.is_none_or(|wanted| wanted == *number))
-    {
-        println!("set-up {number}: {}", set_up.name);
-        let Some(site) = exim::Exim::site(set_up) else { return };
+    for (number, set_up) in set_ups.iter().enumerate() {
+        if wanted.is_some_and(|wanted| wanted != number) {
+            continue;
+        }
+        let site = S::site(set_up)?;
         std::fs::copy(certificates.path().join("isp.pem"), site.dir.path().join("isp.pem")).unwrap();
         let envelopes = envelopes::of(number, set_up.domains, COUNT);
-        let exim = exim::Exim::start(&site);
-        let (old, new) = (format!("exim {number}"), format!("postrider {number}"));
+        let [server, dir] = S::IMPORT;
+        let (old, new) = (format!("{server} {number}"), format!("postrider {number}"));
+        let running = S::start(&site);
         let old_replies = send(&old, &envelopes);
-        exim.wait_until_idle(&site);
-        drop(exim);
+        running.wait_until_idle(&site);
+        drop(running);
         let mut local = site.take_mailboxes();
-        let (postrider, said) = site.start_imported("exim", "/etc/exim4");
-        println!("{said}");
-        println!("{}", std::fs::read_to_string(postrider.configuration()).unwrap());
+        let (postrider, said) = site.start_imported(server, dir);
+        println!("set-up {number}: {}", set_up.name);
+        if wanted.is_some() {
+            println!("{said}\n{}", postrider.configuration());
+        }
         let new_replies = send(&new, &envelopes);
         postrider.wait_until_idle();
         common::until("the provider has sent all", || world.isp.counter("queued") == 0);
@@ -125,11 +176,20 @@ fn imported_configurations_of_exim_decide_as_exim_does() {
             found.add(set_up, &envelopes[index], &theirs, &ours);
         }
     }
-    for (difference, places) in &found.different {
-        println!("DIFF {:4} | {} | {} | {}", places.len(), difference.theirs, difference.ours, places[0]);
+    found.print();
+    Some(found)
+}
+
+#[test]
+fn imported_configurations_of_exim_decide_as_exim_does() {
+    if world::is_inside("imported_configurations_of_exim_decide_as_exim_does") {
+        compare::<exim::Exim>(&exim::set_ups());
     }
-    for (difference, count) in &found.codes {
-        println!("CODE {count:4} | {} | {}", difference.theirs, difference.ours);
+}
+
+#[test]
+fn imported_configurations_of_sendmail_decide_as_sendmail_does() {
+    if world::is_inside("imported_configurations_of_sendmail_decide_as_sendmail_does") {
+        compare::<sendmail::Sendmail>(&sendmail::set_ups());
     }
-    println!("{} envelopes, {} recipients", found.count, found.recipients);
 }

@@ -8,7 +8,7 @@ use std::{
     fs,
     net::TcpStream,
     os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Output, Stdio},
 };
 use tempfile::TempDir;
@@ -180,7 +180,8 @@ impl Imported<'_> {
         });
     }
 
-    pub(crate) fn configuration(&self) -> &Path {
-        &self.file
+    /// Returns the configuration that the import wrote.
+    pub(crate) fn configuration(&self) -> String {
+        fs::read_to_string(&self.file).unwrap()
     }
 }

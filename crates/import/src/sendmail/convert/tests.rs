@@ -10,7 +10,10 @@ const FILES: MemoryFiles = MemoryFiles(&[
         "Connect:10.0.0\tRELAY\nFrom:spam@x.test\tREJECT\nTo:gone@a.test ERROR:5.1.1:550 gone\nSrv_Features:1 x\n198.51.100.7 DISCARD\n",
     ),
     ("/etc/mail/virtusertable", "info@a.test joe\n@old.test %1@a.test\nbad@a.test error:nouser no\n"),
-    ("/etc/mail/mailertable", ".p.test smtp:[hub.test]\nlocal.test local:\nodd.test uucp-new:x\n"),
+    (
+        "/etc/mail/mailertable",
+        ".p.test smtp:[hub.test]\nlocal.test local:\nodd.test uucp-new:x\nclosed.test error:5.7.0:550 closed for good\n",
+    ),
     ("/etc/mail/aliases", "postmaster: root\n"),
 ]);
 
@@ -19,21 +22,23 @@ fn the_macros_of_a_site_are_mapped() {
     let mc = b"OSTYPE(`debian')dnl\ndefine(`confDOMAIN_NAME', `mx.test')dnl\ndefine(`SMART_HOST', `relay:[mail.isp.example]')dnl\n\
         define(`confMAX_MESSAGE_SIZE', `2000000')dnl\nFEATURE(`use_cw_file')dnl\nFEATURE(`access_db')dnl\nFEATURE(`virtusertable')dnl\n\
         FEATURE(`mailertable')dnl\nDAEMON_OPTIONS(`Family=inet, Name=MTA, Port=smtp, Addr=127.0.0.1')dnl\n\
-        DAEMON_OPTIONS(`Name=MSA, Port=submission, M=Ea')dnl\nINPUT_MAIL_FILTER(`x', `S=local:/x')dnl\nFEATURE(`mystery')dnl\n";
+        DAEMON_OPTIONS(`Name=MSA, Port=submission, M=Ea')dnl\nINPUT_MAIL_FILTER(`x', `S=local:/x')dnl\nFEATURE(`mystery')dnl\nFEATURE(`blocklist_recipients')dnl\n";
     let (draft, report) = convert(Some(mc), None, "/etc/mail", &FILES).unwrap();
     let toml = draft.as_toml();
     for line in [
-        "domains = [\"mx.test\", \"localhost\", \"a.test\", \"partner.test\"]",
+        "domains = [\"mx.test\", \"localhost\", \"a.test\", \"regex:relay-domains\"]",
         "networks = [\"192.0.2.0/24\", \"127.0.0.0/8\", \"::1/128\", \"10.0.0.0/24\"]",
         "tls = \"off\"\naddress = \"127.0.0.1:25\"",
         "from = [\"spam@x.test\"]\nreject = \"550 5.7.1 Access denied\"",
         "to = [\"gone@a.test\"]\nreject = \"550 5.1.1 gone\"",
         "client = [\"198.51.100.7\"]\ndiscard = true",
         "domains = [\"*.p.test\"]\nsmarthost = \"hub.test:25\"",
-        "domains = [\"partner.test\"]\nmx = true",
+        "domains = [\"mx.test\", \"localhost\", \"a.test\"]\nmbox",
         "domains = [\"mx.test\", \"localhost\", \"a.test\"]\nmbox = \"/var/mail/{local}\"",
         "domains = [\"*\"]\nsmarthost = \"mail.isp.example:25\"",
         "max_message_size = 2000000",
+        "domains = [\"closed.test\"]\nreject = \"550 5.7.0 closed for good\"",
+        "to = [\"bad@a.test\"]\nreject = \"550 5.1.1 no\"",
     ] {
         assert!(toml.contains(line), "{line}: {toml}");
     }
@@ -46,7 +51,6 @@ fn the_macros_of_a_site_are_mapped() {
         "unknown  sendmail.mc:12 FEATURE mystery",
         "odd.test uucp-new:x",
         "srv_features:1",
-        "bad@a.test error:nouser no",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -69,4 +73,69 @@ fn the_lines_of_sendmail_cf_say_the_same() {
     }
     assert!(report.to_string().contains("Xfilter, S=local:/x: content filters"), "{report}");
     assert_eq!(names(cf, &FILES).pid_file.as_deref(), Some("/run/x.pid"));
+}
+
+#[test]
+fn replies_have_a_code_an_enhanced_code_and_a_text() {
+    for (error, expected) in [
+        ("5.7.0:550 closed for good", "550 5.7.0 closed for good"),
+        ("nouser No such user", "550 5.1.1 No such user"),
+        ("5.1.1:gone", "550 5.1.1 gone"),
+        ("550 {no} \"quotes\"", "550 5.7.1 no quotes"),
+        ("tempfail later", "450 4.0.0 later"),
+        ("4.2.1:451 later", "451 4.2.1 later"),
+        ("nohost", "550 5.1.2 Access denied"),
+    ] {
+        assert_eq!(reply(error), expected, "{error}");
+    }
+}
+
+#[test]
+fn entries_of_the_access_table_are_rules_with_the_exact_ones_first() {
+    const TABLES: MemoryFiles = MemoryFiles(&[(
+        "/etc/mail/access",
+        "From:bad.test REJECT\nFrom:joe@bad.test OK\nConnect:192.0.2 REJECT\nConnect:192.0.2.7 OK\nTo:x@mx.test REJECT\nSpam:abuse@ FRIEND\n",
+    )]);
+    let mc = b"FEATURE(`access_db')dnl\nFEATURE(`delay_checks', `friend')dnl\n";
+    let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
+    let toml = draft.as_toml();
+    for line in [
+        "to = [\"abuse@*\"]\naccept = true",
+        "client = [\"192.0.2.0/24\"]\nunless = { client = [\"192.0.2.7\"] }\nreject",
+        "for = \"all\"\nfrom = [\"bad.test\", \"*.bad.test\"]\nunless = { from = [\"joe@bad.test\"] }\nreject",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert!(!toml.contains("x@mx.test"), "{toml}");
+    assert!(report.to_string().contains("To:x@mx.test REJECT does nothing"), "{report}");
+}
+
+#[test]
+fn the_envelope_is_masqueraded_only_with_the_feature() {
+    const TABLES: MemoryFiles = MemoryFiles(&[("/etc/mail/genericstable", "joe joe.smith@a.test\n")]);
+    let text = "MASQUERADE_AS(`a.test')dnl\nFEATURE(`genericstable')dnl\nGENERICS_DOMAIN(`mx.test')dnl\nEXPOSED_USER(`root')dnl\n";
+    let (draft, report) = convert(Some(text.as_bytes()), None, "/etc/mail", &TABLES).unwrap();
+    assert!(draft.files.is_empty() && report.to_string().contains("nothing is mapped"), "{report}");
+    let text = format!("{text}FEATURE(`masquerade_envelope')dnl\n");
+    let (draft, _) = convert(Some(text.as_bytes()), None, "/etc/mail", &TABLES).unwrap();
+    let lines = "joe@mx.test joe.smith@a.test\nroot@mx.test root@mx.test\n@mx.test @a.test\nroot@localhost root@localhost\n@localhost @a.test\n";
+    assert_eq!(draft.files[0].content, lines);
+}
+
+#[test]
+fn the_login_at_the_smarthost_is_a_secret_beside_the_configuration() {
+    const TABLES: MemoryFiles = MemoryFiles(&[(
+        "/etc/mail/authinfo",
+        "AuthInfo:mail.isp.example \"U:bob\" \"P:sec ret\" \"M:PLAIN\"\n",
+    )]);
+    let mc = b"define(`SMART_HOST', `[mail.isp.example]')dnl\nFEATURE(`authinfo')dnl\n";
+    let (draft, _) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
+    let toml = draft.as_toml();
+    assert!(
+        toml.contains(
+            "tls = \"verify\"\nlogin = { user = \"bob\", secret = \"file:mail.isp.example.secret\" }"
+        ),
+        "{toml}"
+    );
+    assert_eq!((&*draft.files[0].content, draft.files[0].is_secret), ("sec ret\n", true));
 }

@@ -53,9 +53,9 @@ pub(super) fn feature(name: &str) -> Verdict {
         | "preserve_luser_host" => Verdict::Mapped,
         "greet_pause" => note("greeting_delay in [[listen]]"),
         "conncontrol" | "ratecontrol" => note("inbound.max_sessions_per_client, and a [[limit]]"),
-        "masquerade_envelope" | "masquerade_entire_domain" | "allmasquerade" => {
-            note("addresses.masquerade changes the reverse-path")
-        }
+        "masquerade_envelope" => note("addresses.generic changes the reverse-path of mail that leaves"),
+        "masquerade_entire_domain" => note("addresses.masquerade hides the hosts below a domain"),
+        "allmasquerade" => note("addresses of recipients stay as they are"),
         "nullclient" => note("a route for all domains: smarthost"),
         "promiscuous_relay" => Verdict::Missing(
             "no setting makes an open relay: write the networks of your clients into relay.networks"
@@ -75,8 +75,10 @@ pub(super) fn feature(name: &str) -> Verdict {
         "dnsbl" | "enhdnsbl" => {
             Verdict::Missing("block lists of DNS by a policy server ([policy_service.NAME])".to_owned())
         }
-        "genericstable" | "generics_entire_domain" => Verdict::Missing("write addresses.generic".to_owned()),
-        "authinfo" => Verdict::Missing("write `login` in the route to the smarthost".to_owned()),
+        "genericstable" | "authinfo" => Verdict::Mapped,
+        "generics_entire_domain" => {
+            Verdict::Missing("hosts below the domains of addresses.generic: list them one by one".to_owned())
+        }
         "local_procmail" | "local_lmtp" => {
             Verdict::Missing("write `pipe` or `lmtp` in the [[route]] of the local domains".to_owned())
         }
@@ -113,12 +115,13 @@ pub(super) fn call_verdict(name: &str) -> Verdict {
         }
         "CLIENT_OPTIONS" => Verdict::Note("delivery.source_address".to_owned()),
         "MASQUERADE_DOMAIN" | "MASQUERADE_DOMAIN_FILE" | "MASQUERADE_EXCEPTION" => {
-            Verdict::Note("addresses.masquerade is for hosts below its domains".to_owned())
+            Verdict::Note("addresses.generic has these domains, if the envelope is changed at all".to_owned())
         }
         "VIRTUSER_DOMAIN" | "VIRTUSER_DOMAIN_FILE" => {
             Verdict::Note("local.domains has these domains".to_owned())
         }
-        "GENERICS_DOMAIN" | "GENERICS_DOMAIN_FILE" => Verdict::Missing("write addresses.generic".to_owned()),
+        "GENERICS_DOMAIN" => Verdict::Mapped,
+        "GENERICS_DOMAIN_FILE" => Verdict::Missing("write addresses.generic".to_owned()),
         "INPUT_MAIL_FILTER" | "MAIL_FILTER" => Verdict::Missing(NO_FILTER.to_owned()),
         "TRUST_AUTH_MECH" => Verdict::Missing("only [auth] and relay.networks let a client relay".to_owned()),
         "QUEUE_GROUP" => Verdict::Missing("write [[queue_group]]".to_owned()),

@@ -1,0 +1,137 @@
+//! The access table, as rules.
+
+use super::{Converter, address, network, reply};
+use crate::{
+    draft::{Section, Value, quoted},
+    postfix::TableEntry,
+};
+
+/// A key with its condition.
+struct Entry {
+    /// The key as it stands in the table.
+    name: String,
+    condition: &'static str,
+    values: Vec<String>,
+    /// More exact keys are asked first.
+    exactness: usize,
+    verdict: Verdict,
+}
+
+enum Verdict {
+    Accept,
+    Key(&'static str, Value),
+}
+
+impl Converter<'_> {
+    pub(super) fn access(&mut self) {
+        let (mut entries, mut friends, mut slow) = (Vec::new(), Vec::new(), false);
+        for TableEntry { key, value } in self.table("access", "access_db") {
+            let (tag, key) = match key.split_once(':') {
+                Some((tag, key)) if tag.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_') => {
+                    (tag.to_ascii_lowercase(), key.to_owned())
+                }
+                _ => (String::new(), key),
+            };
+            let action = value.split_whitespace().next().unwrap_or_default().to_ascii_uppercase();
+            match (&*tag, &*action) {
+                ("" | "connect" | "to", "RELAY") => self.relay_entry(&tag, &key),
+                ("greetpause" | "clientrate" | "clientconn", _) => slow = true,
+                ("spam", "FRIEND") => friends.push(address(&key).remove(0)),
+                ("authinfo", _) => {}
+                // Only this feature looks for recipients.
+                ("to", _)
+                    if !self.has_feature("blocklist_recipients")
+                        && !self.has_feature("blacklist_recipients") =>
+                {
+                    self.note(
+                        "access_db",
+                        format!("To:{key} {value} does nothing without FEATURE blocklist_recipients"),
+                    );
+                }
+                ("" | "connect" | "from" | "to", _) => self.entry(&tag, &key, &value, &mut entries),
+                _ => self
+                    .missing("access_db", format!("{tag}:{key} {value}: see [[rule]], [[limit]] and [tls]")),
+            }
+        }
+        if slow {
+            self.note("access_db", "for GreetPause, ClientRate and ClientConn there are greeting_delay in [[listen]], inbound.max_sessions_per_client and [[limit]]");
+        }
+        if !friends.is_empty() && self.has_feature("delay_checks") {
+            let rule = Section::new("[[rule]]", "access: Spam: FRIEND").with("to", friends);
+            self.draft.push(rule.with("accept", true));
+        }
+        self.rules(entries);
+    }
+
+    fn relay_entry(&mut self, tag: &str, key: &str) {
+        match (tag, network(key)) {
+            ("" | "connect", Some(network)) => {
+                self.draft.extend("[relay]", "networks", [network], "access");
+            }
+            ("connect", None) if key == "localhost" || key == "localhost.localdomain" => {}
+            ("connect", None) => self.missing(
+                "access_db",
+                format!("{tag}:{key} RELAY: write the networks of these hosts into relay.networks"),
+            ),
+            _ => self.relayed(key),
+        }
+    }
+
+    fn entry(&mut self, tag: &str, key: &str, value: &str, entries: &mut Vec<Entry>) {
+        let action = value.split_whitespace().next().unwrap_or_default().to_ascii_uppercase();
+        let verdict = match &*action {
+            "OK" | "SKIP" | "RELAY" => Verdict::Accept,
+            "REJECT" => Verdict::Key("reject", "550 5.7.1 Access denied".into()),
+            "DISCARD" => Verdict::Key("discard", true.into()),
+            action if action.starts_with("QUARANTINE") => Verdict::Key("hold", true.into()),
+            action if action.starts_with("ERROR:") || action.starts_with(['4', '5']) => {
+                let text = if action.starts_with("ERROR:") { &value["ERROR:".len()..] } else { value };
+                let reply = reply(text);
+                Verdict::Key(if reply.starts_with('4') { "defer" } else { "reject" }, reply.into())
+            }
+            _ => {
+                self.missing("access_db", format!("{tag}:{key} {value}: the action has no counterpart"));
+                return;
+            }
+        };
+        let exactness = key.len() + if key.contains('@') && !key.ends_with('@') { 1000 } else { 0 };
+        let domain = || vec![key.to_owned(), format!("*.{key}")];
+        let (condition, values) = match (tag, network(key)) {
+            ("" | "connect", Some(network)) => ("client", vec![network]),
+            ("connect", None) => ("client_name", domain()),
+            ("to", _) => ("to", address(key)),
+            _ => ("from", address(key)),
+        };
+        entries.push(Entry { name: format!("{tag}:{key}"), condition, values, exactness, verdict });
+    }
+
+    /// Writes the rules: clients, then senders, then recipients, as the rule sets ask for them.
+    fn rules(&mut self, mut entries: Vec<Entry>) {
+        let rank = |entry: &Entry| {
+            ["client", "client_name", "from", "to"].iter().position(|name| *name == entry.condition)
+        };
+        entries.sort_by_key(|entry| (rank(entry), std::cmp::Reverse(entry.exactness)));
+        for entry in &entries {
+            let Verdict::Key(key, value) = &entry.verdict else { continue };
+            let section = Section::new("[[rule]]", format!("access: {}", entry.name));
+            // Hosts that may relay are checked by their senders and recipients, too.
+            let section =
+                if matches!(entry.condition, "from" | "to") { section.with("for", "all") } else { section };
+            let section = section.with(entry.condition, entry.values.clone());
+            let excepted = entries.iter().filter(|other| {
+                matches!(other.verdict, Verdict::Accept)
+                    && other.condition == entry.condition
+                    && other.exactness > entry.exactness
+            });
+            let excepted: Vec<String> =
+                excepted.flat_map(|other| &other.values).map(|value| quoted(value)).collect();
+            let section = if excepted.is_empty() {
+                section
+            } else {
+                let list = format!("{{ {} = [{}] }}", entry.condition, excepted.join(", "));
+                section.with("unless", Value::Raw(list))
+            };
+            self.draft.push(section.with(key, value.clone()));
+        }
+    }
+}
