@@ -265,6 +265,21 @@ impl Draft {
         sections.filter_map(|one| one.value(key).cloned()).collect()
     }
 
+    /// Returns the patterns of domains that no route so far takes.
+    pub(crate) fn unrouted(&self, domains: Vec<String>) -> Vec<String> {
+        let mut routed = Vec::new();
+        for value in self.values("[[route]]", "domains") {
+            if let Value::List(names) = value {
+                routed.extend(names);
+            }
+        }
+        let takes = |pattern: &String, domain: &str| match pattern.strip_prefix('*') {
+            Some(end) => domain.ends_with(end),
+            None => pattern == domain,
+        };
+        domains.into_iter().filter(|domain| !routed.iter().any(|pattern| takes(pattern, domain))).collect()
+    }
+
     /// Leaves out listeners whose clients must log in, if nobody can. Returns whether there were any.
     pub(crate) fn drop_logins(&mut self) -> bool {
         let has_users =
@@ -332,6 +347,17 @@ mod tests {
              networks = [\"::1/128\", \"10.0.0.0/8\"] # mynetworks\n\n# relayhost\n[[route]]\n\
              domains = [\"*\"]\nmx = true\n"
         );
+    }
+
+    #[test]
+    fn domains_that_a_route_takes_are_found() {
+        let mut draft = Draft::new(&[]);
+        let taken = ["a.test", "*.b.test"].map(str::to_owned).to_vec();
+        draft.push(Section::new("[[route]]", "").with("domains", taken));
+        let asked = ["a.test", "*.a.test", "b.test", "x.b.test", "*.b.test"].map(str::to_owned);
+        assert_eq!(draft.unrouted(asked.to_vec()), ["*.a.test", "b.test"]);
+        draft.push(Section::new("[[route]]", "").with("domains", vec!["*".to_owned()]));
+        assert!(draft.unrouted(asked.to_vec()).is_empty());
     }
 
     #[test]

@@ -167,23 +167,30 @@ impl Other for Exim {
 
     fn wait_until_idle(&self, site: &Site) {
         let _ = &self.0;
-        let begun = Instant::now();
-        loop {
-            let log = fs::read_to_string(site.var("log/exim4/mainlog")).unwrap_or_default();
-            let mut open = BTreeSet::new();
-            let lines = log.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-            for words in lines.filter(|words| words.len() > 3) {
-                if words[3] == "<=" {
-                    open.insert(words[2]);
-                } else if matches!(words[3], "Completed" | "==" | "Frozen") {
-                    open.remove(words[2]);
-                }
+        wait_until_tried(site);
+        // What was deferred for a moment is tried once more, as the queue runner does.
+        site.run("/usr/sbin/exim4", &["-qff"]);
+        wait_until_tried(site);
+    }
+}
+
+fn wait_until_tried(site: &Site) {
+    let begun = Instant::now();
+    loop {
+        let log = fs::read_to_string(site.var("log/exim4/mainlog")).unwrap_or_default();
+        let mut open = BTreeSet::new();
+        let lines = log.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        for words in lines.filter(|words| words.len() > 3) {
+            if words[3] == "<=" {
+                open.insert(words[2]);
+            } else if matches!(words[3], "Completed" | "==" | "Frozen") {
+                open.remove(words[2]);
             }
-            if open.is_empty() {
-                return;
-            }
-            assert!(begun.elapsed() < common::WAIT_TIMEOUT, "Exim has not tried {open:?}: {log}");
-            std::thread::park_timeout(Duration::from_millis(20));
         }
+        if open.is_empty() {
+            return;
+        }
+        assert!(begun.elapsed() < common::WAIT_TIMEOUT, "Exim has not tried {open:?}: {log}");
+        std::thread::park_timeout(Duration::from_millis(20));
     }
 }

@@ -149,7 +149,8 @@ impl Site {
     }
 }
 
-/// Returns the sender in the first line of a message in a mailbox, which has a date behind it.
+/// Returns the sender in the first line of a message in a mailbox, which has a date behind it. Postrider writes `-` for a blank,
+/// which would end the sender for readers of mailboxes.
 fn sender_of(message: &str) -> String {
     let line = message.lines().next().unwrap_or_default();
     let end = ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "]
@@ -157,7 +158,7 @@ fn sender_of(message: &str) -> String {
         .filter_map(|day| line.rfind(day))
         .max();
     let sender = line[..end.unwrap_or(line.len())].trim();
-    if matches!(sender, "MAILER-DAEMON" | "<>") { String::new() } else { sender.to_owned() }
+    if matches!(sender, "MAILER-DAEMON" | "<>") { String::new() } else { sender.replace(' ', "-") }
 }
 
 /// Postrider with an imported configuration.

@@ -27,8 +27,13 @@ const SAME: [&str; 14] = [
 ];
 
 /// Converts the statements, in their order. Returns each with its line and what became of it.
-pub(super) fn convert(conf: &Conf, files: &dyn Files, draft: &mut Draft) -> Vec<(usize, String, Verdict)> {
-    let mut lists = Lists { files, rules: Vec::new(), is_for_all: true };
+pub(super) fn convert(
+    conf: &Conf,
+    local: Vec<String>,
+    files: &dyn Files,
+    draft: &mut Draft,
+) -> Vec<(usize, String, Verdict)> {
+    let mut lists = Lists { local, files, rules: Vec::new(), is_for_all: true };
     let of_recipients = conf.option("acl_smtp_rcpt").to_owned();
     let statements = conf.acl.iter().filter(|one| !one.value.is_empty());
     let found = statements.map(|statement| {
@@ -45,6 +50,8 @@ pub(super) fn convert(conf: &Conf, files: &dyn Files, draft: &mut Draft) -> Vec<
 }
 
 struct Lists<'a> {
+    /// The local domains.
+    local: Vec<String>,
     files: &'a dyn Files,
     /// Rules, and whether each accepts.
     rules: Vec<(Section, bool)>,
@@ -83,7 +90,10 @@ impl Lists<'_> {
         let has = |text: &str| parts.iter().any(|part| part == text);
         if has("local_parts = postmaster") {
             let rule = Section::new("[[rule]]", "accept local_parts = postmaster").with("for", "all");
-            self.rules.push((rule.with("to", vec!["postmaster@*".to_owned()]).with("accept", true), true));
+            let is_local = has("domains = +local_domains") && !self.local.is_empty();
+            let names = self.local.iter().map(|domain| format!("postmaster@{domain}"));
+            let to = if is_local { names.collect() } else { vec!["postmaster@*".to_owned()] };
+            self.rules.push((rule.with("to", to).with("accept", true), true));
         }
         self.is_for_all &= !has("hosts = +relay_from_hosts");
     }
@@ -190,7 +200,7 @@ mod tests {
               \x20 defer hosts = /etc/hosts.deny\n  accept local_parts = postmaster\n  deny dnslists = x.test\n",
         );
         let mut draft = Draft::new(&[]);
-        let found = convert(&conf, &files, &mut draft);
+        let found = convert(&conf, vec!["mx.test".to_owned()], &files, &mut draft);
         let missing: Vec<usize> = found
             .iter()
             .filter(|(_, _, verdict)| *verdict != Verdict::Mapped)
@@ -199,7 +209,7 @@ mod tests {
         assert_eq!(missing, [12]);
         let toml = draft.as_toml();
         for line in [
-            "for = \"all\"\nto = [\"postmaster@*\"]\naccept = true",
+            "for = \"all\"\nto = [\"postmaster@mx.test\"]\naccept = true",
             "from = [\"bad.test\"]\nfor = \"all\"\nreject = \"550 5.7.1 {from} is blocked\"",
             "client = [\"192.0.2.0/24\"]\ndefer = \"450 4.7.1 Access denied\"",
         ] {

@@ -144,7 +144,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     }
     access_lists(&mut draft, &mut report, files);
 
-    let relay = places.relay_patterns();
+    let relay = draft.unrouted(places.relay_patterns());
     if !relay.is_empty() && kind == "internet" {
         draft.push(Section::new("[[route]]", "dc_relay_domains").with("domains", relay).with("mx", true));
     }
@@ -171,7 +171,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         }
     };
     let readhost = of("dc_readhost");
-    let route = Section::new("[[route]]", "dc_localdelivery").with("domains", own.clone());
+    let route = Section::new("[[route]]", "dc_localdelivery").with("domains", draft.unrouted(own.clone()));
     if kind == "satellite" {
         verdicts.push((
             "dc_readhost",
@@ -300,8 +300,11 @@ fn hubbed_hosts(draft: &mut Draft, report: &mut Report, files: &dyn Files) {
         let (host, has_more) = lookups::first_host(&value);
         match smarthost(&host, "25") {
             Some(host) => {
-                let route = Section::new("[[route]]", "hubbed_hosts").with("domains", domains);
-                draft.push(route.with("smarthost", host).with("tls", "may"));
+                let domains = draft.unrouted(domains);
+                if !domains.is_empty() {
+                    let route = Section::new("[[route]]", "hubbed_hosts").with("domains", domains);
+                    draft.push(route.with("smarthost", host).with("tls", "may"));
+                }
                 if has_more {
                     missing.push(format!("the other hosts of {value}"));
                 }

@@ -75,11 +75,12 @@ pub(super) fn table(text: &str) -> Vec<(String, String)> {
             }
             continue;
         }
-        let (key, value) = match line.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
-            Some((key, value)) => (key, value.trim_start().trim_start_matches(':')),
-            None => line.split_once([':', ' ', '\t']).unwrap_or((line, "")),
-        };
-        let value = value.trim().trim_start_matches(':').trim();
+        let quoted = line.strip_prefix('"').and_then(|rest| rest.split_once('"'));
+        let (key, rest) =
+            quoted.unwrap_or_else(|| line.split_at(line.find([':', ' ', '\t']).unwrap_or(line.len())));
+        // One colon ends the key; `:fail:` is a value.
+        let rest = rest.trim();
+        let value = rest.strip_prefix(':').unwrap_or(rest).trim();
         entries.push((key.trim().to_lowercase(), value.to_owned()));
     }
     entries
@@ -214,8 +215,15 @@ mod tests {
 
     #[test]
     fn tables_have_keys_with_colons_quotes_and_continued_lines() {
-        let entries = table("# c\na.test: hub\n\"b c\": x,\n  y\n*.D.test  old : new\n\nalone\n");
-        let expected = [("a.test", "hub"), ("b c", "x, y"), ("*.d.test", "old : new"), ("alone", "")];
+        let entries =
+            table("# c\na.test: hub\n\"b c\": x,\n  y\n*.D.test  old : new\n\nalone\nboss: :fail: no\n");
+        let expected = [
+            ("a.test", "hub"),
+            ("b c", "x, y"),
+            ("*.d.test", "old : new"),
+            ("alone", ""),
+            ("boss", ":fail: no"),
+        ];
         assert_eq!(entries, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
         let (found, others) = hosts("*.d.test: old\na.test: hub\n*: x\n", true);
         assert_eq!(found[0], (vec!["a.test".to_owned()], "hub".to_owned()));

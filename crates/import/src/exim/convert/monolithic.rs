@@ -470,7 +470,9 @@ impl Converter<'_> {
         match router.option("driver") {
             "dnslookup" => {
                 let relayed = Some(self.places.relay_patterns()).filter(|names| !names.is_empty());
-                if let Some(domains) = self.router_domains(router).or(relayed) {
+                let domains = self.router_domains(router).or(relayed);
+                let domains = domains.map(|domains| self.draft.unrouted(domains));
+                if let Some(domains) = domains.filter(|domains| !domains.is_empty()) {
                     self.draft.push(
                         Section::new("[[route]]", format!("router {}", router.name))
                             .with("domains", domains)
@@ -529,6 +531,10 @@ impl Converter<'_> {
                 missing.push(format!("{} {host}", domains.join(":")));
                 continue;
             };
+            let domains = self.draft.unrouted(domains);
+            if domains.is_empty() {
+                continue;
+            }
             let section = Section::new("[[route]]", format!("router {}", router.name))
                 .with("domains", domains)
                 .with("smarthost", host.clone());
@@ -696,6 +702,10 @@ impl Converter<'_> {
             return Verdict::Missing("no transport: write a [[route]]".to_owned());
         };
         let domains = self.router_domains(router).unwrap_or_else(|| self.places.own.clone());
+        let domains = self.draft.unrouted(domains);
+        if domains.is_empty() {
+            return Verdict::Note("routes of routers above take its domains".to_owned());
+        }
         let section =
             Section::new("[[route]]", format!("router {}, transport {}", router.name, transport.name))
                 .with("domains", domains);
@@ -742,7 +752,8 @@ impl Converter<'_> {
     }
 
     fn acl(&mut self) {
-        for (line, name, verdict) in acl::convert(&self.conf, self.files, &mut self.draft) {
+        let local = self.places.own.iter().chain(&self.places.of_addresses).cloned().collect();
+        for (line, name, verdict) in acl::convert(&self.conf, local, self.files, &mut self.draft) {
             self.say(line, &name, verdict);
         }
     }

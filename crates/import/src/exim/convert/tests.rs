@@ -63,7 +63,7 @@ fn common_routers_and_transports_are_routes() {
             "domains = [\"p.test\"]\nsmarthost = \"hub.test:26\"",
             "domains = [\"*.q.test\"]\nsmarthost = \"hub.test:587\"",
             "domains = [\"a.test\"]\nlmtp = \"unix:/run/dovecot/lmtp\"",
-            "domains = [\"mx.test\", \"a.test\"]\nmbox = \"/var/mail/{local}\"",
+            "domains = [\"mx.test\"]\nmbox = \"/var/mail/{local}\"",
             "domains = [\"*\"]\nsmarthost = \"mail.isp.example:587\"\ntls = \"require\"\nlogin = { user = \"user\"",
             "max_message_size = 20971520",
             "tls = \"implicit\"\naddress = \"0.0.0.0:465\"",

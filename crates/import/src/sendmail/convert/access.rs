@@ -36,7 +36,7 @@ impl Converter<'_> {
             match (&*tag, &*action) {
                 ("" | "connect" | "to", "RELAY") => self.relay_entry(&tag, &key),
                 ("greetpause" | "clientrate" | "clientconn", _) => slow = true,
-                ("spam", "FRIEND") => friends.push(address(&key).remove(0)),
+                ("spam", "FRIEND") => friends.extend(self.recipients(&key)),
                 ("authinfo", _) => {}
                 // Only this feature looks for recipients.
                 ("to", _)
@@ -56,11 +56,16 @@ impl Converter<'_> {
         if slow {
             self.note("access_db", "for GreetPause, ClientRate and ClientConn there are greeting_delay in [[listen]], inbound.max_sessions_per_client and [[limit]]");
         }
-        if !friends.is_empty() && self.has_feature("delay_checks") {
-            let rule = Section::new("[[rule]]", "access: Spam: FRIEND").with("to", friends);
-            self.draft.push(rule.with("accept", true));
+        let friends = if self.has_feature("delay_checks") { friends } else { Vec::new() };
+        self.rules(entries, friends);
+    }
+
+    /// Returns patterns of recipients: `user@` is a user of the local domains only.
+    fn recipients(&self, key: &str) -> Vec<String> {
+        match key.strip_suffix('@') {
+            Some(user) => self.places.own.iter().map(|domain| format!("{user}@{domain}")).collect(),
+            None => address(key),
         }
-        self.rules(entries);
     }
 
     fn relay_entry(&mut self, tag: &str, key: &str) {
@@ -81,6 +86,9 @@ impl Converter<'_> {
         let action = value.split_whitespace().next().unwrap_or_default().to_ascii_uppercase();
         let verdict = match &*action {
             "OK" | "SKIP" | "RELAY" => Verdict::Accept,
+            "REJECT" if tag == "to" => {
+                Verdict::Key("reject", "550 5.2.1 Mailbox disabled for this recipient".into())
+            }
             "REJECT" => Verdict::Key("reject", "550 5.7.1 Access denied".into()),
             "DISCARD" => Verdict::Key("discard", true.into()),
             action if action.starts_with("QUARANTINE") => Verdict::Key("hold", true.into()),
@@ -99,19 +107,22 @@ impl Converter<'_> {
         let (condition, values) = match (tag, network(key)) {
             ("" | "connect", Some(network)) => ("client", vec![network]),
             ("connect", None) => ("client_name", domain()),
-            ("to", _) => ("to", address(key)),
+            ("to", _) => ("to", self.recipients(key)),
             _ => ("from", address(key)),
         };
         entries.push(Entry { name: format!("{tag}:{key}"), condition, values, exactness, verdict });
     }
 
-    /// Writes the rules: clients, then senders, then recipients, as the rule sets ask for them.
-    fn rules(&mut self, mut entries: Vec<Entry>) {
+    /// Writes the rules in the order in which the rule sets ask: recipients, friends, senders, clients.
+    fn rules(&mut self, mut entries: Vec<Entry>, mut friends: Vec<String>) {
         let rank = |entry: &Entry| {
-            ["client", "client_name", "from", "to"].iter().position(|name| *name == entry.condition)
+            ["to", "from", "client", "client_name"].iter().position(|name| *name == entry.condition)
         };
         entries.sort_by_key(|entry| (rank(entry), std::cmp::Reverse(entry.exactness)));
         for entry in &entries {
+            if entry.condition != "to" {
+                self.friends(std::mem::take(&mut friends));
+            }
             let Verdict::Key(key, value) = &entry.verdict else { continue };
             let section = Section::new("[[rule]]", format!("access: {}", entry.name));
             // Hosts that may relay are checked by their senders and recipients, too.
@@ -132,6 +143,13 @@ impl Converter<'_> {
                 section.with("unless", Value::Raw(list))
             };
             self.draft.push(section.with(key, value.clone()));
+        }
+    }
+
+    fn friends(&mut self, friends: Vec<String>) {
+        if !friends.is_empty() {
+            let rule = Section::new("[[rule]]", "access: Spam: FRIEND").with("for", "all");
+            self.draft.push(rule.with("to", friends).with("accept", true));
         }
     }
 }

@@ -172,7 +172,7 @@ impl Converter<'_> {
 
     /// Domains that are relayed to go to their MX hosts, unless all goes to one host.
     pub(super) fn relay_route(&mut self) {
-        let patterns = self.places.relay_patterns();
+        let patterns = self.draft.unrouted(self.places.relay_patterns());
         if !patterns.is_empty() && self.smart_host_name().is_none() {
             let section = Section::new("[[route]]", "relay-domains, access").with("domains", patterns);
             self.draft.push(section.with("mx", true));

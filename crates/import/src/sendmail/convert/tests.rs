@@ -100,7 +100,7 @@ fn entries_of_the_access_table_are_rules_with_the_exact_ones_first() {
     let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
     let toml = draft.as_toml();
     for line in [
-        "to = [\"abuse@*\"]\naccept = true",
+        "for = \"all\"\nto = [\"abuse@mx.test\", \"abuse@localhost\"]\naccept = true",
         "client = [\"192.0.2.0/24\"]\nunless = { client = [\"192.0.2.7\"] }\nreject",
         "for = \"all\"\nfrom = [\"bad.test\", \"*.bad.test\"]\nunless = { from = [\"joe@bad.test\"] }\nreject",
     ] {

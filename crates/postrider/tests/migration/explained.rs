@@ -1,0 +1,75 @@
+//! The differences that are as they should be. `docs/results/import.md` has the same tables, with counts.
+
+use crate::common::envelopes::Difference;
+
+/// A kind of difference; `*` stands for anything.
+pub(crate) struct Row {
+    pub(crate) theirs: &'static str,
+    pub(crate) ours: &'static str,
+    pub(crate) why: &'static str,
+}
+
+impl Row {
+    pub(crate) fn explains(&self, difference: &Difference) -> bool {
+        fits(self.theirs, &difference.theirs) && fits(self.ours, &difference.ours)
+    }
+}
+
+fn fits(pattern: &str, text: &str) -> bool {
+    let Some((begin, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(text) = text.strip_prefix(begin) else { return false };
+    (0..=text.len()).filter(|at| text.is_char_boundary(*at)).any(|at| fits(rest, &text[at..]))
+}
+
+const fn row(theirs: &'static str, ours: &'static str, why: &'static str) -> Row {
+    Row { theirs, ours, why }
+}
+
+pub(crate) const EXIM: &[Row] = &[
+    row(
+        "250, returned",
+        "550 5.1.1",
+        "a host that may relay, and an unknown user: Exim accepts all recipients of such hosts, and returns the mail",
+    ),
+    row("250, returned", "550 5.1.2", "local mail only: the same for other domains"),
+    row(
+        "250, delivered",
+        "550 5.1.2",
+        "local mail only, an alias with a target elsewhere: Exim delivers to the others and returns this one, Postrider refuses the alias",
+    ),
+    row("550", "550 5.1.1", "Exim has no enhanced codes: an unknown user"),
+    row(
+        "550",
+        "550 5.7.1",
+        "Exim has no enhanced codes: no right to relay, or a sender or a host that is blocked",
+    ),
+];
+
+pub(crate) const SENDMAIL: &[Row] = &[
+    row("553 5.1.8", "250, *", "the domain of the sender does not exist: Postrider does not look senders up"),
+    row("553 5.1.8", "550 5.1.1", "the same, and the recipient does not exist"),
+    row("553 5.1.8", "550 5.7.1", "the same, and the client may not relay"),
+    row("553 5.3.0", "550 5.1.1", "`error:nouser` of mailertable: the code for an unknown user"),
+    row("553 5.3.0", "550 5.7.1", "a blocked client: Sendmail asks for the route first"),
+    row("550 5.7.0", "550 5.7.1", "the same"),
+    row(
+        "local: joe*@example.com to *",
+        "local: joe@mx.test to *",
+        "masqueraded senders of local mail: `addresses.generic` is for mail that leaves",
+    ),
+    row(
+        "mx.far: * to joe@far.example",
+        "mx.far: * to joe+x@far.example",
+        "`@domain %1@other` loses the detail, Postrider keeps it",
+    ),
+    row(
+        "mx.far: * to joe@far.example",
+        "mx.far: * to \"joe\"@far.example",
+        "quotes that an address does not need stay in Postrider",
+    ),
+    row(
+        "nothing",
+        "local joe",
+        "DISCARD: Sendmail discards the message, Postrider its recipients but those that a rule above accepts",
+    ),
+];
