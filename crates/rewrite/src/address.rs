@@ -36,13 +36,24 @@ impl Separator {
 }
 
 /// The keys under which an address is looked up in a map of addresses, in their order: the address, the address
-/// without its detail, and the whole domain.
+/// without its detail, and the whole domain. Quotes that the address does not need are left out: both forms are the same
+/// address (RFC 5321 §4.1.2).
 pub fn map_keys(mailbox: &Mailbox, separator: Option<Separator>) -> impl Iterator<Item = String> + use<> {
     let (local, domain) = (mailbox.local().to_lowercase(), mailbox.domain().key());
-    let whole = format!("{local}@{domain}");
+    let whole = format!("{}@{domain}", without_quotes(mailbox).unwrap_or_else(|| local.clone()));
     let without = separator.and_then(|s| s.split(&local)).map(|(user, _)| format!("{user}@{domain}"));
     let any = format!("@{domain}");
     std::iter::once(whole).chain(without).chain([any])
+}
+
+/// Returns the local part in lower case without its quotes, if it has some and does not need them.
+fn without_quotes(mailbox: &Mailbox) -> Option<String> {
+    if !mailbox.local().starts_with('"') {
+        return None;
+    }
+    let plain = mailbox.local_unquoted().to_lowercase();
+    let parsed = Mailbox::parse(&format!("{plain}@{}", mailbox.domain().as_str()), true).ok()?;
+    (parsed.local() == plain && parsed.is_strict()).then_some(plain)
 }
 
 /// Returns the reverse-path that names a recipient (VERP): `news+joe=example.net@example.com` for the sender
@@ -151,6 +162,16 @@ mod tests {
 
     fn mailbox(text: &str) -> Mailbox {
         Mailbox::parse(text, true).unwrap()
+    }
+
+    #[test]
+    fn quotes_that_an_address_does_not_need_are_not_looked_up() {
+        let keys = |text: &str| map_keys(&mailbox(text), Some(Separator('+'))).collect::<Vec<_>>();
+        assert_eq!(keys("\"Joe\"@b.test"), ["joe@b.test", "@b.test"]);
+        assert_eq!(keys("\"joe+x\"@b.test"), ["joe+x@b.test", "@b.test"]);
+        assert_eq!(keys("\"a b\"@b.test"), ["\"a b\"@b.test", "@b.test"]);
+        assert_eq!(keys("\"a..b\"@b.test"), ["\"a..b\"@b.test", "@b.test"]);
+        assert_eq!(keys("joe+x@b.test"), ["joe+x@b.test", "joe@b.test", "@b.test"]);
     }
 
     #[test]
