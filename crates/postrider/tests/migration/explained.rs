@@ -73,3 +73,17 @@ pub(crate) const SENDMAIL: &[Row] = &[
         "DISCARD: Sendmail discards the message, Postrider its recipients but those that a rule above accepts",
     ),
 ];
+
+pub(crate) const POSTFIX: &[Row] = &[
+    row("454 4.7.1", "550 5.7.1", "a stranger wants to relay: both refuse, Postfix for now"),
+    row(
+        "mx.far: * to joe@far.example",
+        "mx.far: * to \"joe\"@far.example",
+        "quotes that an address does not need stay in Postrider",
+    ),
+    row(
+        "nothing",
+        "mx.org sub.example.org",
+        "Ann@ and ann@ of one message are one recipient in Postfix, and two in Postrider",
+    ),
+];

@@ -1,4 +1,4 @@
-//! Configurations of Debian's Exim and Sendmail, and what `postrider import` makes of them: the same envelopes get the same
+//! Configurations of Debian's Exim, Sendmail and Postfix, and what `postrider import` makes of them: the same envelopes get the same
 //! verdicts and arrive at the same places, but for the differences that are explained here.
 
 #[path = "../common/mod.rs"]
@@ -6,6 +6,7 @@ mod common;
 mod envelopes;
 mod exim;
 mod explained;
+mod postfix;
 mod sendmail;
 mod site;
 mod world;
@@ -213,5 +214,12 @@ fn imported_configurations_of_exim_decide_as_exim_does() {
 fn imported_configurations_of_sendmail_decide_as_sendmail_does() {
     if world::is_inside("imported_configurations_of_sendmail_decide_as_sendmail_does") {
         check(compare::<sendmail::Sendmail>(&sendmail::set_ups()), explained::SENDMAIL);
+    }
+}
+
+#[test]
+fn the_imported_defaults_of_postfix_decide_as_postfix_does() {
+    if world::is_inside("the_imported_defaults_of_postfix_decide_as_postfix_does") {
+        check(compare::<postfix::Postfix>(&postfix::set_ups()), explained::POSTFIX);
     }
 }

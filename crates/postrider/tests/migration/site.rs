@@ -104,7 +104,8 @@ impl Site {
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         let mut running = Running(command.spawn().unwrap());
         until("the server listens", || {
-            let text = || fs::read_to_string(&log).unwrap_or_default();
+            let more = self.var("log/postfix.log");
+            let text = || [&log, &more].map(|log| fs::read_to_string(log).unwrap_or_default()).concat();
             assert!(running.0.try_wait().unwrap().is_none(), "the server has ended: {}", text());
             TcpStream::connect(SERVER).is_ok()
         });
@@ -119,11 +120,9 @@ impl Site {
         let toml = fs::read_to_string(&file).unwrap();
         // The certificate of the provider is one of the test, and the spool of a test is small.
         let ca = self.dir.path().join("isp.pem");
-        let more = format!(
-            "[tls]\nca_file = \"{}\"\n[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n",
-            ca.display()
-        );
-        fs::write(&file, toml + &more).unwrap();
+        let tls = format!("[tls]\nca_file = \"{}\"\n", ca.display());
+        let toml = if toml.contains("[tls]\n") { toml.replace("[tls]\n", &tls) } else { toml + &tls };
+        fs::write(&file, toml + "[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n").unwrap();
         let mut command = self.tree.command(BINARY);
         command.args(["serve", "--config"]).arg(&file);
         (Imported { running: self.start(command), site: self, file }, said(&output))

@@ -1,0 +1,106 @@
+//! Debian's Postfix as its package configures it. Set-ups of sites are in the test `from_postfix`.
+
+use crate::{
+    Other, SetUp, common,
+    site::{Running, Site},
+};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+const USERS: [(&str, u32); 2] = [("postfix", 64321), ("postdrop", 64322)];
+
+/// What the package's postinst makes of its template for an internet site; the address of the listener is the test's.
+const MAIN: &str = "smtpd_banner = $myhostname ESMTP $mail_name (Debian/GNU)\nbiff = no\nappend_dot_mydomain = no\nreadme_directory = no\n\
+    compatibility_level = 3.6\nsmtpd_tls_cert_file=/etc/ssl/certs/ssl-cert-snakeoil.pem\n\
+    smtpd_tls_key_file=/etc/ssl/private/ssl-cert-snakeoil.key\nsmtpd_tls_security_level=may\nsmtp_tls_CApath=/etc/ssl/certs\n\
+    smtp_tls_security_level=may\nsmtp_tls_session_cache_database = btree:${data_directory}/smtp_scache\n\
+    smtpd_relay_restrictions = permit_mynetworks permit_sasl_authenticated defer_unauth_destination\nmyhostname = mx.test\n\
+    alias_maps = hash:/etc/aliases\nalias_database = hash:/etc/aliases\nmyorigin = /etc/mailname\n\
+    mydestination = $myhostname, mx.test, localhost.test, localhost\nrelayhost = \n\
+    mynetworks = 127.0.0.0/8 [::ffff:127.0.0.0]/104 [::1]/128\nmailbox_size_limit = 0\nrecipient_delimiter = +\n\
+    inet_interfaces = 198.51.100.1\ninet_protocols = all\nmaillog_file = /var/log/postfix.log\n";
+
+/// Returns the set-up.
+pub(crate) fn set_ups() -> Vec<SetUp> {
+    let files = vec![("postfix/main.cf", MAIN.to_owned())];
+    vec![SetUp { name: "Debian: internet site", files, domains: crate::envelopes::USUAL }]
+}
+
+/// Postfix on a site.
+pub(crate) struct Postfix {
+    stop: Command,
+    _running: Running,
+}
+
+impl Drop for Postfix {
+    fn drop(&mut self) {
+        // Its processes do not end with the first one.
+        let _ = self.stop.output();
+    }
+}
+
+impl Other for Postfix {
+    const IMPORT: [&'static str; 2] = ["postfix", "/etc/postfix"];
+
+    fn site(set_up: &SetUp) -> Option<Site> {
+        common::program("postfix")?;
+        let site = Site::new(".", &USERS)?;
+        let package = common::unpacked(".")?;
+        if package.join("etc/postfix").is_dir() {
+            let mut copy = Command::new("cp");
+            copy.arg("-r").arg(package.join("etc/postfix")).arg(site.tree.etc());
+            assert!(copy.status().unwrap().success());
+        }
+        set_up.files.iter().for_each(|(name, text)| site.write(name, text));
+        let shared = |name: &str| {
+            let text = fs::read_to_string(package.join("usr/share/postfix").join(name));
+            text.or_else(|_| fs::read_to_string(Path::new("/usr/share/postfix").join(name))).unwrap()
+        };
+        // No root directory of its own: it would need copies of files of /etc.
+        let master: String = shared("master.cf.dist")
+            .lines()
+            .map(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let is_service = words.len() > 7 && !line.starts_with(['#', ' ']);
+                if is_service && words[4] == "y" {
+                    let (head, tail) = (words[..4].join(" "), words[5..].join(" "));
+                    format!("{head} n {tail}\n")
+                } else {
+                    format!("{line}\n")
+                }
+            })
+            .collect();
+        site.write("postfix/master.cf", &master);
+        site.write("postfix/dynamicmaps.cf", &shared("dynamicmaps.cf"));
+        site.own("lib/postfix", USERS[0].1);
+        site.own("spool/postfix", 0);
+        site.run("postalias", &["-c", "/etc/postfix", &format!("hash:{}", site.etc("aliases").display())]);
+        Some(site)
+    }
+
+    fn start(site: &Site) -> Self {
+        let mut command = site.tree.command("postfix");
+        command.arg("start-fg");
+        let mut stop = site.tree.command("postfix");
+        stop.arg("stop");
+        Self { _running: site.start(command), stop }
+    }
+
+    fn wait_until_idle(&self, site: &Site) {
+        let begun = Instant::now();
+        let count = |name: &str| files(&site.var("spool/postfix").join(name));
+        while ["maildrop", "incoming", "active"].into_iter().map(count).sum::<usize>() > 0 {
+            assert!(begun.elapsed() < common::WAIT_TIMEOUT, "Postfix has not tried all");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+}
+
+fn files(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).into_iter().flatten().map_while(Result::ok);
+    entries.map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 }).sum()
+}
