@@ -5,6 +5,7 @@ mod acl;
 mod debian;
 mod lookups;
 mod monolithic;
+mod redirects;
 
 use crate::{Draft, Files, Report, draft::Section};
 use std::path::Path;

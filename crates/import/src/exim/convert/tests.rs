@@ -81,3 +81,38 @@ fn common_routers_and_transports_are_routes() {
         assert!(text.contains(line), "{line}: {text}");
     }
 }
+
+#[test]
+fn files_of_a_debian_site_are_routes_rules_and_addresses() {
+    let files = MemoryFiles(&[
+        ("/etc/passwd", "joe:x:1:1::/:\n"),
+        ("/etc/exim4/hubbed_hosts", "p.test: hub.test::26\n*.q.test: old.test : other.test\n"),
+        ("/etc/exim4/local_sender_blacklist", "*@bad.test\n"),
+        ("/etc/exim4/local_host_whitelist", "192.0.2.7\n"),
+        ("/etc/exim4/conf.d/router/00_header", "begin routers\n"),
+        (
+            "/etc/exim4/conf.d/router/350_vdom",
+            "vdom_aliases:\n  driver = redirect\n  domains = dsearch;CONFDIR/virtual\n\
+             \x20 data = ${expand:${lookup{$local_part}lsearch*@{CONFDIR/virtual/$domain_data}}}\n",
+        ),
+        ("/etc/exim4/conf.d/router/900_local_user", "local_user:\n  driver = accept\n"),
+        ("/etc/exim4/virtual/v.test", "info: joe\nboss: :fail: No such person\n*: rest@far.test\n"),
+    ]);
+    let file = b"dc_eximconfig_configtype='internet'\ndc_other_hostnames='v.test'\ndc_relay_domains='p.test;r.test'\ndc_use_split_config='true'\n";
+    let (draft, report) = convert(None, Some(file), &files).unwrap();
+    holds(
+        &draft.as_toml(),
+        &[
+            "domains = [\"p.test\"]\nsmarthost = \"hub.test:26\"",
+            "domains = [\"q.test\", \"*.q.test\"]\nsmarthost = \"old.test:25\"",
+            "domains = [\"r.test\"]\nmx = true",
+            "domains = [\"mx.test\", \"localhost\", \"v.test\", \"regex:relay-domains\"]",
+            "client = [\"192.0.2.7\"]\naccept = true",
+            "from = [\"bad.test\"]\nreject = \"550 5.7.1 sender envelope address {from} is locally",
+            "to = [\"boss@v.test\"]\nreject = \"550 5.1.1 No such person\"",
+        ],
+    );
+    let of = |name: &str| &*draft.files.iter().find(|file| file.name == name).unwrap().content;
+    assert_eq!(of("virtual"), "info@v.test joe\n@v.test rest@far.test\n");
+    assert!(report.to_string().contains("the other hosts of old.test : other.test"), "{report}");
+}

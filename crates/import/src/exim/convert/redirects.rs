@@ -1,0 +1,92 @@
+//! Routers that replace addresses by others.
+
+use super::{
+    lookups::{self, Lookup},
+    monolithic::Converter,
+};
+use crate::{Verdict, exim::conf::Driver};
+use mail::Domain;
+use std::path::Path;
+
+impl Converter<'_> {
+    /// Aliases, virtual addresses, and mail that is refused.
+    pub(super) fn redirect(&mut self, router: &Driver) -> Verdict {
+        if !router.option("file").is_empty() {
+            return Verdict::Missing("files .forward are not read; write aliases".to_owned());
+        }
+        if is_refusal(router) {
+            return Verdict::Mapped;
+        }
+        let data = router.option("data");
+        let Some(lookup) = Lookup::parse(data) else {
+            if let Some(domain) =
+                data.strip_prefix("$local_part@").or_else(|| data.strip_prefix("${local_part}@"))
+                && Domain::parse(domain).is_ok()
+            {
+                let text: String = self.places.own.iter().map(|own| format!("@{own} @{domain}\n")).collect();
+                self.draft.append_file("virtual", &text);
+                self.draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], &router.name);
+                return Verdict::Note("mail of the local domains is moved by addresses.virtual".to_owned());
+            }
+            return Verdict::Missing("write a map of addresses.virtual or addresses.aliases".to_owned());
+        };
+        let is_for_domains = router.option("domains").contains(';') || lookup.file.contains("$domain");
+        if lookup.is_for_addresses() || is_for_domains {
+            return self.virtual_addresses(router, &lookup);
+        }
+        let file = &*lookup.file;
+        let Some(content) = self.files.read(Path::new(file)) else {
+            return Verdict::Missing(format!("there is no file {file}"));
+        };
+        self.draft.extend("[addresses]", "aliases", [format!("aliases:{file}")], &router.name);
+        let text = String::from_utf8_lossy(&content).into_owned();
+        if text.contains('|')
+            || text.lines().any(|line| line.split_once(':').is_some_and(|(_, to)| to.trim().starts_with('/')))
+        {
+            return Verdict::Note(format!(
+                "{file} has programs or files: name them in addresses.programs and addresses.files"
+            ));
+        }
+        Verdict::Mapped
+    }
+
+    /// Addresses of some domains, in one file or in a file for each domain.
+    fn virtual_addresses(&mut self, router: &Driver, lookup: &Lookup) -> Verdict {
+        let domains = self
+            .router_domains(router)
+            .unwrap_or_else(|| self.places.own.iter().chain(&self.places.of_addresses).cloned().collect());
+        let (mut found, mut missing) = (lookups::Addresses::default(), Vec::new());
+        let of_domain = |domain: &str| {
+            lookup
+                .file
+                .replace("${domain}", domain)
+                .replace("$domain_data", domain)
+                .replace("$domain", domain)
+        };
+        let files: Vec<(String, Vec<String>)> = if lookup.file.contains("$domain") {
+            domains.iter().map(|domain| (of_domain(domain), vec![domain.clone()])).collect()
+        } else {
+            vec![(lookup.file.clone(), domains)]
+        };
+        for (file, domains) in files {
+            match self.files.read(Path::new(&file)) {
+                Some(text) => {
+                    lookups::addresses(lookup, &String::from_utf8_lossy(&text), &domains, &mut found);
+                }
+                None => missing.push(format!("there is no file {file}")),
+            }
+        }
+        missing.extend(std::mem::take(&mut found.others));
+        found.write(&mut self.draft, &router.name);
+        if missing.is_empty() {
+            Verdict::Note(format!("{} is copied to the file `virtual`: change it there", lookup.file))
+        } else {
+            Verdict::Missing(format!("write addresses.virtual, or a [[rule]], for: {}", missing.join("; ")))
+        }
+    }
+}
+
+/// Returns whether a router refuses all that comes to it.
+pub(super) fn is_refusal(router: &Driver) -> bool {
+    router.option("driver") == "redirect" && router.option("data").to_lowercase().starts_with(":fail:")
+}
