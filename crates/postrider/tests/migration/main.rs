@@ -162,7 +162,7 @@ fn compare<S: Other>(set_ups: &[SetUp]) -> Option<Found> {
             continue;
         }
         let site = S::site(set_up)?;
-        std::fs::copy(certificates.path().join("isp.pem"), site.dir.path().join("isp.pem")).unwrap();
+        site.trust(&certificates.path().join("isp.pem"));
         let envelopes = envelopes::of(number, set_up.domains, COUNT);
         let [server, dir] = S::IMPORT;
         let (old, new) = (format!("{server} {number}"), format!("postrider {number}"));

@@ -8,7 +8,7 @@ use std::{
     fs,
     net::TcpStream,
     os::unix::fs::PermissionsExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
 };
 use tempfile::TempDir;
@@ -80,6 +80,13 @@ impl Site {
         let path = self.etc(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
+    }
+
+    /// Makes a certificate the only one that programs trust.
+    pub(crate) fn trust(&self, certificate: &Path) {
+        let text = fs::read_to_string(certificate).unwrap();
+        self.write("ssl/certs/ca-certificates.crt", &text);
+        fs::write(self.dir.path().join("isp.pem"), text).unwrap();
     }
 
     /// Makes a directory below `/var` that belongs to a user.

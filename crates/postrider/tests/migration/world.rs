@@ -106,10 +106,13 @@ impl World {
         assert!(openssl.output().unwrap().status.success());
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("users"), "bob:{PLAIN}secret\n").unwrap();
+        let senders =
+            "bob <> @from.example @mx.test @example.com @bad.example @sender.example @nowhere.example\n";
+        std::fs::write(dir.path().join("senders"), senders).unwrap();
         let text = format!(
             "hostname = \"mail.isp.example\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{ISP}\"\n\
              [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n\
-             [relay]\nnetworks = [\"192.0.2.250\"]\n[auth]\nusers = \"passwd:users\"\n\
+             [relay]\nnetworks = [\"192.0.2.250\"]\n[auth]\nusers = \"passwd:users\"\nsenders = \"text:senders\"\n\
              [tls]\ncertificate = \"{certificate}.pem\"\nkey = \"{certificate}.key\"\n\
              [[route]]\ndomains = [\"*\"]\nsmarthost = \"203.0.113.31:25\"\ntls = \"off\"\n"
         );

@@ -97,10 +97,16 @@ pub(super) fn lines(text: &str) -> Vec<String> {
 }
 
 /// Writes rules with a verdict.
-pub(super) fn write(draft: &mut Draft, items: &Items, comment: &str, verdict: (&str, Value), for_all: bool) {
+pub(super) fn write(
+    draft: &mut Draft,
+    items: &Items,
+    comment: &str,
+    (key, value): (&str, &Value),
+    for_all: bool,
+) {
     for rule in items.rules(comment) {
         let rule = if for_all { rule.with("for", "all") } else { rule };
-        draft.push(rule.with(verdict.0, verdict.1.clone()));
+        draft.push(rule.with(key, value.clone()));
     }
 }
 
@@ -114,7 +120,7 @@ mod tests {
         let found = hosts(&items);
         assert_eq!(found.others, ["^bad"]);
         let mut draft = Draft::new(&[]);
-        write(&mut draft, &found, "hosts", ("reject", "550 5.7.1 no".into()), false);
+        write(&mut draft, &found, "hosts", ("reject", &"550 5.7.1 no".into()), false);
         let toml = draft.as_toml();
         for line in [
             "client = [\"10.1.0.0/16\"]\nreject",

@@ -352,7 +352,7 @@ fn access_lists(draft: &mut Draft, report: &mut Report, files: &dyn Files) {
             let rule = Section::new("[[rule]]", "acl_check_rcpt takes all mail for postmaster");
             draft.push(rule.with("to", vec!["postmaster@*".to_owned()]).with("accept", true));
         }
-        access::write(draft, &found, name, verdict, false);
+        access::write(draft, &found, name, (verdict.0, &verdict.1), false);
         let verdict = if found.others.is_empty() {
             Verdict::Mapped
         } else {

@@ -296,7 +296,7 @@ impl Converter<'_> {
                 None => ("lines", &**item),
             };
             let content = Some(file).filter(|file| file.starts_with('/') && !file.contains('$'));
-            let content = content.and_then(|path| Some((path, self.files.read(Path::new(path)))));
+            let content = content.map(|path| (path, self.files.read(Path::new(path))));
             match (kind, content) {
                 ("dsearch", Some((dir, _))) => names.extend(lookups::domains_of_dir(self.files, dir)),
                 ("lsearch" | "partial-lsearch" | "lines", Some((_, Some(file)))) => {
