@@ -39,7 +39,7 @@ impl fmt::Debug for Envelope {
     }
 }
 
-/// What envelopes are made of.
+/// Parts that envelopes are made of.
 #[derive(Clone, Copy)]
 pub struct Parts {
     pub clients: &'static [Envelope],

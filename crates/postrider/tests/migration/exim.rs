@@ -2,7 +2,7 @@
 
 use crate::{
     Other, SetUp, common,
-    site::{Running, Site},
+    machine::{Machine, Running},
 };
 use std::{
     collections::BTreeSet,
@@ -139,51 +139,51 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
     ]
 }
 
-/// Exim on a site.
+/// Exim on a machine.
 pub(crate) struct Exim(Running);
 
 impl Other for Exim {
     const IMPORT: [&'static str; 2] = ["exim", "/etc/exim4"];
 
-    fn site(set_up: &SetUp) -> Option<Site> {
-        let site = Site::new("exim4-daemon-light", &[("Debian-exim", USER)])?;
+    fn machine(set_up: &SetUp) -> Option<Machine> {
+        let machine = Machine::new("exim4-daemon-light", &[("Debian-exim", USER)])?;
         let package = common::unpacked("exim4-daemon-light")?.join("etc/exim4");
-        let copied = Command::new("cp").arg("-r").arg(package).arg(site.tree.etc()).status().unwrap();
+        let copied = Command::new("cp").arg("-r").arg(package).arg(machine.tree.etc()).status().unwrap();
         assert!(copied.success());
-        set_up.files.iter().for_each(|(name, text)| site.write(name, text));
+        set_up.files.iter().for_each(|(name, text)| machine.write(name, text));
         // The package gives it to Exim's group.
         let group = rustix::fs::Gid::from_raw(USER);
-        rustix::fs::chown(site.etc("exim4/passwd.client"), None, Some(group)).unwrap();
+        rustix::fs::chown(machine.etc("exim4/passwd.client"), None, Some(group)).unwrap();
         for name in ["spool/exim4", "log/exim4", "lib/exim4"] {
-            site.own(name, USER);
+            machine.own(name, USER);
         }
-        fs::create_dir_all(site.dir.path().join("run/exim4")).unwrap();
-        site.run("/usr/sbin/update-exim4.conf", &[]);
-        Some(site)
+        fs::create_dir_all(machine.dir.path().join("run/exim4")).unwrap();
+        machine.run("/usr/sbin/update-exim4.conf", &[]);
+        Some(machine)
     }
 
-    fn start(site: &Site) -> Self {
-        let mut command = site.tree.command("/usr/sbin/exim4");
+    fn start(machine: &Machine) -> Self {
+        let mut command = machine.tree.command("/usr/sbin/exim4");
         command.args(["-bdf", "-q30m"]);
-        Self(site.start(command))
+        Self(machine.start(command))
     }
 
-    fn wait_until_idle(&self, site: &Site) {
+    fn wait_until_idle(&self, machine: &Machine) {
         let _ = &self.0;
-        wait_until_tried(site);
+        wait_until_tried(machine);
         // What was deferred for a moment is tried once more, as the queue runner does.
-        site.run("/usr/sbin/exim4", &["-qff"]);
-        wait_until_tried(site);
+        machine.run("/usr/sbin/exim4", &["-qff"]);
+        wait_until_tried(machine);
         if std::env::var_os("POSTRIDER_TEST_LOG").is_some() {
-            println!("{}", fs::read_to_string(site.var("log/exim4/mainlog")).unwrap_or_default());
+            println!("{}", fs::read_to_string(machine.var("log/exim4/mainlog")).unwrap_or_default());
         }
     }
 }
 
-fn wait_until_tried(site: &Site) {
+fn wait_until_tried(machine: &Machine) {
     let begun = Instant::now();
     loop {
-        let log = fs::read_to_string(site.var("log/exim4/mainlog")).unwrap_or_default();
+        let log = fs::read_to_string(machine.var("log/exim4/mainlog")).unwrap_or_default();
         let mut open = BTreeSet::new();
         let lines = log.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         for words in lines.filter(|words| words.len() > 3) {

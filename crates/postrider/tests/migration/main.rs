@@ -6,14 +6,14 @@ mod common;
 mod envelopes;
 mod exim;
 mod explained;
+mod machine;
 mod postfix;
 mod sendmail;
-mod site;
 mod world;
 
 use common::envelopes::{Difference, Envelope, Treatment, only};
 use explained::Row;
-use site::Site;
+use machine::Machine;
 use std::collections::{BTreeMap, BTreeSet};
 use world::{SERVER, World};
 
@@ -84,7 +84,7 @@ fn differences(theirs: &Treatment, ours: &Treatment) -> Vec<Difference> {
     found
 }
 
-/// What the comparison of a server found.
+/// Differences that the comparison of a server found.
 #[derive(Default)]
 struct Found {
     count: usize,
@@ -141,13 +141,13 @@ trait Other {
     /// The word for `postrider import`, and the directory that is imported.
     const IMPORT: [&'static str; 2];
 
-    /// Returns a site with the files of a set-up. None where the server cannot be started.
-    fn site(set_up: &SetUp) -> Option<Site>;
+    /// Returns a machine with the files of a set-up. None where the server cannot be started.
+    fn machine(set_up: &SetUp) -> Option<Machine>;
 
-    fn start(site: &Site) -> Self;
+    fn start(machine: &Machine) -> Self;
 
     /// Waits until each message was delivered, or deferred.
-    fn wait_until_idle(&self, site: &Site);
+    fn wait_until_idle(&self, machine: &Machine);
 }
 
 /// Sends envelopes to a server with each set-up, and to Postrider with what it imports. None where the server cannot be started.
@@ -161,17 +161,17 @@ fn compare<S: Other>(set_ups: &[SetUp]) -> Option<Found> {
         if wanted.is_some_and(|wanted| wanted != number) {
             continue;
         }
-        let site = S::site(set_up)?;
-        site.trust(&certificates.path().join("isp.pem"));
+        let machine = S::machine(set_up)?;
+        machine.trust(&certificates.path().join("isp.pem"));
         let envelopes = envelopes::of(number, set_up.domains, COUNT);
         let [server, dir] = S::IMPORT;
         let (old, new) = (format!("{server} {number}"), format!("postrider {number}"));
-        let running = S::start(&site);
+        let running = S::start(&machine);
         let old_replies = send(&old, &envelopes);
-        running.wait_until_idle(&site);
+        running.wait_until_idle(&machine);
         drop(running);
-        let mut local = site.take_mailboxes();
-        let (postrider, said) = site.start_imported(server, dir);
+        let mut local = machine.take_mailboxes();
+        let (postrider, said) = machine.start_imported(server, dir);
         println!("set-up {number}: {}", set_up.name);
         if wanted.is_some() {
             println!("{said}\n{}", postrider.configuration());
@@ -179,7 +179,7 @@ fn compare<S: Other>(set_ups: &[SetUp]) -> Option<Found> {
         let new_replies = send(&new, &envelopes);
         postrider.wait_until_idle();
         common::until("the provider has sent all", || world.isp.counter("queued") == 0);
-        local.extend(site.take_mailboxes());
+        local.extend(machine.take_mailboxes());
         let arrivals = |program: &str, index| {
             let subject = subject(program, index);
             let mut arrivals = world.arrivals(&subject);

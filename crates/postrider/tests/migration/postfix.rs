@@ -2,7 +2,7 @@
 
 use crate::{
     Other, SetUp, common,
-    site::{Running, Site},
+    machine::{Machine, Running},
 };
 use std::{
     fs,
@@ -13,7 +13,7 @@ use std::{
 
 const USERS: [(&str, u32); 2] = [("postfix", 64321), ("postdrop", 64322)];
 
-/// What the package's postinst makes of its template for an internet site; the address of the listener is the test's.
+/// The lines that the package's postinst makes of its template for an internet site; the address of the listener is the test's.
 const MAIN: &str = "smtpd_banner = $myhostname ESMTP $mail_name (Debian/GNU)\nbiff = no\nappend_dot_mydomain = no\nreadme_directory = no\n\
     compatibility_level = 3.6\nsmtpd_tls_cert_file=/etc/ssl/certs/ssl-cert-snakeoil.pem\n\
     smtpd_tls_key_file=/etc/ssl/private/ssl-cert-snakeoil.key\nsmtpd_tls_security_level=may\nsmtp_tls_CApath=/etc/ssl/certs\n\
@@ -30,7 +30,7 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
     vec![SetUp { name: "Debian: internet site", files, domains: crate::envelopes::USUAL }]
 }
 
-/// Postfix on a site.
+/// Postfix on a machine.
 pub(crate) struct Postfix {
     stop: Command,
     _running: Running,
@@ -46,16 +46,16 @@ impl Drop for Postfix {
 impl Other for Postfix {
     const IMPORT: [&'static str; 2] = ["postfix", "/etc/postfix"];
 
-    fn site(set_up: &SetUp) -> Option<Site> {
+    fn machine(set_up: &SetUp) -> Option<Machine> {
         common::program("postfix")?;
-        let site = Site::new(".", &USERS)?;
+        let machine = Machine::new(".", &USERS)?;
         let package = common::unpacked(".")?;
         if package.join("etc/postfix").is_dir() {
             let mut copy = Command::new("cp");
-            copy.arg("-r").arg(package.join("etc/postfix")).arg(site.tree.etc());
+            copy.arg("-r").arg(package.join("etc/postfix")).arg(machine.tree.etc());
             assert!(copy.status().unwrap().success());
         }
-        set_up.files.iter().for_each(|(name, text)| site.write(name, text));
+        set_up.files.iter().for_each(|(name, text)| machine.write(name, text));
         let shared = |name: &str| {
             let text = fs::read_to_string(package.join("usr/share/postfix").join(name));
             text.or_else(|_| fs::read_to_string(Path::new("/usr/share/postfix").join(name))).unwrap()
@@ -74,25 +74,26 @@ impl Other for Postfix {
                 }
             })
             .collect();
-        site.write("postfix/master.cf", &master);
-        site.write("postfix/dynamicmaps.cf", &shared("dynamicmaps.cf"));
-        site.own("lib/postfix", USERS[0].1);
-        site.own("spool/postfix", 0);
-        site.run("postalias", &["-c", "/etc/postfix", &format!("hash:{}", site.etc("aliases").display())]);
-        Some(site)
+        machine.write("postfix/master.cf", &master);
+        machine.write("postfix/dynamicmaps.cf", &shared("dynamicmaps.cf"));
+        machine.own("lib/postfix", USERS[0].1);
+        machine.own("spool/postfix", 0);
+        machine
+            .run("postalias", &["-c", "/etc/postfix", &format!("hash:{}", machine.etc("aliases").display())]);
+        Some(machine)
     }
 
-    fn start(site: &Site) -> Self {
-        let mut command = site.tree.command("postfix");
+    fn start(machine: &Machine) -> Self {
+        let mut command = machine.tree.command("postfix");
         command.arg("start-fg");
-        let mut stop = site.tree.command("postfix");
+        let mut stop = machine.tree.command("postfix");
         stop.arg("stop");
-        Self { _running: site.start(command), stop }
+        Self { _running: machine.start(command), stop }
     }
 
-    fn wait_until_idle(&self, site: &Site) {
+    fn wait_until_idle(&self, machine: &Machine) {
         let begun = Instant::now();
-        let count = |name: &str| files(&site.var("spool/postfix").join(name));
+        let count = |name: &str| files(&machine.var("spool/postfix").join(name));
         while ["maildrop", "incoming", "active"].into_iter().map(count).sum::<usize>() > 0 {
             assert!(begun.elapsed() < common::WAIT_TIMEOUT, "Postfix has not tried all");
             std::thread::park_timeout(Duration::from_millis(20));

@@ -2,7 +2,7 @@
 
 use crate::{
     Other, SetUp, common,
-    site::{Running, Site, said},
+    machine::{Machine, Running, said},
 };
 use std::{
     fs,
@@ -14,7 +14,7 @@ use std::{
 const USERS: [(&str, u32); 2] = [("smmsp", 64324), ("smmta", 64325)];
 const PROGRAM: &str = "/usr/libexec/sendmail/sendmail";
 
-/// What Debian's program of this name does for a site without procmail: it appends to the mailbox. Its package is another one.
+/// A program that appends to the mailbox, as Debian's program of this name does without procmail. Its package is another one.
 const MAILBOX: &str = "#!/bin/sh\nmail=$(mktemp)\n{ printf 'From %s %s\\n' \"$1\" \"$(date)\"; cat; echo; } >\"$mail\"\n\
                        flock /var/mail/.lock sh -c 'cat \"$0\" >>\"/var/mail/$1\"' \"$mail\" \"$2\"\n";
 
@@ -110,73 +110,74 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
     ]
 }
 
-/// Sendmail on a site.
+/// Sendmail on a machine.
 pub(crate) struct Sendmail(Running);
 
 impl Other for Sendmail {
     const IMPORT: [&'static str; 2] = ["sendmail", "/etc/mail"];
 
-    fn site(set_up: &SetUp) -> Option<Site> {
-        let site = Site::new("sendmail-bin", &USERS)?;
+    fn machine(set_up: &SetUp) -> Option<Machine> {
+        let machine = Machine::new("sendmail-bin", &USERS)?;
         let package = common::unpacked("sendmail-bin")?;
-        let copied = Command::new("cp").arg("-r").arg(package.join("etc/mail")).arg(site.tree.etc()).status();
+        let copied =
+            Command::new("cp").arg("-r").arg(package.join("etc/mail")).arg(machine.tree.etc()).status();
         assert!(copied.unwrap().success());
-        let program = site.dir.path().join("usr/sbin/sensible-mda");
+        let program = machine.dir.path().join("usr/sbin/sensible-mda");
         fs::create_dir_all(program.parent().unwrap()).unwrap();
         fs::write(&program, MAILBOX).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let mc = package.join("usr/share/sendmail/cf/debian/sendmail.mc");
         let mc = fs::read_to_string(mc).unwrap().replace("Addr=127.0.0.1", "Addr=198.51.100.1");
         let access = fs::read_to_string(package.join("usr/share/sendmail/examples/db/access")).unwrap();
-        site.write("mail/local-host-names", "localhost\nmx.test\n");
+        machine.write("mail/local-host-names", "localhost\nmx.test\n");
         for name in ["mail/m4/dialup.m4", "mail/m4/provider.m4", "mail/trusted-users", "mail/relay-domains"] {
-            site.write(name, "");
+            machine.write(name, "");
         }
-        fs::copy(site.etc("aliases"), site.etc("mail/aliases")).unwrap();
-        set_up.files.iter().for_each(|(name, text)| site.write(name, text));
+        fs::copy(machine.etc("aliases"), machine.etc("mail/aliases")).unwrap();
+        set_up.files.iter().for_each(|(name, text)| machine.write(name, text));
         let of = |wanted: &str| {
             let file = set_up.files.iter().find(|(name, _)| *name == wanted);
             file.map_or("", |(_, text)| &**text)
         };
-        site.write("mail/access", &format!("{access}{SLOW}{}", of("mail/access.more")));
-        // The load of the test's machine is no matter.
+        machine.write("mail/access", &format!("{access}{SLOW}{}", of("mail/access.more")));
+        // The load of the real machine is no matter.
         let load = "define(`confQUEUE_LA', `1000')dnl\ndefine(`confREFUSE_LA', `1000')dnl\ndefine(`confDELAY_LA', `1000')dnl\n";
         let mc =
             mc.replace("MAILER_DEFINITIONS\n", &format!("{load}{}MAILER_DEFINITIONS\n", of("mail/more.mc")));
-        site.write("mail/sendmail.mc", &mc);
-        let made = site.run("m4", &["/etc/mail/sendmail.mc"]);
-        fs::write(site.etc("mail/sendmail.cf"), made.stdout).unwrap();
+        machine.write("mail/sendmail.mc", &mc);
+        let made = machine.run("m4", &["/etc/mail/sendmail.mc"]);
+        fs::write(machine.etc("mail/sendmail.cf"), made.stdout).unwrap();
         for (name, id) in [("spool/mqueue", 0), ("spool/mqueue-client", 64324), ("lib/sendmail", 64325)] {
-            site.own(name, id);
+            machine.own(name, id);
         }
-        fs::set_permissions(site.var("spool/mqueue"), fs::Permissions::from_mode(0o700)).unwrap();
-        fs::create_dir_all(site.var("lib/sendmail/host_status")).unwrap();
-        for dir in [site.dir.path().join("run"), site.var("run")] {
+        fs::set_permissions(machine.var("spool/mqueue"), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::create_dir_all(machine.var("lib/sendmail/host_status")).unwrap();
+        for dir in [machine.dir.path().join("run"), machine.var("run")] {
             fs::create_dir_all(dir.join("sendmail/mta")).unwrap();
         }
         // /etc cannot be written by the programs themselves.
         for name in ["access", "virtusertable", "mailertable", "genericstable", "authinfo"] {
-            let table = site.etc(&format!("mail/{name}"));
+            let table = machine.etc(&format!("mail/{name}"));
             let Ok(text) = fs::File::open(&table) else { continue };
-            let mut command = site.tree.command("/usr/libexec/sendmail/makemap");
+            let mut command = machine.tree.command("/usr/libexec/sendmail/makemap");
             let output = command.arg("hash").arg(&table).stdin(text).stderr(Stdio::piped()).output().unwrap();
             assert!(output.status.success(), "{name}: {}", said(&output));
         }
-        let aliases = format!("-oA{}", site.etc("mail/aliases").display());
-        site.run(PROGRAM, &["-C", "/etc/mail/sendmail.cf", &aliases, "-bi"]);
-        Some(site)
+        let aliases = format!("-oA{}", machine.etc("mail/aliases").display());
+        machine.run(PROGRAM, &["-C", "/etc/mail/sendmail.cf", &aliases, "-bi"]);
+        Some(machine)
     }
 
-    fn start(site: &Site) -> Self {
-        let mut command = site.tree.command(PROGRAM);
+    fn start(machine: &Machine) -> Self {
+        let mut command = machine.tree.command(PROGRAM);
         command.args(["-C", "/etc/mail/sendmail.cf", "-bD", "-q30m"]);
-        Self(site.start(command))
+        Self(machine.start(command))
     }
 
-    fn wait_until_idle(&self, site: &Site) {
+    fn wait_until_idle(&self, machine: &Machine) {
         let _ = &self.0;
         let begun = Instant::now();
-        let queue = site.var("spool/mqueue");
+        let queue = machine.var("spool/mqueue");
         // A message with several hosts is cut into several control files: it must stay idle for some time.
         let (mut idle_count, mut has_run) = (0, false);
         while idle_count < 10 {
@@ -193,7 +194,7 @@ impl Other for Sendmail {
             idle_count = if open.is_empty() { idle_count + 1 } else { 0 };
             if !has_run && begun.elapsed() > Duration::from_secs(5) {
                 // Under load, Sendmail leaves some mail to the next run of the queue.
-                site.run(PROGRAM, &["-C", "/etc/mail/sendmail.cf", "-q"]);
+                machine.run(PROGRAM, &["-C", "/etc/mail/sendmail.cf", "-q"]);
                 has_run = true;
             }
             assert!(begun.elapsed() < common::WAIT_TIMEOUT, "Sendmail has not tried {open:?}");

@@ -430,7 +430,7 @@ impl Converter<'_> {
         }
     }
 
-    /// Where a router refuses the rest of some domains, these have no users and no aliases.
+    /// Takes users and aliases from domains whose rest a router refuses.
     fn domains_of_addresses(&mut self, routers: &[Driver]) {
         for router in routers.iter().filter(|router| is_refusal(router)) {
             for name in self.router_domains(router).unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! The files of a site, and the programs that work on them: the other server, the import, and Postrider.
+//! The files of a machine, and the programs that work on them: the other server, the import, and Postrider.
 
 use crate::{
     common::{BINARY, envelopes::named, tree::Tree, until},
@@ -13,12 +13,12 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Aliases of each site.
+/// Aliases of each machine.
 const ALIASES: &str = "mailer-daemon: postmaster\npostmaster: root\nhostmaster: root\nabuse: postmaster\nroot: joe\n\
                        sales: ann, bob@far.example\ninfo: sales\n";
 
-/// A site with `/etc`, `/var` and `/run` of its own.
-pub(crate) struct Site {
+/// A machine with `/etc`, `/var` and `/run` of its own.
+pub(crate) struct Machine {
     pub(crate) dir: TempDir,
     pub(crate) tree: Tree,
 }
@@ -37,8 +37,8 @@ pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-impl Site {
-    /// Returns a site with the users joe and ann, and those of a package.
+impl Machine {
+    /// Returns a machine with the users joe and ann, and those of a package.
     pub(crate) fn new(package: &str, users: &[(&str, u32)]) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -52,19 +52,19 @@ impl Site {
             .with_dir(at("var"), "/var")
             .with_dir(at("run"), "/run")
             .with_usr(at("usr"));
-        let site = Self { dir, tree };
+        let machine = Self { dir, tree };
         for name in ["mail", "tmp", "spool", "lib/postrider", "log", "run"] {
-            fs::create_dir_all(site.var(name)).unwrap();
+            fs::create_dir_all(machine.var(name)).unwrap();
         }
         for name in ["mail", "tmp"] {
-            fs::set_permissions(site.var(name), fs::Permissions::from_mode(0o1777)).unwrap();
+            fs::set_permissions(machine.var(name), fs::Permissions::from_mode(0o1777)).unwrap();
         }
-        site.write("aliases", ALIASES);
-        site.write("mailname", "mx.test\n");
-        site.write("resolv.conf", "nameserver 127.0.0.53\n");
-        site.write("hosts", "127.0.0.1 localhost\n198.51.100.1 mx.test mx\n");
-        site.write("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n");
-        Some(site)
+        machine.write("aliases", ALIASES);
+        machine.write("mailname", "mx.test\n");
+        machine.write("resolv.conf", "nameserver 127.0.0.53\n");
+        machine.write("hosts", "127.0.0.1 localhost\n198.51.100.1 mx.test mx\n");
+        machine.write("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n");
+        Some(machine)
     }
 
     pub(crate) fn etc(&self, name: &str) -> PathBuf {
@@ -132,7 +132,7 @@ impl Site {
         fs::write(&file, toml + "[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n").unwrap();
         let mut command = self.tree.command(BINARY);
         command.args(["serve", "--config"]).arg(&file);
-        (Imported { running: self.start(command), site: self, file }, said(&output))
+        (Imported { running: self.start(command), machine: self, file }, said(&output))
     }
 
     /// Removes the mailboxes, and returns the messages that they had: the subject and the delivery.
@@ -171,7 +171,7 @@ fn sender_of(message: &str) -> String {
 pub(crate) struct Imported<'s> {
     #[allow(dead_code)] // it ends with this value
     running: Running,
-    site: &'s Site,
+    machine: &'s Machine,
     file: PathBuf,
 }
 
@@ -181,7 +181,7 @@ impl Imported<'_> {
         let file = self.file.display().to_string();
         until("Postrider has delivered all", || {
             let output =
-                self.site.run("env", &[&format!("POSTRIDER_CONFIG={file}"), BINARY, "status", "--json"]);
+                self.machine.run("env", &[&format!("POSTRIDER_CONFIG={file}"), BINARY, "status", "--json"]);
             let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
             status["queued"].as_u64() == Some(0)
         });
