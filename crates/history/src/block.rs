@@ -71,6 +71,11 @@ impl Head {
     }
 }
 
+/// Returns the checksum that a header has.
+pub(crate) fn checksum_of_head(bytes: &[u8; HEAD_BYTES]) -> u32 {
+    u32::from_le_bytes([bytes[44], bytes[45], bytes[46], bytes[47]])
+}
+
 /// Frames of a block, as they are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Content {

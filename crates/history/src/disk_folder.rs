@@ -79,6 +79,14 @@ impl Folder for DiskFolder {
         file.write_all_at(bytes, offset)
     }
 
+    fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
+        let file = OpenOptions::new()
+            .write(true)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+            .open(self.dir.join(name))?;
+        file.set_len(length)
+    }
+
     fn sync(&mut self, name: &str) -> io::Result<()> {
         File::open(self.dir.join(name))?.sync_data()?;
         if self.has_new_file {
@@ -110,6 +118,8 @@ mod tests {
         assert_eq!(&read, b"help me");
         assert!(folder.open("x").unwrap().read_at(1, &mut read).is_err(), "the file is shorter");
         assert_eq!(folder.list().unwrap(), [("x".to_owned(), 7)]);
+        folder.truncate("x", 5).unwrap();
+        assert_eq!(folder.open("x").unwrap().length().unwrap(), 5);
         let mode = fs::metadata(dir.path().join("a/b/x")).unwrap().permissions().mode();
         assert_eq!(mode & 0o007, 0, "{mode:o}");
         folder.remove("x").unwrap();

@@ -41,6 +41,12 @@ pub trait Folder: Send {
     /// Those of the system; a part of the bytes may have been written.
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
+    /// Removes the bytes of a file from `length` on.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn truncate(&mut self, name: &str, length: u64) -> io::Result<()>;
+
     /// Makes a file durable.
     ///
     /// # Errors
@@ -119,6 +125,13 @@ impl Folder for MemoryFolder {
         file.resize(file.len().max(begin + taken), 0);
         file[begin..begin + taken].copy_from_slice(&bytes[..taken]);
         if taken < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
+        let mut files = self.files();
+        let file = files.files.get_mut(name).ok_or(io::ErrorKind::NotFound)?;
+        file.truncate(length as usize);
+        Ok(())
     }
 
     fn sync(&mut self, _: &str) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use crate::{
     Addresses, block, index,
     privacy::{Concealer, KEY_BYTES},
-    segment::{self, Row, SEGMENT_HEAD_BYTES},
+    segment::{self, ROW_BYTES, Row, SEGMENT_HEAD_BYTES},
 };
 use report::UnixMicros;
 
@@ -17,10 +17,14 @@ pub fn segment(frames: &[u8], keys: &[u64], is_sealed: bool) -> Vec<u8> {
     keys.iter().for_each(|hash| builder.push_hash(*hash));
     builder.finish(&mut block::compressor(), &mut out);
     if is_sealed {
-        let mut builder = index::Builder::default();
-        keys.iter().for_each(|hash| builder.push(*hash, *hash as u16 % 3));
-        let row = Row { offset: SEGMENT_HEAD_BYTES, first: UnixMicros(0), last: UnixMicros(u64::MAX) };
-        segment::write_end(out.len() as u64, builder, &[row], &mut out);
+        let entries = keys.iter().map(|hash| index::entry(*hash, *hash as u16 % 3)).collect();
+        let offset = out.len() as u64;
+        let (entry_count, bucket_count) = index::write(entries, &mut out);
+        let place = index::Place { offset, entry_count, bucket_count };
+        let (first, last) = (UnixMicros(0), UnixMicros(u64::MAX));
+        segment::write_table(&[Row { offset: SEGMENT_HEAD_BYTES, first, last, checksum: 0 }], &mut out);
+        let table = out[out.len() - ROW_BYTES..].to_vec();
+        segment::write_trailer(place, &table, &mut out);
     }
     out
 }

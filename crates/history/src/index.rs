@@ -14,44 +14,86 @@ pub(crate) const PLACE_BYTES: usize = 8;
 /// The number of bits of a hash that the index uses. The upper ones choose the bucket.
 const HASH_BITS: u32 = 48;
 
-/// Hashes and blocks while a segment grows, each in one number: 48 bits of the hash, 16 of the block.
-#[derive(Debug, Default)]
-pub(crate) struct Builder(Vec<u64>);
+/// Returns an entry while an index is made: 48 bits of the hash, 16 of the block. Entries sort by hash.
+pub(crate) fn entry(hash: u64, block: u16) -> u64 {
+    hash & !0xffff | u64::from(block)
+}
+
+/// Appends a whole index; returns the numbers of entries and of buckets.
+pub(crate) fn write(mut entries: Vec<u64>, out: &mut Vec<u8>) -> (u32, u32) {
+    let mut builder = Builder::new(entries.len());
+    builder.push_buckets(builder.bucket_count, &mut entries, out);
+    builder.finish(out)
+}
+
+/// An index that is written some buckets at a time, so that only their entries are in memory.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    bucket_count: u32,
+    /// The first bucket that is not written.
+    next_bucket: u32,
+    entry_count: u32,
+    directory: Vec<u8>,
+}
 
 impl Builder {
-    pub(crate) fn push(&mut self, hash: u64, block: u16) {
-        self.0.push(hash & !0xffff | u64::from(block));
+    /// Begins an index of about this number of entries.
+    pub(crate) fn new(entry_count: usize) -> Self {
+        let bucket_count = entry_count.div_ceil(BUCKET_ENTRIES).max(1) as u32;
+        let directory = Vec::with_capacity((bucket_count as usize + 1) * PLACE_BYTES);
+        Self { bucket_count, next_bucket: 0, entry_count: 0, directory }
     }
 
-    /// Appends the entries and the directory; returns the numbers of entries and of buckets.
-    pub(crate) fn finish(mut self, out: &mut Vec<u8>) -> (u32, u32) {
-        self.0.sort_unstable();
-        let bucket_count = self.0.len().div_ceil(BUCKET_ENTRIES).max(1) as u32;
-        let mut directory = Vec::with_capacity((bucket_count as usize + 1) * PLACE_BYTES);
-        out.reserve(self.0.len() * ENTRY_BYTES + directory.capacity());
-        let mut rest = &self.0[..];
-        let mut first = 0u32;
-        for bucket in 0..bucket_count {
-            let count = rest.partition_point(|one| bucket_of(*one, bucket_count) <= bucket);
+    /// Returns the bucket before which a part of about this number of entries ends.
+    pub(crate) fn end_of_part(&self, entry_count: usize) -> u32 {
+        let buckets = (entry_count / BUCKET_ENTRIES).max(1) as u32;
+        self.next_bucket.saturating_add(buckets).min(self.bucket_count)
+    }
+
+    /// Returns the first bucket that is not written.
+    pub(crate) fn next_bucket(&self) -> u32 {
+        self.next_bucket
+    }
+
+    pub(crate) fn bucket_count(&self) -> u32 {
+        self.bucket_count
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.next_bucket == self.bucket_count
+    }
+
+    /// Appends the buckets before `end`; `entries` are all of theirs, in any order.
+    pub(crate) fn push_buckets(&mut self, end: u32, entries: &mut [u64], out: &mut Vec<u8>) {
+        entries.sort_unstable();
+        out.reserve(entries.len() * ENTRY_BYTES);
+        let mut rest = &*entries;
+        for bucket in self.next_bucket..end {
+            let count = rest.partition_point(|one| bucket_of(*one, self.bucket_count) <= bucket);
             let (own, others) = rest.split_at(count);
             let begin = out.len();
             for one in own {
                 let entry = u32::from(fingerprint_of(*one)) << 12 | (*one as u32 & 0xfff);
                 out.extend_from_slice(&entry.to_le_bytes()[..ENTRY_BYTES]);
             }
-            directory.extend_from_slice(&first.to_le_bytes());
-            directory.extend_from_slice(&crc32c(&out[begin..]).to_le_bytes());
-            (rest, first) = (others, first + count as u32);
+            self.directory.extend_from_slice(&self.entry_count.to_le_bytes());
+            self.directory.extend_from_slice(&crc32c(&out[begin..]).to_le_bytes());
+            (rest, self.entry_count) = (others, self.entry_count + count as u32);
         }
-        directory.extend_from_slice(&first.to_le_bytes());
-        directory.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&directory);
-        (first, bucket_count)
+        self.next_bucket = end;
+    }
+
+    /// Appends the directory; returns the numbers of entries and of buckets.
+    pub(crate) fn finish(mut self, out: &mut Vec<u8>) -> (u32, u32) {
+        self.directory.extend_from_slice(&self.entry_count.to_le_bytes());
+        self.directory.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.directory);
+        (self.entry_count, self.bucket_count)
     }
 }
 
 /// The bucket of a hash; the lower 16 bits do not matter.
-fn bucket_of(hash: u64, bucket_count: u32) -> u32 {
+pub(crate) fn bucket_of(hash: u64, bucket_count: u32) -> u32 {
     let upper = hash >> (64 - HASH_BITS);
     ((u128::from(upper) * u128::from(bucket_count)) >> HASH_BITS) as u32
 }
@@ -125,12 +167,9 @@ mod tests {
     }
 
     fn index(count: u32) -> (Vec<u8>, Place) {
-        let mut builder = Builder::default();
-        for n in 0..count {
-            builder.push(hash_of(1, &(n / 2).to_le_bytes()), (n % 1000) as u16);
-        }
+        let entries = (0..count).map(|n| entry(hash_of(1, &(n / 2).to_le_bytes()), (n % 1000) as u16));
         let mut bytes = Vec::new();
-        let (entry_count, bucket_count) = builder.finish(&mut bytes);
+        let (entry_count, bucket_count) = write(entries.collect(), &mut bytes);
         let place = Place { offset: 0, entry_count, bucket_count };
         assert_eq!(place.length(), bytes.len() as u64);
         (bytes, place)
@@ -149,6 +188,22 @@ mod tests {
                 others.filter(|n| !look_up(&bytes, place, hash_of(1, &n.to_le_bytes())).unwrap().is_empty());
             assert!(found.count() < 800);
         }
+    }
+
+    #[test]
+    fn an_index_that_is_written_in_parts_is_the_same() {
+        let all: Vec<u64> = (0..10_000u32).map(|n| entry(hash_of(1, &n.to_le_bytes()), 7)).collect();
+        let (mut whole, mut parts) = (Vec::new(), Vec::new());
+        write(all.clone(), &mut whole);
+        let mut builder = Builder::new(all.len());
+        while !builder.is_complete() {
+            let (begin, end) = (builder.next_bucket, builder.end_of_part(700));
+            let is_own = |one: &&u64| (begin..end).contains(&bucket_of(**one, builder.bucket_count));
+            let mut own: Vec<u64> = all.iter().filter(is_own).copied().collect();
+            builder.push_buckets(end, &mut own, &mut parts);
+        }
+        builder.finish(&mut parts);
+        assert!(whole == parts);
     }
 
     #[test]

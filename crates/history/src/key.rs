@@ -1,7 +1,7 @@
 //! Keys: the parts of events by which messages are found.
 
 use mail::QueueId;
-use report::Event;
+use report::{Event, UnixMicros};
 use std::{fmt::Write as _, net::IpAddr};
 
 /// Something that messages are searched for. Letter case does not matter, except in a Message-ID.
@@ -116,7 +116,7 @@ pub fn is_of_history(event: &Event<'_>) -> bool {
 }
 
 /// Calls `found` with the hash of each key of an event, except that of its own id. `scratch` is a buffer.
-pub(crate) fn hashes_of(event: &Event<'_>, scratch: &mut String, found: &mut impl FnMut(u64)) {
+fn hashes_of(event: &Event<'_>, scratch: &mut String, found: &mut impl FnMut(u64)) {
     let mut lower = |kind: Kind, text: &str| {
         scratch.clear();
         scratch.push_str(text);
@@ -153,6 +153,23 @@ pub(crate) fn hashes_of(event: &Event<'_>, scratch: &mut String, found: &mut imp
         }
         Event::Notified { notification, .. } => found(hash_of_id(*notification)),
         _ => {}
+    }
+}
+
+/// Calls `found` with the hash of each key of an event in a block of these times. The block has the id as a key only if
+/// the message was made at another time: else the times of the block find it.
+pub(crate) fn hashes_within(
+    event: &Event<'_>,
+    (first, last): (UnixMicros, UnixMicros),
+    scratch: &mut String,
+    found: &mut impl FnMut(u64),
+) {
+    hashes_of(event, scratch, found);
+    if let Some(id) = id_of(event) {
+        let made = id.made_at().0 * 1000;
+        if !(first.0..=last.0).contains(&made) {
+            found(hash_of_id(id));
+        }
     }
 }
 

@@ -16,10 +16,12 @@ mod frame;
 pub mod fuzz;
 mod index;
 mod key;
+mod keys;
 mod privacy;
 mod problem;
 mod reader;
 mod retention;
+mod sealing;
 mod segment;
 mod store;
 
@@ -31,5 +33,7 @@ pub use problem::Problem;
 pub use reader::{Cursor, Entry, Page, Query, Reader, StoredEvent};
 pub use store::{Settings, Store};
 
+#[cfg(test)]
+mod sealing_tests;
 #[cfg(test)]
 mod tests;

@@ -107,7 +107,7 @@ impl Reader {
         for (name, _) in folder.list()? {
             match Name::parse(&name) {
                 Some(Name::Segment(number)) => drop(numbers.entry(number).or_default()),
-                Some(Name::Filters(_)) => {}
+                Some(Name::Filters(_) | Name::Keys(_)) => {}
                 Some(Name::Open(number, block)) => numbers.entry(number).or_default().push(block),
                 None => {}
             }

@@ -4,7 +4,9 @@
 use crate::{
     Addresses, Folder, Problem, ReadAt,
     block::{self, Content, HEAD_BYTES, Head, RAW_BYTES_MAX},
-    filter, index,
+    filter,
+    frame::Frame,
+    index,
     privacy::{Concealer, KEY_BYTES},
 };
 use crc32c::crc32c;
@@ -17,8 +19,12 @@ const VERSION: u16 = 1;
 /// The length of the trailer of a sealed segment.
 const TRAILER_BYTES: usize = 64;
 const SEAL: &[u8; 8] = b"PRSEAL\r\n";
+/// Blocks end where an index is being written.
+const INDEX: &[u8; 8] = b"PRINDEX\n";
+/// The length of the mark before an index.
+pub(crate) const INDEX_MARK_BYTES: u64 = 16;
 /// The length of a row in the table of blocks.
-const ROW_BYTES: usize = 24;
+pub(crate) const ROW_BYTES: usize = 24;
 /// The length of the header of a piece of plain frames.
 const PIECE_HEAD_BYTES: usize = 20;
 const PIECE: &[u8; 4] = b"PHF1";
@@ -28,10 +34,14 @@ const SEARCH_BYTES: usize = 1024 * 1024;
 const SEGMENT_SUFFIX: &str = ".events";
 /// The name of a file with filters ends so.
 const FILTERS_SUFFIX: &str = ".filters";
+/// The name of a file with hashes of keys ends so.
+const KEYS_SUFFIX: &str = ".keys";
 /// The most bytes of filters that are read.
 const FILTERS_BYTES_MAX: u64 = 24 * 1024 * 1024;
 /// The length of the header of a filter.
-const FILTER_HEAD_BYTES: usize = 12;
+const FILTER_HEAD_BYTES: usize = 16;
+/// A segment is opened again so often, when files are removed while it is opened.
+const OPEN_COUNT_MAX: u32 = 3;
 /// The name of a file with plain frames ends so.
 const OPEN_SUFFIX: &str = ".open";
 
@@ -45,6 +55,11 @@ pub(crate) fn filters_name(number: u64) -> String {
     format!("{number:08}{FILTERS_SUFFIX}")
 }
 
+/// Returns the name of the file with the hashes of the keys of a segment that is not sealed.
+pub(crate) fn keys_name(number: u64) -> String {
+    format!("{number:08}{KEYS_SUFFIX}")
+}
+
 /// Returns the name of the file with the plain frames of a block.
 pub(crate) fn open_name(number: u64, block: u32) -> String {
     format!("{number:08}.{block:05}{OPEN_SUFFIX}")
@@ -56,6 +71,8 @@ pub(crate) enum Name {
     Segment(u64),
     /// Filters of the blocks of a segment that is not sealed.
     Filters(u64),
+    /// Hashes of the keys of a segment that is not sealed.
+    Keys(u64),
     /// Plain frames of a block of a segment.
     Open(u64, u32),
 }
@@ -68,6 +85,9 @@ impl Name {
         }
         if let Some(number) = name.strip_suffix(FILTERS_SUFFIX) {
             return number.parse().ok().map(Self::Filters);
+        }
+        if let Some(number) = name.strip_suffix(KEYS_SUFFIX) {
+            return number.parse().ok().map(Self::Keys);
         }
         let (number, block) = name.strip_suffix(OPEN_SUFFIX)?.split_once('.')?;
         Some(Self::Open(number.parse().ok()?, block.parse().ok()?))
@@ -122,25 +142,42 @@ pub(crate) struct Row {
     pub(crate) offset: u64,
     pub(crate) first: UnixMicros,
     pub(crate) last: UnixMicros,
+    /// The checksum of the block's header; 0 in a segment that is sealed.
+    pub(crate) checksum: u32,
 }
 
-/// Appends the end of a sealed segment: the index, the table of blocks, the trailer. `offset`: where the end begins.
-pub(crate) fn write_end(offset: u64, keys: index::Builder, rows: &[Row], out: &mut Vec<u8>) {
-    let begin = out.len();
-    let (entry_count, bucket_count) = keys.finish(out);
-    let table = out.len();
+impl Row {
+    /// Returns what names the block in files beside the segment. A block that was lost in a power cut has another name than
+    /// the one that is written in its place. The largest segment has far less than 4 GiB.
+    pub(crate) fn name(&self) -> u64 {
+        self.offset << 32 | u64::from(self.checksum)
+    }
+}
+
+/// Appends the mark that stands before an index. `offset`: its own place.
+pub(crate) fn write_index_mark(offset: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(INDEX);
+    out.extend_from_slice(&offset.to_le_bytes());
+}
+
+/// Appends the table of blocks.
+pub(crate) fn write_table(rows: &[Row], out: &mut Vec<u8>) {
     for row in rows {
         for number in [row.offset, row.first.0, row.last.0] {
             out.extend_from_slice(&number.to_le_bytes());
         }
     }
-    let (table_checksum, table_offset) = (crc32c(&out[table..]), offset + (table - begin) as u64);
+}
+
+/// Appends the trailer of a sealed segment. `table` stands between the index and the trailer.
+pub(crate) fn write_trailer(index: index::Place, table: &[u8], out: &mut Vec<u8>) {
     let trailer = out.len();
     out.extend_from_slice(SEAL);
-    for number in [rows.len() as u32, entry_count, bucket_count, table_checksum] {
+    let block_count = (table.len() / ROW_BYTES) as u32;
+    for number in [block_count, index.entry_count, index.bucket_count, crc32c(table)] {
         out.extend_from_slice(&number.to_le_bytes());
     }
-    for number in [offset, table_offset, 0, 0] {
+    for number in [index.offset, index.offset + index.length(), 0, 0] {
         out.extend_from_slice(&number.to_le_bytes());
     }
     out.extend_from_slice(&[0; 4]);
@@ -159,10 +196,11 @@ pub(crate) fn write_piece(base: UnixMicros, frames: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(frames);
 }
 
-/// Appends the filter of the block at this offset. The largest segment has far less than 4 GiB.
-pub(crate) fn write_filter(offset: u64, hashes: &[u64], out: &mut Vec<u8>) {
+/// Appends the filter of a block.
+pub(crate) fn write_filter(row: &Row, hashes: &[u64], out: &mut Vec<u8>) {
     let filter = filter::build(hashes);
-    for number in [offset as u32, filter.len() as u32, crc32c(&filter)] {
+    out.extend_from_slice(&row.name().to_le_bytes());
+    for number in [filter.len() as u32, crc32c(&filter)] {
         out.extend_from_slice(&number.to_le_bytes());
     }
     out.extend_from_slice(&filter);
@@ -173,9 +211,10 @@ fn read_filters(mut bytes: &[u8], rows: &[Row]) -> Vec<Option<Vec<u8>>> {
     let mut filters = vec![None; rows.len()];
     while let Some((head, rest)) = bytes.split_first_chunk::<FILTER_HEAD_BYTES>() {
         let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let Some((filter, rest)) = rest.split_at_checked(u32_at(4) as usize) else { break };
-        if let Ok(number) = rows.binary_search_by_key(&u64::from(u32_at(0)), |row| row.offset)
-            && crc32c(filter) == u32_at(8)
+        let name = u64::from(u32_at(0)) | u64::from(u32_at(4)) << 32;
+        let Some((filter, rest)) = rest.split_at_checked(u32_at(8) as usize) else { break };
+        if let Ok(number) = rows.binary_search_by_key(&name, Row::name)
+            && crc32c(filter) == u32_at(12)
         {
             filters[number] = Some(filter.to_vec());
         }
@@ -211,6 +250,8 @@ pub(crate) struct Segment {
     index: Option<index::Place>,
     /// The filters of the blocks of a segment that is not sealed: some megabytes.
     filters: Vec<Option<Vec<u8>>>,
+    /// The place behind the blocks.
+    end: u64,
     /// The plain frames behind the blocks.
     open: Vec<Content>,
     /// A part that cannot be used.
@@ -224,6 +265,19 @@ pub(crate) struct PartNumber(pub(crate) u32);
 impl Segment {
     /// Opens a segment. `open`: the blocks of which there are files with plain frames.
     pub(crate) fn open(folder: &dyn Folder, number: u64, open: &[u32]) -> Result<Self, Problem> {
+        let mut count = 1;
+        loop {
+            let (segment, is_current) = Self::open_once(folder, number, open)?;
+            // The file of plain frames that is gone was replaced by its block, after the blocks were read.
+            if is_current || count == OPEN_COUNT_MAX {
+                return Ok(segment);
+            }
+            count += 1;
+        }
+    }
+
+    /// Opens a segment; false if a file of plain frames was missing.
+    fn open_once(folder: &dyn Folder, number: u64, open: &[u32]) -> Result<(Self, bool), Problem> {
         let name = segment_name(number);
         let io = |e: &std::io::Error| Problem::io(&name, e);
         let file = folder.open(&name).map_err(|e| io(&e))?;
@@ -239,23 +293,46 @@ impl Segment {
             rows: Vec::new(),
             index: None,
             filters: Vec::new(),
+            end: SEGMENT_HEAD_BYTES,
             open: Vec::new(),
             problem: None,
         };
         if !segment.read_end(length)? {
             segment.scan(length)?;
+            segment.drop_damaged_end(open);
             // Without them, all blocks are searched.
             let file = folder.open(&filters_name(number));
             let bytes = file.map(|file| read_all(&*file, FILTERS_BYTES_MAX)).unwrap_or_default();
             segment.filters = read_filters(&bytes, &segment.rows);
         }
-        for block in open.iter().filter(|block| **block as usize >= segment.rows.len()) {
-            // A file that is gone was replaced by its block; a reader that comes again sees that.
-            if let Ok(file) = folder.open(&open_name(number, *block)) {
-                segment.open.extend(read_pieces(&read_all(&*file, 8 * RAW_BYTES_MAX as u64)));
+        let mut is_current = true;
+        for block in open {
+            // A power cut may leave a block that is damaged, before its plain frames were removed.
+            if segment.block(*block).is_some() || (segment.is_sealed() && *block < segment.rows.len() as u32) {
+                continue;
+            }
+            match folder.open(&open_name(number, *block)) {
+                Ok(file) => segment.open.extend(read_pieces(&read_all(&*file, 8 * RAW_BYTES_MAX as u64))),
+                Err(_) => is_current = false,
             }
         }
-        Ok(segment)
+        Ok((segment, is_current))
+    }
+
+    /// Returns a block; `None` if it is damaged or there is none.
+    fn block(&self, number: u32) -> Option<Content> {
+        if (number as usize) < self.rows.len() { self.part(PartNumber(number)).ok() } else { None }
+    }
+
+    /// Ignores blocks at the end that are damaged, and have files of plain frames: they were never durable.
+    fn drop_damaged_end(&mut self, open: &[u32]) {
+        while let Some(last) = self.rows.len().checked_sub(1)
+            && open.contains(&(last as u32))
+            && self.block(last as u32).is_none()
+            && let Some(row) = self.rows.pop()
+        {
+            self.end = row.offset;
+        }
     }
 
     /// Reads the end of a sealed segment; false if the segment is not sealed.
@@ -296,9 +373,10 @@ impl Segment {
                 offset: number(row, 0),
                 first: UnixMicros(number(row, 8)),
                 last: UnixMicros(number(row, 16)),
+                checksum: 0,
             })
             .collect();
-        self.index = Some(place);
+        (self.index, self.end) = (Some(place), place.offset);
         Ok(true)
     }
 
@@ -309,15 +387,20 @@ impl Segment {
             let mut bytes = [0; HEAD_BYTES];
             self.read(offset, &mut bytes)?;
             if let Some(head) = Head::read(&bytes).filter(|head| offset + head.length() <= length) {
-                self.rows.push(Row { offset, first: head.first, last: head.last });
+                let checksum = block::checksum_of_head(&bytes);
+                self.rows.push(Row { offset, first: head.first, last: head.last, checksum });
                 offset += head.length();
                 continue;
             }
-            // The end, as a rule: a block that was being written, or the index. Else there are blocks behind.
+            if &bytes[..8] == INDEX && bytes[8..16] == offset.to_le_bytes() {
+                break;
+            }
+            // The end, as a rule: a block that was being written. Else there are blocks behind.
             let Some(next) = self.next_block(offset + 1, length)? else { break };
             self.problem = Some(self.damaged("a block"));
             offset = next;
         }
+        self.end = offset;
         Ok(())
     }
 
@@ -345,6 +428,26 @@ impl Segment {
 
     fn damaged(&self, part: &'static str) -> Problem {
         Problem::damaged(&self.name, part)
+    }
+
+    /// Returns whether the segment has an index.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.index.is_some()
+    }
+
+    /// Returns the blocks.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Returns the place behind the last block.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Returns the plain frames of events that are in no block.
+    pub(crate) fn plain_frames(&self) -> impl Iterator<Item = Frame<'_>> {
+        self.open.iter().flat_map(Content::frames)
     }
 
     /// Returns the number of parts: blocks, then pieces of plain frames.
@@ -443,6 +546,8 @@ mod tests {
     #[test]
     fn names_are_read_as_they_are_written() {
         assert_eq!(Name::parse(&segment_name(7)), Some(Name::Segment(7)));
+        assert_eq!(Name::parse(&filters_name(7)), Some(Name::Filters(7)));
+        assert_eq!(Name::parse(&keys_name(7)), Some(Name::Keys(7)));
         assert_eq!(Name::parse(&open_name(7, 123_456)), Some(Name::Open(7, 123_456)));
         assert_eq!(Name::parse(&segment_name(1 << 40)), Some(Name::Segment(1 << 40)));
         for other in ["", "x.events", "1.open", "lost+found", ".events", "1.x.open"] {

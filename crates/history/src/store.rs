@@ -3,14 +3,14 @@
 use crate::{
     Addresses, Folder,
     block::{self, EVENT_BYTES_MAX},
-    index, is_of_history, key,
+    index, is_of_history, key, keys,
     privacy::{Concealer, KEY_BYTES},
     retention::{self, Closed},
+    sealing::{self, Sealing, Step},
     segment::{self, Name, PartNumber, Row, SEGMENT_HEAD_BYTES, Segment},
 };
-use mail::QueueId;
 use report::{Event, Sink, UnixMicros, event};
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{collections::{BTreeMap, VecDeque}, io, sync::Arc, time::Duration};
 
 /// The interval in which plain frames of the growing block are written.
 const WRITE_INTERVAL_US: u64 = 1_000_000;
@@ -18,6 +18,8 @@ const WRITE_INTERVAL_US: u64 = 1_000_000;
 const SYNC_INTERVAL_US: u64 = 5_000_000;
 /// The interval in which segments that are too old are deleted.
 const DELETE_INTERVAL_US: u64 = 3_600_000_000;
+/// The time until a segment is sealed again that could not be written.
+const SEAL_RETRY_US: u64 = 60_000_000;
 /// The largest segment that the next start continues.
 const CONTINUED_BYTES_MAX: u64 = 1024 * 1024;
 /// The size of a segment, unless all are to be smaller.
@@ -47,6 +49,17 @@ impl Settings {
     }
 }
 
+/// The files of a segment, as they are found.
+#[derive(Default)]
+struct Found {
+    /// The bytes of all.
+    bytes: u64,
+    filters_bytes: u64,
+    keys_bytes: u64,
+    /// The blocks that have files of plain frames.
+    open: Vec<u32>,
+}
+
 /// The writer. A file that cannot be written loses events, which are counted; it never waits for anything but the disk.
 pub struct Store<F: Folder> {
     folder: F,
@@ -58,6 +71,12 @@ pub struct Store<F: Folder> {
     next_number: u64,
     /// The segment in use, once there is an event.
     open: Option<OpenSegment>,
+    /// The complete segments that have no index yet.
+    sealing: VecDeque<Sealing>,
+    /// No sealing before this time, after an error.
+    seal_after: UnixMicros,
+    /// The most entries of an index that are in memory.
+    pub(crate) part_entries: usize,
     compressor: zstd::bulk::Compressor<'static>,
     /// Buffers.
     event: Vec<u8>,
@@ -74,7 +93,6 @@ struct OpenSegment {
     /// The place of the next block; 0 until the header is written.
     offset: u64,
     rows: Vec<Row>,
-    keys: index::Builder,
     first: UnixMicros,
     last: UnixMicros,
     block: block::Builder,
@@ -86,8 +104,9 @@ struct OpenSegment {
     written_at: UnixMicros,
     synced_at: UnixMicros,
     is_dirty: bool,
-    /// The length of the file of filters.
+    /// The lengths of the files of filters and of keys.
     filters_bytes: u64,
+    keys_bytes: u64,
 }
 
 impl OpenSegment {
@@ -97,7 +116,6 @@ impl OpenSegment {
             concealer: Arc::new(concealer),
             offset: 0,
             rows: Vec::new(),
-            keys: index::Builder::default(),
             first: UnixMicros(u64::MAX),
             last: UnixMicros(0),
             block: block::Builder::default(),
@@ -107,6 +125,7 @@ impl OpenSegment {
             synced_at: UnixMicros(0),
             is_dirty: false,
             filters_bytes: 0,
+            keys_bytes: 0,
         }
     }
 
@@ -117,20 +136,17 @@ impl OpenSegment {
         }
         self.block.push(at, bytes);
         (self.first, self.last) = (self.first.min(at), self.last.max(at));
-        let block = &mut self.block;
-        key::hashes_of(event, text, &mut |hash| block.push_hash(hash));
-        if let Some(id) = key::id_of(event)
-            && !is_within(id, self.block.times().0, at)
-        {
-            self.block.push_hash(key::hash_of_id(id));
+        let times = (self.block.times().0, at);
+        key::hashes_within(event, times, text, &mut |hash| self.block.push_hash(hash));
+    }
+
+    /// Appends a frame that was stored before. An event of a later version has no keys.
+    fn push_stored(&mut self, at: UnixMicros, bytes: &[u8], text: &mut String) {
+        match event::decode(bytes) {
+            Some(event) => self.push(at, &event, bytes, text),
+            None => self.block.push(at, bytes),
         }
     }
-}
-
-/// Returns whether a message was made between two times: then the times of the block find it, and it needs no key.
-fn is_within(id: QueueId, first: UnixMicros, last: UnixMicros) -> bool {
-    let made = id.made_at().0 * 1000;
-    first.0 <= made && made <= last.0
 }
 
 impl<F: Folder> Store<F> {
@@ -144,18 +160,18 @@ impl<F: Folder> Store<F> {
         clock: Box<dyn Fn() -> UnixMicros + Send>,
         new_key: Box<dyn FnMut() -> [u8; KEY_BYTES] + Send>,
     ) -> io::Result<Self> {
-        let mut found: BTreeMap<u64, (u64, Vec<u32>)> = BTreeMap::new();
+        let mut found: BTreeMap<u64, Found> = BTreeMap::new();
         for (name, bytes) in folder.list()? {
-            match Name::parse(&name) {
-                Some(Name::Segment(number) | Name::Filters(number)) => {
-                    found.entry(number).or_default().0 += bytes;
-                }
-                Some(Name::Open(number, block)) => {
-                    let (sum, open) = found.entry(number).or_default();
-                    *sum += bytes;
-                    open.push(block);
-                }
-                None => {}
+            let Some(name) = Name::parse(&name) else { continue };
+            let (Name::Segment(number) | Name::Filters(number) | Name::Keys(number) | Name::Open(number, _)) =
+                name;
+            let files = found.entry(number).or_default();
+            files.bytes += bytes;
+            match name {
+                Name::Segment(_) => {}
+                Name::Filters(_) => files.filters_bytes = bytes,
+                Name::Keys(_) => files.keys_bytes = bytes,
+                Name::Open(_, block) => files.open.push(block),
             }
         }
         let mut store = Self {
@@ -167,6 +183,9 @@ impl<F: Folder> Store<F> {
             deleted_at: UnixMicros(0),
             next_number: found.keys().next_back().map_or(1, |last| last + 1),
             open: None,
+            sealing: VecDeque::new(),
+            seal_after: UnixMicros(0),
+            part_entries: sealing::PART_ENTRIES,
             compressor: block::compressor(),
             event: Vec::new(),
             text: String::new(),
@@ -176,41 +195,41 @@ impl<F: Folder> Store<F> {
         };
         let newest = found.keys().next_back().copied();
         let now = (store.clock)();
-        for (number, (bytes, mut open)) in found {
-            open.sort_unstable();
-            let opened = Segment::open(&store.folder, number, &open);
+        for (number, mut files) in found {
+            files.open.sort_unstable();
+            let opened = Segment::open(&store.folder, number, &files.open);
             // One that cannot be read is kept as if it was new: somebody may repair it.
             let last = opened.as_ref().ok().and_then(Segment::last).unwrap_or(now);
-            store.closed.push(Closed { number, bytes, last });
+            store.closed.push(Closed { number, bytes: files.bytes, last });
             store.delete_expired(now);
+            let is_kept = store.closed.iter().any(|one| one.number == number);
             if let Ok(segment) = opened
-                && Some(number) == newest
-                && store.closed.iter().any(|one| one.number == number)
-                && bytes <= CONTINUED_BYTES_MAX
+                && is_kept
                 && segment.problem.is_none()
-                && segment.concealer.mode() == settings.addresses
             {
-                store.continue_segment(&segment);
+                let is_continued = Some(number) == newest
+                    && files.bytes <= CONTINUED_BYTES_MAX
+                    && segment.concealer.mode() == settings.addresses;
+                if !(is_continued && store.continue_segment(&segment)) {
+                    store.finish_segment(&segment, &files);
+                }
             }
         }
         Ok(store)
     }
 
     /// Writes the events of a small segment into a new one, and removes the small one: many restarts make few segments.
-    fn continue_segment(&mut self, old: &Segment) {
+    /// Returns false if that failed.
+    fn continue_segment(&mut self, old: &Segment) -> bool {
         let parts: Result<Vec<_>, _> = (0..old.part_count()).map(|part| old.part(PartNumber(part))).collect();
-        let Ok(parts) = parts else { return };
+        let Ok(parts) = parts else { return false };
         let concealer = Concealer::new(old.concealer.mode(), *old.concealer.key());
         let mut segment = OpenSegment::new(self.next_number, concealer);
         self.next_number += 1;
         let mut text = String::new();
         let mut is_written = true;
         for frame in parts.iter().flat_map(|part| part.frames()) {
-            // An event of a later version keeps its place; it has no keys.
-            match event::decode(frame.event) {
-                Some(event) => segment.push(frame.at, &event, frame.event, &mut text),
-                None => segment.block.push(frame.at, frame.event),
-            }
+            segment.push_stored(frame.at, frame.event, &mut text);
             if segment.block.is_complete() {
                 is_written &= self.write_block(&mut segment);
             }
@@ -223,13 +242,50 @@ impl<F: Folder> Store<F> {
         } else {
             self.remove_segment(segment.number);
         }
+        is_written
+    }
+
+    /// Seals a segment that an earlier process has not sealed, or removes the files that it left beside a sealed one.
+    fn finish_segment(&mut self, old: &Segment, files: &Found) {
+        if old.is_sealed() {
+            let is_in_block = |block: &&u32| (**block as usize) < old.rows().len();
+            let plain = files.open.iter().filter(is_in_block);
+            let mut names: Vec<String> = plain.map(|block| segment::open_name(old.number, *block)).collect();
+            names.extend((files.filters_bytes > 0).then(|| segment::filters_name(old.number)));
+            names.extend((files.keys_bytes > 0).then(|| segment::keys_name(old.number)));
+            for name in names {
+                if let Err(e) = self.folder.remove(&name) {
+                    self.failed("remove", &name, &e);
+                }
+            }
+            return;
+        }
+        let concealer = Concealer::new(old.concealer.mode(), *old.concealer.key());
+        let mut segment = OpenSegment::new(old.number, concealer);
+        (segment.rows, segment.offset) = (old.rows().to_vec(), old.end());
+        (segment.filters_bytes, segment.keys_bytes) = (files.filters_bytes, files.keys_bytes);
+        let (mut text, mut is_written) = (String::new(), true);
+        for frame in old.plain_frames() {
+            segment.push_stored(frame.at, frame.event, &mut text);
+            if segment.block.is_complete() {
+                is_written &= self.write_block(&mut segment);
+            }
+        }
+        // Else its plain frames are as good, until the next start.
+        is_written &= self.write_block(&mut segment);
+        if is_written && !segment.rows.is_empty() && segment.rows.len() <= index::BLOCKS_MAX {
+            let Segment { number, .. } = *old;
+            self.sealing.push_back(Sealing::new(number, segment.rows, segment.offset, self.part_entries));
+        }
     }
 
     fn remove_segment(&mut self, number: u64) {
         let names = self.folder.list().unwrap_or_default();
         for (name, _) in names {
             let is_meant = match Name::parse(&name) {
-                Some(Name::Segment(own) | Name::Filters(own) | Name::Open(own, _)) => own == number,
+                Some(Name::Segment(own) | Name::Filters(own) | Name::Keys(own) | Name::Open(own, _)) => {
+                    own == number
+                }
                 None => false,
             };
             if is_meant && let Err(e) = self.folder.remove(&name) {
@@ -250,8 +306,10 @@ impl<F: Folder> Store<F> {
     fn delete_expired(&mut self, now: UnixMicros) {
         self.deleted_at = now;
         let Settings { keep, max_bytes, .. } = self.settings;
-        let deleted = retention::expired(&self.closed, now, keep, max_bytes, self.settings.segment_bytes());
-        for number in deleted {
+        // The segment in use, and the files beside it and beside one that is being sealed.
+        let reserved_bytes = 2 * self.settings.segment_bytes();
+        for number in retention::expired(&self.closed, now, keep, max_bytes, reserved_bytes) {
+            self.sealing.retain(|one| one.number != number);
             self.remove_segment(number);
             self.closed.retain(|one| one.number != number);
         }
@@ -297,10 +355,10 @@ impl<F: Folder> Store<F> {
         let name = segment::segment_name(segment.number);
         let is_written = self.write_head(segment) && self.write_at(&name, segment.offset, &out);
         if is_written {
-            self.write_filter(segment, &hashes);
-            let number = segment.rows.len() as u16;
-            hashes.iter().for_each(|hash| segment.keys.push(*hash, number));
-            segment.rows.push(Row { offset: segment.offset, first, last });
+            let checksum = out.first_chunk().map_or(0, block::checksum_of_head);
+            let row = Row { offset: segment.offset, first, last, checksum };
+            self.write_keys(segment, &row, &hashes);
+            segment.rows.push(row);
             segment.offset += out.len() as u64;
             segment.is_dirty = true;
         } else {
@@ -310,12 +368,18 @@ impl<F: Folder> Store<F> {
         is_written
     }
 
-    /// Writes the filter of a block. A block without a filter is searched more slowly.
-    fn write_filter(&mut self, segment: &mut OpenSegment, hashes: &[u64]) {
+    /// Writes the filter and the keys of a block. A block without a filter is searched more slowly, and sealing makes the keys
+    /// that are missing.
+    fn write_keys(&mut self, segment: &mut OpenSegment, row: &Row, hashes: &[u64]) {
         let mut record = Vec::new();
-        segment::write_filter(segment.offset, hashes, &mut record);
+        segment::write_filter(row, hashes, &mut record);
         if self.write_at(&segment::filters_name(segment.number), segment.filters_bytes, &record) {
             segment.filters_bytes += record.len() as u64;
+        }
+        record.clear();
+        keys::write(row, hashes, &mut record);
+        if self.write_at(&segment::keys_name(segment.number), segment.keys_bytes, &record) {
+            segment.keys_bytes += record.len() as u64;
         }
     }
 
@@ -369,30 +433,44 @@ impl<F: Folder> Store<F> {
         true
     }
 
-    /// Writes the end of the segment in use.
-    fn seal(&mut self) {
+    /// Ends the segment in use. It is sealed step by step.
+    fn end_segment(&mut self) {
         let Some(mut segment) = self.open.take() else { return };
         self.write_block(&mut segment);
         if segment.rows.is_empty() {
             return;
         }
-        let mut out = std::mem::take(&mut self.out);
-        out.clear();
-        let keys = std::mem::take(&mut segment.keys);
-        segment::write_end(segment.offset, keys, &segment.rows, &mut out);
-        // Without its end, the segment is read more slowly.
-        let is_sealed = self.write_at(&segment::segment_name(segment.number), segment.offset, &out);
-        let bytes = segment.offset + if is_sealed { out.len() as u64 } else { 0 };
-        self.out = Vec::new();
-        let is_durable = self.sync(&mut segment);
-        if is_sealed && is_durable && segment.filters_bytes > 0 {
-            // The index is as good.
-            let name = segment::filters_name(segment.number);
-            if let Err(e) = self.folder.remove(&name) {
-                self.failed("remove", &name, &e);
+        let OpenSegment { number, offset, filters_bytes, keys_bytes, rows, last, .. } = segment;
+        self.closed.push(Closed { number, bytes: offset + filters_bytes + keys_bytes, last });
+        self.sealing.push_back(Sealing::new(number, rows, offset, self.part_entries));
+    }
+
+    /// Does a step of sealing; false if there is none to do, or it failed.
+    fn seal_step(&mut self) -> bool {
+        let Some(sealing) = self.sealing.front_mut() else { return false };
+        let number = sealing.number;
+        match sealing.step(&mut self.folder) {
+            Ok(Step::More) => return true,
+            Ok(Step::Sealed(bytes)) => {
+                if let Some(closed) = self.closed.iter_mut().find(|one| one.number == number) {
+                    closed.bytes = bytes;
+                }
+            }
+            Ok(Step::Damaged) => {}
+            Err(e) => {
+                self.failed("seal", &segment::segment_name(number), &e);
+                self.seal_after = UnixMicros((self.clock)().0.saturating_add(SEAL_RETRY_US));
+                return false;
             }
         }
-        self.closed.push(Closed { number: segment.number, bytes, last: segment.last });
+        self.sealing.pop_front();
+        true
+    }
+
+    fn is_sealing(&self, now: UnixMicros) -> bool {
+        // The clock may have stepped back.
+        let is_paused = now < self.seal_after && self.seal_after.0 - now.0 <= SEAL_RETRY_US;
+        !self.sealing.is_empty() && !is_paused
     }
 
     /// Returns whether the segment in use is complete.
@@ -405,7 +483,9 @@ impl<F: Folder> Store<F> {
 
     fn append(&mut self, at: UnixMicros, event: &Event<'_>) {
         if self.open.as_ref().is_some_and(|segment| self.is_complete(segment, at)) {
-            self.seal();
+            // As a rule, the segment before this one was sealed long ago.
+            while self.is_sealing((self.clock)()) && self.seal_step() {}
+            self.end_segment();
             self.delete_expired(at);
         }
         if self.open.is_none() {
@@ -443,24 +523,29 @@ impl<F: Folder> Sink for Store<F> {
     }
 
     fn flush(&mut self) -> bool {
-        let Some(mut segment) = self.open.take() else { return false };
         let now = (self.clock)();
         // The clock may have stepped back.
         let is_over = |since: UnixMicros, interval: u64| now.0.abs_diff(since.0) >= interval;
-        if is_over(segment.written_at, WRITE_INTERVAL_US) {
-            self.write_plain(&mut segment);
-            segment.written_at = now;
-        }
-        if segment.is_dirty && is_over(segment.synced_at, SYNC_INTERVAL_US) {
-            self.sync(&mut segment);
-            segment.synced_at = now;
+        let mut has_work = false;
+        if let Some(mut segment) = self.open.take() {
+            if is_over(segment.written_at, WRITE_INTERVAL_US) {
+                self.write_plain(&mut segment);
+                segment.written_at = now;
+            }
+            if segment.is_dirty && is_over(segment.synced_at, SYNC_INTERVAL_US) {
+                self.sync(&mut segment);
+                segment.synced_at = now;
+            }
+            has_work = segment.is_dirty || segment.block.raw().len() > segment.plain.0;
+            self.open = Some(segment);
         }
         if is_over(self.deleted_at, DELETE_INTERVAL_US) {
             self.delete_expired(now);
         }
-        let has_work = segment.is_dirty || segment.block.raw().len() > segment.plain.0;
-        self.open = Some(segment);
-        has_work
+        if self.is_sealing(now) {
+            self.seal_step();
+        }
+        has_work || !self.sealing.is_empty()
     }
 
     fn lost_count(&self) -> u64 {
@@ -470,6 +555,7 @@ impl<F: Folder> Sink for Store<F> {
 
 impl<F: Folder> Drop for Store<F> {
     fn drop(&mut self) {
-        self.seal();
+        self.end_segment();
+        while self.seal_step() {}
     }
 }
