@@ -5,7 +5,7 @@ use crate::{
     block::Content,
     frame::Frame,
     key,
-    segment::{Name, PartNumber, Segment},
+    segment::{Name, PartNumber, SEGMENT_HEAD_BYTES, Segment},
 };
 use mail::QueueId;
 use report::{Event, UnixMicros, event};
@@ -103,17 +103,22 @@ impl Reader {
     /// # Errors
     /// A folder that cannot be listed. A segment that cannot be opened is a problem of each page.
     pub fn open(folder: &dyn Folder) -> io::Result<Self> {
-        let mut numbers: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-        for (name, _) in folder.list()? {
+        let mut numbers: BTreeMap<u64, (u64, Vec<u32>)> = BTreeMap::new();
+        for (name, bytes) in folder.list()? {
             match Name::parse(&name) {
-                Some(Name::Segment(number)) => drop(numbers.entry(number).or_default()),
-                Some(Name::Filters(_) | Name::Keys(_)) => {}
-                Some(Name::Open(number, block)) => numbers.entry(number).or_default().push(block),
-                None => {}
+                Some(Name::Segment(number)) => numbers.entry(number).or_default().0 += bytes,
+                Some(Name::Open(number, block)) => {
+                    let (sum, open) = numbers.entry(number).or_default();
+                    *sum += bytes;
+                    open.push(block);
+                }
+                Some(Name::Filters(_) | Name::Keys(_)) | None => {}
             }
         }
+        // A segment that has no events yet.
+        numbers.retain(|_, (bytes, _)| *bytes >= SEGMENT_HEAD_BYTES);
         let (mut segments, mut problems) = (Vec::new(), BTreeSet::new());
-        for (number, mut open) in numbers {
+        for (number, (_, mut open)) in numbers {
             open.sort_unstable();
             match Segment::open(folder, number, &open) {
                 Ok(segment) => {

@@ -308,7 +308,8 @@ impl Segment {
         let mut is_current = true;
         for block in open {
             // A power cut may leave a block that is damaged, before its plain frames were removed.
-            if segment.block(*block).is_some() || (segment.is_sealed() && *block < segment.rows.len() as u32) {
+            if segment.block(*block).is_some() || (segment.is_sealed() && *block < segment.rows.len() as u32)
+            {
                 continue;
             }
             match folder.open(&open_name(number, *block)) {

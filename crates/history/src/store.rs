@@ -10,7 +10,12 @@ use crate::{
     segment::{self, Name, PartNumber, Row, SEGMENT_HEAD_BYTES, Segment},
 };
 use report::{Event, Sink, UnixMicros, event};
-use std::{collections::{BTreeMap, VecDeque}, io, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    sync::Arc,
+    time::Duration,
+};
 
 /// The interval in which plain frames of the growing block are written.
 const WRITE_INTERVAL_US: u64 = 1_000_000;
@@ -54,8 +59,8 @@ impl Settings {
 struct Found {
     /// The bytes of all.
     bytes: u64,
-    filters_bytes: u64,
-    keys_bytes: u64,
+    filters_bytes: Option<u64>,
+    keys_bytes: Option<u64>,
     /// The blocks that have files of plain frames.
     open: Vec<u32>,
 }
@@ -169,8 +174,8 @@ impl<F: Folder> Store<F> {
             files.bytes += bytes;
             match name {
                 Name::Segment(_) => {}
-                Name::Filters(_) => files.filters_bytes = bytes,
-                Name::Keys(_) => files.keys_bytes = bytes,
+                Name::Filters(_) => files.filters_bytes = Some(bytes),
+                Name::Keys(_) => files.keys_bytes = Some(bytes),
                 Name::Open(_, block) => files.open.push(block),
             }
         }
@@ -196,6 +201,11 @@ impl<F: Folder> Store<F> {
         let newest = found.keys().next_back().copied();
         let now = (store.clock)();
         for (number, mut files) in found {
+            if files.bytes < SEGMENT_HEAD_BYTES {
+                // Killed before there was an event.
+                store.remove_segment(number);
+                continue;
+            }
             files.open.sort_unstable();
             let opened = Segment::open(&store.folder, number, &files.open);
             // One that cannot be read is kept as if it was new: somebody may repair it.
@@ -251,8 +261,8 @@ impl<F: Folder> Store<F> {
             let is_in_block = |block: &&u32| (**block as usize) < old.rows().len();
             let plain = files.open.iter().filter(is_in_block);
             let mut names: Vec<String> = plain.map(|block| segment::open_name(old.number, *block)).collect();
-            names.extend((files.filters_bytes > 0).then(|| segment::filters_name(old.number)));
-            names.extend((files.keys_bytes > 0).then(|| segment::keys_name(old.number)));
+            names.extend(files.filters_bytes.map(|_| segment::filters_name(old.number)));
+            names.extend(files.keys_bytes.map(|_| segment::keys_name(old.number)));
             for name in names {
                 if let Err(e) = self.folder.remove(&name) {
                     self.failed("remove", &name, &e);
@@ -263,7 +273,8 @@ impl<F: Folder> Store<F> {
         let concealer = Concealer::new(old.concealer.mode(), *old.concealer.key());
         let mut segment = OpenSegment::new(old.number, concealer);
         (segment.rows, segment.offset) = (old.rows().to_vec(), old.end());
-        (segment.filters_bytes, segment.keys_bytes) = (files.filters_bytes, files.keys_bytes);
+        segment.filters_bytes = files.filters_bytes.unwrap_or_default();
+        segment.keys_bytes = files.keys_bytes.unwrap_or_default();
         let (mut text, mut is_written) = (String::new(), true);
         for frame in old.plain_frames() {
             segment.push_stored(frame.at, frame.event, &mut text);
@@ -446,7 +457,7 @@ impl<F: Folder> Store<F> {
     }
 
     /// Does a step of sealing; false if there is none to do, or it failed.
-    fn seal_step(&mut self) -> bool {
+    pub(crate) fn seal_step(&mut self) -> bool {
         let Some(sealing) = self.sealing.front_mut() else { return false };
         let number = sealing.number;
         match sealing.step(&mut self.folder) {

@@ -22,27 +22,27 @@ const DAY: u64 = 86_400_000_000;
 
 /// A clock that a test moves.
 #[derive(Clone)]
-struct Clock(Arc<AtomicU64>);
+pub(crate) struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(AtomicU64::new(BEGIN)))
     }
 
-    fn now(&self) -> UnixMicros {
+    pub(crate) fn now(&self) -> UnixMicros {
         UnixMicros(self.0.load(Ordering::Relaxed))
     }
 
-    fn pass(&self, micros: u64) -> UnixMicros {
+    pub(crate) fn pass(&self, micros: u64) -> UnixMicros {
         UnixMicros(self.0.fetch_add(micros, Ordering::Relaxed) + micros)
     }
 }
 
-fn settings(addresses: Addresses) -> Settings {
+pub(crate) fn settings(addresses: Addresses) -> Settings {
     Settings { keep: Duration::from_secs(30 * 86_400), max_bytes: 1 << 30, addresses }
 }
 
-fn store(folder: &MemoryFolder, settings: Settings, clock: &Clock) -> Store<MemoryFolder> {
+pub(crate) fn store<F: Folder + Clone>(folder: &F, settings: Settings, clock: &Clock) -> Store<F> {
     let clock = clock.clone();
     let mut number = 0;
     let new_key = move || {
@@ -53,12 +53,12 @@ fn store(folder: &MemoryFolder, settings: Settings, clock: &Clock) -> Store<Memo
 }
 
 /// The id of a message that is accepted at a time.
-fn id_at(at: UnixMicros) -> QueueId {
+pub(crate) fn id_at(at: UnixMicros) -> QueueId {
     let ids = mail::IdSource::default();
     ids.next(at.0 / 1000)
 }
 
-fn accepted<'a>(id: QueueId, from: &'a str, message_id: &'a str) -> Event<'a> {
+pub(crate) fn accepted<'a>(id: QueueId, from: &'a str, message_id: &'a str) -> Event<'a> {
     Event::Accepted(Accepted {
         id,
         from,
@@ -73,7 +73,13 @@ fn accepted<'a>(id: QueueId, from: &'a str, message_id: &'a str) -> Event<'a> {
     })
 }
 
-fn attempt<'a>(id: QueueId, from: &'a str, to: &'a str, status: Status, reply: &'a str) -> Event<'a> {
+pub(crate) fn attempt<'a>(
+    id: QueueId,
+    from: &'a str,
+    to: &'a str,
+    status: Status,
+    reply: &'a str,
+) -> Event<'a> {
     Event::Attempt(Attempted {
         id,
         from,
@@ -101,11 +107,11 @@ fn relay(store: &mut Store<MemoryFolder>, clock: &Clock, number: u64) -> QueueId
     id
 }
 
-fn search(folder: &MemoryFolder, keys: Vec<Key>) -> Page {
+pub(crate) fn search(folder: &dyn Folder, keys: Vec<Key>) -> Page {
     Reader::open(folder).unwrap().query(&Query::new(keys, 10_000))
 }
 
-fn ids(page: &Page) -> Vec<QueueId> {
+pub(crate) fn ids(page: &Page) -> Vec<QueueId> {
     let id = |entry: &Entry| match entry {
         Entry::Message(id, _) => Some(*id),
         Entry::Event(_) => None,
@@ -113,7 +119,7 @@ fn ids(page: &Page) -> Vec<QueueId> {
     page.entries.iter().filter_map(id).collect()
 }
 
-fn files(folder: &MemoryFolder) -> Vec<String> {
+pub(crate) fn files(folder: &dyn Folder) -> Vec<String> {
     folder.list().unwrap().into_iter().map(|(name, _)| name).collect()
 }
 
