@@ -12,10 +12,10 @@ use crate::{
 use report::event;
 use std::{collections::HashMap, io};
 
-/// The most entries of the index that are in memory: about half a megabyte.
-pub(crate) const PART_ENTRIES: usize = 1 << 16;
+/// The most entries of the index that are in memory, and are written in a step: a quarter of a megabyte.
+pub(crate) const PART_ENTRIES: usize = 1 << 15;
 /// Records of keys that are checked in a step: each takes about 10 µs.
-const RECORDS_PER_STEP: usize = 256;
+const RECORDS_PER_STEP: usize = 128;
 /// Blocks whose keys are made anew in a step: each takes about 2 ms.
 const BLOCKS_PER_STEP: usize = 2;
 
