@@ -113,10 +113,8 @@ pub(crate) enum Command {
     /// For each recipient of a queued message: the status, the last outcome, the next attempt, since when its destination is
     /// down, how many other messages wait for the destination, when the recipient fails, and the command that changes something. Then
     /// the events of the message from the history. A message that has left the queue is explained from the history alone.
-    Why {
-        /// Queue id
-        id: String,
-    },
+    /// With --at, the state at an earlier time is explained from the events up to that time.
+    Why(WhyArgs),
     /// Show counters of recipients, and the state of the spool
     ///
     /// Each accepted recipient is delivered, bounced, expired, deleted or queued; the exit code is 70 when these
@@ -526,10 +524,7 @@ pub(crate) enum QueueCommand {
         chosen: Chosen,
     },
     /// Explain where a message is, or what became of it; the same as `postrider why`
-    Explain {
-        /// Queue id
-        id: String,
-    },
+    Explain(WhyArgs),
     /// Show the destinations of the queue: recipients, their ages, and the most frequent reason
     ///
     /// The columns are those of Postfix's qshape: T is the number of all recipients, and below each other title are those that
@@ -704,6 +699,19 @@ pub(crate) struct Chosen {
     /// The status of a recipient
     #[arg(long, value_enum)]
     pub(crate) status: Option<Status>,
+}
+
+/// The message that is explained.
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// Queue id
+    pub(crate) id: String,
+    /// The state at this time, from the history: 14:30 (today), "2026-11-21 14:30", 2026-11-21T14:30:05+01:00, or 2h (ago)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<String>,
+    /// Print a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, Args)]

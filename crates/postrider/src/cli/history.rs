@@ -140,6 +140,16 @@ fn query_of(args: &HistoryArgs, now: UnixMicros) -> Result<Query, CliError> {
     Ok(query)
 }
 
+/// Reads a time of `--at`: the begin of what is named. It is not in the future.
+pub(super) fn parse_moment(text: &str, now: UnixMicros) -> Result<UnixMicros, CliError> {
+    let at = parse_time(text, now, false)?;
+    if at > now {
+        let text = format!("--at {text} is in the future: write the day, too, as in \"2026-11-21 14:30\"");
+        return Err(CliError::new(Exit::Usage, text));
+    }
+    Ok(at)
+}
+
 /// Reads `2h` (ago), `14:30` (today), `2026-11-21`, `2026-11-21 14:30:05` in local time, or a time with an offset. `is_end`: the
 /// end of what is named.
 fn parse_time(text: &str, now: UnixMicros, is_end: bool) -> Result<UnixMicros, CliError> {

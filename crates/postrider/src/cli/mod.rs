@@ -114,7 +114,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Restore(args) => backup::restore::run(&args, explicit, out)?,
         Command::Import(command) => import::run(&command, explicit, out)?,
         Command::History(command) => history::run(&command, &load_for_tools(explicit)?, out)?,
-        Command::Why { id } => explain::run(&id, &load_for_tools(explicit)?, out)?,
+        Command::Why(args) => explain::run(&args, &load_for_tools(explicit)?, out)?,
         Command::Status { prometheus: true, .. } => status::metrics(&load_for_tools(explicit)?, out)?,
         Command::Status { json, .. } => status::run(json, &load_for_tools(explicit)?, out)?,
         Command::Auth(AuthCommand::Hash { scheme, user }) => auth::hash(scheme, user.as_deref(), out)?,

@@ -40,7 +40,7 @@ pub(super) fn run(
             writeln!(out, "{}", counted.count)?;
             Ok(counted.exit())
         }
-        QueueCommand::Explain { id } => explain::run(id, settings, out),
+        QueueCommand::Explain(args) => explain::run(args, settings, out),
         QueueCommand::Summary { json } => summary(*json, settings, out),
         QueueCommand::Show { id, json } => show(settings, parse_id(id)?, *json, out),
         QueueCommand::Run(run) => run_once(run, explicit, settings, out),

@@ -17,7 +17,7 @@ fn run_line(daemon: &Daemon, line: &str) -> Result<String, (Exit, String)> {
     let settings = &daemon.settings;
     let ending = match cli.command {
         Command::Queue(command) => queue::run(&command, None, settings, &mut out),
-        Command::Why { id } => explain::run(&id, settings, &mut out),
+        Command::Why(args) => explain::run(&args, settings, &mut out),
         Command::Status { json, .. } => status::run(json, settings, &mut out),
         Command::Reload => status::reload(settings, &mut out),
         other => panic!("{other:?}"),

@@ -1,0 +1,170 @@
+//! The object of `postrider why --json`. docs/history.md describes each field. Later versions only add fields.
+
+use super::{
+    past::{Past, PastRecipient},
+    retry_command, warned_at,
+};
+use crate::cli::timeline;
+use ::history::StoredEvent;
+use control::{MessageInfo, RecipientInfo};
+use mail::{QueueId, UnixMillis};
+use report::UnixMicros;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// The version of the object.
+const VERSION: u32 = 1;
+
+/// A message. Times are in UTC, as in the JSON log.
+#[derive(Serialize)]
+struct Explanation {
+    v: u32,
+    id: String,
+    /// The time of the state.
+    at: String,
+    /// Where the state is from: `queue`, with the events of the history, or `history` alone.
+    source: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sender: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<String>,
+    /// The message has left the queue.
+    finished: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warned_at: Option<String>,
+    recipients: Vec<Recipient>,
+    /// Recipients that no event of the history names.
+    unnamed_recipients: usize,
+    /// The events, as in the JSON log.
+    events: Vec<serde_json::Value>,
+}
+
+/// A recipient of the message.
+#[derive(Serialize, Default)]
+struct Recipient {
+    address: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    expanded_from: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    return_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destination: Option<String>,
+    status: serde_json::Value,
+    attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    down_since: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    others: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fails_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warns_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<String>,
+}
+
+/// Prints a message of the queue. `past`: its events, if the history can be read.
+pub(super) fn print_queued(
+    message: &MessageInfo,
+    past: Option<&[StoredEvent]>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let of = |r: &RecipientInfo| Recipient {
+        address: r.address.clone(),
+        expanded_from: r.expanded_from.clone(),
+        return_path: r.return_path.clone(),
+        destination: Some(r.destination.clone()),
+        status: serde_json::to_value(r.status).unwrap_or_default(),
+        attempts: r.attempt_count,
+        last: r.last.clone(),
+        last_at: time(r.last_ms),
+        next_at: time(r.next_ms),
+        reason: r.reason.clone(),
+        down_since: time(r.wait.and_then(|wait| wait.down_since_ms)),
+        others: r.wait.map(|wait| wait.others),
+        fails_at: time(r.wait.and_then(|wait| wait.expires_ms)),
+        warns_at: time(r.wait.and_then(|wait| wait.warns_ms)),
+        command: r.wait.and_then(|_| retry_command(message.id.0, r.status)).map(|(command, _)| command),
+    };
+    let is_known = message.damaged.is_none();
+    let explanation = Explanation {
+        v: VERSION,
+        id: message.id.0.to_string(),
+        at: UnixMillis::now().rfc3339(),
+        source: "queue",
+        sender: is_known.then(|| message.sender.clone()),
+        size: Some(message.size_bytes),
+        accepted_at: time(Some(message.arrived_ms)),
+        origin: is_known.then(|| message.origin.clone()),
+        damaged: message.damaged.clone(),
+        finished: false,
+        warned_at: past.and_then(warned_at).map(|at| at.millis().rfc3339()),
+        recipients: message.recipients.iter().map(of).collect(),
+        unnamed_recipients: 0,
+        events: events(past.unwrap_or_default()),
+    };
+    print(&explanation, out)
+}
+
+/// Prints a message as the history says.
+pub(super) fn print_past(
+    id: QueueId,
+    at: UnixMicros,
+    past: &Past<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let of = |r: &PastRecipient| Recipient {
+        address: r.address.clone(),
+        destination: r.destination.clone(),
+        status: r.state.word().into(),
+        attempts: r.attempt_count,
+        last: r.last.as_ref().map(|(_, text)| text.clone()),
+        last_at: r.last.as_ref().map(|(at, _)| at.millis().rfc3339()),
+        next_at: r.next.map(UnixMillis::rfc3339),
+        ..Recipient::default()
+    };
+    let accepted = past.accepted.as_ref();
+    let explanation = Explanation {
+        v: VERSION,
+        id: id.to_string(),
+        at: at.millis().rfc3339(),
+        source: "history",
+        sender: accepted.map(|(_, a)| a.from.to_owned()),
+        size: accepted.map(|(_, a)| a.size_bytes),
+        accepted_at: accepted.map(|(at, _)| at.millis().rfc3339()),
+        origin: accepted.map(|(_, a)| a.origin.to_owned()),
+        damaged: None,
+        finished: past.is_finished,
+        warned_at: past.warned.map(|at| at.millis().rfc3339()),
+        recipients: past.recipients.iter().map(of).collect(),
+        unnamed_recipients: past.unnamed_count(),
+        events: events(past.events),
+    };
+    print(&explanation, out)
+}
+
+fn time(unix_ms: Option<u64>) -> Option<String> {
+    unix_ms.map(|ms| UnixMillis(ms).rfc3339())
+}
+
+fn events(all: &[StoredEvent]) -> Vec<serde_json::Value> {
+    all.iter().filter_map(|stored| Some(timeline::json(stored.at, &stored.event()?))).collect()
+}
+
+fn print(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", serde_json::to_string(explanation)?)
+}

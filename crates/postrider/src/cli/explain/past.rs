@@ -1,0 +1,181 @@
+//! The state of a message at a time, from its events in the history.
+
+use ::history::StoredEvent;
+use mail::UnixMillis;
+use report::{
+    Event, UnixMicros,
+    event::{self, Accepted, Attempted, Notification},
+};
+
+/// A message as its events up to a time say.
+#[derive(Debug, Default)]
+pub(super) struct Past<'a> {
+    /// The events up to that time.
+    pub(super) events: &'a [StoredEvent],
+    pub(super) accepted: Option<(UnixMicros, Accepted<'a>)>,
+    /// The message has left the queue.
+    pub(super) is_finished: bool,
+    /// The message was held when it was accepted, for this reason.
+    held: Option<(UnixMicros, &'a str)>,
+    /// Time of the last delay warning.
+    pub(super) warned: Option<UnixMicros>,
+    /// The recipients that any event names, also a later one, in the order of the events.
+    pub(super) recipients: Vec<PastRecipient>,
+}
+
+/// A recipient at a time.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct PastRecipient {
+    pub(super) address: String,
+    pub(super) state: State,
+    pub(super) attempt_count: u32,
+    /// The destination, if an event names it.
+    pub(super) destination: Option<String>,
+    /// The time of the last outcome, and its text: relay and reply, or a reason.
+    pub(super) last: Option<(UnixMicros, String)>,
+    /// The next probe of a suspended destination.
+    pub(super) next: Option<UnixMillis>,
+}
+
+/// The state of a recipient.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// No event names it so far.
+    #[default]
+    New,
+    /// Waits for the next attempt.
+    Waiting,
+    /// The destination is suspended.
+    Suspended,
+    Held,
+    Delivered,
+    Bounced,
+    Expired,
+    Deleted,
+    Discarded,
+    /// The message has left the queue, and no event says how this recipient ended.
+    Unknown,
+}
+
+impl State {
+    /// The word in texts and in JSON.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Waiting => "waiting",
+            Self::Suspended => "suspended",
+            Self::Held => "held",
+            Self::Delivered => "delivered",
+            Self::Bounced => "bounced",
+            Self::Expired => "expired",
+            Self::Deleted => "deleted",
+            Self::Discarded => "discarded",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    pub(super) fn is_end(self) -> bool {
+        matches!(
+            self,
+            Self::Delivered | Self::Bounced | Self::Expired | Self::Deleted | Self::Discarded | Self::Unknown
+        )
+    }
+}
+
+impl<'a> Past<'a> {
+    /// Folds events. `later`: those behind the time, for the names of recipients.
+    pub(super) fn new(events: &'a [StoredEvent], later: &[StoredEvent]) -> Self {
+        let mut past = Self { events, ..Self::default() };
+        for stored in events {
+            if let Some(event) = stored.event() {
+                past.add(stored.at, event);
+            }
+        }
+        for stored in later {
+            if let Some(to) = stored.event().as_ref().and_then(recipient_of) {
+                past.recipient(to);
+            }
+        }
+        if let (Some((at, reason)), false) = (past.held, past.is_finished) {
+            for recipient in past.recipients.iter_mut().filter(|recipient| recipient.state == State::New) {
+                (recipient.state, recipient.last) = (State::Held, Some((at, reason.to_owned())));
+            }
+        }
+        if past.is_finished {
+            past.finish();
+        }
+        past
+    }
+
+    /// Ends the recipients whose end no event says: the message has left the queue.
+    pub(super) fn finish(&mut self) {
+        self.is_finished = true;
+        for recipient in self.recipients.iter_mut().filter(|recipient| !recipient.state.is_end()) {
+            (recipient.state, recipient.next) = (State::Unknown, None);
+        }
+    }
+
+    /// Returns the number of recipients that no event names.
+    pub(super) fn unnamed_count(&self) -> usize {
+        let count = self.accepted.as_ref().map_or(0, |(_, accepted)| accepted.recipient_count as usize);
+        count.saturating_sub(self.recipients.len())
+    }
+
+    fn add(&mut self, at: UnixMicros, event: Event<'a>) {
+        match event {
+            Event::Accepted(accepted) => self.accepted = Some((at, accepted)),
+            Event::Attempt(attempt) => self.add_attempt(at, &attempt),
+            Event::Waiting(w) => {
+                let recipient = self.recipient(w.to);
+                (recipient.state, recipient.next) = (State::Suspended, w.until);
+                recipient.destination = Some(w.destination.to_owned());
+                recipient.last = Some((at, w.reason.to_owned()));
+            }
+            Event::Deleted { to, .. } => self.end(at, to, State::Deleted, "by an operator"),
+            Event::Discarded { to: Some(to), reason, .. } => self.end(at, to, State::Discarded, reason),
+            Event::Held { reason, .. } => self.held = Some((at, reason)),
+            Event::Notified { kind: Notification::Delay, .. } => self.warned = Some(at),
+            Event::Completed(_) => self.is_finished = true,
+            _ => {}
+        }
+    }
+
+    fn add_attempt(&mut self, at: UnixMicros, attempt: &Attempted<'_>) {
+        let recipient = self.recipient(attempt.to);
+        recipient.state = match attempt.status {
+            event::Status::Sent => State::Delivered,
+            event::Status::Bounced => State::Bounced,
+            event::Status::Expired => State::Expired,
+            event::Status::Deferred => State::Waiting,
+        };
+        recipient.attempt_count += 1;
+        recipient.next = None;
+        let by = if attempt.relay.is_empty() { String::new() } else { format!("{}: ", attempt.relay) };
+        recipient.last = Some((at, format!("{by}{}", attempt.reply)));
+    }
+
+    fn end(&mut self, at: UnixMicros, to: &str, state: State, reason: &str) {
+        let recipient = self.recipient(to);
+        (recipient.state, recipient.last) = (state, Some((at, reason.to_owned())));
+    }
+
+    fn recipient(&mut self, address: &str) -> &mut PastRecipient {
+        let known = self.recipients.iter().position(|recipient| recipient.address == address);
+        let number = known.unwrap_or_else(|| {
+            self.recipients.push(PastRecipient { address: address.to_owned(), ..PastRecipient::default() });
+            self.recipients.len() - 1
+        });
+        &mut self.recipients[number]
+    }
+}
+
+/// Returns the recipient that an event of a message names.
+fn recipient_of<'a>(event: &Event<'a>) -> Option<&'a str> {
+    match event {
+        Event::Attempt(a) => Some(a.to),
+        Event::Waiting(w) => Some(w.to),
+        Event::Deleted { to, .. } => Some(to),
+        Event::Discarded { to, .. } => *to,
+        _ => None,
+    }
+}
