@@ -50,11 +50,6 @@ impl Builder {
         self.next_bucket.saturating_add(buckets).min(self.bucket_count)
     }
 
-    /// Returns the first bucket that is not written.
-    pub(crate) fn next_bucket(&self) -> u32 {
-        self.next_bucket
-    }
-
     pub(crate) fn bucket_count(&self) -> u32 {
         self.bucket_count
     }

@@ -16,8 +16,8 @@ const HEAD_BYTES: usize = 20;
 const HASH_BYTES: usize = 6;
 /// The most hashes of a record: a block has fewer bytes.
 const HASHES_MAX: u32 = 1 << 20;
-/// Hashes that are read in addition to the number that is expected.
-const READ_MORE: u64 = 16;
+/// Hashes of a block that are read at once: 3 KiB for each block of a segment are in memory.
+const READ_HASHES: usize = 512;
 
 /// Appends the record of a block. `hashes` ascend.
 pub(crate) fn write(row: &Row, hashes: &[u64], out: &mut Vec<u8>) {
@@ -53,38 +53,49 @@ impl Run {
     pub(crate) fn of_record(place: u64, count: usize) -> Self {
         Self { offset: place + HEAD_BYTES as u64, count: count as u32 }
     }
+}
+
+/// Reads a run in the order of its hashes.
+#[derive(Debug)]
+pub(crate) struct RunReader {
+    rest: Run,
+    /// Hashes that were read, from `at` on.
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl RunReader {
+    pub(crate) fn new(run: Run) -> Self {
+        Self { rest: run, buffer: Vec::new(), at: 0 }
+    }
 
     /// Adds the hashes of the buckets before `end` as entries of an index, and steps over them.
     pub(crate) fn take(
         &mut self,
         file: &dyn ReadAt,
-        (end, index): (u32, &index::Builder),
+        (end, bucket_count): (u32, u32),
         block: u16,
         entries: &mut Vec<u64>,
     ) -> io::Result<()> {
-        while self.count > 0 {
-            // Hashes are spread evenly.
-            let share = u64::from(self.count) * u64::from(end - index.next_bucket())
-                / u64::from(index.bucket_count() - index.next_bucket()).max(1);
-            let count = (share + READ_MORE).min(self.count.into()) as usize;
-            let mut bytes = vec![0; count * HASH_BYTES];
-            file.read_at(self.offset, &mut bytes)?;
-            let before = entries.len();
-            for hash in bytes.as_chunks::<HASH_BYTES>().0 {
+        loop {
+            for hash in self.buffer[self.at..].as_chunks::<HASH_BYTES>().0 {
                 let entry = index::entry(hash_of(*hash), block);
-                if bucket_of(entry, index.bucket_count()) >= end {
-                    break;
+                if bucket_of(entry, bucket_count) >= end {
+                    return Ok(());
                 }
                 entries.push(entry);
+                self.at += HASH_BYTES;
             }
-            let taken = entries.len() - before;
-            self.offset += (taken * HASH_BYTES) as u64;
-            self.count -= taken as u32;
-            if taken < count {
-                break;
+            let count = self.rest.count().min(READ_HASHES);
+            if count == 0 {
+                return Ok(());
             }
+            self.buffer.resize(count * HASH_BYTES, 0);
+            file.read_at(self.rest.offset, &mut self.buffer)?;
+            self.at = 0;
+            self.rest.offset += self.buffer.len() as u64;
+            self.rest.count -= count as u32;
         }
-        Ok(())
     }
 }
 
@@ -168,17 +179,17 @@ mod tests {
         write(&row(64), &all, &mut file);
         // As many hashes again are in other blocks.
         let mut index = index::Builder::new(6000);
-        let mut run = read(&file, 0).unwrap().unwrap().run.unwrap();
+        let mut run = RunReader::new(read(&file, 0).unwrap().unwrap().run.unwrap());
         let mut found = Vec::new();
         while !index.is_complete() {
             let end = index.end_of_part(500);
             let mut part = Vec::new();
-            run.take(&file, (end, &index), 7, &mut part).unwrap();
+            run.take(&file, (end, index.bucket_count()), 7, &mut part).unwrap();
             assert!(part.len() < 500);
             found.extend_from_slice(&part);
             index.push_buckets(end, &mut part, &mut Vec::new());
         }
         assert!(found.iter().copied().eq(all.iter().map(|hash| index::entry(*hash, 7))));
-        assert_eq!(run.count(), 0);
+        assert_eq!(run.rest.count(), 0);
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     Folder, ReadAt,
     block::{Content, HEAD_BYTES, Head},
     index, key,
-    keys::{self, Run},
+    keys::{self, Run, RunReader},
     segment::{self, INDEX_MARK_BYTES, Row},
 };
 use report::event;
@@ -50,7 +50,7 @@ enum Phase {
     /// Makes the hashes of blocks that have none.
     Missing { place: u64, runs: Vec<Option<Run>> },
     /// Writes the index at this place.
-    Index { place: u64, runs: Vec<Run>, index: index::Builder },
+    Index { place: u64, runs: Vec<RunReader>, index: index::Builder },
     /// Writes the trailer behind the table of blocks.
     Trailer { place: u64, index: index::Place, table: Vec<u8> },
     /// Removes the files that the index replaces. The segment has so many bytes.
@@ -157,8 +157,8 @@ impl Sealing {
         if !is_complete {
             return Ok(Some(Phase::Missing { place, runs }));
         }
-        let runs: Vec<Run> = runs.into_iter().flatten().collect();
-        let index = index::Builder::new(runs.iter().map(|run| run.count()).sum());
+        let index = index::Builder::new(runs.iter().flatten().map(|run| run.count()).sum());
+        let runs = runs.into_iter().flatten().map(RunReader::new).collect();
         let mut mark = Vec::new();
         segment::write_index_mark(self.end, &mut mark);
         folder.write_at(&segment::segment_name(self.number), self.end, &mark)?;
@@ -170,7 +170,7 @@ impl Sealing {
         &self,
         folder: &mut dyn Folder,
         place: u64,
-        mut runs: Vec<Run>,
+        mut runs: Vec<RunReader>,
         mut index: index::Builder,
     ) -> io::Result<Phase> {
         let name = segment::segment_name(self.number);
@@ -179,7 +179,7 @@ impl Sealing {
             let file = folder.open(&segment::keys_name(self.number))?;
             let (end, mut entries) = (index.end_of_part(self.part_entries), Vec::new());
             for (block, run) in runs.iter_mut().enumerate() {
-                run.take(&*file, (end, &index), block as u16, &mut entries)?;
+                run.take(&*file, (end, index.bucket_count()), block as u16, &mut entries)?;
             }
             index.push_buckets(end, &mut entries, &mut out);
             folder.write_at(&name, place, &out)?;
