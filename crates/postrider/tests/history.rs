@@ -89,6 +89,20 @@ fn delivered_bounced_and_deleted_mail_is_found_by_all_its_keys_also_without_a_da
         assert!(why.contains("<good@b.test>\n  status: delivered\n  ended:  "), "{why}");
         assert!(why.contains("<gone@b.test>\n  status: bounced\n  ended:  "), "{why}");
         assert!(ask(&["why", &waits]).contains("<busy@b.test>\n  status: deleted\n"));
+        let now: serde_json::Value = serde_json::from_str(&ask(&["why", &id, "--json"])).unwrap();
+        assert_eq!(
+            (&now["v"], &now["source"], &now["finished"]),
+            (&1.into(), &"history".into(), &true.into())
+        );
+        let status: Vec<&serde_json::Value> =
+            now["recipients"].as_array().unwrap().iter().map(|r| &r["status"]).collect();
+        assert_eq!(status.len(), 2);
+        assert!(status.contains(&&"delivered".into()) && status.contains(&&"bounced".into()), "{now}");
+        // The moment of its acceptance: the event is there, and no recipient has an outcome.
+        let accepted = now["events"][0]["time"].as_str().unwrap();
+        let at = format!("{}999Z", accepted.trim_end_matches('Z'));
+        let then = ask(&["why", &id, "--at", &at]);
+        assert!(then.starts_with(&format!("{id} at 2")) && then.contains("  accepted: client="), "{then}");
         let json = ask(&["history", "query", "--json", "--message-id", "one@a.test"]);
         let entry: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(entry["id"], id.as_str());
@@ -120,6 +134,16 @@ fn a_message_that_waits_is_explained_with_its_destination_its_end_and_a_command(
         why.contains("destination suspended") && why.contains("\nhistory\n")
     });
     let name = format!("smarthost:{nobody}");
+    let object: serde_json::Value = serde_json::from_str(&daemon.ask(&["why", &ids[0], "--json"])).unwrap();
+    let recipient = &object["recipients"][0];
+    assert_eq!((&object["source"], &object["finished"]), (&"queue".into(), &false.into()), "{object}");
+    assert_eq!((&recipient["status"], &recipient["others"]), (&"suspended".into(), &2.into()), "{object}");
+    assert_eq!(recipient["command"], format!("postrider queue retry {}", ids[0]), "{object}");
+    assert!(recipient["down_since"].is_string() && recipient["fails_at"].is_string(), "{object}");
+    let early = daemon.try_ask(&["why", &ids[0], "--at", "1h"]).unwrap_err();
+    assert!(early.contains("has no event before 2"), "{early}");
+    let late = daemon.try_ask(&["why", &ids[0], "--at", "2999-01-01"]).unwrap_err();
+    assert!(late.contains("is in the future"), "{late}");
     assert!(why.contains("  down:   no host can be reached since "), "{why}");
     assert!(why.contains(&format!("  others: 2 messages beside this one for {name}\n")), "{why}");
     assert!(why.contains(" (in 4d23h) if not delivered before; a delay warning is due "), "{why}");

@@ -351,7 +351,11 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "postrider-why",
-        &[("postrider why 0abqxshv3c000", "Explain why a message waits, or what became of it.")],
+        &[
+            ("postrider why 0abqxshv3c000", "Explain why a message waits, or what became of it."),
+            ("postrider why 0abqxshv3c000 --at 14:30", "Show the state of the message today at 14:30."),
+            ("postrider why 0abqxshv3c000 --json", "Print a JSON object for a program."),
+        ],
     ),
     (
         "postrider-history",
