@@ -16,8 +16,8 @@ const HEAD_BYTES: usize = 20;
 const HASH_BYTES: usize = 6;
 /// The most hashes of a record: a block has fewer bytes.
 const HASHES_MAX: u32 = 1 << 20;
-/// Hashes of a block that are read at once: 3 KiB for each block of a segment are in memory.
-const READ_HASHES: usize = 512;
+/// Hashes of a block that are read at once. The first part of an index reads them of each block of the segment.
+const READ_HASHES: usize = 128;
 
 /// Appends the record of a block. `hashes` ascend.
 pub(crate) fn write(row: &Row, hashes: &[u64], out: &mut Vec<u8>) {

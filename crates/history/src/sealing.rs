@@ -16,6 +16,8 @@ use std::{collections::HashMap, io};
 pub(crate) const PART_ENTRIES: usize = 1 << 15;
 /// Records of keys that are checked in a step: each takes about 10 µs.
 const RECORDS_PER_STEP: usize = 128;
+/// The bytes of a file that are removed in a step: the system frees the memory of its pages.
+const REMOVED_BYTES: u64 = 8 * 1024 * 1024;
 /// Blocks whose keys are made anew in a step: each takes about 2 ms.
 const BLOCKS_PER_STEP: usize = 2;
 
@@ -78,9 +80,10 @@ impl Sealing {
             Phase::Index { place, runs, index } => self.write_index(folder, place, runs, index)?,
             Phase::Trailer { place, index, table } => self.write_trailer(folder, place, index, &table)?,
             Phase::Files(bytes) => {
-                remove(folder, &segment::filters_name(self.number))?;
-                remove(folder, &segment::keys_name(self.number))?;
-                return Ok(Step::Sealed(bytes));
+                if self.remove_files(folder)? {
+                    return Ok(Step::Sealed(bytes));
+                }
+                Phase::Files(bytes)
             }
         };
         self.phase = next;
@@ -210,6 +213,23 @@ impl Sealing {
         folder.write_at(&name, place, &out)?;
         folder.sync(&name)?;
         Ok(Phase::Files(place + out.len() as u64))
+    }
+
+    /// Removes a part of the files that the index replaces; true if they are gone.
+    fn remove_files(&self, folder: &mut dyn Folder) -> io::Result<bool> {
+        for name in [segment::filters_name(self.number), segment::keys_name(self.number)] {
+            let length = match folder.open(&name) {
+                Ok(file) => file.length()?,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(e),
+            };
+            match length.checked_sub(REMOVED_BYTES) {
+                Some(rest) => folder.truncate(&name, rest)?,
+                None => remove(folder, &name)?,
+            }
+            return Ok(false);
+        }
+        Ok(true)
     }
 }
 
