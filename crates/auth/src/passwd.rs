@@ -39,6 +39,8 @@ impl PasswdFile {
     /// Every line that cannot be used.
     pub fn parse(text: &str) -> Result<Self, Vec<LineProblem>> {
         let (mut logins, mut problems) = (HashMap::new(), Vec::new());
+        // Some editors write a byte order mark. It would be a part of the first name.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (number, line) in text.lines().enumerate() {
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
@@ -123,6 +125,12 @@ fn read(line: &str) -> Result<Login, (usize, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_name() {
+        let users = PasswdFile::parse("\u{feff}joe:{PLAIN}secret\nann:{PLAIN}secret\n").unwrap();
+        assert!(users.get("joe").is_some() && users.get("ann").is_some());
+    }
     use crate::Secret;
 
     #[test]

@@ -65,7 +65,8 @@ pub(crate) fn key_and_value(text: &str) -> (&str, &str, usize) {
     (&text[..end], value, at)
 }
 
-/// Checks that a file is text and complete.
+/// Checks that a file is text and complete. A byte order mark at its front, as some editors write, is not returned: it would
+/// be a part of the first key.
 ///
 /// # Errors
 /// The file is not UTF-8, or ends in the middle of a line, as a file does that is being written.
@@ -86,12 +87,19 @@ pub(crate) fn complete_text(bytes: &[u8]) -> Result<&str, FileFault> {
     if let Some(at) = text.find('\0') {
         return Err(FileFault::at(text, at, "a NUL character", "this is no text file"));
     }
-    Ok(text)
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_key() {
+        assert_eq!(complete_text(b"\xef\xbb\xbfa 1\n"), Ok("a 1\n"));
+        assert_eq!(complete_text(b"a \xef\xbb\xbf1\n"), Ok("a \u{feff}1\n"));
+        assert!(complete_text(b"\xef\xbb\xbf").is_err(), "a file that is being written");
+    }
 
     #[test]
     fn lines_are_continued_over_comments_and_keep_their_places() {

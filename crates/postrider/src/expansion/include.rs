@@ -55,7 +55,8 @@ fn read_blocking(path: &str) -> Result<Option<String>, String> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Err("the last line has no end; end it with a newline".to_owned());
     }
-    Ok(Some(text))
+    // Some editors write a byte order mark. It would be a part of the first target.
+    Ok(Some(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)))
 }
 
 #[cfg(test)]
@@ -75,6 +76,8 @@ mod tests {
         };
         write("joe\n", 0o644);
         assert_eq!(read(name).await, Found::Value("joe\n".into()));
+        write("\u{feff}joe\n", 0o644);
+        assert_eq!(read(name).await, Found::Value("joe\n".into()), "without the byte order mark");
         write("joe", 0o644);
         assert!(matches!(read(name).await, Found::Failed(_)), "cut off");
         for mode in [0o664, 0o646] {

@@ -21,9 +21,9 @@ fn error(line: usize, what: impl Into<String>, help: impl Into<String>) -> Templ
     TemplateError { line, column: 1, what: what.into(), help: help.into() }
 }
 
-/// Decodes a file, which must be UTF-8.
+/// Decodes a file, which must be UTF-8. A byte order mark at its front, as some editors write, is not returned.
 pub(super) fn text(file: &[u8]) -> Result<&str, TemplateError> {
-    std::str::from_utf8(file).map_err(|fault| {
+    let text = std::str::from_utf8(file).map_err(|fault| {
         let before = String::from_utf8_lossy(&file[..fault.valid_up_to()]);
         let line = before.rsplit('\n').next().unwrap_or_default();
         TemplateError {
@@ -32,7 +32,8 @@ pub(super) fn text(file: &[u8]) -> Result<&str, TemplateError> {
             what: format!("the byte 0x{:02X} is not UTF-8", file[fault.valid_up_to()]),
             help: "save the file as UTF-8".to_owned(),
         }
-    })
+    })?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
 /// Reads the templates of a language; sections that the text does not have are those of `base`.

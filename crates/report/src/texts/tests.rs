@@ -74,6 +74,11 @@ fn a_file_that_is_not_utf_8_has_the_place_of_the_first_wrong_byte() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_first_section() {
+    Language::parse("en", b"\xef\xbb\xbf[reason 5]\nx\n").unwrap();
+}
+
+#[test]
 fn a_language_that_the_program_does_not_have_needs_every_section() {
     let error = Language::parse("fr", "[reason 5]\nx\n").unwrap_err();
     assert_eq!((error.line, error.what.as_str()), (2, "the section [failed] is missing"));
