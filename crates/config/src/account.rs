@@ -43,13 +43,21 @@ text_value!(
     Group,
     "a group of this machine",
     "a name in /etc/group, such as \"mail\", or a number in quotes",
-    |t, _| group(t, &read("/etc/group")),
+    |t, _| group(t, &read("/etc/group")).map_err(|error| unreadable("/etc/group").unwrap_or(error)),
     |group| group.name.clone()
 );
 
 /// Finds a user of this machine by name or number.
 pub(crate) fn known_user(text: &str) -> Result<User, (String, Option<String>)> {
-    user(text, &read("/etc/passwd"))
+    user(text, &read("/etc/passwd")).map_err(|error| unreadable("/etc/passwd").unwrap_or(error))
+}
+
+/// Returns the error of a file that this process may not read. The sandbox of a daemon that stays root permits the file of its
+/// start, and `useradd` replaces the file.
+fn unreadable(path: &str) -> Option<(String, Option<String>)> {
+    let error = fs::File::open(path).err()?;
+    let help = "restart the daemon: its sandbox does not permit a file that was replaced since its start";
+    Some((format!("read {path}: {error}"), Some(help.to_owned())))
 }
 
 /// Returns the user of this machine with a name; a number is not taken. None if there is none.
@@ -121,6 +129,13 @@ text_value!(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_accounts_that_cannot_be_read_is_named() {
+        assert_eq!(unreadable("/etc/passwd"), None);
+        let (why, help) = unreadable("/nonexistent/passwd").unwrap();
+        assert!(why.starts_with("read /nonexistent/passwd: No such file") && help.is_some(), "{why}");
+    }
 
     const PASSWD: &str =
         "root:x:0:0:root:/root:/bin/sh\nbad line\nvmail:x:150:8:Mail:/var/vmail:/bin/false\n";
