@@ -46,7 +46,7 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
             let users = MapUsers::new(wiring::maps(settings, None), map.clone());
             let found = super::map::runtime()?.block_on(users.get(user));
             let found = found.map_err(|e| CliError::new(Exit::TempFail, e.to_string()))?;
-            found.map(|found| found.login).ok_or_else(|| map.to_string())
+            found.map(|found| found.login).ok_or_else(|| format!("{map}, or locked there"))
         }
         Some(UserStore::Dovecot(path)) => return test_by_dovecot(user, path, settings, out),
         None => {
