@@ -248,7 +248,7 @@ fn explain_past(id: QueueId, at: UnixMicros, json: bool, settings: &Settings, ou
     }
     match past.warned {
         Some(warned) => {
-            writeln!(out, "\nThe sender was warned of the delay {}.", print::date_time(warned.millis().0))?
+            writeln!(out, "\nThe sender was warned of the delay {}.", print::date_time(warned.millis().0))?;
         }
         None if past.is_finished => writeln!(out, "\nThe message had left the queue.")?,
         None => {}
