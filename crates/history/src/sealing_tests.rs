@@ -274,7 +274,7 @@ fn the_next_start_may_be_interrupted_too() {
     }
 }
 
-/// What a search returns, without the places.
+/// Returns the messages of a search, without the places.
 fn found(folder: &dyn Folder, key: &Key) -> Vec<(QueueId, Vec<String>)> {
     let page = search(folder, vec![key.clone()]);
     assert!(page.problems.is_empty(), "{:?}", page.problems);

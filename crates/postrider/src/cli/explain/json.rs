@@ -22,7 +22,7 @@ struct Explanation {
     id: String,
     /// The time of the state.
     at: String,
-    /// Where the state is from: `queue`, with the events of the history, or `history` alone.
+    /// The origin of the state: `queue`, with the events of the history, or `history` alone.
     source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     sender: Option<String>,
