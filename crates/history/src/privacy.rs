@@ -92,6 +92,23 @@ impl Concealer {
         Cow::Owned(out)
     }
 
+    /// Returns a text about a recipient as it is stored: it may name the mailbox, `delivered to Maildir joe`.
+    fn text_about<'a>(&self, text: &'a str, recipient: &str) -> Cow<'a, str> {
+        let text = self.text(text);
+        let local = recipient.rsplit_once('@').map_or(recipient, |(local, _)| local);
+        let user = local.split(['+', '-']).next().unwrap_or(local);
+        let is_name = |word: &str| {
+            !word.is_empty() && (word.eq_ignore_ascii_case(local) || word.eq_ignore_ascii_case(user))
+        };
+        if self.mode == Addresses::Full || !text.split(' ').any(is_name) {
+            return text;
+        }
+        let hidden = self.local_part(recipient);
+        let words: Vec<&str> =
+            text.split(' ').map(|word| if is_name(word) { &*hidden } else { word }).collect();
+        Cow::Owned(words.join(" "))
+    }
+
     /// Calls `then` with an event as it is stored.
     pub(crate) fn conceal(&self, event: &Event<'_>, then: &mut dyn FnMut(&Event<'_>)) {
         if self.mode == Addresses::Full {
@@ -109,11 +126,13 @@ impl Concealer {
                 }));
             }
             Event::Attempt(a) => {
-                let (from, to, reply) = (self.address(a.from), self.address(a.to), self.text(a.reply));
+                let (from, to, reply) =
+                    (self.address(a.from), self.address(a.to), self.text_about(a.reply, a.to));
                 then(&Event::Attempt(Attempted { from: &from, to: &to, reply: &reply, ..a }));
             }
             Event::Waiting(w) => {
-                let (from, to, reason) = (self.address(w.from), self.address(w.to), self.text(w.reason));
+                let (from, to, reason) =
+                    (self.address(w.from), self.address(w.to), self.text_about(w.reason, w.to));
                 then(&Event::Waiting(Waiting { from: &from, to: &to, reason: &reason, ..w }));
             }
             Event::Expired { id, from } => then(&Event::Expired { id, from: &self.address(from) }),
@@ -181,6 +200,23 @@ mod tests {
         assert_ne!(hashed.address("ann@b.test").split('@').next(), hash.split('@').next());
         assert_ne!(Concealer::new(Addresses::Hashed, [8; 32]).address("ann@a.test"), hash);
         assert!(concealers().iter().all(|one| one.address("").is_empty()));
+    }
+
+    #[test]
+    fn a_text_about_a_recipient_does_not_name_the_mailbox() {
+        let domain = Concealer::new(Addresses::Domain, [1; KEY_BYTES]);
+        for (recipient, text, stored) in [
+            ("Joe@x.test", "delivered to Maildir joe", "delivered to Maildir *"),
+            ("joe+lists@x.test", "delivered to mailbox joe", "delivered to mailbox *"),
+            ("joe@x.test", "delivered to joey", "delivered to joey"),
+            ("@x.test", "2.0.0  Ok", "2.0.0  Ok"),
+        ] {
+            assert_eq!(domain.text_about(text, recipient), stored);
+        }
+        let hashed = Concealer::new(Addresses::Hashed, [1; KEY_BYTES]);
+        assert!(!hashed.text_about("delivered to Maildir joe", "joe@x.test").contains("joe"));
+        let full = Concealer::new(Addresses::Full, [1; KEY_BYTES]);
+        assert_eq!(full.text_about("delivered to Maildir joe", "joe@x.test"), "delivered to Maildir joe");
     }
 
     #[test]
