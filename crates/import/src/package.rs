@@ -2,7 +2,7 @@
 
 use crate::{
     draft::{Draft, Section, Value},
-    report::Report,
+    report::{Report, Verdict},
 };
 
 /// The folder of the package's data. Everything there belongs to its user.
@@ -10,6 +10,11 @@ const DATA_DIR: &str = "/var/lib/postrider";
 /// The command that lets the daemon deliver as other users.
 const AS_OTHERS: &str = "mkdir -p /etc/systemd/system/postrider.service.d && cp /usr/share/doc/postrider/examples/other-users.conf \
                          /etc/systemd/system/postrider.service.d/ && systemctl daemon-reload";
+
+/// Folders of mailboxes in which the group mail may make files.
+const SPOOLS: [&str; 2] = ["/var/mail/", "/var/spool/mail/"];
+/// A part of notes that do not hold where the package delivers as other users.
+const AS_DAEMON: &str = "the daemon's user must be able to write";
 
 /// Fits the configuration to the package, and says in the report what the administrator has to do.
 pub fn fit(draft: &mut Draft, report: &mut Report) {
@@ -82,15 +87,24 @@ fn mailboxes(draft: &mut Draft, report: &mut Report) {
             Some(Value::Text(path)) => Some(path.clone()),
             _ => None,
         });
-        let is_of_users = path.is_some_and(|path| {
-            !path.starts_with(DATA_DIR) && path.contains("{local}") && !path.contains("{domain}")
-        });
+        let Some(path) = path else { continue };
+        let is_of_users =
+            !path.starts_with(DATA_DIR) && path.contains("{local}") && !path.contains("{domain}");
         if is_of_users && section.value("user").is_none() {
             section.set("user", "{local}", "mailboxes belong to their users");
+            if SPOOLS.iter().any(|spool| path.starts_with(spool)) && section.value("group").is_none() {
+                section.set("group", "mail", "who may make files there");
+            }
             is_any = true;
         }
     }
     if is_any {
+        report.notes.retain(|note| !note.contains(AS_DAEMON));
+        for entry in &mut report.entries {
+            if matches!(&entry.verdict, Verdict::Note(note) if note.contains(AS_DAEMON)) {
+                entry.verdict = Verdict::Mapped;
+            }
+        }
         draft.set(
             "[process]",
             "user",
@@ -128,6 +142,7 @@ mod tests {
         assert_eq!(addresses, wanted.map(Value::from));
         let toml = draft.as_toml();
         assert_eq!(toml.matches("user = \"{local}\"").count(), 1, "{toml}");
+        assert!(toml.contains("group = \"mail\""), "{toml}");
         assert!(toml.contains("[process]\n") && toml.contains("user = \"postrider\""), "{toml}");
         assert!(toml.contains("postfix_file = \"/var/log/postrider/mail.log\""), "{toml}");
         let notes = report.notes.join("\n");
