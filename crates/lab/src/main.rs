@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// The commands that measure nothing themselves, those of `agent` that only prepare, and `ipc`, which has text only.
-    const WITHOUT_FORMS: [&str; 6] = ["man", "report", "flame", "reproduce", "key", "listen"];
+    const WITHOUT_FORMS: [&str; 7] = ["man", "chart", "report", "flame", "reproduce", "key", "listen"];
 
     /// Returns the commands below one that have no commands themselves.
     fn leaves(command: &clap::Command) -> Vec<&clap::Command> {

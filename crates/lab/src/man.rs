@@ -177,6 +177,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "postlab-chart",
+        &[("postlab chart results/table.md -o relay.svg", "Draw the table of a comparison of servers.")],
+    ),
+    (
         "postlab-report",
         &[("postlab report results/20261121-overload -o report.html", "Make a page of a run.")],
     ),

@@ -84,7 +84,9 @@ mod tests {
         };
         assert_eq!(of(""), "you@localhost");
         assert_eq!(of("[local]\nusers = [\"ann\"]\n"), "postmaster@localhost");
-        assert_eq!(of("[local]\ndomains = [\"a.test\", \"b.test\"]\n"), "postmaster@a.test");
-        assert_eq!(of("[local]\ndomains = []\n"), "postmaster");
+        let named = "hostname = \"b.test\"\n[local]\ndomains = [\"a.test\", \"b.test\"]\n";
+        assert_eq!(of(named), "postmaster@a.test");
+        let elsewhere = "[local]\ndomains = []\n[[route]]\ndomains = [\"*\"]\nsmarthost = \"hub.test:25\"\n";
+        assert_eq!(of(elsewhere), "postmaster");
     }
 }

@@ -264,8 +264,7 @@ mod tests {
             let (priority, text) = carried(&settings, is_trusted, given, header);
             assert_eq!((priority, text.as_str()), expected, "{header:?}");
         }
-        let (priority, text) =
-            carried(&config::load_text("").unwrap().settings, true, None, "MT-Priority: 3\r\n");
+        let (priority, text) = carried(&config::load(None).unwrap(), true, None, "MT-Priority: 3\r\n");
         assert_eq!((priority, text.as_str()), (None, "MT-Priority: 3"), "it is off by default");
     }
 }
