@@ -106,7 +106,7 @@ impl Postfix {
         let begun = std::time::Instant::now();
         let files = |name: &str| files(&self.dir.join("queue").join(name));
         while ["maildrop", "incoming", "active"].into_iter().map(files).sum::<usize>() > 0 {
-            assert!(begun.elapsed() < super::WAIT_TIMEOUT, "Postfix has not tried all: {}", self.log());
+            assert!(begun.elapsed() < super::wait_timeout(), "Postfix has not tried all: {}", self.log());
             std::thread::park_timeout(std::time::Duration::from_millis(5));
         }
     }
