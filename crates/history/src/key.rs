@@ -220,7 +220,8 @@ fn sender_of<'a>(event: &Event<'a>) -> Option<&'a str> {
     }
 }
 
-fn recipient_of<'a>(event: &Event<'a>) -> Option<&'a str> {
+/// Returns the recipient that an event names.
+pub fn recipient_of<'a>(event: &Event<'a>) -> Option<&'a str> {
     match event {
         Event::Attempt(a) => Some(a.to),
         Event::Waiting(w) => Some(w.to),

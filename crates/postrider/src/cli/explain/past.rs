@@ -1,6 +1,6 @@
 //! The state of a message at a time, from its events in the history.
 
-use ::history::StoredEvent;
+use ::history::{StoredEvent, recipient_of};
 use mail::UnixMillis;
 use report::{
     Event, UnixMicros,
@@ -166,16 +166,5 @@ impl<'a> Past<'a> {
             self.recipients.len() - 1
         });
         &mut self.recipients[number]
-    }
-}
-
-/// Returns the recipient that an event of a message names.
-fn recipient_of<'a>(event: &Event<'a>) -> Option<&'a str> {
-    match event {
-        Event::Attempt(a) => Some(a.to),
-        Event::Waiting(w) => Some(w.to),
-        Event::Deleted { to, .. } => Some(to),
-        Event::Discarded { to, .. } => *to,
-        _ => None,
     }
 }
