@@ -187,8 +187,6 @@ impl Expansion {
 
     /// Returns whether the local part of an address is this name, with or without a detail.
     pub(crate) fn is_named(&self, mailbox: &Mailbox, name: &str) -> bool {
-        let local = mailbox.local_unquoted().to_lowercase();
-        let user = self.rules.separator.and_then(|separator| separator.split(&local)).map(|(user, _)| user);
-        user.unwrap_or(&local) == name
+        rewrite::is_named(mailbox, self.rules.separator, name)
     }
 }

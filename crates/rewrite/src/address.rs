@@ -46,6 +46,13 @@ pub fn map_keys(mailbox: &Mailbox, separator: Option<Separator>) -> impl Iterato
     std::iter::once(whole).chain(without).chain([any])
 }
 
+/// Returns whether the local part of an address is this name, which is in lower case, with or without a detail.
+pub fn is_named(mailbox: &Mailbox, separator: Option<Separator>, name: &str) -> bool {
+    let local = mailbox.local_unquoted().to_lowercase();
+    let user = separator.and_then(|separator| separator.split(&local)).map(|(user, _)| user);
+    user.unwrap_or(&local) == name
+}
+
 /// Returns the local part in lower case without its quotes, if it has some and does not need them.
 fn without_quotes(mailbox: &Mailbox) -> Option<String> {
     if !mailbox.local().starts_with('"') {

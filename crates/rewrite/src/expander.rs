@@ -4,7 +4,7 @@ mod links;
 mod trouble;
 
 use crate::{
-    address::{Separator, at_domain, at_domain_of, by_map, keep_detail, map_keys},
+    address::{Separator, at_domain, at_domain_of, by_map, is_named, keep_detail, map_keys},
     command::split_command,
     targets::{Target, TargetList},
 };
@@ -337,10 +337,9 @@ impl<'s> Expander<'s> {
     /// aliases of most systems say `postmaster: root`.
     fn postmaster_for(&self, address: &Address) -> Option<Mailbox> {
         let postmaster = self.settings.postmaster.as_ref().filter(|_| address.from.is_some())?;
-        let local = address.mailbox.local_unquoted().to_lowercase();
-        let user =
-            self.settings.separator.and_then(|separator| separator.split(&local)).map(|(user, _)| user);
-        let is_it = matches!(user.unwrap_or(&local), "postmaster" | "root");
+        let is_it = ["postmaster", "root"]
+            .iter()
+            .any(|name| is_named(&address.mailbox, self.settings.separator, name));
         (is_it && *postmaster.key() != *address.key).then(|| postmaster.clone())
     }
 

@@ -89,9 +89,7 @@ async fn refused(view: &View<'_>, recipient: &Recipient, mailbox: &Mailbox, repl
 }
 
 fn is_postmaster(view: &View<'_>, mailbox: &Mailbox) -> bool {
-    let local = mailbox.local_unquoted().to_lowercase();
-    let separator = view.rules.settings.addresses.separator.0;
-    separator.and_then(|separator| separator.split(&local)).map_or(&*local, |(user, _)| user) == "postmaster"
+    rewrite::is_named(mailbox, view.rules.settings.addresses.separator.0, "postmaster")
 }
 
 async fn is_local(view: &View<'_>, mailbox: &Mailbox) -> bool {
