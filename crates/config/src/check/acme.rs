@@ -48,8 +48,8 @@ impl Check<'_, '_> {
             let help = "write challenge = \"dns-01\" and a `hook`, or name each host";
             self.problem("acme.names", what, "authorities want a record in the DNS for it", help);
         }
-        let has_failed = ["hook", "hook.command", "hook.user", "hook.time_limit"];
-        let has_failed = has_failed.iter().any(|key| self.has_failed(&format!("acme.{key}")));
+        let keys = ["acme.hook", "acme.hook.argv", "acme.hook.user", "acme.hook.timeout"];
+        let has_failed = keys.iter().any(|key| self.has_failed(key));
         if is_dns && acme.hook.is_none() && !has_failed {
             let what = "no program makes the record for dns-01".to_owned();
             let help = "add `hook = [\"/etc/postrider/dns-hook\"]` to [acme]";
