@@ -2,7 +2,7 @@
 
 use crate::{
     draft::{Draft, Section, Value},
-    report::{Report, Verdict},
+    report::{AS_DAEMON, Report, Verdict},
 };
 
 /// The folder of the package's data. Everything there belongs to its user.
@@ -13,8 +13,6 @@ const AS_OTHERS: &str = "mkdir -p /etc/systemd/system/postrider.service.d && cp 
 
 /// Folders of mailboxes in which the group mail may make files.
 const SPOOLS: [&str; 2] = ["/var/mail/", "/var/spool/mail/"];
-/// A part of notes that do not hold where the package delivers as other users.
-const AS_DAEMON: &str = "the daemon's user must be able to write";
 
 /// Fits the configuration to the package, and says in the report what the administrator has to do.
 pub fn fit(draft: &mut Draft, report: &mut Report) {

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// A part of notes that do not hold where the daemon delivers as other users.
+pub(crate) const AS_DAEMON: &str = "the daemon's user must be able to write";
+
 /// The treatment of one setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {

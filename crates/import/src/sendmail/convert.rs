@@ -13,6 +13,7 @@ use crate::{
     draft::{Section, Value},
     places::Places,
     postfix::{TableEntry, entries},
+    report::AS_DAEMON,
 };
 use mail::Domain;
 use std::path::Path;
@@ -319,7 +320,9 @@ impl Converter<'_> {
                 .with("domains", own)
                 .with("mbox", "/var/mail/{local}"),
         );
-        self.report.notes.push("mailboxes are in /var/mail: the daemon's user must be able to write there; for procmail write `pipe` in the [[route]]".to_owned());
+        self.report.notes.push(format!(
+            "mailboxes are in /var/mail: {AS_DAEMON} there; for procmail write `pipe` in the [[route]]"
+        ));
         let from = ("class w, local-host-names, relay-domains", "the users of this machine");
         self.places.write(&mut self.draft, Some(&self.files.users()), from);
         self.draft.set("[addresses]", "separator", "+", "the mailer local takes user+detail");

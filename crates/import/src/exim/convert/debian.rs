@@ -9,6 +9,7 @@ use crate::{
     draft::{Value, quoted},
     exim::conf::{Conf, list_items},
     places::Places,
+    report::AS_DAEMON,
 };
 use mail::Domain;
 use std::path::Path;
@@ -150,7 +151,10 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     }
     let mailbox = match of("dc_localdelivery") {
         "maildir_home" => {
-            verdicts.push(("dc_localdelivery", Verdict::Note("home directories are taken to be below /home; the daemon's user must be able to write there".to_owned())));
+            verdicts.push((
+                "dc_localdelivery",
+                Verdict::Note(format!("home directories are taken to be below /home; {AS_DAEMON} there")),
+            ));
             ("maildir", "/home/{local}/Maildir")
         }
         other => {
@@ -162,10 +166,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
                     )),
                 ));
             } else {
-                verdicts.push((
-                    "dc_localdelivery",
-                    Verdict::Note("the daemon's user must be able to write below /var/mail".to_owned()),
-                ));
+                verdicts.push(("dc_localdelivery", Verdict::Note(format!("{AS_DAEMON} below /var/mail"))));
             }
             ("mbox", "/var/mail/{local}")
         }

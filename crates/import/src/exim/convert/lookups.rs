@@ -126,7 +126,7 @@ pub(super) fn first_host(value: &str) -> (String, bool) {
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     lines: String,
-    refused: Vec<(String, Section)>,
+    refused: Vec<Section>,
     /// Entries without a counterpart.
     pub(super) others: Vec<String>,
 }
@@ -134,23 +134,19 @@ pub(super) struct Addresses {
 impl Addresses {
     /// Adds an entry: an address, or `@domain` for the rest of a domain.
     pub(super) fn add(&mut self, address: &str, value: &str) {
-        let pattern = || match address.strip_prefix('@') {
-            Some(domain) => domain.to_owned(),
-            None => address.to_owned(),
-        };
         let rule = || {
+            let pattern = address.strip_prefix('@').unwrap_or(address);
             Section::new("[[rule]]", format!("virtual: {address}"))
                 .with("for", "all")
-                .with("to", vec![pattern()])
+                .with("to", vec![pattern.to_owned()])
         };
         let lower = value.to_lowercase();
         if let Some(text) = lower.strip_prefix(":fail:") {
             let text = &value[value.len() - text.len()..];
             let text = if text.trim().is_empty() { "User unknown" } else { text.trim() };
-            self.refused
-                .push((address.to_owned(), rule().with("reject", format!("550 5.1.1 {}", reply_text(text)))));
+            self.refused.push(rule().with("reject", format!("550 5.1.1 {}", reply_text(text))));
         } else if lower.starts_with(":blackhole:") {
-            self.refused.push((address.to_owned(), rule().with("discard", true)));
+            self.refused.push(rule().with("discard", true));
         } else if value.is_empty() || value.contains(['|', '/', '$']) || value.starts_with(':') {
             self.others.push(format!("{address}: {value}"));
         } else {
@@ -159,9 +155,7 @@ impl Addresses {
     }
 
     pub(super) fn write(self, draft: &mut Draft, from: &str) {
-        for (_, section) in self.refused {
-            draft.push(section);
-        }
+        self.refused.into_iter().for_each(|section| draft.push(section));
         if !self.lines.is_empty() {
             draft.append_file("virtual", &self.lines);
             draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], from);

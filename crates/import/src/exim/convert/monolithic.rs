@@ -9,6 +9,7 @@ use crate::{
     draft::{Value, quoted},
     exim::conf::{Conf, Driver, list_items},
     places::Places,
+    report::AS_DAEMON,
 };
 use mail::Domain;
 use std::path::Path;
@@ -669,7 +670,9 @@ impl Converter<'_> {
             Some((key, value)) => {
                 self.draft.push(section.with(key, value));
                 if matches!(key, "mbox" | "maildir") {
-                    Verdict::Note("the daemon's user must be able to write the mailboxes; home directories are taken to be below /home".to_owned())
+                    Verdict::Note(format!(
+                        "{AS_DAEMON} the mailboxes; home directories are taken to be below /home"
+                    ))
                 } else {
                     Verdict::Mapped
                 }

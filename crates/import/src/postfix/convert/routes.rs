@@ -7,7 +7,10 @@ use super::{
     },
     Context, domains,
 };
-use crate::draft::{Section, quoted};
+use crate::{
+    draft::{Section, quoted},
+    report::AS_DAEMON,
+};
 use mail::Domain;
 
 /// A next hop: the keys of a route.
@@ -329,15 +332,13 @@ fn mailbox(context: &mut Context<'_>) -> Option<(String, String)> {
     context.mapped("mail_spool_directory");
     if !home.is_empty() {
         let key = if home.ends_with('/') { "maildir" } else { "mbox" };
-        context.note(
-            "home_mailbox",
-            "home directories are taken to be below /home; the daemon's user must be able to write there",
-        );
+        context
+            .note("home_mailbox", format!("home directories are taken to be below /home; {AS_DAEMON} there"));
         return Some((key.to_owned(), format!("/home/{{local}}/{}", home.trim_end_matches('/'))));
     }
     let spool = context.main.value("mail_spool_directory");
     let key = if spool.ends_with('/') { "maildir" } else { "mbox" };
-    context.remark(format!("mailboxes are in {spool}: the daemon's user must be able to write there"));
+    context.remark(format!("mailboxes are in {spool}: {AS_DAEMON} there"));
     Some((key.to_owned(), format!("{}/{{local}}", spool.trim_end_matches('/'))))
 }
 
