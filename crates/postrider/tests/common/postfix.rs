@@ -34,6 +34,17 @@ showq unix n - n - - showq
 postlog unix-dgram n - n - 1 postlogd
 ";
 
+/// The lines that the package's postinst makes of its template main.cf.debian for an internet site, without its listeners.
+pub const DEBIAN_MAIN: &str = "smtpd_banner = $myhostname ESMTP $mail_name (Debian/GNU)\nbiff = no\nappend_dot_mydomain = no\nreadme_directory = no\n\
+    compatibility_level = 3.6\nsmtpd_tls_cert_file=/etc/ssl/certs/ssl-cert-snakeoil.pem\n\
+    smtpd_tls_key_file=/etc/ssl/private/ssl-cert-snakeoil.key\nsmtpd_tls_security_level=may\nsmtp_tls_CApath=/etc/ssl/certs\n\
+    smtp_tls_security_level=may\nsmtp_tls_session_cache_database = btree:${data_directory}/smtp_scache\n\
+    smtpd_relay_restrictions = permit_mynetworks permit_sasl_authenticated defer_unauth_destination\nmyhostname = mx.test\n\
+    alias_maps = hash:/etc/aliases\nalias_database = hash:/etc/aliases\nmyorigin = /etc/mailname\n\
+    mydestination = $myhostname, mx.test, localhost.test, localhost\nrelayhost = \n\
+    mynetworks = 127.0.0.0/8 [::ffff:127.0.0.0]/104 [::1]/128\nmailbox_size_limit = 0\nrecipient_delimiter = +\n\
+    inet_protocols = all\n";
+
 /// Postfix's users, on a machine that has its programs only unpacked.
 const USERS: [(&str, &str); 3] = [
     ("passwd", "postfix:x:64321:64321::/nonexistent:/usr/sbin/nologin\n"),

@@ -75,17 +75,8 @@ fn the_defaults_of_debian_are_accepted() {
     let (_, text) = converted("sendmail", dir.path());
     assert!(!text.contains("unknown  "), "{text}");
 
-    // Debian's postinst makes this of the template main.cf.debian.
     let dir = tempfile::tempdir().unwrap();
-    let main = "smtpd_banner = $myhostname ESMTP $mail_name (Debian/GNU)\nbiff = no\nappend_dot_mydomain = no\nreadme_directory = no\n\
-        compatibility_level = 3.6\nsmtpd_tls_cert_file=/etc/ssl/certs/ssl-cert-snakeoil.pem\n\
-        smtpd_tls_key_file=/etc/ssl/private/ssl-cert-snakeoil.key\nsmtpd_tls_security_level=may\nsmtp_tls_CApath=/etc/ssl/certs\n\
-        smtp_tls_security_level=may\nsmtp_tls_session_cache_database = btree:${data_directory}/smtp_scache\n\
-        smtpd_relay_restrictions = permit_mynetworks permit_sasl_authenticated defer_unauth_destination\nmyhostname = mx.test\n\
-        alias_maps = hash:/etc/aliases\nalias_database = hash:/etc/aliases\nmyorigin = /etc/mailname\n\
-        mydestination = $myhostname, mx.test, localhost.test, localhost\nrelayhost = \n\
-        mynetworks = 127.0.0.0/8 [::ffff:127.0.0.0]/104 [::1]/128\nmailbox_size_limit = 0\nrecipient_delimiter = +\n\
-        inet_interfaces = all\ninet_protocols = all\n";
+    let main = format!("{}inet_interfaces = all\n", common::postfix::DEBIAN_MAIN);
     fs::write(dir.path().join("main.cf"), main).unwrap();
     fs::write(dir.path().join("master.cf"), "smtp inet n - y - - smtpd\npickup unix n - y 60 1 pickup\n")
         .unwrap();

@@ -1,7 +1,8 @@
 //! Debian's Postfix as its package configures it. Set-ups of sites are in the test `from_postfix`.
 
 use crate::{
-    Other, SetUp, common,
+    Other, SetUp,
+    common::{self, postfix::DEBIAN_MAIN},
     machine::{Machine, Running},
 };
 use std::{
@@ -13,20 +14,11 @@ use std::{
 
 const USERS: [(&str, u32); 2] = [("postfix", 64321), ("postdrop", 64322)];
 
-/// The lines that the package's postinst makes of its template for an internet site; the address of the listener is the test's.
-const MAIN: &str = "smtpd_banner = $myhostname ESMTP $mail_name (Debian/GNU)\nbiff = no\nappend_dot_mydomain = no\nreadme_directory = no\n\
-    compatibility_level = 3.6\nsmtpd_tls_cert_file=/etc/ssl/certs/ssl-cert-snakeoil.pem\n\
-    smtpd_tls_key_file=/etc/ssl/private/ssl-cert-snakeoil.key\nsmtpd_tls_security_level=may\nsmtp_tls_CApath=/etc/ssl/certs\n\
-    smtp_tls_security_level=may\nsmtp_tls_session_cache_database = btree:${data_directory}/smtp_scache\n\
-    smtpd_relay_restrictions = permit_mynetworks permit_sasl_authenticated defer_unauth_destination\nmyhostname = mx.test\n\
-    alias_maps = hash:/etc/aliases\nalias_database = hash:/etc/aliases\nmyorigin = /etc/mailname\n\
-    mydestination = $myhostname, mx.test, localhost.test, localhost\nrelayhost = \n\
-    mynetworks = 127.0.0.0/8 [::ffff:127.0.0.0]/104 [::1]/128\nmailbox_size_limit = 0\nrecipient_delimiter = +\n\
-    inet_interfaces = 198.51.100.1\ninet_protocols = all\nmaillog_file = /var/log/postfix.log\n";
-
 /// Returns the set-up.
 pub(crate) fn set_ups() -> Vec<SetUp> {
-    let files = vec![("postfix/main.cf", MAIN.to_owned())];
+    // The address of the listener and the log are those of the test.
+    let own = "inet_interfaces = 198.51.100.1\nmaillog_file = /var/log/postfix.log\n";
+    let files = vec![("postfix/main.cf", format!("{DEBIAN_MAIN}{own}"))];
     vec![SetUp { name: "Debian: internet site", files, domains: crate::envelopes::USUAL }]
 }
 
