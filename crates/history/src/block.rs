@@ -1,15 +1,15 @@
-//! Blocks: events of about 128 KiB, compressed.
+//! Blocks: events of about 64 KiB, compressed.
 
 use crate::frame::{self, Frames};
 use crc32c::crc32c;
 use report::UnixMicros;
 
 /// A block is complete when its frames have so many bytes.
-pub(crate) const BLOCK_BYTES: usize = 128 * 1024;
+pub(crate) const BLOCK_BYTES: usize = 64 * 1024;
 /// The longest event that is stored.
 pub(crate) const EVENT_BYTES_MAX: usize = 256 * 1024;
-/// The most bytes that the frames of a block have.
-pub(crate) const RAW_BYTES_MAX: usize = BLOCK_BYTES + EVENT_BYTES_MAX + 32;
+/// The most bytes that the frames of a block have. Blocks of earlier builds are complete at 128 KiB.
+pub(crate) const RAW_BYTES_MAX: usize = 128 * 1024 + EVENT_BYTES_MAX + 32;
 /// The length of a header.
 pub(crate) const HEAD_BYTES: usize = 48;
 /// A header begins so.
