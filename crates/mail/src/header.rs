@@ -117,22 +117,32 @@ impl ContentScanner {
 
     fn header_line(&mut self) {
         let name = &self.name[..self.line_len.min(self.name.len())];
-        let is = |field: &[u8]| name.len() >= field.len() && name[..field.len()].eq_ignore_ascii_case(field);
         if name == b"\r\n" || name == b"\n" {
             self.in_header = false;
         } else if !self.may_be_in_header() {
             // Neither a field nor a continuation of one: the header ended before this line.
             self.in_header = false;
             self.header_bytes -= self.line_len;
-        } else if is(b"received:") {
-            self.summary.received_count += 1;
-        } else if is(b"message-id:") {
-            self.summary.message_id = true;
-        } else if is(b"date:") {
-            self.summary.date = true;
-        } else if is(b"from:") {
-            self.summary.from = true;
+        } else {
+            self.summary = self.with_current_line();
         }
+    }
+
+    /// Returns the summary with the field that the current line of the header begins.
+    fn with_current_line(&self) -> HeaderSummary {
+        let name = &self.name[..self.line_len.min(self.name.len())];
+        let is = |field: &[u8]| name.len() >= field.len() && name[..field.len()].eq_ignore_ascii_case(field);
+        let mut summary = self.summary;
+        if is(b"received:") {
+            summary.received_count += 1;
+        } else if is(b"message-id:") {
+            summary.message_id = true;
+        } else if is(b"date:") {
+            summary.date = true;
+        } else if is(b"from:") {
+            summary.from = true;
+        }
+        summary
     }
 
     /// Is the current line of the header a field or the continuation of one, as far as it has come?
@@ -168,9 +178,9 @@ impl ContentScanner {
         !self.in_header
     }
 
-    /// Returns the facts about the header so far that policy needs.
+    /// Returns the facts about the header so far that policy needs. The last line may lack its end.
     pub fn summary(&self) -> HeaderSummary {
-        self.summary
+        if self.in_header && self.may_be_in_header() { self.with_current_line() } else { self.summary }
     }
 }
 
@@ -206,6 +216,22 @@ mod tests {
         assert!(!traits(&long).has_long_line);
         long.insert(0, b'x');
         assert!(traits(&long).has_long_line);
+    }
+
+    #[test]
+    fn a_field_without_the_end_of_its_line_counts() {
+        for (content, received_count, date) in [
+            ("Received: a\r\nReceived: b", 2, false),
+            ("Received: a\r\nDate: b", 1, true),
+            ("Received: a\r\nDate: b\r", 1, true),
+            ("Received: a\r\n\r\nDate: b", 1, false),
+            ("Received: a\r\nDate", 1, false),
+        ] {
+            let mut scanner = ContentScanner::default();
+            scanner.scan(content.as_bytes());
+            let found = scanner.summary();
+            assert_eq!((found.received_count, found.date), (received_count, date), "{content}");
+        }
     }
 
     #[test]
