@@ -48,6 +48,7 @@ fn compose(texts: &Texts) {
         postmaster: &postmaster,
         texts,
         relay: "",
+        answers: &[],
         now: UnixMillis(3),
         gives_up: UnixMillis(4),
         content: &content,

@@ -13,7 +13,6 @@ use crate::{
 use mail::{Attempt, Cause, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
 use queue::{CancelAs, CommandResult, Completion, DestinationId, Overdue};
 use spool::{ControlOp, Entry, SpoolFailure, Totals, Transaction};
-use std::sync::Arc;
 
 /// "Delivery time expired" (RFC 3463 §3.5).
 const EXPIRED: Enhanced = Enhanced(5, 4, 7);
@@ -86,37 +85,47 @@ impl Engine {
         match overdue {
             Overdue::Delayed(id, recipients) => self.warn_when_permitted(id, recipients, effects),
             Overdue::Expired(leases) => {
-                let outcomes: Vec<Outcome> =
-                    leases.iter().map(|lease| expired(self.last_words(lease).as_deref())).collect();
-                self.end_overdue(leases, &outcomes, effects);
+                self.end_overdue(leases, expired, effects);
             }
             Overdue::DeadlineOver(leases) => {
-                let outcomes: Vec<Outcome> =
-                    leases.iter().map(|lease| deadline_over(self.last_words(lease).as_deref())).collect();
-                self.end_overdue(leases, &outcomes, effects);
+                self.end_overdue(leases, deadline_over, effects);
             }
         }
     }
 
-    /// Ends jobs of one message whose time is over.
-    fn end_overdue(&mut self, leases: Vec<Lease>, outcomes: &[Outcome], effects: &mut Vec<Effect>) {
+    /// Ends jobs of one message whose time is over. Each recipient has its own last outcome, or that which suspended its
+    /// destination.
+    fn end_overdue(
+        &mut self,
+        leases: Vec<Lease>,
+        end: impl Fn(Option<&Outcome>) -> Outcome,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(id) = leases.first().map(|lease| lease.id) else { return };
-        self.end(id, leases, outcomes, None, effects);
-    }
-
-    /// Returns the last outcome of a job, or the outcome that suspended its destination.
-    fn last_words(&self, lease: &Lease) -> Option<Arc<Outcome>> {
-        self.last_words_of(lease.id, *lease.recipients.as_slice().first()?)
+        let mut results = Vec::new();
+        for lease in &leases {
+            let down = lease.recipients.as_slice().first().and_then(|index| self.down_reason_of(id, *index));
+            for index in lease.recipients.as_slice() {
+                let last = self.last_outcomes.of_recipient(id, *index).map(|last| &last.outcome);
+                results.push((*index, end(last.or(down))));
+            }
+        }
+        self.end(id, leases, results, None, effects);
     }
 
     /// Returns the last outcome of a recipient, or the outcome that suspended its destination.
-    pub(crate) fn last_words_of(&self, id: QueueId, index: u32) -> Option<Arc<Outcome>> {
-        if let Some(outcome) = self.last_outcomes.of_recipient(id, index) {
-            return Some(outcome.clone());
+    pub(crate) fn last_words_of(&self, id: QueueId, index: u32) -> Option<Outcome> {
+        if let Some(last) = self.last_outcomes.of_recipient(id, index) {
+            return Some(last.outcome.clone());
         }
+        self.down_reason_of(id, index).cloned()
+    }
+
+    /// Returns the outcome that suspended the destination of a recipient.
+    fn down_reason_of(&self, id: QueueId, index: u32) -> Option<&Outcome> {
         let view = self.queue.message(id)?;
         let job = view.jobs.iter().find(|job| job.recipients.contains(&index))?;
-        self.queue.down_reason(job.destination_id).map(|reason| Arc::new(reason.clone()))
+        self.queue.down_reason(job.destination_id)
     }
 
     /// Ends jobs of several messages that operators cancelled while they were in flight.
@@ -160,28 +169,27 @@ impl Engine {
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::SplitReports {
             for lease in leases {
-                self.end(id, vec![lease], std::slice::from_ref(&outcome), None, effects);
+                let results = for_each(lease.recipients.as_slice(), &outcome);
+                self.end(id, vec![lease], results, None, effects);
             }
             effects
                 .extend(answer.map(|request| Effect::Answer { request, result: Ok(CommandResult::Changed) }));
             return;
         }
-        let outcomes = vec![outcome; leases.len()];
-        self.end(id, leases, &outcomes, answer, effects);
+        let each = leases.iter().flat_map(|lease| for_each(lease.recipients.as_slice(), &outcome));
+        let results = each.collect();
+        self.end(id, leases, results, answer, effects);
     }
 
-    /// Ends jobs of one message, each with its outcome.
+    /// Ends jobs of one message with these results.
     fn end(
         &mut self,
         id: QueueId,
         leases: Vec<Lease>,
-        outcomes: &[Outcome],
+        results: Vec<(u32, Outcome)>,
         answer: Option<RequestId>,
         effects: &mut Vec<Effect>,
     ) {
-        let each = leases.iter().zip(outcomes);
-        let results =
-            each.flat_map(|(lease, outcome)| for_each(lease.recipients.as_slice(), outcome)).collect();
         let attempt = Attempt::default();
         self.read_when_permitted(AttemptResult { id, leases, results, attempt, answer }, effects);
     }
@@ -255,7 +263,7 @@ impl Engine {
             outcome.clone_from(&deferred);
         }
         let completion = self.complete_jobs(&result, false, context);
-        self.last_outcomes.note_all(id, &result.results, completion.last, || context.wall);
+        self.last_outcomes.note_all(id, &result.results, "", completion.last, || context.wall);
         if completion.last {
             self.cache.remove(id);
         }
@@ -295,13 +303,15 @@ impl Engine {
         self.complete(context, result, &message, (&[], &Vec::new()), task, effects);
     }
 
-    /// Turns a deferral beyond the lifetime of the message into a failure.
-    fn expire_overdue(&self, result: &mut AttemptResult, context: Context) {
+    /// Turns a deferral beyond the lifetime of the message into a failure. The report tells the deferral.
+    fn expire_overdue(&mut self, result: &mut AttemptResult, context: Context) {
         if !self.queue.is_expired(result.leases[0].job, context.now) {
             return;
         }
-        for (_, outcome) in &mut result.results {
+        for (index, outcome) in &mut result.results {
             if outcome.disposition == Disposition::Deferred {
+                let AttemptResult { id, ref attempt, .. } = *result;
+                self.last_outcomes.note(id, *index, outcome, &attempt.relay, context.wall);
                 *outcome = expired(Some(outcome));
             }
         }
@@ -322,7 +332,8 @@ impl Engine {
         let reached = !result.attempt.relay.is_empty();
         let is_deleted = result.is_deleted();
         let completion = self.complete_jobs(&result, reached, context);
-        self.last_outcomes.note_all(id, &result.results, completion.last, || context.wall);
+        let relay = &result.attempt.relay;
+        self.last_outcomes.note_all(id, &result.results, relay, completion.last, || context.wall);
         // The message is needed again only when the retry is due, and can be read back then.
         if completion.last || completion.retry_at.is_some() {
             self.uncache(id);

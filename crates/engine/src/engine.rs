@@ -6,7 +6,7 @@ use crate::{
     cache::MessageCache,
     connections::Connections,
     event::Context,
-    last_outcomes::{LastOutcome, LastOutcomes},
+    last_outcomes::{LastAttempt, LastOutcome, LastOutcomes},
     permits::Permits,
     refused::RefusedTransactions,
     reroute::Reroute,
@@ -14,7 +14,7 @@ use crate::{
     schedule::schedule_of,
     task::{TaskId, Tasks},
 };
-use mail::{Destination, IdSource, Outcome, QueueId, SharedMessage, UnixMillis};
+use mail::{Destination, IdSource, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, DestinationId, GroupId, Millis, Queue, Recipients, ScannedJob};
 use report::RecipientCounters;
 use spool::{Entry, Refused, SpoolFailure, Transaction};
@@ -40,7 +40,7 @@ pub struct WaitingJob {
 }
 
 /// A job, and the last outcome of each of its recipients.
-pub type JobOutcomes = (ScannedJob, Vec<Option<Arc<Outcome>>>);
+pub type JobOutcomes = (ScannedJob, Vec<Option<Arc<LastAttempt>>>);
 
 /// A recipient as [`Arrival`] has it.
 type ArrivingRecipient = (u32, DestinationId, u16, Option<Millis>);

@@ -3,15 +3,23 @@
 use mail::{Cause, Disposition, Outcome, QueueId, UnixMillis};
 use std::{collections::HashMap, sync::Arc};
 
-/// A recipient's index in the envelope, its last outcome, and when it was noted. The outcome of a finished recipient
-/// has no text, as in the spool.
-pub type LastOutcome = (u32, Arc<Outcome>, UnixMillis);
+/// The end of an attempt for a recipient.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastAttempt {
+    /// The outcome. That of a finished recipient has no text, as in the spool.
+    pub outcome: Outcome,
+    /// The next hop, as [`mail::Attempt::relay`]. The spool does not keep it: after a restart it is empty.
+    pub relay: Box<str>,
+}
+
+/// A recipient's index in the envelope, its last attempt, and when it was noted.
+pub type LastOutcome = (u32, Arc<LastAttempt>, UnixMillis);
 
 #[derive(Debug, Default)]
 pub(crate) struct LastOutcomes {
     by_id: HashMap<QueueId, Vec<LastOutcome>>,
     /// Deferred recipients often share one text, which is then kept once.
-    last_text: Option<Arc<Outcome>>,
+    last_text: Option<Arc<LastAttempt>>,
 }
 
 /// Returns the part of a final outcome that the spool keeps. Most final outcomes are then equal, and kept once.
@@ -25,6 +33,7 @@ impl LastOutcomes {
         &mut self,
         id: QueueId,
         results: &[(u32, Outcome)],
+        relay: &str,
         last: bool,
         wall: impl FnOnce() -> UnixMillis,
     ) {
@@ -33,14 +42,14 @@ impl LastOutcomes {
             return;
         }
         let at = wall();
-        results.iter().for_each(|(index, outcome)| self.note(id, *index, outcome, at));
+        results.iter().for_each(|(index, outcome)| self.note(id, *index, outcome, relay, at));
     }
 
     /// Notes one recipient's outcome in place of the one before.
-    pub(crate) fn note(&mut self, id: QueueId, index: u32, outcome: &Outcome, at: UnixMillis) {
+    pub(crate) fn note(&mut self, id: QueueId, index: u32, outcome: &Outcome, relay: &str, at: UnixMillis) {
         let shared = match outcome.disposition {
-            Disposition::Deferred => self.share(outcome),
-            Disposition::Delivered | Disposition::Failed => self.share(&without_text(outcome)),
+            Disposition::Deferred => self.share(outcome, relay),
+            Disposition::Delivered | Disposition::Failed => self.share(&without_text(outcome), ""),
         };
         let outcomes = self.by_id.entry(id).or_default();
         outcomes.retain(|one| one.0 != index);
@@ -51,14 +60,17 @@ impl LastOutcomes {
         self.by_id.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    pub(crate) fn of_recipient(&self, id: QueueId, index: u32) -> Option<&Arc<Outcome>> {
+    pub(crate) fn of_recipient(&self, id: QueueId, index: u32) -> Option<&Arc<LastAttempt>> {
         self.of(id).iter().find(|one| one.0 == index).map(|one| &one.1)
     }
 
-    fn share(&mut self, outcome: &Outcome) -> Arc<Outcome> {
+    fn share(&mut self, outcome: &Outcome, relay: &str) -> Arc<LastAttempt> {
         match &self.last_text {
-            Some(last) if **last == *outcome => last.clone(),
-            _ => self.last_text.insert(Arc::new(outcome.clone())).clone(),
+            Some(last) if last.outcome == *outcome && *last.relay == *relay => last.clone(),
+            _ => {
+                let attempt = LastAttempt { outcome: outcome.clone(), relay: relay.into() };
+                self.last_text.insert(Arc::new(attempt)).clone()
+            }
         }
     }
 
@@ -82,11 +94,15 @@ mod tests {
         let mut outcomes = LastOutcomes::default();
         let deferred = Outcome::deferred(Enhanced(4, 4, 1), "no answer");
         let delivered = Outcome::delivered(Enhanced(2, 0, 0), "250 ok");
-        outcomes.note_all(QueueId(1), &[(0, deferred.clone()), (1, deferred)], false, || AT);
-        outcomes.note_all(QueueId(1), &[(0, delivered)], false, || AT);
-        let text = |index| outcomes.of_recipient(QueueId(1), index).unwrap().text.to_string();
-        assert_eq!((text(0).as_str(), text(1).as_str()), ("", "no answer"));
-        outcomes.note_all(QueueId(1), &[], true, || AT);
+        outcomes.note_all(QueueId(1), &[(0, deferred.clone()), (1, deferred)], "mx", false, || AT);
+        outcomes.note_all(QueueId(1), &[(0, delivered)], "mx", false, || AT);
+        let text = |index| {
+            let last = outcomes.of_recipient(QueueId(1), index).unwrap();
+            (last.outcome.text.to_string(), last.relay.to_string())
+        };
+        assert_eq!(text(0), (String::new(), String::new()));
+        assert_eq!(text(1), ("no answer".to_owned(), "mx".to_owned()));
+        outcomes.note_all(QueueId(1), &[], "", true, || AT);
         assert!(outcomes.of(QueueId(1)).is_empty());
     }
 }

@@ -41,7 +41,7 @@ pub use connections::ConnectionId;
 pub use effect::{Effect, LogEvent};
 pub use engine::{Engine, JobOutcomes, WaitingJob};
 pub use event::{Command, Context, Event, RequestId};
-pub use last_outcomes::LastOutcome;
+pub use last_outcomes::{LastAttempt, LastOutcome};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use queue::{DestinationId, Lease};

@@ -16,7 +16,7 @@ impl Engine {
         let destinations = self.routing.route(&message.envelope);
         for (index, ((name, group), past)) in (0..).zip(destinations.iter().zip(&found.recipients)) {
             if let Some((at, outcome)) = &past.last {
-                self.last_outcomes.note(id, index, outcome, *at);
+                self.last_outcomes.note(id, index, outcome, "", *at);
             }
             if past.settled {
                 continue;
@@ -36,7 +36,7 @@ impl Engine {
         if rows.is_empty() {
             // The last outcome was stored without the mark that it was the last one. A message without jobs would stay
             // in the queue for ever.
-            self.last_outcomes.note_all(id, &[], true, || context.wall);
+            self.last_outcomes.note_all(id, &[], "", true, || context.wall);
             return self.end_recovered(Entry::Outcome { id, results: Vec::new(), last: true }, effects);
         }
         let size_bytes = message.content.size_bytes();
@@ -73,7 +73,7 @@ impl Engine {
             let dispositions: Vec<_> =
                 results.iter().map(|(index, outcome)| (*index, outcome.disposition)).collect();
             let last = self.queue.complete(one.job, &dispositions, false, context.now).last;
-            self.last_outcomes.note_all(copy.id, &results, last, || context.wall);
+            self.last_outcomes.note_all(copy.id, &results, "", last, || context.wall);
             let finished = results.iter().filter_map(|(_, outcome)| outcome.finished_as());
             finished.for_each(|finished_as| self.counters.finish(finished_as));
             self.end_recovered(Entry::Outcome { id: copy.id, results, last }, effects);

@@ -4,6 +4,7 @@ use crate::{
     Effect, Engine, LogEvent, TaskId,
     attempt_result::AttemptResult,
     event::Context,
+    last_outcomes::LastAttempt,
     parts,
     settings::ReportSettings,
     task::{Notice, Permit, Task},
@@ -13,7 +14,7 @@ use mail::{
     ReturnPath, SharedMessage, UnixMillis,
 };
 use queue::CommandResult;
-use report::dsn;
+use report::dsn::{self, LastAnswer};
 use spool::{Entry, SpoolFailure};
 use std::{collections::HashMap, sync::Arc};
 
@@ -37,6 +38,8 @@ pub struct ReportRequest {
     message: SharedMessage,
     attempt: Attempt,
     reports: Vec<Planned>,
+    /// The last attempts for recipients whose outcome is not that of an attempt.
+    last: Vec<(u32, Arc<LastAttempt>)>,
     hostname: Arc<str>,
     settings: ReportSettings,
     gives_up: UnixMillis,
@@ -71,11 +74,13 @@ impl ReportRequest {
     /// [`crate::accept`]. `content` is the beginning of the message's content, in whole parts, of at least
     /// [`Self::CONTENT_MAX_BYTES`] if there is so much.
     pub fn compose(&self, content: &[u8], now: UnixMillis) -> Vec<Message> {
+        let answers: Vec<_> = self.last.iter().map(|(index, last)| answer(*index, last)).collect();
         let context = dsn::DsnContext {
             reporting_mta: &self.hostname,
             postmaster: &self.settings.postmaster,
             texts: &self.settings.texts,
             relay: &self.attempt.relay,
+            answers: &answers,
             now,
             gives_up: self.gives_up,
             content: &content[..content.len().min(self.content_share())],
@@ -86,6 +91,10 @@ impl ReportRequest {
         };
         self.reports.iter().filter_map(compose).collect()
     }
+}
+
+fn answer(index: u32, last: &LastAttempt) -> LastAnswer<'_> {
+    LastAnswer { index, relay: &last.relay, text: &last.outcome.text }
 }
 
 /// Returns whether the postmaster gets a report on these outcomes: a report of this server failed, but not one of this
@@ -202,6 +211,9 @@ impl Engine {
             }
         }
         let attempt = result.attempt.clone();
+        let has_expired = |(_, outcome): &&(u32, Outcome)| outcome.cause == Cause::Expired;
+        let expired = result.results.iter().filter(has_expired).map(|(index, _)| *index);
+        let last = self.answers(message.id, expired);
         let reports = self.plan(context, &message, kinds);
         let named = |affected: &[(u32, Outcome)]| affected.iter().map(|(index, _)| *index).collect();
         let planned = reports.iter().map(|report| (report.id, named(&report.affected))).collect();
@@ -210,7 +222,13 @@ impl Engine {
             self.tasks.add(Task::Report { result, message: message.clone(), permit, planned, notices });
         // Only a delay notice says it.
         let gives_up = context.wall;
-        self.compose(task, message, attempt, reports, gives_up, effects);
+        self.compose(task, message, attempt, (reports, last), gives_up, effects);
+    }
+
+    /// Returns the last attempts of recipients to which another server has answered.
+    fn answers(&self, id: QueueId, recipients: impl Iterator<Item = u32>) -> Vec<(u32, Arc<LastAttempt>)> {
+        let last = |index| Some((index, self.last_outcomes.of_recipient(id, index)?.clone()));
+        recipients.filter_map(last).filter(|(_, last)| last.outcome.from_remote).collect()
     }
 
     /// Plans a report for each kind and each reverse-path.
@@ -230,7 +248,7 @@ impl Engine {
         task: TaskId,
         message: SharedMessage,
         attempt: Attempt,
-        reports: Vec<Planned>,
+        (reports, last): (Vec<Planned>, Vec<(u32, Arc<LastAttempt>)>),
         gives_up: UnixMillis,
         effects: &mut Vec<Effect>,
     ) {
@@ -238,6 +256,7 @@ impl Engine {
             task,
             attempt,
             reports,
+            last,
             hostname: self.settings.hostname.clone(),
             settings: self.settings.reports.clone(),
             gives_up,
@@ -360,7 +379,7 @@ impl Engine {
         }
         let unknown = || Outcome::deferred(Enhanced(4, 4, 7), "not delivered yet");
         let last = |index: &u32| self.last_words_of(message.id, *index);
-        let outcome = |index: &u32| last(index).map_or_else(unknown, |outcome| (*outcome).clone());
+        let outcome = |index: &u32| last(index).unwrap_or_else(unknown);
         let affected = recipients.iter().map(|index| (*index, outcome(index))).collect();
         let kinds = vec![(dsn::DsnKind::Delayed, affected)];
         let reports = self.plan(context, &message, kinds);
@@ -368,6 +387,7 @@ impl Engine {
         let expires = self.queue.gives_up_at(message.id, &recipients).unwrap_or(context.now);
         let left = u64::try_from(expires - context.now).unwrap_or_default();
         let gives_up = UnixMillis(context.wall.0.saturating_add(left));
-        self.compose(task, message, Attempt::default(), reports, gives_up, effects);
+        let last = self.answers(message.id, recipients.iter().copied());
+        self.compose(task, message, Attempt::default(), (reports, last), gives_up, effects);
     }
 }

@@ -13,7 +13,7 @@ pub use kind::DsnKind;
 use mail::{Content, Envelope, ForwardPath, Mailbox, Message, Outcome, QueueId, Recipient, Ret, UnixMillis};
 use original::{can_go_back_whole, is_convertible, message_id, returned};
 use status::status;
-use std::fmt::Write as _;
+use std::{collections::HashMap, fmt::Write as _};
 
 pub use original::{RETURNED_MAX_BYTES, is_auto_submitted};
 
@@ -32,6 +32,8 @@ pub struct DsnContext<'a> {
     pub texts: &'a Texts,
     /// The remote host that replied: `mx.example.com[192.0.2.1]:25`, or empty.
     pub relay: &'a str,
+    /// The last answers to earlier attempts, of recipients whose outcome is not an answer itself: a delay, an expiry.
+    pub answers: &'a [LastAnswer<'a>],
     /// The time of the report.
     pub now: UnixMillis,
     /// The time at which a delayed message expires.
@@ -41,11 +43,39 @@ pub struct DsnContext<'a> {
     pub content: &'a [u8],
 }
 
+/// The last answer of another server to a recipient.
+#[derive(Debug, Clone, Copy)]
+pub struct LastAnswer<'a> {
+    /// The recipient's index in the envelope.
+    pub index: u32,
+    /// The server, as [`DsnContext::relay`].
+    pub relay: &'a str,
+    /// The reply.
+    pub text: &'a str,
+}
+
+/// A recipient in a report.
+struct Row<'a> {
+    recipient: &'a Recipient,
+    outcome: &'a Outcome,
+    /// The server that said `text`, perhaps empty; `None` if these are words of this server.
+    relay: Option<&'a str>,
+    text: &'a str,
+}
+
+impl Row<'_> {
+    /// Returns the name of the server that said the text. One that nobody knows any more is that of the domain.
+    fn server(&self) -> Option<&str> {
+        let domain = || self.recipient.path.as_str().rsplit_once('@').map_or("", |(_, domain)| domain);
+        self.relay.map(|relay| if relay.is_empty() { domain() } else { relay })
+    }
+}
+
 /// A report on some recipients of a message.
 struct Report<'a> {
     kind: DsnKind,
     original: &'a Message,
-    rows: Vec<(&'a Recipient, &'a Outcome)>,
+    rows: Vec<Row<'a>>,
     context: &'a DsnContext<'a>,
     id: QueueId,
     /// The address that gets the report.
@@ -125,11 +155,18 @@ impl<'a> Report<'a> {
         let wanted = |recipient: &Recipient| {
             kind.is_wanted(recipient.notify) && (recipient.notify.explicit || !is_automatic)
         };
-        let rows: Vec<(&Recipient, &Outcome)> = affected
-            .iter()
-            .filter_map(|(index, outcome)| Some((envelope.recipients.get(*index as usize)?, outcome)))
-            .filter(|(recipient, _)| wanted(recipient))
-            .collect();
+        let answers: HashMap<u32, &LastAnswer<'_>> =
+            context.answers.iter().map(|answer| (answer.index, answer)).collect();
+        let row = |(index, outcome): &'a (u32, Outcome)| {
+            let recipient = envelope.recipients.get(*index as usize)?;
+            let (relay, text) = match answers.get(index) {
+                Some(answer) => (Some(answer.relay), answer.text),
+                None => (outcome.from_remote.then_some(context.relay), &*outcome.text),
+            };
+            Some(Row { recipient, outcome, relay, text })
+        };
+        let rows: Vec<Row<'_>> =
+            affected.iter().filter_map(row).filter(|row| wanted(row.recipient)).collect();
         if rows.is_empty() {
             return None;
         }
@@ -178,10 +215,10 @@ fn header(out: &mut String, report: &Report<'_>, encoding: &str) {
     out.push_str("\r\nThis is a MIME-encapsulated message.\r\n\r\n");
 }
 
-/// Returns the room for the text of one recipient.
-fn text_of(outcome: &Outcome, row_count: usize) -> &str {
+/// Returns the beginning of a text for which one recipient has room.
+fn beginning(text: &str, row_count: usize) -> &str {
     let share = (TEXTS_MAX_BYTES / row_count).clamp(128, 2048);
-    &outcome.text[..outcome.text.floor_char_boundary(share)]
+    &text[..text.floor_char_boundary(share)]
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ fn context(content: &[u8]) -> DsnContext<'_> {
         postmaster: &FIXED.0,
         texts: &FIXED.1,
         relay: "mx.b.test[192.0.2.1]:25",
+        answers: &[],
         now: UnixMillis(1_795_242_355_000),
         gives_up: UnixMillis(1_795_642_355_000),
         content,
@@ -194,6 +195,37 @@ fn a_remote_host_is_named_by_its_name_or_its_address_literal() {
         let found = text.lines().find_map(|line| line.strip_prefix("Remote-MTA: "));
         assert_eq!(found.map(str::trim_end), field, "{relay}");
     }
+}
+
+#[test]
+fn the_answer_to_an_earlier_attempt_is_that_of_its_server_and_of_its_recipient() {
+    let message = original(Notify::default());
+    let content = message.content.in_memory().unwrap();
+    let answers = [
+        LastAnswer { index: 0, relay: "mx.b.test[192.0.2.1]:25", text: "451 4.7.1 greylisted" },
+        LastAnswer { index: 2, relay: "", text: "452 4.2.2 full" },
+    ];
+    let context = DsnContext { relay: "", answers: &answers, ..context(&content) };
+    let affected: Vec<_> = (0..3)
+        .map(|index| {
+            (index, Outcome::failed(Enhanced(5, 4, 7), "too late; the last attempt: 451 greylisted"))
+        })
+        .collect();
+    let report = compose(DsnKind::Failed, &message, &affected, &context, QueueId(9)).unwrap();
+    let text = String::from_utf8(report.content.in_memory().unwrap().to_vec()).unwrap();
+    let of = |address: &str| {
+        let told = text.split_once(&format!("<{address}>")).unwrap().1.split("\r\n\r\n").next().unwrap();
+        let field = format!("Final-Recipient: rfc822; {address}");
+        (told.to_owned(), text.split_once(&field).unwrap().1.split("\r\n\r\n").next().unwrap().to_owned())
+    };
+    let (told, fields) = of("one@b.test");
+    assert!(told.contains("Answer of mx.b.test[192.0.2.1]:25: 451 4.7.1 greylisted"), "{told}");
+    assert!(!told.contains("Remark"), "{told}");
+    assert!(fields.contains("Status: 5.4.7\r\nRemote-MTA: dns; mx.b.test\r\n"), "{fields}");
+    assert!(fields.contains("Diagnostic-Code: smtp; 451 4.7.1 greylisted"), "{fields}");
+    let (told, fields) = of("three@b.test");
+    assert!(told.contains("Answer of b.test: 452 4.2.2 full"), "{told}");
+    assert!(!fields.contains("Remote-MTA") && fields.contains("smtp; 452 4.2.2 full"), "{fields}");
 }
 
 #[test]

@@ -51,6 +51,7 @@ impl Expanded {
             postmaster: &settings.postmaster,
             texts: &settings.texts,
             relay: "",
+            answers: &[],
             now,
             gives_up: now,
             content,

@@ -163,3 +163,28 @@ fn many_warnings_are_several_transactions() {
     let counters = bench.engine.counters();
     assert_eq!((counters.accepted, counters.queued), (1000, 1000));
 }
+
+#[test]
+fn each_recipient_of_an_expired_or_delayed_message_is_told_its_own_last_answer_and_server() {
+    for is_expired in [false, true] {
+        let mut bench = bench();
+        let mut both = (*message(1, 0, 1)).clone();
+        both.envelope.recipients = vec![both.envelope.recipients[0].clone(); 2];
+        bench.accept(&SharedMessage::new(both));
+        bench.handle(Event::Started);
+        let leased = bench.lease();
+        let said = |status, text: &str| Outcome { from_remote: true, ..Outcome::deferred(status, text) };
+        let (full, greylisted) = (Enhanced(4, 2, 2), Enhanced(4, 7, 1));
+        bench.finish(leased, vec![(0, said(full, "452 full")), (1, said(greylisted, "451 greylisted"))]);
+        bench.now = if is_expired { 10 * DAY } else { 5 * HOUR };
+        bench.handle(Event::Tick);
+        let report = bench.reports.pop().unwrap();
+        let text = String::from_utf8(report.content.in_memory().unwrap().to_vec()).unwrap();
+        for said in ["452 full", "451 greylisted"] {
+            let told = format!("Answer of mx.d.test[192.0.2.1]:25: {said}\r\n");
+            let field = format!("Remote-MTA: dns; mx.d.test\r\nDiagnostic-Code: smtp; {said}\r\n");
+            assert!(text.matches(&told).count() == 1 && text.matches(&field).count() == 1, "{text}");
+        }
+        assert!(!text.contains("Remark"), "{text}");
+    }
+}

@@ -57,6 +57,6 @@ fn state(view: &MessageView, outcomes: &[LastOutcome], index: u32) -> RecipientS
     RecipientState {
         settled: job.is_none(),
         attempt_count: job.map_or(0, |job| u32::from(job.attempt_count)),
-        last: last.map(|(_, outcome, at)| (*at, (**outcome).clone())),
+        last: last.map(|(_, last, at)| (*at, last.outcome.clone())),
     }
 }

@@ -79,7 +79,8 @@ impl Operations for Daemon {
                 for (job, outcomes) in jobs {
                     let name = state.engine.queue().destination_name(job.destination).to_string();
                     let age_ms = now.0.saturating_sub(state.engine.on_wall(job.arrived).0);
-                    let reasons = outcomes.iter().map(|one| one.as_ref().map(|o| o.text.to_string()));
+                    let reasons =
+                        outcomes.iter().map(|one| one.as_ref().map(|last| last.outcome.text.to_string()));
                     summary.add(&name, age_ms, reasons);
                 }
                 from = next;
@@ -270,7 +271,7 @@ fn describe(
         match described(engine, view, notes, index) {
             Some(row) => RecipientInfo { address, expanded_from, return_path, ..row },
             None => {
-                let end = notes.iter().find(|note| note.0 == index).map(|note| (&*note.1, note.2));
+                let end = notes.iter().find(|note| note.0 == index).map(|note| (&note.1.outcome, note.2));
                 let row = RecipientInfo::finished(address, destination.to_string(), end);
                 RecipientInfo { expanded_from, return_path, ..row }
             }
@@ -321,8 +322,8 @@ fn described(
     if let Some((_, cancel_as)) = job.cancelled.iter().find(|(cancelled, _)| *cancelled == index) {
         row.reason = Some(cancelled_text(*cancel_as).to_owned());
     }
-    if let Some((_, outcome, at)) = notes.iter().find(|note| note.0 == index) {
-        row.last = Some(outcome.text.to_string());
+    if let Some((_, last, at)) = notes.iter().find(|note| note.0 == index) {
+        row.last = Some(last.outcome.text.to_string());
         row.last_ms = Some(at.0);
     }
     Some(row)

@@ -1,13 +1,12 @@
 //! The part of a report for its reader.
 
 use super::{
-    Report, boundary, encoded_word, encoding,
+    Report, Row, beginning, boundary, encoded_word, encoding,
     original::original_subject,
     text::{clean, wrapped},
-    text_of,
 };
 use crate::texts::{Language, Placeholder};
-use mail::{Outcome, Recipient};
+use mail::Recipient;
 use std::{borrow::Cow, fmt::Write as _};
 
 /// Stands between two languages.
@@ -52,14 +51,12 @@ pub(super) fn explanation(out: &mut String, report: &Report<'_>) {
 
 /// Writes a paragraph for each recipient.
 fn recipients(out: &mut String, report: &Report<'_>, language: &Language) {
-    for (number, (recipient, outcome)) in report.rows.iter().enumerate() {
+    for (number, row) in report.rows.iter().enumerate() {
         if number > 0 {
             out.push_str("\r\n");
         }
         for line in language.recipient() {
-            if let Some(line) =
-                line.fill(|placeholder| of_recipient(report, language, recipient, outcome, placeholder))
-            {
+            if let Some(line) = line.fill(|placeholder| of_recipient(report, language, row, placeholder)) {
                 wrapped(out, &line);
             }
         }
@@ -84,21 +81,21 @@ fn of_message<'a>(report: &'a Report<'_>, placeholder: Placeholder) -> Cow<'a, s
 fn of_recipient<'a>(
     report: &'a Report<'_>,
     language: &'a Language,
-    recipient: &'a Recipient,
-    outcome: &'a Outcome,
+    row: &'a Row<'_>,
     placeholder: Placeholder,
 ) -> Cow<'a, str> {
-    let has_server = outcome.from_remote && !report.context.relay.is_empty();
-    let said = || clean(text_of(outcome, report.rows.len())).into();
+    let Row { recipient, outcome, .. } = *row;
+    let server = row.server().filter(|server| !server.is_empty());
+    let said = || clean(beginning(row.text, report.rows.len())).into();
     match placeholder {
         Placeholder::Address => recipient.path.as_str().into(),
         Placeholder::Given if report.is_of_list => "".into(),
         Placeholder::Given => given(recipient).unwrap_or_default().into(),
         Placeholder::Reason => language.reason(outcome.status).into(),
         Placeholder::Status => outcome.status.to_string().into(),
-        Placeholder::Server if has_server => report.context.relay.into(),
-        Placeholder::Reply if has_server => said(),
-        Placeholder::Remark if !has_server => said(),
+        Placeholder::Server => server.unwrap_or_default().into(),
+        Placeholder::Reply if server.is_some() => said(),
+        Placeholder::Remark if server.is_none() => said(),
         _ => "".into(),
     }
 }

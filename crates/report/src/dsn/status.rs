@@ -1,11 +1,10 @@
 //! The part of a report for programs (RFC 3464 §2).
 
 use super::{
-    DsnKind, Report, boundary, encoding,
+    DsnKind, Report, Row, beginning, boundary, encoding,
     text::{address_field, ascii, clean, escaped, folded_field},
-    text_of,
 };
-use mail::{DeliveryOptions, Outcome, Recipient};
+use mail::DeliveryOptions;
 use std::{fmt::Write as _, net::IpAddr};
 
 /// Writes the part.
@@ -24,8 +23,8 @@ pub(super) fn status(out: &mut String, report: &Report<'_>) {
     if let Some(options) = &original.envelope.options {
         asked_for(&mut text, options);
     }
-    for (recipient, outcome) in &report.rows {
-        one_recipient(&mut text, report, recipient, outcome);
+    for row in &report.rows {
+        one_recipient(&mut text, report, row);
     }
     let _ = write!(
         out,
@@ -45,8 +44,9 @@ fn asked_for(out: &mut String, options: &DeliveryOptions) {
     }
 }
 
-fn one_recipient(out: &mut String, report: &Report<'_>, recipient: &Recipient, outcome: &Outcome) {
+fn one_recipient(out: &mut String, report: &Report<'_>, row: &Row<'_>) {
     let Report { kind, context, is_utf8, .. } = *report;
+    let Row { recipient, outcome, .. } = *row;
     out.push_str("\r\n");
     if let Some(orcpt) = &recipient.orcpt {
         let orcpt = clean(orcpt);
@@ -59,11 +59,11 @@ fn one_recipient(out: &mut String, report: &Report<'_>, recipient: &Recipient, o
     };
     address_field(out, "Final-Recipient", &address);
     let _ = write!(out, "Action: {}\r\nStatus: {}\r\n", kind.action(), outcome.status);
-    if let Some(name) = remote_mta(context.relay).filter(|_| outcome.from_remote) {
+    if let Some(name) = row.relay.and_then(remote_mta) {
         let _ = write!(out, "Remote-MTA: dns; {name}\r\n");
     }
-    let diagnostic = if outcome.from_remote { "smtp" } else { "X-Postrider" };
-    let text = text_of(outcome, report.rows.len());
+    let diagnostic = if row.relay.is_some() { "smtp" } else { "X-Postrider" };
+    let text = beginning(row.text, report.rows.len());
     let text = if is_utf8 { clean(text) } else { ascii(text) };
     folded_field(out, "Diagnostic-Code", &format!("{diagnostic}; {text}"));
     let _ = write!(out, "Last-Attempt-Date: {}\r\n", context.now.rfc5322());
