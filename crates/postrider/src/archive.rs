@@ -203,8 +203,10 @@ pub(crate) fn read(
 fn read_entry(entry: tar::Entry<'_, impl Read>) -> Result<ArchiveEntry, Unusable> {
     let size = entry.size();
     let name = entry.path().map_err(broken)?.to_str().map(str::to_owned);
+    // An empty part, too: what is behind `files//` would be an absolute path.
     let is_plain = |name: &String| {
-        !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+        !name.split('/').any(|part| part.is_empty() || part == ".")
+            && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
     };
     let name = name.filter(is_plain).ok_or_else(|| Unusable::Broken("an entry has a bad name".to_owned()))?;
     if entry.header().entry_type() != EntryType::Regular || size > ENTRY_BYTES_MAX {
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn names_that_lead_out_of_the_archive_are_refused() {
-        for name in ["../x", "/etc/passwd", "a/../../b"] {
+        for name in ["../x", "/etc/passwd", "a/../../b", "files//etc/passwd", "./x", "x/"] {
             let mut header = Header::new_gnu();
             header.set_size(0);
             header.set_entry_type(EntryType::Regular);

@@ -24,7 +24,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, BufReader, Seek as _, Write},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::mpsc::{Receiver, sync_channel},
 };
 
@@ -441,8 +441,8 @@ fn write_files(file: &File, dir: &Path, out: &mut dyn Write) -> Result<Exit, Unu
     let mut written = Vec::new();
     archive::read(BufReader::with_capacity(1 << 18, file), &mut |member| {
         let target = match (member.name.strip_prefix(FILES), member.name.strip_prefix(DROP)) {
-            (Some(path), _) => dir.join(path),
-            (None, Some(_)) => dir.join(&member.name),
+            (Some(path), _) => below(dir, path)?,
+            (None, Some(_)) => below(dir, &member.name)?,
             (None, None) => return Ok(()),
         };
         create(&target, &member.bytes)
@@ -460,6 +460,15 @@ fn write_files(file: &File, dir: &Path, out: &mut dyn Write) -> Result<Exit, Unu
     )
     .map_err(Unusable::Io)?;
     Ok(Exit::Ok)
+}
+
+/// Returns the place of a file below a folder, whoever made the archive.
+fn below(dir: &Path, name: &str) -> Result<PathBuf, Unusable> {
+    let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+    if name.is_empty() || !is_plain {
+        return Err(Unusable::Broken(format!("it has a file with the name {name:?}, outside of its folder")));
+    }
+    Ok(dir.join(name))
 }
 
 fn not_written(dir: &Path, why: &Unusable) -> CliError {
