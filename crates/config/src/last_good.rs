@@ -21,6 +21,9 @@ const USUAL_DATA_DIRS: [&str; 1] = ["/var/lib/postrider"];
 /// lost all its lines does not say where the data are.
 const RUNTIME_DIR: &str = "/run/postrider";
 
+/// Begins the last line of a copy: a daemon's copy must not stand in for the file of another, or for one that is not there.
+const COPY_OF: &str = "# postrider: a copy of ";
+
 /// Stores a copy of a configuration file with which the daemon starts. Users who may read the file may read the copy.
 ///
 /// # Errors
@@ -40,12 +43,25 @@ fn keep_in(file: &Path, data_dir: &Path, runtime_dir: &Path) -> io::Result<()> {
 
 /// `last-good-etc-postrider-postrider.toml`: a machine may have several daemons.
 fn runtime_name(file: &Path) -> String {
-    let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    format!("last-good{}", path.to_string_lossy().replace('/', "-"))
+    format!("last-good{}", absolute(file).to_string_lossy().replace('/', "-"))
+}
+
+fn absolute(file: &Path) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
+}
+
+/// Returns whether a text is the copy of this file.
+fn is_copy_of(text: &str, file: &Path) -> bool {
+    let Some(named) = text.lines().next_back().and_then(|line| line.strip_prefix(COPY_OF)) else {
+        return false;
+    };
+    let same = || Some(fs::canonicalize(named.trim_matches('"')).ok()? == fs::canonicalize(file).ok()?);
+    named == format!("{:?}", absolute(file)) || same() == Some(true)
 }
 
 fn store(file: &Path, dir: &Path, name: &str) -> io::Result<()> {
-    let (text, target) = (fs::read(file)?, dir.join(name));
+    let (mut text, target) = (fs::read(file)?, dir.join(name));
+    writeln!(text, "\n{COPY_OF}{:?}", absolute(file))?;
     let permissions = fs::Permissions::from_mode(fs::metadata(file)?.mode() & 0o644);
     let new = dir.join(format!("{name}.new"));
     // The folder may belong to another user than root, who starts the daemon: no link is followed.
@@ -61,8 +77,8 @@ fn store(file: &Path, dir: &Path, name: &str) -> io::Result<()> {
     })
 }
 
-/// Returns the settings of the daemon's last start, for a file that has mistakes now; `None` if there is no copy, or none
-/// that can be trusted.
+/// Returns the settings of the last start of the daemon of this file, which has mistakes now; `None` if there is no copy, or
+/// none that can be trusted.
 pub fn last_good(file: &Path) -> Option<Settings> {
     last_good_in(file, Path::new(RUNTIME_DIR))
 }
@@ -88,7 +104,7 @@ fn nearly_named(file: &Path) -> Option<PathBuf> {
 
 fn read_copy(file: &Path, copy: &Path) -> Option<Settings> {
     let owner = fs::symlink_metadata(copy).ok().filter(fs::Metadata::is_file)?.uid();
-    let text = fs::read_to_string(copy).ok()?;
+    let text = fs::read_to_string(copy).ok().filter(|text| is_copy_of(text, file))?;
     // Paths in it are relative to the folder of the file itself.
     let settings = load::read(&text, file, Some(file), Purpose::Ask, None).ok()?.settings;
     let (data_dir, control) = (&settings.data_dir, &settings.control);
@@ -155,6 +171,27 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_does_not_stand_in_for_another_file() {
+        let (dir, file) = folder(GOOD);
+        keep_in(&file, &dir.path().join("data"), NO_DIR.as_ref()).unwrap();
+        let other = dir.path().join("other.toml");
+        assert!(last_good_in(&other, NO_DIR.as_ref()).is_none(), "not there");
+        fs::write(&other, "hostnam = \"mx.test\"\ndata_dir = \"data\"\n").unwrap();
+        assert!(last_good_in(&other, NO_DIR.as_ref()).is_none(), "a mistake");
+        fs::remove_file(&other).unwrap();
+        std::os::unix::fs::symlink(&file, &other).unwrap();
+        assert!(last_good_in(&other, NO_DIR.as_ref()).is_some(), "another name of the file");
+        fs::remove_file(&file).unwrap();
+        // Whose data are not where the daemon's usually are is not found without the file, but for the copy in /run.
+        let runtime = dir.path().join("run");
+        fs::create_dir(&runtime).unwrap();
+        fs::write(&file, GOOD).unwrap();
+        keep_in(&file, &dir.path().join("data"), &runtime).unwrap();
+        fs::remove_file(&file).unwrap();
+        assert!(last_good_in(&file, &runtime).is_some(), "the file has gone");
+    }
+
+    #[test]
     fn the_copy_is_as_secret_as_the_file_and_replaced_by_the_next_start() {
         let (dir, file) = folder(GOOD);
         let (data, mode) =
@@ -166,7 +203,7 @@ mod tests {
         fs::write(&file, format!("{GOOD}# changed\n")).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         keep_in(&file, &data, NO_DIR.as_ref()).unwrap();
-        assert!(fs::read_to_string(&copy).unwrap().ends_with("# changed\n") && mode(&copy) == 0o644);
+        assert!(fs::read_to_string(&copy).unwrap().contains("# changed\n") && mode(&copy) == 0o644);
         assert_eq!(fs::read_dir(&data).unwrap().count(), 1);
     }
 }
