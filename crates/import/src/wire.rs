@@ -31,6 +31,21 @@ fn qualified(text: &str, domain: &str) -> String {
     }
 }
 
+/// Returns an address as SMTP has it, from one whose local part has no quotes, as in the queue of Postfix: `a b@c.test`.
+pub(crate) fn quoted(text: &str) -> String {
+    let (local, at, domain) = match text.rsplit_once('@') {
+        Some((local, domain)) => (local, "@", domain),
+        None => (text, "", ""),
+    };
+    let is_special = |c: char| c.is_ascii_control() || " ()<>@,;:\\\"[]".contains(c);
+    let is_plain = !local.contains(is_special) && !local.split('.').any(str::is_empty);
+    if is_plain || text.is_empty() || text == "<>" {
+        return text.to_owned();
+    }
+    let escaped = local.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{escaped}\"{at}{domain}")
+}
+
 /// Reads a reverse-path; `domain` is added to an address without one.
 pub(crate) fn reverse_path(text: &str, domain: &str) -> Result<ReversePath, Damage> {
     if text.is_empty() || text == "<>" {
@@ -99,6 +114,23 @@ pub(crate) fn has_field(content: &[u8], name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_local_part_is_quoted_where_it_must_be() {
+        for (queued, sent) in [
+            ("joe@x.test", "joe@x.test"),
+            ("jörg+a/b=c@x.test", "jörg+a/b=c@x.test"),
+            ("a b@x.test", "\"a b\"@x.test"),
+            ("a@b@x.test", "\"a@b\"@x.test"),
+            (".joe.@x.test", "\".joe.\"@x.test"),
+            ("a\"b\\c@x.test", "\"a\\\"b\\\\c\"@x.test"),
+            ("@x.test", "\"\"@x.test"),
+            ("a b", "\"a b\""),
+            ("", ""),
+        ] {
+            assert_eq!(quoted(queued), sent);
+        }
+    }
 
     #[test]
     fn lines_end_in_crlf_whatever_they_ended_in() {

@@ -60,10 +60,10 @@ pub fn read(files: SpoolFiles<'_>, id: &str, domain: &str) -> Result<QueuedMessa
     let seconds = times.split(' ').next().and_then(|seconds| seconds.parse::<u64>().ok());
     let seconds = seconds.ok_or_else(|| Damage::new("the time of arrival is no number"))?;
     message.arrived_us = seconds.saturating_mul(1_000_000);
-    let is_wire_form = options(&mut lines, &mut message)?;
+    let form = options(&mut lines, &mut message)?;
     recipients(&mut lines, &mut message, domain)?;
     header(&mut lines, &mut message)?;
-    body(files.data, id, is_wire_form, &mut message)?;
+    body(files.data, id, &form, &mut message)?;
     let journal = String::from_utf8_lossy(files.journal.unwrap_or_default()).into_owned();
     message.finished.extend(journal.lines().filter(|line| !line.is_empty()).map(str::to_owned));
     let finished: Vec<String> = message.finished.iter().map(|address| address_key(address)).collect();
@@ -81,14 +81,21 @@ pub fn address_key(address: &str) -> String {
     address.to_lowercase()
 }
 
-/// Reads the lines that begin with `-`, and the tree of finished addresses. Returns whether the body is in wire form.
-fn options(lines: &mut Lines<'_>, message: &mut QueuedMessage) -> Result<bool, Damage> {
-    let mut is_wire_form = false;
+/// The form of the body, as the -H file has it.
+#[derive(Default)]
+struct Body {
+    is_wire_form: bool,
+    line_count: usize,
+}
+
+/// Reads the lines that begin with `-`, and the tree of finished addresses.
+fn options(lines: &mut Lines<'_>, message: &mut QueuedMessage) -> Result<Body, Damage> {
+    let mut body = Body::default();
     loop {
         let line = lines.next_text("the recipients")?;
         let Some(option) = line.strip_prefix('-') else {
             tree(&line, lines, message)?;
-            return Ok(is_wire_form);
+            return Ok(body);
         };
         // Since 4.93 a second dash marks what a client has given.
         let option = option.strip_prefix('-').unwrap_or(option);
@@ -102,7 +109,8 @@ fn options(lines: &mut Lines<'_>, message: &mut QueuedMessage) -> Result<bool, D
                 let micros = value.trim_start_matches('.').parse::<u64>().unwrap_or(0);
                 message.arrived_us += micros.min(999_999);
             }
-            "spool_file_wireformat" => is_wire_form = true,
+            "spool_file_wireformat" => body.is_wire_form = true,
+            "body_linecount" => body.line_count = value.trim().parse().unwrap_or(0),
             "body_8bit" => message.body = BodyType::EightBit,
             "smtputf8" | "utf8_downcvt" => message.smtputf8 = true,
             "auth_id" if !value.is_empty() && !value.chars().any(char::is_control) => {
@@ -224,13 +232,17 @@ fn header(lines: &mut Lines<'_>, message: &mut QueuedMessage) -> Result<(), Dama
     Ok(())
 }
 
-fn body(data: &[u8], id: &str, is_wire_form: bool, message: &mut QueuedMessage) -> Result<(), Damage> {
+fn body(data: &[u8], id: &str, form: &Body, message: &mut QueuedMessage) -> Result<(), Damage> {
     let name = format!("{id}-D\n");
     let Some(text) = data.strip_prefix(name.as_bytes()) else {
         return Err(Damage::new("the -D file does not begin with its name"));
     };
+    let found = memchr::memchr_iter(b'\n', text).count();
+    if found < form.line_count {
+        return Err(Damage::new(format!("the -D file has {found} of {} lines of the body", form.line_count)));
+    }
     message.content.extend_from_slice(b"\r\n");
-    if is_wire_form {
+    if form.is_wire_form {
         message.content.extend_from_slice(text);
     } else {
         wire::append_lines(&mut message.content, text);
@@ -244,7 +256,7 @@ mod tests {
 
     const HEADER: &str = "1abcde-000001-AB-H\nDebian-exim 101 104\n<a@src.test>\n1700000000 0\n\
         -received_time_usec .123456\n--helo_name client.test\n-host_address 127.0.0.1.1234\n-frozen 1700000001\n\
-        -aclm 0 3\nabc\n-dsn_envid x+2By\n-dsn_ret 2\n-body_8bit\n\
+        -aclm 0 3\nabc\n-dsn_envid x+2By\n-dsn_ret 2\n-body_8bit\n-body_linecount 3\n\
         YN done@dst.test\nNN also@dst.test\n4\nb@dst.test\n\
         c@dst.test rfc822;list@dst.test 20,12  0,-1#3\nDONE@dst.test\njournal@dst.test\n\n\
         028P Received: x\n\tby y; a date\n011* Removed: 1\n011  Subject: x\n";
@@ -274,7 +286,7 @@ mod tests {
     #[test]
     fn each_shorter_header_file_is_damaged() {
         let header = fixed();
-        let data = b"1abcde-000001-AB-D\n";
+        let data = b"1abcde-000001-AB-D\n1\n2\n3\n";
         let whole = header.len();
         let fields = header.find("026P").unwrap();
         for length in (0..whole).filter(|length| *length < fields || !header[..*length].ends_with('\n')) {
@@ -286,11 +298,15 @@ mod tests {
             read(files, "1abcde-000001-AB", "").unwrap_err().0,
             "the -D file does not begin with its name"
         );
+        let files = SpoolFiles { header: header.as_bytes(), data: &data[..data.len() - 1], journal: None };
+        let cut = read(files, "1abcde-000001-AB", "").unwrap_err().0;
+        assert_eq!(cut, "the -D file has 2 of 3 lines of the body");
     }
 
     #[test]
     fn content_in_wire_form_stays_as_it_is() {
-        let header = fixed().replace("-body_8bit", "-spool_file_wireformat");
+        let header =
+            fixed().replace("-body_8bit", "-spool_file_wireformat").replace("linecount 3", "linecount 2");
         let files =
             SpoolFiles { header: header.as_bytes(), data: b"1abcde-000001-AB-D\n.a\r\nb\r\n", journal: None };
         let message = read(files, "1abcde-000001-AB", "").unwrap();

@@ -199,11 +199,12 @@ impl Reader<'_> {
                 message.arrived_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
             }
             b'S' if !self.has_sender => {
-                message.reverse_path = wire::reverse_path(&said, self.domain)?;
+                message.reverse_path = wire::reverse_path(&wire::quoted(&said), self.domain)?;
                 self.has_sender = true;
             }
             b'R' => {
-                let recipient = self.pending.recipient(wire::forward_path(&said, self.domain)?);
+                let recipient =
+                    self.pending.recipient(wire::forward_path(&wire::quoted(&said), self.domain)?);
                 message.recipients.push(recipient);
             }
             b'D' | b'/' => {
@@ -221,7 +222,7 @@ impl Reader<'_> {
                 };
             }
             b'A' => self.attribute(&said),
-            b'>' => self.redirect = Some(wire::forward_path(&said, self.domain)?),
+            b'>' => self.redirect = Some(wire::forward_path(&wire::quoted(&said), self.domain)?),
             b'L' => message.notes.push(format!(
                 "Postfix would send it through the filter {}; Postrider sends it to its next hop",
                 wire::printable(&said)
@@ -420,6 +421,24 @@ mod tests {
     }
 
     #[test]
+    fn addresses_that_the_file_has_without_quotes_get_them() {
+        let whole = file(&[
+            (b'T', b"1 0"),
+            (b'S', b"j r@src.test"),
+            (b'R', b"a b@dst.test"),
+            (b'R', b"b@dst.test"),
+            (b'M', b""),
+            (b'N', b"x"),
+            (b'X', b""),
+            (b'E', b""),
+        ]);
+        let message = read(&whole, "1", Queue::Deferred, "mx.test").unwrap();
+        assert_eq!(message.reverse_path.as_str(), "\"j r\"@src.test");
+        let paths: Vec<&str> = message.recipients.iter().map(|one| one.recipient.path.as_str()).collect();
+        assert_eq!(paths, ["\"a b\"@dst.test", "b@dst.test"]);
+    }
+
+    #[test]
     fn damage_is_named() {
         let whole =
             file(&[(b'T', b"1 0"), (b'S', b"a@b.test"), (b'M', b""), (b'N', b"x"), (b'X', b""), (b'E', b"")]);
@@ -427,9 +446,9 @@ mod tests {
         for length in 0..whole.len() {
             assert!(read(&whole[..length], "1", Queue::Active, "").is_err(), "{length}");
         }
-        let bad = file(&[(b'T', b"1 0"), (b'S', b""), (b'R', b"no one"), (b'M', b""), (b'E', b"")]);
+        let bad = file(&[(b'T', b"1 0"), (b'S', b""), (b'R', b"joe@a b"), (b'M', b""), (b'E', b"")]);
         let error = read(&bad, "1", Queue::Active, "mx.test").unwrap_err();
-        assert_eq!(error.0, "the recipient \"no one\": bad local part");
+        assert_eq!(error.0, "the recipient \"joe@a b\": bad domain");
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub fn read(
     if !has_version || reader.message.arrived_us == 0 {
         return Err(Damage::new("the control file has no version or no time"));
     }
+    if let (true, Some(note)) = (reader.message.recipients.is_empty(), reader.message.notes.first()) {
+        return Err(Damage::new(note.clone()));
+    }
     Ok(reader.finish(data))
 }
 
@@ -92,9 +95,18 @@ impl Reader<'_> {
             b'Q' => self.orcpt = wire::parameter(&text),
             b'R' => {
                 let (flags, address) = text.split_once(':').unwrap_or(("", &text));
-                let path = wire::forward_path(bare(address), self.domain)?;
-                let recipient = QueuedRecipient::new(path, notify_of(flags), self.orcpt.take());
-                message.recipients.push(recipient);
+                let orcpt = self.orcpt.take();
+                // `\jane` is a user whose aliases are not asked again.
+                let address = bare(address).trim_start_matches('\\');
+                if address.trim_matches('"').starts_with(['|', '/', ':']) {
+                    message.notes.push(format!(
+                        "the recipient {} is a program or a file, and is left out: deliver it by hand",
+                        wire::printable(address)
+                    ));
+                } else {
+                    let path = wire::forward_path(address, self.domain)?;
+                    message.recipients.push(QueuedRecipient::new(path, notify_of(flags), orcpt));
+                }
             }
             b'Z' => message.envid = wire::parameter(&text),
             b'B' if text.eq_ignore_ascii_case("8BITMIME") => message.body = BodyType::EightBit,
@@ -215,6 +227,20 @@ mod tests {
         assert_eq!((of_c.recipient.path.as_str(), of_c.recipient.notify), ("c@dst.test", Notify::default()));
         let expected = "Received: from x\r\n\tby y\r\nSubject: café\r\n\r\n.dot\r\n\r\nend\r\n";
         assert_eq!(String::from_utf8(message.content).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_recipient_that_is_a_program_or_a_file_is_named_and_the_others_are_imported() {
+        let of = |recipients: &str| {
+            let control = format!("V8\nT1700000000\nS<a@src.test>\n{recipients}HSubject: x\n.\n");
+            read(control.as_bytes(), b"x\n", "1", false, "mx.test")
+        };
+        let message =
+            of("RPFD:\\joe\nRPFD:\"|/bin/vacation jane\"\nRPFD:/var/mail/x\nRPFD:c@dst.test\n").unwrap();
+        let paths: Vec<&str> = message.recipients.iter().map(|one| one.recipient.path.as_str()).collect();
+        assert_eq!(paths, ["joe@mx.test", "c@dst.test"]);
+        assert_eq!(message.notes.len(), 2);
+        assert!(of("RPFD:|/bin/vacation jane\n").unwrap_err().0.contains("deliver it by hand"));
     }
 
     #[test]
