@@ -52,8 +52,14 @@ impl Queue {
         }
         self.ages.sort(&mut self.messages);
         let warning = self.settings.delay_warning;
-        if let Some(message) = self.ages.first_for_warning().filter(|m| self.is_as_old_as(*m, warning, now)) {
+        while let Some(message) =
+            self.ages.first_for_warning().filter(|m| self.is_as_old_as(*m, warning, now))
+        {
             self.ages.put(&mut self.messages, message, NextDeadline::Expiry);
+            // The warning says that the server keeps trying.
+            if self.messages[message].held {
+                continue;
+            }
             let recipients = self.recipients_of(message);
             return Some(Overdue::Delayed(self.messages[message].id, recipients));
         }

@@ -272,6 +272,21 @@ fn a_delay_is_reported_once_and_expiry_ends_it() {
 }
 
 #[test]
+fn a_held_message_gets_no_delay_warning() {
+    let mut q = new();
+    let a = q.destination(&domain("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    put(&mut q, 2, &[a], 100, 0);
+    q.hold(QueueId(1));
+    let four_hours = 4 * 3600 * 1000;
+    assert_eq!(q.next_overdue(four_hours), Some(Overdue::Delayed(QueueId(2), vec![0])));
+    assert_eq!(q.next_overdue(four_hours), None);
+    q.release(QueueId(1), four_hours);
+    let Some(Overdue::Expired(jobs)) = q.next_overdue(5 * 86400 * 1000) else { panic!() };
+    assert_eq!(jobs[0].id, QueueId(1));
+}
+
+#[test]
 fn an_attempt_that_ends_after_expiry_is_recognised() {
     let mut q =
         Queue::new(QueueSettings { expire: Duration::from_secs(10), ..QueueSettings::default() }, 7, 0);
