@@ -115,6 +115,9 @@ fn the_life_of_deferred_returned_and_expired_mail_is_in_the_log() {
         );
         assert!(!line.contains("os error"), "{line}");
     }
+    daemon.ask(&["queue", "hold", "all"]);
+    daemon.ask(&["queue", "release", "all"]);
+    wait_for(&daemon, "Placed on hold: 2 messages");
     until("both have expired", || {
         lines(&daemon, "from=<joe@mx.test>, status=expired, returned to sender").len() == 2
     });
@@ -124,6 +127,7 @@ fn the_life_of_deferred_returned_and_expired_mail_is_in_the_log() {
 
     let Some(mut pflogsumm) = program("pflogsumm") else { return };
     let seen = pflogsumm.arg("--smtpd_stats").arg(daemon.dir.path().join("mail.log")).output().unwrap();
+    assert!(seen.stderr.is_empty(), "{}", String::from_utf8_lossy(&seen.stderr));
     let said = String::from_utf8_lossy(&seen.stdout).into_owned();
     let counted = |name: &str| {
         let line = said.lines().find(|line| {

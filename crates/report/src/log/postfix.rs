@@ -92,7 +92,15 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
         }
         Event::Resumed { destination } => line("qmgr", format_args!("{destination} is reached again")),
         Event::Operator { action, messages } => {
-            line("postsuper", format_args!("{action}: {messages} messages"));
+            let s = if messages == 1 { "" } else { "s" };
+            // The words of Postfix: pflogsumm takes `hold:` for a rule that holds a message.
+            let done = match action {
+                "hold" => "Placed on hold",
+                "release" => "Released from hold",
+                "delete" => "Deleted",
+                other => other,
+            };
+            line("postsuper", format_args!("{done}: {messages} message{s}"));
         }
         Event::Started { version, .. } => {
             line("master", format_args!("daemon started -- version {version}"));
