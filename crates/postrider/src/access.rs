@@ -82,6 +82,14 @@ pub(crate) fn is_other_user(settings: &Settings) -> bool {
     matches!(asker(settings), Asker::Other { .. })
 }
 
+/// Returns the user that starts the daemon: another one than this process, if a service starts it as the owner of its data.
+pub(crate) fn starter(settings: &Settings) -> Uid {
+    match asker(settings) {
+        Asker::Other { identity, starts_as_root: false } => Uid::from_raw(identity.uid),
+        _ => geteuid(),
+    }
+}
+
 /// The user that is asked about.
 enum Asker {
     Root,

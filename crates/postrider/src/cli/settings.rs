@@ -109,7 +109,9 @@ pub(super) fn check(file: Option<&Path>) -> Result<(), CliError> {
     let loaded = config::load_with_origins(file, Purpose::Serve);
     let loaded = loaded.map_err(|problems| show_problems(&problems))?;
     let site = site_warnings::warnings(&loaded.settings, UnixMillis::now());
-    for warning in helper::warnings(&loaded.settings).into_iter().chain(site) {
+    for warning in
+        helper::warnings(&loaded.settings, access::starter(&loaded.settings)).into_iter().chain(site)
+    {
         complain("postrider", &format!("warning: {warning}"));
     }
     let faults = map::faults(&loaded.settings)?;

@@ -6,7 +6,7 @@ use delivery::helper::{FileRoute, Helper, Permitted, RouteUser};
 use mail::{NextHop, RunAs};
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
-    process::geteuid,
+    process::Uid,
 };
 use std::{
     ffi::OsString,
@@ -116,7 +116,7 @@ pub(crate) fn permitted(settings: &Settings) -> Permitted {
     let addresses = &settings.addresses;
     let process = settings.process.clone();
     // Without `process.user`, a helper of root has no user for programs without one, and refuses them.
-    let daemon = settings.process.user.as_ref().filter(|_| geteuid().is_root());
+    let daemon = settings.process.user.as_ref().filter(|_| rustix::process::geteuid().is_root());
     Permitted {
         files: routes.iter().filter_map(file_route).collect(),
         programs: routes.iter().filter_map(program).collect(),
@@ -151,9 +151,8 @@ fn run_as(user: &User, group: Option<&Group>) -> RunAs {
     RunAs { name: user.name.as_str().into(), uid: user.uid, gid, home: user.home.as_path().into() }
 }
 
-/// Returns what the settings ask of the helper and this process cannot do, as it is before the daemon gives up its rights.
-pub(crate) fn warnings(settings: &Settings) -> Vec<String> {
-    let own = geteuid();
+/// Returns what the settings ask of the helper and a daemon cannot do that `own` has started.
+pub(crate) fn warnings(settings: &Settings, own: Uid) -> Vec<String> {
     let is_other = |uid: u32| !own.is_root() && uid != own.as_raw();
     let waits =
         |what: &str| format!("{what} waits: only a daemon that root has started can become another user");
@@ -205,21 +204,19 @@ mod tests {
 
     #[test]
     fn a_program_without_a_user_waits_only_where_the_daemon_stays_root() {
-        let own = geteuid();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("postrider.toml");
-        let warnings = |process: &str| {
+        let warnings = |process: &str, starter| {
             let text = format!(
                 "hostname = \"mx.test\"\n[[route]]\nname = \"tee\"\ndomains = [\"b.test\"]\npipe = [\"/usr/bin/tee\"]\n{process}"
             );
             std::fs::write(&path, text).unwrap();
-            warnings(&config::load(Some(&path)).unwrap_or_else(|problems| panic!("{problems}")))
+            let settings = config::load(Some(&path)).unwrap_or_else(|problems| panic!("{problems}"));
+            super::warnings(&settings, starter)
         };
-        let without = warnings("");
-        assert_eq!(without.len(), usize::from(own.is_root()), "{without:?}");
-        if own.is_root() {
-            assert!(without[0].contains("`route[0].pipe`"), "{without:?}");
-            assert_eq!(warnings("[process]\nuser = \"nobody\"\n"), [""; 0]);
-        }
+        let without = warnings("", Uid::ROOT);
+        assert!(without.len() == 1 && without[0].contains("`route[0].pipe`"), "{without:?}");
+        assert_eq!(warnings("", Uid::from_raw(65534)), [""; 0]);
+        assert_eq!(warnings("[process]\nuser = \"nobody\"\n", Uid::ROOT), [""; 0]);
     }
 }

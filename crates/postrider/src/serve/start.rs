@@ -179,7 +179,8 @@ pub(crate) fn refuse_ephemeral(settings: &Settings) -> Result<(), String> {
 fn warn(settings: &Settings, source: Option<&Path>) {
     // Nobody has written the embedded default, and so nobody is warned of it.
     let site = source.map(|_| site_warnings::warnings(settings, UnixMillis::now()));
-    let warnings = helper::warnings(settings).into_iter().chain(site.into_iter().flatten());
+    let warnings =
+        helper::warnings(settings, rustix::process::geteuid()).into_iter().chain(site.into_iter().flatten());
     warnings.for_each(|warning| tracing::warn!("{warning}"));
     if settings.spool.durability == config::Durability::None {
         tracing::warn!(

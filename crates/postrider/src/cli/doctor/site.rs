@@ -39,7 +39,10 @@ pub(super) fn load(source: Option<&Path>, is_offline: bool) -> (Option<Settings>
         let seen = "there is no configuration file: the embedded default serves this machine only";
         findings.push(Finding::warning(CONFIGURATION, seen, "run `postrider quickstart`"));
     }
-    for warning in helper::warnings(&settings).into_iter().chain(site_warnings::lasting_warnings(&settings)) {
+    for warning in helper::warnings(&settings, access::starter(&settings))
+        .into_iter()
+        .chain(site_warnings::lasting_warnings(&settings))
+    {
         findings.push(Finding::warning(CONFIGURATION, warning, "see `postrider config check`"));
     }
     if !is_offline {
