@@ -32,18 +32,21 @@ impl From<io::Error> for ClientError {
 
 /// Longest wait for one line of an answer. Changing many messages takes its time.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(600);
+/// Longest wait for the first answer, to a request that takes no time: a daemon that hangs has the connection, too.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to the operators' socket.
 #[derive(Debug)]
 pub struct Client {
     from: BufReader<UnixStream>,
+    has_answered: bool,
 }
 
 impl Client {
     /// Connects. Who may not gets [`Failure::Denied`].
     pub fn connect(socket: &Path) -> Result<Self, ClientError> {
         let stream = connect(socket)?;
-        Ok(Self { from: BufReader::new(stream) })
+        Ok(Self { from: BufReader::new(stream), has_answered: false })
     }
 
     /// Asks, passes on each line of the answer but the last, and returns that one's count. When
@@ -53,6 +56,9 @@ impl Client {
         request: &Request,
         each: &mut dyn FnMut(Response) -> io::Result<()>,
     ) -> Result<u64, ClientError> {
+        if !self.has_answered {
+            self.wait_for_life(FIRST_TIMEOUT)?;
+        }
         self.send(request)?;
         loop {
             match self.response()? {
@@ -61,6 +67,22 @@ impl Client {
                 other => each(other).map_err(ClientError::NotTaken)?,
             }
         }
+    }
+
+    /// Waits for any answer, for a short time.
+    pub(crate) fn wait_for_life(&mut self, timeout: Duration) -> Result<(), ClientError> {
+        self.from.get_ref().set_read_timeout(Some(timeout))?;
+        self.send(&Request::Status)?;
+        loop {
+            match self.response()? {
+                Response::Done { .. } => break,
+                Response::Failed(failure) => return Err(ClientError::Refused(failure)),
+                _ => {}
+            }
+        }
+        self.from.get_ref().set_read_timeout(Some(RESPONSE_TIMEOUT))?;
+        self.has_answered = true;
+        Ok(())
     }
 
     /// Sends a request for a selection of any length: long lists of ids go in several requests.
@@ -89,12 +111,22 @@ impl Client {
 
     pub(crate) fn response(&mut self) -> Result<Response, ClientError> {
         let mut line = Vec::new();
-        (&mut self.from).take(RESPONSE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        (&mut self.from).take(RESPONSE_BYTES_MAX).read_until(b'\n', &mut line).map_err(silent)?;
         if line.last() != Some(&b'\n') {
             return Err(ClientError::Broken("the daemon ended the connection".to_owned()));
         }
         serde_json::from_slice(&line)
             .map_err(|error| ClientError::Broken(format!("the daemon's answer: {error}")))
+    }
+}
+
+/// Returns the error of a read; a timeout in words.
+fn silent(error: io::Error) -> ClientError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            ClientError::Broken("the daemon is running, and does not answer".to_owned())
+        }
+        _ => error.into(),
     }
 }
 

@@ -188,3 +188,16 @@ fn a_backup_has_every_message_once_and_those_that_arrive_meanwhile() {
         "the connection goes on"
     );
 }
+
+#[test]
+fn a_daemon_that_hangs_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("control.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let mut client = Client::connect(&socket).unwrap();
+    let waited = client.wait_for_life(std::time::Duration::from_millis(20));
+    assert!(
+        matches!(&waited, Err(ClientError::Broken(why)) if why.contains("does not answer")),
+        "{waited:?}"
+    );
+}

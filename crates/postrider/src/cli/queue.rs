@@ -136,6 +136,11 @@ fn parse_id(text: &str) -> Result<Id, CliError> {
 }
 
 fn duration_ms(text: &str) -> Result<u64, CliError> {
+    // Who deletes mail older than `5` means days as a rule, and not seconds.
+    if text.bytes().all(|byte| byte.is_ascii_digit()) && text != "0" {
+        let help = format!("{text:?} has no unit: write {text}d for days, {text}h, {text}m or {text}s");
+        return Err(CliError::new(Exit::Usage, help));
+    }
     let wrong = || CliError::new(Exit::Usage, format!("{text:?} is no duration: write 90s, 15m, 4h or 5d"));
     let duration = config::parse_duration(text).ok_or_else(wrong)?;
     u64::try_from(duration.as_millis()).map_err(|_| wrong())
