@@ -405,9 +405,9 @@ section! {
         program_user: Option<User> = "",
         /// Paths of the files in the mbox format that aliases may append to.
         files: Vec<PathBuf> = "[]",
-        /// Maps of addresses to lists of addresses, for all domains. `user@example.com` is looked up first, then the
-        /// address without its detail, and then `@example.com`. A name without a domain is at the hostname; the target
-        /// `@other.example` is the same user there.
+        /// Maps of addresses to lists of addresses, for all domains. Keys, in this order: `user@example.com`, the address
+        /// without its detail, `user` (for domains of this server; `text:` and `cdb:` only), `@example.com`. A target
+        /// without a domain is at the hostname; the target `@other.example` is the same user there.
         r#virtual: Vec<Reference> = "[]",
         /// The character between a user and a detail: `joe+lists` is `joe`. `""` for none.
         separator: SubAddress = "\"+\"",

@@ -103,6 +103,12 @@ impl Reference {
         Ok(Self::File(kind, base.join(rest)))
     }
 
+    /// Returns whether names without a domain are looked up, beside complete addresses: in tables of this machine. Patterns
+    /// are for complete addresses, and each question to a server costs time.
+    pub fn has_bare_names(&self) -> bool {
+        matches!(self, Self::File(Kind::Text | Kind::Cdb, _))
+    }
+
     /// The name of a named map.
     pub fn name(&self) -> Option<&str> {
         match self {

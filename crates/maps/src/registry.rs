@@ -127,6 +127,17 @@ impl Maps {
 
     /// Returns the first value of a key in several maps.
     pub async fn first(&self, references: &[Reference], key: &str) -> Looked {
+        self.first_of(references.iter(), key).await
+    }
+
+    /// As [`Maps::first`], for maps of addresses: a name without a domain is looked up where
+    /// [`Reference::has_bare_names`] says so.
+    pub async fn first_address(&self, references: &[Reference], key: &str) -> Looked {
+        let is_asked = |reference: &&Reference| key.contains('@') || reference.has_bare_names();
+        self.first_of(references.iter().filter(is_asked), key).await
+    }
+
+    async fn first_of(&self, references: impl Iterator<Item = &Reference>, key: &str) -> Looked {
         for reference in references {
             let begun = self.observed.get().map(|observed| (observed, Instant::now()));
             let looked = self.get(reference, key).wait().await;

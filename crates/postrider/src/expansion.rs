@@ -134,8 +134,11 @@ impl Expansion {
     /// A map does not answer, or its value is not an address.
     pub(crate) async fn sender(&self, sender: &Mailbox) -> Result<Option<Mailbox>, String> {
         let mut changed = None;
-        for key in map_keys(sender, self.rules.separator) {
-            let looked = self.maps.first(&self.canonical, &key).await.map_err(|error| error.to_string())?;
+        let domain = sender.domain().key();
+        let is_own = *self.rules.hostname == *domain || self.rules.domains.contains(&*domain);
+        for key in map_keys(sender, self.rules.separator, is_own) {
+            let looked =
+                self.maps.first_address(&self.canonical, &key).await.map_err(|error| error.to_string())?;
             if let Some(value) = looked {
                 let address = by_map(sender, self.rules.separator, &key, &value, &self.rules.hostname);
                 changed = Some(address.map_err(|what| format!("{key}: {what}"))?);
@@ -148,8 +151,8 @@ impl Expansion {
 
     async fn answer(&self, question: &Question) -> Found {
         let looked = match question {
-            Question::Canonical(key) => self.maps.first(&self.canonical, key).await,
-            Question::Virtual(key) => self.maps.first(&self.r#virtual, key).await,
+            Question::Canonical(key) => self.maps.first_address(&self.canonical, key).await,
+            Question::Virtual(key) => self.maps.first_address(&self.r#virtual, key).await,
             Question::Alias(name) => self.maps.first(&self.aliases, name).await,
             Question::Domain(domain) => self.maps.first(&self.domain_maps, domain).await,
             Question::User(address) => self.user(address).await,

@@ -31,6 +31,13 @@ pub(crate) fn resolve(
     named.ok().map(ForwardPath::Mailbox)
 }
 
+/// Returns whether maps of addresses may have the name of this mailbox without its domain: it is the host name, or a local
+/// domain that is listed by name.
+pub(crate) fn has_own_domain(mailbox: &Mailbox, settings: &Settings) -> bool {
+    let key = mailbox.domain().key();
+    *key == *settings.hostname || settings.is_local(&key)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -166,6 +166,36 @@ fn a_test_shows_each_look_up_and_why_an_address_has_no_answer() {
 }
 
 #[test]
+fn a_virtual_alias_without_a_domain_is_for_the_domains_of_this_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("users.sock");
+    socketmap(&socket);
+    let keys = format!(
+        "[local]\ndomains = [\"mx.test\", \"here.test\", \"text:domains\"]\n\
+         [addresses]\nvirtual = [\"map:users\", \"text:virtual\"]\n[map.users]\nsocketmap = \"unix:{}\"\n",
+        socket.display()
+    );
+    let files =
+        [("virtual", "info ann\nsales bob\n@here.test eve\n"), ("domains", "hosted.test\nother.test\n")];
+    let daemon = start(&files, &keys);
+    send(&daemon, &["info@mx.test", "Sales+x@here.test", "other@here.test"]);
+    has_mail(&daemon, &[("ann", 1), ("bob", 1), ("eve", 1)]);
+    let test = |to: &str| {
+        let mut test = Command::new(BINARY);
+        test.args(["test", "--client", "203.0.113.7", "--from", "a@b.test", "--to", to]);
+        let output = test.env("POSTRIDER_CONFIG", daemon.config()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = test("info@here.test");
+    let asked: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("rcpt     ")).collect();
+    let has = |what: &str| asked.iter().any(|line| line.contains(what));
+    assert!(has("virtual info ") && has("map:users info@here.test "), "{text}");
+    assert!(!has("map:users info "), "a server is asked for addresses only: {text}");
+    let text = test("info@hosted.test");
+    assert!(!text.contains("virtual info "), "a domain of a map: {text}");
+}
+
+#[test]
 fn while_a_map_is_down_mail_waits_and_none_is_lost() {
     let daemon = start(
         &[],

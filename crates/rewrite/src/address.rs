@@ -35,15 +35,24 @@ impl Separator {
     }
 }
 
-/// The keys under which an address is looked up in a map of addresses, in their order: the address, the address
-/// without its detail, and the whole domain. Quotes that the address does not need are left out: both forms are the same
-/// address (RFC 5321 §4.1.2).
-pub fn map_keys(mailbox: &Mailbox, separator: Option<Separator>) -> impl Iterator<Item = String> + use<> {
+/// The keys under which an address is looked up in a map of addresses, in their order, which is that of Postfix: the
+/// address, the address without its detail, for a domain of this server the names without the domain, and the whole domain.
+/// Quotes that the address does not need are left out: both forms are the same address (RFC 5321 §4.1.2).
+pub fn map_keys(
+    mailbox: &Mailbox,
+    separator: Option<Separator>,
+    is_own_domain: bool,
+) -> impl Iterator<Item = String> + use<> {
     let (local, domain) = (mailbox.local().to_lowercase(), mailbox.domain().key());
-    let whole = format!("{}@{domain}", without_quotes(mailbox).unwrap_or_else(|| local.clone()));
-    let without = separator.and_then(|s| s.split(&local)).map(|(user, _)| format!("{user}@{domain}"));
+    let local = without_quotes(mailbox).unwrap_or(local);
+    let user = separator.and_then(|s| s.split(mailbox.local())).map(|(user, _)| user.to_lowercase());
+    let whole = format!("{local}@{domain}");
+    let without = user.as_ref().map(|user| format!("{user}@{domain}"));
+    // A name in quotes could have an `@`.
+    let has_names = is_own_domain && !local.starts_with('"');
+    let names = [Some(local), user].into_iter().flatten().filter(move |_| has_names);
     let any = format!("@{domain}");
-    std::iter::once(whole).chain(without).chain([any])
+    std::iter::once(whole).chain(without).chain(names).chain([any])
 }
 
 /// Returns whether the local part of an address is this name, which is in lower case, with or without a detail.
@@ -144,7 +153,7 @@ pub(crate) fn keep_detail(
 ) -> Mailbox {
     let Some(separator) = separator else { return changed };
     let Some((user, detail)) = separator.split(original.local()) else { return changed };
-    let asked = key.rfind('@').map_or("", |at| &key[..at]);
+    let asked = key.rfind('@').map_or(key, |at| &key[..at]);
     if asked == user.to_lowercase() { with_detail(changed, separator, detail) } else { changed }
 }
 
@@ -173,7 +182,7 @@ mod tests {
 
     #[test]
     fn quotes_that_an_address_does_not_need_are_not_looked_up() {
-        let keys = |text: &str| map_keys(&mailbox(text), Some(Separator('+'))).collect::<Vec<_>>();
+        let keys = |text: &str| map_keys(&mailbox(text), Some(Separator('+')), false).collect::<Vec<_>>();
         assert_eq!(keys("\"Joe\"@b.test"), ["joe@b.test", "@b.test"]);
         assert_eq!(keys("\"joe+x\"@b.test"), ["joe+x@b.test", "@b.test"]);
         assert_eq!(keys("\"a b\"@b.test"), ["\"a b\"@b.test", "@b.test"]);
@@ -233,11 +242,20 @@ mod tests {
 
     #[test]
     fn an_address_is_looked_up_from_the_narrowest_key_to_the_widest() {
-        let keys = |text: &str, separator| map_keys(&mailbox(text), separator).collect::<Vec<_>>();
+        let keys = |text: &str, separator| map_keys(&mailbox(text), separator, false).collect::<Vec<_>>();
         let plus = Separator::parse("+");
         assert_eq!(keys("Joe+X@B.test", plus), ["joe+x@b.test", "joe@b.test", "@b.test"]);
         assert_eq!(keys("Joe+X@B.test", None), ["joe+x@b.test", "@b.test"]);
         assert_eq!(keys("joe@bücher.test", plus), ["joe@xn--bcher-kva.test", "@xn--bcher-kva.test"]);
+    }
+
+    #[test]
+    fn names_without_a_domain_are_keys_for_domains_of_this_server() {
+        let keys = |text: &str| map_keys(&mailbox(text), Some(Separator('+')), true).collect::<Vec<_>>();
+        assert_eq!(keys("Joe@B.test"), ["joe@b.test", "joe", "@b.test"]);
+        assert_eq!(keys("joe+X@b.test"), ["joe+x@b.test", "joe@b.test", "joe+x", "joe", "@b.test"]);
+        assert_eq!(keys("\"joe\"@b.test"), ["joe@b.test", "joe", "@b.test"]);
+        assert_eq!(keys("\"a@c.test\"@b.test"), ["\"a@c.test\"@b.test", "@b.test"]);
     }
 
     #[test]
@@ -248,6 +266,8 @@ mod tests {
             ("joe@b.test", "Joe.Smith@c.test", "Joe.Smith+x@c.test"),
             ("joe+x@b.test", "Joe.Smith@c.test", "Joe.Smith@c.test"),
             ("joe@b.test", "smith", "smith+x@here.test"),
+            ("joe", "smith", "smith+x@here.test"),
+            ("joe+x", "smith", "smith@here.test"),
             ("@b.test", "@c.test", "joe+x@c.test"),
             ("@b.test", "all@c.test", "all@c.test"),
             ("joe@b.test", "joe+y@c.test", "joe+y@c.test"),

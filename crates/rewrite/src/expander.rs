@@ -48,9 +48,9 @@ pub struct Settings {
 /// A question to the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Question {
-    /// The value of this key in the canonical maps.
+    /// The value of this key in the canonical maps: an address, a name without a domain, or a domain behind an `@`.
     Canonical(Box<str>),
-    /// The value of this key in the virtual maps.
+    /// The value of this key in the virtual maps, of the same forms.
     Virtual(Box<str>),
     /// The value of this name in the alias maps.
     Alias(Box<str>),
@@ -333,6 +333,13 @@ impl<'s> Expander<'s> {
         Ok(asking.value(Question::Domain(domain.into()))?.is_some())
     }
 
+    /// Returns whether maps may have the name of the address without its domain.
+    fn is_own(&self, address: &Address) -> bool {
+        let at = address.key.rfind('@').map_or(0, |at| at + 1);
+        let domain = &address.key[at..];
+        *self.settings.hostname == *domain || self.settings.domains.contains(domain)
+    }
+
     /// Returns the mailbox for a postmaster or root that an alias leads to: every domain has a postmaster (RFC 5321 §4.5.1), and the
     /// aliases of most systems say `postmaster: root`.
     fn postmaster_for(&self, address: &Address) -> Option<Mailbox> {
@@ -352,7 +359,7 @@ impl<'s> Expander<'s> {
     /// Replaces the address that was given by the one in the canonical maps.
     fn canonical(&self, address: &mut Address, asking: &mut Asking<'_>) -> Result<(), Wait> {
         let (separator, hostname) = (self.settings.separator, &self.settings.hostname);
-        for map_key in map_keys(&address.mailbox, separator) {
+        for map_key in map_keys(&address.mailbox, separator, self.is_own(address)) {
             let Some(value) = asking.value(Question::Canonical(map_key.as_str().into()))? else { continue };
             let changed = by_map(&address.mailbox, separator, &map_key, value, hostname);
             address.mailbox =
@@ -366,7 +373,7 @@ impl<'s> Expander<'s> {
     /// Returns true if virtual maps have the address.
     fn virtual_alias(&mut self, address: &mut Address, asking: &mut Asking<'_>) -> Result<bool, Wait> {
         let separator = self.settings.separator;
-        for map_key in map_keys(&address.mailbox, separator) {
+        for map_key in map_keys(&address.mailbox, separator, self.is_own(address)) {
             let Some(value) = asking.value(Question::Virtual(map_key.as_str().into()))? else { continue };
             let from = self.link(address)?;
             let mut count = 0;

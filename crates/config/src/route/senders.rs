@@ -42,7 +42,7 @@ impl Senders {
             _ => None,
         };
         mailbox.into_iter().flat_map(|mailbox| {
-            let keys = rewrite::map_keys(mailbox, rewrite::Separator::parse("+"));
+            let keys = rewrite::map_keys(mailbox, rewrite::Separator::parse("+"), false);
             keys.chain([mailbox.domain().key().into_owned()])
         })
     }

@@ -131,6 +131,36 @@ fn an_alias_that_names_itself_is_the_user() {
 }
 
 #[test]
+fn a_name_without_a_domain_stands_for_the_domains_of_this_server() {
+    let tables = Tables {
+        r#virtual: table(&[
+            ("info", "joe"),
+            ("@here.test", "all@else.test"),
+            ("sales", "ann@else.test"),
+            ("sales@here.test", "bob@else.test"),
+            ("joe", "joe"),
+        ]),
+        domains: vec!["map.test".to_owned()],
+        ..Tables::default()
+    };
+    for (recipient, to) in [
+        ("info@mx.test", "joe@mx.test"),
+        ("Info@here.test", "joe@mx.test"),
+        ("info+x@mx.test", "joe+x@mx.test"),
+        ("sales@mx.test", "ann@else.test"),
+        ("sales@here.test", "bob@else.test"),
+        ("other@here.test", "all@else.test"),
+        ("info@map.test", "info@map.test"),
+        ("info@else.test", "info@else.test"),
+    ] {
+        assert_eq!(run(&tables, recipient).unwrap(), [to], "{recipient}");
+    }
+    let tables = Tables { canonical: table(&[("j.s", "joe@else.test")]), ..Tables::default() };
+    assert_eq!(run(&tables, "j.s@here.test").unwrap(), ["joe@else.test"]);
+    assert_eq!(run(&tables, "j.s@map.test").unwrap(), ["j.s@map.test"]);
+}
+
+#[test]
 fn a_virtual_alias_comes_first_and_a_catch_all_last() {
     let tables = Tables {
         r#virtual: table(&[

@@ -1,6 +1,6 @@
 //! Addresses that are changed on the way out (`addresses.generic`).
 
-use crate::serve::snapshot::ConfigSnapshot;
+use crate::{own_address::has_own_domain, serve::snapshot::ConfigSnapshot};
 use mail::{Enhanced, Envelope, ForwardPath, Mailbox, Message, Outcome, ReversePath, SharedMessage};
 use rewrite::{by_map, map_keys};
 
@@ -51,9 +51,10 @@ pub(crate) async fn envelope(config: &ConfigSnapshot, own: &Envelope) -> Result<
 
 async fn change(config: &ConfigSnapshot, mailbox: &mut Mailbox) -> Result<(), String> {
     let addresses = &config.settings.addresses;
-    let separator = addresses.separator.0;
-    for key in map_keys(mailbox, separator) {
-        let found = config.maps.first(&addresses.generic, &key).await.map_err(|error| error.to_string())?;
+    let (separator, is_own) = (addresses.separator.0, has_own_domain(mailbox, &config.settings));
+    for key in map_keys(mailbox, separator, is_own) {
+        let found = config.maps.first_address(&addresses.generic, &key).await;
+        let found = found.map_err(|error| error.to_string())?;
         if let Some(value) = found {
             let hostname = &config.settings.hostname;
             *mailbox = by_map(mailbox, separator, &key, &value, hostname)

@@ -1,6 +1,7 @@
 //! The check that adds recipients who get a copy (`bcc`).
 
 use super::{Check, LOOKUP_FAILED, View, targets};
+use crate::own_address::has_own_domain;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
 use mail::{ForwardPath, Mailbox, Notify, Recipient, ReversePath};
@@ -63,8 +64,9 @@ async fn found(view: &View<'_>, maps: &[Reference], mailbox: &Mailbox) -> Result
     if maps.is_empty() {
         return Ok(Vec::new());
     }
-    for key in map_keys(mailbox, view.rules.settings.addresses.separator.0) {
-        let value = view.rules.maps.first(maps, &key).await.map_err(|error| error.to_string())?;
+    let settings = view.rules.settings;
+    for key in map_keys(mailbox, settings.addresses.separator.0, has_own_domain(mailbox, settings)) {
+        let value = view.rules.maps.first_address(maps, &key).await.map_err(|error| error.to_string())?;
         let Some(value) = value else { continue };
         let address = |target| match target {
             Ok(Target::Mailbox(mailbox)) => Ok(mailbox),
