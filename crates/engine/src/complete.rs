@@ -10,7 +10,10 @@ use crate::{
     reports,
     task::{Permit, Task, TaskId, for_each},
 };
-use mail::{Attempt, Cause, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
+use mail::{
+    Attempt, Cause, Disposition, Enhanced, ForwardPath, Message, Origin, Outcome, QueueId, ReplyStage,
+    SharedMessage,
+};
 use queue::{CancelAs, CommandResult, Completion, DestinationId, Overdue};
 use spool::{ControlOp, Entry, SpoolFailure, Totals, Transaction};
 
@@ -293,6 +296,11 @@ impl Engine {
         message: SharedMessage,
         effects: &mut Vec<Effect>,
     ) {
+        for (index, outcome) in &mut result.results {
+            if self.is_unknown_postmaster(&message, *index, outcome) {
+                outcome.soften();
+            }
+        }
         if result.results.iter().any(|(_, outcome)| outcome.disposition == Disposition::Deferred) {
             self.expire_overdue(&mut result, context);
         }
@@ -301,6 +309,23 @@ impl Engine {
         }
         let task = result.answer.map(|request| self.tasks.add(Task::Answer(request, CommandResult::Changed)));
         self.complete(context, result, &message, (&[], &Vec::new()), task, effects);
+    }
+
+    /// Returns whether the next hop does not have the mailbox of the postmaster (RFC 5321 §4.5.1). Its mail waits for an
+    /// operator to make one, but for mail of which nobody else would hear.
+    fn is_unknown_postmaster(&self, message: &Message, index: u32, outcome: &Outcome) -> bool {
+        let is_about_address = match outcome.cause {
+            Cause::Reply(reply) => reply.stage == ReplyStage::Rcpt && outcome.status.1 <= 1,
+            Cause::Local => outcome.status.1 == 1,
+            Cause::Expired | Cause::Returned | Cause::Deleted => false,
+        };
+        let postmaster = &self.settings.reports.postmaster;
+        is_about_address
+            && message.origin != Origin::DoubleBounce
+            && match &message.envelope.recipients[index as usize].path {
+                ForwardPath::Postmaster => true,
+                ForwardPath::Mailbox(mailbox) => mailbox.key() == postmaster.key(),
+            }
     }
 
     /// Turns a deferral beyond the lifetime of the message into a failure. The report tells the deferral.

@@ -1,7 +1,7 @@
 //! Recipients of reports.
 
 use super::*;
-use mail::{Cause, Origin, ReturnPath};
+use mail::{Cause, Origin, ReplyStage, ReplyTo, ReturnPath};
 
 fn unknown() -> Outcome {
     Outcome { from_remote: true, ..Outcome::failed(Enhanced(5, 1, 1), "550 no such user") }
@@ -60,6 +60,33 @@ fn a_report_that_fails_goes_to_the_postmaster_and_nothing_follows_when_that_fail
     fail(&mut bench, Cause::default());
     let all = bench.engine.counters();
     assert_eq!((all.bounced, all.accepted, all.queued, bench.reports.len()), (3, 3, 0, 2));
+}
+
+#[test]
+fn mail_for_a_postmaster_whom_the_next_hop_does_not_have_waits() {
+    let reply = |stage| Cause::Reply(ReplyTo { stage, code: 550, enhanced: None });
+    let outcome = |status, cause| Outcome::failed(status, "550 no").because(cause);
+    let unknown = |status| outcome(status, reply(ReplyStage::Rcpt));
+    for (to, origin, outcome, queued) in [
+        ("postmaster@mx.test", "test".into(), unknown(Enhanced(5, 1, 1)), 1),
+        ("Postmaster@mx.test", "test".into(), unknown(Enhanced(5, 0, 0)), 1),
+        ("postmaster@mx.test", "test".into(), outcome(Enhanced(5, 1, 1), Cause::Local), 1),
+        ("postmaster@mx.test", "test".into(), unknown(Enhanced(5, 7, 1)), 0),
+        ("postmaster@mx.test", "test".into(), outcome(Enhanced(5, 0, 0), reply(ReplyStage::Content)), 0),
+        ("postmaster@mx.test", Origin::DoubleBounce, unknown(Enhanced(5, 1, 1)), 0),
+        ("joe@mx.test", "test".into(), unknown(Enhanced(5, 1, 1)), 0),
+    ] {
+        let mut bench = bench();
+        let mut mail = (*message(1, 0, 1)).clone();
+        mail.envelope.recipients[0].path = ForwardPath::parse(to, false).unwrap();
+        mail.envelope.reverse_path = ReversePath::Null;
+        mail.origin = origin;
+        bench.accept(&SharedMessage::new(mail));
+        bench.handle(Event::Started);
+        let leased = bench.lease();
+        bench.finish(leased, vec![(0, outcome.clone())]);
+        assert_eq!(bench.engine.counters().queued, queued, "{to}: {outcome:?}");
+    }
 }
 
 #[test]
