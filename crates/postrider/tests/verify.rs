@@ -72,6 +72,23 @@ fn unknown_users_are_refused_at_rcpt_and_no_content_is_sent() {
 }
 
 #[test]
+fn the_address_of_the_postmaster_is_taken_without_a_question_and_its_mail_waits() {
+    let unknown = |command: &str| command.starts_with("RCPT").then(|| "550 5.1.1 who is that".into());
+    let next = Sink::with(unknown);
+    let target = route(&format!("smarthost = \"{}\"\ntls = \"off\"", next.address));
+    let daemon = Postrider::start(&target.replace("domains = [\"b.test\"]", "domains = [\"mx.test\"]"));
+    for recipient in ["postmaster", "Postmaster@mx.test"] {
+        let reply = rcpt(daemon.address, recipient);
+        assert!(reply.starts_with("250"), "{recipient}: {reply}");
+    }
+    assert_eq!(next.connection_count(), 0);
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.send("", &["postmaster@mx.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("the next hop refuses the postmaster", || daemon.ask(&["queue", "list"]).contains("who is that"));
+    assert_eq!((daemon.counter("bounced"), daemon.counter("queued")), (0, 1));
+}
+
+#[test]
 fn sessions_that_ask_at_once_share_one_question() {
     let next = next_hop();
     let daemon = Postrider::start(&route(&format!("smarthost = \"{}\"\ntls = \"off\"", next.address)));

@@ -36,14 +36,15 @@ impl Check for KnownToNextHop {
     }
 }
 
-/// Returns whether the next hop of a recipient is asked.
+/// Returns whether the next hop of a recipient is asked. The postmaster is never refused (RFC 5321 §4.5.1): what the
+/// next hop refuses later waits in the queue.
 fn is_asked(view: &View<'_>, recipient: &Recipient) -> bool {
     let is_client = matches!(view.facts.source, Source::Smtp { .. });
     let sender = view.envelope.map(|envelope| &envelope.reverse_path);
     is_client
         && !recipient.is_alias()
-        && recipient.path.mailbox().is_some()
         && view.rules.routes.is_verified(recipient, sender)
+        && recipient.path.mailbox().is_some_and(|to| to.key() != view.rules.settings.postmaster.key())
 }
 
 /// Asks the next hop of a recipient, if its route says `verify`.
@@ -75,9 +76,8 @@ pub(super) async fn verify(verifier: &Arc<Verifier>, view: View<'_>, recipient: 
 
 /// The verdict on a recipient that the next hop refuses. Every local domain has a postmaster (RFC 5321 §4.5.1).
 async fn refused(view: &View<'_>, recipient: &Recipient, mailbox: &Mailbox, reply: &Reply) -> Verdict {
-    let postmaster = &view.rules.settings.postmaster;
-    if is_postmaster(view, mailbox) && postmaster != mailbox && is_local(view, mailbox).await {
-        let path = ForwardPath::Mailbox(postmaster.clone());
+    if is_postmaster(view, mailbox) && is_local(view, mailbox).await {
+        let path = ForwardPath::Mailbox(view.rules.settings.postmaster.clone());
         return Verdict::Redirect(vec![Recipient { path, ..recipient.clone() }]);
     }
     Verdict::Reject(match reply.enhanced {
