@@ -329,6 +329,24 @@ fn a_notification_that_cannot_be_delivered_goes_to_the_postmaster_once() {
 }
 
 #[test]
+fn a_notification_for_a_sender_who_is_no_user_here_goes_to_the_postmaster() {
+    for users in ["\"joe\", \"postmaster\"", "\"text:users\""] {
+        let (sink, _) = hop();
+        let local = format!("[local]\nusers = [{users}]\n[addresses]\nvirtual = [\"text:virtual\"]\n");
+        let files = [("users", "joe\npostmaster\n"), ("virtual", "info@mx.test joe\n")];
+        let daemon = start(&files, &format!("{local}{}", route_far(&sink)));
+        transact(&daemon, &["MAIL FROM:<ghost@mx.test>", "RCPT TO:<bad@a.test>"], CONTENT);
+        let notice = mail_of(&daemon, "postmaster", 1).remove(0);
+        for line in
+            ["Subject: A notification could not be delivered", "Final-Recipient: rfc822; ghost@mx.test"]
+        {
+            assert!(notice.lines().any(|found| found == line), "{users}, {line}: {notice}");
+        }
+        is_empty(&daemon);
+    }
+}
+
+#[test]
 fn a_postmaster_who_cannot_get_mail_ends_the_matter() {
     let (sink, _) = hop();
     let dir = tempfile::tempdir().unwrap();

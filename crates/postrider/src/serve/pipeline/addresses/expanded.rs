@@ -42,7 +42,7 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
     };
     match outcome {
         Outcome::Recipients(expanded) => accepted(&view, given, &expanded),
-        Outcome::NoSuchUser => unknown(&view, &mailbox),
+        Outcome::NoSuchUser => unknown(&view, given, &mailbox),
         // A program that hands mail in waits for no reply: the message is queued, and this recipient is expanded later.
         Outcome::Failed(trouble) if matches!(view.facts.source, Source::Local { .. }) && !view.is_queued => {
             view.note("expansion", || format!("{trouble}; tried again later"));
@@ -131,12 +131,10 @@ fn replaced(view: &View<'_>, given: &Recipient, mailbox: Mailbox, role: Role<'_>
 }
 
 /// The verdict on a local address that no user has.
-fn unknown(view: &View<'_>, mailbox: &Mailbox) -> Verdict {
+fn unknown(view: &View<'_>, given: &Recipient, mailbox: &Mailbox) -> Verdict {
     match view.facts.source {
-        Source::Report => {
-            tracing::warn!("a notification of this server for {mailbox}, who does not exist, is dropped");
-            Verdict::Redirect(Vec::new())
-        }
+        // It fails in the queue, so that the postmaster hears of it.
+        Source::Report => Verdict::Settle(vec![later(given)]),
         // Delivery asks the list of users again, and returns the mail by a report.
         Source::Local { .. } if !view.rules.policy.knows(&ForwardPath::Mailbox(mailbox.clone())) => {
             Verdict::Pass
