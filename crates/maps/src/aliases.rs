@@ -5,7 +5,7 @@ use crate::{
     lines::{Line, logical_lines},
     text::{Refused, TextBuilder, TextTable},
 };
-use rewrite::{Target, TargetList, split_command};
+use rewrite::{NULL_DEVICE, Target, TargetList, split_command};
 
 /// A program or a file among the targets of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +106,7 @@ fn check(file: &str, line: &Line<'_>, at: usize, refused: &mut Vec<Unpermitted>)
                     continue;
                 }
             },
+            Ok(Target::File(path)) if *path == *NULL_DEVICE => continue,
             Ok(Target::File(path)) => ("a file", path.to_string(), Some(path)),
             Ok(Target::Domain(domain)) => {
                 let what = format!("@{domain} is for virtual aliases");
@@ -142,6 +143,7 @@ Postmaster:  root
 vacation: \"|/usr/bin/vacation joe\", \\joe
 list: :include:/etc/mail/list
 archive: /var/mail/archive
+noreply: /dev/null
 with:colon@b.test
 ";
 
@@ -158,7 +160,7 @@ with:colon@b.test
         ] {
             assert_eq!(aliases.get(name), Some(value), "{name}");
         }
-        assert_eq!((aliases.get("joe"), aliases.len()), (None, 7));
+        assert_eq!((aliases.get("joe"), aliases.len()), (None, 8));
         let lines: Vec<usize> = aliases.refused().iter().map(|one| one.fault.line).collect();
         assert_eq!(lines, [7, 9], "the program and the file");
     }

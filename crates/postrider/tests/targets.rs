@@ -270,7 +270,7 @@ fn aliases_name_programs_and_files_that_the_configuration_lists() {
     fs::set_permissions(dir.path().join("program"), fs::Permissions::from_mode(0o755)).unwrap();
     let aliases = format!(
         "vacation: \\joe, \"|{at}/program -a 'x y' $1\"\nprog: \"|{at}/program -a 'x y' '$1'\"\n\
-         archive: {at}/archive, prog\nother: |/bin/true\nfile: {at}/elsewhere\n"
+         archive: {at}/archive, prog\nother: |/bin/true\nfile: {at}/elsewhere\nnoreply: /dev/null\n"
     )
     .replace("vacation: \\joe, \"|", "shell: \\joe, \"|");
     fs::write(dir.path().join("aliases"), aliases).unwrap();
@@ -288,6 +288,9 @@ fn aliases_name_programs_and_files_that_the_configuration_lists() {
     for recipient in ["other@mx.test", "file@mx.test", "shell@mx.test"] {
         assert!(rcpt(&daemon, recipient).starts_with("451 4.2.4"), "{recipient}");
     }
+    let before = daemon.counter("delivered");
+    send(&daemon, "a@far.test", &["noreply@mx.test"], "Subject: s\r\n\r\nx\r\n");
+    until("mail for /dev/null is discarded", || daemon.counter("delivered") == before + 1);
     let shown = std::process::Command::new(common::BINARY)
         .args(["sendmail", "-bv", "archive@mx.test"])
         .env("POSTRIDER_CONFIG", daemon.config())

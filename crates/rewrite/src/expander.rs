@@ -6,7 +6,7 @@ mod trouble;
 use crate::{
     address::{Separator, at_domain, at_domain_of, by_map, is_named, keep_detail, map_keys},
     command::split_command,
-    targets::{Target, TargetList},
+    targets::{NULL_DEVICE, Target, TargetList},
 };
 use links::{LinkId, Links};
 use mail::{AliasTarget, Mailbox};
@@ -492,7 +492,7 @@ impl<'s> Expander<'s> {
                 return self.found_target(AliasTarget::Program(command), address, name, from, depth);
             }
             Target::File(path) => {
-                if !self.settings.files.contains(&path) {
+                if *path != *NULL_DEVICE && !self.settings.files.contains(&path) {
                     return Err(Trouble::NotAllowed { alias: name.into(), target: path });
                 }
                 return self.found_target(AliasTarget::File(path), address, name, from, depth);

@@ -3,6 +3,9 @@
 use mail::{Domain, Mailbox};
 use std::fmt;
 
+/// The file of an alias whose mail is discarded, as by every other server: nothing is appended, and no key has to permit it.
+pub const NULL_DEVICE: &str = "/dev/null";
+
 /// One target of an alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {

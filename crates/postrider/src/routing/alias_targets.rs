@@ -2,7 +2,7 @@
 
 use config::Settings;
 use mail::{Argument, Destination, NextHop, Program, RunAs, TlsMode};
-use rewrite::split_command;
+use rewrite::{NULL_DEVICE, split_command};
 use std::{collections::HashSet, time::Duration};
 
 /// The longest run of a program.
@@ -36,6 +36,9 @@ impl From<&Settings> for AliasTargets {
 impl AliasTargets {
     /// Returns where mail for a file goes.
     pub(super) fn file(&self, path: &str) -> Destination {
+        if path == NULL_DEVICE {
+            return Destination::new(NextHop::Discard, TlsMode::Off);
+        }
         if self.files.contains(path) {
             return Destination::new(NextHop::Mbox(path.into()), TlsMode::Off);
         }

@@ -296,6 +296,8 @@ fn programs_files_and_bad_values_are_refused_for_now() {
         [("joe@here.test", Some(&program)), ("joe@here.test", Some(&file)), ("ann@here.test", None)]
     );
     assert!(matches!(run(&named, "all@here.test"), Err(Trouble::NotAllowed { .. })));
+    let discarded = expand(&aliases(&[("noreply", "/dev/null")]), "noreply@here.test");
+    assert_eq!(discarded.target(0), Some(&AliasTarget::File("/dev/null".into())));
     assert_eq!(expand(&named, "two@here.test").recipients().len(), 3);
     for value in ["", "a@b@c", "@else.test", ":fail: no", "\"open"] {
         let refused = run(&aliases(&[("joe", value)]), "joe@here.test");
