@@ -131,17 +131,24 @@ impl Policy {
     /// `+anything` (RFC 5233).
     pub fn owns(&self, login: &str, sender: &ReversePath) -> bool {
         let ReversePath::Mailbox(mailbox) = sender else { return true };
-        let local = mailbox.local_unquoted().to_lowercase();
-        let is_local = || self.local.contains(mailbox.domain().key().as_ref());
-        let is_name =
-            |name: &str| name.eq_ignore_ascii_case(&local) || name.eq_ignore_ascii_case(self.base(&local));
         match login.rsplit_once('@') {
             Some((name, domain)) => {
-                is_name(name)
+                self.is_name_of(name, mailbox)
                     && Domain::parse(domain).is_ok_and(|domain| domain.key() == mailbox.domain().key())
             }
-            None => is_name(login) && is_local(),
+            None => self.has_name(login, mailbox) && self.local.contains(mailbox.domain().key().as_ref()),
         }
+    }
+
+    /// Returns whether a login without a domain owns the address if its domain is local, which a map may say.
+    pub fn has_name(&self, login: &str, mailbox: &Mailbox) -> bool {
+        !login.contains('@') && self.is_name_of(login, mailbox)
+    }
+
+    /// Returns whether the local part is this name, with or without a detail.
+    fn is_name_of(&self, name: &str, mailbox: &Mailbox) -> bool {
+        let local = mailbox.local_unquoted().to_lowercase();
+        name.eq_ignore_ascii_case(&local) || name.eq_ignore_ascii_case(self.base(&local))
     }
 
     /// Returns whether mail for a recipient goes to the configured postmaster. The bare one does (RFC 5321 §4.5.1), and

@@ -444,6 +444,31 @@ fn dovecot_says_who_may_log_in() {
 }
 
 #[test]
+fn a_login_without_a_domain_owns_its_name_in_the_domains_of_maps() {
+    let dir = tempfile::tempdir().unwrap();
+    let domains = dir.path().join("domains");
+    fs::write(&domains, "hosted.test\n").unwrap();
+    let more = format!(
+        "[process]\nextra_paths = [\"{}\"]\n[local]\ndomains = [\"mx.test\", \"text:{}\", \"map:down\"]\n\
+         [[route]]\ndomains = [\"map:down\"]\nmx = true\n[map.down]\nsocketmap = \"unix:{}\"\n",
+        dir.path().display(),
+        domains.display(),
+        dir.path().join("nobody").display()
+    );
+    let (_daemon, address) = submission("bob:{PLAIN}secret\nann@else.test:{PLAIN}secret\n", &more);
+    for (user, sender, reply) in [
+        ("bob", "Bob+x@hosted.test", "250"),
+        ("bob", "jane@hosted.test", "553 5.7.1"),
+        ("bob", "bob@unknown.test", "451 4.3.0"),
+        ("ann@else.test", "ann@unknown.test", "553 5.7.1"),
+    ] {
+        let mut client = Client::connect(address).unwrap();
+        say(&mut client, &plain(user, "secret"), "235");
+        say(&mut client, &format!("MAIL FROM:<{sender}>"), reply);
+    }
+}
+
+#[test]
 fn a_map_gives_a_login_further_addresses() {
     let dir = tempfile::tempdir().unwrap();
     let (senders, dead) = (dir.path().join("senders"), dir.path().join("nobody"));

@@ -1,6 +1,6 @@
 //! Checks of mail from logins (RFC 6409): the sender is the user's own, and the header is complete.
 
-use super::{Check, View};
+use super::{Check, Rules, View};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
 use mail::{Domain, Edit, Enhanced, Field, Mailbox, Reply, ReversePath, UnixMillis, header::ContentScanner};
@@ -24,10 +24,30 @@ impl Check for SenderOfLogin {
         if view.rules.policy.owns(login, sender) {
             return Answer::Ready(Verdict::Pass);
         }
-        let (Some(map), ReversePath::Mailbox(sender)) = (&view.rules.settings.auth.senders, sender) else {
+        let ReversePath::Mailbox(sender) = sender else {
             return Answer::Ready(Verdict::Reject(replies::NOT_YOUR_ADDRESS));
         };
+        let Rules { settings, policy, expansion, .. } = view.rules;
+        // A domain that no map has to be asked for has been looked at.
+        let domains =
+            expansion.filter(|_| !settings.local.domain_maps.is_empty() && policy.has_name(login, sender));
+        if domains.is_none() && settings.auth.senders.is_none() {
+            return Answer::Ready(Verdict::Reject(replies::NOT_YOUR_ADDRESS));
+        }
         Answer::later(async move {
+            if let Some(expansion) = domains {
+                match expansion.is_local(&sender.domain().key()).await {
+                    Ok(true) => return Verdict::Pass,
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::error!("look up the domain of {sender}, the sender of {login}: {error}");
+                        return Verdict::Defer(SENDERS_UNKNOWN);
+                    }
+                }
+            }
+            let Some(map) = &settings.auth.senders else {
+                return Verdict::Reject(replies::NOT_YOUR_ADDRESS);
+            };
             // Keys of maps are in lower case.
             match view.rules.maps.get(map, &login.to_lowercase()).wait().await {
                 Ok(Some(addresses)) if has_address(&addresses, sender) => Verdict::Pass,
@@ -41,7 +61,7 @@ impl Check for SenderOfLogin {
     }
 }
 
-/// The map of senders does not answer: the client tries again.
+/// A map does not answer: the client tries again.
 const SENDERS_UNKNOWN: Reply =
     Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
 
