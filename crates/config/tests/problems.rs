@@ -367,6 +367,18 @@ fn rules_that_cannot_be_are_told() {
         with(
             "[[limit]]\nname = \"a\"\nper = \"client\"\nrecipients = \"5/h\"\n[[limit]]\nname = \"a\"\nper = \"client\"\nmessages = \"5/h\"\nbytes = \"1MiB/h\"",
         ),
+        with(&format!(
+            "{}{}",
+            rule("from = [\"joe*@a.test\"]\nlogin = [\"*@a.test\"]\nreject = true"),
+            rule("client_name = [\"192.0.2.1\"]\nunless = {}\nreject = true"),
+        )),
+        with(&format!(
+            "{}{}{}{}",
+            rule("from = [\"x.test\"]\nunless = { from = [\"x.test\"] }\nreject = true"),
+            rule("from = [\"y.test\"]\nreject = \"go away {text}\""),
+            rule("to = [\"cidr:net\"]\nreject = true"),
+            rule("from = [\"z.test\"]\nunless = { to = [\"*\"] }\nreject = true"),
+        )),
         with("[policy_service.grey]\ntimeout = \"0s\"\n[policy_service]\nx = 3"),
     ];
     golden("rules.txt", &all.join("\n"));

@@ -17,6 +17,10 @@ pub enum AddressPattern {
     Domain(DomainPattern),
 }
 
+/// Advice for a `*` that would be a character of a name.
+const NO_STARS: &str =
+    "write the whole name, or a map such as \"regex:FILE\" with a line `/^joe.*@example\\.com$/ x`";
+
 impl AddressPattern {
     /// Reads a pattern.
     ///
@@ -34,12 +38,18 @@ impl AddressPattern {
         if user.is_empty() {
             return Err(format!("write \"{domain}\" for all addresses of the domain"));
         }
+        if domain == "*" && user.contains('*') && !user.starts_with('"') {
+            return Err(NO_STARS.to_owned());
+        }
         if domain == "*" {
             let mailbox = Mailbox::parse(&format!("{user}@localhost"), true).map_err(|_| FORMS.to_owned())?;
             return Ok(Self::User(mailbox.local_unquoted().to_lowercase().into()));
         }
         if user == "*" {
             return Err(format!("write \"{domain}\" for all addresses of the domain"));
+        }
+        if user.contains('*') && !user.starts_with('"') {
+            return Err(NO_STARS.to_owned());
         }
         let mailbox = Mailbox::parse(text, true).map_err(|_| FORMS.to_owned())?;
         let domain = mailbox.domain().key().into_owned();
@@ -96,7 +106,7 @@ impl fmt::Display for AddressPattern {
 /// Returns a name as a pattern has it, in quotes where it needs them.
 fn local_part(user: &str) -> Cow<'_, str> {
     let plain = Mailbox::parse(&format!("{user}@localhost"), true);
-    if user != "*" && plain.is_ok_and(|mailbox| mailbox.local_unquoted() == user) {
+    if !user.contains('*') && plain.is_ok_and(|mailbox| mailbox.local_unquoted() == user) {
         return user.into();
     }
     format!("\"{}\"", user.replace('\\', "\\\\").replace('"', "\\\"")).into()
@@ -162,9 +172,14 @@ mod tests {
 
     #[test]
     fn other_text_is_answered_with_the_right_form() {
-        for (text, help) in
-            [("@a.test", "\"a.test\""), ("*@a.test", "\"a.test\""), ("a b", "\"*\""), ("a@b@*", "user@*")]
-        {
+        for (text, help) in [
+            ("@a.test", "\"a.test\""),
+            ("*@a.test", "\"a.test\""),
+            ("a b", "\"*\""),
+            ("joe*@a.test", "regex:"),
+            ("j*@*", "regex:"),
+            ("a@b@*", "user@*"),
+        ] {
             let error = AddressPattern::parse(text).unwrap_err();
             assert!(error.contains(help), "{text}: {error}");
         }

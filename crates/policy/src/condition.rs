@@ -185,7 +185,8 @@ impl Condition {
         }
     }
 
-    pub(crate) fn maps(&self) -> &[MapId] {
+    /// Returns the maps that are asked.
+    pub fn maps(&self) -> &[MapId] {
         match self {
             Self::Client(Networks { maps, .. })
             | Self::ClientName(ClientNames { maps, .. })
@@ -199,7 +200,7 @@ impl Condition {
     }
 
     /// Returns whether the condition holds for all mail.
-    pub(crate) fn always_holds(&self) -> bool {
+    pub fn always_holds(&self) -> bool {
         let has = |patterns: &[AddressPattern], wanted: &AddressPattern| patterns.contains(wanted);
         let any = AddressPattern::Domain(DomainPattern::Any);
         match self {
@@ -233,7 +234,7 @@ impl Condition {
     }
 
     /// Returns whether this condition holds wherever `narrow` does.
-    pub(crate) fn covers(&self, narrow: &Self) -> bool {
+    pub fn covers(&self, narrow: &Self) -> bool {
         fn each<T>(narrow: &[T], wide: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
             narrow.iter().all(|n| wide.iter().any(|w| covers(w, n)))
         }

@@ -3,7 +3,8 @@
 use super::Check;
 use crate::settings::Settings;
 use inbound::ClientCertificates;
-use policy::{Audience, Condition, Rule};
+use maps::{Kind, Reference};
+use policy::{Action, Audience, Condition, MapId, Rule};
 
 impl Check<'_, '_> {
     /// A rule that never holds is a mistake in it, or in another place.
@@ -17,6 +18,61 @@ impl Check<'_, '_> {
                     self.problem(&path, what, "never holds", &help);
                 }
             }
+            self.unless(number, rule);
+            self.text_of_map(number, rule);
+            for condition in rule.conditions.iter().chain(&rule.unless) {
+                self.networks(s, number, rule, condition);
+            }
+        }
+    }
+
+    /// An exception that holds wherever the rule does leaves nothing of the rule.
+    fn unless(&mut self, number: usize, rule: &Rule) {
+        let path = format!("rule[{number}].unless");
+        for exception in &rule.unless {
+            let what = match rule.conditions.iter().find(|condition| exception.covers(condition)) {
+                Some(condition) => {
+                    let (key, name) = (exception.key(), &rule.name);
+                    format!("{name}: `unless` has `{key}`, which holds wherever `{}` holds", condition.key())
+                }
+                None if exception.always_holds() => {
+                    format!("{}: `{}` in `unless` always holds", rule.name, exception.key())
+                }
+                None => continue,
+            };
+            self.problem(&path, what, "the rule never holds", "except less than the rule is for");
+        }
+    }
+
+    /// Only maps have a text, and the check of the name in EHLO.
+    fn text_of_map(&mut self, number: usize, rule: &Rule) {
+        let (key, reply) = match &rule.action {
+            Some(Action::Reject(reply)) => ("reject", reply),
+            Some(Action::Defer(reply)) => ("defer", reply),
+            _ => return,
+        };
+        let has_map = rule.conditions.iter().any(|condition| !condition.maps().is_empty());
+        if has_map || !reply.to_string().contains("{text}") {
+            return;
+        }
+        let what = format!("{}: `{{text}}` is the value of a map, and no condition has one", rule.name);
+        self.problem(&format!("rule[{number}].{key}"), what, "always empty", "write the text itself");
+    }
+
+    /// Networks are for addresses of clients.
+    fn networks(&mut self, s: &Settings, number: usize, rule: &Rule, condition: &Condition) {
+        if matches!(condition, Condition::Client(_) | Condition::Hello(_)) {
+            return;
+        }
+        let is_cidr = |map: &&MapId| {
+            let reference = s.rules.references.get(usize::from(map.0));
+            matches!(reference, Some((_, Reference::File(Kind::Cidr, _))))
+        };
+        if condition.maps().iter().any(|map| is_cidr(&map)) {
+            let key = condition.key();
+            let what = format!("{}: `{key}` cannot use a file of networks", rule.name);
+            let help = "write \"text:FILE\" or \"regex:FILE\"; cidr: is for `client`";
+            self.problem(&format!("rule[{number}].{key}"), what, "never holds", help);
         }
     }
 }

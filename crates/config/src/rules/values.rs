@@ -12,6 +12,7 @@ use mail::Field;
 use policy::{
     AddressPattern, Audience, CertificatePattern, HeaderPattern, Per, ReplyClass, ReplyText, Stage,
 };
+use std::net::IpAddr;
 
 words! {
     Stage: "one of \"connect\", \"hello\", \"mail\", \"rcpt\" and \"content\"" {
@@ -108,6 +109,10 @@ text_value!(
     "\"mail.example.com\", \"*.example.com\", \"*\", or \"none\" for clients without a name",
     |t, _| match t {
         "none" => Ok(ClientNamePattern::None),
+        t if t.parse::<IpAddr>().is_ok() => {
+            let help = format!("write client = [\"{t}\"], which is for addresses");
+            Err(("an address, and not a name".to_owned(), Some(help)))
+        }
         t => DomainPattern::parse(t)
             .map(ClientNamePattern::Name)
             .map_err(|help| ("not such a pattern".to_owned(), Some(help))),
@@ -128,6 +133,9 @@ text_value!(
     "a login such as \"jane\", or \"*\" for all",
     |t, _| if t.is_empty() || t.contains(char::is_control) {
         Err(("not a login".to_owned(), None))
+    } else if t != "*" && t.contains('*') {
+        let help = "write the whole login, \"*\" for all, or a map such as \"regex:FILE\" with a line `/@example\\.com$/ x`";
+        Err(("there are no patterns of logins".to_owned(), Some(help.to_owned())))
     } else {
         Ok(LoginName(t.to_lowercase().into()))
     },
@@ -282,6 +290,14 @@ impl Value for Unless {
             cx.wrong::<Self>(found, this_is(found), None);
             return None;
         };
+        if table.is_empty() {
+            cx.wrong::<Self>(
+                found,
+                "no condition",
+                Some("write a condition, or leave `unless` out".to_owned()),
+            );
+            return None;
+        }
         let of = cx.key.clone();
         let mut unless = Self::default();
         for (name, value) in table {
