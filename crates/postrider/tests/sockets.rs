@@ -196,6 +196,25 @@ fn sockets_of_systemd_are_found_by_their_names() {
 }
 
 #[test]
+fn connections_to_a_socket_that_nothing_names_are_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let [mx, unused] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [mx_address, unused_address] = [&mx, &unused].map(|socket| socket.local_addr().unwrap());
+    let config = format!("{LOCAL}[[listen]]\naddress = \"systemd:mx\"\n");
+    let mut child = activated(dir.path(), &config, mx.into(), unused.into());
+    let mut client = TcpStream::connect(unused_address).unwrap();
+    client.set_read_timeout(Some(common::WAIT_TIMEOUT)).unwrap();
+    // The end, or a reset: but no wait for a greeting.
+    assert!(!matches!(std::io::Read::read(&mut client, &mut [0; 10]), Ok(1..)));
+    let tcp = TcpStream::connect(mx_address).unwrap();
+    tcp.set_read_timeout(Some(common::WAIT_TIMEOUT)).unwrap();
+    assert!(talk(tcp, &["QUIT"])[0].starts_with("220"));
+    child.kill().unwrap();
+    let said = String::from_utf8_lossy(&child.wait_with_output().unwrap().stderr).into_owned();
+    assert!(said.contains("the socket \"lmtp\""), "{said}");
+}
+
+#[test]
 fn a_socket_that_systemd_has_not_opened_stops_the_start_with_the_names_of_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let [one, two] = [(); 2].map(|()| OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap()));

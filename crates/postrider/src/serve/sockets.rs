@@ -60,6 +60,25 @@ impl Inherited {
         self.take(name)?.into_iter().map(tcp).collect()
     }
 
+    /// Closes the connections of sockets that nothing in the configuration takes, and says so: a client would wait for a
+    /// greeting until it gives up. The sockets themselves are systemd's. Needs the context of a runtime.
+    pub(super) fn refuse_rest(mut self) {
+        for number in 0..self.names.len() {
+            let name = self.names[number].clone();
+            let Ok(socket) = self.take_one(number, &name) else { continue };
+            tracing::warn!(
+                "systemd has opened the socket \"{name}\" ({socket}), which nothing in the configuration names; its connections \
+                 are closed: write `address = \"systemd:{name}\"` in a [[listen]], or disable the unit of the socket"
+            );
+            let ListenSocket::Tcp(socket) = socket else { continue };
+            let listener =
+                socket.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(socket));
+            if let Ok(listener) = listener {
+                tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+            }
+        }
+    }
+
     fn take_one(&mut self, number: usize, name: &str) -> Result<ListenSocket, String> {
         let taken = || format!("listen on systemd:{name}: two listeners have this name");
         if let Ok(socket) = self.sockets.take_tcp_listener(number) {

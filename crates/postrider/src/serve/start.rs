@@ -213,7 +213,10 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     let mut inherited = Inherited::from_env();
     let (listeners, acme) = {
         let _context = workers.main().enter();
-        (bind_all(&settings, &process, &mut inherited)?, acme::prepare(&settings, &mut inherited)?)
+        let bound = bind_all(&settings, &process, &mut inherited)?;
+        let acme = acme::prepare(&settings, &mut inherited)?;
+        inherited.refuse_rest();
+        (bound, acme)
     };
     let (control, submit) = local_sockets(&settings, &process)?;
     let metrics_socket = MetricsSocket::bind(&settings, &process)?;
