@@ -454,6 +454,9 @@ pub struct Gauges {
     /// The process that delivers as other users; none if no route needs one.
     #[serde(default)]
     pub delivery_helper: Option<DeliveryHelper>,
+    /// What the sandbox of the daemon does not do; none if it is complete.
+    #[serde(default)]
+    pub sandbox_fault: Option<String>,
 }
 
 /// The process that runs programs and writes files of other users.

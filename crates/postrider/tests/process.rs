@@ -62,6 +62,11 @@ fn every_thread_of_the_daemon_is_in_the_sandbox() {
     }
     for (mode, value) in [("off", "0"), ("log", "2")] {
         let other = Postrider::start(&format!("[process]\nsandbox = \"{mode}\"\n"));
+        let said = other.ask(&["status"]);
+        assert!(
+            said.contains(&format!("the sandbox is not complete: `process.sandbox` is \"{mode}\"")),
+            "{said}"
+        );
         let found = status(other.pid(), "Seccomp");
         assert!(found.iter().all(|own| own == value), "{mode}: {found:?}");
         other.send("joe@mx.test");

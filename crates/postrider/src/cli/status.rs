@@ -90,6 +90,9 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
             writeln!(out, "the delivery helper has ended {count} {times}, and runs again")?;
         }
     }
+    if let Some(fault) = &g.sandbox_fault {
+        writeln!(out, "the sandbox is not complete: {}", print::plain(fault))?;
+    }
     if g.durability == config::Durability::None.as_str() {
         writeln!(
             out,

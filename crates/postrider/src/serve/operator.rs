@@ -112,7 +112,11 @@ impl Operations for Daemon {
             failure_count: condition.failure_count,
             fault: condition.fault,
         });
-        Gauges { delivery_helper: helper, ..gauges(&self.driver) }
+        Gauges {
+            delivery_helper: helper,
+            sandbox_fault: self.process.sandbox_fault(),
+            ..gauges(&self.driver)
+        }
     }
 
     fn counters(&self) -> RecipientCounters {
@@ -215,6 +219,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         added_wait_p99_us: stats.added_wait_percentile_us(99),
         added_wait_max_us: stats.added_wait_max_us,
         delivery_helper: None,
+        sandbox_fault: None,
     }
 }
 

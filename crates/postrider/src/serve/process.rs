@@ -13,6 +13,7 @@ use std::{
     io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 use submission::maildrop;
 
@@ -26,6 +27,8 @@ pub(super) struct Process {
     mode: Option<SandboxMode>,
     /// The files and ports that are permitted; none without Landlock.
     rules: Option<Rules>,
+    /// What the kernel does not have for the sandbox, in words.
+    lacking: Mutex<Vec<String>>,
 }
 
 /// Makes the folders that the daemon needs, for a command that writes them before its first start.
@@ -78,7 +81,7 @@ impl Process {
             }
             _ => None,
         };
-        Ok(Self { identity, mode: settings.process.sandbox, rules: None })
+        Ok(Self { identity, mode: settings.process.sandbox, rules: None, lacking: Mutex::default() })
     }
 
     /// Returns the owner of sockets that are bound before the user changes.
@@ -192,7 +195,20 @@ impl Process {
             return Err((text, Exit::Unavailable));
         }
         tracing::warn!("the sandbox is not complete: {text}");
+        self.lacking.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
         Ok(())
+    }
+
+    /// Returns what the sandbox does not do, in words; none if it is complete.
+    pub(super) fn sandbox_fault(&self) -> Option<String> {
+        match self.mode {
+            Some(SandboxMode::Off) => Some("`process.sandbox` is \"off\"".to_owned()),
+            Some(SandboxMode::Log) => Some("`process.sandbox` is \"log\": it only records".to_owned()),
+            Some(SandboxMode::Enforce) | None => {
+                let lacking = self.lacking.lock().unwrap_or_else(PoisonError::into_inner);
+                (!lacking.is_empty()).then(|| lacking.join("; "))
+            }
+        }
     }
 
     /// Restricts the system calls of all threads.

@@ -163,6 +163,11 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
     if let Some(helper) = &gauges.delivery_helper {
         findings.extend(delivery_helper(helper));
     }
+    if let Some(fault) = &gauges.sandbox_fault {
+        let seen = format!("the sandbox of the running daemon is not complete: {fault}");
+        let advice = "see docs/operating.md, \"The process, its user and its sandbox\"";
+        findings.push(Finding::warning(DAEMON, seen, advice));
+    }
     if !counters.is_consistent() {
         let seen = "the counters of recipients do not add up";
         findings.push(Finding::error(DAEMON, seen, "report it, with the output of `postrider status`"));
