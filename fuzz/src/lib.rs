@@ -261,6 +261,7 @@ pub fn server_session(bytes: &[u8]) {
                     received += bytes.len();
                     assert!(received <= 100);
                 }
+                Step::Refused(refused) => assert!(refused.envelope.is_some() && !refused.reply.is_positive()),
                 Step::DiscardContent(_) => open = false,
                 Step::JudgeContent => {
                     assert!(open);

@@ -84,6 +84,7 @@ impl Client {
                 | Step::ChangeClient(_)
                 | Step::NoteForwarded(_)
                 | Step::Authenticate(_)
+                | Step::Refused(_)
                 | Step::DiscardContent(_) => {
                     unreachable!("the client is well-behaved")
                 }

@@ -10,7 +10,7 @@ use crate::{
 };
 use auth::ChannelBindings;
 use mail::{Envelope, Reply, UnixMillis};
-use smtp::server::{BareLf, Connection, Keyword, Session as ServerSession, Step, replies};
+use smtp::server::{BareLf, Connection, Keyword, Refused, Session as ServerSession, Step, replies};
 use std::{
     future::poll_fn,
     io,
@@ -252,10 +252,11 @@ impl<S: Service> SessionDriver<S> {
                         io.connection.refuse_content(reply);
                     }
                 }
-                Step::DiscardContent(reply) => {
+                Step::DiscardContent(refused) => {
                     io.body = None;
-                    self.service.log_reject(&self.client, "DATA", None, &reply);
+                    self.log_refused(&refused);
                 }
+                Step::Refused(refused) => self.log_refused(&refused),
                 Step::JudgeContent => self.judge_content(io).await?,
             }
         }
@@ -281,6 +282,11 @@ impl<S: Service> SessionDriver<S> {
                 waiting.resolve(answer, self.settings.lookup_timeout).await
             }
         }
+    }
+
+    fn log_refused(&self, refused: &Refused) {
+        let Refused { stage, reply, envelope } = refused;
+        self.service.log_reject(&self.client, stage, envelope.as_ref(), reply);
     }
 
     async fn judge_hello(&mut self, io: &mut SessionIo<S>) -> io::Result<()> {

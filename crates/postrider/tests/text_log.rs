@@ -141,6 +141,38 @@ fn the_life_of_deferred_returned_and_expired_mail_is_in_the_log() {
 }
 
 #[test]
+fn what_a_limit_refuses_is_in_the_log_and_in_the_history_with_its_addresses() {
+    let daemon = start(
+        "[log]\nformat = \"postfix\"\nfile = \"mail.log\"\n\
+         [limits]\nmax_message_size = \"100KiB\"\nmax_recipients = 100\nmax_hops = 3\n",
+    );
+    let mut client = Client::connect(daemon.address).unwrap();
+    assert_eq!(client.say("MAIL FROM:<big@far.test> SIZE=200000").unwrap().0, 552);
+    client.say("MAIL FROM:<loop@far.test>").unwrap();
+    client.say("RCPT TO:<joe@mx.test>").unwrap();
+    client.say("DATA").unwrap();
+    client.write(&b"Received: by x\r\n".repeat(5)).unwrap();
+    assert_eq!(client.say("\r\n.").unwrap().0, 554);
+    client.say("MAIL FROM:<many@far.test>").unwrap();
+    for number in 0..100 {
+        assert_eq!(client.say(&format!("RCPT TO:<joe+{number}@mx.test>")).unwrap().0, 250);
+    }
+    assert_eq!(client.say("RCPT TO:<ann@mx.test>").unwrap().0, 452);
+    client.say("QUIT").unwrap();
+    for (stage, code, addresses) in [
+        ("MAIL", "552 5.3.4", "from=<big@far.test> proto"),
+        ("DATA", "554 5.4.6", "from=<loop@far.test> to=<joe@mx.test> proto"),
+        ("RCPT", "452 4.5.3", "from=<many@far.test> to=<ann@mx.test> proto"),
+    ] {
+        let line = wait_for(&daemon, &format!("; {addresses}"));
+        let begin = format!("NOQUEUE: reject: {stage} from unknown[127.0.0.1]: {code} ");
+        assert!(line.contains(&begin), "{line}");
+    }
+    let found = daemon.ask(&["history", "query", "--sender", "loop@far.test"]);
+    assert!(found.contains("554 5.4.6"), "{found}");
+}
+
+#[test]
 fn the_system_log_gets_the_lines_of_postfix() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("syslog");

@@ -113,6 +113,7 @@ impl Driver {
                     let refused = Reply::fixed(550, Enhanced(5, 7, 1), "Relaying denied");
                     self.connection.answer(if ours { replies::RECIPIENT_OK } else { refused });
                 }
+                Step::Refused(refused) => assert!(refused.envelope.is_some()),
                 Step::StartContent | Step::DiscardContent(_) => self.content.clear(),
                 Step::Content(piece) => self.content.extend_from_slice(piece),
                 Step::JudgeContent => self.judge_content(),

@@ -188,18 +188,20 @@ fn rejected_line(rejected: &Rejected<'_>, line: Line<'_>) {
             ),
         );
     }
-    let from = rejected.from.unwrap_or_default();
-    match to {
-        Some(to) => line(
+    match (rejected.from, to) {
+        (Some(from), Some(to)) => line(
             "smtpd",
             format_args!(
                 "NOQUEUE: reject: {stage} from {client}: {reply}; from=<{from}> to=<{to}> proto=ESMTP"
             ),
         ),
-        None => line(
+        (Some(from), None) => line(
             "smtpd",
             format_args!("NOQUEUE: reject: {stage} from {client}: {reply}; from=<{from}> proto=ESMTP"),
         ),
+        (None, _) => {
+            line("smtpd", format_args!("NOQUEUE: reject: {stage} from {client}: {reply}; proto=ESMTP"));
+        }
     }
 }
 

@@ -124,6 +124,7 @@ impl Source {
                 | Step::Query(_)
                 | Step::ChangeClient(_)
                 | Step::NoteForwarded(_) => unreachable!("it was not offered"),
+                Step::Refused(_) => {}
                 Step::StartContent => {
                     self.content.clear();
                     self.parts.clear();

@@ -13,7 +13,7 @@ use super::{
     counts::{CommandCounts, Verb},
     profile::{Keyword, Profile},
     replies,
-    session::{Action, AuthInput, Input, Query, Session, closes},
+    session::{Action, AuthInput, Input, Query, Refused, Session, closes},
 };
 use crate::{Command, Limits, command, forwarded::ClientAttributes};
 use mail::{Envelope, Reply, UnixMillis};
@@ -42,8 +42,10 @@ pub enum Step<'a> {
     StartContent,
     /// Octets of content, in order.
     Content(&'a [u8]),
-    /// Forget the content: the message was refused, with this reply.
-    DiscardContent(Reply),
+    /// Forget the content: the message was refused.
+    DiscardContent(Box<Refused>),
+    /// Nothing to do: a command was refused because of a limit.
+    Refused(Box<Refused>),
     /// The content is complete. Either take the message with [`Connection::accept_content`], make it durable and
     /// answer with [`Connection::answer`]; or answer at once, and there is no message.
     JudgeContent,
@@ -400,6 +402,11 @@ impl Connection {
                 self.counts.note(&reply);
                 reply.write_to(&mut self.output);
                 None
+            }
+            Action::Refuse(refused) => {
+                self.counts.note(&refused.reply);
+                refused.reply.write_to(&mut self.output);
+                Some(Step::Refused(refused))
             }
             Action::SendEach(reply, count) => {
                 self.counts.note(&reply);

@@ -15,4 +15,4 @@ pub use connection::{Connection, Step};
 pub use content::BareLf;
 pub use counts::{CommandCounts, Verb};
 pub use profile::{Auth, Extensions, Keyword, MechanismNeed, OfferedMechanism, Profile};
-pub use session::{AuthInput, Query, Session, State};
+pub use session::{AuthInput, Query, Refused, Session, State};

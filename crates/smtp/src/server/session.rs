@@ -61,11 +61,30 @@ impl fmt::Debug for AuthInput {
     }
 }
 
+/// A command or a content that was refused without a question, for a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// `MAIL`, `RCPT` or `DATA`.
+    pub stage: &'static str,
+    /// The reply.
+    pub reply: Reply,
+    /// The reverse-path, and the recipients that it is about; none outside of a transaction.
+    pub envelope: Option<Envelope>,
+}
+
+impl Refused {
+    fn by_limit(stage: &'static str, reply: Reply, envelope: Envelope) -> Action {
+        Action::Refuse(Box::new(Self { stage, reply, envelope: Some(envelope) }))
+    }
+}
+
 /// The next action of the caller. The questions wait for [`Input::Answer`]; pipelined bytes wait with them.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a reply.
     Send(Reply),
+    /// Send a reply that refuses a command because of a limit, and tell it.
+    Refuse(Box<Refused>),
     /// Send a reply so many times: once for each recipient (RFC 2033 §4.2).
     SendEach(Reply, usize),
     /// May the client go on under the name it gave? See [`Session::judged_hello`].
@@ -428,8 +447,10 @@ impl Session {
             }
             (State::Ready, _) => (State::Ready, send(replies::MAIL_FIRST)),
             (State::Open(e), Mail(..)) => (State::Open(e), send(replies::NESTED_MAIL)),
-            (State::Open(e), Rcpt(_)) if e.recipients.len() >= limits.recipients => {
-                (State::Open(e), send(replies::TOO_MANY_RECIPIENTS))
+            (State::Open(e), Rcpt(recipient)) if e.recipients.len() >= limits.recipients => {
+                let mut about = Envelope::new(e.reverse_path.clone());
+                about.recipients.push(recipient);
+                (State::Open(e), Refused::by_limit("RCPT", replies::TOO_MANY_RECIPIENTS, about))
             }
             (State::Open(e), Rcpt(recipient)) if !profile.allows_recipient(&recipient) => {
                 (State::Open(e), send(replies::UNKNOWN_PARAMETER))
@@ -556,7 +577,7 @@ impl Session {
             envelope.options = options.boxed();
         }
         if declared.size.is_some_and(|s| s > limits.message_bytes) {
-            return (State::Ready, Action::Send(replies::TOO_LARGE));
+            return (State::Ready, Refused::by_limit("MAIL", replies::TOO_LARGE, envelope));
         }
         self.counts.transactions += 1;
         if self.counts.transactions > limits.transactions {

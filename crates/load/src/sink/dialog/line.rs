@@ -137,7 +137,7 @@ impl Dialog {
                 Step::JudgeHello => self.connection.answer(replies::OK),
                 Step::JudgeSender => self.connection.answer(replies::SENDER_OK),
                 Step::JudgeRecipient => self.connection.answer(replies::RECIPIENT_OK),
-                Step::StartContent => {}
+                Step::StartContent | Step::Refused(_) => {}
                 Step::Content(bytes) if self.rules.keeps_content => return Some(Next::Content(bytes)),
                 Step::Content(_) => {}
                 Step::DiscardContent(_) => {

@@ -4,7 +4,7 @@ use super::{Connection, Mode, Step};
 use crate::server::{
     content::{BareLf, ChunkCheck, ChunkNormalizer, Piece},
     replies,
-    session::Input,
+    session::{Input, Refused},
 };
 use mail::{BodyType, Reply};
 
@@ -121,9 +121,13 @@ impl Connection {
             Input::ContentEnd(bad) | Input::ChunkEnd(bad) => bad.clone(),
             _ => None,
         };
+        let refused = bad.map(|reply| {
+            let envelope = self.session.envelope().cloned();
+            Box::new(Refused { stage: "DATA", reply, envelope })
+        });
         let action = self.session.step(input, &self.limits, &self.profile);
         let step = self.act(action);
-        bad.map_or(step, |reply| Some(Step::DiscardContent(reply)))
+        refused.map_or(step, |refused| Some(Step::DiscardContent(refused)))
     }
 
     pub(super) fn skip_chunk<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
