@@ -136,8 +136,10 @@ section! {
         bytes: Option<Rate> = "",
         /// Rejected commands and failed logins. With `per = "client"`; then new connections are refused.
         failures: Option<Rate> = "",
-        /// The reply when it is exceeded. `{client}`, `{from}`, `{to}` and `{login}` stand for these facts.
-        reply: DeferVerb = "\"450 4.7.1 Too much mail, try again later\"",
+        /// The reply when it is exceeded. `{client}`, `{from}`, `{to}` and `{login}` stand for these facts. Default:
+        /// `450 4.7.1 Too much mail, try again later`; for `connections`, too many connections from `{client}`, and for
+        /// `failures`, too many rejected commands or failed logins from `{client}`. A greeting has the code 421.
+        reply: Option<DeferVerb> = "",
         /// Clients without the limit.
         except: Vec<IpNet> = "[]",
     }

@@ -15,6 +15,7 @@ use policy::{
 use rewrite::Separator;
 use std::{ops::Range, time::Duration};
 use toml::{Spanned, de::DeTable};
+use values::DeferVerb;
 pub use values::{CheckMode, OnFailure};
 
 /// The rules of a configuration, compiled, and what they refer to.
@@ -201,7 +202,7 @@ impl Reading<'_> {
             let what = format!("two limits have the name `{name}`");
             self.cx.problem(table.span(), what, "the second one", "give each its own name".to_owned());
         }
-        let reply = keys.reply.0;
+        let reply = keys.reply.map_or_else(|| usual_reply(measure), |DeferVerb(reply)| reply);
         Some(Limit {
             name,
             line: Line(line),
@@ -251,6 +252,20 @@ impl Reading<'_> {
         }
         services
     }
+}
+
+/// Returns the reply where a limit has none of its own: it tells users what there is too much of.
+fn usual_reply(measure: Measure) -> ReplyText {
+    let text = match measure {
+        Measure::Connections => "450 4.7.1 Too many connections from {client}, try again later",
+        Measure::Failures => {
+            "450 4.7.1 Too many rejected commands or failed logins from {client}, try again later"
+        }
+        Measure::Messages | Measure::Recipients | Measure::Bytes => {
+            "450 4.7.1 Too much mail, try again later"
+        }
+    };
+    ReplyText::parse(text, ReplyClass::Transient).expect("usual replies are replies")
 }
 
 /// Returns two rules that decide of everything that a rule is for, over TLS and in clear text.
