@@ -350,6 +350,15 @@ fn a_test_shows_what_the_daemon_does_and_why() {
     let (code, text) = test(&["--from", "<>", "--to", "old@mx.test", "--file", file.to_str().unwrap()]);
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("joe@mx.test by maildir:") && text.contains("lottery (rule 7"), "{text}");
+    for (message, reply) in [
+        ("Received: x\n".repeat(51) + "\nx\n", "554 5.4.6 Too many hops"),
+        (format!("Subject: x\n\n{}", "x\n".repeat(20 << 20)), "552 5.3.4 Message size exceeds"),
+    ] {
+        fs::write(&file, message).unwrap();
+        let arguments = ["--from", "<>", "--to", "joe@mx.test", "--file", file.to_str().unwrap()];
+        let (code, text) = test(&arguments);
+        assert!(code == 65 && text.contains(reply), "{reply}: {text}");
+    }
     let (code, text) = test(&["--listener", "submission", "--from", "a@mx.test", "--to", "x@far.test"]);
     assert!(code == 65 && text.contains("530 5.7.0"), "{text}");
     let explained = daemon.ask(&["config", "explain", "rules"]);

@@ -15,7 +15,7 @@ use control::Exit;
 use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
 use mail::{
     ClientCertificate, Envelope, ForwardPath, ListenerKind, Origin, QueueId, ReceivedContent, Recipient,
-    Reply, ReversePath, UnixMillis,
+    Reply, ReversePath, UnixMillis, header::ContentScanner,
 };
 use smtp::{command::without_source_route, server::replies};
 use std::{fs, io::Write, net::SocketAddr, sync::Arc};
@@ -177,6 +177,10 @@ impl<'c> Rehearsal<'c> {
         if envelope.recipients.is_empty() {
             return Ok(self.exit);
         }
+        if let Some(Err(reply)) = content.as_deref().map(|content| self.check_limits(content)) {
+            self.reply(&reply, "content");
+            return Ok(self.exit);
+        }
         let has_content = content.is_some();
         let content = ReceivedContent::from_bytes(content.unwrap_or_else(|| b"\r\n".to_vec()), 0);
         if has_content {
@@ -189,6 +193,21 @@ impl<'c> Rehearsal<'c> {
         }
         self.result(decisions, envelope, content).await;
         Ok(self.exit)
+    }
+
+    /// Checks the header and the size of the content, as a session does while it reads them.
+    ///
+    /// # Errors
+    /// The reply that refuses the message.
+    fn check_limits(&self, content: &[u8]) -> Result<(), Reply> {
+        let settings = &self.config.settings;
+        let mut scanner = ContentScanner::default();
+        scanner.scan(content);
+        settings.limits.check_header(&scanner)?;
+        let listening = settings.listen.iter().find(|listen| listen.kind == self.listener);
+        let of_listener = listening.and_then(|listen| listen.max_message_size).map(|size| size.0);
+        let most = of_listener.unwrap_or(settings.limits.message_bytes);
+        if content.len() as u64 > most { Err(replies::TOO_LARGE) } else { Ok(()) }
     }
 
     /// Notes whether the client may send to the domain of a recipient: no rule decides that.
