@@ -94,13 +94,26 @@ impl TextBuilder {
 
 /// An entry of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextEntry {
+pub struct TextEntry<'f> {
     /// The key.
     pub key: Box<str>,
     /// The value; may be empty.
     pub value: Box<str>,
-    /// The place of the value, or of the key if there is no value, without words.
-    pub place: FileFault,
+    file: &'f str,
+    key_offset: usize,
+    value_offset: usize,
+}
+
+impl TextEntry<'_> {
+    /// Returns the place of the key, without words.
+    pub fn key_place(&self) -> FileFault {
+        FileFault::at(self.file, self.key_offset, String::new(), String::new())
+    }
+
+    /// Returns the place of the value, or of the key if there is no value, without words.
+    pub fn place(&self) -> FileFault {
+        FileFault::at(self.file, self.value_offset, String::new(), String::new())
+    }
 }
 
 impl TextTable {
@@ -157,16 +170,13 @@ impl TextTable {
         Ok(table.finish())
     }
 
-    /// Returns the entries of a file of this form, in its order, each with a fault at its value as a function.
-    pub fn entries(file: &str) -> impl Iterator<Item = TextEntry> {
+    /// Returns the entries of a file of this form, in its order.
+    pub fn entries(file: &str) -> impl Iterator<Item = TextEntry<'_>> {
         logical_lines(file).map(move |line| {
             let (key, value, at) = key_and_value(&line.text);
             let at = if value.is_empty() { 0 } else { at };
-            TextEntry {
-                key: key.into(),
-                value: value.into(),
-                place: FileFault::at(file, line.offset(at), String::new(), String::new()),
-            }
+            let (key_offset, value_offset) = (line.offset(0), line.offset(at));
+            TextEntry { key: key.into(), value: value.into(), file, key_offset, value_offset }
         })
     }
 

@@ -7,6 +7,7 @@ mod archive;
 mod cli;
 mod expansion;
 mod imported;
+mod map_entries;
 mod own_address;
 mod routing;
 mod serve;

@@ -196,6 +196,46 @@ fn a_virtual_alias_without_a_domain_is_for_the_domains_of_this_server() {
 }
 
 #[test]
+fn entries_of_maps_that_are_never_found_are_warned_of_with_their_places() {
+    let files = [
+        ("domains", "hosted.test\n@other.test\n"),
+        ("virtual", "info@hosted.test joe\n# all\n@ joe\n"),
+        ("senders", "joe joe@\n"),
+        ("networks", "192.0.2.1\n10.0.0.0/8\n"),
+    ];
+    let daemon = start(
+        &files,
+        "[local]\ndomains = [\"mx.test\", \"text:domains\"]\n[addresses]\nvirtual = [\"text:virtual\"]\n\
+         [auth]\nsenders = \"text:senders\"\n[[rule]]\nclient = [\"text:networks\"]\nreject = true\n",
+    );
+    let check = || {
+        let output = daemon.run(&["config", "check"], "");
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = check();
+    assert_eq!(code, Some(0), "{said}");
+    for (file, place, help) in [
+        ("domains", "line 2, column 1", "write `other.test`"),
+        ("virtual", "line 3, column 1", "write `@example.com`"),
+        ("senders", "line 1, column 5", "write `user@example.com`"),
+        ("networks", "line 2, column 1", "\"cidr:FILE\""),
+    ] {
+        let begin = format!("/{file}: warning: {place}: ");
+        let is_it = |line: &str| line.contains(&begin) && line.contains(help);
+        assert!(said.lines().any(is_it), "{file}: {said}");
+    }
+    for target in ["|/bin/cat", "/etc/passwd", ":include:/etc/passwd"] {
+        fs::write(daemon.dir.path().join("virtual"), format!("info@hosted.test {target}\n")).unwrap();
+        let (code, said) = check();
+        assert_eq!(code, Some(78), "{said}");
+        assert!(
+            said.contains("line 1, column 18") && said.contains("`addresses.aliases`"),
+            "{target}: {said}"
+        );
+    }
+}
+
+#[test]
 fn while_a_map_is_down_mail_waits_and_none_is_lost() {
     let daemon = start(
         &[],

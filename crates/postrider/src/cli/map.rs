@@ -1,11 +1,11 @@
 //! `postrider map`: look-ups, and checks of the files of maps.
 
 use super::{CliError, Ending, args::MapCommand, complain, load_config, settings};
-use crate::serve::wiring;
+use crate::{map_entries, serve::wiring};
 use config::{Loaded, Purpose, Settings};
 use control::Exit;
 use maps::{Checked, Kind, Maps, NamedMap, Reference, Source, aliases::Unpermitted, text::TextTable};
-use rewrite::TargetList;
+use rewrite::{Target, TargetList};
 use std::{io::Write, path::Path, process::ExitCode};
 
 /// The exit code when a key was not found, as that of postmap -q.
@@ -143,7 +143,8 @@ pub(super) fn faults(settings: &Settings) -> Result<Vec<(Reference, String, Stri
 fn bad_values(settings: &Settings, reference: &Reference) -> Vec<(Reference, String, String)> {
     let Reference::File(Kind::Text, path) = reference else { return Vec::new() };
     let addresses = &settings.addresses;
-    let is_list = [&addresses.r#virtual, &addresses.sender_bcc, &addresses.recipient_bcc];
+    let is_copies = [&addresses.sender_bcc, &addresses.recipient_bcc];
+    let is_list = [&addresses.r#virtual, is_copies[0], is_copies[1]];
     let is_one = [&addresses.canonical, &addresses.generic];
     let is_in = |lists: &[&Vec<Reference>]| lists.iter().any(|list| list.contains(reference));
     if !is_in(&is_list) && !is_in(&is_one) {
@@ -155,7 +156,16 @@ fn bad_values(settings: &Settings, reference: &Reference) -> Vec<(Reference, Str
         let mut why = None;
         for target in TargetList::new(&entry.value) {
             count += 1;
-            why = why.or(target.err().map(|error| error.what));
+            why = why.or(match target {
+                Ok(Target::Include(_) | Target::Command(_) | Target::File(_)) => {
+                    Some("a program or a file, which is for `addresses.aliases`")
+                }
+                Ok(Target::Local(_) | Target::Final(_) | Target::Domain(_)) if is_in(&is_copies) => {
+                    Some("not a mail address")
+                }
+                Ok(_) => None,
+                Err(error) => Some(error.what),
+            });
         }
         let why = match (why, count) {
             (Some(why), _) => why,
@@ -164,7 +174,7 @@ fn bad_values(settings: &Settings, reference: &Reference) -> Vec<(Reference, Str
             (None, 2..) if !is_in(&is_list) => "more than one address",
             _ => return None,
         };
-        let place = &entry.place;
+        let place = entry.place();
         let what = format!("line {}, column {}: {}: {why}", place.line, place.column, entry.key);
         Some((reference.clone(), what, format!("write `{} user@example.com`", entry.key)))
     });
@@ -173,6 +183,11 @@ fn bad_values(settings: &Settings, reference: &Reference) -> Vec<(Reference, Str
 
 /// Prints the warnings of files.
 fn warn(all: &[Checked], settings: &Settings) {
+    for (reference, fault) in map_entries::warnings(settings) {
+        if all.iter().any(|checked| checked.reference == reference) {
+            complain("postrider", &format!("{reference}: warning: {fault}"));
+        }
+    }
     let addresses = &settings.addresses;
     for Checked { reference, state } in all {
         for Unpermitted { fault, path } in state.iter().flat_map(|(_, warnings)| warnings) {
