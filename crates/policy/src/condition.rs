@@ -374,7 +374,11 @@ impl Judge<'_> {
     }
 
     fn from(&self, addresses: &Addresses, from: &ReversePath) -> Finding {
-        if addresses.patterns.iter().any(|pattern| pattern.matches_sender(from)) {
+        let matches = match from {
+            ReversePath::Null => addresses.patterns.contains(&AddressPattern::Null),
+            ReversePath::Mailbox(mailbox) => self.matches(addresses, mailbox),
+        };
+        if matches {
             return Finding::Holds(None);
         }
         self.look_up(&addresses.maps, |whole_only| match from {
@@ -407,10 +411,21 @@ impl Judge<'_> {
     }
 
     fn address(&self, addresses: &Addresses, mailbox: &Mailbox) -> Finding {
-        if addresses.patterns.iter().any(|pattern| pattern.matches(mailbox)) {
+        if self.matches(addresses, mailbox) {
             return Finding::Holds(None);
         }
         self.look_up(&addresses.maps, |whole_only| self.address_keys(mailbox, whole_only))
+    }
+
+    /// Returns whether a pattern matches the address, or the address without its detail, as keys of maps do: mail for
+    /// both goes to one user.
+    fn matches(&self, addresses: &Addresses, mailbox: &Mailbox) -> bool {
+        let has = |mailbox: &Mailbox| addresses.patterns.iter().any(|pattern| pattern.matches(mailbox));
+        let without_detail = || {
+            let (user, _) = self.separator?.split(mailbox.local())?;
+            Mailbox::parse(&format!("{user}@{}", mailbox.domain().as_str()), true).ok()
+        };
+        has(mailbox) || !addresses.patterns.is_empty() && without_detail().is_some_and(|plain| has(&plain))
     }
 
     /// The keys of an address: itself, without its detail, its domain, the domains above that, and the user alone.

@@ -52,7 +52,7 @@ section! {
         /// Condition: the login, in any letter case; `*` for every login.
         login: Option<Vec<OrMap<LoginName>>> = "",
         /// Condition: the sender: `user@example.com`, `user@*`, `example.com`, `*.example.com`, `*`, or `<>` for
-        /// the null reverse-path. A map is asked for `user@example.com`, then without the detail, then for `example.com`, the domains above
+        /// the null reverse-path. An address also means the address with a detail. A map is asked for `user@example.com`, then without the detail, then for `example.com`, the domains above
         /// it with a dot in front (`.com`), and `user@`.
         from: Option<Vec<OrMap<AddressPattern>>> = "",
         /// Condition: the recipient, in the same forms. At the content, one of the recipients.

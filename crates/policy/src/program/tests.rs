@@ -116,6 +116,26 @@ fn the_first_rule_with_a_verdict_decides() {
 }
 
 #[test]
+fn a_pattern_of_an_address_is_not_passed_by_with_a_detail() {
+    let patterns =
+        ["jane@a.test", "news+x@a.test", "abuse@*"].map(|text| AddressPattern::parse(text).unwrap());
+    let to = Condition::To(Addresses { patterns: patterns.to_vec(), maps: Vec::new() });
+    for (condition, is_to) in [(from(&["jane@a.test", "news+x@a.test", "abuse@*"], &[]), false), (to, true)] {
+        let program = program(vec![rule(1, vec![condition], reject("no"))], Vec::new());
+        let of = |address: &str| {
+            let (from, to) = if is_to { ("x@far.test", address) } else { (address, "x@own.test") };
+            act(&program, &Session::new(from, to), &[]).0
+        };
+        for address in ["Jane@a.test", "jane+lists@a.test", "news+x@a.test", "abuse+y@b.test"] {
+            assert_eq!(of(address), "550 5.7.1 no", "{address}");
+        }
+        for address in ["news@a.test", "news+y@a.test", "\"jane+lists\"@a.test", "janet@a.test"] {
+            assert_eq!(of(address), "Pass", "{address}");
+        }
+    }
+}
+
+#[test]
 fn a_map_is_asked_for_the_address_its_domain_and_the_domains_above() {
     let program = program(vec![rule(1, vec![from(&[], &[0])], reject("no: {text}"))], Vec::new());
     let session = Session::new("Jane+x@Mail.A.test", "joe@own.test");
