@@ -23,8 +23,7 @@ use crate::{
 };
 use mail::{HostPort, LmtpServer};
 use std::{
-    fmt::Display, fs::File, io, net::SocketAddr, ops::Range, os::unix::fs::FileTypeExt as _, path::Path,
-    time::Duration,
+    fmt::Display, io, net::SocketAddr, ops::Range, os::unix::fs::FileTypeExt as _, path::Path, time::Duration,
 };
 
 /// Each has a thread and some descriptors, and one a processor is as fast as it gets. With too many a start
@@ -280,7 +279,7 @@ impl Check<'_, '_> {
     }
 
     fn is_readable(&mut self, path: &str, file: &Path) -> bool {
-        let opened = File::open(file).and_then(|f| f.metadata());
+        let opened = ::maps::open(file).and_then(|f| f.metadata());
         match opened {
             Ok(meta) if meta.is_dir() => {
                 self.problem(
@@ -289,6 +288,11 @@ impl Check<'_, '_> {
                     "not a file",
                     "name a PEM file",
                 );
+            }
+            // It would be waited for until somebody writes to it.
+            Ok(meta) if meta.file_type().is_fifo() => {
+                let what = format!("open {}: it is a FIFO", file.display());
+                self.problem(path, what, "not a file", "name a PEM file");
             }
             Ok(_) => return true,
             Err(error) if !matters(error.kind(), self.purpose) => {}

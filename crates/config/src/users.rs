@@ -4,7 +4,7 @@ use crate::value::{Context, Found, Value, text, text_value};
 use auth::{LineProblem, PasswdFile};
 use maps::Reference;
 use std::{
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -76,6 +76,7 @@ impl fmt::Display for PasswdFileError {
 /// # Errors
 /// The file cannot be read, or has lines that cannot be used.
 pub fn read_passwd(path: &Path) -> Result<PasswdFile, PasswdFileError> {
-    let text = fs::read_to_string(path).map_err(|e| PasswdFileError::Io(path.to_owned(), e))?;
+    let utf8 = |bytes| String::from_utf8(bytes).map_err(io::Error::other);
+    let text = maps::read_file(path).and_then(utf8).map_err(|e| PasswdFileError::Io(path.to_owned(), e))?;
     PasswdFile::parse(&text).map_err(|problems| PasswdFileError::Lines(path.to_owned(), problems))
 }

@@ -37,7 +37,7 @@ pub use registry::{Checked, Maps, Observed};
 pub use secret::first_line;
 pub use socketmap::SocketmapReply;
 pub use source::{KEY, Ldap, LdapServer, Server, Source, SourceFault, Trust};
-pub use table::Table;
+pub use table::{Table, open, read_file};
 
 use mail::Answer;
 use std::fmt;

@@ -1,13 +1,14 @@
 //! Passwords in files.
 
-use std::{fs, path::Path};
+use crate::table::read_file;
+use std::path::Path;
 
 /// Reads the first line of a file, which is a secret.
 ///
 /// # Errors
 /// In words, naming the file: it cannot be read, or the line is empty.
 pub fn first_line(path: &Path) -> Result<Vec<u8>, String> {
-    let mut text = fs::read(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+    let mut text = read_file(path).map_err(|e| format!("read {}: {e}", path.display()))?;
     // Some editors write a byte order mark.
     if text.starts_with(b"\xef\xbb\xbf") {
         text.drain(..3);
@@ -22,6 +23,7 @@ pub fn first_line(path: &Path) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_secret_has_no_byte_order_mark_and_no_line_end() {
