@@ -443,6 +443,36 @@ fn dovecot_says_who_may_log_in() {
     assert!(sent.contains("ask Dovecot at "), "{sent}");
 }
 
+/// Greets each connection as Dovecot's auth socket does.
+fn greet_as_dovecot(path: &std::path::Path) {
+    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let greeting = "VERSION\t1\t2\nMECH\tPLAIN\tplaintext\nMECH\tSCRAM-SHA-256\tmutual-auth\nSPID\t1\nCUID\t2\nCOOKIE\tabc\nDONE\n";
+            let _ = std::io::Write::write_all(&mut stream, greeting.as_bytes());
+            let _ = std::io::Read::read_to_end(&mut stream, &mut Vec::new());
+        }
+    });
+}
+
+#[test]
+fn a_dovecot_that_starts_later_is_asked_again_and_its_mechanisms_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let (socket, address) = (dir.path().join("auth"), free_address());
+    let daemon = Postrider::start(&format!(
+        "[[listen]]\naddress = \"{address}\"\nkind = \"submission\"\n[auth]\nusers = \"dovecot:{}\"\n\
+         allow_clear_text = true\n[relay]\nnetworks = [\"192.0.2.0/24\"]\n",
+        socket.display()
+    ));
+    let offers_scram = || common::client::hello(address).contains("SCRAM-SHA-256");
+    assert!(!offers_scram());
+    greet_as_dovecot(&socket);
+    until("the mechanisms of Dovecot are offered", offers_scram);
+    fs::remove_file(&socket).unwrap();
+    daemon.ask(&["reload"]);
+    assert!(offers_scram(), "a reload without Dovecot keeps them");
+}
+
 #[test]
 fn a_login_without_a_domain_owns_its_name_in_the_domains_of_maps() {
     let dir = tempfile::tempdir().unwrap();

@@ -121,7 +121,7 @@ pub(super) fn test_token(user: &str, settings: &Settings, out: &mut dyn Write) -
 fn test_by_dovecot(user: &str, path: &Path, settings: &Settings, out: &mut dyn Write) -> Ending {
     let dovecot = DovecotAuth::new(path);
     let unavailable = |why: String| CliError::new(Exit::TempFail, why);
-    dovecot.mechanisms().map_err(unavailable)?;
+    dovecot.ask_mechanisms().map_err(unavailable)?;
     let mechanisms = offered(settings)?.join(", ");
     match dovecot.test(user, &read_password(false)?).map_err(unavailable)? {
         Some(user) => writeln!(out, "{user}: right; listeners offer {mechanisms}")?,

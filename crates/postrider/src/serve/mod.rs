@@ -8,6 +8,7 @@ mod clock;
 pub(crate) mod connection;
 mod copy;
 mod delivery_log;
+mod dovecot_watch;
 mod driver;
 mod engine_setup;
 mod expiry;

@@ -6,6 +6,7 @@ use super::{
     acme::{self, ObtainedCertificate},
     capture::Viewer,
     delivery_log::DeliveryLog,
+    dovecot_watch,
     engine_setup::EngineSetup,
     expiry,
     helper::{self, HelperProcess},
@@ -437,6 +438,7 @@ impl Daemon {
         tokio::spawn(drops.run(wiring::DROP_INTERVAL, self.driver.closing.subscribe()));
         tokio::spawn(self.driver.clone().run_timer());
         tokio::spawn(expiry::watch(self.clone()));
+        tokio::spawn(dovecot_watch::watch(self.clone()));
         tokio::spawn(trim_allocator());
         self.driver.handle(Event::Started);
         tokio::spawn(notify::feed_watchdog(self.driver.clone()));
@@ -572,6 +574,21 @@ impl Daemon {
         self.driver.delivery_log.write(&report::Event::Reloaded);
         let waiting = waiting.iter().map(|key| format!("{key} has changed, which needs a restart"));
         Ok(waiting.chain(tls_note).collect())
+    }
+
+    /// Asks for the mechanisms of logins again, with the configuration as it is.
+    ///
+    /// # Errors
+    /// Everything stays as it was.
+    pub(super) fn renew_logins(&self) -> Result<(), String> {
+        let old = self.driver.current();
+        let helper = self.helper.as_ref().map(HelperProcess::helper);
+        let new = wiring::current(old.settings.clone(), Some(&old), helper)?;
+        let server_tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), &server_tls);
+        self.inbound.reconfigure(inbound, Some(server_tls.plain.clone()));
+        self.driver.replace(new, false);
+        Ok(())
     }
 
     /// Reads certificates and keys. Those that only root can read stay as they were at the start, with a note.

@@ -151,7 +151,7 @@ pub(crate) fn current(
     let courier = Arc::new(courier(&settings, dns)?.with_helper(helper));
     let policy = policy(&settings, &maps);
     let engine = engine_settings(&settings)?;
-    let logins = logins(&settings, &maps)?;
+    let logins = logins(&settings, &maps, old.and_then(|old| old.logins.as_ref()))?;
     let mut checks: Vec<Box<dyn Check>> = Vec::new();
     if logins.is_some() {
         checks.push(Box::new(SenderOfLogin));
@@ -190,7 +190,11 @@ pub(crate) fn current(
 }
 
 /// Returns the users of the settings, and the mechanisms that they can use; `None` if nobody can log in.
-fn logins(settings: &Settings, maps: &Arc<Maps>) -> Result<Option<LoginSettings>, String> {
+fn logins(
+    settings: &Settings,
+    maps: &Arc<Maps>,
+    old: Option<&LoginSettings>,
+) -> Result<Option<LoginSettings>, String> {
     let has_certificates =
         settings.listen.iter().any(|listen| listen.client_certificates != ClientCertificates::Off);
     let tokens = TokenVerifier::new(settings)?;
@@ -203,12 +207,12 @@ fn logins(settings: &Settings, maps: &Arc<Maps>) -> Result<Option<LoginSettings>
             (Store::File(users), usual)
         }
         Some(config::UserStore::Dovecot(path)) => {
-            let dovecot = DovecotAuth::new(path);
-            // Dovecot may start later than this server.
-            let usual = dovecot.mechanisms().unwrap_or_else(|e| {
-                tracing::warn!("PLAIN and LOGIN are offered until the next reload: {e}");
-                vec!["PLAIN".into(), "LOGIN".into()]
+            let former = old.and_then(|old| match &old.store {
+                Store::Dovecot(former) => Some(former),
+                _ => None,
             });
+            let dovecot = DovecotAuth::open(path, former);
+            let usual = dovecot.mechanisms().to_vec();
             (Store::Dovecot(dovecot), usual)
         }
         // A client that sees SCRAM chooses it, and fails where the map has another hash for its user.
@@ -245,7 +249,7 @@ fn logins(settings: &Settings, maps: &Arc<Maps>) -> Result<Option<LoginSettings>
 /// # Errors
 /// The users cannot be read.
 pub(crate) fn offered_mechanisms(settings: &Settings) -> Result<Vec<Box<str>>, String> {
-    let logins = logins(settings, &maps(settings, None))?;
+    let logins = logins(settings, &maps(settings, None), None)?;
     Ok(logins.into_iter().flat_map(|logins| logins.mechanisms).map(|mechanism| mechanism.name).collect())
 }
 

@@ -25,6 +25,10 @@ const GREETING_TIMEOUT: Duration = Duration::from_millis(500);
 /// Dovecot's auth socket.
 pub(crate) struct DovecotAuth {
     path: PathBuf,
+    /// The names of mechanisms that are offered.
+    mechanisms: Vec<Box<str>>,
+    /// The names are those that Dovecot has said now.
+    has_answered: bool,
 }
 
 /// An exchange under way; closing it ends the exchange.
@@ -38,14 +42,41 @@ pub(crate) struct DovecotExchange {
 
 impl DovecotAuth {
     pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+        Self { path: path.to_owned(), mechanisms: vec!["PLAIN".into(), "LOGIN".into()], has_answered: false }
+    }
+
+    /// Asks for the names of mechanisms. Without an answer they are those of `former`, or PLAIN and LOGIN: Dovecot may
+    /// start later than this server, or start again.
+    pub(crate) fn open(path: &Path, former: Option<&Self>) -> Self {
+        let mut opened = Self::new(path);
+        match opened.ask_mechanisms() {
+            Ok(mechanisms) => (opened.mechanisms, opened.has_answered) = (mechanisms, true),
+            Err(e) => {
+                if let Some(former) = former.filter(|former| former.path == path) {
+                    opened.mechanisms.clone_from(&former.mechanisms);
+                }
+                let names = opened.mechanisms.join(", ");
+                tracing::warn!("{names} are offered until Dovecot answers: {e}");
+            }
+        }
+        opened
+    }
+
+    /// Returns the names of mechanisms that are offered.
+    pub(crate) fn mechanisms(&self) -> &[Box<str>] {
+        &self.mechanisms
+    }
+
+    /// Returns the socket if Dovecot has not answered there yet.
+    pub(crate) fn silent_socket(&self) -> Option<&Path> {
+        (!self.has_answered).then_some(&*self.path)
     }
 
     /// Asks for the names of mechanisms.
     ///
     /// # Errors
     /// In words, naming the socket.
-    pub(crate) fn mechanisms(&self) -> Result<Vec<Box<str>>, String> {
+    pub(crate) fn ask_mechanisms(&self) -> Result<Vec<Box<str>>, String> {
         self.blocking_greeting()
             .map(|(_, greeting)| greeting.mechanisms)
             .map_err(|e| format!("ask Dovecot at {}: {e}", self.path.display()))
