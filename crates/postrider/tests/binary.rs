@@ -93,9 +93,13 @@ fn a_quick_start_writes_a_configuration_that_can_be_used_and_overwrites_nothing(
     let again = start(&[]);
     assert_eq!(again.status.code(), Some(73), "{}", stderr(&again));
     assert!(stderr(&again).contains("--replace"), "{}", stderr(&again));
-    fs::remove_file(dir.path().join("site/users")).unwrap();
     let before = fs::read(&file).unwrap();
-    assert_eq!(start(&["--replace", "--domain", "example.org"]).status.code(), Some(0));
+    let replaced = start(&["--replace", "--domain", "example.org", "--user", "joe"]);
+    assert_eq!(replaced.status.code(), Some(0), "{}", stderr(&replaced));
+    let said = stdout(&replaced);
+    assert!(said.contains("The password of joe: ") && !said.contains("The password of jane: "), "{said}");
+    let tested = run(Path::new(BINARY), &dir, &right, &format!("{password}\n"));
+    assert_eq!(tested.status.code(), Some(0), "the user that was there stays: {}", stdout(&tested));
     assert_eq!(fs::read(dir.path().join("site/postrider.toml.old")).unwrap(), before);
     assert!(fs::read_to_string(&file).unwrap().contains("example.org"));
 }

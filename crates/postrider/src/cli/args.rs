@@ -43,7 +43,7 @@ pub(crate) enum Command {
     ///
     /// Asks for the host name, the domains, the networks, the users and the certificate, as far as no option says them. Writes
     /// a commented configuration and a file of users, whose passwords it prints once, and then the DNS records and the next
-    /// commands. An existing file is never overwritten. With standard input that is no terminal nothing is asked.
+    /// commands. An existing configuration is never overwritten, and existing users stay. With standard input that is no terminal nothing is asked.
     Quickstart(QuickstartArgs),
     /// Check or show the configuration
     Config {

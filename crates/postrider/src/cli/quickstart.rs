@@ -1,11 +1,9 @@
 //! `postrider quickstart`: asks for the few facts that every site needs, and writes a commented configuration.
 
 use super::{CliError, Ending, args::QuickstartArgs, complain, settings::show_problems};
-use crate::serve::{random, site_warnings};
-use auth::NewScheme;
+use crate::serve::site_warnings;
 use config::Purpose;
 use control::Exit;
-use mail::{Domain, Mailbox};
 use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
     io::Errno,
@@ -14,10 +12,13 @@ use rustix::{
 use std::{
     fmt::Write as _,
     fs,
-    io::{self, BufRead, IsTerminal, Write},
-    os::unix::fs::{OpenOptionsExt as _, chown},
+    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
 };
+use users::UsersFile;
+
+mod questions;
+mod users;
 
 /// The socket unit of the package, which opens port 25 for a daemon that is not root.
 const SOCKET_UNIT: &str = "/lib/systemd/system/postrider-smtp.socket";
@@ -27,9 +28,6 @@ const LOG_DIR: &str = "/var/log/postrider";
 const ALIASES: &str = "/etc/aliases";
 /// The user whom the package makes.
 const USER: &str = "postrider";
-/// Letters and digits that nobody confuses with others.
-const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz234567899";
-const PASSWORD_LENGTH: usize = 20;
 /// The file that commands find by themselves.
 const USUAL_FILE: &str = "/etc/postrider/postrider.toml";
 /// The answer for a certificate that the daemon obtains.
@@ -107,21 +105,22 @@ pub(super) fn run(args: &QuickstartArgs, explicit: Option<&Path>, out: &mut dyn 
         );
         return Err(CliError::new(Exit::CantCreate, text));
     }
+    let users_file = UsersFile::read(folder.join("users"))?;
+    if !users_file.names.is_empty() {
+        writeln!(out, "The users in {} stay: {}", users_file.path.display(), users_file.names.join(", "))?;
+    }
     let stdin = io::stdin();
     let asks = stdin.is_terminal() && !args.no_questions;
-    let answers = Answers::find(args, asks.then_some(&mut stdin.lock()), out)?;
+    let mut answers = Answers::find(args, asks.then_some(&mut stdin.lock()), out)?;
+    let (known, new): (Vec<_>, Vec<_>) =
+        answers.users.drain(..).partition(|user| users_file.names.contains(user));
+    for user in known {
+        writeln!(out, "The password of {user} stays as it is in {}.", users_file.path.display())?;
+    }
+    answers.users.extend(users_file.names.iter().chain(&new).cloned());
     let machine = Machine::here(&folder);
-    let users_file = folder.join("users");
-    if !answers.users.is_empty() && users_file.exists() {
-        let text =
-            format!("{} exists: add users to it by `postrider auth hash --user NAME`", users_file.display());
-        return Err(CliError::new(Exit::CantCreate, text));
-    }
     fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
-    let passwords = answers.users.iter().map(|user| (user.clone(), new_password())).collect::<Vec<_>>();
-    if !passwords.is_empty() {
-        write_users(&users_file, &passwords, &machine)?;
-    }
+    let passwords = users_file.add(new, &machine)?;
     if file.exists() {
         let old = keep_old(&file).map_err(|e| cannot_write(&file, &e))?;
         writeln!(out, "The former configuration is {}.", old.display())?;
@@ -162,171 +161,6 @@ pub(super) fn keep_old(file: &Path) -> io::Result<PathBuf> {
 
 fn cannot_write(path: &Path, error: &io::Error) -> CliError {
     CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display()))
-}
-
-impl Answers {
-    /// Takes the options, and asks for the others if somebody can answer.
-    fn find(
-        args: &QuickstartArgs,
-        mut asked: Option<&mut dyn BufRead>,
-        out: &mut dyn Write,
-    ) -> Result<Self, CliError> {
-        let is_asked = asked.is_some();
-        let machine = config::machine_name();
-        let mut ask = |given: &[String],
-                       question: &str,
-                       usual: &str,
-                       check: fn(&str) -> Result<String, String>| {
-            let is_given = !given.is_empty();
-            let mut words: Vec<String> = given.to_vec();
-            loop {
-                if !is_given {
-                    words = match asked.as_deref_mut() {
-                        Some(input) => question_of(question, usual, input, out)?,
-                        None => split(usual),
-                    };
-                }
-                match words.iter().map(|word| check(word)).collect::<Result<Vec<_>, _>>() {
-                    Ok(checked) => return Ok(checked),
-                    Err(why) if is_given || asked.is_none() => return Err(CliError::new(Exit::Usage, why)),
-                    Err(why) => writeln!(out, "{why}")?,
-                }
-            }
-        };
-        let given: Vec<String> = args.hostname.iter().cloned().collect();
-        let mut hosts = ask(&given, "The name of this server in DNS", &machine, host)?;
-        while hosts.len() != 1 {
-            if !is_asked {
-                return Err(CliError::new(Exit::Usage, "name this server by --hostname"));
-            }
-            hosts = ask(&given, "The name of this server in DNS, one", &machine, host)?;
-        }
-        let hostname = hosts.remove(0);
-        // Of mx.example.com, example.com; a name of two labels is a domain itself.
-        let usual = match hostname.split_once('.') {
-            Some((_, domain)) if domain.contains('.') => domain.to_owned(),
-            _ => hostname.clone(),
-        };
-        let domains = ask(&args.domain, "Domains whose mail arrives here", &usual, host)?;
-        let networks = ask(
-            &args.network,
-            "Networks whose clients may send to all domains, besides this machine",
-            "",
-            network,
-        )?;
-        let users = ask(&args.user, "Users who log in to send, such as jane or jane@example.com", "", user)?;
-        let mut known = std::collections::HashSet::new();
-        let users: Vec<String> = users.into_iter().filter(|user| known.insert(user.clone())).collect();
-        let mut certificate: Vec<String> = Vec::new();
-        if let (Some(chain), Some(key)) = (&args.certificate, &args.key) {
-            certificate = vec![chain.display().to_string(), key.display().to_string()];
-        } else if args.acme {
-            certificate = vec![LETS_ENCRYPT.to_owned()];
-        } else if let Some(input) = asked {
-            certificate = question_of(
-                "Files with the certificate's chain and its key; `letsencrypt` to obtain one, if you accept the terms of \
-                 service of letsencrypt.org; empty for a self-signed one",
-                "",
-                input,
-                out,
-            )?;
-        }
-        let certificate = match &certificate[..] {
-            [] => Certificate::SelfSigned,
-            [word] if word == LETS_ENCRYPT => Certificate::LetsEncrypt,
-            [chain, key] => Certificate::Files(absolute(chain)?, absolute(key)?),
-            _ => return Err(CliError::new(Exit::Usage, "name two files: the chain, and the key")),
-        };
-        Ok(Self { hostname, domains, networks, users, certificate })
-    }
-}
-
-fn absolute(file: &str) -> Result<PathBuf, CliError> {
-    let file = std::path::absolute(file)?;
-    match fs::metadata(&file) {
-        Ok(_) => Ok(file),
-        Err(error) => Err(CliError::new(Exit::NoInput, format!("read {}: {error}", file.display()))),
-    }
-}
-
-fn question_of(
-    question: &str,
-    usual: &str,
-    input: &mut dyn BufRead,
-    out: &mut dyn Write,
-) -> Result<Vec<String>, CliError> {
-    match usual {
-        "" => write!(out, "{question}: ")?,
-        usual => write!(out, "{question} [{usual}]: ")?,
-    }
-    out.flush()?;
-    let mut line = String::new();
-    if input.read_line(&mut line)? == 0 {
-        return Err(CliError::new(Exit::NoInput, "the answers have ended: nothing was written"));
-    }
-    let words = split(&line);
-    Ok(if words.is_empty() { split(usual) } else { words })
-}
-
-fn split(text: &str) -> Vec<String> {
-    text.split([',', ' ', '\t', '\n', '\r']).filter(|word| !word.is_empty()).map(str::to_owned).collect()
-}
-
-fn host(text: &str) -> Result<String, String> {
-    match Domain::parse(text) {
-        Ok(domain) if !text.starts_with('[') => Ok(domain.key().to_string()),
-        _ => Err(format!("`{text}` is not a host name: write mx.example.com")),
-    }
-}
-
-fn network(text: &str) -> Result<String, String> {
-    let wrong = || format!("`{text}` is not a network: write 192.0.2.0/24 or 2001:db8::/32");
-    let network = match text.parse::<std::net::IpAddr>() {
-        Ok(address) => ipnet::IpNet::from(address),
-        Err(_) => text.parse().map_err(|_| wrong())?,
-    };
-    if network.prefix_len() == 0 {
-        return Err(format!("`{text}` is the whole Internet: every sender of spam could use this server"));
-    }
-    Ok(network.trunc().to_string())
-}
-
-fn user(text: &str) -> Result<String, String> {
-    let address = if text.contains('@') { text.to_owned() } else { format!("{text}@example.com") };
-    let is_name = |name: &str| !name.contains([':', '"', '\'', '\\', '/']) && !name.contains("..");
-    match Mailbox::parse(&address, true) {
-        Ok(_) if is_name(text) => Ok(text.to_lowercase()),
-        _ => Err(format!("`{text}` cannot be a user: write jane or jane@example.com")),
-    }
-}
-
-fn new_password() -> String {
-    let octets: [u8; PASSWORD_LENGTH] = random();
-    octets
-        .iter()
-        .map(|octet| char::from(PASSWORD_LETTERS[usize::from(*octet) % PASSWORD_LETTERS.len()]))
-        .collect()
-}
-
-/// Writes the file of users, which only the daemon's user can read.
-fn write_users(file: &Path, passwords: &[(String, String)], machine: &Machine) -> Result<(), CliError> {
-    let mut text =
-        String::from("# Users who may log in, a line each; `postrider auth hash --user NAME` makes one.\n");
-    for (user, password) in passwords {
-        let hash =
-            NewScheme::Argon2id.hash(password, random()).map_err(|why| CliError::new(Exit::Software, why))?;
-        let _ = writeln!(text, "{user}:{hash}");
-    }
-    let group = machine.user.filter(|_| machine.is_root);
-    let mode = if group.is_some() { 0o640 } else { 0o600 };
-    let failed = |e: io::Error| cannot_write(file, &e);
-    let mut options = fs::OpenOptions::new();
-    let mut opened = options.write(true).create_new(true).mode(mode).open(file).map_err(failed)?;
-    opened.write_all(text.as_bytes()).map_err(failed)?;
-    if let Some(group) = group {
-        chown(file, None, Some(group)).map_err(failed)?;
-    }
-    Ok(())
 }
 
 fn list(items: &[String]) -> String {
@@ -497,8 +331,14 @@ fn records(answers: &Answers) -> String {
 fn next_commands(answers: &Answers, machine: &Machine, file: &Path) -> String {
     let mut text = String::new();
     let config = file.display();
+    // Commands find the usual file by themselves.
+    let mut option = if machine.is_usual(file) { String::new() } else { format!(" --config {config}") };
+    let _ = writeln!(text, "postrider{option} config check");
     if machine.has_socket_units {
-        text += "postrider config check\n";
+        if !machine.is_usual(file) {
+            text += &copies(answers, file);
+            option.clear();
+        }
         if answers.certificate == Certificate::LetsEncrypt {
             text += "systemctl enable postrider-acme.socket\n";
         }
@@ -508,14 +348,11 @@ fn next_commands(answers: &Answers, machine: &Machine, file: &Path) -> String {
         }
         text += "systemctl restart postrider\n";
     } else {
-        let _ = writeln!(text, "postrider config check {config}");
         let _ = writeln!(text, "postrider serve --config {config}");
     }
     if !machine.is_root {
         text += "  (ports below 1024 need root: start it as root, or write other ports into the [[listen]] sections)\n";
     }
-    // Commands find the usual file by themselves.
-    let option = if machine.is_usual(file) { String::new() } else { format!(" --config {config}") };
     if answers.certificate == Certificate::LetsEncrypt {
         let _ = writeln!(text, "postrider{option} certificate list");
         text += "  (the authority comes to port 80 of this name: the A record and the firewall have to be right before)\n";
@@ -526,6 +363,18 @@ fn next_commands(answers: &Answers, machine: &Machine, file: &Path) -> String {
     if let Some(user) = answers.users.first() {
         let _ = writeln!(text, "postrider{option} auth test {user}");
     }
+    text
+}
+
+/// Returns the commands that copy the files to where the unit reads them; `cp` keeps those that are there.
+fn copies(answers: &Answers, file: &Path) -> String {
+    let mut text = format!("cp --backup=numbered {} {USUAL_FILE}\n", file.display());
+    let usual = Path::new(USUAL_FILE).with_file_name("users");
+    let users = file.with_file_name("users");
+    if !answers.users.is_empty() && users != usual {
+        let _ = writeln!(text, "cp --backup=numbered -p {} {}", users.display(), usual.display());
+    }
+    let _ = writeln!(text, "  (postrider.service reads {USUAL_FILE} only)");
     text
 }
 

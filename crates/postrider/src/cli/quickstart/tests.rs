@@ -1,5 +1,5 @@
 use super::*;
-use std::io::Cursor;
+use std::{io::Cursor, os::unix::fs::PermissionsExt as _};
 
 fn args(words: &[&str]) -> QuickstartArgs {
     use crate::cli::args::{Cli, Command};
@@ -51,6 +51,44 @@ fn answers_are_asked_again_until_they_can_be_used() {
     for part in ["`name!` is not a host name", "[example.com]: ", "`10.1.2.3/99` is not a network"] {
         assert!(said.contains(part), "{part}: {said}");
     }
+}
+
+#[test]
+fn a_mistake_in_the_last_answer_and_a_doubtful_answer_are_asked_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (chain, key) = (dir.path().join("chain.pem"), dir.path().join("key.pem"));
+    fs::write(&chain, "").unwrap();
+    fs::write(&key, "").unwrap();
+    // A short name is doubted and kept, root is doubted and replaced.
+    let lines =
+        format!("mx\nmx\n\n\nroot\njane\n/none/a /none/b\n{0}\n{0} {1}\n", chain.display(), key.display());
+    let mut said = Vec::new();
+    let site = Answers::find(&args(&[]), Some(&mut Cursor::new(lines)), &mut said).unwrap();
+    assert_eq!(site.hostname, "mx");
+    assert_eq!(site.users, ["jane"]);
+    assert_eq!(site.certificate, Certificate::Files(chain, key));
+    let said = String::from_utf8(said).unwrap();
+    for part in ["`mx` has no dot", "`root`: strangers", "read /none/a: No such file", "name two files"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn users_are_added_to_those_of_the_file_and_its_mode_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("users");
+    fs::write(&file, "Jane:{PLAIN}secret\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let found = UsersFile::read(file.clone()).unwrap();
+    assert_eq!(found.names, ["jane"]);
+    let added = found.add(vec!["joe".to_owned()], &machine(false, dir.path())).unwrap();
+    assert_eq!(added.len(), 1);
+    assert!(fs::read_to_string(&file).unwrap().starts_with("Jane:{PLAIN}secret\njoe:{ARGON2ID}"));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(UsersFile::read(file.clone()).unwrap().names, ["jane", "joe"]);
+    fs::write(&file, "no user\n").unwrap();
+    let refused = UsersFile::read(file).err().unwrap();
+    assert!(refused.text.contains("line 1"), "{}", refused.text);
 }
 
 #[test]
@@ -127,6 +165,23 @@ fn the_records_and_the_next_commands_name_the_site() {
         "sendmail -v jane@example.com",
         "auth test jane",
     ] {
+        assert!(next.contains(part), "{part}: {next}");
+    }
+    assert!(!next.contains("--config") && !next.contains("cp "), "{next}");
+}
+
+#[test]
+fn the_next_commands_copy_a_file_that_the_unit_does_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = Path::new("/tmp/q1.toml");
+    let next = next_commands(&site(), &machine(true, dir.path()), file);
+    let lines: Vec<&str> = next.lines().collect();
+    assert_eq!(lines[0], "postrider --config /tmp/q1.toml config check");
+    assert!(lines[1].ends_with(" /tmp/q1.toml /etc/postrider/postrider.toml"), "{next}");
+    assert!(lines[2].ends_with(" /tmp/users /etc/postrider/users"), "{next}");
+    let next = next_commands(&site(), &machine(false, dir.path()), file);
+    for part in ["serve --config /tmp/q1.toml", "POSTRIDER_CONFIG=/tmp/q1.toml", "--config /tmp/q1.toml auth"]
+    {
         assert!(next.contains(part), "{part}: {next}");
     }
 }
