@@ -10,6 +10,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use limits::OpenConnections;
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::{
     ServerConfig,
@@ -21,21 +22,21 @@ use rustls::{
 use std::{
     collections::HashMap,
     convert::Infallible,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    task::AbortHandle,
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
 
-/// Connections that are served at a time; others wait.
+/// Connections that are served at a time. One more closes the oldest.
 const CONNECTIONS_MAX: usize = 512;
-/// The connections of one address (of an IPv6 network /64): an authority may ask for all names at once, and a certificate has 100 at most.
-const CONNECTIONS_OF_ADDRESS: usize = 128;
+/// Connections of one client at a time. One more closes its oldest. An authority may ask for all names at once, and a certificate has 100
+/// at most.
+const CONNECTIONS_OF_CLIENT: usize = 128;
 /// The longest life of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept.
@@ -146,56 +147,19 @@ async fn accept_all<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let open = OpenConnections::default();
+    let mut open = OpenConnections::<AbortHandle>::new(CONNECTIONS_MAX, CONNECTIONS_OF_CLIENT);
     loop {
-        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // One that has too many is closed at once: it must not keep the others out.
-                let Some(place) = Place::take(&open, peer.ip()) else { continue };
+                // The newest may be the authority: silent clients make room for it.
+                if let Some(oldest) = open.make_room(Some(peer.ip()), AbortHandle::is_finished) {
+                    oldest.abort();
+                }
                 let serving = timeout(CONNECTION_TIMEOUT, serve(stream));
-                tokio::spawn(async move {
-                    let _ = serving.await;
-                    drop((permit, place));
-                });
+                let task = tokio::spawn(async move { drop(serving.await) });
+                open.add(Some(peer.ip()), task.abort_handle());
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-        }
-    }
-}
-
-/// The number of connections of each network.
-type OpenConnections = Arc<Mutex<HashMap<u128, usize>>>;
-
-/// One connection of a network, until it is dropped.
-struct Place(OpenConnections, u128);
-
-impl Place {
-    /// Counts a connection, unless its network has too many.
-    fn take(open: &OpenConnections, ip: IpAddr) -> Option<Self> {
-        let network = match ip.to_canonical() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
-            IpAddr::V6(ip) => ip.to_bits() >> 64,
-        };
-        let mut counts = open.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(network).or_default();
-        if *count >= CONNECTIONS_OF_ADDRESS {
-            return None;
-        }
-        *count += 1;
-        Some(Self(open.clone(), network))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.1);
-            }
         }
     }
 }
@@ -221,6 +185,7 @@ fn page(answers: &Answers, method: &Method, path: &str) -> (StatusCode, String) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[test]
     fn only_files_of_open_challenges_are_served() {
@@ -237,17 +202,24 @@ mod tests {
         assert_eq!(get(there).0, StatusCode::NOT_FOUND);
     }
 
-    #[test]
-    fn one_address_cannot_keep_the_others_out() {
-        let open = OpenConnections::default();
-        let take = |ip: &str| Place::take(&open, ip.parse().unwrap());
-        let mut places: Vec<Place> = (0..CONNECTIONS_OF_ADDRESS).filter_map(|_| take("192.0.2.1")).collect();
-        assert!(places.len() == CONNECTIONS_OF_ADDRESS && take("::ffff:192.0.2.1").is_none());
-        assert!(take("192.0.2.2").is_some() && take("2001:db8::1").is_some());
-        places.pop();
-        assert!(take("192.0.2.1").is_some());
-        drop(places);
-        assert!(open.lock().unwrap().is_empty());
+    #[tokio::test]
+    async fn silent_connections_of_one_address_do_not_keep_the_authority_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answers = Answers::default();
+        answers.add_file("a-token", "a-token.thumbprint");
+        let server = tokio::spawn(serve_http(listener, answers));
+        let mut silent = Vec::new();
+        for _ in 0..CONNECTIONS_OF_CLIENT + 20 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut authority = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {FOLDER}a-token HTTP/1.1\r\nHost: mx.test\r\n\r\n");
+        authority.write_all(request.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        authority.read_to_string(&mut reply).await.unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with("a-token.thumbprint"), "{reply}");
+        server.abort();
     }
 
     #[test]

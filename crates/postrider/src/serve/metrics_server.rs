@@ -16,8 +16,8 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ipnet::IpNet;
+use limits::OpenConnections;
 use std::{
-    collections::VecDeque,
     convert::Infallible,
     io,
     net::{IpAddr, SocketAddr},
@@ -31,8 +31,10 @@ use tokio::{
     time::timeout,
 };
 
-/// Connections that are served at a time. One more ends the oldest: who sends no whole request must not keep others away.
+/// Connections that are served at a time. One more closes the oldest.
 const CONNECTIONS_MAX: usize = 32;
+/// Connections of one client at a time. One more closes its oldest.
+const CONNECTIONS_OF_CLIENT: usize = 16;
 /// The longest life of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept.
@@ -90,7 +92,7 @@ pub(super) fn start(socket: MetricsSocket, daemon: Arc<Daemon>) -> Result<(), St
 async fn accept_all(socket: MetricsSocket, daemon: Arc<Daemon>) {
     let mut closing = daemon.driver.closing.subscribe();
     let accepting = async {
-        let mut open = VecDeque::new();
+        let mut open = OpenConnections::new(CONNECTIONS_MAX, CONNECTIONS_OF_CLIENT);
         let result = match socket {
             MetricsSocket::Tcp(socket) => accept_tcp(socket, &daemon, &mut open).await,
             MetricsSocket::Unix(socket) => accept_unix(socket, &daemon, &mut open).await,
@@ -108,7 +110,7 @@ async fn accept_all(socket: MetricsSocket, daemon: Arc<Daemon>) {
 async fn accept_tcp(
     socket: std::net::TcpListener,
     daemon: &Arc<Daemon>,
-    open: &mut VecDeque<AbortHandle>,
+    open: &mut OpenConnections<AbortHandle>,
 ) -> io::Result<()> {
     let socket = TcpListener::from_std(socket)?;
     loop {
@@ -122,7 +124,7 @@ async fn accept_tcp(
 async fn accept_unix(
     socket: UnixSocket,
     daemon: &Arc<Daemon>,
-    open: &mut VecDeque<AbortHandle>,
+    open: &mut OpenConnections<AbortHandle>,
 ) -> io::Result<()> {
     let socket = UnixListener::from_std(socket)?;
     loop {
@@ -137,12 +139,9 @@ fn spawn(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Option<IpAddr>,
     daemon: &Arc<Daemon>,
-    open: &mut VecDeque<AbortHandle>,
+    open: &mut OpenConnections<AbortHandle>,
 ) {
-    open.retain(|task| !task.is_finished());
-    if open.len() >= CONNECTIONS_MAX
-        && let Some(oldest) = open.pop_front()
-    {
+    if let Some(oldest) = open.make_room(peer, AbortHandle::is_finished) {
         oldest.abort();
     }
     let daemon = daemon.clone();
@@ -156,7 +155,7 @@ fn spawn(
         // A client that went away is no news.
         let _ = timeout(CONNECTION_TIMEOUT, server.serve_connection(TokioIo::new(stream), service)).await;
     });
-    open.push_back(task.abort_handle());
+    open.add(peer, task.abort_handle());
 }
 
 fn answer(daemon: &Daemon, peer: Option<IpAddr>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
