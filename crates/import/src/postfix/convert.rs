@@ -4,6 +4,7 @@ mod context;
 mod domains;
 mod known;
 mod listeners;
+mod networks;
 mod numbers;
 mod routes;
 

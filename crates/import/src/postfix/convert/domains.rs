@@ -5,7 +5,8 @@ use super::{
         main_cf::items,
         table::{Purpose, Table},
     },
-    Context, listeners,
+    Context,
+    networks::Networks,
 };
 use mail::Domain;
 use std::path::Path;
@@ -176,17 +177,16 @@ fn relay_networks(context: &mut Context<'_>) {
         }
         return;
     }
-    let (networks, others) = listeners::networks(context, &context.main.value("mynetworks"));
+    let networks = Networks::read(&context.main.value("mynetworks"), context.files);
     context.mapped("mynetworks");
     context.mapped("mynetworks_style");
-    if !others.is_empty() {
-        context.missing(
-            "mynetworks",
-            format!("only addresses and networks may stand in relay.networks: {}", others.join(", ")),
-        );
+    match (networks.problem(), networks.remark()) {
+        (Some(problem), _) => context.missing("mynetworks", problem),
+        (None, Some(remark)) => context.note("mynetworks", remark),
+        (None, None) => {}
     }
     let from = context.place("mynetworks");
-    context.draft.extend("[relay]", "networks", networks, &from);
+    context.draft.extend("[relay]", "networks", networks.texts(), &from);
 }
 
 /// The users of the machine, or the maps of `local_recipient_maps`.

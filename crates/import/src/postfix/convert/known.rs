@@ -18,6 +18,8 @@ const NO_HEADER_CHECKS: &str =
     "write a [[rule]] with `header = [\"Name: /pattern/\"]` for each pattern; the body is not searched";
 const NO_SCREEN: &str =
     "see greeting_delay in [[listen]], [checks] and [[limit]]; block lists of DNS by a policy server";
+/// Settings of local(8) that it does not use here.
+const NO_LOCAL_MAIL: &str = "not used: another transport takes the mail of all local domains";
 
 /// Parameters by their names.
 const NAMES: &[(&str, Treatment)] = &[
@@ -249,6 +251,13 @@ const NAMES: &[(&str, Treatment)] = &[
     ("undisclosed_recipients_header", Mapped),
     ("disable_dns_lookups", Mapped),
     ("ignore_mx_lookup_error", Mapped),
+    ("mailbox_transport", Note(NO_LOCAL_MAIL)),
+    ("mailbox_transport_maps", Note(NO_LOCAL_MAIL)),
+    ("fallback_transport", Note(NO_LOCAL_MAIL)),
+    ("fallback_transport_maps", Note(NO_LOCAL_MAIL)),
+    ("mailbox_command", Note(NO_LOCAL_MAIL)),
+    ("home_mailbox", Note(NO_LOCAL_MAIL)),
+    ("mail_spool_directory", Note(NO_LOCAL_MAIL)),
     ("best_mx_transport", Missing("name all local domains in local.domains")),
     ("duplicate_filter_limit", Mapped),
     ("empty_address_recipient", Mapped),

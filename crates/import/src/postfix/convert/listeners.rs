@@ -7,6 +7,7 @@ use super::{
         table::Table,
     },
     Context,
+    networks::Networks,
 };
 use crate::{Verdict, draft::Section};
 use std::{net::IpAddr, path::Path};
@@ -240,12 +241,12 @@ fn options(context: &mut Context<'_>, mut section: Section, main: &MainCf) -> Se
     for (name, key) in
         [("smtpd_authorized_xclient_hosts", "xclient"), ("smtpd_authorized_xforward_hosts", "xforward")]
     {
-        let (networks, others) = networks(context, &main.value(name));
+        let networks = Networks::read(&main.value(name), context.files);
         context.mapped(name);
-        if !others.is_empty() {
-            context
-                .missing(name, format!("only addresses and networks may stand here: {}", others.join(", ")));
+        if let Some(problem) = networks.problem() {
+            context.missing(name, problem);
         }
+        let networks = networks.texts();
         if !networks.is_empty() {
             section = section.with(key, networks);
         }
@@ -316,37 +317,6 @@ fn addresses(context: &mut Context<'_>, host: Option<&str>) -> Vec<IpAddr> {
         }
     }
     addresses
-}
-
-/// Returns the networks of a list, in Postrider's form, and the items that are none.
-pub(super) fn networks(context: &Context<'_>, value: &str) -> (Vec<String>, Vec<String>) {
-    let (mut networks, mut others) = (Vec::new(), Vec::new());
-    let mut add = |item: &str| {
-        let plain = item.replace(['[', ']'], "");
-        let network = plain.parse::<ipnet::IpNet>().map(|network| network.trunc().to_string());
-        let network = network.or_else(|_| plain.parse::<IpAddr>().map(|address| address.to_string()));
-        match network {
-            Ok(network) => networks.push(network),
-            Err(_) => others.push(item.to_owned()),
-        }
-    };
-    for item in items(value) {
-        let file = item.starts_with('/').then(|| context.files.read(Path::new(&item))).flatten();
-        if let Some(file) = file {
-            String::from_utf8_lossy(&file)
-                .lines()
-                .map(|line| line.split('#').next().unwrap_or_default().trim())
-                .filter(|line| !line.is_empty())
-                .for_each(&mut add);
-        } else if let Some(Ok(entries)) =
-            Table::parse(&item).filter(|table| table.kind == "cidr").map(|table| table.entries(context.files))
-        {
-            entries.iter().for_each(|entry| add(&entry.key));
-        } else {
-            add(&item);
-        }
-    }
-    (networks, others)
 }
 
 fn certificates(context: &mut Context<'_>) {

@@ -8,8 +8,12 @@ use crate::draft::{Section, Value};
 enum Kind {
     /// A count, with the least and the largest value that Postrider takes.
     Count(u64, u64),
-    /// A time; a number without a unit has this one.
+    /// A time that may be zero; a number without a unit has this one.
     Time(char),
+    /// A time that Postrider does not take as zero: there, Postrider's default applies.
+    Wait(char),
+    /// The time in the queue. Zero asks for one attempt.
+    Lifetime(char),
     /// A size in octets.
     Size(u64),
     /// As it stands.
@@ -29,12 +33,12 @@ const NUMBERS: [(&str, &str, &str, Kind); 26] = [
         "max_sessions_per_client",
         Kind::Count(1, 1_000_000),
     ),
-    ("smtpd_timeout", "[timeouts]", "command", Kind::Time('s')),
-    ("smtpd_starttls_timeout", "[timeouts]", "tls", Kind::Time('s')),
-    ("maximal_queue_lifetime", "[queue]", "expire", Kind::Time('d')),
+    ("smtpd_timeout", "[timeouts]", "command", Kind::Wait('s')),
+    ("smtpd_starttls_timeout", "[timeouts]", "tls", Kind::Wait('s')),
+    ("maximal_queue_lifetime", "[queue]", "expire", Kind::Lifetime('d')),
     ("delay_warning_time", "[queue]", "delay_warning", Kind::Time('h')),
-    ("minimal_backoff_time", "[queue]", "retry_min", Kind::Time('s')),
-    ("maximal_backoff_time", "[queue]", "retry_max", Kind::Time('s')),
+    ("minimal_backoff_time", "[queue]", "retry_min", Kind::Wait('s')),
+    ("maximal_backoff_time", "[queue]", "retry_max", Kind::Wait('s')),
     ("initial_destination_concurrency", "[queue]", "initial_concurrency", Kind::Count(1, 1000)),
     (
         "default_destination_concurrency_limit",
@@ -55,11 +59,11 @@ const NUMBERS: [(&str, &str, &str, Kind); 26] = [
         Kind::Count(1, 10_000),
     ),
     ("smtp_destination_recipient_limit", "[delivery]", "recipients_per_transaction", Kind::Count(1, 10_000)),
-    ("smtp_connect_timeout", "[delivery]", "connect_timeout", Kind::Time('s')),
-    ("smtp_helo_timeout", "[delivery]", "greeting_timeout", Kind::Time('s')),
-    ("smtp_mail_timeout", "[delivery]", "command_timeout", Kind::Time('s')),
-    ("smtp_data_xfer_timeout", "[delivery]", "data_timeout", Kind::Time('s')),
-    ("smtp_data_done_timeout", "[delivery]", "data_done_timeout", Kind::Time('s')),
+    ("smtp_connect_timeout", "[delivery]", "connect_timeout", Kind::Wait('s')),
+    ("smtp_helo_timeout", "[delivery]", "greeting_timeout", Kind::Wait('s')),
+    ("smtp_mail_timeout", "[delivery]", "command_timeout", Kind::Wait('s')),
+    ("smtp_data_xfer_timeout", "[delivery]", "data_timeout", Kind::Wait('s')),
+    ("smtp_data_done_timeout", "[delivery]", "data_done_timeout", Kind::Wait('s')),
     ("smtp_bind_address", "[delivery]", "source_address", Kind::Text),
     ("smtp_helo_name", "[delivery]", "ehlo_name", Kind::Text),
     ("smtp_tcp_port", "[delivery]", "mx_port", Kind::Count(1, 65535)),
@@ -86,6 +90,7 @@ pub(super) fn write(context: &mut Context<'_>) {
             Err(why) => context.missing(name, why),
         }
     }
+    no_late_warning(context);
     rates(context);
     if let Some(value) = context.given("disable_vrfy_command")
         && value != "yes"
@@ -124,15 +129,61 @@ fn converted(value: &str, kind: Kind) -> Result<(Value, Option<String>), String>
             size if size < least => Ok((Value::from(least), Some(format!("{least} octets are the least")))),
             size => Ok((Value::from(size), None)),
         },
-        Kind::Time(unit) => {
-            let (digits, unit) = match value.char_indices().next_back() {
-                Some((at, letter @ ('s' | 'm' | 'h' | 'd' | 'w'))) => (&value[..at], letter),
-                _ => (value, unit),
-            };
-            let number = number(digits)?;
-            Ok((if number == 0 { Value::from("0s") } else { Value::from(format!("{number}{unit}")) }, None))
+        Kind::Time(unit) | Kind::Wait(unit) | Kind::Lifetime(unit) => {
+            let (digits, unit) = cut_unit(value, unit);
+            let count = number(digits)?;
+            match kind {
+                Kind::Wait(_) if count == 0 => {
+                    Err("0 is not possible here; the default of Postrider is used".to_owned())
+                }
+                Kind::Lifetime(_) if count == 0 => {
+                    let note = "1 second is written: mail is tried once, and returned after it";
+                    Ok((Value::from("1s"), Some(note.to_owned())))
+                }
+                _ if count == 0 => Ok((Value::from("0s"), None)),
+                _ => Ok((Value::from(format!("{count}{unit}")), None)),
+            }
         }
     }
+}
+
+/// Leaves the delay warning out if mail is returned before it: Postfix never sends it then, and Postrider wants it to be sooner.
+fn no_late_warning(context: &mut Context<'_>) {
+    if context.main.explicit("maximal_queue_lifetime").is_none() {
+        return;
+    }
+    let seconds = |name: &str, unit: char| seconds(&context.main.value(name), unit);
+    let (Some(warning), Some(lifetime)) =
+        (seconds("delay_warning_time", 'h'), seconds("maximal_queue_lifetime", 'd'))
+    else {
+        return;
+    };
+    if warning > lifetime.max(1) {
+        let from = context.place("delay_warning_time");
+        context.note("delay_warning_time", "no warning: mail is returned before it");
+        context.draft.set("[queue]", "delay_warning", "0s", &from);
+    }
+}
+
+/// Returns the digits and the unit of a time.
+fn cut_unit(value: &str, unit: char) -> (&str, char) {
+    match value.char_indices().next_back() {
+        Some((at, letter @ ('s' | 'm' | 'h' | 'd' | 'w'))) => (&value[..at], letter),
+        _ => (value, unit),
+    }
+}
+
+/// Returns a time in seconds; a number without a unit has this one.
+fn seconds(value: &str, unit: char) -> Option<u64> {
+    let (digits, unit) = cut_unit(value, unit);
+    let factor = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => 7 * 86_400,
+    };
+    digits.parse::<u64>().ok().map(|count| count.saturating_mul(factor))
 }
 
 /// Limits that anvil(8) counts.

@@ -213,3 +213,34 @@ fn refusals_for_now_stay_refusals_for_now() {
     assert!(toml.contains("soft_bounce = true"), "{toml}");
     assert_eq!(report.missing_count(), 0, "{report}");
 }
+
+#[test]
+fn a_client_that_mynetworks_excludes_may_not_relay() {
+    let (toml, report) = converted("mynetworks = 10.0.0.0/29, !10.0.0.5\n", &[]);
+    assert!(toml.contains("networks = [\"10.0.0.0/30\", \"10.0.0.4\", \"10.0.0.6/31\"]"), "{toml}");
+    assert!(report.to_string().contains("leave out !10.0.0.5/32"), "{report}");
+}
+
+#[test]
+fn times_of_zero_become_what_the_check_accepts() {
+    let (toml, report) = converted(
+        "maximal_queue_lifetime = 0\ndelay_warning_time = 4h\nsmtp_connect_timeout = 0s\nsmtp_connection_cache_time_limit = 0\n",
+        &[],
+    );
+    for line in ["expire = \"1s\"", "delay_warning = \"0s\"", "idle_timeout = \"0s\""] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert!(!toml.contains("connect_timeout"), "{toml}");
+    for part in ["mail is tried once", "mail is returned before it", "0 is not possible here"] {
+        assert!(report.to_string().contains(part), "{part}: {report}");
+    }
+}
+
+#[test]
+fn settings_of_local_that_are_not_used_are_no_typing_errors() {
+    let (_, report) = converted(
+        "transport_maps = hash:/etc/postfix/transport\nmailbox_transport = lmtp:unix:x\nhome_mailbox = Maildir/\n",
+        &[("/etc/postfix/transport", "* smtp:[hub.example.com]\n")],
+    );
+    assert_eq!(report.unknown_count(), 0, "{report}");
+}

@@ -48,7 +48,8 @@ impl Files for Machine {
     }
 
     fn exists(&self, path: &Path) -> bool {
-        fs::File::open(path).and_then(|file| file.metadata()).is_ok_and(|found| found.is_file())
+        // An open of a FIFO would wait for its writer.
+        fs::metadata(path).is_ok_and(|found| found.is_file()) && fs::File::open(path).is_ok()
     }
 
     fn list(&self, dir: &Path) -> Vec<String> {
