@@ -1,6 +1,7 @@
 //! The files of `[tls]`: what is in them, and whether it can be used. A check reads them, and the
 //! daemon by the same functions, so that what was checked starts.
 
+use crate::file;
 use rustls::{
     RootCertStore,
     crypto::aws_lc_rs,
@@ -11,7 +12,7 @@ use rustls::{
     server::ParsedCertificate,
     sign::{CertifiedKey, SigningKey},
 };
-use std::{fmt, fs, path::Path, sync::Arc};
+use std::{fmt, path::Path, sync::Arc};
 
 /// A certificate and those that signed it, in that order.
 pub type Chain = Vec<CertificateDer<'static>>;
@@ -43,7 +44,7 @@ fn unusable(doing: &str, path: &Path, label: impl Into<String>, help: impl Into<
 /// # Errors
 /// When it cannot be read, or has no certificate, or one that is none.
 pub fn chain(path: &Path) -> Result<Chain, Unusable> {
-    chain_in(&fs::read(path).map_err(|e| bad_chain(path, e.to_string()))?, path)
+    chain_in(&file::read(path).map_err(|e| bad_chain(path, e.to_string()))?, path)
 }
 
 /// The certificates of a PEM file with this content; never none.
@@ -52,7 +53,7 @@ pub fn chain(path: &Path) -> Result<Chain, Unusable> {
 /// When it has no certificate, or one that is none.
 pub fn chain_in(bytes: &[u8], path: &Path) -> Result<Chain, Unusable> {
     let read: Result<Chain, pem::Error> = CertificateDer::pem_slice_iter(bytes).collect();
-    let chain = read.map_err(|e| bad_chain(path, format!("this is not PEM: {e}")))?;
+    let chain = read.map_err(|e| bad_chain(path, damage(&e)))?;
     if chain.is_empty() {
         return Err(bad_chain(path, lacks(bytes, "certificate")));
     }
@@ -67,6 +68,22 @@ fn bad_chain(path: &Path, label: String) -> Unusable {
     let help = "name a file with `-----BEGIN CERTIFICATE-----` in it; \
                 `openssl x509 -inform der -in FILE` makes one of DER";
     unusable("read the certificate", path, label, help)
+}
+
+/// Describes the damage of a PEM file in words; the texts of the library have the octets as numbers.
+fn damage(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            format!(
+                "the line -----END {}----- is missing: the file is cut or damaged",
+                String::from_utf8_lossy(end_marker)
+            )
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            format!("this is not PEM: the line {:?} is damaged", String::from_utf8_lossy(line))
+        }
+        error => format!("this is not PEM: {error}"),
+    }
 }
 
 /// Describes a file that lacks the PEM section that was looked for.
@@ -96,7 +113,7 @@ pub fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
 /// # Errors
 /// When it cannot be read, or has no key that can be used.
 pub fn key(path: &Path) -> Result<Arc<dyn SigningKey>, Unusable> {
-    key_in(&fs::read(path).map_err(|e| bad_key(path, e.to_string()))?, path)
+    key_in(&file::read(path).map_err(|e| bad_key(path, e.to_string()))?, path)
 }
 
 /// The private key of a PEM file with this content.
@@ -106,7 +123,7 @@ pub fn key(path: &Path) -> Result<Arc<dyn SigningKey>, Unusable> {
 pub fn key_in(bytes: &[u8], path: &Path) -> Result<Arc<dyn SigningKey>, Unusable> {
     let key = PrivateKeyDer::from_pem_slice(bytes).map_err(|e| match e {
         pem::Error::NoItemsFound => bad_key(path, lacks(bytes, "private key")),
-        e => bad_key(path, format!("this is not PEM: {e}")),
+        e => bad_key(path, damage(&e)),
     })?;
     let provider = aws_lc_rs::default_provider();
     let loaded = provider.key_provider.load_private_key(key);

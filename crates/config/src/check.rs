@@ -12,6 +12,7 @@ mod spool;
 use crate::{
     certificate::{self, Unusable},
     choice::LogFormat,
+    file,
     group::QueueGroup,
     listen_address::ListenAddress,
     listing::{Effective, Origin},
@@ -279,22 +280,18 @@ impl Check<'_, '_> {
     }
 
     fn is_readable(&mut self, path: &str, file: &Path) -> bool {
-        let opened = ::maps::open(file).and_then(|f| f.metadata());
-        match opened {
-            Ok(meta) if meta.is_dir() => {
+        match file::open(file) {
+            Ok(_) => return true,
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput) =>
+            {
                 self.problem(
                     path,
-                    format!("open {}: it is a folder", file.display()),
+                    format!("open {}: {error}", file.display()),
                     "not a file",
                     "name a PEM file",
                 );
             }
-            // It would be waited for until somebody writes to it.
-            Ok(meta) if meta.file_type().is_fifo() => {
-                let what = format!("open {}: it is a FIFO", file.display());
-                self.problem(path, what, "not a file", "name a PEM file");
-            }
-            Ok(_) => return true,
             Err(error) if !matters(error.kind(), self.purpose) => {}
             Err(error) => {
                 let what = format!("open {}: {error}", file.display());

@@ -16,6 +16,7 @@ mod domain {
     pub use policy::DomainPattern;
 }
 mod extensions;
+mod file;
 mod group;
 mod history;
 mod last_good;

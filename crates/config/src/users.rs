@@ -1,6 +1,9 @@
 //! The store of users who may log in.
 
-use crate::value::{Context, Found, Value, text, text_value};
+use crate::{
+    file,
+    value::{Context, Found, Value, text, text_value},
+};
 use auth::{LineProblem, PasswdFile};
 use maps::Reference;
 use std::{
@@ -76,7 +79,9 @@ impl fmt::Display for PasswdFileError {
 /// # Errors
 /// The file cannot be read, or has lines that cannot be used.
 pub fn read_passwd(path: &Path) -> Result<PasswdFile, PasswdFileError> {
-    let utf8 = |bytes| String::from_utf8(bytes).map_err(io::Error::other);
-    let text = maps::read_file(path).and_then(utf8).map_err(|e| PasswdFileError::Io(path.to_owned(), e))?;
+    let failed = |e| PasswdFileError::Io(path.to_owned(), e);
+    let text = String::from_utf8(file::read(path).map_err(failed)?).map_err(|_| {
+        failed(io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+    })?;
     PasswdFile::parse(&text).map_err(|problems| PasswdFileError::Lines(path.to_owned(), problems))
 }

@@ -433,6 +433,7 @@ fn certificates_that_cannot_be_used_are_told_before_anybody_starts_with_them() {
     file("turned.pem", &format!("{}{}", other.cert.pem(), own.cert.pem()));
     file("text.pem", "no certificate\n");
     file("broken.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    file("cut.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n");
     file("locked.key", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
     let path = dir.path().join("postrider.toml");
     let with = |keys: &str| {
@@ -447,6 +448,7 @@ fn certificates_that_cannot_be_used_are_told_before_anybody_starts_with_them() {
         pair("text.pem", "own.key"),
         pair("own.key", "own.pem"),
         pair("broken.pem", "own.key"),
+        pair("cut.pem", "own.key"),
         pair("own.pem", "other.key"),
         pair("turned.pem", "own.key"),
         pair("own.pem", "locked.key"),

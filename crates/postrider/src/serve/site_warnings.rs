@@ -61,10 +61,12 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
         ));
     }
     let tls = settings.tls.certificate.as_deref().zip(settings.tls.key.as_deref());
-    let mut names = Vec::new();
+    let (mut names, mut can_read_all) = (Vec::new(), true);
     for (chain, key) in pairs(settings) {
         // What cannot be read is an error elsewhere.
-        if let Ok(read) = certificate::chain(&chain) {
+        let read = certificate::chain(&chain);
+        can_read_all &= read.is_ok();
+        if let Ok(read) = read {
             names.extend(certificate::names(&read[0]));
             let expires = expires_seconds(&read[0]).zip(now);
             warnings.extend(expires.and_then(|(expires, now)| expiry(&chain, expires, now)));
@@ -79,14 +81,13 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
             wanted.join(", ")
         ));
     }
-    if let Some((chain, _)) =
-        tls.filter(|_| !names.is_empty() && !names.iter().any(|name| covers(name, host)))
-    {
-        warnings.push(format!(
-            "the certificate {} is for {}, not for \"{host}\": clients that verify it go away",
-            chain.display(),
-            names.join(", ")
-        ));
+    if let Some((chain, _)) = tls.filter(|_| can_read_all && !names.iter().any(|name| covers(name, host))) {
+        let whose = match &*names.join(", ") {
+            // A common name counts for no client (RFC 9525 §2), and an IP address is no name.
+            "" => format!("has no DNS name (subjectAltName), and so not \"{host}\""),
+            names => format!("is for {names}, not for \"{host}\""),
+        };
+        warnings.push(format!("the certificate {} {whose}: clients that verify it go away", chain.display()));
     }
     warnings.extend(missing_programs(settings));
     warnings
@@ -187,6 +188,16 @@ mod tests {
         for names in [&["mx.example.com"][..], &["other.test", "*.example.com"]] {
             let (_dir, settings, _) = site("mx.example.com", names);
             assert_eq!(warnings(&settings, at(1)), Vec::<String>::new(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_without_a_dns_name_is_told() {
+        // The second has no name at all but the common name that the library makes.
+        for names in [&["127.0.0.1"][..], &[]] {
+            let (_dir, settings, _) = site("mx.example.com", names);
+            let told = warnings(&settings, at(1));
+            assert!(told.len() == 1 && told[0].contains("has no DNS name"), "{names:?}: {told:?}");
         }
     }
 
