@@ -278,7 +278,10 @@ impl Needed {
             text.push_str("; it is read at the start, but not at `postrider reload`");
         }
         let shown = at.display();
-        let advice = if let Some(group) = self.open_group(at, closed.is_some()) {
+        let advice = if closed.is_some() && is_home(at) {
+            // To open a home directory to the daemon would show it more than this.
+            format!("{shown} is a home directory: move the {} to a folder such as /etc/postrider", self.noun)
+        } else if let Some(group) = self.open_group(at, closed.is_some()) {
             format!("`usermod -aG {group} {user}`, and start the daemon again")
         } else if bits.starts_with('u') {
             format!("`chown {user} {shown}`, and `chmod {bits} {shown}`")
@@ -305,6 +308,11 @@ impl Needed {
     fn shown(&self) -> String {
         self.path.display().to_string()
     }
+}
+
+/// Returns whether a folder is the home directory of root or of a person.
+fn is_home(folder: &Path) -> bool {
+    folder == Path::new("/root") || folder.parent() == Some(Path::new("/home"))
 }
 
 /// `/etc/postrider/key.pem (mode 0600, owner root:root)`.
@@ -385,6 +393,20 @@ mod tests {
         // A further group opens it: the file belongs to group 0.
         assert_eq!(ask(0o750, 0o640, vec![65534, 0]), []);
         assert!(geteuid().is_root(), "only the thread has changed its user");
+    }
+
+    #[test]
+    fn nobody_is_advised_to_open_a_home_directory() {
+        let home = Path::new("/root");
+        if !is_root() || !home.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o001 == 0) {
+            return;
+        }
+        let dir = tempfile::tempdir_in(home).unwrap();
+        let file = dir.path().join("ca.pem");
+        fs::write(&file, "x").unwrap();
+        let fault = as_user(&nobody(vec![65534]), vec![needed(&file, Need::Read)], true).unwrap().remove(0);
+        assert!(fault.text.contains("may not enter /root "), "{fault:?}");
+        assert!(fault.advice.contains("move the ") && !fault.advice.contains("chmod"), "{fault:?}");
     }
 
     #[test]
