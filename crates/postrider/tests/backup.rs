@@ -430,6 +430,38 @@ fn the_files_of_the_configuration_come_without_private_keys_unless_they_are_aske
 }
 
 #[test]
+fn files_are_restored_only_to_a_folder_that_nobody_else_can_prepare() {
+    let (dir, _) = stopped(LOG, 1);
+    let config = dir.path().join("postrider.toml");
+    let archive = dir.path().join("backup.tar.zst");
+    said(&config, &["backup", path(&archive)]);
+    let (linked, elsewhere) = (dir.path().join("linked"), dir.path().join("elsewhere"));
+    fs::create_dir(&elsewhere).unwrap();
+    let refuse = |folder: &Path, why: &str| {
+        let told = refused(&config, &["restore", path(&archive), "--files", path(folder)], 73);
+        assert!(told.contains(why), "{why}: {told}");
+    };
+    std::os::unix::fs::symlink(&elsewhere, &linked).unwrap();
+    refuse(&linked, "is not a folder");
+    let prepared = dir.path().join("prepared");
+    fs::create_dir(&prepared).unwrap();
+    fs::set_permissions(&prepared, fs::Permissions::from_mode(0o777)).unwrap();
+    refuse(&prepared, "can be written by other users");
+    fs::set_permissions(&prepared, fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, prepared.join("tmp")).unwrap();
+    refuse(&prepared, "is not empty");
+    fs::remove_file(prepared.join("tmp")).unwrap();
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&prepared, Some(65_534), None).unwrap();
+        refuse(&prepared, "belongs to another user");
+        std::os::unix::fs::chown(&prepared, Some(0), None).unwrap();
+    }
+    said(&config, &["restore", path(&archive), "--files", path(&prepared)]);
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0, "no link was followed");
+    said(&config, &["restore", path(&archive), "--files", path(&dir.path().join("new/folder"))]);
+}
+
+#[test]
 fn what_the_history_knows_as_finished_after_the_backup_is_left_out() {
     let (fast, slow) = (free_address(), free_address());
     let text = config(LOG, fast, slow) + "[history]\nenabled = true\n";

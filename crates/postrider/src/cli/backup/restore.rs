@@ -18,12 +18,13 @@ use crate::{
 use config::{Durability, Purpose, Settings};
 use control::{Exit, client::Client};
 use mail::{Enhanced, Message, Outcome, QueueId, UnixMillis};
+use rustix::process::geteuid;
 use spool::{Recovered, Spool, SpoolFailure, import_envelope};
 use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions},
     io::{self, BufReader, Seek as _, Write},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Component, Path, PathBuf},
     sync::mpsc::{Receiver, sync_channel},
 };
@@ -54,6 +55,7 @@ pub(in crate::cli) fn run(args: &RestoreArgs, explicit: Option<&Path>, out: &mut
     }
     file.rewind()?;
     if let Some(dir) = &args.files {
+        make_own_folder(dir)?;
         return write_files(&file, dir, out).map_err(|why| not_written(dir, &why));
     }
     let settings = settings(args, explicit)?;
@@ -462,6 +464,40 @@ fn write_files(file: &File, dir: &Path, out: &mut dyn Write) -> Result<Exit, Unu
     Ok(Exit::Ok)
 }
 
+/// Makes the folder for the files, or makes sure that nobody else could have put a link into it: the files could be written
+/// elsewhere by it.
+fn make_own_folder(dir: &Path) -> Result<(), CliError> {
+    let refused = |why: &str| {
+        let text = format!("{} {why}: name an empty folder of your own, or one that is missing", dir.display());
+        CliError::new(Exit::CantCreate, text)
+    };
+    let failed = |error: &io::Error| {
+        CliError::new(Exit::CantCreate, format!("make the folder {}: {error}", dir.display()))
+    };
+    if let Some(above) = dir.parent() {
+        fs::create_dir_all(above).map_err(|e| failed(&e))?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(&error)),
+    }
+    let found = fs::symlink_metadata(dir).map_err(|e| failed(&e))?;
+    if !found.is_dir() {
+        return Err(refused("is not a folder"));
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(refused("belongs to another user"));
+    }
+    if found.mode() & 0o022 != 0 {
+        return Err(refused("can be written by other users"));
+    }
+    match fs::read_dir(dir).map_err(|e| failed(&e))?.next() {
+        Some(_) => Err(refused("exists and is not empty")),
+        None => Ok(()),
+    }
+}
+
 /// Returns the place of a file below a folder, whoever made the archive.
 fn below(dir: &Path, name: &str) -> Result<PathBuf, Unusable> {
     let is_plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
@@ -472,10 +508,10 @@ fn below(dir: &Path, name: &str) -> Result<PathBuf, Unusable> {
 }
 
 fn not_written(dir: &Path, why: &Unusable) -> CliError {
-    CliError::new(Exit::CantCreate, format!("{why}: name an empty folder, and not {}", dir.display()))
+    CliError::new(Exit::CantCreate, format!("write the files to {}: {why}", dir.display()))
 }
 
-/// Writes a file that is not there yet. Links on the way, which others may have made, are not followed at its end.
+/// Writes a file that is not there yet, in a folder that [`make_own_folder`] has made or checked.
 fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder: PathBuf = path.parent().map(Path::to_owned).unwrap_or_default();
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
