@@ -32,6 +32,9 @@ const UNITS: [&str; 3] = [
     "/lib/systemd/system/postrider-smtp.socket",
 ];
 
+/// The list of the files that imports have written beside a configuration; `dist/debian/postrm` reads it.
+const WRITTEN_FILES: &str = "imported-files";
+
 /// Another mail server.
 trait Server {
     /// The name in lists and messages.
@@ -148,6 +151,9 @@ fn write_configuration(
             .map_err(|error| CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display())))?;
         writeln!(out, "written        {}", path.display())?;
     }
+    list_written(dir, draft).map_err(|error| {
+        CliError::new(Exit::CantCreate, format!("write {}: {error}", dir.join(WRITTEN_FILES).display()))
+    })?;
     out.flush()?;
     match settings::check(Some(file)) {
         Ok(()) => {
@@ -163,6 +169,16 @@ fn write_configuration(
             Ok(false)
         }
     }
+}
+
+/// Adds the names of the files beside the configuration to a list: a purge of the package removes them by it.
+fn list_written(dir: &Path, draft: &Draft) -> io::Result<()> {
+    if draft.files.is_empty() {
+        return Ok(());
+    }
+    let names: String = draft.files.iter().map(|extra| format!("{}\n", extra.name)).collect();
+    let mut list = OpenOptions::new().append(true).create(true).mode(0o644).open(dir.join(WRITTEN_FILES))?;
+    list.write_all(names.as_bytes())
 }
 
 fn create(path: &Path, content: &str, is_secret: bool) -> io::Result<()> {
