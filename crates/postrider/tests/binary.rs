@@ -373,6 +373,10 @@ fn man_pages_and_completions_are_written() {
         let text = fs::read_to_string(pages.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
         assert!(text.contains(".TH"), "{page}");
     }
+    // Most people type this to read the manual.
+    let asked = postrider(&dir, &["man"]);
+    assert_eq!(asked.status.code(), Some(64));
+    assert!(stderr(&asked).contains("to read the manual: `man postrider`"), "{}", stderr(&asked));
     for shell in ["bash", "zsh", "fish"] {
         assert!(stdout(&postrider(&dir, &["completions", shell])).contains("postrider"));
     }

@@ -158,11 +158,12 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write the man pages
+    /// Write the man pages to a directory
+    ///
+    /// To read a page: `man postrider`, or `man DIR/postrider.1` after the pages were written to DIR.
     Man {
-        /// The directory to write to
-        #[arg(default_value = ".")]
-        dir: PathBuf,
+        /// The directory to write to; it is made if it is missing
+        dir: Option<PathBuf>,
     },
     /// Submit a message as sendmail does; see sendmail(1)
     #[command(disable_help_flag = true)]
@@ -241,6 +242,8 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) spool: Option<PathBuf>,
     /// Write the configuration, its files and the messages of the drop directory to this folder; no mail is queued
+    ///
+    /// The folder is made, or must be empty and writable by you only.
     #[arg(long, value_name = "DIR", conflicts_with = "spool")]
     pub(crate) files: Option<PathBuf>,
     /// Verify the archive, and say what is in it; write nothing

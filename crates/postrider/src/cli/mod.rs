@@ -135,7 +135,12 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             out.write_all(&script)?;
             Exit::Ok
         }
-        Command::Man { dir } => manual::write(&dir, out)?,
+        Command::Man { dir: Some(dir) } => manual::write(&dir, out)?,
+        Command::Man { dir: None } => {
+            let text = "to read the manual: `man postrider`, `man postrider.toml`, `man postrider-COMMAND`; to write all pages to a \
+                        folder: `postrider man DIR`, and then `man DIR/postrider.1`";
+            return Err(CliError::new(Exit::Usage, text));
+        }
         Command::Sendmail { arguments } => {
             let config = cli.config.into_iter().flat_map(|file| [OsString::from("-C"), file.into()]);
             let arguments: Vec<OsString> = config.chain(arguments.into_iter().map(OsString::from)).collect();
