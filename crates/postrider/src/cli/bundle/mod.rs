@@ -97,7 +97,11 @@ pub(super) fn run(args: &BundleArgs, explicit: Option<&Path>, out: &mut dyn Writ
     writer.finish().map_err(failed)?.flush().map_err(failed)?;
     let bytes = file.finish()?;
     writeln!(out, "{}: {bytes} bytes, readable by its owner only", path.display())?;
-    writeln!(out, "Look at it before you send it: tar --zstd -xf {}", path.display())?;
+    writeln!(
+        out,
+        "Look at it before you send it: tar --zstd -xf {} (tar needs the package zstd)",
+        path.display()
+    )?;
     Ok(Exit::Ok)
 }
 
