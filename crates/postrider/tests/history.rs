@@ -312,3 +312,30 @@ fn the_daemon_of_another_user_writes_its_history_and_others_may_not_read_it() {
     let (code, said, _) = run(dir.path(), &["why", &id]);
     assert!(code == 0 && said.contains("status: delivered"), "{said}");
 }
+
+#[test]
+fn times_are_in_the_zone_of_the_variable_tz() {
+    let daemon = Postrider::start(LOG);
+    let id = send(&daemon, "ann@a.test", &["good@localhost"], "zone@a.test");
+    found(&daemon, &["--id", &id], "<good@localhost> delivered");
+    let (dir, _) = daemon.stop();
+    let json = run(dir.path(), &["history", "query", "--json", "--id", &id]).1;
+    let entry: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let utc = entry["events"][0]["time"].as_str().unwrap();
+    let hour: u32 = utc[11..13].parse().unwrap();
+    // A rule needs no files of zones; a name does.
+    for (zone, ahead) in [("UTC0", 0), ("JST-9", 9), ("Asia/Tokyo", 9)] {
+        if zone.contains('/') && !Path::new("/usr/share/zoneinfo").join(zone).exists() {
+            continue;
+        }
+        let output = Command::new(common::BINARY)
+            .args(["history", "query", "--id", &id])
+            .env("POSTRIDER_CONFIG", dir.path().join("postrider.toml"))
+            .env("TZ", zone)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let wanted = format!(" {:02}{}", (hour + ahead) % 24, &utc[13..19]);
+        assert!(said.contains(&wanted), "{zone}: {wanted}: {said}");
+    }
+}
