@@ -7,7 +7,8 @@ const HEAD: &str = "\
 
 Made from the code by `cargo xtask docs`; do not edit it.
 
-`[metrics] listen` starts an HTTP server with a thread of its own; `/metrics` has all metrics in the text format of OpenMetrics, and
+`[metrics] listen` starts an HTTP server with a thread of its own; `/metrics` has all metrics in the text format of Prometheus, or in that of
+OpenMetrics for a client that asks for it (Prometheus does), and
 `/healthz` and `/readyz` answer 200, or 503 with the reason (monitoring.md). `postrider status --prometheus` prints the same without the server.
 
 ```toml

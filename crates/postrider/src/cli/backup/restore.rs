@@ -468,7 +468,8 @@ fn write_files(file: &File, dir: &Path, out: &mut dyn Write) -> Result<Exit, Unu
 /// elsewhere by it.
 fn make_own_folder(dir: &Path) -> Result<(), CliError> {
     let refused = |why: &str| {
-        let text = format!("{} {why}: name an empty folder of your own, or one that is missing", dir.display());
+        let text =
+            format!("{} {why}: name an empty folder of your own, or one that is missing", dir.display());
         CliError::new(Exit::CantCreate, text)
     };
     let failed = |error: &io::Error| {
