@@ -260,3 +260,25 @@ fn hostile_text_cannot_steer_the_terminal() {
 fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
 }
+
+#[test]
+fn each_command_that_an_alert_names_exists() {
+    use clap::CommandFactory as _;
+    let rules = include_str!("../../../../dist/prometheus.rules.yml");
+    assert!(!rules.contains("postlab"), "the package has no postlab");
+    let advice = rules.lines().filter_map(|line| line.trim().strip_prefix("what_to_do: "));
+    let mut count = 0;
+    for part in advice.flat_map(|text| text.trim_matches('"').split([';', ',', ':'])) {
+        let Some((_, words)) = part.split_once("postrider ") else { continue };
+        let mut command = args::Cli::command();
+        for word in words.split(' ') {
+            if !command.has_subcommands() {
+                break;
+            }
+            let found = command.find_subcommand(word).cloned();
+            command = found.unwrap_or_else(|| panic!("`postrider {words}`: no command {word}"));
+        }
+        count += 1;
+    }
+    assert!(count > 5, "{count}");
+}
