@@ -1,7 +1,6 @@
 //! The files of `[tls]`: what is in them, and whether it can be used. A check reads them, and the
 //! daemon by the same functions, so that what was checked starts.
 
-use crate::file;
 use rustls::{
     RootCertStore,
     crypto::aws_lc_rs,
@@ -44,7 +43,7 @@ fn unusable(doing: &str, path: &Path, label: impl Into<String>, help: impl Into<
 /// # Errors
 /// When it cannot be read, or has no certificate, or one that is none.
 pub fn chain(path: &Path) -> Result<Chain, Unusable> {
-    chain_in(&file::read(path).map_err(|e| bad_chain(path, e.to_string()))?, path)
+    chain_in(&::maps::read_file(path).map_err(|e| bad_chain(path, e.to_string()))?, path)
 }
 
 /// The certificates of a PEM file with this content; never none.
@@ -113,7 +112,7 @@ pub fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
 /// # Errors
 /// When it cannot be read, or has no key that can be used.
 pub fn key(path: &Path) -> Result<Arc<dyn SigningKey>, Unusable> {
-    key_in(&file::read(path).map_err(|e| bad_key(path, e.to_string()))?, path)
+    key_in(&::maps::read_file(path).map_err(|e| bad_key(path, e.to_string()))?, path)
 }
 
 /// The private key of a PEM file with this content.

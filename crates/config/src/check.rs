@@ -12,7 +12,6 @@ mod spool;
 use crate::{
     certificate::{self, Unusable},
     choice::LogFormat,
-    file,
     group::QueueGroup,
     listen_address::ListenAddress,
     listing::{Effective, Origin},
@@ -280,7 +279,7 @@ impl Check<'_, '_> {
     }
 
     fn is_readable(&mut self, path: &str, file: &Path) -> bool {
-        match file::open(file) {
+        match ::maps::open(file) {
             Ok(_) => return true,
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput) =>

@@ -16,7 +16,6 @@ mod domain {
     pub use policy::DomainPattern;
 }
 mod extensions;
-mod file;
 mod group;
 mod history;
 mod last_good;

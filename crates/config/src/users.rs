@@ -1,9 +1,6 @@
 //! The store of users who may log in.
 
-use crate::{
-    file,
-    value::{Context, Found, Value, text, text_value},
-};
+use crate::value::{Context, Found, Value, text, text_value};
 use auth::{LineProblem, PasswdFile};
 use maps::Reference;
 use std::{
@@ -80,7 +77,7 @@ impl fmt::Display for PasswdFileError {
 /// The file cannot be read, or has lines that cannot be used.
 pub fn read_passwd(path: &Path) -> Result<PasswdFile, PasswdFileError> {
     let failed = |e| PasswdFileError::Io(path.to_owned(), e);
-    let text = String::from_utf8(file::read(path).map_err(failed)?).map_err(|_| {
+    let text = String::from_utf8(::maps::read_file(path).map_err(failed)?).map_err(|_| {
         failed(io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
     })?;
     PasswdFile::parse(&text).map_err(|problems| PasswdFileError::Lines(path.to_owned(), problems))

@@ -13,6 +13,7 @@ mod cache;
 pub mod cdb;
 pub mod cidr;
 mod fault;
+mod file;
 mod file_map;
 mod lines;
 mod netstring;
@@ -29,6 +30,7 @@ pub mod text;
 
 pub use cache::Cached;
 pub use fault::FileFault;
+pub use file::{open, read_file};
 pub use file_map::FileMap;
 pub use netstring::{Netstring, NetstringError};
 pub use patterns::Patterns;
@@ -37,7 +39,7 @@ pub use registry::{Checked, Maps, Observed};
 pub use secret::first_line;
 pub use socketmap::SocketmapReply;
 pub use source::{KEY, Ldap, LdapServer, Server, Source, SourceFault, Trust};
-pub use table::{Table, open, read_file};
+pub use table::Table;
 
 use mail::Answer;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Passwords in files.
 
-use crate::table::read_file;
+use crate::file::read_file;
 use std::path::Path;
 
 /// Reads the first line of a file, which is a secret.

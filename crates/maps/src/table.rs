@@ -5,16 +5,14 @@ use crate::{
     cdb::Cdb,
     cidr::CidrTable,
     fault::FileFault,
+    file,
     lines::complete_text,
     patterns::Patterns,
     reference::Kind,
     text::TextTable,
 };
-use rustix::fs::OFlags;
 use std::{
-    fs::File,
     io::{self, Read as _},
-    os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
 
@@ -39,28 +37,6 @@ fn without(lines: &mut [String], number: usize) -> bool {
     true
 }
 
-/// Opens a file for reading. A FIFO does not block, as it would until somebody writes to it.
-///
-/// # Errors
-/// Those of open(2).
-pub fn open(path: &Path) -> io::Result<File> {
-    File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)
-}
-
-/// Reads a regular file. Others could block, or have no end.
-///
-/// # Errors
-/// Those of open(2) and read(2), or the path is not that of a file.
-pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a file"));
-    }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
 /// The table of a file.
 #[derive(Debug)]
 pub enum Table {
@@ -83,11 +59,8 @@ impl Table {
     /// The file cannot be read, or has a fault, which is told with its place.
     pub fn read(kind: Kind, path: &Path) -> Result<Self, FileFault> {
         let failed = |error: io::Error| FileFault::of_file(error.to_string(), "");
-        let file = open(path).map_err(failed)?;
+        let file = file::open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?;
-        if !length.is_file() {
-            return Err(FileFault::of_file("not a file", "name a regular file"));
-        }
         if kind == Kind::Cdb {
             return Cdb::open(file).map(Self::Cdb).map_err(failed);
         }
@@ -209,17 +182,5 @@ mod tests {
         assert_eq!(places(Kind::Text, "a 1\na 2\nb"), [(3, 2)], "the end is missing: nothing else is sure");
         assert_eq!(places(Kind::Text, &"a 1\n".repeat(50)).len(), FAULTS_MAX);
         assert_eq!(places(Kind::Cdb, "x"), [(0, 0)]);
-    }
-
-    #[test]
-    fn a_fifo_is_no_file_and_does_not_block() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("fifo");
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
-        for kind in [Kind::Text, Kind::Cdb, Kind::Aliases] {
-            assert_eq!(Table::read(kind, &path).unwrap_err().what, "not a file");
-        }
-        assert!(read_file(&path).unwrap_err().to_string().contains("not a file"));
     }
 }

@@ -1,4 +1,4 @@
-//! Reading files that a configuration names.
+//! Opening files that a configuration names.
 
 use rustix::fs::OFlags;
 use std::{
@@ -13,7 +13,7 @@ use std::{
 ///
 /// # Errors
 /// The file cannot be opened, or is not a regular file.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let kind = file.metadata()?;
@@ -30,7 +30,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// As for [`open`], or the file cannot be read.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -49,10 +49,10 @@ mod tests {
         for (path, why) in
             [(&*fifo, "not a file"), (Path::new("/dev/zero"), "not a file"), (dir.path(), "folder")]
         {
-            let error = read(path).unwrap_err();
+            let error = read_file(path).unwrap_err();
             assert!(error.to_string().contains(why), "{}: {error}", path.display());
         }
         std::fs::write(dir.path().join("file"), "text").unwrap();
-        assert_eq!(read(&dir.path().join("file")).unwrap(), b"text");
+        assert_eq!(read_file(&dir.path().join("file")).unwrap(), b"text");
     }
 }
