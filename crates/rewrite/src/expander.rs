@@ -177,6 +177,8 @@ pub struct Expander<'s> {
     /// Keys of the recipients that were found.
     seen: HashSet<Box<str>>,
     target_count: usize,
+    /// Files of `:include:`.
+    file_count: usize,
 }
 
 /// Ends an expansion early.
@@ -250,6 +252,7 @@ impl<'s> Expander<'s> {
             expanded: Expanded::default(),
             seen: HashSet::new(),
             target_count: 0,
+            file_count: 0,
         }
     }
 
@@ -476,7 +479,7 @@ impl<'s> Expander<'s> {
             Target::Final(text) => (local(&text)?, Stage::User),
             Target::Mailbox(mailbox) => (mailbox, Stage::Virtual),
             Target::Include(path) => {
-                let depth = self.deeper(depth, name)?;
+                let depth = self.deeper_by_file(depth, name)?;
                 self.open.push_back(Item::Include(Include { path, from, domain: domain.into(), depth }));
                 return Ok(());
             }
@@ -581,7 +584,17 @@ impl<'s> Expander<'s> {
 
     fn deeper(&mut self, depth: u8, alias: &str) -> Result<u8, Trouble> {
         self.target_count += 1;
-        if self.target_count > TARGETS_MAX {
+        self.within_limits(self.target_count, depth, alias)
+    }
+
+    /// As [`Self::deeper`], for a file: its targets are counted, and not the file.
+    fn deeper_by_file(&mut self, depth: u8, alias: &str) -> Result<u8, Trouble> {
+        self.file_count += 1;
+        self.within_limits(self.file_count, depth, alias)
+    }
+
+    fn within_limits(&self, count: usize, depth: u8, alias: &str) -> Result<u8, Trouble> {
+        if count > TARGETS_MAX {
             return Err(Trouble::TooMany { alias: alias.into(), limit: TARGETS_MAX });
         }
         if depth >= DEPTH_MAX {

@@ -255,6 +255,12 @@ fn loops_and_excess_are_told_and_end() {
     };
     assert_eq!(run(&wide(1000), "all@here.test").unwrap().len(), 1000);
     assert!(matches!(run(&wide(1001), "all@here.test"), Err(Trouble::TooMany { .. })));
+    let of_file = |count: usize| Tables {
+        includes: [("/list".to_owned(), (0..count).map(|n| format!("u{n}@else.test\n")).collect())].into(),
+        ..aliases(&[("all", ":include:/list")])
+    };
+    assert_eq!(run(&of_file(1000), "all@here.test").unwrap().len(), 1000);
+    assert!(matches!(run(&of_file(1001), "all@here.test"), Err(Trouble::TooMany { .. })));
     for (pairs, looping) in [
         (&[("a", "b"), ("b", "a")][..], "a@here.test"),
         (&[("a", "b"), ("b", "c, x"), ("c", "b@here.test")][..], "a@here.test"),
