@@ -90,7 +90,20 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
         warnings.push(format!("the certificate {} {whose}: clients that verify it go away", chain.display()));
     }
     warnings.extend(missing_programs(settings));
+    warnings.extend(foreign_source_addresses(settings));
     warnings
+}
+
+/// Addresses that no connection can be made from now: mail would wait.
+fn foreign_source_addresses(settings: &Settings) -> impl Iterator<Item = String> {
+    let routes = settings.routes.iter().enumerate();
+    let of_routes = routes.filter_map(|(number, route)| {
+        Some((format!("route[{number}].source_address"), route.source_address?))
+    });
+    let general = settings.delivery.source_address.map(|ip| ("delivery.source_address".to_owned(), ip));
+    general.into_iter().chain(of_routes).filter(|(_, ip)| !route::is_this_machines(*ip)).map(|(key, ip)| {
+        format!("`{key}`: this machine does not have the address {ip}; write one that `ip address` shows")
+    })
 }
 
 /// Programs that may be installed later: their mail waits until then.
@@ -199,6 +212,16 @@ mod tests {
             let told = warnings(&settings, at(1));
             assert!(told.len() == 1 && told[0].contains("has no DNS name"), "{names:?}: {told:?}");
         }
+    }
+
+    #[test]
+    fn an_address_that_this_machine_does_not_have_is_told() {
+        let (_dir, mut settings, _) = site("mx.example.com", &["mx.example.com"]);
+        settings.delivery.source_address = Some("127.0.0.1".parse().unwrap());
+        assert_eq!(warnings(&settings, at(1)), Vec::<String>::new());
+        settings.delivery.source_address = Some("192.0.2.77".parse().unwrap());
+        let told = warnings(&settings, at(1)).join("\n");
+        assert!(told.starts_with("`delivery.source_address`") && told.contains("192.0.2.77"), "{told}");
     }
 
     #[test]
