@@ -3,6 +3,10 @@
 use regex::bytes::{Regex, RegexBuilder};
 use std::fmt;
 
+/// Advice for an expression that cannot be read.
+const ESCAPE: &str =
+    "close it, or write `\\\\` in front of a character that is meant itself, as in \"Subject: /\\\\(/\"";
+
 /// Memory of one compiled pattern.
 const PATTERN_BYTES: usize = 1 << 20;
 
@@ -46,7 +50,7 @@ impl HeaderPattern {
         let (inner, front) = (expression, text.len() - value.len() + 1);
         if let Err(regex_syntax::Error::Parse(error)) = regex_syntax::Parser::new().parse(inner) {
             let at = front + error.span().start.offset + 1;
-            return Err(format!("{} at character {at}", error.kind()));
+            return Err(format!("{} at character {at}; {ESCAPE}", error.kind()));
         }
         let regex = RegexBuilder::new(expression)
             .case_insensitive(true)
