@@ -9,7 +9,7 @@ use std::{net::IpAddr, path::Path};
 #[derive(Debug, Default)]
 pub(super) struct Networks {
     list: Vec<IpNet>,
-    /// What `!` excludes.
+    /// Networks behind a `!`.
     excluded: Vec<IpNet>,
     /// Items that are no networks.
     others: Vec<String>,
