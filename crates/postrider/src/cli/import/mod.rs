@@ -188,12 +188,17 @@ fn create(path: &Path, content: &str, is_secret: bool) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads a file of a configuration; `None` if there is no such file.
-fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, CliError> {
-    // A read of a FIFO would wait for its writer, and one of a device may not end.
+/// Refuses what is there and is no regular file. A read of a FIFO would wait for its writer, and one of a device may not end.
+fn refuse_special(path: &Path) -> Result<(), CliError> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(CliError::new(Exit::NoInput, format!("read {}: it is not a file", path.display())));
     }
+    Ok(())
+}
+
+/// Reads a file of a configuration; `None` if there is no such file.
+fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, CliError> {
+    refuse_special(path)?;
     match fs::read(path) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -1,6 +1,6 @@
 //! Proof that the other server is stopped.
 
-use super::super::CliError;
+use super::{super::CliError, refuse_special};
 use control::Exit;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::{
@@ -21,6 +21,7 @@ impl Stopped {
     /// # Errors
     /// The server has the lock.
     pub(super) fn lock(&mut self, path: &Path, running: &str) -> Result<(), CliError> {
+        refuse_special(path)?;
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -43,6 +44,7 @@ impl Stopped {
     /// # Errors
     /// The process is there.
     pub(super) fn check_pid_file(path: &Path, program: &str, running: &str) -> Result<(), CliError> {
+        refuse_special(path)?;
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
