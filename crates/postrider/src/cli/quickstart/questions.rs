@@ -1,12 +1,13 @@
 //! The questions of `postrider quickstart`. An answer that cannot be used is asked for again.
 
 use super::{Answers, Certificate, CliError, LETS_ENCRYPT, QuickstartArgs, complain};
+use config::certificate as certificate_file;
 use control::Exit;
 use mail::{Domain, Mailbox};
 use std::{
     fs,
     io::{BufRead, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// A question, and the rules for its answer.
@@ -150,9 +151,24 @@ fn certificate(words: &[String]) -> Result<Certificate, String> {
     match words {
         [] => Ok(Certificate::SelfSigned),
         [word] if word == LETS_ENCRYPT => Ok(Certificate::LetsEncrypt),
-        [chain, key] => Ok(Certificate::Files(existing(chain)?, existing(key)?)),
+        [chain, key] => {
+            let (chain, key) = (existing(chain)?, existing(key)?);
+            fit(&chain, &key)?;
+            Ok(Certificate::Files(chain, key))
+        }
         _ => Err("name two files: the chain, and the key".to_owned()),
     }
+}
+
+/// Makes sure that the files are a certificate and its key, as far as this user may read them.
+fn fit(chain: &Path, key_file: &Path) -> Result<(), String> {
+    if fs::File::open(chain).is_err() || fs::File::open(key_file).is_err() {
+        return Ok(());
+    }
+    let words = |unusable: certificate_file::Unusable| unusable.to_string();
+    let chain = certificate_file::chain(chain).map_err(words)?;
+    let key = certificate_file::key(key_file).map_err(words)?;
+    certificate_file::pair(chain, key, key_file).map(drop).map_err(words)
 }
 
 /// Returns the absolute name of a file that is there.

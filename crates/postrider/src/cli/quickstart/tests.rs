@@ -57,18 +57,28 @@ fn answers_are_asked_again_until_they_can_be_used() {
 fn a_mistake_in_the_last_answer_and_a_doubtful_answer_are_asked_again() {
     let dir = tempfile::tempdir().unwrap();
     let (chain, key) = (dir.path().join("chain.pem"), dir.path().join("key.pem"));
-    fs::write(&chain, "").unwrap();
-    fs::write(&key, "").unwrap();
+    let made = rcgen::generate_simple_self_signed(["mx.test".to_owned()]).unwrap();
+    fs::write(&chain, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     // A short name is doubted and kept, root is doubted and replaced.
-    let lines =
-        format!("mx\nmx\n\n\nroot\njane\n/none/a /none/b\n{0}\n{0} {1}\n", chain.display(), key.display());
+    let lines = format!(
+        "mx\nmx\n\n\nroot\njane\n/none/a /none/b\n{0}\n{1} {0}\n{0} {1}\n",
+        chain.display(),
+        key.display()
+    );
     let mut said = Vec::new();
     let site = Answers::find(&args(&[]), Some(&mut Cursor::new(lines)), &mut said).unwrap();
     assert_eq!(site.hostname, "mx");
     assert_eq!(site.users, ["jane"]);
     assert_eq!(site.certificate, Certificate::Files(chain, key));
     let said = String::from_utf8(said).unwrap();
-    for part in ["`mx` has no dot", "`root`: strangers", "read /none/a: No such file", "name two files"] {
+    for part in [
+        "`mx` has no dot",
+        "`root`: strangers",
+        "read /none/a: No such file",
+        "name two files",
+        "but a private key",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
