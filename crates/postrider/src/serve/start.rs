@@ -211,13 +211,10 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     }
     process.prepare(&settings)?;
     // Everything that another process may have comes first: what is refused costs no recovery.
-    let mut inherited = Inherited::from_env();
+    let inherited = Inherited::from_env();
     let (listeners, acme) = {
         let _context = workers.main().enter();
-        let bound = bind_all(&settings, &process, &mut inherited)?;
-        let acme = acme::prepare(&settings, &mut inherited)?;
-        inherited.refuse_rest();
-        (bound, acme)
+        bind_all(&settings, &process, inherited)?
     };
     let (control, submit) = local_sockets(&settings, &process)?;
     let metrics_socket = MetricsSocket::bind(&settings, &process)?;
@@ -370,11 +367,12 @@ pub(super) fn local_socket(
         .map_err(|e| format!("listen at {}: {e}", path.display()))
 }
 
+/// Opens all sockets of clients, and that for the authority of `[acme]`. Needs the context of a runtime.
 fn bind_all(
     settings: &Settings,
     process: &Process,
-    inherited: &mut Inherited,
-) -> Result<Vec<Listener>, String> {
+    mut inherited: Inherited,
+) -> Result<(Vec<Listener>, Option<acme::Prepared>), String> {
     let addresses: Vec<SocketAddr> =
         settings.listen.iter().filter_map(|listen| listen.address.ip()).collect();
     let mut listeners = Vec::new();
@@ -393,11 +391,13 @@ fn bind_all(
             xclient: listen.xclient.clone(),
             xforward: listen.xforward.clone(),
         };
-        for socket in sockets::open(listen, &addresses, inherited, process.owner())? {
+        for socket in sockets::open(listen, &addresses, &mut inherited, process.owner())? {
             listeners.push(Listener { socket, options: options.clone() });
         }
     }
-    Ok(listeners)
+    let acme = acme::prepare(settings, &mut inherited)?;
+    inherited.refuse_rest();
+    Ok((listeners, acme))
 }
 
 impl Daemon {
