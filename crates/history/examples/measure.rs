@@ -1,4 +1,5 @@
 //! Measures the history: `measure write DIR COUNT` stores relayed messages, and `measure query DIR COUNT LOOKUPS` looks some of them up.
+//! The variable `RATE` is the number of messages in a second of the simulated clock (200): files are written and synced by time.
 //! The numbers are in docs/results/history.md.
 
 use history::{Addresses, DiskFolder, Key, Query, Reader, Settings, Store};
@@ -11,17 +12,29 @@ use rustix::time::{ClockId, clock_gettime};
 use std::{
     collections::BTreeSet,
     path::Path,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
 /// 2026-11-21 06:25:54 UTC, in microseconds.
 const BEGIN: u64 = 1_795_242_354_000_000;
-/// Time between two messages: 200 messages in a second, so that ten million are 14 hours.
-const INTERVAL_US: u64 = 5000;
+/// Messages in a second: with 200, ten million are 14 hours.
+static RATE: LazyLock<u64> = LazyLock::new(|| {
+    let rate = std::env::var("RATE").map_or(Ok(200), |text| text.parse());
+    rate.expect("RATE is a number of messages").clamp(10, 1_000_000)
+});
 /// Messages whose texts are made before they are stored, so that the making is not measured.
 const BATCH: u64 = 10_000;
-/// Messages between two calls of `flush`, as at 200 messages in a second.
-const FLUSH: u64 = 20;
+
+/// Returns the time between two messages, in microseconds.
+fn interval_us() -> u64 {
+    1_000_000 / *RATE
+}
+
+/// Returns the number of messages between two calls of `flush`: ten calls in a second.
+fn messages_per_flush() -> u64 {
+    *RATE / 10
+}
 
 /// A message, the same for each number.
 struct Message {
@@ -44,7 +57,7 @@ impl Message {
             let part = random(salt) % 1_000_000;
             part * part / 1_000_000 * count / 1_000_000
         };
-        let at = BEGIN + number * INTERVAL_US + random(0) % INTERVAL_US;
+        let at = BEGIN + number * interval_us() + random(0) % interval_us();
         let (sender, recipient) = (skewed(1, 1_000_000), skewed(2, 3_000_000));
         let (domain, own) = (mixed(recipient) % 20_000, mixed(sender) % 3000);
         let client = skewed(3, 50_000);
@@ -136,6 +149,7 @@ fn cpu(clock: ClockId) -> Duration {
 }
 
 fn write(dir: &Path, count: u64) {
+    let flush = messages_per_flush();
     let settings =
         Settings { keep: Duration::from_secs(30 * 86_400), max_bytes: 16 << 30, addresses: Addresses::Full };
     let folder = DiskFolder::make(dir).expect("the folder can be made");
@@ -149,7 +163,7 @@ fn write(dir: &Path, count: u64) {
         let messages: Vec<Message> =
             (batch * BATCH..count.min((batch + 1) * BATCH)).map(Message::new).collect();
         let before = cpu(ClockId::ProcessCPUTime);
-        for part in messages.chunks(FLUSH as usize) {
+        for part in messages.chunks(flush as usize) {
             let (begun, begun_cpu) = (Instant::now(), cpu(ClockId::ThreadCPUTime));
             part.iter().for_each(|message| message.write(&mut store));
             clock.store(part[part.len() - 1].at.0, std::sync::atomic::Ordering::Relaxed);
@@ -172,9 +186,9 @@ fn write(dir: &Path, count: u64) {
     println!("{count} messages, {lost} events lost");
     println!("{:.1} bytes each, {bytes} together", bytes as f64 / count as f64);
     println!("{:.2} us of CPU each", used.as_secs_f64() * 1e6 / count as f64);
-    println!("{:.1} ms: the longest time for {FLUSH} messages", longest.as_secs_f64() * 1e3);
-    println!("{:.1} ms: the most CPU for {FLUSH} messages", longest_cpu.as_secs_f64() * 1e3);
-    println!("{count_above_20} of {} times above 20 ms, {count_above_100} above 100 ms", count / FLUSH);
+    println!("{:.1} ms: the longest time for {flush} messages", longest.as_secs_f64() * 1e3);
+    println!("{:.1} ms: the most CPU for {flush} messages", longest_cpu.as_secs_f64() * 1e3);
+    println!("{count_above_20} of {} times above 20 ms, {count_above_100} above 100 ms", count / flush);
     println!("{} KiB of memory at most", peak_kib());
 }
 
