@@ -454,7 +454,7 @@ pub struct Gauges {
     /// The process that delivers as other users; none if no route needs one.
     #[serde(default)]
     pub delivery_helper: Option<DeliveryHelper>,
-    /// What the sandbox of the daemon does not do; none if it is complete.
+    /// The part of its work that the sandbox of the daemon does not do; none if it is complete.
     #[serde(default)]
     pub sandbox_fault: Option<String>,
 }

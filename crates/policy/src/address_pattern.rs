@@ -58,12 +58,24 @@ impl AddressPattern {
 
     /// Returns whether the pattern matches a mailbox.
     pub fn matches(&self, mailbox: &Mailbox) -> bool {
-        let is_user = |user: &str| same_letters(&mailbox.local_unquoted(), user);
         match self {
-            Self::Null => false,
-            Self::Mailbox(user, domain) => is_user(user) && *mailbox.domain().key() == **domain,
-            Self::User(user) => is_user(user),
             Self::Domain(pattern) => pattern.matches(&mailbox.domain().key()),
+            Self::Null => false,
+            Self::Mailbox(..) | Self::User(_) => self.matches_user(&mailbox.local_unquoted(), mailbox),
+        }
+    }
+
+    /// Returns whether the pattern has a local part.
+    pub(crate) fn has_user(&self) -> bool {
+        matches!(self, Self::Mailbox(..) | Self::User(_))
+    }
+
+    /// Returns whether a pattern with a local part matches a mailbox that has this local part instead of its own.
+    pub(crate) fn matches_user(&self, local: &str, mailbox: &Mailbox) -> bool {
+        match self {
+            Self::Mailbox(user, domain) => same_letters(local, user) && *mailbox.domain().key() == **domain,
+            Self::User(user) => same_letters(local, user),
+            Self::Null | Self::Domain(_) => false,
         }
     }
 

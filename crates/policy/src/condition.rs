@@ -420,12 +420,16 @@ impl Judge<'_> {
     /// Returns whether a pattern matches the address, or the address without its detail, as keys of maps do: mail for
     /// both goes to one user.
     fn matches(&self, addresses: &Addresses, mailbox: &Mailbox) -> bool {
-        let has = |mailbox: &Mailbox| addresses.patterns.iter().any(|pattern| pattern.matches(mailbox));
-        let without_detail = || {
-            let (user, _) = self.separator?.split(mailbox.local())?;
-            Mailbox::parse(&format!("{user}@{}", mailbox.domain().as_str()), true).ok()
-        };
-        has(mailbox) || !addresses.patterns.is_empty() && without_detail().is_some_and(|plain| has(&plain))
+        let patterns = &addresses.patterns;
+        if patterns.iter().any(|pattern| pattern.matches(mailbox)) {
+            return true;
+        }
+        // Most patterns are domains.
+        if !patterns.iter().any(AddressPattern::has_user) {
+            return false;
+        }
+        let split = self.separator.and_then(|separator| separator.split(mailbox.local()));
+        split.is_some_and(|(user, _)| patterns.iter().any(|pattern| pattern.matches_user(user, mailbox)))
     }
 
     /// The keys of an address: itself, without its detail, its domain, the domains above that, and the user alone.

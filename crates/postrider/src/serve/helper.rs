@@ -49,7 +49,9 @@ impl HelperProcess {
         if !is_needed(settings) {
             return Ok(None);
         }
-        Self::start(source).map(Some).map_err(|e| format!("start the delivery helper, {SELF} with /dev/null: {e}"))
+        Self::start(source)
+            .map(Some)
+            .map_err(|e| format!("start the delivery helper, {SELF} with /dev/null: {e}"))
     }
 
     fn start(source: Option<&Path>) -> std::io::Result<Self> {

@@ -27,7 +27,7 @@ pub(super) struct Process {
     mode: Option<SandboxMode>,
     /// The files and ports that are permitted; none without Landlock.
     rules: Option<Rules>,
-    /// What the kernel does not have for the sandbox, in words.
+    /// The parts of the sandbox that the kernel does not have, in words.
     lacking: Mutex<Vec<String>>,
 }
 
