@@ -424,12 +424,15 @@ impl Judge<'_> {
         if patterns.iter().any(|pattern| pattern.matches(mailbox)) {
             return true;
         }
-        // Most patterns are domains.
-        if !patterns.iter().any(AddressPattern::has_user) {
+        // Most patterns are domains, and most addresses have no detail.
+        let local = mailbox.local();
+        let Some(separator) = self.separator else { return false };
+        if !patterns.iter().any(AddressPattern::has_user) || !local.contains(separator.as_char()) {
             return false;
         }
-        let split = self.separator.and_then(|separator| separator.split(mailbox.local()));
-        split.is_some_and(|(user, _)| patterns.iter().any(|pattern| pattern.matches_user(user, mailbox)))
+        separator
+            .split(local)
+            .is_some_and(|(user, _)| patterns.iter().any(|pattern| pattern.matches_user(user, mailbox)))
     }
 
     /// The keys of an address: itself, without its detail, its domain, the domains above that, and the user alone.
