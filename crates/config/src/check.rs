@@ -281,9 +281,7 @@ impl Check<'_, '_> {
     fn is_readable(&mut self, path: &str, file: &Path) -> bool {
         match ::maps::open(file) {
             Ok(_) => return true,
-            Err(error)
-                if matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput) =>
-            {
+            Err(error) if ::maps::is_no_file(&error) => {
                 self.problem(
                     path,
                     format!("open {}: {error}", file.display()),

@@ -76,9 +76,6 @@ impl fmt::Display for PasswdFileError {
 /// # Errors
 /// The file cannot be read, or has lines that cannot be used.
 pub fn read_passwd(path: &Path) -> Result<PasswdFile, PasswdFileError> {
-    let failed = |e| PasswdFileError::Io(path.to_owned(), e);
-    let text = String::from_utf8(::maps::read_file(path).map_err(failed)?).map_err(|_| {
-        failed(io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
-    })?;
+    let text = ::maps::read_text(path).map_err(|e| PasswdFileError::Io(path.to_owned(), e))?;
     PasswdFile::parse(&text).map_err(|problems| PasswdFileError::Lines(path.to_owned(), problems))
 }

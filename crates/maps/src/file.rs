@@ -26,6 +26,11 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Returns whether an error of [`open`] says that the path is not that of a regular file.
+pub fn is_no_file(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput)
+}
+
 /// Reads a file, as [`open`] opens it.
 ///
 /// # Errors
@@ -34,6 +39,16 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Reads a file of text, as [`open`] opens it.
+///
+/// # Errors
+/// As for [`open`], or the file cannot be read, or is not in UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open(path)?.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 #[cfg(test)]

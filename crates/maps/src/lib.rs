@@ -30,7 +30,7 @@ pub mod text;
 
 pub use cache::Cached;
 pub use fault::FileFault;
-pub use file::{open, read_file};
+pub use file::{is_no_file, open, read_file, read_text};
 pub use file_map::FileMap;
 pub use netstring::{Netstring, NetstringError};
 pub use patterns::Patterns;

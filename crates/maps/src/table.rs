@@ -58,7 +58,12 @@ impl Table {
     /// # Errors
     /// The file cannot be read, or has a fault, which is told with its place.
     pub fn read(kind: Kind, path: &Path) -> Result<Self, FileFault> {
-        let failed = |error: io::Error| FileFault::of_file(error.to_string(), "");
+        let failed = |error: io::Error| {
+            FileFault::of_file(
+                error.to_string(),
+                if file::is_no_file(&error) { "name a regular file" } else { "" },
+            )
+        };
         let file = file::open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?;
         if kind == Kind::Cdb {
@@ -88,7 +93,7 @@ impl Table {
     pub fn faults(kind: Kind, path: &Path) -> Vec<FileFault> {
         let mut faults = Vec::new();
         let Err(first) = Self::read(kind, path) else { return faults };
-        let text = std::fs::read_to_string(path).ok().filter(|_| kind != Kind::Cdb && first.line > 0);
+        let text = file::read_text(path).ok().filter(|_| kind != Kind::Cdb && first.line > 0);
         let mut line = first.line;
         faults.push(first);
         let mut lines: Vec<String> = text.iter().flat_map(|text| text.lines()).map(str::to_owned).collect();
@@ -175,6 +180,10 @@ mod tests {
             let faults = Table::faults(kind, &path);
             faults.iter().map(|fault| (fault.line, fault.column)).collect::<Vec<_>>()
         };
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+        let [fault] = &Table::faults(Kind::Text, &fifo)[..] else { panic!("one fault") };
+        assert!(fault.what.contains("not a file") && fault.help == "name a regular file", "{fault:?}");
         assert_eq!(places(Kind::Text, "a 1\nb 2\n"), []);
         assert_eq!(places(Kind::Text, "a 1\na 2\n 3\n# x\nb 3\nb 4\n"), [(2, 1), (6, 1)]);
         assert_eq!(places(Kind::Cidr, "300.0.0.1 x\n10.0.0.0/8 y\n10.0.0.1/8 z\n"), [(1, 1), (3, 1)]);

@@ -7,7 +7,7 @@ use maps::{
     text::{TextEntry, TextTable, fold},
 };
 use policy::Condition;
-use std::{fs, net::IpAddr};
+use std::net::IpAddr;
 
 /// Entries of one file that are told at once.
 const ENTRIES_MAX: usize = 10;
@@ -88,7 +88,7 @@ fn uses(settings: &Settings) -> Vec<(Use, &Reference)> {
 fn warnings_of(of: Use, reference: &Reference) -> Vec<(Reference, FileFault)> {
     let Reference::File(Kind::Text, path) = reference else { return Vec::new() };
     // A file that cannot be read is an error elsewhere.
-    let text = fs::read_to_string(path).unwrap_or_default();
+    let text = maps::read_text(path).unwrap_or_default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let found = TextTable::entries(text).filter_map(|entry| fault_of(of, &entry));
     found.take(ENTRIES_MAX).map(|fault| (reference.clone(), fault)).collect()
@@ -104,9 +104,7 @@ fn fault_of(of: Use, entry: &TextEntry<'_>) -> Option<FileFault> {
         }
         Use::Clients => client(key),
         Use::ClientNames => name(key),
-        Use::Domains => {
-            domain(key).map(|(what, help)| (what, help.unwrap_or_else(|| LIST_DOMAINS.to_owned())))
-        }
+        Use::Domains => listed_domain(key),
         Use::Users => user(key),
         Use::Certificates => certificate(key),
         Use::Addresses => address(key),
@@ -117,7 +115,7 @@ fn fault_of(of: Use, entry: &TextEntry<'_>) -> Option<FileFault> {
             )),
             Some(domain) => at_domain(domain),
             None if key.contains('@') => address(key),
-            None => domain(key).map(|(what, help)| (what, help.unwrap_or_else(|| LIST_DOMAINS.to_owned()))),
+            None => listed_domain(key),
         },
         Use::RuleAddresses => rule_address(key),
     };
@@ -125,7 +123,14 @@ fn fault_of(of: Use, entry: &TextEntry<'_>) -> Option<FileFault> {
     Some(FileFault { what: format!("`{}` is never found: {what}", entry.key), help, ..entry.key_place() })
 }
 
-const LIST_DOMAINS: &str = "write each domain on a line, or name a map \"regex:FILE\"";
+/// A domain where each has to be listed.
+fn listed_domain(key: &str) -> Option<Fault> {
+    let (what, help) = domain(key)?;
+    Some((
+        what,
+        help.unwrap_or_else(|| "write each domain on a line, or name a map \"regex:FILE\"".to_owned()),
+    ))
+}
 
 /// The addresses behind a login.
 fn senders(value: &str) -> Option<Fault> {

@@ -150,7 +150,7 @@ fn bad_values(settings: &Settings, reference: &Reference) -> Vec<(Reference, Str
     if !is_in(&is_list) && !is_in(&is_one) {
         return Vec::new();
     }
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = maps::read_text(path).unwrap_or_default();
     let bad = TextTable::entries(&text).filter_map(|entry| {
         let mut count = 0;
         let mut why = None;

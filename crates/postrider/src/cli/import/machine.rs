@@ -48,8 +48,7 @@ impl Files for Machine {
     }
 
     fn exists(&self, path: &Path) -> bool {
-        // An open of a FIFO would wait for its writer.
-        fs::metadata(path).is_ok_and(|found| found.is_file()) && fs::File::open(path).is_ok()
+        maps::open(path).is_ok()
     }
 
     fn list(&self, dir: &Path) -> Vec<String> {
