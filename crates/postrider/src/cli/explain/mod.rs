@@ -296,7 +296,7 @@ fn status_text(r: &RecipientInfo, now: u64) -> String {
         }
         Status::Waiting | Status::Deferred => "waiting for the next attempt",
         Status::InFlight => "an attempt is under way",
-        Status::Held => "on hold, by an operator, a rule or a route; `postrider queue release` ends the hold",
+        Status::Held => "held by an operator, a rule or a route; `postrider queue release` ends the hold",
         Status::Done => "done",
     };
     text.to_owned()
