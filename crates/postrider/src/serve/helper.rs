@@ -6,7 +6,7 @@ use delivery::helper::{FileRoute, Helper, Permitted, RouteUser};
 use mail::{NextHop, RunAs};
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
-    process::Uid,
+    process::{Uid, geteuid},
 };
 use std::{
     ffi::OsString,
@@ -118,7 +118,7 @@ pub(crate) fn permitted(settings: &Settings) -> Permitted {
     let addresses = &settings.addresses;
     let process = settings.process.clone();
     // Without `process.user`, a helper of root has no user for programs without one, and refuses them.
-    let daemon = settings.process.user.as_ref().filter(|_| rustix::process::geteuid().is_root());
+    let daemon = settings.process.user.as_ref().filter(|_| geteuid().is_root());
     Permitted {
         files: routes.iter().filter_map(file_route).collect(),
         programs: routes.iter().filter_map(program).collect(),

@@ -14,6 +14,7 @@ use super::{
     notify,
     process::{self, Process},
     site_warnings,
+    snapshot::ConfigSnapshot,
     sockets::{self, Inherited},
     tls::{self, ServerTls},
     welcome::Welcome,
@@ -562,14 +563,11 @@ impl Daemon {
         if let Some(helper) = helper {
             helper.reload().map_err(failed)?;
         }
-        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), &server_tls);
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
             || old.settings.addresses != new.settings.addresses
             || old.settings.queue_groups != new.settings.queue_groups;
-        self.inbound.reconfigure(inbound, Some(server_tls.plain.clone()));
-        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = server_tls;
-        self.driver.replace(new, is_rerouted);
+        self.put_in_use(new, server_tls, is_rerouted);
         tracing::info!("the configuration was read again");
         self.driver.delivery_log.write(&report::Event::Reloaded);
         let waiting = waiting.iter().map(|key| format!("{key} has changed, which needs a restart"));
@@ -585,10 +583,15 @@ impl Daemon {
         let helper = self.helper.as_ref().map(HelperProcess::helper);
         let new = wiring::current(old.settings.clone(), Some(&old), helper)?;
         let server_tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.put_in_use(new, server_tls, false);
+        Ok(())
+    }
+
+    fn put_in_use(&self, new: ConfigSnapshot, server_tls: Arc<ServerTls>, is_rerouted: bool) {
         let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), &server_tls);
         self.inbound.reconfigure(inbound, Some(server_tls.plain.clone()));
-        self.driver.replace(new, false);
-        Ok(())
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = server_tls;
+        self.driver.replace(new, is_rerouted);
     }
 
     /// Reads certificates and keys. Those that only root can read stay as they were at the start, with a note.
