@@ -134,8 +134,7 @@ impl Expansion {
     /// A map does not answer, or its value is not an address.
     pub(crate) async fn sender(&self, sender: &Mailbox) -> Result<Option<Mailbox>, String> {
         let mut changed = None;
-        let domain = sender.domain().key();
-        let is_own = *self.rules.hostname == *domain || self.rules.domains.contains(&*domain);
+        let is_own = self.rules.is_own_domain(&sender.domain().key());
         for key in map_keys(sender, self.rules.separator, is_own) {
             let looked =
                 self.maps.first_address(&self.canonical, &key).await.map_err(|error| error.to_string())?;

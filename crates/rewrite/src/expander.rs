@@ -45,6 +45,13 @@ pub struct Settings {
     pub files: HashSet<Box<str>>,
 }
 
+impl Settings {
+    /// Returns whether maps may have names of this domain, given as [`mail::Domain::key`], without it.
+    pub fn is_own_domain(&self, key: &str) -> bool {
+        *self.hostname == *key || self.domains.contains(key)
+    }
+}
+
 /// A question to the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Question {
@@ -339,8 +346,7 @@ impl<'s> Expander<'s> {
     /// Returns whether maps may have the name of the address without its domain.
     fn is_own(&self, address: &Address) -> bool {
         let at = address.key.rfind('@').map_or(0, |at| at + 1);
-        let domain = &address.key[at..];
-        *self.settings.hostname == *domain || self.settings.domains.contains(domain)
+        self.settings.is_own_domain(&address.key[at..])
     }
 
     /// Returns the mailbox for a postmaster or root that an alias leads to: every domain has a postmaster (RFC 5321 §4.5.1), and the
