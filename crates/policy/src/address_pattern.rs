@@ -38,18 +38,15 @@ impl AddressPattern {
         if user.is_empty() {
             return Err(format!("write \"{domain}\" for all addresses of the domain"));
         }
-        if domain == "*" && user.contains('*') && !user.starts_with('"') {
+        if user == "*" && domain != "*" {
+            return Err(format!("write \"{domain}\" for all addresses of the domain"));
+        }
+        if user.contains('*') && !user.starts_with('"') {
             return Err(NO_STARS.to_owned());
         }
         if domain == "*" {
             let mailbox = Mailbox::parse(&format!("{user}@localhost"), true).map_err(|_| FORMS.to_owned())?;
             return Ok(Self::User(mailbox.local_unquoted().to_lowercase().into()));
-        }
-        if user == "*" {
-            return Err(format!("write \"{domain}\" for all addresses of the domain"));
-        }
-        if user.contains('*') && !user.starts_with('"') {
-            return Err(NO_STARS.to_owned());
         }
         let mailbox = Mailbox::parse(text, true).map_err(|_| FORMS.to_owned())?;
         let domain = mailbox.domain().key().into_owned();
