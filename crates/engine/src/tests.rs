@@ -90,6 +90,13 @@ fn message(id: u64, arrived: Millis, recipient_count: u32) -> SharedMessage {
     SharedMessage::new(Message { id: QueueId(id), arrived, origin, envelope, content })
 }
 
+/// A message with two recipients at one destination.
+fn with_two_at_one_destination(id: u64, arrived: Millis) -> SharedMessage {
+    let mut both = (*message(id, arrived, 1)).clone();
+    both.envelope.recipients = vec![both.envelope.recipients[0].clone(); 2];
+    SharedMessage::new(both)
+}
+
 impl Bench {
     fn handle(&mut self, event: Event<'_>) {
         let mut effects = Vec::new();
@@ -209,9 +216,7 @@ fn one_report_has_all_recipients_that_end_together() {
 #[test]
 fn in_the_last_attempt_of_an_old_message_some_fail_and_the_others_expire() {
     let mut bench = bench();
-    let mut old = (*message(1, -10 * DAY, 1)).clone();
-    old.envelope.recipients = vec![old.envelope.recipients[0].clone(); 2];
-    bench.recover(&SharedMessage::new(old));
+    bench.recover(&with_two_at_one_destination(1, -10 * DAY));
     bench.handle(Event::Started);
     let unknown = Outcome { from_remote: true, ..Outcome::failed(Enhanced(5, 1, 1), "550 no such user") };
     let leased = bench.lease();
@@ -258,9 +263,7 @@ fn with_soft_bounce_a_failure_is_a_deferral_until_an_operator_or_the_lifetime_en
 #[test]
 fn a_recipient_that_was_delivered_is_not_tried_again_when_the_message_cannot_be_read() {
     let mut bench = bench();
-    let mut both = (*message(1, 0, 1)).clone();
-    both.envelope.recipients = vec![both.envelope.recipients[0].clone(); 2];
-    bench.accept(&SharedMessage::new(both));
+    bench.accept(&with_two_at_one_destination(1, 0));
     bench.handle(Event::Started);
     let leased = bench.lease();
     // The engine has to read the message for the report on the second recipient, and cannot.

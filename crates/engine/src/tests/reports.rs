@@ -195,9 +195,7 @@ fn many_warnings_are_several_transactions() {
 fn each_recipient_of_an_expired_or_delayed_message_is_told_its_own_last_answer_and_server() {
     for is_expired in [false, true] {
         let mut bench = bench();
-        let mut both = (*message(1, 0, 1)).clone();
-        both.envelope.recipients = vec![both.envelope.recipients[0].clone(); 2];
-        bench.accept(&SharedMessage::new(both));
+        bench.accept(&with_two_at_one_destination(1, 0));
         bench.handle(Event::Started);
         let leased = bench.lease();
         let said = |status, text: &str| Outcome { from_remote: true, ..Outcome::deferred(status, text) };
