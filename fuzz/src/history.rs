@@ -16,7 +16,8 @@ pub fn history_segment(bytes: &[u8]) {
     let folder = MemoryFolder::default();
     folder.put("00000001.events", bytes.to_vec());
     folder.put("00000002.events", history::fuzz::segment(frames, &keys, choice & 1 == 0));
-    folder.put("00000002.00001.open", history::fuzz::plain(frames));
+    folder.put("00000002.0.frames", history::fuzz::plain(1, frames));
+    folder.put("00000002.1.frames", bytes.to_vec());
     folder.put("00000002.00002.open", bytes.to_vec());
     let reader = Reader::open(&folder).expect("a folder in memory can be listed");
     let id = QueueId(keys.first().copied().unwrap_or_default());

@@ -1,8 +1,12 @@
 //! Blocks: events of about 64 KiB, compressed.
 
-use crate::frame::{self, Frames};
+use crate::{
+    frame::{self, Frames},
+    sort,
+};
 use crc32c::crc32c;
 use report::UnixMicros;
+use std::cell::RefCell;
 
 /// A block is complete when its frames have so many bytes.
 pub(crate) const BLOCK_BYTES: usize = 64 * 1024;
@@ -56,6 +60,11 @@ impl Head {
         (HEAD_BYTES + self.body_bytes) as u64
     }
 
+    /// Returns whether these bytes are the body of the block.
+    pub(crate) fn is_body(&self, body: &[u8]) -> bool {
+        body.len() == self.body_bytes && crc32c(body) == self.body_checksum
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(MAGIC);
@@ -94,10 +103,10 @@ impl Content {
 
     /// Returns the body of a block; `None` if it is damaged.
     pub(crate) fn read(head: &Head, body: &[u8]) -> Option<Self> {
-        if body.len() != head.body_bytes || crc32c(body) != head.body_checksum {
+        if !head.is_body(body) {
             return None;
         }
-        let raw = zstd::bulk::decompress(body, head.raw_bytes).ok()?;
+        let raw = DECOMPRESSOR.with_borrow_mut(|one| one.decompress(body, head.raw_bytes)).ok()?;
         (raw.len() == head.raw_bytes).then_some(Self { raw, base: head.base })
     }
 }
@@ -170,7 +179,7 @@ impl Builder {
         out: &mut Vec<u8>,
     ) -> Vec<u64> {
         let mut hashes = std::mem::take(&mut self.hashes);
-        hashes.sort_unstable();
+        sort::sort_hashes(&mut hashes);
         hashes.dedup();
         // Into memory, and with a bound that the library computes: it cannot fail.
         let body = compressor.compress(&self.raw).unwrap_or_default();
@@ -189,6 +198,13 @@ impl Builder {
         self.event_count = 0;
         hashes
     }
+}
+
+thread_local! {
+    /// To make one takes as long as to use it.
+    static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> =
+        // Fails without memory only.
+        RefCell::new(zstd::bulk::Decompressor::new().expect("there is memory"));
 }
 
 /// Returns a compressor for blocks.

@@ -5,14 +5,19 @@ use rustix::fs::OFlags;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io,
-    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
+
+/// Files that are kept open to be written: those of a segment that grows, and of one that is being sealed.
+const OPEN_FILES_MAX: usize = 8;
 
 /// A folder on a disk. Its files are readable for their owner and group only, because they have addresses of people.
 #[derive(Debug)]
 pub struct DiskFolder {
     dir: PathBuf,
+    /// Files that were written lately, the last one at the end.
+    open: Vec<(String, File)>,
     /// A file was made since the folder was synced.
     has_new_file: bool,
 }
@@ -20,7 +25,7 @@ pub struct DiskFolder {
 impl DiskFolder {
     /// Names a folder to read it.
     pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), has_new_file: false }
+        Self { dir: dir.to_owned(), open: Vec::new(), has_new_file: false }
     }
 
     /// Makes the folder if it is missing.
@@ -30,6 +35,41 @@ impl DiskFolder {
     pub fn make(dir: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
         Ok(Self::new(dir))
+    }
+
+    /// Returns a file to write to it. `may_make`: one that is missing is made.
+    fn writable(&mut self, name: &str, may_make: bool) -> io::Result<&File> {
+        let known = self.open.iter().position(|(open, _)| open == name);
+        let file = match known {
+            Some(at) => self.open.remove(at).1,
+            None => self.open_to_write(name, may_make)?,
+        };
+        if self.open.len() == OPEN_FILES_MAX {
+            self.open.remove(0);
+        }
+        self.open.push((name.to_owned(), file));
+        Ok(&self.open[self.open.len() - 1].1)
+    }
+
+    fn open_to_write(&mut self, name: &str, may_make: bool) -> io::Result<File> {
+        let path = self.dir.join(name);
+        let open = |create| {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(create).mode(0o640).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+            options.open(&path)
+        };
+        match open(false) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && may_make => {
+                self.has_new_file = true;
+                open(true)
+            }
+            other => other,
+        }
+    }
+
+    /// Forgets a file that is open.
+    fn close(&mut self, name: &str) {
+        self.open.retain(|(open, _)| open != name);
     }
 }
 
@@ -63,32 +103,21 @@ impl Folder for DiskFolder {
     }
 
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let path = self.dir.join(name);
-        let open = |create| {
-            let mut options = OpenOptions::new();
-            options.write(true).create_new(create).mode(0o640).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-            options.open(&path)
-        };
-        let file = match open(false) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.has_new_file = true;
-                open(true)?
-            }
-            other => other?,
-        };
-        file.write_all_at(bytes, offset)
+        self.writable(name, true)?.write_all_at(bytes, offset)
     }
 
     fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
-        let file = OpenOptions::new()
-            .write(true)
-            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-            .open(self.dir.join(name))?;
-        file.set_len(length)
+        self.writable(name, false)?.set_len(length)
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {
-        File::open(self.dir.join(name))?.sync_data()?;
+        let file = self.writable(name, false)?;
+        file.sync_data()?;
+        // Somebody has removed it: what is written to it is seen by nobody.
+        if file.metadata()?.nlink() == 0 {
+            self.close(name);
+            return Err(io::ErrorKind::NotFound.into());
+        }
         if self.has_new_file {
             File::open(&self.dir)?.sync_all()?;
             self.has_new_file = false;
@@ -97,6 +126,7 @@ impl Folder for DiskFolder {
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.close(name);
         fs::remove_file(self.dir.join(name))
     }
 }
@@ -124,5 +154,22 @@ mod tests {
         assert_eq!(mode & 0o007, 0, "{mode:o}");
         folder.remove("x").unwrap();
         assert!(folder.open("x").is_err() && folder.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_somebody_removes_is_noticed_and_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut folder = DiskFolder::make(dir.path()).unwrap();
+        folder.write_at("x", 0, b"hello").unwrap();
+        fs::remove_file(dir.path().join("x")).unwrap();
+        assert_eq!(folder.sync("x").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(folder.truncate("x", 1).is_err(), "only a write makes a file");
+        folder.write_at("x", 0, b"hello").unwrap();
+        folder.sync("x").unwrap();
+        assert_eq!(fs::read(dir.path().join("x")).unwrap(), b"hello");
+        for number in 0..2 * OPEN_FILES_MAX {
+            folder.write_at(&number.to_string(), 0, b"y").unwrap();
+        }
+        assert_eq!(folder.open.len(), OPEN_FILES_MAX);
     }
 }

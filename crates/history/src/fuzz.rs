@@ -1,7 +1,7 @@
 //! For fuzzing only: segments whose checksums are right whatever is in them, so that what stands behind the checksums is reached.
 
 use crate::{
-    Addresses, block, index,
+    Addresses, block, index, plain,
     privacy::{Concealer, KEY_BYTES},
     segment::{self, ROW_BYTES, Row, SEGMENT_HEAD_BYTES},
 };
@@ -29,9 +29,9 @@ pub fn segment(frames: &[u8], keys: &[u64], is_sealed: bool) -> Vec<u8> {
     out
 }
 
-/// Returns a piece of plain frames that are these bytes.
-pub fn plain(frames: &[u8]) -> Vec<u8> {
+/// Returns a piece of plain frames that are these bytes, of a block.
+pub fn plain(block: u32, frames: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    segment::write_piece(UnixMicros(7), frames, &mut out);
+    plain::write(block, UnixMicros(7), frames, &mut out);
     out
 }

@@ -2,6 +2,7 @@
 //! an entry is 12 bits of the hash and 12 bits of the number of a block. A look-up reads one bucket: 1 of 64 look-ups of other
 //! keys finds a block. Each bucket has a checksum.
 
+use crate::sort;
 use crc32c::crc32c;
 
 /// The number of entries in a bucket, on average.
@@ -59,10 +60,13 @@ impl Builder {
     }
 
     /// Appends the buckets before `end`; `entries` are all of theirs, in any order.
-    pub(crate) fn push_buckets(&mut self, end: u32, entries: &mut [u64], out: &mut Vec<u8>) {
-        entries.sort_unstable();
+    pub(crate) fn push_buckets(&mut self, end: u32, entries: &mut Vec<u64>, out: &mut Vec<u8>) {
+        let (first, last) = (self.next_bucket, end.saturating_sub(self.next_bucket).saturating_sub(1));
+        // Entries of another part would be an error of the caller's, not one of memory.
+        let number_of = |one: u64| bucket_of(one, self.bucket_count).saturating_sub(first).min(last) as usize;
+        sort::sort_spread(entries, last as usize + 1, number_of);
         out.reserve(entries.len() * ENTRY_BYTES);
-        let mut rest = &*entries;
+        let mut rest = &entries[..];
         for bucket in self.next_bucket..end {
             let count = rest.partition_point(|one| bucket_of(*one, self.bucket_count) <= bucket);
             let (own, others) = rest.split_at(count);
@@ -91,6 +95,12 @@ impl Builder {
 pub(crate) fn bucket_of(hash: u64, bucket_count: u32) -> u32 {
     let upper = hash >> (64 - HASH_BITS);
     ((u128::from(upper) * u128::from(bucket_count)) >> HASH_BITS) as u32
+}
+
+/// Returns the smallest hash of a bucket; a larger one than all for the bucket behind the last one.
+pub(crate) fn first_hash_of(bucket: u32, bucket_count: u32) -> u64 {
+    let upper = (u128::from(bucket) << HASH_BITS).div_ceil(u128::from(bucket_count));
+    if upper >> HASH_BITS > 0 { u64::MAX } else { (upper as u64) << (64 - HASH_BITS) }
 }
 
 fn fingerprint_of(hash: u64) -> u16 {
@@ -199,6 +209,19 @@ mod tests {
         }
         builder.finish(&mut parts);
         assert!(whole == parts);
+    }
+
+    #[test]
+    fn the_first_hash_of_a_bucket_is_in_it_and_the_one_before_is_not() {
+        for bucket_count in [1, 2, 3, 7, 1000, 65_537] {
+            for bucket in (0..bucket_count).filter(|bucket| *bucket < 50 || bucket_count - bucket < 50) {
+                let first = first_hash_of(bucket, bucket_count);
+                assert_eq!(bucket_of(first, bucket_count), bucket);
+                let before = first.checked_sub(1 << (64 - HASH_BITS));
+                assert_eq!(before.map(|hash| bucket_of(hash, bucket_count)), bucket.checked_sub(1));
+            }
+            assert_eq!(first_hash_of(bucket_count, bucket_count), u64::MAX);
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Key {
 
     /// Returns the hash under which the index has the key.
     pub(crate) fn hash(&self) -> u64 {
-        let lower = |kind: Kind, text: &str| hash_of(kind as u8, text.to_ascii_lowercase().as_bytes());
+        let lower = |kind: Kind, text: &str| hash_of_lower(kind as u8, text.as_bytes());
         match self {
             Self::Id(id) => hash_of_id(*id),
             Self::MessageId(text) => hash_of(Kind::MessageId as u8, bare_message_id(text).as_bytes()),
@@ -72,6 +72,19 @@ impl Key {
             Self::Relay(text) => lower(Kind::Relay, relay_parts(text).next().unwrap_or_default()),
             Self::Destination(text) => lower(Kind::Destination, text),
         }
+    }
+
+    /// Returns octets that an event in binary form has if it has the key, whatever its letters' case: in lower case. `None` for a
+    /// key that has more than one form.
+    pub(crate) fn needle(&self) -> Option<Vec<u8>> {
+        let text = match self {
+            Self::Id(_) | Self::Client(_) => return None,
+            Self::MessageId(text) => bare_message_id(text),
+            Self::Sender(text) | Self::Recipient(text) | Self::Domain(text) => text,
+            Self::Login(text) | Self::Destination(text) => text,
+            Self::Relay(text) => relay_parts(text).next().unwrap_or_default(),
+        };
+        (!text.is_empty()).then(|| text.to_ascii_lowercase().into_bytes())
     }
 
     /// Returns whether an event has the key.
@@ -115,14 +128,9 @@ pub fn is_of_history(event: &Event<'_>) -> bool {
     )
 }
 
-/// Calls `found` with the hash of each key of an event, except that of its own id. `scratch` is a buffer.
-fn hashes_of(event: &Event<'_>, scratch: &mut String, found: &mut impl FnMut(u64)) {
-    let mut lower = |kind: Kind, text: &str| {
-        scratch.clear();
-        scratch.push_str(text);
-        scratch.make_ascii_lowercase();
-        found(hash_of(kind as u8, scratch.as_bytes()));
-    };
+/// Calls `found` with the hash of each key of an event, except that of its own id.
+fn hashes_of(event: &Event<'_>, found: &mut impl FnMut(u64)) {
+    let mut lower = |kind: Kind, text: &str| found(hash_of_lower(kind as u8, text.as_bytes()));
     if let Some(from) = sender_of(event) {
         lower(Kind::Sender, from);
     }
@@ -161,10 +169,9 @@ fn hashes_of(event: &Event<'_>, scratch: &mut String, found: &mut impl FnMut(u64
 pub(crate) fn hashes_within(
     event: &Event<'_>,
     (first, last): (UnixMicros, UnixMicros),
-    scratch: &mut String,
     found: &mut impl FnMut(u64),
 ) {
-    hashes_of(event, scratch, found);
+    hashes_of(event, found);
     if let Some(id) = id_of(event) {
         let made = id.made_at().0 * 1000;
         if !(first.0..=last.0).contains(&made) {
@@ -273,6 +280,16 @@ fn relay_parts(relay: &str) -> impl Iterator<Item = &str> {
 /// Returns a hash that never changes: it is stored. Not a cryptographic one; who chooses keys that collide makes his own look-ups
 /// slow.
 pub(crate) fn hash_of(kind: u8, bytes: &[u8]) -> u64 {
+    hash_words(kind, bytes, |word| word)
+}
+
+/// Returns the hash of a text in lower case.
+fn hash_of_lower(kind: u8, bytes: &[u8]) -> u64 {
+    hash_words(kind, bytes, lower_word)
+}
+
+#[inline(always)]
+fn hash_words(kind: u8, bytes: &[u8], change: impl Fn(u64) -> u64) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, word: u64| {
         let product = u128::from(hash ^ word) * u128::from(FACTOR);
@@ -281,12 +298,25 @@ pub(crate) fn hash_of(kind: u8, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut hash = mix(u64::from(kind) << 56 ^ bytes.len() as u64, FACTOR.rotate_left(17));
     for word in words {
-        hash = mix(hash, u64::from_le_bytes(*word));
+        hash = mix(hash, change(u64::from_le_bytes(*word)));
     }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    hash = mix(hash, u64::from_le_bytes(last));
+    let last = match bytes.last_chunk::<8>() {
+        // Eight octets at once, without those that were in a word already.
+        Some(end) => u64::from_le_bytes(*end).checked_shr(64 - 8 * rest.len() as u32).unwrap_or(0),
+        None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    hash = mix(hash, change(last));
     mix(hash, hash >> 32 ^ FACTOR)
+}
+
+/// Changes eight octets to lower case, as [`u8::to_ascii_lowercase`] does with each.
+fn lower_word(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let low = word & (EACH * 0x7f);
+    // The highest bit of each octet says whether it is beyond `Z`, and not below `A`.
+    let (beyond, within) = (low + EACH * (0x7f - u64::from(b'Z')), low + EACH * (0x80 - u64::from(b'A')));
+    let upper = (within ^ beyond) & !word & (EACH * 0x80);
+    word | upper >> 2
 }
 
 #[cfg(test)]
@@ -295,6 +325,31 @@ mod tests {
     use report::event::{Accepted, Attempted, Status};
 
     const ID: QueueId = QueueId(7 << 40);
+
+    proptest::proptest! {
+        #[test]
+        fn a_hash_in_lower_case_is_that_of_the_text_in_lower_case(bytes: Vec<u8>, text in "[@-\\[`-{]{0,40}") {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                let mut padded = [0; 8];
+                padded[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);
+                let lower = u64::from_le_bytes(padded.map(|byte| byte.to_ascii_lowercase()));
+                proptest::prop_assert_eq!(lower_word(u64::from_le_bytes(padded)), lower);
+                proptest::prop_assert_eq!(hash_of_lower(3, bytes), hash_of(3, &bytes.to_ascii_lowercase()));
+            }
+        }
+    }
+
+    /// Hashes are in files that were written before.
+    #[test]
+    fn hashes_never_change() {
+        let texts =
+            ["", "a", "seven77", "eight888", "joe@example.com", "0123456789abcdef", "0123456789abcdefg"];
+        let hashes = texts.map(|text| hash_of(2, text.as_bytes()));
+        assert_eq!(
+            format!("{hashes:x?}"),
+            "[80b5b51fcf67370a, b1cde00b0bfcc0bb, f161de91132b2126, 3793e677f18e485f, bc5fc554287ca3c4, f36ee513e64db976, a07edc00edbc0ec]"
+        );
+    }
 
     fn accepted() -> Event<'static> {
         Event::Accepted(Accepted {
@@ -330,7 +385,7 @@ mod tests {
 
     fn hashes(event: &Event<'_>) -> Vec<u64> {
         let mut all = Vec::new();
-        hashes_of(event, &mut String::new(), &mut |hash| all.push(hash));
+        hashes_of(event, &mut |hash| all.push(hash));
         all
     }
 

@@ -1,11 +1,7 @@
 //! Hashes of the keys of a segment that is not sealed: a file beside it, with a record for each block. So the writer does not
 //! have them in memory, and a segment is sealed without reading its events again.
 
-use crate::{
-    ReadAt,
-    index::{self, bucket_of},
-    segment::Row,
-};
+use crate::{ReadAt, index, segment::Row};
 use crc32c::crc32c;
 use std::io;
 
@@ -17,14 +13,16 @@ const HASH_BYTES: usize = 6;
 /// The most hashes of a record: a block has fewer bytes.
 const HASHES_MAX: u32 = 1 << 20;
 /// Hashes of a block that are read at once. The first part of an index reads them of each block of the segment.
-const READ_HASHES: usize = 128;
+const READ_HASHES: usize = 256;
 
 /// Appends the record of a block. `hashes` ascend.
 pub(crate) fn write(row: &Row, hashes: &[u64], out: &mut Vec<u8>) {
     let begin = out.len();
-    out.resize(begin + HEAD_BYTES, 0);
-    for hash in hashes {
-        out.extend_from_slice(&hash.to_le_bytes()[8 - HASH_BYTES..]);
+    out.resize(begin + HEAD_BYTES + hashes.len() * HASH_BYTES, 0);
+    let (places, _) = out[begin + HEAD_BYTES..].as_chunks_mut::<HASH_BYTES>();
+    for (place, hash) in places.iter_mut().zip(hashes) {
+        let [_, _, a, b, c, d, e, f] = hash.to_le_bytes();
+        *place = [a, b, c, d, e, f];
     }
     let checksum = crc32c(&out[begin + HEAD_BYTES..]);
     let head = &mut out[begin..begin + HEAD_BYTES];
@@ -77,14 +75,16 @@ impl RunReader {
         block: u16,
         entries: &mut Vec<u64>,
     ) -> io::Result<()> {
+        let limit = index::first_hash_of(end, bucket_count);
         loop {
-            for hash in self.buffer[self.at..].as_chunks::<HASH_BYTES>().0 {
-                let entry = index::entry(hash_of(*hash), block);
-                if bucket_of(entry, bucket_count) >= end {
-                    return Ok(());
-                }
-                entries.push(entry);
-                self.at += HASH_BYTES;
+            let hashes = self.buffer[self.at..].as_chunks::<HASH_BYTES>().0;
+            let own = hashes.iter().map(|hash| hash_of(*hash)).take_while(|hash| *hash < limit);
+            let before = entries.len();
+            entries.extend(own.map(|hash| index::entry(hash, block)));
+            let count = entries.len() - before;
+            self.at += count * HASH_BYTES;
+            if count < hashes.len() {
+                return Ok(());
             }
             let count = self.rest.count().min(READ_HASHES);
             if count == 0 {

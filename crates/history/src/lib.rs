@@ -17,12 +17,14 @@ pub mod fuzz;
 mod index;
 mod key;
 mod keys;
+mod plain;
 mod privacy;
 mod problem;
 mod reader;
 mod retention;
 mod sealing;
 mod segment;
+mod sort;
 mod store;
 
 pub use disk_folder::DiskFolder;

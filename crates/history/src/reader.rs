@@ -4,7 +4,7 @@ use crate::{
     Folder, Key, Problem,
     block::Content,
     frame::Frame,
-    key,
+    key, plain,
     segment::{Name, PartNumber, SEGMENT_HEAD_BYTES, Segment},
 };
 use mail::QueueId;
@@ -103,14 +103,14 @@ impl Reader {
     /// # Errors
     /// A folder that cannot be listed. A segment that cannot be opened is a problem of each page.
     pub fn open(folder: &dyn Folder) -> io::Result<Self> {
-        let mut numbers: BTreeMap<u64, (u64, Vec<u32>)> = BTreeMap::new();
+        let mut numbers: BTreeMap<u64, (u64, Vec<plain::Place>)> = BTreeMap::new();
         for (name, bytes) in folder.list()? {
             match Name::parse(&name) {
                 Some(Name::Segment(number)) => numbers.entry(number).or_default().0 += bytes,
-                Some(Name::Open(number, block)) => {
-                    let (sum, open) = numbers.entry(number).or_default();
+                Some(Name::Plain(number, place)) => {
+                    let (sum, places) = numbers.entry(number).or_default();
                     *sum += bytes;
-                    open.push(block);
+                    places.push(place);
                 }
                 Some(Name::Filters(_) | Name::Keys(_)) | None => {}
             }
@@ -118,9 +118,9 @@ impl Reader {
         // A segment that has no events yet.
         numbers.retain(|_, (bytes, _)| *bytes >= SEGMENT_HEAD_BYTES);
         let (mut segments, mut problems) = (Vec::new(), BTreeSet::new());
-        for (number, (_, mut open)) in numbers {
-            open.sort_unstable();
-            match Segment::open(folder, number, &open) {
+        for (number, (_, mut places)) in numbers {
+            places.sort_unstable();
+            match Segment::open(folder, number, &places) {
                 Ok(segment) => {
                     problems.extend(segment.problem.clone());
                     segments.push(segment);
@@ -231,12 +231,24 @@ impl Reader {
     fn search_part(&self, number: usize, part: PartNumber, keys: &[Key], query: &Query, page: &mut Page) {
         let Some(content) = self.part(number, part, &mut page.problems) else { return };
         let frames: Vec<Frame<'_>> = content.frames().collect();
+        // Most events have other keys: they are not decoded.
+        let needle = keys.first().and_then(Key::needle);
+        let needle = needle.as_ref().map(memchr::memmem::Finder::new);
+        let mut lower = Vec::new();
         for (frame_number, frame) in frames.iter().enumerate().rev() {
             let place = self.place(number, part, frame_number);
             let is_meant = (query.from..=query.to).contains(&frame.at)
                 && query.cursor.is_none_or(|cursor| place < cursor);
             if !is_meant {
                 continue;
+            }
+            if let Some(needle) = &needle {
+                lower.clear();
+                lower.extend_from_slice(frame.event);
+                lower.make_ascii_lowercase();
+                if needle.find(&lower).is_none() {
+                    continue;
+                }
             }
             let Some(event) = event::decode(frame.event) else { continue };
             if !keys.first().is_none_or(|key| key.matches(&event)) {

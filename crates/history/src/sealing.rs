@@ -7,6 +7,7 @@ use crate::{
     block::{Content, HEAD_BYTES, Head},
     index, key,
     keys::{self, Run, RunReader},
+    plain,
     segment::{self, INDEX_MARK_BYTES, Row},
 };
 use report::event;
@@ -45,7 +46,7 @@ pub(crate) struct Sealing {
 
 #[derive(Debug)]
 enum Phase {
-    /// Makes the blocks durable, and removes their plain frames.
+    /// Makes the blocks durable, and removes the files of their plain frames.
     Blocks,
     /// Finds the hashes of each block in the file of keys, up to this place.
     Records { place: u64, runs: Vec<Option<Run>> },
@@ -98,11 +99,15 @@ impl Sealing {
         }
         folder.sync(&name)?;
         for (name, _) in folder.list()? {
-            if let Some(segment::Name::Open(number, block)) = segment::Name::parse(&name)
+            if let Some(segment::Name::Plain(number, place)) = segment::Name::parse(&name)
                 && number == self.number
-                && (block as usize) < self.rows.len()
             {
-                remove(folder, &name)?;
+                let bytes = plain::read_all(&*folder.open(&name)?, u64::MAX);
+                // A block that could not be written is only there.
+                let newest = place.pieces(&bytes).last().map(|piece| piece.block);
+                if newest.is_none_or(|newest| (newest as usize) < self.rows.len()) {
+                    remove(folder, &name)?;
+                }
             }
         }
         Ok(Phase::Records { place: 0, runs: vec![None; self.rows.len()] })
@@ -241,11 +246,11 @@ fn hashes_of_block(file: &dyn ReadAt, row: &Row) -> io::Result<Option<Vec<u64>>>
     let mut body = vec![0; head.body_bytes];
     file.read_at(row.offset + HEAD_BYTES as u64, &mut body)?;
     let Some(content) = Content::read(&head, &body) else { return Ok(None) };
-    let (mut hashes, mut text) = (Vec::new(), String::new());
+    let mut hashes = Vec::new();
     for frame in content.frames() {
         // An event of a later version has no keys.
         let Some(event) = event::decode(frame.event) else { continue };
-        key::hashes_within(&event, (row.first, row.last), &mut text, &mut |hash| hashes.push(hash));
+        key::hashes_within(&event, (row.first, row.last), &mut |hash| hashes.push(hash));
     }
     hashes.sort_unstable();
     hashes.dedup();

@@ -1,12 +1,11 @@
 //! Segments: files of blocks. A sealed segment has an index at its end. The block that grows is beside the segment as plain
-//! frames, in a file of its own.
+//! frames.
 
 use crate::{
     Addresses, Folder, Problem, ReadAt,
-    block::{self, Content, HEAD_BYTES, Head, RAW_BYTES_MAX},
-    filter,
-    frame::Frame,
-    index,
+    block::{self, Content, HEAD_BYTES, Head},
+    filter, index,
+    plain::{self, Piece},
     privacy::{Concealer, KEY_BYTES},
 };
 use crc32c::crc32c;
@@ -25,9 +24,6 @@ const INDEX: &[u8; 8] = b"PRINDEX\n";
 pub(crate) const INDEX_MARK_BYTES: u64 = 16;
 /// The length of a row in the table of blocks.
 pub(crate) const ROW_BYTES: usize = 24;
-/// The length of the header of a piece of plain frames.
-const PIECE_HEAD_BYTES: usize = 20;
-const PIECE: &[u8; 4] = b"PHF1";
 /// The number of bytes in which a block is searched at once, behind a damaged one.
 const SEARCH_BYTES: usize = 1024 * 1024;
 /// The name of a segment ends so.
@@ -43,7 +39,11 @@ const FILTER_HEAD_BYTES: usize = 16;
 /// A segment is opened again so often, when files are removed while it is opened.
 const OPEN_COUNT_MAX: u32 = 3;
 /// The name of a file with plain frames ends so.
+const FRAMES_SUFFIX: &str = ".frames";
+/// The name of a file with the plain frames of a single block ended so in earlier builds.
 const OPEN_SUFFIX: &str = ".open";
+/// The most bytes of plain frames that are read of a file.
+const PLAIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Returns the name of a segment.
 pub(crate) fn segment_name(number: u64) -> String {
@@ -60,9 +60,12 @@ pub(crate) fn keys_name(number: u64) -> String {
     format!("{number:08}{KEYS_SUFFIX}")
 }
 
-/// Returns the name of the file with the plain frames of a block.
-pub(crate) fn open_name(number: u64, block: u32) -> String {
-    format!("{number:08}.{block:05}{OPEN_SUFFIX}")
+/// Returns the name of a file with plain frames.
+pub(crate) fn plain_name(number: u64, place: plain::Place) -> String {
+    match place {
+        plain::Place::File(file) => format!("{number:08}.{file}{FRAMES_SUFFIX}"),
+        plain::Place::OfBlock(block) => format!("{number:08}.{block:05}{OPEN_SUFFIX}"),
+    }
 }
 
 /// A file of the history, by its name.
@@ -73,8 +76,8 @@ pub(crate) enum Name {
     Filters(u64),
     /// Hashes of the keys of a segment that is not sealed.
     Keys(u64),
-    /// Plain frames of a block of a segment.
-    Open(u64, u32),
+    /// Plain frames beside a segment.
+    Plain(u64, plain::Place),
 }
 
 impl Name {
@@ -89,8 +92,21 @@ impl Name {
         if let Some(number) = name.strip_suffix(KEYS_SUFFIX) {
             return number.parse().ok().map(Self::Keys);
         }
+        if let Some((number, file)) = name.strip_suffix(FRAMES_SUFFIX).and_then(|name| name.split_once('.')) {
+            let file = file.parse().ok().filter(|file| usize::from(*file) < plain::FILE_COUNT)?;
+            return Some(Self::Plain(number.parse().ok()?, plain::Place::File(file)));
+        }
         let (number, block) = name.strip_suffix(OPEN_SUFFIX)?.split_once('.')?;
-        Some(Self::Open(number.parse().ok()?, block.parse().ok()?))
+        Some(Self::Plain(number.parse().ok()?, plain::Place::OfBlock(block.parse().ok()?)))
+    }
+
+    /// Returns the number of the segment.
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Self::Segment(number) | Self::Filters(number) | Self::Keys(number) | Self::Plain(number, _) => {
+                number
+            }
+        }
     }
 }
 
@@ -185,17 +201,6 @@ pub(crate) fn write_trailer(index: index::Place, table: &[u8], out: &mut Vec<u8>
     out.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// Appends plain frames. `base`: the time of the frame before them.
-pub(crate) fn write_piece(base: UnixMicros, frames: &[u8], out: &mut Vec<u8>) {
-    let begin = out.len();
-    out.extend_from_slice(PIECE);
-    out.extend_from_slice(&(frames.len() as u32).to_le_bytes());
-    out.extend_from_slice(&base.0.to_le_bytes());
-    let checksum = crc32c::crc32c_append(crc32c(&out[begin..]), frames);
-    out.extend_from_slice(&checksum.to_le_bytes());
-    out.extend_from_slice(frames);
-}
-
 /// Appends the filter of a block.
 pub(crate) fn write_filter(row: &Row, hashes: &[u64], out: &mut Vec<u8>) {
     let filter = filter::build(hashes);
@@ -223,22 +228,6 @@ fn read_filters(mut bytes: &[u8], rows: &[Row]) -> Vec<Option<Vec<u8>>> {
     filters
 }
 
-/// Reads the pieces of plain frames. A power cut leaves a last one that is not whole: it is ignored.
-fn read_pieces(mut bytes: &[u8]) -> Vec<Content> {
-    let mut pieces = Vec::new();
-    while let Some((head, rest)) = bytes.split_first_chunk::<PIECE_HEAD_BYTES>() {
-        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let base = UnixMicros(u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32);
-        let Some((frames, rest)) = rest.split_at_checked(u32_at(4) as usize) else { break };
-        if &head[..4] != PIECE || crc32c::crc32c_append(crc32c(&head[..16]), frames) != u32_at(16) {
-            break;
-        }
-        pieces.push(Content::new(frames.to_vec(), base));
-        bytes = rest;
-    }
-    pieces
-}
-
 /// A segment that is read.
 pub(crate) struct Segment {
     pub(crate) number: u64,
@@ -253,7 +242,11 @@ pub(crate) struct Segment {
     /// The place behind the blocks.
     end: u64,
     /// The plain frames behind the blocks.
-    open: Vec<Content>,
+    plain: Vec<Piece>,
+    /// The smallest and the largest time, also of plain frames.
+    times: Option<(UnixMicros, UnixMicros)>,
+    /// For each block, the largest time of it and those before it; and the smallest of it and those behind it.
+    bounds: Vec<(UnixMicros, UnixMicros)>,
     /// A part that cannot be used.
     pub(crate) problem: Option<Problem>,
 }
@@ -263,21 +256,22 @@ pub(crate) struct Segment {
 pub(crate) struct PartNumber(pub(crate) u32);
 
 impl Segment {
-    /// Opens a segment. `open`: the blocks of which there are files with plain frames.
-    pub(crate) fn open(folder: &dyn Folder, number: u64, open: &[u32]) -> Result<Self, Problem> {
+    /// Opens a segment. `places`: the files with plain frames beside it.
+    pub(crate) fn open(folder: &dyn Folder, number: u64, places: &[plain::Place]) -> Result<Self, Problem> {
         let mut count = 1;
         loop {
-            let (segment, is_current) = Self::open_once(folder, number, open)?;
-            // The file of plain frames that is gone was replaced by its block, after the blocks were read.
+            let (mut segment, is_current) = Self::open_once(folder, number, places)?;
+            // Plain frames that are gone were replaced by their block, after the blocks were read.
             if is_current || count == OPEN_COUNT_MAX {
+                segment.note_times();
                 return Ok(segment);
             }
             count += 1;
         }
     }
 
-    /// Opens a segment; false if a file of plain frames was missing.
-    fn open_once(folder: &dyn Folder, number: u64, open: &[u32]) -> Result<(Self, bool), Problem> {
+    /// Opens a segment; false if plain frames were removed or overwritten in the meantime.
+    fn open_once(folder: &dyn Folder, number: u64, places: &[plain::Place]) -> Result<(Self, bool), Problem> {
         let name = segment_name(number);
         let io = |e: &std::io::Error| Problem::io(&name, e);
         let file = folder.open(&name).map_err(|e| io(&e))?;
@@ -294,45 +288,78 @@ impl Segment {
             index: None,
             filters: Vec::new(),
             end: SEGMENT_HEAD_BYTES,
-            open: Vec::new(),
+            plain: Vec::new(),
+            times: None,
+            bounds: Vec::new(),
             problem: None,
         };
-        if !segment.read_end(length)? {
+        let is_sealed = segment.read_end(length)?;
+        if !is_sealed {
             segment.scan(length)?;
-            segment.drop_damaged_end(open);
-            // Without them, all blocks are searched.
-            let file = folder.open(&filters_name(number));
-            let bytes = file.map(|file| read_all(&*file, FILTERS_BYTES_MAX)).unwrap_or_default();
-            segment.filters = read_filters(&bytes, &segment.rows);
         }
         let mut is_current = true;
-        for block in open {
-            // A power cut may leave a block that is damaged, before its plain frames were removed.
-            if segment.block(*block).is_some() || (segment.is_sealed() && *block < segment.rows.len() as u32)
-            {
-                continue;
-            }
-            match folder.open(&open_name(number, *block)) {
-                Ok(file) => segment.open.extend(read_pieces(&read_all(&*file, 8 * RAW_BYTES_MAX as u64))),
+        let mut pieces = Vec::new();
+        for place in places {
+            match folder.open(&plain_name(number, *place)) {
+                Ok(file) => pieces.extend(place.pieces(&plain::read_all(&*file, PLAIN_BYTES_MAX))),
                 Err(_) => is_current = false,
             }
         }
+        pieces.sort_by_key(|piece| piece.block);
+        if !is_sealed {
+            segment.drop_damaged_end(&pieces);
+            // Without them, all blocks are searched.
+            let file = folder.open(&filters_name(number));
+            let bytes = file.map(|file| plain::read_all(&*file, FILTERS_BYTES_MAX)).unwrap_or_default();
+            segment.filters = read_filters(&bytes, &segment.rows);
+        }
+        // A power cut may leave a block that is damaged, although its plain frames are there.
+        let mut sound = (u32::MAX, false);
+        pieces.retain(|piece| {
+            if sound.0 != piece.block {
+                sound = (piece.block, segment.has_block(piece.block));
+            }
+            !sound.1
+        });
+        // Behind a power cut, too; there it stays so.
+        is_current &= pieces.iter().all(|piece| piece.block as usize <= segment.rows.len());
+        segment.plain = pieces;
         Ok((segment, is_current))
     }
 
-    /// Returns a block; `None` if it is damaged or there is none.
-    fn block(&self, number: u32) -> Option<Content> {
-        if (number as usize) < self.rows.len() { self.part(PartNumber(number)).ok() } else { None }
+    /// Returns whether there is a block, and it is not damaged. In a sealed segment all were read.
+    fn has_block(&self, number: u32) -> bool {
+        let Some(row) = self.rows.get(number as usize) else { return false };
+        self.is_sealed() || self.body(row).is_ok_and(|(head, body)| head.is_body(&body))
     }
 
-    /// Ignores blocks at the end that are damaged, and have files of plain frames: they were never durable.
-    fn drop_damaged_end(&mut self, open: &[u32]) {
+    /// Ignores blocks at the end that are damaged, and have plain frames: they were never durable.
+    fn drop_damaged_end(&mut self, pieces: &[Piece]) {
         while let Some(last) = self.rows.len().checked_sub(1)
-            && open.contains(&(last as u32))
-            && self.block(last as u32).is_none()
+            && pieces.binary_search_by_key(&(last as u32), |piece| piece.block).is_ok()
+            && !self.has_block(last as u32)
             && let Some(row) = self.rows.pop()
         {
             self.end = row.offset;
+        }
+    }
+
+    /// Notes what is asked for often.
+    fn note_times(&mut self) {
+        let plain =
+            self.plain.iter().flat_map(|piece| piece.content.frames().map(|frame| (frame.at, frame.at)));
+        let blocks = self.rows.iter().map(|row| (row.first, row.last));
+        self.times = blocks.chain(plain).reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
+        let mut largest = UnixMicros(0);
+        self.bounds = Vec::with_capacity(self.rows.len());
+        for row in &self.rows {
+            largest = largest.max(row.last);
+            self.bounds.push((largest, row.first));
+        }
+        let mut smallest = UnixMicros(u64::MAX);
+        for (_, first) in self.bounds.iter_mut().rev() {
+            smallest = smallest.min(*first);
+            *first = smallest;
         }
     }
 
@@ -447,35 +474,38 @@ impl Segment {
     }
 
     /// Returns the plain frames of events that are in no block.
-    pub(crate) fn plain_frames(&self) -> impl Iterator<Item = Frame<'_>> {
-        self.open.iter().flat_map(Content::frames)
+    pub(crate) fn plain(&self) -> &[Piece] {
+        &self.plain
     }
 
     /// Returns the number of parts: blocks, then pieces of plain frames.
     pub(crate) fn part_count(&self) -> u32 {
-        (self.rows.len() + self.open.len()) as u32
+        (self.rows.len() + self.plain.len()) as u32
     }
 
     /// Returns the largest time, also of plain frames.
     pub(crate) fn last(&self) -> Option<UnixMicros> {
-        let open = self.open.iter().flat_map(|piece| piece.frames().map(|frame| frame.at));
-        self.rows.iter().map(|row| row.last).chain(open).max()
+        self.times.map(|(_, last)| last)
     }
 
     /// Returns the smallest time, also of plain frames.
     pub(crate) fn first(&self) -> Option<UnixMicros> {
-        let open = self.open.iter().flat_map(|piece| piece.frames().map(|frame| frame.at));
-        self.rows.iter().map(|row| row.first).chain(open).min()
+        self.times.map(|(first, _)| first)
     }
 
     /// Returns the parts that may have events between two times.
     pub(crate) fn parts_between(&self, from: UnixMicros, to: UnixMicros) -> Vec<PartNumber> {
-        let blocks = self.rows.iter().enumerate().filter(|(_, row)| row.first <= to && row.last >= from);
-        let blocks = blocks.map(|(number, _)| PartNumber(number as u32));
-        blocks.chain(self.open_parts()).collect()
+        // The times of blocks nearly ascend.
+        let begin = self.bounds.partition_point(|(largest, _)| *largest < from);
+        let end = self.bounds.partition_point(|(_, smallest)| *smallest <= to);
+        let blocks = (begin..end).filter(|number| {
+            let row = &self.rows[*number];
+            row.first <= to && row.last >= from
+        });
+        blocks.map(|number| PartNumber(number as u32)).chain(self.plain_parts()).collect()
     }
 
-    fn open_parts(&self) -> impl Iterator<Item = PartNumber> {
+    fn plain_parts(&self) -> impl Iterator<Item = PartNumber> {
         (self.rows.len() as u32..self.part_count()).map(PartNumber)
     }
 
@@ -485,7 +515,7 @@ impl Segment {
             Some(place) => self.indexed(place, hash)?,
             None => self.filtered(hash),
         };
-        Ok(blocks.into_iter().chain(self.open_parts()).collect())
+        Ok(blocks.into_iter().chain(self.plain_parts()).collect())
     }
 
     fn indexed(&self, place: index::Place, hash: u64) -> Result<Vec<PartNumber>, Problem> {
@@ -517,27 +547,20 @@ impl Segment {
     pub(crate) fn part(&self, part: PartNumber) -> Result<Content, Problem> {
         let number = part.0 as usize;
         let Some(row) = self.rows.get(number) else {
-            return self
-                .open
-                .get(number - self.rows.len())
-                .cloned()
-                .ok_or_else(|| self.damaged("a missing block"));
+            let piece = self.plain.get(number - self.rows.len());
+            return piece.map(|piece| piece.content.clone()).ok_or_else(|| self.damaged("a missing block"));
         };
+        let (head, body) = self.body(row)?;
+        Content::read(&head, &body).ok_or_else(|| self.damaged("the content of a block"))
+    }
+
+    /// Reads the header and the body of a block.
+    fn body(&self, row: &Row) -> Result<(Head, Vec<u8>), Problem> {
         let head = self.head(row)?;
         let mut body = vec![0; head.body_bytes];
         self.read(row.offset + HEAD_BYTES as u64, &mut body)?;
-        Content::read(&head, &body).ok_or_else(|| self.damaged("the content of a block"))
+        Ok((head, body))
     }
-}
-
-/// Reads a small file, at most the first `bytes_max` of it; nothing of one that cannot be read.
-fn read_all(file: &dyn ReadAt, bytes_max: u64) -> Vec<u8> {
-    let length = file.length().unwrap_or_default().min(bytes_max);
-    let mut bytes = vec![0; length as usize];
-    if file.read_at(0, &mut bytes).is_err() {
-        bytes.clear();
-    }
-    bytes
 }
 
 #[cfg(test)]
@@ -549,9 +572,12 @@ mod tests {
         assert_eq!(Name::parse(&segment_name(7)), Some(Name::Segment(7)));
         assert_eq!(Name::parse(&filters_name(7)), Some(Name::Filters(7)));
         assert_eq!(Name::parse(&keys_name(7)), Some(Name::Keys(7)));
-        assert_eq!(Name::parse(&open_name(7, 123_456)), Some(Name::Open(7, 123_456)));
+        for place in [plain::Place::File(0), plain::Place::File(1), plain::Place::OfBlock(123_456)] {
+            assert_eq!(Name::parse(&plain_name(7, place)), Some(Name::Plain(7, place)));
+        }
         assert_eq!(Name::parse(&segment_name(1 << 40)), Some(Name::Segment(1 << 40)));
-        for other in ["", "x.events", "1.open", "lost+found", ".events", "1.x.open"] {
+        for other in ["", "x.events", "1.open", "lost+found", ".events", "1.x.open", "1.2.frames", "1.frames"]
+        {
             assert_eq!(Name::parse(other), None, "{other}");
         }
     }

@@ -3,7 +3,7 @@
 use crate::{
     Addresses, Folder,
     block::{self, EVENT_BYTES_MAX},
-    index, is_of_history, key, keys,
+    index, is_of_history, key, keys, plain,
     privacy::{Concealer, KEY_BYTES},
     retention::{self, Closed},
     sealing::{self, Sealing, Step},
@@ -61,8 +61,8 @@ struct Found {
     bytes: u64,
     filters_bytes: Option<u64>,
     keys_bytes: Option<u64>,
-    /// The blocks that have files of plain frames.
-    open: Vec<u32>,
+    /// The files of plain frames.
+    plain: Vec<plain::Place>,
 }
 
 /// The writer. A file that cannot be written loses events, which are counted; it never waits for anything but the disk.
@@ -85,7 +85,6 @@ pub struct Store<F: Folder> {
     compressor: zstd::bulk::Compressor<'static>,
     /// Buffers.
     event: Vec<u8>,
-    text: String,
     out: Vec<u8>,
     lost_count: u64,
     is_failing: bool,
@@ -101,14 +100,13 @@ struct OpenSegment {
     first: UnixMicros,
     last: UnixMicros,
     block: block::Builder,
-    /// Bytes of the block's frames that are in its file of plain frames, the length of that file, and the time of the last
-    /// of these frames.
-    plain: (usize, u64, UnixMicros),
-    /// The blocks that have files of plain frames.
-    plain_blocks: Vec<u32>,
+    plain: plain::Writer,
+    /// The number of blocks that are durable.
+    durable: u32,
+    /// The file of the segment has something that is not durable.
+    is_dirty: bool,
     written_at: UnixMicros,
     synced_at: UnixMicros,
-    is_dirty: bool,
     /// The lengths of the files of filters and of keys.
     filters_bytes: u64,
     keys_bytes: u64,
@@ -124,31 +122,31 @@ impl OpenSegment {
             first: UnixMicros(u64::MAX),
             last: UnixMicros(0),
             block: block::Builder::default(),
-            plain: (0, 0, UnixMicros(0)),
-            plain_blocks: Vec::new(),
+            plain: plain::Writer::default(),
+            durable: 0,
+            is_dirty: false,
             written_at: UnixMicros(0),
             synced_at: UnixMicros(0),
-            is_dirty: false,
             filters_bytes: 0,
             keys_bytes: 0,
         }
     }
 
     /// Appends an event in the form in which it is stored.
-    fn push(&mut self, at: UnixMicros, event: &Event<'_>, bytes: &[u8], text: &mut String) {
+    fn push(&mut self, at: UnixMicros, event: &Event<'_>, bytes: &[u8]) {
         if self.block.is_empty() {
-            self.plain = (0, 0, at);
+            self.plain.begin(at);
         }
         self.block.push(at, bytes);
         (self.first, self.last) = (self.first.min(at), self.last.max(at));
         let times = (self.block.times().0, at);
-        key::hashes_within(event, times, text, &mut |hash| self.block.push_hash(hash));
+        key::hashes_within(event, times, &mut |hash| self.block.push_hash(hash));
     }
 
     /// Appends a frame that was stored before. An event of a later version has no keys.
-    fn push_stored(&mut self, at: UnixMicros, bytes: &[u8], text: &mut String) {
+    fn push_stored(&mut self, at: UnixMicros, bytes: &[u8]) {
         match event::decode(bytes) {
-            Some(event) => self.push(at, &event, bytes, text),
+            Some(event) => self.push(at, &event, bytes),
             None => self.block.push(at, bytes),
         }
     }
@@ -168,15 +166,13 @@ impl<F: Folder> Store<F> {
         let mut found: BTreeMap<u64, Found> = BTreeMap::new();
         for (name, bytes) in folder.list()? {
             let Some(name) = Name::parse(&name) else { continue };
-            let (Name::Segment(number) | Name::Filters(number) | Name::Keys(number) | Name::Open(number, _)) =
-                name;
-            let files = found.entry(number).or_default();
+            let files = found.entry(name.number()).or_default();
             files.bytes += bytes;
             match name {
                 Name::Segment(_) => {}
                 Name::Filters(_) => files.filters_bytes = Some(bytes),
                 Name::Keys(_) => files.keys_bytes = Some(bytes),
-                Name::Open(_, block) => files.open.push(block),
+                Name::Plain(_, place) => files.plain.push(place),
             }
         }
         let mut store = Self {
@@ -193,7 +189,6 @@ impl<F: Folder> Store<F> {
             part_entries: sealing::PART_ENTRIES,
             compressor: block::compressor(),
             event: Vec::new(),
-            text: String::new(),
             out: Vec::new(),
             lost_count: 0,
             is_failing: false,
@@ -206,8 +201,8 @@ impl<F: Folder> Store<F> {
                 store.remove_segment(number);
                 continue;
             }
-            files.open.sort_unstable();
-            let opened = Segment::open(&store.folder, number, &files.open);
+            files.plain.sort_unstable();
+            let opened = Segment::open(&store.folder, number, &files.plain);
             // One that cannot be read is kept as if it was new: somebody may repair it.
             let last = opened.as_ref().ok().and_then(Segment::last).unwrap_or(now);
             store.closed.push(Closed { number, bytes: files.bytes, last });
@@ -236,10 +231,9 @@ impl<F: Folder> Store<F> {
         let concealer = Concealer::new(old.concealer.mode(), *old.concealer.key());
         let mut segment = OpenSegment::new(self.next_number, concealer);
         self.next_number += 1;
-        let mut text = String::new();
         let mut is_written = true;
         for frame in parts.iter().flat_map(|part| part.frames()) {
-            segment.push_stored(frame.at, frame.event, &mut text);
+            segment.push_stored(frame.at, frame.event);
             if segment.block.is_complete() {
                 is_written &= self.write_block(&mut segment);
             }
@@ -258,9 +252,9 @@ impl<F: Folder> Store<F> {
     /// Seals a segment that an earlier process has not sealed, or removes the files that it left beside a sealed one.
     fn finish_segment(&mut self, old: &Segment, files: &Found) {
         if old.is_sealed() {
-            let is_in_block = |block: &&u32| (**block as usize) < old.rows().len();
-            let plain = files.open.iter().filter(is_in_block);
-            let mut names: Vec<String> = plain.map(|block| segment::open_name(old.number, *block)).collect();
+            // Frames that are in no block are only there.
+            let plain = files.plain.iter().filter(|_| old.plain().is_empty());
+            let mut names: Vec<String> = plain.map(|place| segment::plain_name(old.number, *place)).collect();
             names.extend(files.filters_bytes.map(|_| segment::filters_name(old.number)));
             names.extend(files.keys_bytes.map(|_| segment::keys_name(old.number)));
             for name in names {
@@ -275,11 +269,18 @@ impl<F: Folder> Store<F> {
         (segment.rows, segment.offset) = (old.rows().to_vec(), old.end());
         segment.filters_bytes = files.filters_bytes.unwrap_or_default();
         segment.keys_bytes = files.keys_bytes.unwrap_or_default();
-        let (mut text, mut is_written) = (String::new(), true);
-        for frame in old.plain_frames() {
-            segment.push_stored(frame.at, frame.event, &mut text);
-            if segment.block.is_complete() {
+        let mut is_written = true;
+        let mut previous = None;
+        for piece in old.plain() {
+            // Blocks keep their numbers, by which their plain frames are known to be of no use.
+            if previous.replace(piece.block).is_some_and(|previous| previous != piece.block) {
                 is_written &= self.write_block(&mut segment);
+            }
+            for frame in piece.content.frames() {
+                segment.push_stored(frame.at, frame.event);
+                if segment.block.is_complete() {
+                    is_written &= self.write_block(&mut segment);
+                }
             }
         }
         // Else its plain frames are as good, until the next start.
@@ -293,12 +294,7 @@ impl<F: Folder> Store<F> {
     fn remove_segment(&mut self, number: u64) {
         let names = self.folder.list().unwrap_or_default();
         for (name, _) in names {
-            let is_meant = match Name::parse(&name) {
-                Some(Name::Segment(own) | Name::Filters(own) | Name::Keys(own) | Name::Open(own, _)) => {
-                    own == number
-                }
-                None => false,
-            };
+            let is_meant = Name::parse(&name).is_some_and(|name| name.number() == number);
             if is_meant && let Err(e) = self.folder.remove(&name) {
                 self.failed("remove", &name, &e);
             }
@@ -349,7 +345,7 @@ impl<F: Folder> Store<F> {
         segment::write_head(&segment.concealer, segment.first, &mut head);
         let is_written = self.write_at(&segment::segment_name(segment.number), 0, &head);
         if is_written {
-            segment.offset = SEGMENT_HEAD_BYTES;
+            (segment.offset, segment.is_dirty) = (SEGMENT_HEAD_BYTES, true);
         }
         is_written
     }
@@ -396,51 +392,39 @@ impl<F: Folder> Store<F> {
 
     /// Writes the frames of the growing block that are in no file yet.
     fn write_plain(&mut self, segment: &mut OpenSegment) -> bool {
-        let (done, length, base) = segment.plain;
-        if segment.block.raw().len() == done || segment.block.is_empty() {
+        let raw = segment.block.raw();
+        if segment.block.is_empty() || raw.len() == segment.plain.done {
             return true;
         }
         let mut out = std::mem::take(&mut self.out);
         out.clear();
-        segment::write_piece(base, &segment.block.raw()[done..], &mut out);
         let block = segment.rows.len() as u32;
-        let name = segment::open_name(segment.number, block);
+        plain::write(block, segment.plain.base, &raw[segment.plain.done..], &mut out);
+        let place = segment.plain.next(segment.durable);
+        let name = segment::plain_name(segment.number, plain::Place::File(place.0));
         // The header first: without its segment the file is of no use.
-        let is_written = self.write_head(segment) && self.write_at(&name, length, &out);
+        let is_written = self.write_head(segment) && self.write_at(&name, place.1, &out);
         if is_written {
-            segment.plain = (segment.block.raw().len(), length + out.len() as u64, segment.block.previous());
-            segment.is_dirty = true;
-            if segment.plain_blocks.last() != Some(&block) {
-                segment.plain_blocks.push(block);
-            }
+            let (done, base) = (segment.block.raw().len(), segment.block.previous());
+            segment.plain.written(block, place, out.len(), done, base);
         }
         self.out = out;
         is_written
     }
 
-    /// Makes everything durable that is written, and removes plain frames that are in blocks now.
+    /// Makes everything durable that is written.
     fn sync(&mut self, segment: &mut OpenSegment) -> bool {
-        let current = segment.rows.len() as u32;
-        let mut names = vec![segment::segment_name(segment.number)];
-        if segment.plain_blocks.last() == Some(&current) {
-            names.push(segment::open_name(segment.number, current));
-        }
-        for name in names {
+        let own = segment.is_dirty.then(|| segment::segment_name(segment.number));
+        let plain = segment.plain.to_sync();
+        let plain = plain.map(|file| segment::plain_name(segment.number, plain::Place::File(file)));
+        for name in own.into_iter().chain(plain) {
             if let Err(e) = self.folder.sync(&name) {
                 self.failed("sync", &name, &e);
                 return false;
             }
         }
-        segment.is_dirty = false;
-        let (old, kept) = std::mem::take(&mut segment.plain_blocks).into_iter().partition(|b| *b < current);
-        segment.plain_blocks = kept;
-        let old: Vec<u32> = old;
-        for block in old {
-            let name = segment::open_name(segment.number, block);
-            if let Err(e) = self.folder.remove(&name) {
-                self.failed("remove", &name, &e);
-            }
-        }
+        (segment.is_dirty, segment.plain.is_dirty) = (false, false);
+        segment.durable = segment.rows.len() as u32;
         true
     }
 
@@ -516,7 +500,7 @@ impl<F: Folder> Store<F> {
             if self.event.len() > EVENT_BYTES_MAX {
                 self.lost_count += 1;
             } else {
-                segment.push(at, event, &self.event, &mut self.text);
+                segment.push(at, event, &self.event);
             }
         });
         if segment.block.is_complete() {
@@ -543,11 +527,13 @@ impl<F: Folder> Sink for Store<F> {
                 self.write_plain(&mut segment);
                 segment.written_at = now;
             }
-            if segment.is_dirty && is_over(segment.synced_at, SYNC_INTERVAL_US) {
+            let is_dirty = |segment: &OpenSegment| segment.is_dirty || segment.plain.to_sync().is_some();
+            if is_dirty(&segment) && is_over(segment.synced_at, SYNC_INTERVAL_US) {
                 self.sync(&mut segment);
                 segment.synced_at = now;
             }
-            has_work = segment.is_dirty || segment.block.raw().len() > segment.plain.0;
+            let is_written = segment.block.is_empty() || segment.block.raw().len() == segment.plain.done;
+            has_work = is_dirty(&segment) || !is_written;
             self.open = Some(segment);
         }
         if is_over(self.deleted_at, DELETE_INTERVAL_US) {
