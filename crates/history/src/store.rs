@@ -2,7 +2,7 @@
 
 use crate::{
     Addresses, Folder,
-    block::{self, EVENT_BYTES_MAX},
+    block::{self, BLOCK_BYTES, EVENT_BYTES_MAX},
     index, is_of_history, key, keys, plain,
     privacy::{Concealer, KEY_BYTES},
     retention::{self, Closed},
@@ -21,6 +21,8 @@ use std::{
 const WRITE_INTERVAL_US: u64 = 1_000_000;
 /// The interval in which written files are made durable.
 const SYNC_INTERVAL_US: u64 = 5_000_000;
+/// A block of this size is completed when the segment is synced.
+const SYNCED_BLOCK_BYTES: usize = BLOCK_BYTES / 4;
 /// The interval in which segments that are too old are deleted.
 const DELETE_INTERVAL_US: u64 = 3_600_000_000;
 /// The time until a segment is sealed again that could not be written.
@@ -523,6 +525,11 @@ impl<F: Folder> Sink for Store<F> {
         let is_over = |since: UnixMicros, interval: u64| now.0.abs_diff(since.0) >= interval;
         let mut has_work = false;
         if let Some(mut segment) = self.open.take() {
+            // One file is synced instead of two, for a block that is a little smaller.
+            let is_large = segment.is_dirty && segment.block.raw().len() >= SYNCED_BLOCK_BYTES;
+            if is_large && is_over(segment.synced_at, SYNC_INTERVAL_US) {
+                self.write_block(&mut segment);
+            }
             if is_over(segment.written_at, WRITE_INTERVAL_US) {
                 self.write_plain(&mut segment);
                 segment.written_at = now;
