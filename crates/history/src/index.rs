@@ -64,20 +64,17 @@ impl Builder {
         let (first, last) = (self.next_bucket, end.saturating_sub(self.next_bucket).saturating_sub(1));
         // Entries of another part would be an error of the caller's, not one of memory.
         let number_of = |one: u64| bucket_of(one, self.bucket_count).saturating_sub(first).min(last) as usize;
-        sort::sort_spread(entries, last as usize + 1, number_of);
+        let places = sort::into_buckets(entries, last as usize + 1, number_of);
         out.reserve(entries.len() * ENTRY_BYTES);
-        let mut rest = &entries[..];
-        for bucket in self.next_bucket..end {
-            let count = rest.partition_point(|one| bucket_of(*one, self.bucket_count) <= bucket);
-            let (own, others) = rest.split_at(count);
-            let begin = out.len();
+        for ends in places.windows(2) {
+            let (own, begin) = (&entries[ends[0] as usize..ends[1] as usize], out.len());
             for one in own {
                 let entry = u32::from(fingerprint_of(*one)) << 12 | (*one as u32 & 0xfff);
                 out.extend_from_slice(&entry.to_le_bytes()[..ENTRY_BYTES]);
             }
             self.directory.extend_from_slice(&self.entry_count.to_le_bytes());
             self.directory.extend_from_slice(&crc32c(&out[begin..]).to_le_bytes());
-            (rest, self.entry_count) = (others, self.entry_count + count as u32);
+            self.entry_count += own.len() as u32;
         }
         self.next_bucket = end;
     }

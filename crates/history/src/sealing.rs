@@ -19,6 +19,8 @@ pub(crate) const PART_ENTRIES: usize = 1 << 15;
 const RECORDS_PER_STEP: usize = 128;
 /// The bytes of a file that are removed in a step: the system frees the memory of its pages.
 const REMOVED_BYTES: u64 = 8 * 1024 * 1024;
+/// The bytes of an index after which it is synced.
+const SYNCED_BYTES: u64 = 512 * 1024;
 /// Blocks whose keys are made anew in a step: each takes about 2 ms.
 const BLOCKS_PER_STEP: usize = 2;
 
@@ -191,9 +193,12 @@ impl Sealing {
             }
             index.push_buckets(end, &mut entries, &mut out);
             folder.write_at(&name, place, &out)?;
-            // Each part, so that no sync takes long.
-            folder.sync(&name)?;
-            return Ok(Phase::Index { place: place + out.len() as u64, runs, index });
+            let next = place + out.len() as u64;
+            // In parts, so that no sync takes long.
+            if place / SYNCED_BYTES < next / SYNCED_BYTES {
+                folder.sync(&name)?;
+            }
+            return Ok(Phase::Index { place: next, runs, index });
         }
         let (entry_count, bucket_count) = index.finish(&mut out);
         let index = index::Place { offset: self.end + INDEX_MARK_BYTES, entry_count, bucket_count };

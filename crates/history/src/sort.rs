@@ -1,8 +1,7 @@
 //! Sorting of hashes: they are spread evenly, so that a place near its own is computed for each.
 
-/// Sorts numbers. `bucket` returns a number below `count`, not smaller for a larger number; numbers of the same bucket are sorted
-/// among themselves. So no distribution of them makes it slow.
-pub(crate) fn sort_spread(numbers: &mut Vec<u64>, count: usize, bucket: impl Fn(u64) -> usize) {
+/// Sorts numbers into buckets, and returns where each begins, and the end. `bucket` returns a number below `count`.
+pub(crate) fn into_buckets(numbers: &mut Vec<u64>, count: usize, bucket: impl Fn(u64) -> usize) -> Vec<u32> {
     // The place behind each bucket, then of its first number.
     let mut places = vec![0u32; count + 1];
     for number in &*numbers {
@@ -19,10 +18,8 @@ pub(crate) fn sort_spread(numbers: &mut Vec<u64>, count: usize, bucket: impl Fn(
         *place -= 1;
         sorted[*place as usize] = *number;
     }
-    for ends in places.windows(2) {
-        sorted[ends[0] as usize..ends[1] as usize].sort_unstable();
-    }
     *numbers = sorted;
+    places
 }
 
 /// Sorts hashes of any size.
@@ -30,7 +27,11 @@ pub(crate) fn sort_hashes(hashes: &mut Vec<u64>) {
     /// So few are sorted fast in any order.
     const BUCKET_HASHES: usize = 8;
     let count = hashes.len().div_ceil(BUCKET_HASHES).max(1);
-    sort_spread(hashes, count, |hash| ((u128::from(hash) * count as u128) >> 64) as usize);
+    let places = into_buckets(hashes, count, |hash| ((u128::from(hash) * count as u128) >> 64) as usize);
+    // However they are spread, it does not become slow.
+    for ends in places.windows(2) {
+        hashes[ends[0] as usize..ends[1] as usize].sort_unstable();
+    }
 }
 
 #[cfg(test)]
