@@ -257,12 +257,17 @@ fn destination_of<'a>(event: &Event<'a>) -> Option<&'a str> {
 
 /// Returns the part after the last `@`; nothing of an address without a domain.
 fn domain_of(address: &str) -> &str {
-    address.rsplit_once('@').map_or("", |(_, domain)| domain)
+    memchr::memrchr(b'@', address.as_bytes()).map_or("", |at| &address[at + 1..])
+}
+
+/// Returns what is before and behind the first of these octets, which is one of ASCII.
+fn split_at(text: &str, octet: u8) -> Option<(&str, &str)> {
+    memchr::memchr(octet, text.as_bytes()).map(|at| (&text[..at], &text[at + 1..]))
 }
 
 /// Returns the address in the text of an origin: `client=[192.0.2.1] helo=…`.
 fn client_of(origin: &str) -> Option<&str> {
-    origin.strip_prefix("client=[")?.split_once(']').map(|(client, _)| client)
+    split_at(origin.strip_prefix("client=[")?, b']').map(|(client, _)| client)
 }
 
 fn bare_message_id(text: &str) -> &str {
@@ -272,7 +277,7 @@ fn bare_message_id(text: &str) -> &str {
 
 /// Returns host and address of `mx.example.com[192.0.2.1]:25`; other texts as they are.
 fn relay_parts(relay: &str) -> impl Iterator<Item = &str> {
-    let split = relay.split_once('[').and_then(|(host, rest)| Some((host, rest.split_once(']')?.0)));
+    let split = split_at(relay, b'[').and_then(|(host, rest)| Some((host, split_at(rest, b']')?.0)));
     let (host, address) = split.map_or((relay, None), |(host, address)| (host, Some(address)));
     Some(host).into_iter().chain(address).filter(|part| !part.is_empty())
 }
