@@ -65,8 +65,11 @@ pub fn aliases_file(bytes: &[u8]) {
 /// A list of targets: whatever is taken prints nothing dangerous, and a fault has a place in the text.
 pub fn alias_targets(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    for target in TargetList::new(text).chain(TargetList::of_file(text)) {
-        match target {
+    for target in TargetList::new(text).placed().chain(TargetList::of_file(text)) {
+        if let Ok((at, _)) = &target {
+            assert!(*at < text.len() && text.is_char_boundary(*at), "{target:?}");
+        }
+        match target.map(|(_, target)| target) {
             Ok(Target::Mailbox(mailbox)) => assert!(!mailbox.as_str().contains(char::is_control)),
             Ok(Target::Include(path) | Target::File(path)) => {
                 assert!(path.starts_with('/') && !path.contains(char::is_control));

@@ -23,18 +23,8 @@ impl FileFault {
 
     /// A fault at this byte of a text.
     pub(crate) fn at(text: &str, at: usize, what: impl Into<String>, help: impl Into<String>) -> Self {
-        let mut at = at.min(text.len());
-        while !text.is_char_boundary(at) {
-            at -= 1;
-        }
-        let before = &text[..at];
-        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        Self {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-            what: what.into(),
-            help: help.into(),
-        }
+        let (line, column) = rewrite::line_and_column(text, at);
+        Self { line, column, what: what.into(), help: help.into() }
     }
 }
 

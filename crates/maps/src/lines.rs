@@ -70,7 +70,7 @@ pub(crate) fn key_and_value(text: &str) -> (&str, &str, usize) {
 ///
 /// # Errors
 /// The file is not UTF-8, or ends in the middle of a line, as a file does that is being written.
-pub(crate) fn complete_text(bytes: &[u8]) -> Result<&str, FileFault> {
+pub fn complete_text(bytes: &[u8]) -> Result<&str, FileFault> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let readable = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
         FileFault::at(

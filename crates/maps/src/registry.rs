@@ -2,7 +2,7 @@
 
 use crate::{
     Cached, FileMap, Looked, LookupError, Map,
-    aliases::Unpermitted,
+    aliases::{Included, Unpermitted},
     reference::{NamedMap, Reference},
     servers,
     table::Table,
@@ -49,8 +49,19 @@ impl fmt::Debug for Maps {
 pub struct Checked {
     /// The map.
     pub reference: Reference,
-    /// Number of entries, where it is known, and warnings; or the reason why the file cannot be used.
-    pub state: Result<(Option<usize>, Vec<Unpermitted>), String>,
+    /// The content of a file that can be used; or the reason why it cannot.
+    pub state: Result<Usable, String>,
+}
+
+/// Remarks on a file that can be used.
+#[derive(Debug)]
+pub struct Usable {
+    /// Number of entries, where it is known.
+    pub count: Option<usize>,
+    /// Warnings.
+    pub warnings: Vec<Unpermitted>,
+    /// Files that it includes.
+    pub included: Vec<Included>,
 }
 
 impl Checked {
@@ -191,7 +202,11 @@ impl Maps {
     pub fn check(&self) -> Vec<Checked> {
         let state = |map: &FileMap| {
             let table = map.table().map_err(|error| error.what.to_string())?;
-            Ok((table.len(), table.warnings().to_vec()))
+            Ok(Usable {
+                count: table.len(),
+                warnings: table.warnings().to_vec(),
+                included: table.included().to_vec(),
+            })
         };
         let mut all: Vec<Checked> = self
             .files

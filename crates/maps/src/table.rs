@@ -1,7 +1,7 @@
 //! One table of any kind, read from a file.
 
 use crate::{
-    aliases::{Aliases, Unpermitted},
+    aliases::{Aliases, Included, Unpermitted},
     cdb::Cdb,
     cidr::CidrTable,
     fault::FileFault,
@@ -156,6 +156,14 @@ impl Table {
     /// No entries?
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
+    }
+
+    /// Files that the targets of aliases include.
+    pub fn included(&self) -> &[Included] {
+        match self {
+            Self::Aliases(table) => table.included(),
+            _ => &[],
+        }
     }
 
     /// Entries that are read and not used, with the reason.

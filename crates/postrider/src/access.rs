@@ -90,6 +90,13 @@ pub(crate) fn starter(settings: &Settings) -> Uid {
     }
 }
 
+/// Returns the user of the daemon, also where only root could become that user.
+pub(crate) fn daemon_uid(settings: &Settings) -> u32 {
+    let owner = || settings.data_dir.metadata().ok().map(|owner| owner.uid());
+    let configured = settings.process.user.as_ref().map(|user| user.uid);
+    configured.or_else(owner).unwrap_or_else(|| geteuid().as_raw())
+}
+
 /// The user that is asked about.
 enum Asker {
     Root,

@@ -1,6 +1,6 @@
 //! The expansion of recipients by the maps of the configuration. The daemon, `sendmail -bv` and `newaliases` ask here.
 
-mod include;
+pub(crate) mod include;
 
 use config::Settings;
 use mail::{Mailbox, Recipient, RecipientOptions};

@@ -216,7 +216,7 @@ fn newaliases_checks_the_files_of_aliases_and_sendmail_bv_expands_by_them() {
     let said = postrider(&dir, &["newaliases"]);
     let found = format!("aliases:{}/aliases: 6 names\n", dir.path().display());
     assert!(stdout(&said).starts_with(&found) && stdout(&said).contains("reads a changed file by itself"));
-    assert!(stderr(&said).contains("warning: line 6, column 1: |/bin/old is a program"), "{}", stderr(&said));
+    assert!(stderr(&said).contains("warning: line 6, column 6: |/bin/old is a program"), "{}", stderr(&said));
 
     let maildir = format!("maildir:{}/data/mail/{{local}}", dir.path().display());
     let told = |arguments: &[&str]| {
@@ -542,6 +542,51 @@ fn config_check_tells_faults_of_maps_with_their_places() {
     // The program that the configuration permits causes no warning.
     assert!(said.contains("|/bin/other is a program") && said.contains("there is no shell"), "{said}");
     assert!(!said.contains("|/bin/ok now"), "{said}");
+}
+
+#[test]
+fn faults_of_included_lists_are_told_with_file_line_and_column() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = site("[addresses]\naliases = [\"aliases:aliases\"]\nprograms = [\"/bin/ok\"]\n");
+    let list = dir.path().join("list").to_str().unwrap().to_owned();
+    let file = |name: &str, text: &str| {
+        fs::write(dir.path().join(name), text).unwrap();
+        fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o644)).unwrap();
+    };
+    file("aliases", &format!("root: joe\nall: ann, :include:{list}\n"));
+    file("list", "# readers\njoe, Ann <ann@b.test>\n|/bin/ok now\n|/bin/other\n");
+    let configuration = dir.path().join("postrider.toml");
+    let check = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postrider"));
+        command.args(["config", "check"]).arg(&configuration).output().unwrap()
+    };
+    let aliases = format!("aliases:{}/aliases", dir.path().display());
+    let place = format!(":include:{list}: line 2, column 10: not a mail address");
+    let said = check();
+    assert_eq!(said.status.code(), Some(78), "{}", stderr(&said));
+    assert!(stderr(&said).contains(&format!("{aliases}: {place}")), "{}", stderr(&said));
+    assert!(stderr(&said).contains("= help: write user@example.com"), "{}", stderr(&said));
+    assert!(stderr(&said).contains(&format!(":include:{list}: line 4, column 1: |/bin/other is a program")));
+    assert!(!stderr(&said).contains("|/bin/ok now"), "{}", stderr(&said));
+    for (arguments, code) in [
+        (&["newaliases"][..], 65),
+        (&["map", "check"], 65),
+        (&["map", "query", &aliases, "all"], 65),
+        (&["map", "query", &aliases, "root"], 0),
+    ] {
+        let said = postrider(&dir, arguments);
+        assert_eq!(said.status.code(), Some(code), "{arguments:?}: {}", stderr(&said));
+        let is_told = stderr(&said).contains(&format!("{place}; write user@example.com"));
+        assert_eq!(is_told, code != 0, "{arguments:?}: {}", stderr(&said));
+    }
+    // What is told about the list as a whole stands at the line that includes it.
+    fs::remove_file(&list).unwrap();
+    let said = postrider(&dir, &["newaliases"]);
+    let place = format!("{aliases}: line 2, column 11: :include:{list}: no such file; write the file");
+    assert!(stderr(&said).contains(&place) && said.status.code() == Some(65), "{}", stderr(&said));
+    file("list", "joe\nann@b.test\n");
+    assert_eq!(check().status.code(), Some(0));
+    assert_eq!(postrider(&dir, &["newaliases"]).status.code(), Some(0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod trouble;
 use crate::{
     address::{Separator, at_domain, at_domain_of, by_map, is_named, keep_detail, map_keys},
     command::split_command,
-    targets::{NULL_DEVICE, Target, TargetList},
+    targets::{NULL_DEVICE, Target, TargetList, line_and_column},
 };
 use links::{LinkId, Links};
 use mail::{AliasTarget, Mailbox};
@@ -562,8 +562,11 @@ impl<'s> Expander<'s> {
             return Err(Trouble::Loop(path.clone()).into());
         }
         for target in TargetList::of_file(content) {
-            let target = target.map_err(|error| Trouble::value(path, error.to_string()))?;
-            self.alias_target(target, None, path, domain, link, *depth)?;
+            let (at, added) = match target {
+                Ok((at, target)) => (at, self.alias_target(target, None, path, domain, link, *depth)),
+                Err(error) => (error.at, Err(Trouble::value(path, error.to_string()))),
+            };
+            added.map_err(|trouble| trouble.in_file(path, line_and_column(content, at)))?;
         }
         Ok(())
     }

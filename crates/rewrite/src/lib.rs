@@ -18,4 +18,4 @@ pub use address::{Separator, by_map, is_named, map_keys, masquerade, verp, with_
 pub use command::split_command;
 pub use dsn::{Role, passed_on};
 pub use expander::{Answers, Expanded, Expander, Found, Question, Settings, Step, Trouble};
-pub use targets::{NULL_DEVICE, Target, TargetError, TargetList};
+pub use targets::{NULL_DEVICE, Target, TargetError, TargetList, line_and_column};

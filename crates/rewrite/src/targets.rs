@@ -44,6 +44,13 @@ impl fmt::Display for TargetError {
 
 impl std::error::Error for TargetError {}
 
+/// Returns the line and the column of a byte of a text, both from 1. Columns count characters.
+pub fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = &text[..text.floor_char_boundary(at)];
+    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
 const HELP: &str = "write user@example.com, a local name, \\name, :include:/path, \"|program\" or /path, with commas between";
 
 /// The targets of a list, one after another. Commas and blanks separate targets; quotes hold together.
@@ -59,15 +66,38 @@ impl<'a> TargetList<'a> {
         Self { text, at: 0 }
     }
 
-    /// Reads the content of an `:include:` file: lists on several lines, and comment lines that begin with `#`.
-    pub fn of_file(text: &'a str) -> impl Iterator<Item = Result<Target, TargetError>> + use<'a> {
+    /// Reads the content of an `:include:` file: lists on several lines, and comment lines that begin with `#`. Each target
+    /// has the bytes of the text before it.
+    pub fn of_file(text: &'a str) -> impl Iterator<Item = Result<(usize, Target), TargetError>> + use<'a> {
         let start = text.as_ptr() as usize;
         let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
         lines.flat_map(move |line| {
             let offset = line.as_ptr() as usize - start;
-            TargetList::new(line)
-                .map(move |target| target.map_err(|error| TargetError { at: error.at + offset, ..error }))
+            TargetList::new(line).placed().map(move |placed| match placed {
+                Ok((at, target)) => Ok((at + offset, target)),
+                Err(error) => Err(TargetError { at: error.at + offset, ..error }),
+            })
         })
+    }
+
+    /// Returns the targets, each with the bytes of the text before it.
+    pub fn placed(mut self) -> impl Iterator<Item = Result<(usize, Target), TargetError>> + use<'a> {
+        std::iter::from_fn(move || self.next_placed())
+    }
+
+    fn next_placed(&mut self) -> Option<Result<(usize, Target), TargetError>> {
+        let (at, item) = match self.next_item() {
+            Ok(next) => next?,
+            Err(error) => {
+                self.at = self.text.len();
+                return Some(Err(error));
+            }
+        };
+        Some(target(item).map(|target| (at, target)).map_err(|what| {
+            // One fault is enough: what follows may be a part of it.
+            self.at = self.text.len();
+            TargetError { at, what, help: HELP }
+        }))
     }
 
     /// Returns the next item with its position; quotes are still in it.
@@ -107,20 +137,7 @@ impl Iterator for TargetList<'_> {
     type Item = Result<Target, TargetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = match self.next_item() {
-            Ok(next) => next,
-            Err(error) => {
-                self.at = self.text.len();
-                return Some(Err(error));
-            }
-        };
-        next.map(|(at, item)| {
-            target(item).map_err(|what| {
-                // One fault is enough: what follows may be a part of it.
-                self.at = self.text.len();
-                TargetError { at, what, help: HELP }
-            })
-        })
+        self.next_placed().map(|placed| placed.map(|(_, target)| target))
     }
 }
 
@@ -264,7 +281,10 @@ mod tests {
     fn a_file_has_a_target_on_each_line_and_comments() {
         let text = "# the list\njoe@a.test\n\n  # more\njane, bob\n";
         let read: Vec<_> = TargetList::of_file(text).map(Result::unwrap).collect();
-        assert_eq!(read, [mailbox("joe@a.test"), Target::Local("jane".into()), Target::Local("bob".into())]);
+        let wanted = [mailbox("joe@a.test"), Target::Local("jane".into()), Target::Local("bob".into())];
+        assert!(read.iter().map(|(_, target)| target).eq(&wanted), "{read:?}");
+        let places: Vec<_> = read.iter().map(|(at, _)| line_and_column(text, *at)).collect();
+        assert_eq!(places, [(2, 1), (5, 1), (5, 7)]);
         let error = TargetList::of_file("joe\na@b@c\n").find_map(Result::err).unwrap();
         assert_eq!(error.at, 4);
     }

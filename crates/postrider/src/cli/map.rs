@@ -1,11 +1,21 @@
 //! `postrider map`: look-ups, and checks of the files of maps.
 
 use super::{CliError, Ending, args::MapCommand, complain, load_config, settings};
-use crate::{map_entries, serve::wiring};
+use crate::{
+    access,
+    expansion::include::{self, CheckedLists, ListFault},
+    map_entries,
+    serve::wiring,
+};
 use config::{Loaded, Purpose, Settings};
 use control::Exit;
-use maps::{Checked, Kind, Maps, NamedMap, Reference, Source, aliases::Unpermitted, text::TextTable};
+use maps::{
+    Checked, FileFault, Kind, Maps, NamedMap, Reference, Source,
+    aliases::{Unpermitted, check_included},
+    text::TextTable,
+};
 use rewrite::{Target, TargetList};
+use rustix::process::geteuid;
 use std::{io::Write, path::Path, process::ExitCode};
 
 /// The exit code when a key was not found, as that of postmap -q.
@@ -29,7 +39,7 @@ pub(super) fn run(
             let checked = maps.check();
             print(&checked, &loaded.settings, out)?;
             let all_answer = print_named(&maps, &loaded, out)?;
-            let exit = exit_of(&checked);
+            let exit = exit_of(&checked, &loaded.settings);
             Ok(if exit == Exit::Ok && !all_answer { Exit::TempFail } else { exit }.into())
         }
     }
@@ -77,10 +87,15 @@ fn query(
     };
     let maps = Maps::open([&reference], &named, None);
     let runtime = runtime()?;
-    let mut is_missing = false;
+    let (mut is_missing, mut has_faults) = (false, false);
     for key in keys {
         match runtime.block_on(maps.get(&reference, key).wait()) {
-            Ok(Some(value)) => writeln!(out, "{key}: {value}")?,
+            Ok(Some(value)) => {
+                writeln!(out, "{key}: {value}")?;
+                if let Reference::File(Kind::Aliases, _) = reference {
+                    has_faults |= complain_of_lists(key, &value, explicit);
+                }
+            }
             Ok(None) => {
                 complain("postrider", &format!("{key}: not in {reference}"));
                 is_missing = true;
@@ -88,7 +103,32 @@ fn query(
             Err(error) => return Err(CliError::new(Exit::TempFail, error.to_string())),
         }
     }
-    Ok(if is_missing { ExitCode::from(NOT_FOUND) } else { Exit::Ok.into() })
+    Ok(match (is_missing, has_faults) {
+        (true, _) => ExitCode::from(NOT_FOUND),
+        (_, true) => Exit::DataErr.into(),
+        _ => Exit::Ok.into(),
+    })
+}
+
+/// Tells the faults of the files that the value of an alias includes. Returns whether there are any.
+fn complain_of_lists(name: &str, value: &str, explicit: Option<&Path>) -> bool {
+    let included = check_included(value).included;
+    if included.is_empty() {
+        return false;
+    }
+    // The user of the daemon may own such files. Without a configuration nobody but this user and root may.
+    let loaded = config::load_with_origins(settings::find(explicit).as_deref(), Purpose::Ask);
+    let owner = loaded.map_or_else(|_| geteuid().as_raw(), |loaded| access::daemon_uid(&loaded.settings));
+    let faults = include::check(&included, owner).faults;
+    for ListFault { list, fault } in &faults {
+        // A place in the value is none in a file.
+        let fault = match list {
+            Some(list) => format!(":include:{list}: {fault}"),
+            None => FileFault { line: 0, ..fault.clone() }.to_string(),
+        };
+        complain("postrider", &format!("{name}: {fault}"));
+    }
+    !faults.is_empty()
 }
 
 /// A runtime for commands that look up.
@@ -101,15 +141,19 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending {
     let checked = Maps::open(&settings.addresses.aliases, &[], None).check();
     print(&checked, settings, out)?;
-    let said = match (&checked[..], exit_of(&checked)) {
+    let exit = exit_of(&checked, settings);
+    let said = match (&checked[..], exit) {
         ([], _) => {
             "There are no files of aliases: write aliases = [\"aliases:/etc/aliases\"] in [addresses] to use one."
         }
         (_, Exit::Ok) => "No mistakes. The daemon reads a changed file by itself within two seconds.",
+        _ if checked.iter().all(|one| one.state.is_ok()) => {
+            "The daemon defers mail for the names that lead to these files, until the mistakes are repaired."
+        }
         _ => "The daemon uses what it read before, until the mistakes are repaired.",
     };
     writeln!(out, "{said}")?;
-    Ok(exit_of(&checked))
+    Ok(exit)
 }
 
 /// Checks the files of all maps, prints warnings, and returns the faults, each with its correction.
@@ -120,6 +164,11 @@ pub(super) fn faults(settings: &Settings) -> Result<Vec<(Reference, String, Stri
         if one.state.is_ok() {
             faults.extend(bad_values(settings, &one.reference));
         }
+        faults.extend(lists_of(one, settings).faults.into_iter().map(|one_list| {
+            let help = one_list.fault.help.clone();
+            let fault = FileFault { help: String::new(), ..one_list.fault };
+            (one.reference.clone(), ListFault { fault, ..one_list }.to_string(), help)
+        }));
         faults.extend(one.faults().iter().map(|why| {
             let (what, help) = why.split_once("; ").unwrap_or((why, ""));
             let help =
@@ -189,14 +238,19 @@ fn warn(all: &[Checked], settings: &Settings) {
         }
     }
     let addresses = &settings.addresses;
-    for Checked { reference, state } in all {
-        for Unpermitted { fault, path } in state.iter().flat_map(|(_, warnings)| warnings) {
-            let is_permitted = |path: &str| {
-                addresses.programs.iter().chain(&addresses.files).any(|known| known.as_os_str() == path)
-            };
-            if !path.as_deref().is_some_and(is_permitted) {
-                complain("postrider", &format!("{reference}: warning: {fault}"));
-            }
+    let is_permitted =
+        |path: &str| addresses.programs.iter().chain(&addresses.files).any(|known| known.as_os_str() == path);
+    let is_told = |one: &Unpermitted| !one.path.as_deref().is_some_and(is_permitted);
+    for one in all {
+        let Checked { reference, state } = one;
+        let warnings = state.iter().flat_map(|usable| &usable.warnings);
+        for Unpermitted { fault, .. } in warnings.filter(|one| is_told(one)) {
+            complain("postrider", &format!("{reference}: warning: {fault}"));
+        }
+        for (list, Unpermitted { fault, .. }) in
+            lists_of(one, settings).refused.iter().filter(|(_, one)| is_told(one))
+        {
+            complain("postrider", &format!("{reference}: warning: :include:{list}: {fault}"));
         }
     }
 }
@@ -211,20 +265,30 @@ fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::
             Reference::File(Kind::Accounts, _) => "account",
             _ => "key",
         };
-        match state {
-            Ok((Some(1), _)) => writeln!(out, "{reference}: 1 {noun}")?,
-            Ok((Some(count), _)) => writeln!(out, "{reference}: {count} {noun}s")?,
-            Ok((None, _)) => writeln!(out, "{reference}: can be used")?,
+        match state.as_ref().map(|usable| usable.count) {
+            Ok(Some(1)) => writeln!(out, "{reference}: 1 {noun}")?,
+            Ok(Some(count)) => writeln!(out, "{reference}: {count} {noun}s")?,
+            Ok(None) => writeln!(out, "{reference}: can be used")?,
             Err(_) => {
                 let faults = one.faults();
                 faults.iter().for_each(|why| complain("postrider", &format!("{reference}: {why}")));
             }
+        }
+        for fault in lists_of(one, settings).faults {
+            complain("postrider", &format!("{reference}: {fault}"));
         }
     }
     warn(all, settings);
     Ok(())
 }
 
-fn exit_of(all: &[Checked]) -> Exit {
-    if all.iter().all(|checked| checked.state.is_ok()) { Exit::Ok } else { Exit::DataErr }
+fn exit_of(all: &[Checked], settings: &Settings) -> Exit {
+    let is_good = |one: &Checked| one.state.is_ok() && lists_of(one, settings).faults.is_empty();
+    if all.iter().all(is_good) { Exit::Ok } else { Exit::DataErr }
+}
+
+/// Checks the files that a file of aliases includes.
+fn lists_of(one: &Checked, settings: &Settings) -> CheckedLists {
+    let included = one.state.as_ref().map_or(&[][..], |usable| &usable.included);
+    include::check(included, access::daemon_uid(settings))
 }

@@ -1,8 +1,15 @@
-//! Files of `:include:`.
+//! Files of `:include:`: their content, and the check of what they list.
 
+use maps::{
+    FileFault,
+    aliases::{Included, Unpermitted, check_included},
+    complete_text,
+};
 use rewrite::Found;
 use rustix::fs::{Mode, OFlags, open};
 use std::{
+    collections::HashSet,
+    fmt,
     fs::File,
     io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
@@ -15,48 +22,117 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Largest file: a list of 1,000 addresses is much smaller.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Reads a file of targets; one that others could change is not used.
-pub(super) async fn read(path: &str) -> Found {
-    let owned = path.to_owned();
-    let answer = match timeout(TIMEOUT, spawn_blocking(move || read_blocking(&owned))).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err("the file was not read".to_owned()),
-        Err(_) => Err(format!("no answer of the disk in {TIMEOUT:?}")),
-    };
-    match answer {
-        Ok(Some(text)) => Found::Value(text.into()),
-        Ok(None) => Found::Absent,
-        Err(why) => Found::Failed(why.into()),
+/// Advice for a file that is not there, or cannot be read.
+const UNREADABLE: &str = "write the file, or remove the target; the daemon's user has to read it";
+
+/// The faults and warnings of included files.
+#[derive(Debug, Default)]
+pub(crate) struct CheckedLists {
+    /// Mail for the names that lead to these targets is deferred.
+    pub(crate) faults: Vec<ListFault>,
+    /// Targets that the configuration has to permit, each with its file.
+    pub(crate) refused: Vec<(Box<str>, Unpermitted)>,
+}
+
+/// A fault of an included file, or of the line that includes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListFault {
+    /// The included file; none for the file of aliases itself.
+    pub(crate) list: Option<Box<str>>,
+    pub(crate) fault: FileFault,
+}
+
+impl fmt::Display for ListFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(list) = &self.list {
+            write!(f, ":include:{list}: ")?;
+        }
+        self.fault.fmt(f)
     }
 }
 
-fn read_blocking(path: &str) -> Result<Option<String>, String> {
+/// Checks the files that a file of aliases includes, and the files that those include. `owner` is the daemon's user, which
+/// may own them beside root.
+pub(crate) fn check(included: &[Included], owner: u32) -> CheckedLists {
+    let (mut checked, mut done) = (CheckedLists::default(), HashSet::new());
+    checked.add(None, included, owner, &mut done);
+    checked
+}
+
+impl CheckedLists {
+    /// Adds the files that one file includes. A file that is checked already, or is being checked, is left out.
+    fn add(&mut self, list: Option<&str>, included: &[Included], owner: u32, done: &mut HashSet<Box<str>>) {
+        for Included { line, column, path } in included {
+            if !done.insert(path.clone()) {
+                continue;
+            }
+            let failed = match read_blocking(path, owner) {
+                Ok(Some(text)) => {
+                    let remarks = check_included(&text);
+                    let of_file = |fault| ListFault { list: Some(path.clone()), fault };
+                    self.faults.extend(remarks.faults.into_iter().map(of_file));
+                    self.refused.extend(remarks.refused.into_iter().map(|one| (path.clone(), one)));
+                    self.add(Some(path), &remarks.included, owner, done);
+                    continue;
+                }
+                Ok(None) => fault("no such file", UNREADABLE),
+                Err(fault) => fault,
+            };
+            // A fault without a place is where the file is named.
+            self.faults.push(match failed.line {
+                0 => {
+                    let what = format!(":include:{path}: {}", failed.what);
+                    let fault = FileFault { line: *line, column: *column, what, ..failed };
+                    ListFault { list: list.map(Box::from), fault }
+                }
+                _ => ListFault { list: Some(path.clone()), fault: failed },
+            });
+        }
+    }
+}
+
+/// A fault of the whole file.
+fn fault(what: impl Into<String>, help: &str) -> FileFault {
+    FileFault { line: 0, column: 0, what: what.into(), help: help.to_owned() }
+}
+
+/// Reads a file of targets; one that others could change is not used.
+pub(super) async fn read(path: &str) -> Found {
+    let owned = path.to_owned();
+    let own = rustix::process::geteuid().as_raw();
+    match timeout(TIMEOUT, spawn_blocking(move || read_blocking(&owned, own))).await {
+        Ok(Ok(Ok(Some(text)))) => Found::Value(text.into()),
+        Ok(Ok(Ok(None))) => Found::Absent,
+        Ok(Ok(Err(fault))) => Found::Failed(fault.to_string().into()),
+        Ok(Err(_)) => Found::Failed("the file was not read".into()),
+        Err(_) => Found::Failed(format!("no answer of the disk in {TIMEOUT:?}").into()),
+    }
+}
+
+fn read_blocking(path: &str, owner: u32) -> Result<Option<String>, FileFault> {
     // A FIFO must not block, and a link could lead to a file of somebody else.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let failed = |error: io::Error| fault(error.to_string(), UNREADABLE);
     let file = match open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::NOENT) => return Ok(None),
-        Err(rustix::io::Errno::LOOP) => return Err("a symbolic link; name the file itself".to_owned()),
-        Err(error) => return Err(io::Error::from(error).to_string()),
+        Err(rustix::io::Errno::LOOP) => return Err(fault("a symbolic link", "name the file itself")),
+        Err(error) => return Err(failed(error.into())),
     };
-    let meta = file.metadata().map_err(|error| error.to_string())?;
-    let own = rustix::process::geteuid().as_raw();
+    let meta = file.metadata().map_err(failed)?;
     if !meta.is_file() {
-        return Err("not a file".to_owned());
+        return Err(fault("not a file", "name a regular file"));
     }
-    if meta.mode() & 0o022 != 0 || ![0, own].contains(&meta.uid()) {
-        return Err("others can change it; let root own it, and nobody else write it".to_owned());
+    if meta.mode() & 0o022 != 0 || ![0, owner].contains(&meta.uid()) {
+        return Err(fault("others can change it", "let root own it, and nobody else write it"));
     }
     if meta.len() > BYTES_MAX {
-        return Err("larger than 1 MiB".to_owned());
+        return Err(fault("larger than 1 MiB", "use a mailing list program"));
     }
-    let mut text = String::new();
-    file.take(BYTES_MAX).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if !text.is_empty() && !text.ends_with('\n') {
-        return Err("the last line has no end; end it with a newline".to_owned());
-    }
-    // Some editors write a byte order mark. It would be a part of the first target.
-    Ok(Some(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)))
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    // Some editors write a byte order mark, which is taken off. It would be a part of the first target.
+    complete_text(&bytes).map(|text| Some(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -89,5 +165,35 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(matches!(read(link.to_str().unwrap()).await, Found::Failed(_)));
         assert!(matches!(read(dir.path().to_str().unwrap()).await, Found::Failed(_)));
+    }
+
+    #[test]
+    fn a_check_finds_the_faults_of_lists_in_lists_with_their_places() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let write = |name: &str, text: &str| {
+            fs::write(dir.path().join(name), text).unwrap();
+            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o644)).unwrap();
+        };
+        let (inner, outer, gone, cut) = (path("inner"), path("outer"), path("gone"), path("cut"));
+        write("inner", &format!("# c\nann, |/bin/cat\n:include:{outer}\n\u{fc}, a@b@c\n"));
+        write("outer", &format!("joe, :include:{gone}\n:include:{inner}\n:fail: no\n"));
+        write("cut", "joe\nann");
+        let named = |line, path: &str| Included { line, column: 7, path: path.into() };
+        let own = rustix::process::geteuid().as_raw();
+        let checked = check(&[named(3, &outer), named(4, &cut), named(5, &gone)], own);
+        let told: Vec<String> = checked.faults.iter().map(ToString::to_string).collect();
+        let starts = [
+            format!(":include:{outer}: line 3, column 1: an unknown directive; write user@"),
+            format!(":include:{outer}: line 1, column 6: :include:{gone}: no such file; write the file"),
+            format!(":include:{inner}: line 4, column 4: not a mail address; write user@"),
+            format!(":include:{cut}: line 2, column 4: the last line has no end; end it with"),
+        ];
+        assert_eq!(told.len(), starts.len(), "{told:?}");
+        assert!(told.iter().zip(&starts).all(|(told, start)| told.starts_with(start)), "{told:?}");
+        let [(file, refused)] = &checked.refused[..] else { panic!("{checked:?}") };
+        assert_eq!((&**file, refused.fault.line), (&*inner, 2));
+        let told = check(&[named(5, &gone)], own).faults[0].to_string();
+        assert!(told.starts_with(&format!("line 5, column 7: :include:{gone}: no such file")), "{told}");
     }
 }

@@ -208,6 +208,21 @@ fn an_included_file_is_a_list_of_targets() {
 }
 
 #[test]
+fn the_trouble_of_an_included_file_has_line_and_column() {
+    let mut tables = aliases(&[("list", ":include:/lists/all")]);
+    for (file, place) in [
+        ("ann@a.test\n  a@b@c, bob\n", "/lists/all: line 2, column 3: not a mail address: write user@"),
+        ("# \u{fc}\n\u{fc}x, @b.test\n", "/lists/all: line 2, column 5: @domain is for virtual aliases"),
+        ("ann\n\n|/bin/cat\n", "/lists/all: line 3, column 1: |/bin/cat is a program or a file"),
+        ("ann, :include:relative\n", "/lists/all: line 1, column 6: a path that is not absolute"),
+    ] {
+        tables.includes = table(&[("/lists/all", file)]);
+        let told = run(&tables, "list@here.test").unwrap_err().to_string();
+        assert!(told.starts_with(place), "{file:?}: {told}");
+    }
+}
+
+#[test]
 fn a_member_of_a_list_has_the_owner_of_the_inner_list() {
     let mut tables = aliases(&[("list", "ann@a.test, sub"), ("owner-list", "joe"), ("sub", "x@b.test")]);
     let owners = |tables: &Tables, recipient: &str| match run_with(&settings(), tables, recipient) {

@@ -25,7 +25,7 @@ pub enum Trouble {
     },
     /// The value of a key is not usable.
     Value {
-        /// The key, or the path of an included file.
+        /// The key, or the path of an included file with line and column.
         key: Box<str>,
         /// The fault, and the correct form.
         what: Box<str>,
@@ -56,6 +56,21 @@ pub enum Trouble {
 impl Trouble {
     pub(super) fn value(key: &str, what: impl Into<Box<str>>) -> Self {
         Self::Value { key: key.into(), what: what.into() }
+    }
+
+    /// Adds the place in an included file to the trouble of one of its targets.
+    pub(super) fn in_file(mut self, path: &str, (line, column): (usize, usize)) -> Self {
+        let named = match &mut self {
+            Self::Value { key: named, .. }
+            | Self::NotAllowed { alias: named, .. }
+            | Self::TooMany { alias: named, .. }
+            | Self::TooDeep { alias: named, .. } => named,
+            _ => return self,
+        };
+        if **named == *path {
+            *named = format!("{path}: line {line}, column {column}").into();
+        }
+        self
     }
 
     /// Returns whether a map did not answer, which may repair itself.
