@@ -273,7 +273,7 @@ fn rules_that_are_never_reached_and_other_slips_are_told() {
     let rule = |keys: &str| format!("[[rule]]\n{keys}\n");
     let all = [
         with(&(rule("trust = true") + &rule("from = [\"a@b.test\"]\nreject = true"))),
-        with(&(rule("trust = true") + &rule("header = [\"Subject: /x/\"]\nreject = true"))),
+        with(&(rule("at = \"mail\"\ntrust = true") + &rule("header = [\"Subject: /x/\"]\nreject = true"))),
         with(&(rule("to = [\"*\"]\naccept = true") + &rule("from = [\"<>\"]\nhold = true"))),
         with(
             &(rule("client = [\"203.0.113.7\"]\nto = [\"a@b.test\"]\ndefer = true")
@@ -288,7 +288,35 @@ fn rules_that_are_never_reached_and_other_slips_are_told() {
                 + &rule("tls = false\nreject = true")
                 + &rule("from = [\"a@b.test\"]\nreject = true")),
         ),
+        with(
+            &(rule("client = [\"10.0.0.0/9\"]\nreject = true")
+                + &rule("from = [\"x.test\"]\naccept = true")
+                + &rule("client = [\"10.128.0.0/9\", \"192.0.2.0/24\"]\nhold = true")
+                + &rule("client = [\"10.0.0.0/8\"]\nfrom = [\"a.test\"]\nreject = true")),
+        ),
+        with(
+            &(rule("from = [\"a.test\"]\nhold = true")
+                + &rule("from = [\"b.test\"]\nreject = true")
+                + &rule("from = [\"joe@a.test\", \"b.test\"]\naccept = true")),
+        ),
+        with(
+            &(rule("unless = { from = [\"a.test\"] }\nreject = true")
+                + &rule("from = [\"b.test\"]\nto = [\"c.test\"]\naccept = true")),
+        ),
+        with(
+            &(rule("header = [\"X-Spam\"]\nreject = true")
+                + &rule("header = [\"x-spam: /yes/\"]\nhold = true")),
+        ),
+        with(
+            &("[[listen]]\naddress = \"127.0.0.1:2525\"\nclient_certificates = \"ask\"\n".to_owned()
+                + &rule("tls = false\ncertificate = [\"a.test\"]\nreject = true")),
+        ),
         with(&(rule("defer = true") + "[checks]\nhello = \"enforce\"")),
+        with(
+            &(rule("tls = true\ndefer = true")
+                + &rule("tls = false\nhold = true")
+                + "[checks]\nhello = \"enforce\""),
+        ),
         with(&rule("client = [\"127.0.0.1\"]\nreject = true")),
         with(&rule("form = [\"a@b.test\"]\nreject = true")),
         with("[auth]\nusers = \"file:users\""),
@@ -305,6 +333,17 @@ fn rules_that_are_never_reached_and_other_slips_are_told() {
         rule("from = [\"*\"]\naccept = true") + &rule("from = [\"<>\"]\nhold = true"),
         rule("for = \"users\"\nclient = [\"127.0.0.1\"]\nreject = true"),
         rule("header = [\"Subject: /x/\"]\ntrust = true") + &rule("from = [\"a@b.test\"]\nreject = true"),
+        // An exception at an earlier stage, trust of one recipient, and a tag that is set again.
+        rule("at = \"connect\"\nclient = [\"192.0.2.1\"]\naccept = true")
+            + &rule("at = \"connect\"\nclient = [\"192.0.2.0/24\"]\nreject = true")
+            + &rule("client = [\"192.0.2.1\"]\nfrom = [\"a.test\"]\nreject = true"),
+        rule("trust = true") + &rule("header = [\"Subject: /x/\"]\nreject = true"),
+        rule("from = [\"a.test\"]\ntag = [\"x\"]")
+            + &rule("tagged = [\"x\"]\nreject = true")
+            + &rule("from = [\"b.test\"]\ntag = [\"x\"]")
+            + &rule("tagged = [\"x\"]\nreject = true"),
+        rule("from = [\"joe@a.test\"]\nreject = true") + &rule("from = [\"a.test\"]\naccept = true"),
+        rule("client = [\"10.0.0.0/9\"]\nreject = true") + &rule("client = [\"10.0.0.0/8\"]\naccept = true"),
     ] {
         let path = std::env::temp_dir().join(format!("slips-{}.toml", std::process::id()));
         std::fs::write(&path, format!("hostname = \"mx.test\"\n[local]\ndomains = [\"mx.test\"]\n{text}"))

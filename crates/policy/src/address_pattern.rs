@@ -94,6 +94,28 @@ impl AddressPattern {
             _ => self == other,
         }
     }
+
+    /// Returns whether no address matches both patterns.
+    pub(crate) fn is_apart_from(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Null, other) | (other, Self::Null) => *other != Self::Null,
+            (Self::Domain(one), Self::Domain(other)) => one.is_apart_from(other),
+            (Self::Domain(pattern), Self::Mailbox(_, domain))
+            | (Self::Mailbox(_, domain), Self::Domain(pattern)) => !pattern.matches(domain),
+            (Self::Domain(_), Self::User(_)) | (Self::User(_), Self::Domain(_)) => false,
+            (Self::Mailbox(one, domain), Self::Mailbox(other, other_domain)) => {
+                domain != other_domain || are_other_users(one, other)
+            }
+            (Self::Mailbox(one, _) | Self::User(one), Self::Mailbox(other, _) | Self::User(other)) => {
+                are_other_users(one, other)
+            }
+        }
+    }
+}
+
+/// Returns whether no address has both names, also with details: a name with a detail begins with the name.
+fn are_other_users(one: &str, other: &str) -> bool {
+    !one.starts_with(other) && !other.starts_with(one)
 }
 
 /// Compares with a text in lower case.
@@ -177,6 +199,15 @@ mod tests {
         let covers = |wide: &str, narrow: &str| pattern(wide).covers(&pattern(narrow));
         assert!(covers("*", "a@b.test") && covers("b.test", "a@b.test") && covers("a@*", "a@b.test"));
         assert!(!covers("*", "<>") && !covers("a@*", "b@b.test") && !covers("a@b.test", "b.test"));
+    }
+
+    #[test]
+    fn patterns_that_share_no_address_are_apart() {
+        let apart = |one: &str, other: &str| pattern(one).is_apart_from(&pattern(other));
+        assert!(apart("a@b.test", "c.test") && apart("a@b.test", "a@c.test") && apart("<>", "*"));
+        assert!(apart("a@b.test", "c@b.test") && apart("a@*", "c@b.test") && apart("b.test", "*.b.test"));
+        // With a detail, `a@b.test` is also `ab@b.test` where `b` separates.
+        assert!(!apart("a@b.test", "ab@b.test") && !apart("a@*", "a@b.test") && !apart("a@*", "b.test"));
     }
 
     #[test]

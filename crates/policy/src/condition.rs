@@ -199,17 +199,6 @@ impl Condition {
         }
     }
 
-    /// Returns whether the condition holds for all mail.
-    pub fn always_holds(&self) -> bool {
-        let has = |patterns: &[AddressPattern], wanted: &AddressPattern| patterns.contains(wanted);
-        let any = AddressPattern::Domain(DomainPattern::Any);
-        match self {
-            Self::To(to) => has(&to.patterns, &any),
-            Self::From(from) => has(&from.patterns, &any) && has(&from.patterns, &AddressPattern::Null),
-            _ => false,
-        }
-    }
-
     /// Returns whether the answer stays the same at later stages of a transaction.
     pub(crate) fn lasts(&self) -> bool {
         match self {
@@ -230,40 +219,6 @@ impl Condition {
             | Self::Tagged(_)
             | Self::Over(_)
             | Self::ReverseNameUnknown => false,
-        }
-    }
-
-    /// Returns whether this condition holds wherever `narrow` does.
-    pub fn covers(&self, narrow: &Self) -> bool {
-        fn each<T>(narrow: &[T], wide: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
-            narrow.iter().all(|n| wide.iter().any(|w| covers(w, n)))
-        }
-        let maps = || each(narrow.maps(), self.maps(), |w, n| w == n);
-        match (self, narrow) {
-            (Self::Client(w), Self::Client(n)) => {
-                maps() && each(&n.networks, &w.networks, |w, n| w.contains(n))
-            }
-            (Self::ClientName(w), Self::ClientName(n)) => {
-                maps() && (w.has_none || !n.has_none) && each(&n.patterns, &w.patterns, DomainPattern::covers)
-            }
-            (Self::Hello(w), Self::Hello(n)) => {
-                maps() && each(&n.patterns, &w.patterns, DomainPattern::covers)
-            }
-            (Self::Certificate(w), Self::Certificate(n)) => {
-                maps() && each(&n.patterns, &w.patterns, CertificatePattern::covers)
-            }
-            (Self::Login(w), Self::Login(n)) => {
-                w.is_any || !n.is_any && maps() && each(&n.names, &w.names, |w, n| w == n)
-            }
-            (Self::From(w), Self::From(n)) | (Self::To(w), Self::To(n)) => {
-                maps() && each(&n.patterns, &w.patterns, AddressPattern::covers)
-            }
-            (Self::Size(w), Self::Size(n)) => w <= n,
-            (Self::Recipients(w), Self::Recipients(n)) => w <= n,
-            (Self::Listener(w), Self::Listener(n)) => each(n, w, |w, n| w == n),
-            (Self::Header(w), Self::Header(n)) => each(n, w, |w, n| w == n),
-            (Self::Tagged(w), Self::Tagged(n)) => each(n, w, |w, n| w == n),
-            _ => self == narrow,
         }
     }
 

@@ -52,6 +52,11 @@ impl DomainPattern {
             (Self::Below(_), Self::Below(name)) => self == other || self.matches(name),
         }
     }
+
+    /// Returns whether no domain matches both patterns.
+    pub(crate) fn is_apart_from(&self, other: &Self) -> bool {
+        !self.covers(other) && !other.covers(self)
+    }
 }
 
 impl fmt::Display for DomainPattern {
@@ -88,6 +93,13 @@ mod tests {
         assert!(p("*").covers(&p("*")) && p("*").covers(&p("*.a")) && p("*.a").covers(&p("b.a")));
         assert!(p("*.a").covers(&p("*.b.a")) && p("*.a").covers(&p("*.a")) && p("a.b").covers(&p("a.b")));
         assert!(!p("*.a").covers(&p("a")) && !p("a").covers(&p("*.a")) && !p("*.a").covers(&p("*")));
+    }
+
+    #[test]
+    fn patterns_that_share_no_domain_are_apart() {
+        let apart = |a, b| DomainPattern::parse(a).unwrap().is_apart_from(&DomainPattern::parse(b).unwrap());
+        assert!(apart("a.b", "c.b") && apart("*.a", "*.b") && apart("*.a", "a") && apart("a", "*.a"));
+        assert!(!apart("*", "a") && !apart("*.a", "b.a") && !apart("*.a", "*.b.a") && !apart("*.b.a", "*.a"));
     }
 
     #[test]

@@ -61,6 +61,13 @@ impl HeaderPattern {
         Ok(Self { name: name.into(), value: Some(regex) })
     }
 
+    /// Returns whether the pattern matches every header that `other` matches.
+    pub fn covers(&self, other: &Self) -> bool {
+        let is_wide = self.value.is_none()
+            || self.value.as_ref().map(Regex::as_str) == other.value.as_ref().map(Regex::as_str);
+        self.name.eq_ignore_ascii_case(&other.name) && is_wide
+    }
+
     /// Returns whether a field of a header matches. `header` has lines that end in CRLF; a folded value is unfolded.
     pub fn matches(&self, header: &[u8]) -> bool {
         fields(header).any(|(name, value)| {
@@ -130,6 +137,15 @@ mod tests {
             let pattern = HeaderPattern::parse(text);
             assert_eq!(pattern.is_ok_and(|pattern| pattern.matches(HEADER)), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_field_of_any_value_covers_one_with_an_expression() {
+        let covers = |wide: &str, narrow: &str| {
+            HeaderPattern::parse(wide).unwrap().covers(&HeaderPattern::parse(narrow).unwrap())
+        };
+        assert!(covers("Subject", "subject: /x/") && covers("X: /a/", "x: /a/") && covers("X", "X"));
+        assert!(!covers("X: /a/", "X") && !covers("X: /a/", "X: /ab/") && !covers("X", "Y: /a/"));
     }
 
     #[test]

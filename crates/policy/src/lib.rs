@@ -6,6 +6,7 @@
 mod address_pattern;
 mod certificate_pattern;
 mod condition;
+mod cover;
 mod domain_pattern;
 mod explain;
 mod facts;
@@ -13,6 +14,7 @@ mod header_pattern;
 mod hello;
 mod limit;
 mod program;
+mod reach;
 mod relay;
 mod reply_text;
 mod rule;
@@ -26,6 +28,7 @@ pub use facts::{Answer, Answers, ClientName, Facts, LimitId, MapId, MapInfo, Que
 pub use header_pattern::HeaderPattern;
 pub use limit::{Limit, Measure, Per};
 pub use program::{Act, Effects, Next, Outcome, Program, Step, Trace};
+pub use reach::hidden_by;
 pub use relay::{ClientTable, Policy, SessionFacts, Settings, no_such_user};
 pub use reply_text::{ReplyClass, ReplyText};
 pub use rule::{Action, Audience, Line, Modifiers, Rule, Stage};

@@ -2,7 +2,7 @@
 
 use crate::{Condition, ReplyText, ServiceId};
 use mail::{Field, Mailbox};
-use std::{borrow::Cow, cmp::Ordering, time::Duration};
+use std::time::Duration;
 
 /// The stages at which rules run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,60 +150,6 @@ impl Rule {
     pub fn sort(&mut self) {
         self.conditions.sort_by_key(Condition::cost);
         self.unless.sort_by_key(Condition::cost);
-    }
-
-    /// Returns whether this rule decides of everything that a rule of the same stage below it, or any rule of a later stage,
-    /// is for.
-    pub fn hides(&self, other: &Self) -> bool {
-        let is_refusal = matches!(self.action, Some(Action::Reject(_) | Action::Defer(_)));
-        let ends_stage = is_refusal || matches!(self.action, Some(Action::Accept | Action::Discard(_)));
-        // A client that is trusted from here on meets no rule for others.
-        let trusts = self.modifiers.is_trust && other.audience == Audience::Untrusted;
-        let decides = match self.stage.cmp(&other.stage) {
-            Ordering::Equal => ends_stage || trusts,
-            Ordering::Less => is_refusal && self.stage < Stage::Rcpt || trusts,
-            Ordering::Greater => false,
-        };
-        let is_for_them =
-            if trusts { self.audience != Audience::Users } else { self.audience.covers(other.audience) };
-        if !decides || !is_for_them {
-            return false;
-        }
-        let is_later = self.stage < other.stage;
-        let (narrow, narrow_unless) = (other.positive(), other.negative());
-        let holds = |wide: &Condition| {
-            let is_same_fact = !is_later || wide.lasts();
-            wide.always_holds() || is_same_fact && narrow.iter().any(|narrow| wide.covers(narrow))
-        };
-        // What is excepted here is excepted there, too.
-        let is_excepted = |except: &Condition| {
-            let is_same_fact = !is_later || except.lasts();
-            is_same_fact && narrow_unless.iter().any(|wide| wide.covers(except))
-        };
-        self.positive().iter().all(|wide| holds(wide)) && self.negative().iter().all(|one| is_excepted(one))
-    }
-
-    /// Returns whether two rules decide, one over TLS and the other one in clear text, of everything that a rule below is for.
-    pub fn hide_together(&self, second: &Self, other: &Self) -> bool {
-        let with = |is_active| {
-            let conditions = other.conditions.iter().cloned().chain([Condition::Tls(is_active)]).collect();
-            Self { conditions, ..other.clone() }
-        };
-        other.stage >= Stage::Hello && self.hides(&with(true)) && second.hides(&with(false))
-    }
-
-    /// Returns the conditions that must hold. `unless = { tls = … }` is one of them.
-    fn positive(&self) -> Vec<Cow<'_, Condition>> {
-        let opposite = |condition: &Condition| match condition {
-            Condition::Tls(is_active) => Some(Cow::Owned(Condition::Tls(!is_active))),
-            _ => None,
-        };
-        self.conditions.iter().map(Cow::Borrowed).chain(self.unless.iter().filter_map(opposite)).collect()
-    }
-
-    /// Returns the conditions of `unless`, but for those that [`Self::positive`] has.
-    fn negative(&self) -> Vec<&Condition> {
-        self.unless.iter().filter(|condition| !matches!(condition, Condition::Tls(_))).collect()
     }
 
     /// `rule 3, line 26`: for logs.

@@ -77,22 +77,23 @@ impl Reading<'_> {
             routes,
             asked_limits: Vec::new(),
         };
-        let mut rules: Vec<(Rule, Range<usize>)> = Vec::new();
+        let (mut rules, mut spans) = (Vec::new(), Vec::new());
         for (number, (keys, table)) in read.into_iter().enumerate() {
-            rules.push((compiler.rule(number, keys, table), table.span()));
+            rules.push(compiler.rule(number, keys, table));
+            spans.push(table.span());
         }
         let Compiler { maps, asked_limits, .. } = compiler;
         // A condition that could not be read makes a rule wider than it is meant.
         if self.cx.problems.is_empty() {
-            self.refuse_hidden(&rules);
+            self.refuse_hidden(&rules, &spans);
             if root.contains_key("checks") {
-                self.refuse_hidden_checks(&rules, &rules_of(&checks));
+                self.refuse_hidden_checks(&rules, &spans, &rules_of(&checks));
             }
         }
         for id in asked_limits {
             limits[usize::from(id.0)].is_for_rules = true;
         }
-        let rules = rules.into_iter().map(|(rule, _)| rule).chain(rules_of(&checks)).collect();
+        let rules = rules.into_iter().chain(rules_of(&checks)).collect();
         let services = set.services.iter().map(|service| service.name.as_str().into()).collect();
         let own = local.domains.iter().map(String::as_str).chain([hostname]).map(Box::from).collect();
         set.program = Program::new(rules, limits, maps, services, separator, own);
@@ -100,39 +101,54 @@ impl Reading<'_> {
     }
 
     /// A rule that others decide before is never reached: most likely the order is wrong.
-    fn refuse_hidden(&mut self, rules: &[(Rule, Range<usize>)]) {
-        for (number, (rule, span)) in rules.iter().enumerate() {
-            let above = || rules[..number].iter().map(|(above, _)| above);
-            let earlier = rules.iter().map(|(other, _)| other).filter(|other| other.stage < rule.stage);
+    fn refuse_hidden(&mut self, rules: &[Rule], spans: &[Range<usize>]) {
+        for (number, (rule, span)) in rules.iter().zip(spans).enumerate() {
+            let Some(deciding) = policy::hidden_by(rules, number) else { continue };
             let name = &rule.name;
-            let (label, help) = if let Some(one) = above().find(|one| one.hides(rule)) {
-                let help = format!("move it above {}, or remove it", one.name);
-                (format!("{} decides before it", one.place()), help)
-            } else if let Some(one) = earlier.into_iter().find(|one| one.hides(rule)) {
-                let stage = one.stage.as_str();
-                let help = format!("except it there by `unless` of {}, or remove it", one.name);
-                (format!("{} decides before it, at the stage {stage}", one.place()), help)
-            } else if let Some((one, two)) = both_hide(above, rule) {
-                let (first, second) = (one.line.0.min(two.line.0), one.line.0.max(two.line.0));
-                let help = "move it above both of them, or remove it".to_owned();
-                (format!("the rules of the lines {first} and {second} decide before it"), help)
-            } else {
-                continue;
+            let (label, help) = match deciding[..] {
+                // The exceptions of one rule are checked by themselves.
+                [] if !rule.unless.is_empty() => continue,
+                [] => {
+                    let what = format!("{name} never holds: its conditions contradict each other");
+                    let help = "make two rules of it, or remove one of the conditions".to_owned();
+                    self.cx.problem(span.clone(), what, &contradiction(rule), help);
+                    continue;
+                }
+                [one] if rules[one].stage == rule.stage => {
+                    let one = &rules[one];
+                    let help = format!("move it above {}, or remove it", one.name);
+                    (format!("{} decides before it", one.place()), help)
+                }
+                [one] => {
+                    let (one, stage) = (&rules[one], rules[one].stage.as_str());
+                    let help = format!("except it there by `unless` of {}, or remove it", one.name);
+                    (format!("{} decides before it, at the stage {stage}", one.place()), help)
+                }
+                _ => {
+                    let help = "move it above them, or remove it".to_owned();
+                    (format!("{} decide before it together", lines_of(rules, &deciding)), help)
+                }
             };
             self.cx.problem(span.clone(), format!("{name} is never reached"), &label, help);
         }
     }
 
-    /// Checks come after the rules: one that decides of everything leaves nothing to them.
-    fn refuse_hidden_checks(&mut self, rules: &[(Rule, Range<usize>)], checks: &[Rule]) {
-        let hides_one = |rule: &Rule| checks.iter().find(|check| rule.hides(check));
-        let hiding = rules.iter().find_map(|(rule, span)| Some((rule, span, hides_one(rule)?)));
-        if let Some((rule, span, check)) = hiding {
+    /// Checks come after the rules: where these decide of everything, nothing is left to a check.
+    fn refuse_hidden_checks(&mut self, rules: &[Rule], spans: &[Range<usize>], checks: &[Rule]) {
+        let all: Vec<Rule> = rules.iter().chain(checks).cloned().collect();
+        for (check, number) in checks.iter().zip(rules.len()..) {
+            let mut deciding = policy::hidden_by(&all, number).unwrap_or_default();
+            // Checks do not hide each other.
+            deciding.retain(|one| *one < rules.len());
+            let Some(last) = deciding.last() else { continue };
             let what = format!("the check `{}` is never reached", check.name);
-            let label = format!("{} decides before it", rule.place());
+            let (label, which) = match deciding[..] {
+                [one] => (format!("{} decides before it", rules[one].place()), "this rule"),
+                _ => (format!("{} decide before it together", lines_of(rules, &deciding)), "one of them"),
+            };
             let help =
-                "checks run behind the rules: add a condition to this rule, or remove the check".to_owned();
-            self.cx.problem(span.clone(), what, &label, help);
+                format!("checks run behind the rules: add a condition to {which}, or remove the check");
+            return self.cx.problem(spans[*last].clone(), what, &label, help);
         }
     }
 
@@ -268,12 +284,24 @@ fn usual_reply(measure: Measure) -> ReplyText {
     ReplyText::parse(text, ReplyClass::Transient).expect("usual replies are replies")
 }
 
-/// Returns two rules that decide of everything that a rule is for, over TLS and in clear text.
-fn both_hide<'a, R: Iterator<Item = &'a Rule>>(
-    above: impl Fn() -> R,
-    rule: &Rule,
-) -> Option<(&'a Rule, &'a Rule)> {
-    above().find_map(|one| Some((one, above().find(|two| one.hide_together(two, rule))?)))
+/// Returns the keys of two conditions that never hold together, in words.
+fn contradiction(rule: &Rule) -> String {
+    let has_one_recipient = rule.stage == Stage::Rcpt;
+    let pairs = rule.conditions.iter().flat_map(|one| rule.conditions.iter().map(move |other| (one, other)));
+    let mut apart = pairs.filter(|(one, other)| one.excludes(other, has_one_recipient));
+    let both = |(one, other): (&Condition, &Condition)| {
+        format!("`{}` and `{}` never hold together", one.key(), other.key())
+    };
+    apart.next().map(both).unwrap_or_default()
+}
+
+/// Returns several rules in words: `the rules of the lines 3, 7 and 9`.
+fn lines_of(rules: &[Rule], numbers: &[usize]) -> String {
+    let mut lines: Vec<usize> = numbers.iter().map(|number| rules[*number].line.0).collect();
+    lines.sort_unstable();
+    let words: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    let (last, front) = words.split_last().expect("several rules");
+    format!("the rules of the lines {} and {last}", front.join(", "))
 }
 
 /// A session waits for all look-ups together for 30 s.

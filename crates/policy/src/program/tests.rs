@@ -236,58 +236,6 @@ fn limits_and_services_decide_after_the_conditions() {
     assert_eq!(act(&program(vec![ask], Vec::new()), &session, &[]).0, "Hold(\"asked\")");
 }
 
-#[test]
-fn a_rule_that_is_hidden_by_one_above_is_found() {
-    let wide = rule(1, vec![from(&["*.a.test"], &[])], reject("1"));
-    let narrow = rule(2, vec![from(&["x@b.a.test"], &[]), Condition::Tls(true)], reject("2"));
-    let other = rule(3, vec![from(&["a.test"], &[])], reject("3"));
-    assert!(wide.hides(&narrow) && !wide.hides(&other) && !narrow.hides(&wide));
-    let mut except = wide.clone();
-    except.unless = vec![Condition::Tls(true)];
-    assert!(!except.hides(&narrow));
-    let mut content = narrow.clone();
-    content.stage = Stage::Content;
-    assert!(!wide.hides(&content));
-    let everything = rule(4, Vec::new(), Some(Action::Accept));
-    assert!(everything.hides(&narrow) && !rule(5, Vec::new(), None).hides(&narrow));
-}
-
-#[test]
-fn a_refusal_of_an_earlier_stage_hides_what_is_for_the_same_clients_or_senders() {
-    let at = |stage, conditions, action| Rule { stage, ..rule(1, conditions, action) };
-    let refused = at(Stage::Connect, vec![client("203.0.113.0/24")], reject("1"));
-    let narrow = at(Stage::Rcpt, vec![client("203.0.113.7/32"), from(&["a.test"], &[])], reject("2"));
-    assert!(refused.hides(&narrow) && !narrow.hides(&refused));
-    assert!(!refused.hides(&at(Stage::Rcpt, vec![from(&["a.test"], &[])], reject("3"))));
-    // What is accepted at one stage is judged at the next one, and a recipient is not the whole message.
-    let accepted = at(Stage::Connect, vec![client("203.0.113.0/24")], Some(Action::Accept));
-    assert!(!accepted.hides(&narrow));
-    let recipient = at(Stage::Rcpt, vec![from(&["a.test"], &[])], reject("4"));
-    assert!(!recipient.hides(&at(Stage::Content, vec![from(&["a.test"], &[])], reject("5"))));
-    let mut users = narrow;
-    users.audience = Audience::Users;
-    assert!(!refused.hides(&users));
-}
-
-#[test]
-fn exceptions_and_tls_are_compared() {
-    let unless = |unless, conditions| Rule { unless, ..rule(1, conditions, reject("1")) };
-    let (tls, clear) = (Condition::Tls(true), Condition::Tls(false));
-    let a = || from(&["a.test"], &[]);
-    let except_tls = unless(vec![tls.clone()], Vec::new());
-    assert!(except_tls.hides(&unless(vec![tls.clone()], vec![a()])));
-    assert!(except_tls.hides(&unless(Vec::new(), vec![clear.clone()])));
-    assert!(!except_tls.hides(&unless(Vec::new(), vec![a()])));
-    let except_a = unless(vec![a()], Vec::new());
-    assert!(except_a.hides(&unless(vec![from(&["*"], &[])], Vec::new())));
-    assert!(!except_a.hides(&unless(vec![from(&["x@a.test"], &[])], Vec::new())));
-    assert!(!except_a.hides(&unless(Vec::new(), vec![tls.clone()])));
-    let (over_tls, in_clear) = (rule(1, vec![tls.clone()], reject("1")), rule(2, vec![clear], reject("2")));
-    let any = rule(3, vec![a()], reject("3"));
-    assert!(over_tls.hide_together(&in_clear, &any) && !in_clear.hide_together(&except_tls, &any));
-    assert!(over_tls.hide_together(&except_tls, &any) && !over_tls.hide_together(&over_tls, &any));
-}
-
 proptest! {
     /// No question is asked twice, so that every evaluation ends; and the same answers give the same result.
     #[test]
