@@ -22,12 +22,15 @@ fn check(file: &[u8]) {
     for code in ["en", "xx"] {
         match Language::parse(code, file) {
             Ok(language) => compose(&Texts::new(vec![language])),
-            Err(error) => {
+            Err(faults) => {
+                assert!(!faults.is_empty());
                 let lines = text.lines().count().max(1);
-                assert!((1..=lines).contains(&error.line) && error.column >= 1, "{error}");
-                let line = text.lines().nth(error.line - 1).unwrap_or_default();
-                assert!(error.column <= line.chars().count() + 1, "{error}");
-                assert!(!error.to_string().contains(char::is_control), "{error:?}");
+                for error in faults {
+                    assert!((1..=lines).contains(&error.line) && error.column >= 1, "{error}");
+                    let line = text.lines().nth(error.line - 1).unwrap_or_default();
+                    assert!(error.column <= line.chars().count() + 1, "{error}");
+                    assert!(!error.to_string().contains(char::is_control), "{error:?}");
+                }
             }
         }
     }

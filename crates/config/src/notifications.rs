@@ -56,23 +56,30 @@ impl Notifications {
     /// Returns the texts in the configured languages.
     ///
     /// # Errors
-    /// There are no texts in a language, or a file cannot be used.
-    pub fn texts(&self) -> Result<Texts, TextsError> {
-        let read = |code: &LanguageCode| language(&code.0, self.templates.as_deref());
-        self.languages.iter().map(read).collect::<Result<_, _>>().map(Texts::new)
+    /// There are no texts in a language, or a file cannot be used: all faults of all files.
+    pub fn texts(&self) -> Result<Texts, Vec<TextsError>> {
+        let (mut languages, mut faults) = (Vec::new(), Vec::new());
+        for code in &self.languages {
+            match language(&code.0, self.templates.as_deref()) {
+                Ok(language) => languages.push(language),
+                Err(more) => faults.extend(more),
+            }
+        }
+        if faults.is_empty() { Ok(Texts::new(languages)) } else { Err(faults) }
     }
 }
 
-fn language(code: &str, templates: Option<&Path>) -> Result<Language, TextsError> {
+fn language(code: &str, templates: Option<&Path>) -> Result<Language, Vec<TextsError>> {
     if let Some(directory) = templates {
         let path = directory.join(format!("{code}.txt"));
         match fs::read(&path) {
             Ok(file) => {
-                return Language::parse(code, file).map_err(|error| TextsError::Template(path, error));
+                let of_file = |error| TextsError::Template(path.clone(), error);
+                return Language::parse(code, file).map_err(|all| all.into_iter().map(of_file).collect());
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound && directory.is_dir() => {}
-            Err(error) => return Err(TextsError::Io(path, error)),
+            Err(error) => return Err(vec![TextsError::Io(path, error)]),
         }
     }
-    Language::embedded(code).ok_or_else(|| TextsError::Unknown(code.to_owned()))
+    Language::embedded(code).ok_or_else(|| vec![TextsError::Unknown(code.to_owned())])
 }

@@ -357,6 +357,27 @@ fn rules_that_are_never_reached_and_other_slips_are_told() {
 }
 
 #[test]
+fn all_faults_of_all_templates_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().to_str().unwrap();
+    std::fs::write(dir.path().join("en.txt"), "[failed]\nSubject: {x}\n\n{recipient}\n[reason 5.1]\n{y}\n")
+        .unwrap();
+    std::fs::write(dir.path().join("de.txt"), "[delayed\n").unwrap();
+    let told = problems(&format!(
+        "hostname = \"mx.test\"\n[notifications]\nlanguages = [\"en\", \"de\", \"fr\"]\ntemplates = {folder:?}\n"
+    ));
+    for place in
+        ["en.txt:2:10: unknown placeholder {x}", "en.txt:4:1: ", "en.txt:6:1: ", "de.txt:1:1: a section name"]
+    {
+        assert!(told.contains(&format!("{folder}/{place}")), "{place}: {told}");
+    }
+    assert!(
+        told.contains("5 problems") && told.contains("there are no texts in the language `fr`"),
+        "{told}"
+    );
+}
+
+#[test]
 fn rules_that_cannot_be_are_told() {
     let with = |text: &str| problems(&format!("hostname = \"mx.test\"\n{text}\n"));
     let rule = |keys: &str| format!("[[rule]]\n{keys}\n");

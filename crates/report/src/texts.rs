@@ -95,9 +95,10 @@ impl Language {
     /// the language.
     ///
     /// # Errors
-    /// The first fault, with its place.
-    pub fn parse(code: &str, file: impl AsRef<[u8]>) -> Result<Self, TemplateError> {
-        parse::language(code, parse::text(file.as_ref())?, Self::embedded(code))
+    /// The faults, each with its place, in the order of the file.
+    pub fn parse(code: &str, file: impl AsRef<[u8]>) -> Result<Self, Vec<TemplateError>> {
+        let text = parse::text(file.as_ref()).map_err(|error| vec![error])?;
+        parse::language(code, text, Self::embedded(code))
     }
 
     pub(crate) fn code(&self) -> &str {

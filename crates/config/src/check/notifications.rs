@@ -19,20 +19,26 @@ impl Check<'_, '_> {
         if let Some((_, code)) = twice {
             self.problem(key, format!("the language `{}` is there twice", code.0), "twice", "remove one");
         }
-        match s.notifications.texts() {
-            Ok(_) => {}
-            Err(TextsError::Io(_, error)) if self.purpose != Purpose::Serve && is_denied(&error) => {}
-            Err(error @ TextsError::Unknown(_)) => {
-                let help = "write \"en\" or \"de\", or add the language to the directory `templates`";
-                self.problem(key, error.to_string(), "no such language", help);
-            }
-            Err(error @ TextsError::Io(..)) => {
-                let help = "name a directory that this user may read";
-                self.problem("notifications.templates", error.to_string(), "cannot be read", help);
-            }
-            Err(error @ TextsError::Template(..)) => {
-                let help = "correct this file; docs/notifications.md explains its format";
-                self.problem("notifications.templates", error.to_string(), "a file in this directory", help);
+        for error in s.notifications.texts().err().into_iter().flatten() {
+            match error {
+                TextsError::Io(_, error) if self.purpose != Purpose::Serve && is_denied(&error) => {}
+                TextsError::Unknown(_) => {
+                    let help = "write \"en\" or \"de\", or add the language to the directory `templates`";
+                    self.problem(key, error.to_string(), "no such language", help);
+                }
+                TextsError::Io(..) => {
+                    let help = "name a directory that this user may read";
+                    self.problem("notifications.templates", error.to_string(), "cannot be read", help);
+                }
+                TextsError::Template(..) => {
+                    let help = "correct this file; docs/notifications.md explains its format";
+                    self.problem(
+                        "notifications.templates",
+                        error.to_string(),
+                        "a file in this directory",
+                        help,
+                    );
+                }
             }
         }
     }

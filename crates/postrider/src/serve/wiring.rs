@@ -116,7 +116,10 @@ fn schedules(settings: &Settings) -> HashMap<Arc<str>, queue::RouteSchedule> {
 /// In words.
 pub(crate) fn engine_settings(settings: &Settings) -> Result<engine::EngineSettings, String> {
     let notifications = &settings.notifications;
-    let texts = notifications.texts().map_err(|error| error.to_string())?;
+    let texts = notifications.texts().map_err(|faults| {
+        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        faults.join("; ")
+    })?;
     let reports = engine::ReportSettings {
         texts: Arc::new(texts),
         postmaster: settings.postmaster.clone(),

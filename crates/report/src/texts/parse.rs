@@ -17,6 +17,12 @@ struct Section<'t> {
     lines: Vec<(usize, &'t str)>,
 }
 
+/// Faults of one file that are told at once.
+const FAULTS_MAX: usize = 20;
+
+/// The faults of a file.
+type Faults = Vec<TemplateError>;
+
 fn error(line: usize, what: impl Into<String>, help: impl Into<String>) -> TemplateError {
     TemplateError { line, column: 1, what: what.into(), help: help.into() }
 }
@@ -37,11 +43,16 @@ pub(super) fn text(file: &[u8]) -> Result<&str, TemplateError> {
 }
 
 /// Reads the templates of a language; sections that the text does not have are those of `base`.
-pub(super) fn language(code: &str, text: &str, base: Option<Language>) -> Result<Language, TemplateError> {
+///
+/// # Errors
+/// All faults, in the order of the file, but for [`FAULTS_MAX`].
+pub(super) fn language(code: &str, text: &str, base: Option<Language>) -> Result<Language, Faults> {
     if text.len() > LENGTH_MAX_BYTES {
-        return Err(error(1, format!("{} bytes", text.len()), "a file of templates has at most 256 KiB"));
+        let what = format!("{} bytes", text.len());
+        return Err(vec![error(1, what, "a file of templates has at most 256 KiB")]);
     }
-    let sections = sections(text)?;
+    let mut faults = Faults::new();
+    let sections = sections(text, &mut faults);
     let is_complete = base.is_some();
     let mut language = base.unwrap_or_else(|| Language {
         code: code.into(),
@@ -50,7 +61,7 @@ pub(super) fn language(code: &str, text: &str, base: Option<Language>) -> Result
         reasons: BTreeMap::new(),
     });
     for section in &sections {
-        read(&mut language, section)?;
+        read(&mut language, section, &mut faults);
     }
     if !is_complete {
         let last = text.lines().count().max(1);
@@ -58,33 +69,47 @@ pub(super) fn language(code: &str, text: &str, base: Option<Language>) -> Result
             DsnKind::ALL.map(DsnKind::section).into_iter().chain(["recipient", "reason 4", "reason 5"]);
         for name in required {
             if !sections.iter().any(|section| section.name == name) {
-                return Err(error(last, format!("the section [{name}] is missing"), "add it"));
+                faults.push(error(last, format!("the section [{name}] is missing"), "add it"));
             }
         }
     }
-    Ok(language)
+    if faults.is_empty() {
+        return Ok(language);
+    }
+    faults.sort_by_key(|fault| (fault.line, fault.column));
+    faults.truncate(FAULTS_MAX);
+    Err(faults)
 }
 
-fn sections(text: &str) -> Result<Vec<Section<'_>>, TemplateError> {
+fn sections<'t>(text: &'t str, faults: &mut Faults) -> Vec<Section<'t>> {
     let mut sections: Vec<Section<'_>> = Vec::new();
+    // The lines below a name that cannot be used belong to no section.
+    let (mut is_skipped, mut is_above) = (false, true);
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim_end();
         if line.starts_with('#') {
             continue;
         }
         if let Some(name) = line.strip_prefix('[') {
+            (is_skipped, is_above) = (true, false);
             let Some(name) = name.strip_suffix(']') else {
-                return Err(error(number, "a section name without ]", "write for example [failed]"));
+                faults.push(error(number, "a section name without ]", "write for example [failed]"));
+                continue;
             };
             if let Some(first) = sections.iter().find(|section| section.name == name) {
                 let what = format!("[{}] stands in line {}, too", name.escape_debug(), first.number);
-                return Err(error(number, what, "remove one of them"));
+                faults.push(error(number, what, "remove one of them"));
+                continue;
             }
+            is_skipped = false;
             sections.push(Section { name, number, lines: Vec::new() });
         } else if let Some(section) = sections.last_mut() {
-            section.lines.push((number, line));
-        } else if !line.is_empty() {
-            return Err(error(number, "text above the first section", "begin with for example [failed]"));
+            if !is_skipped {
+                section.lines.push((number, line));
+            }
+        } else if !line.is_empty() && is_above {
+            is_above = false;
+            faults.push(error(number, "text above the first section", "begin with for example [failed]"));
         }
     }
     for section in &mut sections {
@@ -94,79 +119,92 @@ fn sections(text: &str) -> Result<Vec<Section<'_>>, TemplateError> {
         let end = section.lines.iter().rposition(|line| !blank(line)).map_or(0, |at| at + 1);
         section.lines.truncate(end);
     }
-    Ok(sections)
+    sections
 }
 
-fn read(language: &mut Language, section: &Section<'_>) -> Result<(), TemplateError> {
+/// Reads a section into a language.
+fn read(language: &mut Language, section: &Section<'_>, faults: &mut Faults) {
     let Section { name, number, lines } = section;
     if lines.is_empty() {
-        return Err(error(*number, format!("[{}] is empty", name.escape_debug()), "write its text below"));
+        return faults.push(error(
+            *number,
+            format!("[{}] is empty", name.escape_debug()),
+            "write its text below",
+        ));
     }
     if let Some(status) = name.strip_prefix("reason ") {
-        let is_status = is_status(status);
-        if !is_status {
+        if !is_status(status) {
             let what = format!("{} is no status", status.escape_debug());
-            return Err(error(*number, what, "write for example [reason 5.1.1], [reason 5.1] or [reason 5]"));
+            faults.push(error(*number, what, "write for example [reason 5.1.1], [reason 5.1] or [reason 5]"));
         }
-        let words: Result<Vec<String>, _> = lines.iter().map(|line| plain(*line)).collect();
-        language.reasons.insert(status.into(), words?.join(" ").trim().into());
-        return Ok(());
+        let words: Vec<String> = lines.iter().map(|line| plain(*line, faults)).collect();
+        language.reasons.insert(status.into(), words.join(" ").trim().into());
+        return;
     }
+    let before = faults.len();
     if *name == "recipient" {
-        language.recipient = all(lines, &OF_RECIPIENT)?;
-        if !has(&language.recipient, Placeholder::Address) {
-            return Err(error(*number, "[recipient] does not have {address}", "add it"));
+        language.recipient = all(lines, &OF_RECIPIENT, faults);
+        // The placeholder may be a part of another fault.
+        if faults.len() == before && !has(&language.recipient, Placeholder::Address) {
+            faults.push(error(*number, "[recipient] does not have {address}", "add it"));
         }
-        return Ok(());
+        return;
     }
     let Some(kind) = DsnKind::ALL.into_iter().find(|kind| kind.section() == *name) else {
         let names: Vec<String> = DsnKind::ALL.iter().map(|kind| format!("[{}]", kind.section())).collect();
         let help = format!("write one of {}, [recipient] or [reason STATUS]", names.join(", "));
-        return Err(error(*number, format!("unknown section [{}]", name.escape_debug()), help));
+        return faults.push(error(*number, format!("unknown section [{}]", name.escape_debug()), help));
     };
-    language.kinds[kind as usize] = notice(*number, name, lines)?;
-    Ok(())
+    language.kinds[kind as usize] = notice(*number, name, lines, faults);
 }
 
 /// Reads a subject, an empty line, and a text that shows the recipients.
-fn notice(number: usize, name: &str, lines: &[(usize, &str)]) -> Result<Notice, TemplateError> {
-    let (first, subject) = lines[0];
-    let Some(value) = subject.strip_prefix("Subject:") else {
-        return Err(error(first, "no subject", "begin the section with \"Subject: …\""));
+fn notice(number: usize, name: &str, lines: &[(usize, &str)], faults: &mut Faults) -> Notice {
+    let before = faults.len();
+    let (first, subject_line) = lines[0];
+    let (subject, text) = match subject_line.strip_prefix("Subject:") {
+        Some(value) => {
+            let start = subject_line.len() - value.trim_start().len();
+            let subject = Line::parse(value.trim(), first, &OF_SUBJECT, faults);
+            let start = subject_line[..start].chars().count();
+            faults[before..].iter_mut().for_each(|fault| fault.column += start);
+            if faults.len() == before && subject.is_empty() {
+                faults.push(error(first, "the subject is empty", "write it behind \"Subject:\""));
+            }
+            (subject, &lines[1..])
+        }
+        None => {
+            faults.push(error(first, "no subject", "begin the section with \"Subject: …\""));
+            (Line::default(), lines)
+        }
     };
-    let start = subject.len() - value.trim_start().len();
-    let compiled = Line::parse(value.trim(), first, &OF_SUBJECT);
-    let subject = compiled.map_err(|error| TemplateError {
-        column: error.column + subject[..start].chars().count(),
-        ..error
-    })?;
-    if subject.is_empty() {
-        return Err(error(first, "the subject is empty", "write it behind \"Subject:\""));
+    let is_apart = text.first().is_none_or(|(_, line)| line.is_empty());
+    if let Some((number, _)) = text.first().filter(|_| !is_apart && text.len() < lines.len()) {
+        faults.push(error(*number, "text below the subject", "put an empty line between them"));
     }
-    if let Some((number, _)) = lines.get(1).filter(|(_, line)| !line.is_empty()) {
-        return Err(error(*number, "text below the subject", "put an empty line between them"));
-    }
-    let lines = all(lines.get(2..).unwrap_or_default(), &OF_MESSAGE)?;
-    if !lines.iter().any(|line| line.is(Placeholder::Recipients)) {
+    let text = if is_apart { text.get(1..).unwrap_or_default() } else { text };
+    let before = faults.len();
+    let lines = all(text, &OF_MESSAGE, faults);
+    // The placeholder may be a part of another fault.
+    if faults.len() == before && !lines.iter().any(|line| line.is(Placeholder::Recipients)) {
         let what = format!("[{name}] does not show the recipients");
-        return Err(error(number, what, "add {recipients} in a line of its own"));
+        faults.push(error(number, what, "add {recipients} in a line of its own"));
     }
-    Ok(Notice { subject, lines })
+    Notice { subject, lines }
 }
 
-fn all(lines: &[(usize, &str)], allowed: &[Placeholder]) -> Result<Vec<Line>, TemplateError> {
-    let mut compiled = Vec::with_capacity(lines.len());
-    for (number, text) in lines {
-        let line = Line::parse(text, *number, allowed)?;
+fn all(lines: &[(usize, &str)], allowed: &[Placeholder], faults: &mut Faults) -> Vec<Line> {
+    let compile = |(number, text): &(usize, &str)| {
+        let line = Line::parse(text, *number, allowed, faults);
         if !line.is(Placeholder::Recipients) && line.has(Placeholder::Recipients) {
-            let at = text.find("{recipients}").map_or(1, |at| text[..at].chars().count() + 1);
+            let column = text.find("{recipients}").map_or(1, |at| text[..at].chars().count() + 1);
             let what = "{recipients} is not alone".to_owned();
             let help = "put it into a line of its own, without blanks".to_owned();
-            return Err(TemplateError { line: *number, column: at, what, help });
+            faults.push(TemplateError { line: *number, column, what, help });
         }
-        compiled.push(line);
-    }
-    Ok(compiled)
+        line
+    };
+    lines.iter().map(compile).collect()
 }
 
 fn has(lines: &[Line], placeholder: Placeholder) -> bool {
@@ -174,9 +212,9 @@ fn has(lines: &[Line], placeholder: Placeholder) -> bool {
 }
 
 /// A line without placeholders.
-fn plain((number, text): (usize, &str)) -> Result<String, TemplateError> {
-    let line = Line::parse(text.trim(), number, &[])?;
-    Ok(line.fill(|_| "".into()).unwrap_or_default())
+fn plain((number, text): (usize, &str), faults: &mut Faults) -> String {
+    let line = Line::parse(text.trim(), number, &[], faults);
+    line.fill(|_| "".into()).unwrap_or_default()
 }
 
 /// `5.1.1`, `5.1` or `5`.

@@ -86,15 +86,19 @@ enum Piece {
 pub(crate) struct Line(Vec<Piece>);
 
 impl Line {
-    /// Compiles a line of a file, whose number counts from 1. `allowed` are the placeholders of its section.
-    pub(super) fn parse(text: &str, number: usize, allowed: &[Placeholder]) -> Result<Self, TemplateError> {
+    /// Compiles a line of a file, whose number counts from 1. `allowed` are the placeholders of its section. What is a fault
+    /// is left out.
+    pub(super) fn parse(
+        text: &str,
+        number: usize,
+        allowed: &[Placeholder],
+        faults: &mut Vec<TemplateError>,
+    ) -> Self {
         let (mut pieces, mut literal) = (Vec::new(), String::new());
         let mut chars = text.char_indices().peekable();
-        let error = |at: usize, what: String, help: String| TemplateError {
-            line: number,
-            column: text[..at].chars().count() + 1,
-            what,
-            help,
+        let mut fault = |at: usize, what: String, help: String| {
+            let column = text[..at].chars().count() + 1;
+            faults.push(TemplateError { line: number, column, what, help });
         };
         while let Some((at, c)) = chars.next() {
             match c {
@@ -102,27 +106,29 @@ impl Line {
                 '{' => {
                     let Some(length) = text[at..].find('}') else {
                         let help = "close it with }, or write {{ for a brace".to_owned();
-                        return Err(error(at, "a placeholder that does not end".to_owned(), help));
+                        fault(at, "a placeholder that does not end".to_owned(), help);
+                        continue;
                     };
                     let name = &text[at + 1..at + length];
+                    while chars.next_if(|(inner, _)| *inner <= at + length).is_some() {}
                     let known = allowed.iter().find(|placeholder| placeholder.name() == name);
                     let Some(placeholder) = known else {
                         let what = format!("unknown placeholder {{{}}}", name.escape_debug());
-                        return Err(error(at, what, one_of(allowed)));
+                        fault(at, what, one_of(allowed));
+                        continue;
                     };
                     if !literal.is_empty() {
                         pieces.push(Piece::Text(std::mem::take(&mut literal).into()));
                     }
                     pieces.push(Piece::Placeholder(*placeholder));
-                    while chars.next_if(|(inner, _)| *inner <= at + length).is_some() {}
                 }
                 '}' => {
                     let help = "write }} for a brace".to_owned();
-                    return Err(error(at, "a brace without its partner".to_owned(), help));
+                    fault(at, "a brace without its partner".to_owned(), help);
                 }
                 c if c.is_control() => {
                     let what = "a control character".to_owned();
-                    return Err(error(at, what, "write blanks to indent a line".to_owned()));
+                    fault(at, what, "write blanks to indent a line".to_owned());
                 }
                 c => literal.push(c),
             }
@@ -130,7 +136,7 @@ impl Line {
         if !literal.is_empty() {
             pieces.push(Piece::Text(literal.into()));
         }
-        Ok(Self(pieces))
+        Self(pieces)
     }
 
     /// Returns whether the line is this placeholder, and nothing else.

@@ -62,15 +62,48 @@ fn a_fault_is_told_with_line_and_column() {
         ("[recipient]\n{reason}\n", (1, 1), "[recipient] does not have {address}"),
         ("[recipient]\n{address}\n a\tb\n", (3, 3), "a control character"),
     ] {
-        let error = Language::parse("en", file).expect_err(file);
+        let faults = Language::parse("en", file).expect_err(file);
+        let [error] = &faults[..] else { panic!("{file}: {faults:?}") };
         assert_eq!(((error.line, error.column), error.what.as_str()), (place, what), "{file}");
     }
 }
 
 #[test]
+fn all_faults_of_a_file_are_told_with_their_places() {
+    let file = "hello\nyou\n[failed]\nSubject: {adress} of {id\nDear {sendr}, } {recpients}\n{recipients}\n\n\
+                [failure]\nx\n[failed]\n{bad}\n[reason 5.1]\nSee {address}.\nOr { there\n[recipient]\n{addres}\n[delayed]\n";
+    let faults = Language::parse("en", file).unwrap_err();
+    let told: Vec<_> = faults.iter().map(|fault| (fault.line, fault.column, fault.what.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            (1, 1, "text above the first section"),
+            (4, 10, "unknown placeholder {adress}"),
+            (4, 22, "a placeholder that does not end"),
+            (5, 1, "text below the subject"),
+            (5, 6, "unknown placeholder {sendr}"),
+            (5, 15, "a brace without its partner"),
+            (5, 17, "unknown placeholder {recpients}"),
+            (8, 1, "unknown section [failure]"),
+            (10, 1, "[failed] stands in line 3, too"),
+            (13, 5, "unknown placeholder {address}"),
+            (14, 4, "a placeholder that does not end"),
+            (16, 1, "unknown placeholder {addres}"),
+            (17, 1, "[delayed] is empty"),
+        ]
+    );
+    assert!(faults.iter().all(|fault| !fault.help.is_empty()));
+    assert_eq!(
+        Language::parse("en", "[reason 5]\n{x}\n".replace("{x}", &"{x}".repeat(99))).unwrap_err().len(),
+        20
+    );
+}
+
+#[test]
 fn a_file_that_is_not_utf_8_has_the_place_of_the_first_wrong_byte() {
-    let error = Language::parse("en", b"[failed]\nSubject: \xc3\xbcx \xfc\n").unwrap_err();
-    assert_eq!(error.to_string(), "2:13: the byte 0xFC is not UTF-8: save the file as UTF-8");
+    let faults = Language::parse("en", b"[failed]\nSubject: \xc3\xbcx \xfc\n").unwrap_err();
+    assert_eq!(faults.len(), 1);
+    assert_eq!(faults[0].to_string(), "2:13: the byte 0xFC is not UTF-8: save the file as UTF-8");
 }
 
 #[test]
@@ -80,14 +113,16 @@ fn a_byte_order_mark_is_no_part_of_the_first_section() {
 
 #[test]
 fn a_language_that_the_program_does_not_have_needs_every_section() {
-    let error = Language::parse("fr", "[reason 5]\nx\n").unwrap_err();
-    assert_eq!((error.line, error.what.as_str()), (2, "the section [failed] is missing"));
+    let faults = Language::parse("fr", "[reason 5]\nx\n").unwrap_err();
+    let missing = |fault: &TemplateError| fault.line == 2 && fault.what.ends_with("] is missing");
+    assert!(faults.len() == DsnKind::ALL.len() + 2 && faults.iter().all(missing), "{faults:?}");
+    assert_eq!(faults[0].what, "the section [failed] is missing");
     assert_eq!(Language::parse("fr", ENGLISH).unwrap().code(), "fr");
 }
 
 #[test]
 fn double_braces_are_braces_and_a_line_without_a_value_is_left_out() {
-    let line = Line::parse("{{a}} {given}", 1, &[Placeholder::Given]).unwrap();
+    let line = Line::parse("{{a}} {given}", 1, &[Placeholder::Given], &mut Vec::new());
     assert_eq!(line.fill(|_| "x".into()).as_deref(), Some("{a} x"));
     assert_eq!(line.fill(|_| "".into()), None);
 }
@@ -95,8 +130,8 @@ fn double_braces_are_braces_and_a_line_without_a_value_is_left_out() {
 proptest! {
     #[test]
     fn arbitrary_files_never_panic(text in "(\\[failed\\]|\\[recipient\\]|\\[reason 5\\]|Subject: |\\{address\\}|[\\n{}\\[\\]#a é\\t]){0,40}") {
-        if let Err(error) = Language::parse("en", &text) {
-            prop_assert!(error.line >= 1 && error.column >= 1);
+        if let Err(faults) = Language::parse("en", &text) {
+            prop_assert!(!faults.is_empty() && faults.iter().all(|fault| fault.line >= 1 && fault.column >= 1));
         }
     }
 }
