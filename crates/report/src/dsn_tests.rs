@@ -104,6 +104,54 @@ fn the_content_of_a_message_that_requires_tls_stays_here() {
 }
 
 #[test]
+fn a_notification_about_a_deadline_says_when_it_was_and_what_to_do() {
+    let text = |kind, mode, deadline_ms, cause| {
+        let mut message = original(Notify { delay: true, ..Notify::default() });
+        let deliver_by = Some(mail::DeliverBy { deadline: UnixMillis(deadline_ms), mode, trace: false });
+        message.envelope.options = mail::DeliveryOptions { deliver_by, ..Default::default() }.boxed();
+        let content = message.content.in_memory().unwrap();
+        let languages = ["en", "de"].map(|code| Language::embedded(code).unwrap());
+        let texts = Texts::new(languages.into());
+        let context = DsnContext { texts: &texts, ..context(&content) };
+        let outcome = Outcome::failed(Enhanced(5, 4, 7), "the deadline of the sender (DELIVERBY) is over");
+        let report = compose(kind, &message, &[(0, outcome.because(cause))], &context, QueueId(9)).unwrap();
+        let text = String::from_utf8(report.content.in_memory().unwrap().to_vec()).unwrap();
+        text.split("message/delivery-status\r\n").next().unwrap().replace("\r\n", " ")
+    };
+    use mail::{
+        Cause,
+        DeliverByMode::{Notify as Tell, Return},
+    };
+    let (past, future) = (1_795_242_354_500, 1_795_242_400_000);
+    let date = UnixMillis(past).rfc5322();
+    let failed = text(DsnKind::Failed, Return, past, Cause::Expired);
+    for words in [
+        format!("Your message asked for delivery by {date} and not later (DELIVERBY). That time has passed"),
+        "send it again without such a time or with a later one".to_owned(),
+        format!("Ihre Nachricht sollte bis {date} zugestellt werden und nicht später"),
+    ] {
+        assert!(failed.contains(&words), "{words}: {failed}");
+    }
+    assert_eq!(text(DsnKind::Failed, Return, past, Cause::Local), failed, "also after a restart");
+    let delayed = text(DsnKind::Delayed, Tell, past, Cause::Expired);
+    assert!(delayed.contains(&format!(
+        "asked for delivery by {date} (DELIVERBY). That time has passed. This server keeps"
+    )));
+    let relayed = text(DsnKind::DeadlineRelayed, Tell, future, Cause::Expired);
+    let date = UnixMillis(future).rfc5322();
+    assert!(relayed.contains(&format!("asked for delivery by {date}. It was passed on")), "{relayed}");
+    // Notifications for another reason say nothing of it.
+    for other in [
+        text(DsnKind::Failed, Return, future, Cause::Expired),
+        text(DsnKind::Failed, Return, past, Cause::Returned),
+        text(DsnKind::Failed, Tell, past, Cause::Expired),
+        text(DsnKind::Delayed, Tell, future, Cause::Expired),
+    ] {
+        assert!(!other.contains("asked for delivery by") && !other.contains("DELIVERBY). That"), "{other}");
+    }
+}
+
+#[test]
 fn what_is_returned_of_binary_content_can_go_to_any_server() {
     let mut message = original(Notify::default());
     for header in ["Subject: a\nX-Odd: b\0c\rd\n\nbody\n", "Subject: a\r\nX-Odd: b\0c\rd\r\n\r\nbody\n\0"] {

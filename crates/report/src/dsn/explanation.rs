@@ -5,12 +5,18 @@ use super::{
     original::original_subject,
     text::{clean, wrapped},
 };
-use crate::texts::{Language, Placeholder};
-use mail::Recipient;
+use crate::{
+    dsn::DsnKind,
+    texts::{Language, Placeholder},
+};
+use mail::{Cause, DeliverByMode, Enhanced, Recipient, UnixMillis};
 use std::{borrow::Cow, fmt::Write as _};
 
 /// Stands between two languages.
 const RULE: &str = "----------------------------------------------------------------------";
+
+/// "Delivery time expired" (RFC 3463 §3.5).
+const EXPIRED: Enhanced = Enhanced(5, 4, 7);
 
 /// The subject, in the first language, as a header field has it.
 pub(super) fn subject(report: &Report<'_>) -> String {
@@ -71,11 +77,33 @@ fn of_message<'a>(report: &'a Report<'_>, placeholder: Placeholder) -> Cow<'a, s
         Placeholder::Sender => report.to.as_str().into(),
         Placeholder::Arrived => report.original.arrived.rfc5322().into(),
         Placeholder::Expires => context.gives_up.rfc5322().into(),
+        Placeholder::Deadline => deadline(report).map_or_else(String::new, UnixMillis::rfc5322).into(),
         Placeholder::List if report.is_of_list => report.to.as_str().into(),
         Placeholder::Subject => original_subject(context.content).unwrap_or_default().into(),
         Placeholder::Id => report.original.id.to_string().into(),
         _ => "".into(),
     }
+}
+
+/// Returns the time by which the sender asked for the delivery, where the notification is about that time: a failure or a delay
+/// because it has passed, or a server that may not keep it.
+fn deadline(report: &Report<'_>) -> Option<UnixMillis> {
+    let by = report.original.envelope.options.as_ref()?.deliver_by?;
+    let has_passed = by.deadline <= report.context.now;
+    let is_subject = match (report.kind, by.mode) {
+        (DsnKind::DeadlineRelayed, _) => true,
+        (DsnKind::Delayed, DeliverByMode::Notify) => has_passed,
+        (DsnKind::Failed, DeliverByMode::Return) => {
+            // The spool does not keep the cause.
+            let is_late = |row: &Row<'_>| match row.outcome.cause {
+                Cause::Local => row.outcome.status == EXPIRED,
+                cause => cause == Cause::Expired,
+            };
+            has_passed && report.rows.iter().any(is_late)
+        }
+        _ => false,
+    };
+    is_subject.then_some(by.deadline)
 }
 
 fn of_recipient<'a>(

@@ -15,6 +15,8 @@ pub(crate) enum Placeholder {
     Arrived,
     /// The time at which a delayed message expires.
     Expires,
+    /// The time by which the sender asked for the delivery (RFC 2852), where the notification is about that time.
+    Deadline,
     /// The queue id of the message.
     Id,
     /// The subject of the message.
@@ -40,13 +42,13 @@ pub(crate) enum Placeholder {
 }
 
 use Placeholder::{
-    Address, Arrived, Expires, Given, Hostname, Id, List, Postmaster, Reason, Recipients, Remark, Reply,
-    Sender, Server, Status, Subject,
+    Address, Arrived, Deadline, Expires, Given, Hostname, Id, List, Postmaster, Reason, Recipients, Remark,
+    Reply, Sender, Server, Status, Subject,
 };
 
 /// Placeholders of the sections for whole notifications.
-pub(super) const OF_MESSAGE: [Placeholder; 9] =
-    [Hostname, Postmaster, Sender, Arrived, Expires, Id, Subject, List, Recipients];
+pub(super) const OF_MESSAGE: [Placeholder; 10] =
+    [Hostname, Postmaster, Sender, Arrived, Expires, Deadline, Id, Subject, List, Recipients];
 /// Placeholders of a subject.
 pub(super) const OF_SUBJECT: [Placeholder; 2] = [Hostname, Id];
 /// Placeholders of the section for a recipient.
@@ -60,6 +62,7 @@ impl Placeholder {
             Sender => "sender",
             Arrived => "arrived",
             Expires => "expires",
+            Deadline => "deadline",
             Id => "id",
             Subject => "subject",
             List => "list",
