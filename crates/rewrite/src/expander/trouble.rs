@@ -60,14 +60,12 @@ impl Trouble {
 
     /// Adds the place in an included file to the trouble of one of its targets.
     pub(super) fn in_file(mut self, path: &str, (line, column): (usize, usize)) -> Self {
-        let named = match &mut self {
-            Self::Value { key: named, .. }
-            | Self::NotAllowed { alias: named, .. }
-            | Self::TooMany { alias: named, .. }
-            | Self::TooDeep { alias: named, .. } => named,
-            _ => return self,
-        };
-        if **named == *path {
+        if let Self::Value { key: named, .. }
+        | Self::NotAllowed { alias: named, .. }
+        | Self::TooMany { alias: named, .. }
+        | Self::TooDeep { alias: named, .. } = &mut self
+            && **named == *path
+        {
             *named = format!("{path}: line {line}, column {column}").into();
         }
         self
