@@ -305,7 +305,7 @@ impl Reading<'_> {
         let addresses: crate::settings::Addresses = self.plain(root, "addresses");
         let notifications = self.plain(root, "notifications");
         let maps = self.maps(root);
-        let routes = self.routes(root);
+        let routes = self.routes(root, addresses.separator.0);
         let rules = self.rules(root, &hostname, &local, &routes, addresses.separator.0);
         let tls = self.plain(root, "tls");
         let certificates = self.certificates(root);

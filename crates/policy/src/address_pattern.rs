@@ -2,7 +2,8 @@
 
 use crate::DomainPattern;
 use mail::{Mailbox, ReversePath};
-use std::{borrow::Cow, fmt};
+use rewrite::Separator;
+use std::{borrow::Cow, fmt, ops::Deref};
 
 /// A pattern over addresses. Letter case is ignored, in local parts, too.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -53,35 +54,25 @@ impl AddressPattern {
         Ok(Self::Mailbox(mailbox.local_unquoted().to_lowercase().into(), domain.into()))
     }
 
-    /// Returns whether the pattern matches a mailbox.
+    /// Returns whether the pattern matches a mailbox, as it is written.
     pub fn matches(&self, mailbox: &Mailbox) -> bool {
+        self.matches_parts(&[&mailbox.local_unquoted()], &mailbox.domain().key())
+    }
+
+    /// Returns whether the pattern matches one of these local parts at a domain, given as [`mail::Domain::key`].
+    fn matches_parts(&self, locals: &[&str], key: &str) -> bool {
+        let has = |user: &str| locals.iter().any(|local| same_letters(local, user));
         match self {
-            Self::Domain(pattern) => pattern.matches(&mailbox.domain().key()),
+            Self::Domain(pattern) => pattern.matches(key),
+            Self::Mailbox(user, domain) => **domain == *key && has(user),
+            Self::User(user) => has(user),
             Self::Null => false,
-            Self::Mailbox(..) | Self::User(_) => self.matches_user(&mailbox.local_unquoted(), mailbox),
         }
     }
 
     /// Returns whether the pattern has a local part.
-    pub(crate) fn has_user(&self) -> bool {
+    fn has_user(&self) -> bool {
         matches!(self, Self::Mailbox(..) | Self::User(_))
-    }
-
-    /// Returns whether a pattern with a local part matches a mailbox that has this local part instead of its own.
-    pub(crate) fn matches_user(&self, local: &str, mailbox: &Mailbox) -> bool {
-        match self {
-            Self::Mailbox(user, domain) => same_letters(local, user) && *mailbox.domain().key() == **domain,
-            Self::User(user) => same_letters(local, user),
-            Self::Null | Self::Domain(_) => false,
-        }
-    }
-
-    /// Returns whether the pattern matches a reverse-path.
-    pub fn matches_sender(&self, sender: &ReversePath) -> bool {
-        match sender {
-            ReversePath::Null => *self == Self::Null,
-            ReversePath::Mailbox(mailbox) => self.matches(mailbox),
-        }
     }
 
     /// Returns whether the pattern matches everything that `other` matches.
@@ -109,6 +100,66 @@ impl AddressPattern {
             (Self::Mailbox(one, _) | Self::User(one), Self::Mailbox(other, _) | Self::User(other)) => {
                 are_other_users(one, other)
             }
+        }
+    }
+}
+
+/// Patterns of addresses, one of which has to match. A pattern with a local part also matches an address with a detail behind it
+/// (RFC 5233), as keys of maps do: mail for both goes to one user.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AddressPatterns {
+    list: Vec<AddressPattern>,
+    /// True if a pattern has a local part. Most patterns are domains: they need no local part to be prepared.
+    has_users: bool,
+}
+
+impl From<Vec<AddressPattern>> for AddressPatterns {
+    fn from(list: Vec<AddressPattern>) -> Self {
+        let has_users = list.iter().any(AddressPattern::has_user);
+        Self { list, has_users }
+    }
+}
+
+impl Deref for AddressPatterns {
+    type Target = [AddressPattern];
+
+    fn deref(&self) -> &[AddressPattern] {
+        &self.list
+    }
+}
+
+impl<'a> IntoIterator for &'a AddressPatterns {
+    type Item = &'a AddressPattern;
+    type IntoIter = std::slice::Iter<'a, AddressPattern>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.iter()
+    }
+}
+
+impl AddressPatterns {
+    /// Returns whether one of the patterns matches a mailbox.
+    pub fn match_mailbox(&self, mailbox: &Mailbox, separator: Option<Separator>) -> bool {
+        if self.list.is_empty() {
+            return false;
+        }
+        let domain = mailbox.domain();
+        let key = domain.key();
+        if !self.has_users {
+            return self.list.iter().any(|pattern| pattern.matches_parts(&[], &key));
+        }
+        let (written, whole) = (mailbox.local(), mailbox.local_unquoted());
+        let user = separator.and_then(|separator| separator.split(written));
+        let locals = [&*whole, user.map_or("", |(user, _)| user)];
+        let locals = &locals[..if user.is_some() { 2 } else { 1 }];
+        self.list.iter().any(|pattern| pattern.matches_parts(locals, &key))
+    }
+
+    /// Returns whether one of the patterns matches a reverse-path.
+    pub fn match_sender(&self, sender: &ReversePath, separator: Option<Separator>) -> bool {
+        match sender {
+            ReversePath::Null => self.list.contains(&AddressPattern::Null),
+            ReversePath::Mailbox(mailbox) => self.match_mailbox(mailbox, separator),
         }
     }
 }
@@ -169,7 +220,8 @@ mod tests {
     #[test]
     fn patterns_match_addresses_users_and_domains() {
         let matches = |text: &str, address: &str| {
-            pattern(text).matches_sender(&ReversePath::parse(address, true).unwrap())
+            let patterns = AddressPatterns::from(vec![pattern(text)]);
+            patterns.match_sender(&ReversePath::parse(address, true).unwrap(), None)
         };
         for (text, address) in [
             ("Jane@Example.com", "jane@EXAMPLE.com"),
@@ -192,6 +244,26 @@ mod tests {
         ] {
             assert!(!matches(text, address), "{text} {address}");
         }
+    }
+
+    #[test]
+    fn a_pattern_with_a_local_part_matches_an_address_with_a_detail() {
+        let list = ["joe@a.test", "news+x@a.test", "abuse@*", "b.test"].map(pattern).to_vec();
+        let patterns = AddressPatterns::from(list);
+        let matches = |address: &str, separator| {
+            patterns.match_mailbox(&Mailbox::parse(address, true).unwrap(), separator)
+        };
+        let plus = Separator::parse("+");
+        for address in ["Joe+list@A.test", "joe@a.test", "news+x@a.test", "Abuse+y@c.test", "any+x@b.test"] {
+            assert!(matches(address, plus), "{address}");
+        }
+        for address in
+            ["news@a.test", "news+y@a.test", "\"joe+list\"@a.test", "joey@a.test", "joe-list@a.test"]
+        {
+            assert!(!matches(address, plus), "{address}");
+        }
+        assert!(matches("joe-list@a.test", Separator::parse("-")) && !matches("joe+list@a.test", None));
+        assert!(!AddressPatterns::default().match_sender(&ReversePath::Null, plus));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The conditions of rules.
 
 use crate::{
-    AddressPattern, Answer, Answers, CertificatePattern, ClientName, DomainPattern, Facts, HeaderPattern,
-    Limit, LimitId, MapId, MapInfo, Question, Stage,
+    AddressPattern, AddressPatterns, Answer, Answers, CertificatePattern, ClientName, DomainPattern, Facts,
+    HeaderPattern, Limit, LimitId, MapId, MapInfo, Question, Stage,
     hello::{fault, name_keys},
 };
 use ipnet::IpNet;
@@ -62,7 +62,7 @@ pub struct Logins {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Addresses {
     /// Patterns of addresses.
-    pub patterns: Vec<AddressPattern>,
+    pub patterns: AddressPatterns,
     /// Maps that are asked for the address, its domain and the domains above it.
     pub maps: Vec<MapId>,
 }
@@ -329,11 +329,7 @@ impl Judge<'_> {
     }
 
     fn from(&self, addresses: &Addresses, from: &ReversePath) -> Finding {
-        let matches = match from {
-            ReversePath::Null => addresses.patterns.contains(&AddressPattern::Null),
-            ReversePath::Mailbox(mailbox) => self.matches(addresses, mailbox),
-        };
-        if matches {
+        if addresses.patterns.match_sender(from, self.separator) {
             return Finding::Holds(None);
         }
         self.look_up(&addresses.maps, |whole_only| match from {
@@ -366,28 +362,10 @@ impl Judge<'_> {
     }
 
     fn address(&self, addresses: &Addresses, mailbox: &Mailbox) -> Finding {
-        if self.matches(addresses, mailbox) {
+        if addresses.patterns.match_mailbox(mailbox, self.separator) {
             return Finding::Holds(None);
         }
         self.look_up(&addresses.maps, |whole_only| self.address_keys(mailbox, whole_only))
-    }
-
-    /// Returns whether a pattern matches the address, or the address without its detail, as keys of maps do: mail for
-    /// both goes to one user.
-    fn matches(&self, addresses: &Addresses, mailbox: &Mailbox) -> bool {
-        let patterns = &addresses.patterns;
-        if patterns.iter().any(|pattern| pattern.matches(mailbox)) {
-            return true;
-        }
-        // Most patterns are domains, and most addresses have no detail.
-        let local = mailbox.local();
-        let Some(separator) = self.separator else { return false };
-        if !patterns.iter().any(AddressPattern::has_user) || !local.contains(separator.as_char()) {
-            return false;
-        }
-        separator
-            .split(local)
-            .is_some_and(|(user, _)| patterns.iter().any(|pattern| pattern.matches_user(user, mailbox)))
     }
 
     /// The keys of an address: itself, without its detail, its domain, the domains above that, and the user alone.

@@ -22,7 +22,7 @@ impl Program {
 
     /// Returns the items of a condition: `198.51.100.0/24, cidr:customers`.
     pub(crate) fn items(&self, condition: &Condition) -> String {
-        let addresses = |of: &Addresses| self.with_maps(&of.patterns, &of.maps);
+        let addresses = |of: &Addresses| self.with_maps(&*of.patterns, &of.maps);
         match condition {
             Condition::Listener(kinds) => list(kinds.iter().map(|one| one.as_str())),
             Condition::Client(of) => self.with_maps(&of.networks, &of.maps),

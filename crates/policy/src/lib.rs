@@ -20,7 +20,7 @@ mod reply_text;
 mod rule;
 mod service;
 
-pub use address_pattern::AddressPattern;
+pub use address_pattern::{AddressPattern, AddressPatterns};
 pub use certificate_pattern::CertificatePattern;
 pub use condition::{Addresses, Certificates, ClientNames, Condition, Finding, Hellos, Logins, Networks};
 pub use domain_pattern::DomainPattern;

@@ -26,7 +26,8 @@ section! {
         /// A route with a name need not have any domains: then it is used by rules only.
         domains: Vec<OrMap<DomainPattern>> = "[]",
         /// Senders that the route is for: `joe@example.com`, `example.com`, `*.example.com`, `<>` for notifications, and maps such as
-        /// `text:senders`, in which `joe@example.com`, `@example.com` and `example.com` are looked up. Without this key: all.
+        /// `text:senders`, in which `joe@example.com`, `@example.com` and `example.com` are looked up. An address also matches with
+        /// a detail (`addresses.separator`): `joe+lists@example.com`. Without this key: all.
         senders: Vec<OrMap<AddressPattern>> = "[]",
         /// Deliver by SMTP to this host; MX records are ignored.
         smarthost: Option<HostPort> = "",

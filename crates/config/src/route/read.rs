@@ -9,6 +9,7 @@ use crate::{
 use mail::LmtpServer;
 use maps::Reference;
 use queue::RouteSchedule;
+use rewrite::Separator;
 use std::time::Duration;
 use toml::{Spanned, de::DeTable};
 
@@ -23,12 +24,13 @@ fn may_be_target(table: &Spanned<&DeTable<'_>>, name: &str) -> bool {
 }
 
 impl Reading<'_> {
-    pub(crate) fn routes(&mut self, root: &DeTable<'_>) -> Vec<Route> {
+    /// Reads the routes; the separator is that of `addresses.separator`.
+    pub(crate) fn routes(&mut self, root: &DeTable<'_>, separator: Option<Separator>) -> Vec<Route> {
         let tables = self.tables(root, "route").unwrap_or_default();
         let mut routes: Vec<Route> = Vec::new();
         for (number, table) in tables.iter().enumerate() {
             let keys: RouteKeys = self.section(&format!("route[{number}]"), Some(table.get_ref()));
-            if let Some(route) = self.one_route(keys, table) {
+            if let Some(route) = self.one_route(keys, separator, table) {
                 self.refuse_same_name(&routes, &route, table);
                 self.refuse_unreachable(&routes, &route, table);
                 routes.push(route);
@@ -39,7 +41,12 @@ impl Reading<'_> {
 
     /// Exactly one target, and `tls` only where it means something.
     #[allow(clippy::too_many_lines)] // a table: a line for each key
-    fn one_route(&mut self, keys: RouteKeys, table: &Spanned<&DeTable<'_>>) -> Option<Route> {
+    fn one_route(
+        &mut self,
+        keys: RouteKeys,
+        separator: Option<Separator>,
+        table: &Spanned<&DeTable<'_>>,
+    ) -> Option<Route> {
         let named = |name: &str| table.get_ref().get_key_value(name).map(|(key, _)| key.span());
         if keys.domains.is_empty() {
             let given = table.get_ref().get("domains");
@@ -125,7 +132,7 @@ impl Reading<'_> {
             ..
         } = keys;
         let deliver_as = user.map(|user| DeliverAs { user, group });
-        let (label, senders) = (label.map(|Word(name)| name.into()), Senders::new(senders));
+        let (label, senders) = (label.map(|Word(name)| name.into()), Senders::new(senders, separator));
         let (domains, domain_maps) = OrMap::split(domains);
         Some(Route {
             label,

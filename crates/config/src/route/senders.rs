@@ -3,21 +3,24 @@
 use crate::value::OrMap;
 use mail::ReversePath;
 use maps::Reference;
-use policy::AddressPattern;
+use policy::{AddressPattern, AddressPatterns};
+use rewrite::Separator;
 
 /// The senders of a route; empty: all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Senders {
     /// Patterns, one of which matches.
-    pub patterns: Vec<AddressPattern>,
+    pub patterns: AddressPatterns,
     /// Maps whose keys match: an address, an address without its detail, `@domain` or a domain.
     pub maps: Vec<Reference>,
+    /// The separator of a detail.
+    separator: Option<Separator>,
 }
 
 impl Senders {
-    pub(crate) fn new(list: Vec<OrMap<AddressPattern>>) -> Self {
+    pub(crate) fn new(list: Vec<OrMap<AddressPattern>>, separator: Option<Separator>) -> Self {
         let (patterns, maps) = OrMap::split(list);
-        Self { patterns, maps }
+        Self { patterns: patterns.into(), maps, separator }
     }
 
     /// Returns whether the route is for all senders.
@@ -32,7 +35,7 @@ impl Senders {
 
     /// Returns whether a sender matches without the maps.
     pub fn match_by_pattern(&self, sender: &ReversePath) -> bool {
-        self.is_all() || self.patterns.iter().any(|pattern| pattern.matches_sender(sender))
+        self.is_all() || self.patterns.match_sender(sender, self.separator)
     }
 
     /// Returns the keys of a sender in the maps; none if there are no maps.
@@ -41,9 +44,35 @@ impl Senders {
             ReversePath::Mailbox(mailbox) if !self.maps.is_empty() => Some(mailbox),
             _ => None,
         };
-        mailbox.into_iter().flat_map(|mailbox| {
-            let keys = rewrite::map_keys(mailbox, rewrite::Separator::parse("+"), false);
+        let separator = self.separator;
+        mailbox.into_iter().flat_map(move |mailbox| {
+            let keys = rewrite::map_keys(mailbox, separator, false);
             keys.chain([mailbox.domain().key().into_owned()])
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_with_a_detail_matches_as_in_rules() {
+        let list = || vec![OrMap::Item(AddressPattern::parse("joe@a.test").unwrap())];
+        let matches = |separator: &str, sender: &str| {
+            let sender = ReversePath::parse(sender, true).unwrap();
+            Senders::new(list(), Separator::parse(separator)).matches(&sender, |_| false)
+        };
+        assert!(
+            matches("+", "Joe+list@a.test") && matches("-", "joe-list@a.test") && matches("", "joe@a.test")
+        );
+        assert!(!matches("+", "joe-list@a.test") && !matches("", "joe+list@a.test") && !matches("+", ""));
+        let map = OrMap::Map(Reference::Named("m".into()));
+        let of_map = Senders::new(vec![map], Separator::parse("-"));
+        let sender = ReversePath::parse("joe-list@a.test", true).unwrap();
+        assert!(
+            of_map.matches(&sender, |key| key == "joe@a.test")
+                && !of_map.matches(&sender, |key| key == "joe")
+        );
     }
 }

@@ -309,11 +309,11 @@ impl Compiler<'_, '_> {
             }
             ReadCondition::From(list) => {
                 let (patterns, maps) = self.split(key, list);
-                Condition::From(Addresses { patterns, maps })
+                Condition::From(Addresses { patterns: patterns.into(), maps })
             }
             ReadCondition::To(list) => {
                 let (patterns, maps) = self.split(key, list);
-                Condition::To(Addresses { patterns, maps })
+                Condition::To(Addresses { patterns: patterns.into(), maps })
             }
             ReadCondition::Size(most) => Condition::Size(most.0),
             ReadCondition::Recipients(most) => Condition::Recipients(most),

@@ -25,7 +25,7 @@ fn reject(text: &str) -> Option<Action> {
 
 fn from(patterns: &[&str], maps: &[u16]) -> Condition {
     Condition::From(Addresses {
-        patterns: patterns.iter().map(|text| AddressPattern::parse(text).unwrap()).collect(),
+        patterns: patterns.iter().map(|text| AddressPattern::parse(text).unwrap()).collect::<Vec<_>>().into(),
         maps: maps.iter().map(|id| MapId(*id)).collect(),
     })
 }
@@ -119,7 +119,7 @@ fn the_first_rule_with_a_verdict_decides() {
 fn a_pattern_of_an_address_is_not_passed_by_with_a_detail() {
     let patterns =
         ["jane@a.test", "news+x@a.test", "abuse@*"].map(|text| AddressPattern::parse(text).unwrap());
-    let to = Condition::To(Addresses { patterns: patterns.to_vec(), maps: Vec::new() });
+    let to = Condition::To(Addresses { patterns: patterns.to_vec().into(), maps: Vec::new() });
     for (condition, is_to) in [(from(&["jane@a.test", "news+x@a.test", "abuse@*"], &[]), false), (to, true)] {
         let program = program(vec![rule(1, vec![condition], reject("no"))], Vec::new());
         let of = |address: &str| {

@@ -36,7 +36,7 @@ fn addresses(patterns: &[&str]) -> Addresses {
     });
     let (patterns, maps): (Vec<_>, Vec<_>) = patterns.partition(Result::is_ok);
     Addresses {
-        patterns: patterns.into_iter().filter_map(Result::ok).collect(),
+        patterns: patterns.into_iter().filter_map(Result::ok).collect::<Vec<_>>().into(),
         maps: maps.into_iter().filter_map(Result::err).collect(),
     }
 }
