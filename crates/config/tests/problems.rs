@@ -378,6 +378,19 @@ fn all_faults_of_all_templates_are_told() {
 }
 
 #[test]
+fn a_sender_of_verp_needs_a_domain() {
+    let verp = |list: &str| {
+        format!(
+            "hostname = \"mx.test\"\n[local]\ndomains = [\"mx.test\", \"corp\"]\n[addresses]\nverp = {list}\n"
+        )
+    };
+    let all = ["[\"news\"]", "[\"<>\"]", "[\"@lists.test\"]", "[\"news@\"]", "[\"news*@a.test\"]", "[5]"];
+    golden("verp.txt", &all.map(|list| problems(&verp(list))).join("\n"));
+    let good = verp("[\"news@a.test\", \"lists.test\", \"*.b.test\", \"corp\", \"news@*\", \"*\"]");
+    assert!(config::load_text(&good).is_ok());
+}
+
+#[test]
 fn rules_that_cannot_be_are_told() {
     let with = |text: &str| problems(&format!("hostname = \"mx.test\"\n{text}\n"));
     let rule = |keys: &str| format!("[[rule]]\n{keys}\n");

@@ -2,6 +2,7 @@
 
 use super::Check;
 use crate::{load::Purpose, notifications::TextsError, settings::Settings};
+use policy::{AddressPattern, DomainPattern};
 
 impl Check<'_, '_> {
     pub(super) fn notifications(&mut self, s: &Settings) {
@@ -10,6 +11,7 @@ impl Check<'_, '_> {
                 "write separator = \"+\" in [addresses]: bounces would come back to users who do not exist";
             self.problem("addresses.verp", "`addresses.verp` needs a separator".to_owned(), "", help);
         }
+        self.verp(s);
         let codes = &s.notifications.languages;
         let key = "notifications.languages";
         if codes.is_empty() && !self.has_failed(key) {
@@ -40,6 +42,35 @@ impl Check<'_, '_> {
                     );
                 }
             }
+        }
+    }
+}
+
+impl Check<'_, '_> {
+    /// A name without a domain would be a domain that nobody has; and notifications have no sender.
+    fn verp(&mut self, s: &Settings) {
+        let is_own = |name: &String| *name == s.hostname || s.local.domains.contains(name);
+        for pattern in &s.addresses.verp {
+            let (what, help) = match pattern {
+                AddressPattern::Domain(DomainPattern::Exact(name))
+                    if !name.contains('.') && !is_own(name) =>
+                {
+                    (
+                        format!("`{name}` in `addresses.verp` is a domain, and not one of this server"),
+                        format!(
+                            "write \"{name}@{}\" for one sender, or \"lists.example.com\" for a domain",
+                            s.hostname
+                        ),
+                    )
+                }
+                AddressPattern::Null => (
+                    "`<>` in `addresses.verp`: notifications have no sender whose name could be changed"
+                        .to_owned(),
+                    "write \"news@example.com\", or \"lists.example.com\" for a domain".to_owned(),
+                ),
+                _ => continue,
+            };
+            self.problem("addresses.verp", what, "never matches", &help);
         }
     }
 }
