@@ -58,6 +58,27 @@ impl Table {
         }
     }
 
+    /// Returns the keys of a table of text that begin with `@`, each with its place: `/etc/postfix/virtual:3`.
+    pub(crate) fn domain_keys(&self, files: &dyn Files) -> Vec<(String, String)> {
+        let is_domain = |(_, key): &(String, String)| key.starts_with('@');
+        if !self.is_text() {
+            let entries =
+                if self.kind == "inline" { self.entries(files).unwrap_or_default() } else { Vec::new() };
+            return entries
+                .into_iter()
+                .map(|entry| (self.kind.clone(), entry.key))
+                .filter(is_domain)
+                .collect();
+        }
+        let file = files.read(Path::new(&self.name)).unwrap_or_default();
+        let lines = logical_lines(&String::from_utf8_lossy(&file)).into_iter();
+        let key = |(number, line): (usize, String)| {
+            let key = line.split(char::is_whitespace).next().unwrap_or_default().to_lowercase();
+            (format!("{}:{number}", self.name), key)
+        };
+        lines.map(key).filter(is_domain).collect()
+    }
+
     fn without_text(&self) -> String {
         let (kind, name) = (&self.kind, &self.name);
         if self.kind == "texthash" || self.kind == "cidr" {

@@ -30,8 +30,8 @@ impl Domains {
 enum Recipients {
     /// All of them.
     Any,
-    /// Names, and the keys of maps.
-    Listed { maps: Vec<String>, names: Vec<String> },
+    /// Names, the keys of maps, and every address of some domains.
+    Listed { maps: Vec<String>, names: Vec<String>, whole_domains: Vec<String> },
 }
 
 struct Class {
@@ -136,7 +136,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         (&own, own_recipients(context)),
         (&relay, listed(context, "relay_recipient_maps")),
         (&mailboxes, listed(context, "virtual_mailbox_maps")),
-        (&aliases, Recipients::Listed { maps: Vec::new(), names: Vec::new() }),
+        (&aliases, Recipients::Listed { maps: Vec::new(), names: Vec::new(), whole_domains: Vec::new() }),
     ] {
         context.draft.extend("[local]", "domains", domains.names.iter().chain(&domains.maps).cloned(), from);
         if !domains.is_empty() {
@@ -153,7 +153,11 @@ pub(super) fn write(context: &mut Context<'_>) {
         if !classes.is_empty() {
             classes.push(Class {
                 domains: vec![hostname],
-                recipients: Recipients::Listed { maps: Vec::new(), names: vec!["postmaster".to_owned()] },
+                recipients: Recipients::Listed {
+                    maps: Vec::new(),
+                    names: vec!["postmaster".to_owned()],
+                    whole_domains: Vec::new(),
+                },
             });
         }
     }
@@ -223,7 +227,65 @@ fn own_recipients(context: &mut Context<'_>) -> Recipients {
             context.missing("local_recipient_maps", format!("\"{item}\" is no table"));
         }
     }
-    Recipients::Listed { maps, names }
+    let whole_domains = whole_domains(context, "local_recipient_maps");
+    Recipients::Listed { maps, names, whole_domains }
+}
+
+/// Returns the domains whose addresses all exist by keys such as `@example.com`: `local.users` is not asked for these.
+fn whole_domains(context: &mut Context<'_>, parameter: &str) -> Vec<String> {
+    let mut domains = Vec::new();
+    for (place, key) in domain_keys(context, parameter) {
+        match Domain::parse(&key[1..]) {
+            Ok(domain) => {
+                let domain = domain.key().into_owned();
+                if domains.is_empty() {
+                    context.note(parameter, format!("`{key}` ({place}) and others like it stand as patterns in the file local-domains-with-all-users: local.users is asked for whole addresses"));
+                }
+                domains.push(domain);
+            }
+            Err(_) => no_domain(
+                context,
+                parameter,
+                &place,
+                &key,
+                "/@example\\.com$/ x in a file of local.users, regex:FILE,",
+            ),
+        }
+    }
+    domains
+}
+
+/// Returns the keys of the tables of a parameter that begin with `@`, each with its place.
+fn domain_keys(context: &Context<'_>, parameter: &str) -> Vec<(String, String)> {
+    let tables = items(&context.main.value(parameter));
+    tables
+        .iter()
+        .filter_map(|item| Table::parse(item))
+        .flat_map(|table| table.domain_keys(context.files))
+        .collect()
+}
+
+/// Tells of a key that would be for all domains, or for none.
+fn no_domain(context: &mut Context<'_>, parameter: &str, place: &str, key: &str, instead: &str) {
+    context.missing(
+        parameter,
+        format!(
+            "`{key}` ({place}) has no domain, and nothing is for all domains: write {instead} for each domain"
+        ),
+    );
+}
+
+/// Tells of catch-alls: which of them have no counterpart, and what the others take.
+fn catch_alls(context: &mut Context<'_>, parameter: &str) {
+    let mut is_told = false;
+    for (place, key) in domain_keys(context, parameter) {
+        if Domain::parse(&key[1..]).is_err() {
+            no_domain(context, parameter, &place, &key, "a line such as `@example.com user@example.com`");
+        } else if parameter == "virtual_alias_maps" && !is_told {
+            is_told = true;
+            context.note(parameter, format!("`{key}` ({place}) is a catch-all: every address of the domain exists, and those of users are taken, too, unless the map has a line for each (`user@example.com user@example.com`)"));
+        }
+    }
 }
 
 fn listed(context: &mut Context<'_>, parameter: &str) -> Recipients {
@@ -231,7 +293,8 @@ fn listed(context: &mut Context<'_>, parameter: &str) -> Recipients {
     if context.main.value(parameter).is_empty() {
         return Recipients::Any;
     }
-    Recipients::Listed { maps: context.maps(parameter, Purpose::Keys), names: Vec::new() }
+    let maps = context.maps(parameter, Purpose::Keys);
+    Recipients::Listed { maps, names: Vec::new(), whole_domains: whole_domains(context, parameter) }
 }
 
 /// Writes `local.users`. It is one list for all local domains, so users of some domains only stand in a file, with their
@@ -242,13 +305,13 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
     }
     let (mut users, mut file, mut patterns) = (vec!["postmaster".to_owned()], String::new(), String::new());
     for class in classes {
+        let mut add = |domain: &String| {
+            patterns.push_str(&format!("/@{}$/ x\n", domain.replace('.', "\\.")));
+        };
         match &class.recipients {
-            Recipients::Any => {
-                for domain in &class.domains {
-                    patterns.push_str(&format!("/@{}$/ x\n", domain.replace('.', "\\.")));
-                }
-            }
-            Recipients::Listed { maps, names } => {
+            Recipients::Any => class.domains.iter().for_each(add),
+            Recipients::Listed { maps, names, whole_domains } => {
+                whole_domains.iter().for_each(&mut add);
                 users.extend(maps.iter().cloned());
                 if classes.len() == 1 && !names.is_empty() {
                     users.push("accounts:/etc/passwd".to_owned());
@@ -295,6 +358,9 @@ fn addresses(context: &mut Context<'_>) {
     ] {
         let maps = context.maps(parameter, purpose);
         context.mapped(parameter);
+        if purpose == Purpose::Keys {
+            catch_alls(context, parameter);
+        }
         if !maps.is_empty() {
             let from = context.place(parameter);
             if purpose == Purpose::Aliases {

@@ -94,6 +94,52 @@ fn classes_of_domains_have_their_users_and_routes() {
 }
 
 #[test]
+fn catch_alls_are_told_with_their_places() {
+    let (draft, report) = convert(
+        b"mydestination = $myhostname\nvirtual_mailbox_domains = example.com, example.net\n\
+          virtual_mailbox_maps = hash:/etc/postfix/boxes\nvirtual_alias_maps = hash:/etc/postfix/virtual\n\
+          canonical_maps = inline:{@=joe@example.com}\nsmtp_generic_maps = hash:/etc/postfix/generic\n",
+        MASTER,
+        "/etc/postfix",
+        &MemoryFiles(&[
+            ("/etc/passwd", "root:x:0:0::/:\n"),
+            ("/etc/postfix/boxes", "ann@example.com x\n# all\n@Example.net x\n"),
+            ("/etc/postfix/virtual", "joe@alias.example ann@example.com\n\n@alias.example\n  joe\n@ joe\n"),
+            ("/etc/postfix/generic", "@local.test joe@example.com\n"),
+        ]),
+    );
+    let verdict = |name: &str| {
+        let entry = report.entries.iter().find(|entry| entry.name == name).unwrap();
+        match &entry.verdict {
+            Verdict::Missing(text) => format!("missing: {text}"),
+            Verdict::Note(text) => format!("note: {text}"),
+            other => format!("{other:?}"),
+        }
+    };
+    let told = verdict("virtual_alias_maps");
+    assert!(
+        told.starts_with("missing: ")
+            && told.contains("`@alias.example` (/etc/postfix/virtual:3) is a catch-all"),
+        "{told}"
+    );
+    assert!(told.contains("`@` (/etc/postfix/virtual:5) has no domain"), "{told}");
+    assert!(told.contains("write a line such as `@example.com user@example.com` for each domain"), "{told}");
+    let told = verdict("canonical_maps");
+    assert!(told.contains("`@` (inline) has no domain"), "{told}");
+    assert_eq!(verdict("smtp_generic_maps"), "Mapped");
+    // In a list of users, such a key is not looked up: a pattern takes its place.
+    let told = verdict("virtual_mailbox_maps");
+    assert!(
+        told.contains("`@example.net` (/etc/postfix/boxes:3)")
+            && told.contains("local-domains-with-all-users"),
+        "{told}"
+    );
+    let patterns = draft.files.iter().find(|file| file.name == "local-domains-with-all-users").unwrap();
+    assert!(patterns.content.ends_with("/@example\\.net$/ x\n"), "{}", patterns.content);
+    assert!(draft.as_toml().contains("\"text:/etc/postfix/boxes\""), "{}", draft.as_toml());
+}
+
+#[test]
 fn access_tables_and_policy_servers_are_rules() {
     let (toml, report) = converted(
         "smtpd_recipient_restrictions = permit_mynetworks, reject_unauth_destination,\n\
