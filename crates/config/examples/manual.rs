@@ -38,6 +38,11 @@ Unknown keys are errors. A key that is not in the file has its default. Without 
 
 "#;
 
+/// The reason for the listeners of the tasks.
+const LISTENERS: &str = "`systemd:smtp` is port 25 of the package, which systemd opens ([install.md](install.md)): with its unit, \
+    the daemon cannot open the port itself. A daemon that is started as root without the unit has `\"0.0.0.0:25\"` in its place, and a \
+    second section with `\"[::]:25\"` for IPv6.";
+
 fn main() {
     print!("{}", manual());
 }
@@ -48,7 +53,8 @@ fn manual() -> String {
     page.push_str("Sections: ");
     let links: Vec<String> = sections.iter().map(|s| format!("[{}](#{})", title(s), anchor(s))).collect();
     page.push_str(&wrap(&links.join(" · "), ""));
-    page.push_str("\n## Common tasks\n");
+    page.push_str("\n## Common tasks\n\n");
+    page.push_str(&wrap(LISTENERS, ""));
     for task in TASKS {
         task_of(task, &mut page);
     }

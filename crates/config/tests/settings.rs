@@ -231,3 +231,52 @@ fn every_task_in_the_manual_is_a_valid_file() {
         loaded(dir.path(), &text);
     }
 }
+
+/// The sections and the addresses of the listeners in the examples of a document.
+fn listeners(document: &str) -> Vec<(String, String)> {
+    let examples = document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let sections = examples.flat_map(|example| example.split("[[listen]]\n").skip(1));
+    let address = |section: &str| {
+        let line = section.lines().find_map(|line| line.strip_prefix("address = "))?;
+        Some((section.split("\n\n").next()?.to_owned(), line.trim_matches('"').to_owned()))
+    };
+    sections.filter_map(address).collect()
+}
+
+#[test]
+fn every_listener_in_the_documents_works_with_the_units_of_the_package() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let units = fs::read_dir(root.join("dist")).unwrap().map(|entry| entry.unwrap().path());
+    let sockets = units.filter(|path| path.extension().is_some_and(|extension| extension == "socket"));
+    let name = |path| {
+        let unit = fs::read_to_string(path).unwrap();
+        unit.lines().find_map(|line| line.strip_prefix("FileDescriptorName=").map(str::to_owned)).unwrap()
+    };
+    let sockets: Vec<String> = sockets.map(name).collect();
+    let mut count = 0;
+    for name in
+        ["addresses", "configuration", "extensions", "from-postfix", "install", "rules", "submission", "tls"]
+    {
+        let document = fs::read_to_string(root.join(format!("docs/{name}.md"))).unwrap();
+        for (section, address) in listeners(&document) {
+            count += 1;
+            let is_open = match address.split_once(':') {
+                Some(("systemd", socket)) => sockets.iter().any(|known| known == socket),
+                Some(("unix", _)) => true,
+                // The unit gives no right to open a port of the system.
+                _ => address
+                    .rsplit(':')
+                    .next()
+                    .and_then(|port| port.parse().ok())
+                    .is_some_and(|port: u16| port >= 1024),
+            };
+            assert!(is_open, "docs/{name}.md: {address}");
+            let auth = "[auth]\nusers = \"dovecot:/run/dovecot/auth-client\"";
+            let text = format!("hostname = \"mx.example.com\"\n[[listen]]\n{section}\n{auth}\n");
+            if let Err(problems) = config::load_text(&text) {
+                panic!("docs/{name}.md: {}", problems.render(false));
+            }
+        }
+    }
+    assert!(count >= 12, "{count} listeners");
+}

@@ -423,7 +423,7 @@ hostname = \"mx.example.com\"
 data_dir = \"/var/lib/postrider\"
 
 [[listen]]
-address = \"0.0.0.0:25\"
+address = \"systemd:smtp\"
 
 [local]
 domains = [\"example.com\", \"mx.example.com\"]
