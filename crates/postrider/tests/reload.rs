@@ -5,7 +5,9 @@ mod common;
 use common::{BINARY, Postrider, client::Client, until};
 use std::{
     fs::{self, File},
+    io::Write as _,
     net::TcpStream,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -83,4 +85,76 @@ fn a_hangup_while_the_daemon_starts_does_not_end_it() {
     let _ = (daemon.kill(), daemon.wait());
     assert!(is_served, "{ended:?}");
     drop(read);
+}
+
+/// Starts `postrider reload` with a copy of the daemon's configuration, which only says where its socket is.
+fn begin_reload(copy: &Path) -> std::process::Child {
+    let mut command = Command::new(BINARY);
+    command
+        .args(["reload", "--config"])
+        .arg(copy)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Gives a text to everybody who reads a FIFO, until the command has ended; returns its exit code, and what it says.
+fn feed(fifo: &Path, text: &str, mut command: std::process::Child) -> (Option<i32>, String) {
+    until("the command ends", || {
+        // Fails while nobody reads.
+        let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+        if let Ok(fifo) = rustix::fs::open(fifo, flags, rustix::fs::Mode::empty()) {
+            let _ = File::from(fifo).write_all(text.as_bytes());
+        }
+        command.try_wait().unwrap().is_some()
+    });
+    let output = command.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+#[test]
+fn a_reload_that_waits_for_a_disk_delays_no_session_and_no_stop() {
+    let daemon = Postrider::start("");
+    let (config, copy) = (daemon.config(), daemon.dir.path().join("copy.toml"));
+    let text = fs::read_to_string(&config).unwrap();
+    fs::rename(&config, &copy).unwrap();
+    // As a disk that does not answer: whoever opens it waits.
+    rustix::fs::mkfifoat(rustix::fs::CWD, &config, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let first = begin_reload(&copy);
+    let second = || begin_reload(&copy).wait_with_output().unwrap();
+    let mut said = String::new();
+    // Whichever of two comes first waits, and the other one gets the answer.
+    let (mut waiting, mut count) = (vec![first], 0);
+    until("a reload is under way", || {
+        count += 1;
+        let mut other = begin_reload(&copy);
+        until("one has answered", || {
+            let is_over = other.try_wait().unwrap().is_some();
+            is_over || waiting[0].try_wait().unwrap().is_some()
+        });
+        if waiting[0].try_wait().unwrap().is_some() {
+            std::mem::swap(&mut waiting[0], &mut other);
+        }
+        let output = other.wait_with_output().unwrap();
+        said = String::from_utf8(output.stderr).unwrap();
+        !output.status.success()
+    });
+    assert!(said.contains("a reload is under way") && count == 1, "{said}");
+    daemon.signal(rustix::process::Signal::HUP);
+    for _ in 0..3 {
+        daemon.send("x@mx.test");
+    }
+    until("they are delivered", || daemon.mailbox("x").len() == 3);
+    assert!(!second().status.success() && waiting[0].try_wait().unwrap().is_none());
+    let (code, said) = feed(&config, &format!("{text}unknown_key = 1\n"), waiting.remove(0));
+    assert!(code == Some(78) && said.contains("unknown_key"), "{said}");
+    let (code, said) = feed(&config, &text, begin_reload(&copy));
+    assert!(code == Some(0) && said.ends_with("reloaded\n"), "{said}");
+    // A stop ends the daemon, although the file is waited for.
+    let mut last = begin_reload(&copy);
+    until("the reload is under way", || String::from_utf8_lossy(&second().stderr).contains("under way"));
+    let (_dir, status) = daemon.stop();
+    let _ = (last.kill(), last.wait());
+    assert!(status.success(), "{status:?}");
 }

@@ -28,8 +28,9 @@ pub(super) async fn watch(daemon: Arc<Daemon>) {
         if !matches!(asked, Ok(Ok(_))) {
             continue;
         }
-        match daemon.renew_logins() {
-            Ok(()) => tracing::info!("Dovecot answers: its mechanisms are offered"),
+        match daemon.renew_logins().await {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("Dovecot answers: its mechanisms are offered"),
             Err(why) => tracing::error!("the mechanisms of Dovecot are not offered: {why}"),
         }
     }

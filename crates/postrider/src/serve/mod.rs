@@ -21,6 +21,7 @@ mod operator;
 pub(crate) mod pipeline;
 mod process;
 pub(crate) mod queue_run;
+mod reload;
 mod scrape;
 pub(crate) mod site_warnings;
 pub(crate) mod snapshot;
@@ -48,7 +49,7 @@ use metrics::Metrics;
 use process::Process;
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
 };
 use tls::ServerTls;
 
@@ -63,19 +64,23 @@ pub(crate) enum Mode {
 
 /// The running daemon, as the control socket uses it.
 pub(crate) struct Daemon {
+    /// For tasks and threads that the daemon begins.
+    itself: Weak<Self>,
     driver: Arc<Driver>,
     acceptor: Arc<Acceptor>,
     inbound: Arc<Inbound<Acceptor>>,
     /// The configuration file, read again at a reload; none for the embedded default.
     source: Option<PathBuf>,
     /// The settings of the start: a reload keeps those that need a restart.
-    started: config::Settings,
+    started: Arc<config::Settings>,
     metrics: Metrics,
     /// The start of the process, in seconds since 1970.
     started_seconds: f64,
     /// The rights that the process has kept.
-    process: Process,
+    process: Arc<Process>,
     helper: Option<HelperProcess>,
+    /// Held while a configuration is read and put in use: one at a time, each made of the one before.
+    reloading: tokio::sync::Mutex<()>,
     /// The certificates of the start or of the last reload.
     tls: Mutex<Arc<ServerTls>>,
     /// The certificate that the daemon obtains itself.

@@ -157,7 +157,7 @@ impl Operations for Daemon {
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {
-        self.reload_configuration()
+        self.reload_configuration().await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Start, signals, reload, stop.
+//! Start, signals, stop.
 
 use super::{
     Daemon, Mode,
@@ -14,17 +14,16 @@ use super::{
     notify,
     process::{self, Process},
     site_warnings,
-    snapshot::ConfigSnapshot,
     sockets::{self, Inherited},
-    tls::{self, ServerTls},
+    tls,
     welcome::Welcome,
     wiring,
     workers::{self, Workers},
 };
 use crate::imported;
-use config::{ListenAddress, ListenAt, Purpose, Settings};
+use config::{ListenAddress, ListenAt, Settings};
 use control::Exit;
-use control::{Failure, serve_control, server::Access, socket};
+use control::{serve_control, server::Access, socket};
 use engine::Event;
 use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
 use mail::{UnixMillis, plain_text};
@@ -36,7 +35,7 @@ use std::{
     net::SocketAddr,
     path::Path,
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering, mpsc},
+    sync::{Arc, Mutex, atomic::Ordering, mpsc},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use submission::{MaildropScanner, serve_submit};
@@ -264,16 +263,18 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     let tls = Mutex::new(server_tls);
     let start_acme = |prepared| acme::start(prepared, &obtained, helper.as_ref(), driver.closing.subscribe());
     let acme = acme.map(start_acme).transpose()?;
-    let daemon = Arc::new(Daemon {
+    let daemon = Arc::new_cyclic(|itself| Daemon {
+        itself: itself.clone(),
         driver,
         acceptor,
         inbound,
         source,
-        started: settings,
+        started: Arc::new(settings),
         metrics,
         started_seconds: started.as_secs_f64(),
-        process,
+        process: Arc::new(process),
         helper,
+        reloading: tokio::sync::Mutex::default(),
         tls,
         obtained,
         acme,
@@ -459,10 +460,8 @@ impl Daemon {
                 () = self.driver.failed.notified() => {
                     break if self.driver.has_panicked() { Exit::Software } else { Exit::IoErr };
                 }
-                _ = hangup.recv() => match self.reload_configuration() {
-                    Ok(notes) => notes.iter().for_each(|note| tracing::warn!("{note}")),
-                    Err(failure) => tracing::error!("the configuration was not changed: {}", failure.text()),
-                },
+                // Not waited for here: a stop ends the daemon, also while a disk does not answer.
+                _ = hangup.recv() => drop(tokio::spawn(self.clone().reload_by_signal())),
             }
         };
         if exit == Exit::Ok {
@@ -519,98 +518,6 @@ impl Daemon {
                 );
                 return;
             }
-        }
-    }
-
-    /// Takes new settings for what begins from now on. Returns what takes a restart.
-    ///
-    /// # Errors
-    /// Everything stays as it was.
-    pub(crate) fn reload_configuration(&self) -> Result<Vec<String>, Failure> {
-        notify::reloading();
-        let reloaded = self.read_configuration();
-        notify::reloaded(reloaded.is_ok());
-        reloaded
-    }
-
-    fn read_configuration(&self) -> Result<Vec<String>, Failure> {
-        self.driver.delivery_log.reopen();
-        let Some(source) = &self.source else {
-            return Ok(vec!["there is no configuration file: logs were opened again".to_owned()]);
-        };
-        let bad = |problems: config::Problems| Failure::Configuration { text: problems.to_string() };
-        let failed = |text| Failure::Failed { text };
-        // Whatever can fail comes first: half a reload is none that anybody wrote. A file that the sandbox does not permit
-        // could not be read, which would hide the reason.
-        let read = |purpose| config::reload(source, &self.started, purpose).map_err(bad);
-        let mut reloaded = read(Purpose::Ask)?;
-        if let Some(text) = self.process.lacking_for(&reloaded.settings, source) {
-            return Err(failed(text));
-        }
-        // Files that only root can read have been read at the start.
-        if !self.process.has_dropped() {
-            reloaded = read(Purpose::Serve)?;
-        }
-        let config::Reloaded { settings, waiting } = reloaded;
-        if self.helper.is_none() && helper::is_needed(&settings) {
-            let text = "the new configuration needs the delivery helper (`pipe`, `user` or `programs`), which needs a restart";
-            return Err(failed(text.to_owned()));
-        }
-        let old = self.driver.current();
-        let (server_tls, tls_note) = self.read_certificates(&settings, &old.settings).map_err(failed)?;
-        let helper = self.helper.as_ref().map(HelperProcess::helper);
-        let new = wiring::current(settings, Some(&old), helper.clone()).map_err(failed)?;
-        if let Some(helper) = helper {
-            helper.reload().map_err(failed)?;
-        }
-        let is_rerouted = old.settings.routes != new.settings.routes
-            || old.settings.local != new.settings.local
-            || old.settings.addresses != new.settings.addresses
-            || old.settings.queue_groups != new.settings.queue_groups;
-        self.put_in_use(new, server_tls, is_rerouted);
-        tracing::info!("the configuration was read again");
-        self.driver.delivery_log.write(&report::Event::Reloaded);
-        let waiting = waiting.iter().map(|key| format!("{key} has changed, which needs a restart"));
-        Ok(waiting.chain(tls_note).collect())
-    }
-
-    /// Asks for the mechanisms of logins again, with the configuration as it is.
-    ///
-    /// # Errors
-    /// Everything stays as it was.
-    pub(super) fn renew_logins(&self) -> Result<(), String> {
-        let old = self.driver.current();
-        let helper = self.helper.as_ref().map(HelperProcess::helper);
-        let new = wiring::current(old.settings.clone(), Some(&old), helper)?;
-        let server_tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.put_in_use(new, server_tls, false);
-        Ok(())
-    }
-
-    fn put_in_use(&self, new: ConfigSnapshot, server_tls: Arc<ServerTls>, is_rerouted: bool) {
-        let inbound = wiring::inbound_settings(&new.settings, new.logins.as_ref(), &server_tls);
-        self.inbound.reconfigure(inbound, Some(server_tls.plain.clone()));
-        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = server_tls;
-        self.driver.replace(new, is_rerouted);
-    }
-
-    /// Reads certificates and keys. Those that only root can read stay as they were at the start, with a note.
-    fn read_certificates(
-        &self,
-        new: &Settings,
-        old: &Settings,
-    ) -> Result<(Arc<ServerTls>, Option<String>), String> {
-        match tls::server_config(new, &self.obtained) {
-            Ok(read) => Ok((Arc::new(read), None)),
-            Err(why)
-                if self.process.has_dropped()
-                    && new.tls == old.tls
-                    && new.certificates == old.certificates =>
-            {
-                let former = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                Ok((former, Some(format!("certificates stay as they were until a restart: {why}"))))
-            }
-            Err(why) => Err(why),
         }
     }
 }
