@@ -16,7 +16,7 @@ const LISTENERS: [ListenerKind; 5] = [
 /// Returns whether each narrow item is covered by one of the wide items.
 fn each<'t, T: 't>(
     narrow: &[T],
-    wide: impl Iterator<Item = &'t T> + Clone,
+    wide: &(impl Iterator<Item = &'t T> + Clone),
     covers: impl Fn(&T, &T) -> bool,
 ) -> bool {
     narrow.iter().all(|n| wide.clone().any(|w| covers(w, n)))
@@ -73,24 +73,24 @@ impl Condition {
                 let patterns = wide.clone().flat_map(|one| &one.patterns);
                 // Maps are asked for verified names.
                 (!own.has_none || wide.clone().any(|one| one.has_none))
-                    && each(&own.patterns, patterns.clone(), DomainPattern::covers)
+                    && each(&own.patterns, &patterns, DomainPattern::covers)
                     && (has_maps() || patterns.clone().any(|one| *one == DomainPattern::Any))
             }
             Self::Hello(own) => {
                 let patterns = of_kind!(others, Self::Hello).flat_map(|one| &one.patterns);
-                each(&own.patterns, patterns.clone(), DomainPattern::covers)
+                each(&own.patterns, &patterns, DomainPattern::covers)
                     && (has_maps() || patterns.clone().any(|one| *one == DomainPattern::Any))
             }
             Self::Certificate(own) => {
                 let patterns = of_kind!(others, Self::Certificate).flat_map(|one| &one.patterns);
-                has_maps() && each(&own.patterns, patterns, CertificatePattern::covers)
+                has_maps() && each(&own.patterns, &patterns, CertificatePattern::covers)
             }
             Self::Login(own) => {
                 let wide = of_kind!(others, Self::Login);
                 wide.clone().any(|one| one.is_any)
                     || !own.is_any
                         && has_maps()
-                        && each(&own.names, wide.flat_map(|one| &one.names), |w, n| w == n)
+                        && each(&own.names, &wide.flat_map(|one| &one.names), |w, n| w == n)
             }
             Self::From(own) => {
                 own.are_within(of_kind!(others, Self::From)) && has_maps() || has_all_senders(others)
@@ -100,10 +100,10 @@ impl Condition {
             }
             Self::Size(own) => of_kind!(others, Self::Size).any(|wide| wide <= own),
             Self::Recipients(own) => of_kind!(others, Self::Recipients).any(|wide| wide <= own),
-            Self::Listener(own) => each(own, of_kind!(others, Self::Listener).flatten(), |w, n| w == n),
-            Self::Header(own) => each(own, of_kind!(others, Self::Header).flatten(), HeaderPattern::covers),
-            Self::Tagged(own) => each(own, of_kind!(others, Self::Tagged).flatten(), |w, n| w == n),
-            Self::Over(own) => each(own, of_kind!(others, Self::Over).flatten(), |w, n| w == n),
+            Self::Listener(own) => each(own, &of_kind!(others, Self::Listener).flatten(), |w, n| w == n),
+            Self::Header(own) => each(own, &of_kind!(others, Self::Header).flatten(), HeaderPattern::covers),
+            Self::Tagged(own) => each(own, &of_kind!(others, Self::Tagged).flatten(), |w, n| w == n),
+            Self::Over(own) => each(own, &of_kind!(others, Self::Over).flatten(), |w, n| w == n),
             Self::Tls(_) | Self::BadHello | Self::NoReverseName | Self::ReverseNameUnknown => {
                 others.contains(&self)
             }
@@ -153,7 +153,7 @@ impl Condition {
 
 impl Addresses {
     fn are_within<'a>(&self, others: impl Iterator<Item = &'a Self> + Clone) -> bool {
-        each(&self.patterns, others.flat_map(|one| &one.patterns), AddressPattern::covers)
+        each(&self.patterns, &others.flat_map(|one| &one.patterns), AddressPattern::covers)
     }
 }
 
