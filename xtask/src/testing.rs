@@ -1,18 +1,51 @@
 //! Runs every test, and names those that failed at the end, where they are seen.
 
+mod programs;
+
 use crate::shell::{self, ALL_MAPS, Done, Failure, cargo_command};
+use programs::TestProgram;
+use std::io::{self, Write as _};
 
 /// Runs every test whose name contains the filter. Tests that lack a program say so and pass; all of them are listed
 /// again at the end.
 pub(crate) fn run(filter: Option<&str>) -> Done {
-    let mut command = cargo_command(&["test", "--locked", "--workspace", ALL_MAPS, "--no-fail-fast"]);
-    command.args(filter).args(["--", "--show-output"]);
     let mut seen = Seen::default();
-    let done = shell::run_watched(&mut command, |line| seen.line(line));
+    let done = build(&mut seen).and_then(|programs| run_programs(filter, programs, &mut seen));
     for what in &seen.skipped {
         eprintln!("test: SKIPPED: {what}");
     }
     done.map_err(|failure| seen.failure(failure))
+}
+
+fn run_programs(filter: Option<&str>, programs: Vec<TestProgram>, seen: &mut Seen) -> Done {
+    let programs = programs::longest_first(programs);
+    let arguments: Vec<&str> = filter.into_iter().chain(["--show-output"]).collect();
+    let is_good = programs::run(programs, programs::lane_count(), &arguments, |text| {
+        // With the output gone the program's end still counts.
+        let _ = io::stdout().write_all(text);
+        String::from_utf8_lossy(text).lines().for_each(|line| seen.line(line));
+    });
+    let mut doc = cargo_command(&["test", "--locked", "--workspace", ALL_MAPS, "--no-fail-fast", "--doc"]);
+    doc.args(filter).args(["--", "--show-output"]);
+    let doc_done = shell::run_watched(&mut doc, |line| seen.line(line));
+    if is_good { doc_done } else { Err(Failure("test: a test program failed".to_owned())) }
+}
+
+/// Builds every test program, and what test programs run.
+fn build(seen: &mut Seen) -> Result<Vec<TestProgram>, Failure> {
+    let mut command =
+        cargo_command(&["test", "--locked", "--workspace", ALL_MAPS, "--no-fail-fast", "--no-run"]);
+    command.arg("--message-format=json-render-diagnostics");
+    let mut programs = Vec::new();
+    shell::watch(&mut command, &mut io::sink(), |line| {
+        if line.starts_with('{') {
+            programs.extend(TestProgram::from_message(line));
+        } else {
+            let _ = io::stdout().write_all(line.as_bytes());
+            seen.line(line);
+        }
+    })?;
+    Ok(programs)
 }
 
 /// The results in the lines of `cargo test`.

@@ -1,0 +1,266 @@
+//! The test programs of the workspace: cargo builds them, and several of them run at a time, since many of them mostly wait.
+//! Each has the directory and the environment that `cargo test` would give it.
+
+use crate::shell::root;
+use serde::Deserialize;
+use std::{
+    collections::VecDeque,
+    io::{self, Read as _},
+    num::NonZero,
+    path::PathBuf,
+    process::{Command, ExitStatus, Stdio},
+    sync::{Mutex, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Programs that run for the longest time. They start first, so that none of them runs alone at the end.
+const LONGEST: [&str; 9] = [
+    "-p postrider --test migration",
+    "-p postrider --test import",
+    "-p sim --test relay",
+    "-p sim --test errors",
+    "-p postrider --test from_postfix",
+    "-p sim --test cases",
+    "-p sim --test mutants",
+    "-p postrider --test programs",
+    "-p postrider --test verify",
+];
+
+/// A test program.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TestProgram {
+    /// Arguments of `cargo test` that run it again.
+    pub(super) arguments: String,
+    executable: PathBuf,
+    /// The directory of its package.
+    dir: PathBuf,
+    /// The source, as cargo shows it.
+    source: String,
+}
+
+/// A message of cargo with `--message-format=json`. Other messages have fewer fields.
+#[derive(Deserialize)]
+struct Artifact {
+    package_id: String,
+    manifest_path: PathBuf,
+    target: Target,
+    profile: Profile,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+    name: String,
+    src_path: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+impl TestProgram {
+    /// Returns the program of a line of cargo, if it is about one.
+    pub(super) fn from_message(line: &str) -> Option<Self> {
+        let artifact: Artifact = serde_json::from_str(line).ok()?;
+        let executable = artifact.executable.filter(|_| artifact.profile.test)?;
+        let Target { kind, name, src_path } = artifact.target;
+        let kind = kind.first()?.as_str();
+        let dir = artifact.manifest_path.parent()?.to_owned();
+        let target = match kind {
+            "test" | "bin" | "bench" | "example" => format!("--{kind} {name}"),
+            _ => "--lib".to_owned(),
+        };
+        let source = src_path.strip_prefix(&dir).unwrap_or(&src_path).display();
+        let source = if kind == "test" { source.to_string() } else { format!("unittests {source}") };
+        let arguments = format!("-p {} {target}", package(&artifact.package_id));
+        Some(Self { arguments, executable, dir, source })
+    }
+
+    /// Runs it to its end. Both of its outputs are returned together, so that their lines keep their order.
+    fn run(&self, arguments: &[&str]) -> io::Result<(Vec<u8>, ExitStatus)> {
+        let (mut reader, writer) = io::pipe()?;
+        let mut command = Command::new(&self.executable);
+        command.args(arguments).current_dir(&self.dir).env("CARGO_MANIFEST_DIR", &self.dir);
+        command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        let mut child = command.spawn()?;
+        // The pipe ends when the program has ended, and not with the command.
+        drop(command);
+        let mut output = Vec::new();
+        reader.read_to_end(&mut output)?;
+        Ok((output, child.wait()?))
+    }
+
+    fn line(&self, took: Duration) -> String {
+        let executable = self.executable.strip_prefix(root()).unwrap_or(&self.executable).display();
+        format!("     Running {} ({executable}), {:.1} s\n", self.source, took.as_secs_f64())
+    }
+}
+
+/// Returns the name in `path+file:///home/r/crates/smtp#0.1.0`, or in `…/smtp#name@0.1.0` when the directory has another one.
+fn package(id: &str) -> &str {
+    let (path, rest) = id.rsplit_once('#').unwrap_or((id, ""));
+    match rest.split_once('@') {
+        Some((name, _)) => name,
+        None => path.rsplit('/').next().unwrap_or(path),
+    }
+}
+
+/// Returns the number of programs that run at a time. Each has a thread for each processor; on a machine with more of them
+/// tests with a time limit would miss it.
+pub(super) fn lane_count() -> usize {
+    thread::available_parallelism().map_or(2, NonZero::get).clamp(2, 8)
+}
+
+/// Returns the programs in the order in which they start.
+pub(super) fn longest_first(mut programs: Vec<TestProgram>) -> Vec<TestProgram> {
+    let place = |program: &TestProgram| LONGEST.iter().position(|long| *long == program.arguments);
+    programs.sort_by_key(|program| place(program).unwrap_or(LONGEST.len()));
+    programs
+}
+
+/// Runs so many programs at a time, and hands the output of each to `see` when it has ended. A program that fails is named as
+/// `cargo test` names it. Returns false if one has failed.
+pub(super) fn run(
+    programs: Vec<TestProgram>,
+    lanes: usize,
+    arguments: &[&str],
+    mut see: impl FnMut(&[u8]),
+) -> bool {
+    let waiting = Mutex::new(VecDeque::from(programs));
+    let next = || waiting.lock().expect("no thread panics while it holds the lock").pop_front();
+    let mut is_good = true;
+    thread::scope(|scope| {
+        let (sender, ended) = mpsc::channel();
+        for _ in 0..lanes {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                while let Some(program) = next() {
+                    let begun = Instant::now();
+                    let done = program.run(arguments);
+                    if sender.send((program, begun.elapsed(), done)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for (program, took, done) in ended {
+            let failure = failure(&program, &done);
+            let mut text = program.line(took).into_bytes();
+            text.extend(done.map(|(output, _)| output).unwrap_or_default());
+            if !text.ends_with(b"\n") {
+                text.push(b'\n');
+            }
+            is_good &= failure.is_none();
+            text.extend(failure.unwrap_or_default().into_bytes());
+            see(&text);
+        }
+    });
+    is_good
+}
+
+/// Returns the words of `cargo test` about a program that has failed.
+fn failure(program: &TestProgram, done: &io::Result<(Vec<u8>, ExitStatus)>) -> Option<String> {
+    let how = match done {
+        Ok((_, status)) if status.success() => return None,
+        // The program says itself which tests failed.
+        Ok((_, status)) if status.code() == Some(101) => String::new(),
+        Ok((_, status)) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let mut text = format!("error: test failed, to rerun pass `{}`\n", program.arguments);
+    if !how.is_empty() {
+        text += &format!("  process didn't exit successfully: `{}` ({how})\n", program.executable.display());
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: &str, id: &str, is_test: bool) -> String {
+        format!(
+            "{{\"reason\":\"compiler-artifact\",\"package_id\":\"{id}\",\"manifest_path\":\"/r/crates/lab/Cargo.toml\",\
+             \"target\":{{\"kind\":[\"{kind}\"],\"crate_types\":[\"bin\"],\"name\":\"relay\",\
+             \"src_path\":\"/r/crates/lab/tests/relay.rs\"}},\"profile\":{{\"opt_level\":\"0\",\"test\":{is_test}}},\
+             \"executable\":\"/t/debug/deps/relay-1\",\"fresh\":true}}"
+        )
+    }
+
+    const ID: &str = "path+file:///r/crates/lab#0.1.0";
+
+    #[test]
+    fn a_message_of_cargo_names_a_test_program() {
+        let program = TestProgram::from_message(&message("test", ID, true)).unwrap();
+        assert_eq!(program.arguments, "-p lab --test relay");
+        assert_eq!(
+            (program.dir.to_str(), program.source.as_str()),
+            (Some("/r/crates/lab"), "tests/relay.rs")
+        );
+        let arguments = |kind, id| TestProgram::from_message(&message(kind, id, true)).unwrap().arguments;
+        assert_eq!(arguments("lib", ID), "-p lab --lib");
+        assert_eq!(arguments("bin", "path+file:///r/crates/lab#other@0.1.0"), "-p other --bin relay");
+        assert_eq!(TestProgram::from_message(&message("bin", ID, false)), None);
+        assert_eq!(TestProgram::from_message("{\"reason\":\"build-finished\",\"success\":true}"), None);
+    }
+
+    fn program(name: &str, script: &str) -> TestProgram {
+        let dir = std::env::temp_dir();
+        let executable = dir.join(format!("postrider-xtask-{}-{name}", std::process::id()));
+        std::fs::write(&executable, format!("#!/bin/sh\n{script}\n")).unwrap();
+        let is_done = Command::new("chmod").arg("755").arg(&executable).status().unwrap().success();
+        assert!(is_done);
+        TestProgram {
+            arguments: format!("-p x --test {name}"),
+            executable,
+            dir,
+            source: format!("tests/{name}.rs"),
+        }
+    }
+
+    #[test]
+    fn outputs_stay_together_and_failures_are_named_as_cargo_names_them() {
+        let fifo = program("fifo", "");
+        std::fs::remove_file(&fifo.executable).unwrap();
+        let fifo = fifo.executable.display().to_string();
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        // Each waits for the other, so both run at the same time.
+        let programs = [
+            program("one", &format!("echo one; echo $1 >{fifo}; echo 'test a ... FAILED' >&2; exit 101")),
+            program("two", &format!("echo two; cat {fifo}; pwd >/dev/null; kill -9 $$")),
+            program("three", "echo three"),
+        ];
+        let files: Vec<PathBuf> = programs.iter().map(|program| program.executable.clone()).collect();
+        let mut texts = Vec::new();
+        let is_good = run(programs.into(), 2, &["--show-output"], |text| {
+            texts.push(String::from_utf8(text.to_vec()).unwrap());
+        });
+        files.iter().chain([&PathBuf::from(fifo)]).for_each(|file| std::fs::remove_file(file).unwrap());
+        assert!(!is_good);
+        texts.sort();
+        let rest: Vec<&str> = texts.iter().map(|text| text.split_once('\n').unwrap().1).collect();
+        assert_eq!(rest[0], "one\ntest a ... FAILED\nerror: test failed, to rerun pass `-p x --test one`\n");
+        assert_eq!(rest[1], "three\n");
+        let (head, end) = rest[2].split_once("process didn't exit successfully: `").unwrap();
+        assert_eq!(head, "two\n--show-output\nerror: test failed, to rerun pass `-p x --test two`\n  ");
+        assert!(end.contains("signal: 9"), "{end}");
+        assert!(texts[0].starts_with("     Running tests/one.rs ("), "{texts:?}");
+    }
+
+    #[test]
+    fn long_programs_start_first() {
+        let programs = ["-p a --lib", LONGEST[1], "-p b --lib", LONGEST[0]].map(|arguments| TestProgram {
+            arguments: arguments.to_owned(),
+            executable: PathBuf::new(),
+            dir: PathBuf::new(),
+            source: String::new(),
+        });
+        let ordered: Vec<String> =
+            longest_first(programs.into()).into_iter().map(|program| program.arguments).collect();
+        assert_eq!(ordered, [LONGEST[0], LONGEST[1], "-p a --lib", "-p b --lib"]);
+    }
+}
