@@ -2,21 +2,23 @@
 //! repository so that they can be read there, and checked so that they stay true.
 
 use crate::seeds;
-use crate::shell::{Done, Failure, cargo_command, output, root};
+use crate::shell::{Done, Failure, build_as_tests, output, program, root, target_dir};
 use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// Directory of the man pages. No other file is kept there.
 const MAN: &str = "docs/man";
 
-/// Packages whose binary writes its man pages with `man DIR`.
-const PACKAGES: [&str; 2] = ["postrider", "lab"];
+/// Binaries that write their man pages with `man DIR`.
+const BINARIES: [&str; 2] = ["postrider", "postlab"];
 
-/// Packages whose example `manual` writes a page, and the page.
-const MANUALS: [(&str, &str); 2] = [("config", "docs/configuration.md"), ("metrics", "docs/metrics.md")];
+/// Examples that write a page, and the page.
+const MANUALS: [(&str, &str); 2] =
+    [("configuration_page", "docs/configuration.md"), ("metrics_page", "docs/metrics.md")];
 
 /// The picture of README.md, and the page with the table that it shows.
 const PICTURE: (&str, &str) = ("docs/results/relay.svg", "docs/results/relay-peers.md");
@@ -58,19 +60,27 @@ fn replace(path: &Path, text: Option<&Vec<u8>>) -> io::Result<()> {
     fs::write(path, text)
 }
 
+/// Builds the programs that write the documents.
+fn build() -> Done {
+    let binaries = BINARIES.iter().flat_map(|name| ["--bin", name]);
+    let examples = MANUALS.iter().flat_map(|(name, _)| ["--example", name]);
+    build_as_tests(&binaries.chain(examples).collect::<Vec<_>>())
+}
+
+fn binary(name: &str) -> Command {
+    program(target_dir().join("debug").join(name))
+}
+
 fn made() -> Result<Files, Failure> {
+    build()?;
     let mut files = Files::new();
-    for (package, page) in MANUALS {
-        let example = ["run", "--locked", "--quiet", "--package", package, "--example", "manual"];
-        files.insert(page.into(), output(&mut cargo_command(&example))?);
+    for (example, page) in MANUALS {
+        files.insert(page.into(), output(&mut program(target_dir().join("debug/examples").join(example)))?);
     }
     files.insert(seeds::PAGE.into(), seeds::page()?.into_bytes());
     files.insert(PICTURE.0.into(), picture()?);
     let dir = std::env::temp_dir().join(format!("postrider-man-{}", std::process::id()));
-    let pages = PACKAGES.iter().try_for_each(|package| {
-        let command = ["run", "--locked", "--quiet", "--package", package, "--", "man"];
-        output(cargo_command(&command).arg(&dir)).map(drop)
-    });
+    let pages = BINARIES.iter().try_for_each(|name| output(binary(name).arg("man").arg(&dir)).map(drop));
     let pages = pages.and_then(|()| {
         folder(&dir, Path::new(MAN)).map_err(|error| Failure(format!("read {}: {error}", dir.display())))
     });
@@ -84,8 +94,7 @@ fn picture() -> Result<Vec<u8>, Failure> {
     let title = "Messages a second that reach the sink, each synced before its 250";
     let note =
         "Median of 3 runs of 5 s, with the smallest and the largest. Source, server and sink share 2 cores.";
-    let command = ["run", "--locked", "--quiet", "--package", "lab", "--", "chart", PICTURE.1];
-    output(cargo_command(&command).args(["--title", title, "--note", note]))
+    output(binary("postlab").args(["chart", PICTURE.1, "--title", title, "--note", note]))
 }
 
 fn kept() -> io::Result<Files> {

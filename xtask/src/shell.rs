@@ -59,6 +59,12 @@ pub(crate) fn cargo(arguments: &[&str]) -> Done {
     run(&mut cargo_command(arguments))
 }
 
+/// Builds programs with the features of the tests, so that nothing that those need is compiled again. One of them must be an
+/// example: without one cargo leaves out the features of development dependencies.
+pub(crate) fn build_as_tests(programs: &[&str]) -> Done {
+    cargo(&[&["build", "--quiet", "--locked", "--workspace", ALL_MAPS], programs].concat())
+}
+
 /// Runs a program to its end, its output passed through.
 pub(crate) fn run(command: &mut Command) -> Done {
     let shown = show(command);
