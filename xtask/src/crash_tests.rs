@@ -1,19 +1,22 @@
 //! The crash tests: simulated crashes, processes killed, file systems cut off. The programs are in `crates/sim`; this
 //! file builds and runs them. docs/crash-testing.md describes each test.
 
-use crate::shell::{Done, cargo, output, program, run, target_dir};
+use crate::shell::{Done, build_as_tests, cargo, output, program, run, target_dir, watch};
 use std::{
     process::Command,
+    thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Builds the programs of the simulator; they move many bytes, and are slow unoptimised.
+/// Builds the programs of the simulator, and the daemon, as the tests have them. Cargo.toml names the crates that are optimised
+/// for the simulator. An example is built as well: without one cargo would leave out the features of development dependencies.
 fn build() -> Done {
-    cargo(&["build", "--quiet", "--locked", "--release", "--package", "sim"])
+    let programs = ["sim", "kill9", "powercut", "postrider"].into_iter().flat_map(|name| ["--bin", name]);
+    build_as_tests(&programs.chain(["--example", "metrics_page"]).collect::<Vec<_>>())
 }
 
 fn tool(name: &str, options: &[(&str, u64)]) -> Command {
-    let mut command = program(target_dir().join("release").join(name));
+    let mut command = program(target_dir().join("debug").join(name));
     for (option, value) in options {
         command.arg(format!("--{option}")).arg(value.to_string());
     }
@@ -23,15 +26,21 @@ fn tool(name: &str, options: &[(&str, u64)]) -> Command {
 /// So many simulated crash cases and whole relays, from a seed on.
 pub(crate) fn sim(seed: u64, cases: u64, relays: u64, backend: &str) -> Done {
     build()?;
-    let options = [("seed", seed), ("cases", cases), ("relays", relays)];
-    run(tool("sim", &options).arg("--backend").arg(backend))
+    run(&mut simulator(seed, cases, relays, backend))
+}
+
+fn simulator(seed: u64, cases: u64, relays: u64, backend: &str) -> Command {
+    let mut command = tool("sim", &[("seed", seed), ("cases", cases), ("relays", relays)]);
+    command.arg("--backend").arg(backend);
+    command
 }
 
 /// The daemon killed so many times under load.
 pub(crate) fn kill9(seed: u64, rounds: u64, release: bool) -> Done {
     build()?;
-    let profile: &[&str] = if release { &["--release"] } else { &[] };
-    cargo(&[&["build", "--quiet", "--locked", "--package", "postrider"], profile].concat())?;
+    if release {
+        cargo(&["build", "--quiet", "--locked", "--package", "postrider", "--release"])?;
+    }
     let binary = target_dir().join(if release { "release" } else { "debug" }).join("postrider");
     run(tool("kill9", &[("seed", seed), ("rounds", rounds)]).arg("--binary").arg(binary))
 }
@@ -39,7 +48,6 @@ pub(crate) fn kill9(seed: u64, rounds: u64, release: bool) -> Done {
 /// The daemon on a disk that begins to answer EIO under load, so many times.
 pub(crate) fn eio(seed: u64, rounds: u64) -> Done {
     build()?;
-    cargo(&["build", "--quiet", "--locked", "--package", "postrider"])?;
     // A name space for the mounts and one for those who serve them, so that both end with the program.
     let alone = ["--mount", "--propagation", "private", "--fork", "--pid", "--kill-child", "--"];
     if output(program("unshare").args(alone).arg("true")).is_err() {
@@ -47,7 +55,7 @@ pub(crate) fn eio(seed: u64, rounds: u64) -> Done {
         return Ok(());
     }
     let mut tool = program("unshare");
-    tool.args(alone).arg(target_dir().join("release/kill9")).arg("--errors");
+    tool.args(alone).arg(target_dir().join("debug/kill9")).arg("--errors");
     tool.arg("--rounds").arg(rounds.to_string()).arg("--seed").arg(seed.to_string());
     run(tool.arg("--binary").arg(target_dir().join("debug/postrider")))
 }
@@ -83,9 +91,6 @@ const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 pub(crate) fn powercut(options: &PowerCut) -> Done {
     build()?;
     let is_daemon = options.backend == "deliveries";
-    if is_daemon {
-        cargo(&["build", "--quiet", "--locked", "--package", "postrider"])?;
-    }
     // A name space for the mounts, so that they end with the program.
     let alone = ["--mount", "--propagation", "private", "--"];
     if output(program("unshare").args(alone).arg("true")).is_err() {
@@ -94,7 +99,7 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
     }
     for fs in FILE_SYSTEMS.iter().filter(|fs| options.fs.as_deref().is_none_or(|one| one == **fs)) {
         let mut tool = program("unshare");
-        tool.args(alone).arg(target_dir().join("release/powercut")).args(["--fs", fs]);
+        tool.args(alone).arg(target_dir().join("debug/powercut")).args(["--fs", fs]);
         if is_daemon {
             tool.arg("--deliveries").arg(target_dir().join("debug/postrider"));
         } else {
@@ -119,17 +124,33 @@ fn seed_of_the_week() -> u64 {
     now.as_secs() / WEEK * 100_000
 }
 
-/// The crash tests that CI has time for.
+/// The crash tests that CI has time for. One thread simulates the log; meanwhile the other programs mostly wait for a disk.
 pub(crate) fn ci() -> Done {
+    build()?;
     let seed = seed_of_the_week();
-    sim(seed, 10_000, 200, "log")?;
-    sim(seed, 1_000, 0, "queue-dirs")?;
-    sim(seed, 1_000, 0, "both")?;
+    let (simulated, others) = thread::scope(|scope| {
+        let simulated = scope.spawn(|| simulate_log(seed));
+        let others = others(seed);
+        (simulated.join().expect("the thread of the simulator does not panic"), others)
+    });
+    simulated.and(others)
+}
+
+/// Runs the simulator, and prints what it says when it has ended.
+fn simulate_log(seed: u64) -> Done {
+    let mut said = Vec::new();
+    let done = watch(&mut simulator(seed, 10_000, 200, "log"), &mut said, |_| ());
+    print!("{}", String::from_utf8_lossy(&said));
+    done
+}
+
+fn others(seed: u64) -> Done {
     kill9(1, 20, false)?;
     eio(1, 5)?;
     for (backend, cases) in [("log", 200), ("queue-dirs", 100), ("both", 40), ("deliveries", 40)] {
         let backend = backend.to_owned();
         powercut(&PowerCut { fs: None, cases, seed: 1, mutant: None, backend, leave_out: None })?;
     }
-    Ok(())
+    sim(seed, 1_000, 0, "queue-dirs")?;
+    sim(seed, 1_000, 0, "both")
 }
