@@ -3,6 +3,7 @@
 //! CI runs `cargo xtask ci` and nothing else, so everything that CI reports can be repeated on any machine.
 
 mod advisories;
+mod ahead;
 mod bench;
 mod crash_tests;
 mod dependencies;
@@ -18,6 +19,7 @@ mod shell;
 mod testing;
 mod tidy;
 
+use ahead::Ahead;
 use clap::{Parser, Subcommand};
 use shell::{ALL_MAPS, Done, cargo};
 use std::{path::PathBuf, process::ExitCode, time::Instant};
@@ -147,31 +149,43 @@ fn lint() -> Done {
     tidy::check()?;
     rfc::check()?;
     dependencies::check()?;
-    cargo(&["clippy", "--locked", "--workspace", ALL_MAPS, "--all-targets", "--", "-D", "warnings"])?;
-    // The daemon is usually built without the optional kinds of maps, as the crash tests do.
-    cargo(&["clippy", "--locked", "--package", "maps", "--", "-D", "warnings"])
+    CLIPPY.iter().try_for_each(|arguments| cargo(arguments))
 }
 
-/// A step of CI.
-type Step = (&'static str, fn() -> Done);
-
-const STEPS: [Step; 6] = [
-    ("setup", setup::setup),
-    ("lint", lint),
-    ("test", || testing::run(None)),
-    ("docs", || docs::run(true)),
-    ("crash-tests", crash_tests::ci),
-    ("bench", || bench::run(false)),
+/// Packages whose programs are also built alone, with fewer features of other packages than in a build of the workspace; the
+/// daemon is usually built without the optional kinds of maps.
+const CLIPPY: [&[&str]; 4] = [
+    &["clippy", "--locked", "--workspace", ALL_MAPS, "--all-targets", "--", "-D", "warnings"],
+    &["clippy", "--locked", "--package", "postrider", "--", "-D", "warnings"],
+    &["clippy", "--locked", "--package", "lab", "--", "-D", "warnings"],
+    &["clippy", "--locked", "--package", "sim", "--", "-D", "warnings"],
 ];
+
+/// A step of CI.
+type Step = (&'static str, fn(&mut Ahead) -> Done);
+
+/// The tests come before what is compiled beside them.
+const STEPS: [Step; 6] = [
+    ("setup", |_| setup::setup()),
+    ("test", |ahead| testing::run_beside(|| ahead.start())),
+    ("lint", |_| lint()),
+    ("docs", |_| docs::run(true)),
+    ("crash-tests", |_| crash_tests::ci()),
+    ("bench", |_| bench::run(false)),
+];
+
+/// What later steps compile.
+const AHEAD: [&[&str]; 5] = [CLIPPY[0], &bench::BUILD, CLIPPY[1], CLIPPY[2], CLIPPY[3]];
 
 /// Every step, also after one that failed: all results are wanted from a run of CI. The failures are listed
 /// again at the end, step by step.
 fn ci() -> Done {
+    let mut ahead = Ahead::new(&AHEAD);
     let (mut told, mut failed, mut failures) = (String::new(), Vec::new(), String::new());
     for (name, step) in STEPS {
         eprintln!("\n== {name}");
         let begun = Instant::now();
-        let done = step();
+        let done = step(&mut ahead);
         let word = if done.is_ok() { "ok" } else { "FAILED" };
         told += &format!("  {name:<6} {word:<6} {:>7.1} s\n", begun.elapsed().as_secs_f64());
         if let Err(failure) = done {

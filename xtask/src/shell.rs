@@ -1,7 +1,7 @@
 //! Running other programs from the repository's root, and what is said when they fail.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fmt,
     io::{self, BufRead as _, BufReader},
     path::{Path, PathBuf},
@@ -47,9 +47,13 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Cargo, the one that runs us: a pinned toolchain stays pinned.
+/// Returns the path of the cargo that runs this program: a pinned toolchain stays pinned.
+pub(crate) fn cargo_program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
 pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
-    let mut command = program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = program(cargo_program());
     command.args(arguments);
     command
 }

@@ -9,8 +9,20 @@ use std::io::{self, Write as _};
 /// Runs every test whose name contains the filter. Tests that lack a program say so and pass; all of them are listed
 /// again at the end.
 pub(crate) fn run(filter: Option<&str>) -> Done {
+    run_all(filter, || ())
+}
+
+/// Runs every test, and from the time when all are compiled what `beside` starts.
+pub(crate) fn run_beside(beside: impl FnOnce()) -> Done {
+    run_all(None, beside)
+}
+
+fn run_all(filter: Option<&str>, beside: impl FnOnce()) -> Done {
     let mut seen = Seen::default();
-    let done = build(&mut seen).and_then(|programs| run_programs(filter, programs, &mut seen));
+    let done = build(&mut seen).and_then(|programs| {
+        beside();
+        run_programs(filter, programs, &mut seen)
+    });
     for what in &seen.skipped {
         eprintln!("test: SKIPPED: {what}");
     }
