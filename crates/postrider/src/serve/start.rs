@@ -260,7 +260,6 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         Inbound::new(acceptor.clone(), inbound, Some(server_tls.plain.clone()), workers)
     };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let tls = Mutex::new(server_tls);
     let start_acme = |prepared| acme::start(prepared, &obtained, helper.as_ref(), driver.closing.subscribe());
     let acme = acme.map(start_acme).transpose()?;
     let daemon = Arc::new_cyclic(|itself| Daemon {
@@ -275,7 +274,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         process: Arc::new(process),
         helper,
         reloading: tokio::sync::Mutex::default(),
-        tls,
+        tls: Mutex::new(server_tls),
         obtained,
         acme,
     });
