@@ -64,13 +64,15 @@ impl<'a> Domain<'a> {
 
     /// The form to compare and look up: A-labels, lower case. Literals stay as they are.
     pub fn key(self) -> Cow<'a, str> {
-        if !self.0.is_ascii() {
-            return idna::domain_to_ascii(self.0).map_or(Cow::Borrowed(self.0), Cow::Owned);
+        // One pass, without an end in the middle: most domains are short, and in lower case.
+        let seen = self.0.bytes().fold((false, false), |(is_upper, is_wide), b| {
+            (is_upper | b.is_ascii_uppercase(), is_wide | !b.is_ascii())
+        });
+        match seen {
+            (_, true) => idna::domain_to_ascii(self.0).map_or(Cow::Borrowed(self.0), Cow::Owned),
+            (true, false) => Cow::Owned(self.0.to_ascii_lowercase()),
+            (false, false) => Cow::Borrowed(self.0),
         }
-        if self.0.bytes().any(|b| b.is_ascii_uppercase()) {
-            return Cow::Owned(self.0.to_ascii_lowercase());
-        }
-        Cow::Borrowed(self.0)
     }
 
     /// The address of an address literal.

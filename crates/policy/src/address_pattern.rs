@@ -56,15 +56,18 @@ impl AddressPattern {
 
     /// Returns whether the pattern matches a mailbox, as it is written.
     pub fn matches(&self, mailbox: &Mailbox) -> bool {
-        self.matches_parts(&[&mailbox.local_unquoted()], &mailbox.domain().key())
+        let domain = DomainKey::of(mailbox);
+        self.matches_parts(&lower_but_ascii(mailbox.local_unquoted()), None, &domain)
     }
 
-    /// Returns whether the pattern matches one of these local parts at a domain, given as [`mail::Domain::key`].
-    fn matches_parts(&self, locals: &[&str], key: &str) -> bool {
-        let has = |user: &str| locals.iter().any(|local| same_letters(local, user));
+    /// Returns whether the pattern matches one of two local parts at a domain.
+    fn matches_parts(&self, whole: &str, user: Option<&str>, domain: &DomainKey<'_>) -> bool {
+        let has = |name: &str| {
+            whole.eq_ignore_ascii_case(name) || user.is_some_and(|user| user.eq_ignore_ascii_case(name))
+        };
         match self {
-            Self::Domain(pattern) => pattern.matches(key),
-            Self::Mailbox(user, domain) => **domain == *key && has(user),
+            Self::Domain(pattern) => domain.matches(pattern),
+            Self::Mailbox(user, key) => domain.0.eq_ignore_ascii_case(key) && has(user),
             Self::User(user) => has(user),
             Self::Null => false,
         }
@@ -140,19 +143,18 @@ impl<'a> IntoIterator for &'a AddressPatterns {
 impl AddressPatterns {
     /// Returns whether one of the patterns matches a mailbox.
     pub fn match_mailbox(&self, mailbox: &Mailbox, separator: Option<Separator>) -> bool {
-        if self.list.is_empty() {
-            return false;
-        }
-        let domain = mailbox.domain();
-        let key = domain.key();
+        let domain = DomainKey::of(mailbox);
         if !self.has_users {
-            return self.list.iter().any(|pattern| pattern.matches_parts(&[], &key));
+            return self.list.iter().any(|pattern| pattern.matches_parts("", None, &domain));
         }
-        let (written, whole) = (mailbox.local(), mailbox.local_unquoted());
-        let user = separator.and_then(|separator| separator.split(written));
-        let locals = [&*whole, user.map_or("", |(user, _)| user)];
-        let locals = &locals[..if user.is_some() { 2 } else { 1 }];
-        self.list.iter().any(|pattern| pattern.matches_parts(locals, &key))
+        let written = mailbox.local();
+        let whole = lower_but_ascii(mailbox.local_unquoted());
+        // Most addresses have no detail.
+        let has_detail =
+            |separator: &Separator| written.bytes().any(|byte| char::from(byte) == separator.as_char());
+        let user = separator.filter(has_detail).and_then(|separator| separator.split(written));
+        let user = user.map(|(user, _)| lower_but_ascii(user.into()));
+        self.list.iter().any(|pattern| pattern.matches_parts(&whole, user.as_deref(), &domain))
     }
 
     /// Returns whether one of the patterns matches a reverse-path.
@@ -169,9 +171,32 @@ fn are_other_users(one: &str, other: &str) -> bool {
     !one.starts_with(other) && !other.starts_with(one)
 }
 
-/// Compares with a text in lower case.
-fn same_letters(text: &str, lower: &str) -> bool {
-    if text.is_ascii() { text.eq_ignore_ascii_case(lower) } else { text.to_lowercase() == lower }
+/// Returns a text whose letters outside of ASCII are in lower case: it can be compared without the case of ASCII.
+fn lower_but_ascii(text: Cow<'_, str>) -> Cow<'_, str> {
+    if text.is_ascii() { text } else { text.to_lowercase().into() }
+}
+
+/// The domain of a mailbox: its key, but for the case of ASCII. Comparisons that end at the length need no copy in lower case.
+struct DomainKey<'a>(Cow<'a, str>);
+
+impl<'a> DomainKey<'a> {
+    fn of(mailbox: &'a Mailbox) -> Self {
+        let domain = mailbox.domain();
+        let text = domain.as_str();
+        Self(if text.is_ascii() { text.into() } else { domain.key() })
+    }
+
+    fn matches(&self, pattern: &DomainPattern) -> bool {
+        match pattern {
+            DomainPattern::Any => true,
+            DomainPattern::Exact(name) => self.0.eq_ignore_ascii_case(name),
+            DomainPattern::Below(name) => {
+                let (key, name) = (self.0.as_bytes(), name.as_bytes());
+                let front = key.len().checked_sub(name.len()).filter(|front| *front > 1);
+                front.is_some_and(|front| key[front - 1] == b'.' && key[front..].eq_ignore_ascii_case(name))
+            }
+        }
+    }
 }
 
 impl fmt::Display for AddressPattern {
@@ -264,6 +289,26 @@ mod tests {
         }
         assert!(matches("joe-list@a.test", Separator::parse("-")) && !matches("joe+list@a.test", None));
         assert!(!AddressPatterns::default().match_sender(&ReversePath::Null, plus));
+    }
+
+    #[test]
+    fn the_case_of_a_domain_does_not_matter_to_any_pattern() {
+        for domain in [
+            "a.test",
+            "A.Test",
+            "b.A.test",
+            "xa.test",
+            ".a.test",
+            "test",
+            "b\u{fc}cher.test",
+            "B\u{dc}CHER.test",
+        ] {
+            let Ok(mailbox) = Mailbox::parse(&format!("joe@{domain}"), true) else { continue };
+            for text in ["*", "a.test", "*.a.test", "*.test", "b\u{fc}cher.test", "*.b.a.test"] {
+                let wanted = DomainPattern::parse(text).unwrap().matches(&mailbox.domain().key());
+                assert_eq!(pattern(text).matches(&mailbox), wanted, "{text} {domain}");
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::{
 use ipnet::IpNet;
 use mail::{ForwardPath, ListenerKind, Mailbox, ReversePath};
 use rewrite::Separator;
+use std::borrow::Cow;
 
 /// Networks of clients, and maps of their addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -299,8 +300,12 @@ impl Judge<'_> {
 
     fn hello(&self, hellos: &Hellos) -> Finding {
         let Some(hello) = self.facts.hello else { return Finding::Fails };
-        let key = mail::Domain::parse(hello)
-            .map_or_else(|_| hello.to_lowercase(), |domain| domain.key().into_owned());
+        // The key of a domain in ASCII is its lower case, and so is that of a name that is no domain.
+        let key = if hello.is_ascii() {
+            lower_case(hello)
+        } else {
+            mail::Domain::parse(hello).map_or_else(|_| hello.to_lowercase().into(), mail::Domain::key)
+        };
         if hellos.patterns.iter().any(|pattern| pattern.matches(&key)) {
             return Finding::Holds(None);
         }
@@ -436,5 +441,14 @@ impl Judge<'_> {
             Some(Answer::Over(is_over)) => (*is_over).into(),
             _ => Finding::Ask(vec![question]),
         }
+    }
+}
+
+/// Returns a text of ASCII in lower case; one that is in lower case is not copied.
+fn lower_case(text: &str) -> Cow<'_, str> {
+    if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        text.to_ascii_lowercase().into()
+    } else {
+        text.into()
     }
 }

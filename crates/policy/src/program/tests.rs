@@ -136,6 +136,22 @@ fn a_pattern_of_an_address_is_not_passed_by_with_a_detail() {
 }
 
 #[test]
+fn a_name_in_ehlo_matches_in_any_case_and_in_both_forms() {
+    let patterns = ["*.a.test", "b\u{fc}cher.test"].map(|text| DomainPattern::parse(text).unwrap()).to_vec();
+    let hellos = Condition::Hello(crate::Hellos { patterns, maps: vec![MapId(0)] });
+    let program = program(vec![rule(1, vec![hellos], reject("no"))], Vec::new());
+    let session = Session::new("x@far.test", "joe@own.test");
+    let of = |hello: &'static str| {
+        let facts = Facts { hello: Some(hello), ..session.facts() };
+        run(&program, &facts, &[("odd name_", "x")], &mut Answers::default()).act != Act::Pass
+    };
+    for hello in ["Mail.A.test", "B\u{dc}CHER.test", "xn--BCHER-kva.test", "ODD name_"] {
+        assert!(of(hello), "{hello}");
+    }
+    assert!(!of("a.test") && !of("mail.a.test.") && !of("[192.0.2.1]"));
+}
+
+#[test]
 fn a_map_is_asked_for_the_address_its_domain_and_the_domains_above() {
     let program = program(vec![rule(1, vec![from(&[], &[0])], reject("no: {text}"))], Vec::new());
     let session = Session::new("Jane+x@Mail.A.test", "joe@own.test");
