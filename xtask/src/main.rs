@@ -174,7 +174,7 @@ const STEPS: [Step; 6] = [
     ("bench", |_| bench::run(false)),
 ];
 
-/// What later steps compile.
+/// Builds of later steps.
 const AHEAD: [&[&str]; 5] = [CLIPPY[0], &bench::BUILD, CLIPPY[1], CLIPPY[2], CLIPPY[3]];
 
 /// Every step, also after one that failed: all results are wanted from a run of CI. The failures are listed

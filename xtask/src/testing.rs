@@ -32,7 +32,7 @@ fn run_all(filter: Option<&str>, beside: impl FnOnce()) -> Done {
 fn run_programs(filter: Option<&str>, programs: Vec<TestProgram>, seen: &mut Seen) -> Done {
     let programs = programs::longest_first(programs);
     let arguments: Vec<&str> = filter.into_iter().chain(["--show-output"]).collect();
-    let is_good = programs::run(programs, programs::lane_count(), &arguments, |text| {
+    let is_good = programs::run(programs, programs::count_at_a_time(), &arguments, |text| {
         // With the output gone the program's end still counts.
         let _ = io::stdout().write_all(text);
         String::from_utf8_lossy(text).lines().for_each(|line| seen.line(line));

@@ -110,7 +110,7 @@ fn package(id: &str) -> &str {
 
 /// Returns the number of programs that run at a time. Each has a thread for each processor; on a machine with more of them
 /// tests with a time limit would miss it.
-pub(super) fn lane_count() -> usize {
+pub(super) fn count_at_a_time() -> usize {
     thread::available_parallelism().map_or(2, NonZero::get).clamp(2, 8)
 }
 
@@ -125,7 +125,7 @@ pub(super) fn longest_first(mut programs: Vec<TestProgram>) -> Vec<TestProgram> 
 /// `cargo test` names it. Returns false if one has failed.
 pub(super) fn run(
     programs: Vec<TestProgram>,
-    lanes: usize,
+    at_a_time: usize,
     arguments: &[&str],
     mut see: impl FnMut(&[u8]),
 ) -> bool {
@@ -134,7 +134,7 @@ pub(super) fn run(
     let mut is_good = true;
     thread::scope(|scope| {
         let (sender, ended) = mpsc::channel();
-        for _ in 0..lanes {
+        for _ in 0..at_a_time {
             let sender = sender.clone();
             scope.spawn(move || {
                 while let Some(program) = next() {

@@ -31,11 +31,11 @@ struct NewConfiguration {
     server_tls: Arc<ServerTls>,
     /// Messages that wait may have other destinations.
     is_rerouted: bool,
-    /// What the operator should know.
+    /// Notes for the operator.
     notes: Vec<String>,
 }
 
-/// What a configuration is read with. The thread that reads keeps nothing else: a daemon that stops closes its logs and its
+/// The arguments of reading a configuration. The thread that reads keeps nothing else: a daemon that stops closes its logs and its
 /// queue although a disk does not answer.
 struct Reader {
     source: PathBuf,
