@@ -41,16 +41,12 @@ pub(crate) fn write(block: u32, base: UnixMicros, frames: &[u8], out: &mut Vec<u
 /// Reads the pieces of a file. Behind the last one is what was written before: pieces of earlier blocks, or a part of one.
 pub(crate) fn read(mut bytes: &[u8]) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
-    while let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() {
-        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let (block, base) = (u32_at(8), UnixMicros(u64::from(u32_at(12)) | u64::from(u32_at(16)) << 32));
-        let Some((frames, rest)) = rest.split_at_checked(u32_at(4) as usize) else { break };
-        let is_sound =
-            &head[..4] == MAGIC && crc32c::crc32c_append(crc32c(&head[..20]), frames) == u32_at(20);
-        if !is_sound || pieces.last().is_some_and(|last| last.block > block) {
+    while let Some((head, content, rest)) = take::<HEAD_BYTES>(bytes, MAGIC) {
+        let block = u32_at(head, 8);
+        if pieces.last().is_some_and(|last| last.block > block) {
             break;
         }
-        pieces.push(Piece { block, content: Content::new(frames.to_vec(), base) });
+        pieces.push(Piece { block, content });
         bytes = rest;
     }
     pieces
@@ -59,17 +55,26 @@ pub(crate) fn read(mut bytes: &[u8]) -> Vec<Piece> {
 /// Reads the pieces of a block, of a file of an earlier build. A power cut leaves a last one that is not whole: it is ignored.
 pub(crate) fn read_old(block: u32, mut bytes: &[u8]) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    while let Some((head, rest)) = bytes.split_first_chunk::<OLD_HEAD_BYTES>() {
-        let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let base = UnixMicros(u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32);
-        let Some((frames, rest)) = rest.split_at_checked(u32_at(4) as usize) else { break };
-        if &head[..4] != OLD_MAGIC || crc32c::crc32c_append(crc32c(&head[..16]), frames) != u32_at(16) {
-            break;
-        }
-        pieces.push(Piece { block, content: Content::new(frames.to_vec(), base) });
+    while let Some((_, content, rest)) = take::<OLD_HEAD_BYTES>(bytes, OLD_MAGIC) {
+        pieces.push(Piece { block, content });
         bytes = rest;
     }
     pieces
+}
+
+/// Returns the header and the frames of a piece, and the rest; `None` if it is damaged or not whole. A header of each form begins
+/// with the magic and the length, and ends with the time before the first frame and the checksum.
+fn take<'b, const N: usize>(bytes: &'b [u8], magic: &[u8; 4]) -> Option<(&'b [u8; N], Content, &'b [u8])> {
+    let (head, rest) = bytes.split_first_chunk::<N>()?;
+    let (frames, rest) = rest.split_at_checked(u32_at(head, 4) as usize)?;
+    let base = UnixMicros(u64::from(u32_at(head, N - 12)) | u64::from(u32_at(head, N - 8)) << 32);
+    let is_sound =
+        &head[..4] == magic && crc32c::crc32c_append(crc32c(&head[..N - 4]), frames) == u32_at(head, N - 4);
+    is_sound.then(|| (head, Content::new(frames.to_vec(), base), rest))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// The place of pieces beside a segment.

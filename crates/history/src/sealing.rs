@@ -9,6 +9,7 @@ use crate::{
     keys::{self, Run, RunReader},
     plain,
     segment::{self, INDEX_MARK_BYTES, Row},
+    sort,
 };
 use report::event;
 use std::{collections::HashMap, io};
@@ -257,7 +258,7 @@ fn hashes_of_block(file: &dyn ReadAt, row: &Row) -> io::Result<Option<Vec<u64>>>
         let Some(event) = event::decode(frame.event) else { continue };
         key::hashes_within(&event, (row.first, row.last), &mut |hash| hashes.push(hash));
     }
-    hashes.sort_unstable();
+    sort::sort_hashes(&mut hashes);
     hashes.dedup();
     Ok(Some(hashes))
 }

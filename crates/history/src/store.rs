@@ -2,7 +2,7 @@
 
 use crate::{
     Addresses, Folder,
-    block::{self, BLOCK_BYTES, EVENT_BYTES_MAX},
+    block::{self, BLOCK_BYTES, Content, EVENT_BYTES_MAX},
     index, is_of_history, key, keys, plain,
     privacy::{Concealer, KEY_BYTES},
     retention::{self, Closed},
@@ -234,11 +234,8 @@ impl<F: Folder> Store<F> {
         let mut segment = OpenSegment::new(self.next_number, concealer);
         self.next_number += 1;
         let mut is_written = true;
-        for frame in parts.iter().flat_map(|part| part.frames()) {
-            segment.push_stored(frame.at, frame.event);
-            if segment.block.is_complete() {
-                is_written &= self.write_block(&mut segment);
-            }
+        for part in &parts {
+            is_written &= self.write_stored(&mut segment, part);
         }
         is_written &= self.write_plain(&mut segment) && self.sync(&mut segment);
         if is_written {
@@ -255,8 +252,9 @@ impl<F: Folder> Store<F> {
     fn finish_segment(&mut self, old: &Segment, files: &Found) {
         if old.is_sealed() {
             // Frames that are in no block are only there.
-            let plain = files.plain.iter().filter(|_| old.plain().is_empty());
-            let mut names: Vec<String> = plain.map(|place| segment::plain_name(old.number, *place)).collect();
+            let plain = if old.plain().is_empty() { &files.plain[..] } else { &[] };
+            let names = plain.iter().map(|place| segment::plain_name(old.number, *place));
+            let mut names: Vec<String> = names.collect();
             names.extend(files.filters_bytes.map(|_| segment::filters_name(old.number)));
             names.extend(files.keys_bytes.map(|_| segment::keys_name(old.number)));
             for name in names {
@@ -278,12 +276,7 @@ impl<F: Folder> Store<F> {
             if previous.replace(piece.block).is_some_and(|previous| previous != piece.block) {
                 is_written &= self.write_block(&mut segment);
             }
-            for frame in piece.content.frames() {
-                segment.push_stored(frame.at, frame.event);
-                if segment.block.is_complete() {
-                    is_written &= self.write_block(&mut segment);
-                }
-            }
+            is_written &= self.write_stored(&mut segment, &piece.content);
         }
         // Else its plain frames are as good, until the next start.
         is_written &= self.write_block(&mut segment);
@@ -291,6 +284,18 @@ impl<F: Folder> Store<F> {
             let Segment { number, .. } = *old;
             self.sealing.push_back(Sealing::new(number, segment.rows, segment.offset, self.part_entries));
         }
+    }
+
+    /// Appends frames that were stored before, and writes each block that is complete. Returns false if that failed.
+    fn write_stored(&mut self, segment: &mut OpenSegment, content: &Content) -> bool {
+        let mut is_written = true;
+        for frame in content.frames() {
+            segment.push_stored(frame.at, frame.event);
+            if segment.block.is_complete() {
+                is_written &= self.write_block(segment);
+            }
+        }
+        is_written
     }
 
     fn remove_segment(&mut self, number: u64) {
