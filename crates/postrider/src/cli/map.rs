@@ -36,10 +36,10 @@ pub(super) fn run(
             let loaded = config::load_with_origins(settings::find(explicit).as_deref(), Purpose::Ask);
             let loaded = loaded.map_err(|problems| settings::show_problems(&problems))?;
             let maps = wiring::maps(&loaded.settings, None);
-            let checked = maps.check();
+            let checked = with_lists(maps.check(), &loaded.settings);
             print(&checked, &loaded.settings, out)?;
             let all_answer = print_named(&maps, &loaded, out)?;
-            let exit = exit_of(&checked, &loaded.settings);
+            let exit = exit_of(&checked);
             Ok(if exit == Exit::Ok && !all_answer { Exit::TempFail } else { exit }.into())
         }
     }
@@ -139,15 +139,15 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 
 /// Checks the files of aliases, as newaliases does.
 pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending {
-    let checked = Maps::open(&settings.addresses.aliases, &[], None).check();
+    let checked = with_lists(Maps::open(&settings.addresses.aliases, &[], None).check(), settings);
     print(&checked, settings, out)?;
-    let exit = exit_of(&checked, settings);
+    let exit = exit_of(&checked);
     let said = match (&checked[..], exit) {
         ([], _) => {
             "There are no files of aliases: write aliases = [\"aliases:/etc/aliases\"] in [addresses] to use one."
         }
         (_, Exit::Ok) => "No mistakes. The daemon reads a changed file by itself within two seconds.",
-        _ if checked.iter().all(|one| one.state.is_ok()) => {
+        _ if checked.iter().all(|(one, _)| one.state.is_ok()) => {
             "The daemon defers mail for the names that lead to these files, until the mistakes are repaired."
         }
         _ => "The daemon uses what it read before, until the mistakes are repaired.",
@@ -159,12 +159,12 @@ pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending 
 /// Checks the files of all maps, prints warnings, and returns the faults, each with its correction.
 pub(super) fn faults(settings: &Settings) -> Result<Vec<(Reference, String, String)>, CliError> {
     let maps = wiring::maps(settings, None);
-    let (checked, mut faults) = (maps.check(), Vec::new());
-    for one in &checked {
+    let (checked, mut faults) = (with_lists(maps.check(), settings), Vec::new());
+    for (one, lists) in &checked {
         if one.state.is_ok() {
             faults.extend(bad_values(settings, &one.reference));
         }
-        faults.extend(lists_of(one, settings).faults.into_iter().map(|one_list| {
+        faults.extend(lists.faults.iter().cloned().map(|one_list| {
             let help = one_list.fault.help.clone();
             let fault = FileFault { help: String::new(), ..one_list.fault };
             (one.reference.clone(), ListFault { fault, ..one_list }.to_string(), help)
@@ -231,9 +231,9 @@ fn bad_values(settings: &Settings, reference: &Reference) -> Vec<(Reference, Str
 }
 
 /// Prints the warnings of files.
-fn warn(all: &[Checked], settings: &Settings) {
+fn warn(all: &[WithLists], settings: &Settings) {
     for (reference, fault) in map_entries::warnings(settings) {
-        if all.iter().any(|checked| checked.reference == reference) {
+        if all.iter().any(|(checked, _)| checked.reference == reference) {
             complain("postrider", &format!("{reference}: warning: {fault}"));
         }
     }
@@ -241,22 +241,19 @@ fn warn(all: &[Checked], settings: &Settings) {
     let is_permitted =
         |path: &str| addresses.programs.iter().chain(&addresses.files).any(|known| known.as_os_str() == path);
     let is_told = |one: &Unpermitted| !one.path.as_deref().is_some_and(is_permitted);
-    for one in all {
-        let Checked { reference, state } = one;
+    for (Checked { reference, state }, lists) in all {
         let warnings = state.iter().flat_map(|usable| &usable.warnings);
         for Unpermitted { fault, .. } in warnings.filter(|one| is_told(one)) {
             complain("postrider", &format!("{reference}: warning: {fault}"));
         }
-        for (list, Unpermitted { fault, .. }) in
-            lists_of(one, settings).refused.iter().filter(|(_, one)| is_told(one))
-        {
+        for (list, Unpermitted { fault, .. }) in lists.refused.iter().filter(|(_, one)| is_told(one)) {
             complain("postrider", &format!("{reference}: warning: :include:{list}: {fault}"));
         }
     }
 }
 
-fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::Result<()> {
-    for one in all {
+fn print(all: &[WithLists], settings: &Settings, out: &mut dyn Write) -> std::io::Result<()> {
+    for (one, lists) in all {
         let Checked { reference, state } = one;
         let noun = match reference {
             Reference::File(Kind::Aliases, _) => "name",
@@ -274,7 +271,7 @@ fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::
                 faults.iter().for_each(|why| complain("postrider", &format!("{reference}: {why}")));
             }
         }
-        for fault in lists_of(one, settings).faults {
+        for fault in &lists.faults {
             complain("postrider", &format!("{reference}: {fault}"));
         }
     }
@@ -282,13 +279,21 @@ fn print(all: &[Checked], settings: &Settings, out: &mut dyn Write) -> std::io::
     Ok(())
 }
 
-fn exit_of(all: &[Checked], settings: &Settings) -> Exit {
-    let is_good = |one: &Checked| one.state.is_ok() && lists_of(one, settings).faults.is_empty();
+fn exit_of(all: &[WithLists]) -> Exit {
+    let is_good = |(one, lists): &WithLists| one.state.is_ok() && lists.faults.is_empty();
     if all.iter().all(is_good) { Exit::Ok } else { Exit::DataErr }
 }
 
-/// Checks the files that a file of aliases includes.
-fn lists_of(one: &Checked, settings: &Settings) -> CheckedLists {
-    let included = one.state.as_ref().map_or(&[][..], |usable| &usable.included);
-    include::check(included, access::daemon_uid(settings))
+/// A file of a map, and the files that it includes.
+type WithLists = (Checked, CheckedLists);
+
+/// Checks the files that files of aliases include, each once.
+fn with_lists(all: Vec<Checked>, settings: &Settings) -> Vec<WithLists> {
+    let owner = access::daemon_uid(settings);
+    let check = |one: Checked| {
+        let included = one.state.as_ref().map_or(&[][..], |usable| &usable.included);
+        let lists = include::check(included, owner);
+        (one, lists)
+    };
+    all.into_iter().map(check).collect()
 }
