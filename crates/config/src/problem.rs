@@ -1,6 +1,7 @@
 //! Problems of a configuration, shown where they stand.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Message, Renderer, Snippet};
+pub(crate) use rewrite::line_and_column;
 use std::{
     fmt,
     ops::Range,
@@ -95,13 +96,6 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
-
-/// Line and column of a byte position, both from 1.
-pub(crate) fn line_and_column(source: &str, at: usize) -> (usize, usize) {
-    let before = source.get(..at).unwrap_or(source);
-    let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
-}
 
 #[cfg(test)]
 mod tests {
