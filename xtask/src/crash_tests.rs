@@ -9,10 +9,10 @@ use std::{
 };
 
 /// Builds the programs of the simulator, and the daemon, as the tests have them. Cargo.toml names the crates that are optimised
-/// for the simulator. An example is built as well: without one cargo would leave out the features of development dependencies.
+/// for the simulator.
 fn build() -> Done {
     let programs = ["sim", "kill9", "powercut", "postrider"].into_iter().flat_map(|name| ["--bin", name]);
-    build_as_tests(&programs.chain(["--example", "metrics_page"]).collect::<Vec<_>>())
+    build_as_tests(&programs.collect::<Vec<_>>())
 }
 
 fn tool(name: &str, options: &[(&str, u64)]) -> Command {

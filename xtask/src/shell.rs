@@ -63,10 +63,11 @@ pub(crate) fn cargo(arguments: &[&str]) -> Done {
     run(&mut cargo_command(arguments))
 }
 
-/// Builds programs with the features of the tests, so that nothing that those need is compiled again. One of them must be an
-/// example: without one cargo leaves out the features of development dependencies.
+/// Builds programs with the features of the tests, so that nothing that those need is compiled again. An example is built with
+/// them: without one cargo leaves out the features of development dependencies.
 pub(crate) fn build_as_tests(programs: &[&str]) -> Done {
-    cargo(&[&["build", "--quiet", "--locked", "--workspace", ALL_MAPS], programs].concat())
+    const EXAMPLE: [&str; 2] = ["--example", "metrics_page"];
+    cargo(&[&["build", "--quiet", "--locked", "--workspace", ALL_MAPS], programs, &EXAMPLE].concat())
 }
 
 /// Runs a program to its end, its output passed through.
