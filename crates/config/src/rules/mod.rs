@@ -95,7 +95,10 @@ impl Reading<'_> {
         }
         let rules = rules.into_iter().chain(rules_of(&checks)).collect();
         let services = set.services.iter().map(|service| service.name.as_str().into()).collect();
-        let own = local.domains.iter().map(String::as_str).chain([hostname]).map(Box::from).collect();
+        let mut own: Vec<Box<str>> = local.domains.iter().map(|domain| domain.as_str().into()).collect();
+        if !own.iter().any(|domain| **domain == *hostname) {
+            own.push(hostname.into());
+        }
         set.program = Program::new(rules, limits, maps, services, separator, own);
         set
     }
