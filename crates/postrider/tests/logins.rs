@@ -474,6 +474,33 @@ fn a_dovecot_that_starts_later_is_asked_again_and_its_mechanisms_stay() {
 }
 
 #[test]
+fn a_real_dovecot_that_starts_after_the_daemon_is_asked_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let daemon = Postrider::start(&format!(
+        "[[listen]]\naddress = \"{address}\"\nkind = \"submission\"\n[auth]\nusers = \"dovecot:{}\"\n\
+         allow_clear_text = true\n[relay]\nnetworks = [\"192.0.2.0/24\"]\n",
+        dir.path().join("auth").display()
+    ));
+    let offers_scram = || common::client::hello(address).contains("SCRAM-SHA-256");
+    let may_log_in = || {
+        let mut client = Client::connect(address).unwrap();
+        client.say(&plain("jane", "secret")).unwrap().1.starts_with("235")
+    };
+    assert!(!offers_scram() && !may_log_in());
+    for _ in 0..2 {
+        let Some(running) = dovecot_auth(dir.path()) else { return };
+        until("the mechanisms of Dovecot are offered", offers_scram);
+        assert!(may_log_in());
+        daemon.ask(&["reload"]);
+        assert!(offers_scram() && may_log_in(), "after a reload");
+        drop(running);
+        daemon.ask(&["reload"]);
+        assert!(offers_scram() && !may_log_in(), "without Dovecot");
+    }
+}
+
+#[test]
 fn a_login_without_a_domain_owns_its_name_in_the_domains_of_maps() {
     let dir = tempfile::tempdir().unwrap();
     let domains = dir.path().join("domains");
