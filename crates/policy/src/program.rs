@@ -48,6 +48,12 @@ pub enum Act {
     Hold(Box<str>),
 }
 
+impl Act {
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Reject(_) | Self::Defer(_))
+    }
+}
+
 /// The changes that rules ask for beside the verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
@@ -199,7 +205,8 @@ impl Program {
         }
     }
 
-    /// Evaluates the rules of a stage from the top, with what is known. The same facts and answers give the same result.
+    /// Evaluates the rules of a stage from the top, with what is known, until one decides; then the limits, unless the mail is
+    /// refused anyway. The same facts and answers give the same result.
     pub fn evaluate<T: Trace>(
         &self,
         stage: Stage,
@@ -209,8 +216,10 @@ impl Program {
     ) -> Next {
         trace.begin(stage);
         let (mut effects, mut is_trusted) = (Effects::default(), facts.is_trusted);
+        let (mut act, mut by) = (Act::Pass, None);
         for step in self.steps(stage) {
             let rule = match step {
+                Step::Rule(_) if act != Act::Pass => continue,
                 Step::Rule(number) => &self.rules[*number],
                 Step::Limit(id) => {
                     let judge = self.judge_of(facts, answers, &effects.tags);
@@ -267,15 +276,17 @@ impl Program {
             }
             effects.add(&rule.modifiers);
             is_trusted |= rule.modifiers.is_trust;
-            let act = rule
-                .action
-                .as_ref()
-                .map_or(Act::Pass, |action| act_of(action, facts, answers, &text, &mut effects));
+            if let Some(action) = &rule.action {
+                act = act_of(action, facts, answers, &text, &mut effects);
+            }
             if act != Act::Pass {
-                return Next::Done(Outcome { act, by: Some(rule.place().into()), effects });
+                by = Some(rule.place().into());
+            }
+            if act.is_refusal() {
+                break;
             }
         }
-        Next::Done(Outcome { act: Act::Pass, by: None, effects })
+        Next::Done(Outcome { act, by, effects })
     }
 
     fn judge_of<'a>(&'a self, facts: &'a Facts<'a>, answers: &'a Answers, tags: &'a [Box<str>]) -> Judge<'a> {

@@ -246,6 +246,18 @@ fn limits_and_services_decide_after_the_conditions() {
         (reply.as_str(), by.as_deref()),
         ("450 4.7.1 too much from 203.0.113.7", Some("limit 1, line 5"))
     );
+    for verdict in [Action::Accept, Action::Hold("x".into()), Action::Discard("x".into())] {
+        let (reply, by) =
+            act(&program(vec![rule(1, vec![], Some(verdict))], vec![limit(false)]), &session, &[]);
+        assert_eq!(
+            (&reply[..3], by.as_deref()),
+            ("450", Some("limit 1, line 5")),
+            "no verdict lifts a limit"
+        );
+    }
+    let refused = program(vec![rule(1, vec![], reject("no"))], vec![limit(false)]);
+    let next = refused.evaluate(Stage::Rcpt, &session.facts(), &Answers::default(), &mut ());
+    assert!(matches!(next, Next::Done(_)), "what is refused does not count: {next:?}");
     let over = rule(1, vec![Condition::Over(vec![LimitId(0)])], reject("over"));
     assert_eq!(act(&program(vec![over], vec![limit(true)]), &session, &[]).0, "550 5.7.1 over");
     let ask = rule(1, vec![from(&["a.test"], &[])], Some(Action::Ask(crate::ServiceId(0))));
