@@ -51,7 +51,7 @@ fn compose(texts: &Texts) {
         postmaster: &postmaster,
         texts,
         relay: "",
-        answers: &[],
+        earlier: &[],
         now: UnixMillis(3),
         gives_up: UnixMillis(4),
         content: &content,

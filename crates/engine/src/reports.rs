@@ -4,7 +4,7 @@ use crate::{
     Effect, Engine, LogEvent, TaskId,
     attempt_result::AttemptResult,
     event::Context,
-    last_outcomes::LastAttempt,
+    last_outcomes::LastOutcome,
     parts,
     settings::ReportSettings,
     task::{Notice, Permit, Task},
@@ -14,7 +14,7 @@ use mail::{
     ReturnPath, SharedMessage, UnixMillis,
 };
 use queue::CommandResult;
-use report::dsn::{self, LastAnswer};
+use report::dsn::{self, EarlierAttempt};
 use spool::{Entry, SpoolFailure};
 use std::{collections::HashMap, sync::Arc};
 
@@ -39,7 +39,7 @@ pub struct ReportRequest {
     attempt: Attempt,
     reports: Vec<Planned>,
     /// The last attempts for recipients whose outcome is not that of an attempt.
-    last: Vec<(u32, Arc<LastAttempt>)>,
+    earlier: Vec<LastOutcome>,
     hostname: Arc<str>,
     settings: ReportSettings,
     gives_up: UnixMillis,
@@ -74,13 +74,13 @@ impl ReportRequest {
     /// [`crate::accept`]. `content` is the beginning of the message's content, in whole parts, of at least
     /// [`Self::CONTENT_MAX_BYTES`] if there is so much.
     pub fn compose(&self, content: &[u8], now: UnixMillis) -> Vec<Message> {
-        let answers: Vec<_> = self.last.iter().map(|(index, last)| answer(*index, last)).collect();
+        let earlier: Vec<_> = self.earlier.iter().map(earlier_attempt).collect();
         let context = dsn::DsnContext {
             reporting_mta: &self.hostname,
             postmaster: &self.settings.postmaster,
             texts: &self.settings.texts,
             relay: &self.attempt.relay,
-            answers: &answers,
+            earlier: &earlier,
             now,
             gives_up: self.gives_up,
             content: &content[..content.len().min(self.content_share())],
@@ -93,8 +93,9 @@ impl ReportRequest {
     }
 }
 
-fn answer(index: u32, last: &LastAttempt) -> LastAnswer<'_> {
-    LastAnswer { index, relay: &last.relay, text: &last.outcome.text }
+fn earlier_attempt((index, last, at): &LastOutcome) -> EarlierAttempt<'_> {
+    let answer = last.outcome.from_remote.then_some((&*last.relay, &*last.outcome.text));
+    EarlierAttempt { index: *index, at: *at, answer }
 }
 
 /// Returns whether the postmaster gets a report on these outcomes: a report of this server failed, but not one of this
@@ -211,9 +212,9 @@ impl Engine {
             }
         }
         let attempt = result.attempt.clone();
-        let has_expired = |(_, outcome): &&(u32, Outcome)| outcome.cause == Cause::Expired;
-        let expired = result.results.iter().filter(has_expired).map(|(index, _)| *index);
-        let last = self.answers(message.id, expired);
+        let is_ended = |(_, outcome): &&(u32, Outcome)| outcome.cause.is_without_attempt();
+        let ended = result.results.iter().filter(is_ended).map(|(index, _)| *index);
+        let earlier = self.earlier_attempts(message.id, ended);
         let reports = self.plan(context, &message, kinds);
         let named = |affected: &[(u32, Outcome)]| affected.iter().map(|(index, _)| *index).collect();
         let planned = reports.iter().map(|report| (report.id, named(&report.affected))).collect();
@@ -222,13 +223,13 @@ impl Engine {
             self.tasks.add(Task::Report { result, message: message.clone(), permit, planned, notices });
         // Only a delay notice says it.
         let gives_up = context.wall;
-        self.compose(task, message, attempt, (reports, last), gives_up, effects);
+        self.compose(task, message, attempt, (reports, earlier), gives_up, effects);
     }
 
-    /// Returns the last attempts of recipients to which another server has answered.
-    fn answers(&self, id: QueueId, recipients: impl Iterator<Item = u32>) -> Vec<(u32, Arc<LastAttempt>)> {
-        let last = |index| Some((index, self.last_outcomes.of_recipient(id, index)?.clone()));
-        recipients.filter_map(last).filter(|(_, last)| last.outcome.from_remote).collect()
+    /// Returns the last attempts for these recipients, as far as there were any.
+    fn earlier_attempts(&self, id: QueueId, recipients: impl Iterator<Item = u32>) -> Vec<LastOutcome> {
+        let last = self.last_outcomes.of(id);
+        recipients.filter_map(|index| last.iter().find(|last| last.0 == index).cloned()).collect()
     }
 
     /// Plans a report for each kind and each reverse-path.
@@ -248,7 +249,7 @@ impl Engine {
         task: TaskId,
         message: SharedMessage,
         attempt: Attempt,
-        (reports, last): (Vec<Planned>, Vec<(u32, Arc<LastAttempt>)>),
+        (reports, earlier): (Vec<Planned>, Vec<LastOutcome>),
         gives_up: UnixMillis,
         effects: &mut Vec<Effect>,
     ) {
@@ -256,7 +257,7 @@ impl Engine {
             task,
             attempt,
             reports,
-            last,
+            earlier,
             hostname: self.settings.hostname.clone(),
             settings: self.settings.reports.clone(),
             gives_up,
@@ -377,7 +378,7 @@ impl Engine {
         if message.envelope.reverse_path.is_null() || !recipients.iter().any(wants) {
             return self.release_warning(effects);
         }
-        let unknown = || Outcome::deferred(Enhanced(4, 4, 7), "not delivered yet");
+        let unknown = || Outcome::deferred(Enhanced(4, 4, 7), "no attempt has been made yet");
         let last = |index: &u32| self.last_words_of(message.id, *index);
         let outcome = |index: &u32| last(index).unwrap_or_else(unknown);
         let affected = recipients.iter().map(|index| (*index, outcome(index))).collect();
@@ -387,7 +388,7 @@ impl Engine {
         let expires = self.queue.gives_up_at(message.id, &recipients).unwrap_or(context.now);
         let left = u64::try_from(expires - context.now).unwrap_or_default();
         let gives_up = UnixMillis(context.wall.0.saturating_add(left));
-        let last = self.answers(message.id, recipients.iter().copied());
-        self.compose(task, message, Attempt::default(), (reports, last), gives_up, effects);
+        let earlier = self.earlier_attempts(message.id, recipients.iter().copied());
+        self.compose(task, message, Attempt::default(), (reports, earlier), gives_up, effects);
     }
 }

@@ -87,6 +87,13 @@ pub enum Cause {
     Deleted,
 }
 
+impl Cause {
+    /// Returns whether the outcome is not that of an attempt: the time or an operator ended the message.
+    pub fn is_without_attempt(self) -> bool {
+        matches!(self, Self::Expired | Self::Returned | Self::Deleted)
+    }
+}
+
 /// The counter that a finished recipient adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FinishedAs {

@@ -10,7 +10,9 @@ mod text;
 use crate::texts::Texts;
 use explanation::{explanation, subject};
 pub use kind::DsnKind;
-use mail::{Content, Envelope, ForwardPath, Mailbox, Message, Outcome, QueueId, Recipient, Ret, UnixMillis};
+use mail::{
+    Cause, Content, Envelope, ForwardPath, Mailbox, Message, Outcome, QueueId, Recipient, Ret, UnixMillis,
+};
 use original::{can_go_back_whole, is_convertible, message_id, returned};
 use status::status;
 use std::{collections::HashMap, fmt::Write as _};
@@ -32,8 +34,8 @@ pub struct DsnContext<'a> {
     pub texts: &'a Texts,
     /// The remote host that replied: `mx.example.com[192.0.2.1]:25`, or empty.
     pub relay: &'a str,
-    /// The last answers to earlier attempts, of recipients whose outcome is not an answer itself: a delay, an expiry.
-    pub answers: &'a [LastAnswer<'a>],
+    /// The last attempts for recipients whose outcome is not that of an attempt: a delay, an expiry.
+    pub earlier: &'a [EarlierAttempt<'a>],
     /// The time of the report.
     pub now: UnixMillis,
     /// The time at which a delayed message expires.
@@ -43,15 +45,15 @@ pub struct DsnContext<'a> {
     pub content: &'a [u8],
 }
 
-/// The last answer of another server to a recipient.
+/// The last attempt for a recipient, before the time of the report.
 #[derive(Debug, Clone, Copy)]
-pub struct LastAnswer<'a> {
+pub struct EarlierAttempt<'a> {
     /// The recipient's index in the envelope.
     pub index: u32,
-    /// The server, as [`DsnContext::relay`].
-    pub relay: &'a str,
-    /// The reply.
-    pub text: &'a str,
+    /// The time of its end.
+    pub at: UnixMillis,
+    /// The server, as [`DsnContext::relay`], and its reply; `None` if none answered.
+    pub answer: Option<(&'a str, &'a str)>,
 }
 
 /// A recipient in a report.
@@ -61,6 +63,8 @@ struct Row<'a> {
     /// The server that said `text`, perhaps empty; `None` if these are words of this server.
     relay: Option<&'a str>,
     text: &'a str,
+    /// The end of the last attempt; `None` if there was none, or if nobody knows.
+    attempted: Option<UnixMillis>,
 }
 
 impl Row<'_> {
@@ -155,15 +159,19 @@ impl<'a> Report<'a> {
         let wanted = |recipient: &Recipient| {
             kind.is_wanted(recipient.notify) && (recipient.notify.explicit || !is_automatic)
         };
-        let answers: HashMap<u32, &LastAnswer<'_>> =
-            context.answers.iter().map(|answer| (answer.index, answer)).collect();
+        let earlier: HashMap<u32, &EarlierAttempt<'_>> =
+            context.earlier.iter().map(|attempt| (attempt.index, attempt)).collect();
         let row = |(index, outcome): &'a (u32, Outcome)| {
             let recipient = envelope.recipients.get(*index as usize)?;
-            let (relay, text) = match answers.get(index) {
-                Some(answer) => (Some(answer.relay), answer.text),
-                None => (outcome.from_remote.then_some(context.relay), &*outcome.text),
+            let last = earlier.get(index);
+            let (relay, text) = match last.and_then(|last| last.answer) {
+                // An operator's words are about the end of the message.
+                Some((relay, text)) if outcome.cause != Cause::Returned => (Some(relay), text),
+                _ => (outcome.from_remote.then_some(context.relay), &*outcome.text),
             };
-            Some(Row { recipient, outcome, relay, text })
+            let is_of_attempt = kind != DsnKind::Delayed && !outcome.cause.is_without_attempt();
+            let attempted = last.map(|last| last.at).or_else(|| is_of_attempt.then_some(context.now));
+            Some(Row { recipient, outcome, relay, text, attempted })
         };
         let rows: Vec<Row<'_>> =
             affected.iter().filter_map(row).filter(|row| wanted(row.recipient)).collect();

@@ -24,7 +24,7 @@ fn context(content: &[u8]) -> DsnContext<'_> {
         postmaster: &FIXED.0,
         texts: &FIXED.1,
         relay: "mx.b.test[192.0.2.1]:25",
-        answers: &[],
+        earlier: &[],
         now: UnixMillis(1_795_242_355_000),
         gives_up: UnixMillis(1_795_642_355_000),
         content,
@@ -249,11 +249,13 @@ fn a_remote_host_is_named_by_its_name_or_its_address_literal() {
 fn the_answer_to_an_earlier_attempt_is_that_of_its_server_and_of_its_recipient() {
     let message = original(Notify::default());
     let content = message.content.in_memory().unwrap();
-    let answers = [
-        LastAnswer { index: 0, relay: "mx.b.test[192.0.2.1]:25", text: "451 4.7.1 greylisted" },
-        LastAnswer { index: 2, relay: "", text: "452 4.2.2 full" },
+    let attempt = |index, answer| EarlierAttempt { index, at: UnixMillis(0), answer };
+    let earlier = [
+        attempt(0, Some(("mx.b.test[192.0.2.1]:25", "451 4.7.1 greylisted"))),
+        attempt(1, None),
+        attempt(2, Some(("", "452 4.2.2 full"))),
     ];
-    let context = DsnContext { relay: "", answers: &answers, ..context(&content) };
+    let context = DsnContext { relay: "", earlier: &earlier, ..context(&content) };
     let affected: Vec<_> = (0..3)
         .map(|index| {
             (index, Outcome::failed(Enhanced(5, 4, 7), "too late; the last attempt: 451 greylisted"))
@@ -274,6 +276,27 @@ fn the_answer_to_an_earlier_attempt_is_that_of_its_server_and_of_its_recipient()
     let (told, fields) = of("three@b.test");
     assert!(told.contains("Answer of b.test: 452 4.2.2 full"), "{told}");
     assert!(!fields.contains("Remote-MTA") && fields.contains("smtp; 452 4.2.2 full"), "{fields}");
+    let attempted = format!("Last-Attempt-Date: {}\r\n", UnixMillis(0).rfc5322());
+    assert_eq!(text.matches(&attempted).count(), 2, "{text}");
+}
+
+#[test]
+fn a_report_without_an_attempt_names_no_time_of_one_and_blames_no_server() {
+    let message = original(Notify::default());
+    let content = message.content.in_memory().unwrap();
+    let text = |kind, outcome| {
+        let report = compose(kind, &message, &[(0, outcome)], &context(&content), QueueId(9)).unwrap();
+        String::from_utf8(report.content.in_memory().unwrap().to_vec()).unwrap()
+    };
+    let waits = text(DsnKind::Delayed, Outcome::deferred(Enhanced(4, 4, 7), "no attempt has been made yet"));
+    assert!(waits.contains("has not been tried yet") && !waits.contains("could not be reached"), "{waits}");
+    let expired = Outcome::failed(Enhanced(5, 4, 7), "too late").because(Cause::Expired);
+    let returned = Outcome::failed(Enhanced(5, 7, 0), "returned").because(Cause::Returned);
+    for told in [waits, text(DsnKind::Failed, expired), text(DsnKind::Failed, returned)] {
+        assert!(!told.contains("Last-Attempt-Date"), "{told}");
+    }
+    let refused = text(DsnKind::Failed, Outcome::failed(Enhanced(5, 1, 1), "550 no"));
+    assert!(refused.contains("Last-Attempt-Date"), "{refused}");
 }
 
 #[test]

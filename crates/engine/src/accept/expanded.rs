@@ -51,7 +51,7 @@ impl Expanded {
             postmaster: &settings.postmaster,
             texts: &settings.texts,
             relay: "",
-            answers: &[],
+            earlier: &[],
             now,
             gives_up: now,
             content,

@@ -66,7 +66,9 @@ fn one_recipient(out: &mut String, report: &Report<'_>, row: &Row<'_>) {
     let text = beginning(row.text, report.rows.len());
     let text = if is_utf8 { clean(text) } else { ascii(text) };
     folded_field(out, "Diagnostic-Code", &format!("{diagnostic}; {text}"));
-    let _ = write!(out, "Last-Attempt-Date: {}\r\n", context.now.rfc5322());
+    if let Some(at) = row.attempted {
+        let _ = write!(out, "Last-Attempt-Date: {}\r\n", at.rfc5322());
+    }
     if kind == DsnKind::Delayed {
         let _ = write!(out, "Will-Retry-Until: {}\r\n", context.gives_up.rfc5322());
     }
