@@ -114,9 +114,13 @@ impl Check<'_, '_> {
 
     /// Rejects networks that let every client relay: spammers find an open relay within hours.
     fn relay(&mut self, s: &Settings) {
-        if let Some(net) = s.relay.networks.iter().find(|net| net.prefix_len() == 0) {
+        let help = "name the networks that may send anywhere";
+        if let Some(net) = s.relay.networks.iter().find(|net| ::maps::are_too_wide(&[**net])) {
             let what = format!("{net} makes this an open relay");
-            self.problem("relay.networks", what, "all clients", "name the networks that may send anywhere");
+            self.problem("relay.networks", what, "far more than the clients of one site", help);
+        } else if ::maps::are_too_wide(&s.relay.networks) {
+            let what = "these networks make this an open relay".to_owned();
+            self.problem("relay.networks", what, "together far more than the clients of one site", help);
         }
     }
 

@@ -308,9 +308,11 @@ text_value!(
 /// A network, or one address. Bits behind the prefix are most likely a slip, so they are refused.
 fn read_network(text: &str, _: &Path) -> Result<IpNet, (String, Option<String>)> {
     if let Ok(ip) = text.parse::<IpAddr>() {
-        return Ok(ip.into());
+        return Ok(ip.to_canonical().into());
     }
     let net: IpNet = text.parse().map_err(|_| ("not a network".to_owned(), None))?;
+    // A client has the address of IPv4.
+    let net = maps::mapped_v4(net).map_or(net, IpNet::V4);
     if net == net.trunc() {
         return Ok(net);
     }

@@ -3,6 +3,7 @@
 use crate::{
     fault::FileFault,
     lines::{key_and_value, logical_lines},
+    width,
 };
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -123,6 +124,22 @@ impl CidrTable {
         })
     }
 
+    /// As [`Self::parse`], for networks whose clients may relay.
+    ///
+    /// # Errors
+    /// Those of [`Self::parse`], and networks that [are too wide](crate::are_too_wide), with the place of the widest one.
+    pub fn parse_for_relaying(file: &str) -> Result<Self, FileFault> {
+        let table = Self::parse(file)?;
+        if !width::exceed(used(&table.v4, u32::MAX), used(&table.v6, u128::MAX)) {
+            return Ok(table);
+        }
+        let width = |text: &str| network(key_and_value(text).0).map_or(u8::MAX, |net| net.prefix_len());
+        let widest = logical_lines(file).min_by_key(|line| width(&line.text));
+        let at = widest.map_or(0, |line| line.offset(0));
+        let what = "these networks make this an open relay";
+        Err(FileFault::at(file, at, what, "name the networks that may send anywhere"))
+    }
+
     /// The value of the first network that contains the address; none for a text that is no address.
     pub fn get(&self, key: &str) -> Option<&str> {
         let key = key.strip_prefix('[').and_then(|key| key.strip_suffix(']')).unwrap_or(key);
@@ -149,6 +166,13 @@ impl CidrTable {
     }
 }
 
+/// Returns the ranges that have a value, from the first to the last address.
+fn used<A: Copy + Into<u128>>(ranges: &Ranges<A>, last: A) -> impl Iterator<Item = (u128, u128)> {
+    let behind = ranges.firsts.iter().skip(1).map(|next| (*next).into() - 1).chain([last.into()]);
+    let all = ranges.firsts.iter().map(|first| (*first).into()).zip(behind).zip(&ranges.values);
+    all.filter(|(_, value)| **value != NONE).map(|(range, _)| range)
+}
+
 fn network(text: &str) -> Result<IpNet, (String, String)> {
     let inner = text.strip_prefix('[').map(|inner| inner.replacen(']', "", 1));
     let text = inner.as_deref().unwrap_or(text);
@@ -157,6 +181,8 @@ fn network(text: &str) -> Result<IpNet, (String, String)> {
     }
     let help = "write a network such as 10.0.0.0/8 or 2001:db8::/32, or one address".to_owned();
     let net: IpNet = text.parse().map_err(|_| (format!("`{text}` is no network"), help))?;
+    // A client has the address of IPv4.
+    let net = width::mapped_v4(net).map_or(net, IpNet::V4);
     if net == net.trunc() {
         return Ok(net);
     }
@@ -191,6 +217,19 @@ mod tests {
             assert_eq!(table.get(address), value, "{address}");
         }
         assert_eq!(table.len(), 7);
+    }
+
+    #[test]
+    fn networks_for_relaying_are_not_the_whole_internet() {
+        let fault = |file: &str| CidrTable::parse_for_relaying(file).err().map(|fault| fault.line);
+        assert_eq!(fault(""), None);
+        assert_eq!(
+            fault("10.0.0.0/8 x\n# all private\n192.168.0.0/16 x\nfc00::/7 x\n2001:db8::/32 x\n"),
+            None
+        );
+        assert_eq!(fault("10.0.0.0/8 x\n0.0.0.0/0 x\n"), Some(2));
+        assert_eq!(fault("10.0.0.0/8 x\n\n128.0.0.0/1 x\n0.0.0.0/1 y\n"), Some(3));
+        assert_eq!(fault("10.0.0.0/8 x\n::/0 x\n"), Some(2));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::{
     Looked, LookupError, Map,
     fault::FileFault,
     reference::{Kind, Reference},
-    table::Table,
+    table::{Purpose, Table},
 };
 use mail::Answer;
 use std::{
@@ -36,6 +36,7 @@ pub struct FileMap(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    purpose: Purpose,
     kind: Kind,
     path: PathBuf,
     state: RwLock<State>,
@@ -82,10 +83,15 @@ impl Identity {
 impl FileMap {
     /// Reads the file. A file that cannot be used is logged, and each look-up fails until it is repaired.
     pub fn open(kind: Kind, path: &Path) -> Self {
+        Self::open_for(Purpose::Any, kind, path)
+    }
+
+    /// As [`Self::open`], for a purpose: a file that is dangerous for it cannot be used.
+    pub(crate) fn open_for(purpose: Purpose, kind: Kind, path: &Path) -> Self {
         let reference = Reference::File(kind, path.to_owned());
         // Before the table is read: a file that changes meanwhile is read again.
         let seen = Identity::of(path).map_err(|error| error.kind());
-        let table = Table::read(kind, path).map(Arc::new).map_err(|fault| {
+        let table = Table::read_for(purpose, kind, path).map(Arc::new).map_err(|fault| {
             tracing::error!("{reference}: {fault}; look-ups fail until the file is repaired");
             LookupError::new(&reference, fault)
         });
@@ -93,12 +99,17 @@ impl FileMap {
         let refused = if table.is_ok() { None } else { seen.ok() };
         let state = State { table, read, seen, refused };
         Self(Arc::new(Inner {
+            purpose,
             kind,
             path: path.to_owned(),
             state: RwLock::new(state),
             begun: Instant::now(),
             next_check: AtomicU64::new(millis(CHECK_INTERVAL)),
         }))
+    }
+
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.0.purpose
     }
 
     /// The table in use.
@@ -177,7 +188,7 @@ impl Inner {
     }
 
     fn replace(&self, identity: Identity) {
-        let read = Table::read(self.kind, &self.path);
+        let read = Table::read_for(self.purpose, self.kind, &self.path);
         if Identity::of(&self.path).ok() != Some(identity) {
             return; // It changed meanwhile: the next look reads it.
         }

@@ -27,6 +27,7 @@ mod socketmap;
 mod source;
 mod table;
 pub mod text;
+mod width;
 
 pub use cache::Cached;
 pub use fault::FileFault;
@@ -41,6 +42,7 @@ pub use secret::first_line;
 pub use socketmap::SocketmapReply;
 pub use source::{KEY, Ldap, LdapServer, Server, Source, SourceFault, Trust};
 pub use table::Table;
+pub use width::{are_too_wide, mapped_v4};
 
 use mail::Answer;
 use std::fmt;

@@ -5,7 +5,7 @@ use crate::{
     aliases::{Included, Unpermitted},
     reference::{NamedMap, Reference},
     servers,
-    table::Table,
+    table::{Purpose, Table},
 };
 use mail::Answer;
 use std::{
@@ -83,13 +83,25 @@ impl Maps {
         named: &[NamedMap],
         old: Option<&Self>,
     ) -> Self {
+        Self::open_with(references, &[], named, old)
+    }
+
+    /// As [`Self::open`]. Clients in the maps of `relaying` may relay: files that would let half the Internet do so cannot be used.
+    pub fn open_with<'r>(
+        references: impl IntoIterator<Item = &'r Reference>,
+        relaying: &[Reference],
+        named: &[NamedMap],
+        old: Option<&Self>,
+    ) -> Self {
         let mut maps = Self::default();
         for reference in references {
             let Reference::File(kind, path) = reference else { continue };
-            let kept = old.and_then(|old| old.files.get(reference)).cloned();
+            let purpose = if relaying.contains(reference) { Purpose::Relaying } else { Purpose::Any };
+            let kept = old.and_then(|old| old.files.get(reference));
+            let kept = kept.filter(|map| map.purpose() == purpose).cloned();
             maps.files
                 .entry(reference.clone())
-                .or_insert_with(|| kept.unwrap_or_else(|| FileMap::open(*kind, path)));
+                .or_insert_with(|| kept.unwrap_or_else(|| FileMap::open_for(purpose, *kind, path)));
         }
         for settings in named {
             let name: Box<str> = settings.name.as_str().into();

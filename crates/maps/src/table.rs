@@ -37,6 +37,15 @@ fn without(lines: &mut [String], number: usize) -> bool {
     true
 }
 
+/// The use of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Any look-up.
+    Any,
+    /// Its clients may relay: it is refused if they are half the Internet.
+    Relaying,
+}
+
 /// The table of a file.
 #[derive(Debug)]
 pub enum Table {
@@ -58,6 +67,14 @@ impl Table {
     /// # Errors
     /// The file cannot be read, or has a fault, which is told with its place.
     pub fn read(kind: Kind, path: &Path) -> Result<Self, FileFault> {
+        Self::read_for(Purpose::Any, kind, path)
+    }
+
+    /// As [`Self::read`], for a purpose.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`], and content that is dangerous for the purpose.
+    pub(crate) fn read_for(purpose: Purpose, kind: Kind, path: &Path) -> Result<Self, FileFault> {
         let failed = |error: io::Error| {
             FileFault::of_file(
                 error.to_string(),
@@ -74,7 +91,12 @@ impl Table {
         }
         let mut bytes = Vec::with_capacity(usize::try_from(length.len()).unwrap_or(0));
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
-        Self::parse(kind, complete_text(&bytes)?)
+        match (purpose, kind) {
+            (Purpose::Relaying, Kind::Cidr) => {
+                CidrTable::parse_for_relaying(complete_text(&bytes)?).map(Self::Cidr)
+            }
+            _ => Self::parse(kind, complete_text(&bytes)?),
+        }
     }
 
     /// Reads the text of a file of any kind but `cdb`.

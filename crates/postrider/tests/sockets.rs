@@ -84,7 +84,7 @@ fn lmtp_on_a_unix_socket_takes_local_mail_only() {
 #[test]
 fn a_unix_socket_is_no_right_to_relay_and_offers_no_tls() {
     let listen = "[[listen]]\naddress = \"unix:mx.sock\"\nmax_sessions = 60\n";
-    let networks = "[relay]\nnetworks = [\"127.0.0.0/8\", \"::/1\"]\n";
+    let networks = "[relay]\nnetworks = [\"127.0.0.0/8\", \"::/8\"]\n";
     let daemon = Postrider::start(&format!("{listen}{LOCAL}{networks}"));
     let path = daemon.dir.path().join("mx.sock");
     let lines = [

@@ -14,12 +14,17 @@ impl Check<'_, '_> {
             if let Some(name) = reference.name() {
                 self.is_defined(s, key, name);
             }
-            let is_waited_for = matches!(reference, Reference::Named(_) | Reference::File(Kind::Cdb, _));
-            if key == "relay.networks" && is_waited_for {
+            let label = match reference {
+                Reference::Named(_) | Reference::File(Kind::Cdb, _) => "has to be waited for",
+                // Nobody can say how many clients a pattern matches.
+                Reference::File(Kind::Regex, _) => "has no networks",
+                Reference::File(..) => "",
+            };
+            if key == "relay.networks" && !label.is_empty() {
                 let what = format!("`{key}` cannot use \"{reference}\"");
                 let help =
                     "write \"cidr:FILE\" or \"text:FILE\": a client's rights are known when it connects";
-                self.problem(key, what, "has to be waited for", help);
+                self.problem(key, what, label, help);
             }
             if matches!(reference, Reference::File(Kind::Aliases, _)) && key != "addresses.aliases" {
                 let what = format!("`{key}` cannot use the format of aliases(5)");

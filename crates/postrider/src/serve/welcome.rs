@@ -57,7 +57,9 @@ fn recipient(settings: &Settings, is_capture: bool) -> String {
 }
 
 fn senders(settings: &Settings) -> String {
-    let networks: Vec<String> = settings.relay.networks.iter().map(ToString::to_string).collect();
+    let relay = &settings.relay;
+    let files = relay.network_maps.iter().map(ToString::to_string);
+    let networks: Vec<String> = relay.networks.iter().map(ToString::to_string).chain(files).collect();
     let mut senders = match networks.as_slice() {
         [] => "nobody".to_owned(),
         networks => format!("clients of {}", networks.join(", ")),

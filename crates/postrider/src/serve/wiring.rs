@@ -54,7 +54,7 @@ fn relay_tables(settings: &Settings, maps: &Arc<Maps>) -> Option<ClientTable> {
 /// Opens the maps of the settings, and takes over those of `old` that have not changed.
 pub(crate) fn maps(settings: &Settings, old: Option<&Maps>) -> Arc<Maps> {
     let references = settings.map_references().map(|(_, reference)| reference);
-    Arc::new(Maps::open(references, &settings.maps, old))
+    Arc::new(Maps::open_with(references, &settings.relay.network_maps, &settings.maps, old))
 }
 
 /// Checks that files of local domains and of `relay.networks` can be used: without them mail would go elsewhere, and
