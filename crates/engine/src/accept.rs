@@ -289,6 +289,11 @@ impl Decisions {
         self.redirects.push((at, recipients));
     }
 
+    /// Returns the recipients that take the place of the given one with this index, if it is replaced.
+    pub fn redirected(&self, at: usize) -> Option<&[Recipient]> {
+        self.redirects.iter().find(|(index, _)| *index == at).map(|(_, recipients)| &**recipients)
+    }
+
     /// Number of recipients that took the place of given ones.
     pub fn replacement_count(&self) -> usize {
         self.redirects.iter().map(|(_, to)| to.len()).sum()

@@ -406,8 +406,9 @@ fn etrn_means_subdomains_by_their_routes_and_mail_that_requires_tls() {
 fn vrfy_and_expn_answer_by_policy_with_the_real_users_and_aliases() {
     let start = |more: &str| {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("aliases"), "list: joe, jane, far@else.test\n").unwrap();
-        let local = "[local]\ndomains = [\"mx.test\"]\nusers = [\"joe\", \"jane\"]\n";
+        fs::write(dir.path().join("aliases"), "list: joe, jane, far@else.test\nfar: jürgen@else.test\n").unwrap();
+        let local = "[local]\ndomains = [\"mx.test\", \"closed.test\"]\nusers = [\"joe\", \"jane\"]\n\
+                     [[route]]\ndomains = [\"closed.test\"]\nreject = \"550 5.1.2 closed\"\n";
         let text = format!("{local}[addresses]\naliases = [\"aliases:aliases\"]\n{more}");
         Postrider::start_in(dir, free_address(), &text)
     };
@@ -428,6 +429,12 @@ fn vrfy_and_expn_answer_by_policy_with_the_real_users_and_aliases() {
     let members = ["joe@mx.test", "jane@mx.test", "far@else.test"].map(|to| format!("250 2.1.5 <{to}>"));
     assert!(code == 250 && members.contains(&last), "{last}");
     say(&mut client, "EXPN nobody", "550 5.1.1");
+    say(&mut client, "VRFY joe@closed.test", "550 5.1.2 closed");
+    say(&mut client, "VRFY joe smtputf8", "250 2.1.5 <joe@mx.test>");
+    say(&mut client, "VRFY jürgen", "501 5.1.3");
+    say(&mut client, "VRFY jürgen SMTPUTF8", "550 5.1.1");
+    say(&mut client, "EXPN far", "252 2.6.8");
+    say(&mut client, "EXPN far SMTPUTF8", "250 2.1.5 <jürgen@else.test>");
     let closed = start(&format!("{NO_RELAY}[extensions]\nvrfy = \"trusted\"\nexpn = \"trusted\"\n"));
     let mut client = Client::connect(closed.address).unwrap();
     say(&mut client, "VRFY nobody", "252");

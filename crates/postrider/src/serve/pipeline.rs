@@ -28,7 +28,7 @@ use tokio::time::timeout;
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A map does not answer (the log says why): the sender tries again.
-const LOOKUP_FAILED: Reply =
+pub(crate) const LOOKUP_FAILED: Reply =
     Reply::fixed(451, Enhanced(4, 3, 0), "Temporary lookup failure, try again later");
 
 /// Intervals after which a look-up for a notification of this server is repeated: nobody else would send it again.
@@ -120,6 +120,11 @@ pub(crate) trait Check: Send + Sync {
 
     /// Returns the verdict, now or later.
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict>;
+
+    /// Returns true if the check judges a recipient by its address, whoever sends to it: VRFY and EXPN ask it, too.
+    fn judges_addresses(&self) -> bool {
+        false
+    }
 }
 
 /// The checks, and the table of who is asked when.
@@ -127,6 +132,8 @@ pub(crate) struct Pipeline {
     checks: Vec<Box<dyn Check>>,
     /// By stage, in the order in which they are asked.
     by_stage: [Vec<usize>; Stage::COUNT],
+    /// Those of RCPT that judge addresses.
+    of_addresses: Vec<usize>,
 }
 
 /// The decisions of a stage that is not over. Dropped before [`StageDecisions::keep`], they are as before the stage: a
@@ -154,11 +161,6 @@ impl Drop for StageDecisions<'_> {
             *self.decisions = before;
         }
     }
-}
-
-/// Judges a recipient by its address alone: relaying, users and aliases, but no other check.
-pub(crate) fn judge_address(view: View<'_>) -> Answer<'_, Verdict> {
-    Addresses.check(view)
 }
 
 /// Expands a recipient of a message that is queued. Routes by maps are chosen; no other check is asked again.
@@ -194,7 +196,9 @@ impl Pipeline {
                 by_stage[stage as usize].push(index);
             }
         }
-        Self { checks, by_stage }
+        let is_of_addresses = |index: &usize| checks[*index].judges_addresses();
+        let of_addresses = by_stage[Stage::Rcpt as usize].iter().copied().filter(is_of_addresses).collect();
+        Self { checks, by_stage, of_addresses }
     }
 
     /// Is any check asked at this stage?
@@ -211,7 +215,27 @@ impl Pipeline {
         view: View<'a>,
         decisions: &'a mut Decisions,
     ) -> Answer<'a, Result<(), Reply>> {
-        let order = &self.by_stage[view.stage as usize];
+        self.run_checks(&self.by_stage[view.stage as usize], view, decisions)
+    }
+
+    /// As [`Self::run`] at RCPT, for what is known of an address: its route, users, aliases and next hop, but no rules.
+    ///
+    /// # Errors
+    /// The reply that refuses.
+    pub(crate) fn run_for_address<'a>(
+        &'a self,
+        view: View<'a>,
+        decisions: &'a mut Decisions,
+    ) -> Answer<'a, Result<(), Reply>> {
+        self.run_checks(&self.of_addresses, view, decisions)
+    }
+
+    fn run_checks<'a>(
+        &'a self,
+        order: &'a [usize],
+        view: View<'a>,
+        decisions: &'a mut Decisions,
+    ) -> Answer<'a, Result<(), Reply>> {
         let at = recipient_index(&view);
         let judged = StageDecisions::begin(view.stage, order.len(), decisions);
         for (number, index) in order.iter().enumerate() {

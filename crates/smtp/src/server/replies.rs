@@ -23,6 +23,8 @@ replies! {
     BYE = 221 2 . 0 . 0 "Bye";
     /// To VRFY: RFC 5321 §3.5.3 lets a server say neither yes nor no.
     CANNOT_VERIFY = 252 2 . 0 . 0 "Cannot verify the address, but will take mail for it and try to deliver";
+    /// To VRFY and EXPN without SMTPUTF8 (RFC 6531 §3.7.4.2).
+    NEEDS_SMTPUTF8_REPLY = 252 2 . 6 . 8 "The answer has letters outside of ASCII: repeat the command with SMTPUTF8";
     /// To HELP.
     HELP = 214 2 . 0 . 0 "Commands: EHLO HELO MAIL RCPT DATA RSET NOOP VRFY HELP QUIT (RFC 5321), and what EHLO lists";
     /// To STARTTLS.

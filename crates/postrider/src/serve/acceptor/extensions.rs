@@ -1,11 +1,11 @@
 //! Extensions that the daemon answers: VRFY, EXPN and ETRN; and the priority that a client may give its mail.
 
 use super::{Acceptor, SessionContext};
-use crate::serve::pipeline::{View, judge_address};
+use crate::serve::pipeline::{LOOKUP_FAILED, LOOKUP_TIMEOUT, View};
 use config::{DomainPattern, ForClients, Settings};
 use engine::{
     Command,
-    accept::{Source, Stage, Verdict},
+    accept::{Decisions, Source, Stage},
 };
 use inbound::Answer;
 use mail::{
@@ -16,6 +16,7 @@ use smtp::{
     command::EtrnNode,
     server::{Keyword, Query, replies},
 };
+use tokio::time::timeout;
 
 /// The field that carries a priority through servers without MT-PRIORITY (RFC 6758 §3).
 const PRIORITY_FIELD: &str = "MT-Priority";
@@ -176,18 +177,37 @@ impl Acceptor {
     }
 }
 
-/// The address of an argument of VRFY or EXPN: `<user@domain>`, `user@domain`, or `user` of this server.
-fn address(text: &str, settings: &Settings) -> Option<ForwardPath> {
-    let text = text.trim();
-    let text = text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text);
-    if text.contains('@') {
-        return ForwardPath::parse(text, false).ok();
-    }
-    ForwardPath::parse(&format!("{text}@{}", settings.hostname), false).ok()
+/// The argument of VRFY or EXPN: `<user@domain>`, `user@domain`, or `user` of this server, and perhaps the parameter of RFC 6531
+/// §3.7.4.2, by which the reply may have UTF-8.
+struct Asked {
+    path: ForwardPath,
+    takes_utf8: bool,
 }
 
-/// Looks the address up as RCPT does.
-async fn look_up(context: &SessionContext, path: &ForwardPath) -> Verdict {
+impl Asked {
+    fn parse(text: &str, settings: &Settings) -> Result<Self, Reply> {
+        let has_parameter = |(_, parameter): &(&str, &str)| parameter.eq_ignore_ascii_case("SMTPUTF8");
+        let split = text.trim().rsplit_once(' ').filter(has_parameter);
+        let (text, takes_utf8) = split.map_or((text.trim(), false), |(text, _)| (text.trim_end(), true));
+        let text = text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text);
+        let here = || format!("{text}@{}", settings.hostname);
+        let whole = if text.contains('@') { text.to_owned() } else { here() };
+        let path = ForwardPath::parse(&whole, takes_utf8).map_err(|_| replies::BAD_RECIPIENT)?;
+        Ok(Self { path, takes_utf8 })
+    }
+
+    /// The addresses, a line each.
+    fn reply(&self, addresses: &[String]) -> Reply {
+        if !self.takes_utf8 && !addresses.iter().all(|address| address.is_ascii()) {
+            return replies::NEEDS_SMTPUTF8_REPLY;
+        }
+        let lines: Vec<String> = addresses.iter().map(|address| format!("<{address}>")).collect();
+        Reply::new(250, Enhanced(2, 1, 5), lines.join("\n"))
+    }
+}
+
+/// Looks the address up as RCPT does, and returns who takes its place, if it is an alias.
+async fn look_up(context: &SessionContext, path: &ForwardPath) -> Result<Option<Vec<Recipient>>, Reply> {
     let rules = context.config.rules();
     let mailbox = path.mailbox();
     let key = mailbox.map(|mailbox| mailbox.domain().key()).unwrap_or_default();
@@ -197,37 +217,34 @@ async fn look_up(context: &SessionContext, path: &ForwardPath) -> Verdict {
         None => false,
     };
     if !is_local {
-        return Verdict::Defer(replies::CANNOT_VERIFY);
+        return Err(replies::CANNOT_VERIFY);
     }
     let (envelope, recipient) = (Envelope::new(ReversePath::Null), Recipient::new(path.clone()));
     let view = View::new(Stage::Rcpt, rules, &context.facts).with_envelope(&envelope);
-    judge_address(View { recipient: Some(&recipient), ..view }).wait().await
+    let view = View { recipient: Some(&recipient), ..view };
+    let mut decisions = Decisions::default();
+    let judged = context.config.pipeline.run_for_address(view, &mut decisions).wait();
+    timeout(LOOKUP_TIMEOUT, judged).await.unwrap_or(Err(LOOKUP_FAILED))?;
+    Ok(decisions.redirected(0).map(<[Recipient]>::to_vec))
 }
 
 async fn verify(context: &SessionContext, user: Box<str>) -> Reply {
-    let Some(path) = address(&user, &context.config.settings) else { return replies::BAD_RECIPIENT };
-    match look_up(context, &path).await {
-        Verdict::Pass | Verdict::Redirect(_) => Reply::new(250, Enhanced(2, 1, 5), format!("<{path}>")),
-        verdict => refusal(verdict),
-    }
+    let looked = async {
+        let asked = Asked::parse(&user, &context.config.settings)?;
+        look_up(context, &asked.path).await?;
+        Ok(asked.reply(&[asked.path.to_string()]))
+    };
+    looked.await.unwrap_or_else(|refused| refused)
 }
 
 async fn expand(context: &SessionContext, list: Box<str>) -> Reply {
-    let Some(path) = address(&list, &context.config.settings) else { return replies::BAD_RECIPIENT };
-    let members = match look_up(context, &path).await {
-        Verdict::Pass => vec![path.to_string()],
-        Verdict::Redirect(recipients) => recipients.iter().map(|one| one.path.to_string()).collect(),
-        verdict => return refusal(verdict),
+    let looked = async {
+        let asked = Asked::parse(&list, &context.config.settings)?;
+        let members = look_up(context, &asked.path).await?;
+        let members = members.map(|members| members.iter().map(|one| one.path.to_string()).collect());
+        Ok(asked.reply(&members.unwrap_or_else(|| vec![asked.path.to_string()])))
     };
-    let lines: Vec<String> = members.iter().map(|member| format!("<{member}>")).collect();
-    Reply::new(250, Enhanced(2, 1, 5), lines.join("\n"))
-}
-
-fn refusal(verdict: Verdict) -> Reply {
-    match verdict {
-        Verdict::Reject(reply) | Verdict::Defer(reply) => reply,
-        _ => replies::CANNOT_VERIFY,
-    }
+    looked.await.unwrap_or_else(|refused| refused)
 }
 
 #[cfg(test)]

@@ -19,6 +19,10 @@ impl Check for Addresses {
         vec![Stage::Mail, Stage::Rcpt]
     }
 
+    fn judges_addresses(&self) -> bool {
+        true
+    }
+
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
         match (view.rules.expansion, view.recipient, view.envelope) {
             (None, Some(recipient), _) => Answer::Ready(judge(&view, recipient)),

@@ -25,6 +25,10 @@ impl Check for KnownToNextHop {
         vec![Stage::Rcpt]
     }
 
+    fn judges_addresses(&self) -> bool {
+        true
+    }
+
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
         let Some(recipient) = view.recipient.filter(|_| view.replacement_count == 1) else {
             return Answer::Ready(Verdict::Pass);

@@ -16,6 +16,10 @@ impl Check for RouteDecides {
         vec![Stage::Rcpt]
     }
 
+    fn judges_addresses(&self) -> bool {
+        true
+    }
+
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
         let Some(recipient) = view.recipient.filter(|recipient| recipient.target().is_none()) else {
             return Answer::Ready(Verdict::Pass);
@@ -50,6 +54,10 @@ pub(crate) struct MapsChooseRoute;
 impl Check for MapsChooseRoute {
     fn stages(&self) -> Vec<Stage> {
         vec![Stage::Rcpt]
+    }
+
+    fn judges_addresses(&self) -> bool {
+        true
     }
 
     fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
