@@ -37,7 +37,7 @@ pub use lines::complete_text;
 pub use netstring::{Netstring, NetstringError};
 pub use patterns::Patterns;
 pub use reference::{Kind, NamedMap, Reference};
-pub use registry::{Checked, Maps, Observed, Usable};
+pub use registry::{Checked, Maps, Observed, Purposes, Usable};
 pub use secret::first_line;
 pub use socketmap::SocketmapReply;
 pub use source::{KEY, Ldap, LdapServer, Server, Source, SourceFault, Trust};

@@ -2,6 +2,7 @@
 
 use crate::{fault::FileFault, lines::logical_lines};
 use regex::{Captures, Regex, RegexBuilder};
+use std::{fmt, ops::Range};
 
 /// Memory of one compiled pattern.
 const PATTERN_BYTES: usize = 1 << 20;
@@ -56,9 +57,28 @@ impl Patterns {
         Ok(Self(patterns))
     }
 
+    /// As [`Self::parse`], for aliases. Their keys are local parts without quotes, with any characters, and their values can name
+    /// programs and files: a value with a group is a fault, as in Postfix.
+    ///
+    /// # Errors
+    /// Those of [`Self::parse`], and groups, with their line.
+    pub fn parse_for_aliases(file: &str) -> Result<Self, FileFault> {
+        let patterns = Self::parse(file)?;
+        let has_group = |(_, template): &(Regex, Template)| template.has_group();
+        let Some(number) = patterns.0.iter().position(has_group) else { return Ok(patterns) };
+        let line = logical_lines(file).nth(number);
+        let at = line.map_or(0, |line| line.offset(line.text.find('$').unwrap_or(0)));
+        let help = "write the targets, or use `addresses.virtual`";
+        Err(FileFault::at(file, at, "values of aliases cannot have text of the address", help))
+    }
+
     /// The value of the first pattern that matches.
-    pub fn get(&self, key: &str) -> Option<String> {
-        self.0.iter().find_map(|(regex, template)| regex.captures(key).map(|found| template.fill(&found)))
+    ///
+    /// # Errors
+    /// A group has text that could be more than a part of an address or of a name.
+    pub fn get(&self, key: &str) -> Result<Option<String>, UnsafeGroup> {
+        let found = |(regex, template): &(Regex, Template)| Some(template.fill(key, &regex.captures(key)?));
+        self.0.iter().find_map(found).transpose()
     }
 
     /// Number of patterns.
@@ -165,13 +185,61 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    fn fill(&self, found: &Captures<'_>) -> String {
-        let piece = |piece: &Piece| match piece {
-            Piece::Text(text) => text.to_string(),
-            Piece::Group(number) => found.get(*number).map_or("", |m| m.as_str()).to_owned(),
-        };
-        self.0.iter().map(piece).collect()
+    fn has_group(&self) -> bool {
+        self.0.iter().any(|piece| matches!(piece, Piece::Group(_)))
     }
+
+    fn fill(&self, key: &str, found: &Captures<'_>) -> Result<String, UnsafeGroup> {
+        let mut filled = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(text) => filled.push_str(text),
+                Piece::Group(number) => {
+                    let Some(group) = found.get(*number) else { continue };
+                    if !is_harmless(key, group.range()) {
+                        return Err(UnsafeGroup(group.as_str().into()));
+                    }
+                    filled.push_str(group.as_str());
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+/// Text of a key that a value cannot have: a client writes the keys, and the comma of a quoted local part would be that of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnsafeGroup(Box<str>);
+
+impl fmt::Display for UnsafeGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a value cannot have the text {:?} of the key", self.0)
+    }
+}
+
+impl std::error::Error for UnsafeGroup {}
+
+/// Returns whether a part of a key is also a part of an address or a name in a value. A local part in quotes is one as a whole; of
+/// other local parts any part is, as long as it does not begin as a program, a file or an option does. The `@` in it is that of
+/// the key.
+fn is_harmless(key: &str, part: Range<usize>) -> bool {
+    let at = key.rfind('@').unwrap_or(key.len());
+    let (local, behind) =
+        (&key[part.start.min(at)..part.end.min(at)], &key[part.start.max(at)..part.end.max(at)]);
+    let is_of_name = |c: char| c.is_alphanumeric() || "-._:[]".contains(c);
+    let is_quoted = part.start == 0
+        && part.end >= at
+        && local.len() > 1
+        && local.starts_with('"')
+        && local.ends_with('"');
+    let is_of_atom = |c: char| c.is_alphanumeric() || "!#$%&'*+-/=?^_`|~.".contains(c);
+    // Addresses of clients are keys, too.
+    let has_no_domain = at == key.len();
+    let is_plain = || {
+        let is_usual = |c| is_of_atom(c) || has_no_domain && ":[]".contains(c);
+        !local.starts_with(['|', '/', '-', ':']) && !local.contains("..") && local.chars().all(is_usual)
+    };
+    (is_quoted || is_plain()) && behind.strip_prefix('@').unwrap_or(behind).chars().all(is_of_name)
 }
 
 /// Reads `1`, `{1}` or `(1)`, and returns the rest.
@@ -209,9 +277,46 @@ mod tests {
             ("xy", Some("blanks")),
             ("", None),
         ] {
-            assert_eq!(patterns.get(key).as_deref(), value, "{key}");
+            assert_eq!(patterns.get(key).unwrap().as_deref(), value, "{key}");
         }
         assert_eq!(patterns.len(), 6);
+    }
+
+    #[test]
+    fn text_of_a_client_stays_a_part_of_one_address() {
+        let get = |file: &str, key: &str| Patterns::parse(file).unwrap().get(key).ok().flatten();
+        let (user, inner) = ("/^(.*)@old\\.test$/ $1@new.test\n", "/list-(.*)-request/ $1@new.test\n");
+        for (file, key, value) in [
+            (user, "joe+x@old.test", "joe+x@new.test"),
+            (user, "a/b=c@old.test", "a/b=c@new.test"),
+            (user, "jürgen@old.test", "jürgen@new.test"),
+            (user, "\"a, b@c.test\"@old.test", "\"a, b@c.test\"@new.test"),
+            (inner, "list-joe-request@old.test", "joe@new.test"),
+            (inner, "\"list-joe-request\"@old.test", "joe@new.test"),
+            ("/^(.*)$/ $1, archive@new.test\n", "joe@old.test", "joe@old.test, archive@new.test"),
+            ("/@(.*)$/ joe@$1\n", "x@[IPv6:2001:db8::1]", "joe@[IPv6:2001:db8::1]"),
+            ("/^(.*)$/ is $1\n", "2001:db8::1", "is 2001:db8::1"),
+        ] {
+            assert_eq!(get(file, key).as_deref(), Some(value), "{key}");
+        }
+        for (file, key) in [
+            (inner, "\"list-victim@far.test,joe-request\"@old.test"),
+            (inner, "\"list-victim@far.test-request\"@old.test"),
+            (inner, "\"list-a b-request\"@old.test"),
+            (inner, "\"list-\\\"-request\"@old.test"),
+            (inner, "\"list-../x-request\"@old.test"),
+            (user, "|prog@old.test"),
+            (user, "/etc/x@old.test"),
+            (user, "-rf@old.test"),
+            ("/^\"(.*)\"@/ $1\n", "\"victim@far.test\"@old.test"),
+            ("/^(.*)$/ $1\n", "a, b"),
+            ("/^(.*)$/ $1\n", ":include:/x"),
+        ] {
+            assert_eq!(Patterns::parse(file).unwrap().get(key).ok(), None, "{key}");
+        }
+        let fault = Patterns::parse_for_aliases("/a/ x\n/^(b)/ $1\n").unwrap_err();
+        assert_eq!((fault.line, fault.column), (2, 8));
+        Patterns::parse_for_aliases("/^(b)/ |/bin/x $$HOME\n").unwrap();
     }
 
     #[test]
@@ -242,6 +347,6 @@ mod tests {
     fn a_pattern_that_others_take_for_ever_on_is_matched_in_linear_time() {
         let patterns = Patterns::parse("/^(a+)+$/ x\n").unwrap();
         let key = format!("{}b", "a".repeat(50_000));
-        assert_eq!(patterns.get(&key), None);
+        assert_eq!(patterns.get(&key), Ok(None));
     }
 }

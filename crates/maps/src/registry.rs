@@ -25,6 +25,25 @@ pub struct Maps {
     observed: Arc<OnceLock<Mutex<Vec<Observed>>>>,
 }
 
+/// Maps that serve a purpose for which some content is dangerous.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Purposes<'a> {
+    /// Clients in these maps may relay: half the Internet may not.
+    pub relaying: &'a [Reference],
+    /// Values of these maps name programs and files: text of an address cannot be a part of one.
+    pub aliases: &'a [Reference],
+}
+
+impl Purposes<'_> {
+    fn of(&self, reference: &Reference) -> Purpose {
+        match () {
+            () if self.relaying.contains(reference) => Purpose::Relaying,
+            () if self.aliases.contains(reference) => Purpose::Aliases,
+            () => Purpose::Any,
+        }
+    }
+}
+
 /// A look-up that was observed.
 #[derive(Debug, Clone)]
 pub struct Observed {
@@ -83,20 +102,20 @@ impl Maps {
         named: &[NamedMap],
         old: Option<&Self>,
     ) -> Self {
-        Self::open_with(references, &[], named, old)
+        Self::open_for(references, Purposes::default(), named, old)
     }
 
-    /// As [`Self::open`]. Clients in the maps of `relaying` may relay: files that would let half the Internet do so cannot be used.
-    pub fn open_with<'r>(
+    /// As [`Self::open`], where files that are dangerous for their purpose cannot be used.
+    pub fn open_for<'r>(
         references: impl IntoIterator<Item = &'r Reference>,
-        relaying: &[Reference],
+        purposes: Purposes<'_>,
         named: &[NamedMap],
         old: Option<&Self>,
     ) -> Self {
         let mut maps = Self::default();
         for reference in references {
             let Reference::File(kind, path) = reference else { continue };
-            let purpose = if relaying.contains(reference) { Purpose::Relaying } else { Purpose::Any };
+            let purpose = purposes.of(reference);
             let kept = old.and_then(|old| old.files.get(reference));
             let kept = kept.filter(|map| map.purpose() == purpose).cloned();
             maps.files

@@ -44,6 +44,8 @@ pub(crate) enum Purpose {
     Any,
     /// Its clients may relay: it is refused if they are half the Internet.
     Relaying,
+    /// Its values name programs and files: a pattern cannot put text of the address there.
+    Aliases,
 }
 
 /// The table of a file.
@@ -95,6 +97,9 @@ impl Table {
             (Purpose::Relaying, Kind::Cidr) => {
                 CidrTable::parse_for_relaying(complete_text(&bytes)?).map(Self::Cidr)
             }
+            (Purpose::Aliases, Kind::Regex) => {
+                Patterns::parse_for_aliases(complete_text(&bytes)?).map(Self::Regex)
+            }
             _ => Self::parse(kind, complete_text(&bytes)?),
         }
     }
@@ -134,12 +139,13 @@ impl Table {
     /// Looks a key up without waiting for a disk.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if a cdb file has to be read from the disk; other errors of such a file.
+    /// [`io::ErrorKind::WouldBlock`] if a cdb file has to be read from the disk; other errors of such a file; a key with text that
+    /// the value of a pattern cannot have.
     pub fn get(&self, key: &str) -> io::Result<Option<Box<str>>> {
         Ok(match self {
             Self::Text(table) => table.get(key).map(Box::from),
             Self::Aliases(table) => table.get(key).map(Box::from),
-            Self::Regex(patterns) => patterns.get(key).map(Box::from),
+            Self::Regex(patterns) => patterns.get(key).map_err(io::Error::other)?.map(Box::from),
             Self::Cidr(table) => table.get(key).map(Box::from),
             Self::Cdb(cdb) => return Ok(cdb.get_cached(&crate::text::fold(key))?.map(Box::from)),
         })
@@ -148,7 +154,7 @@ impl Table {
     /// Looks a key up, and waits for the disk.
     ///
     /// # Errors
-    /// Those of a cdb file.
+    /// Those of a cdb file and of patterns.
     pub fn get_blocking(&self, key: &str) -> io::Result<Option<Box<str>>> {
         match self {
             Self::Cdb(cdb) => Ok(cdb.get(&crate::text::fold(key))?.map(Box::from)),

@@ -406,7 +406,8 @@ fn etrn_means_subdomains_by_their_routes_and_mail_that_requires_tls() {
 fn vrfy_and_expn_answer_by_policy_with_the_real_users_and_aliases() {
     let start = |more: &str| {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("aliases"), "list: joe, jane, far@else.test\nfar: jürgen@else.test\n").unwrap();
+        fs::write(dir.path().join("aliases"), "list: joe, jane, far@else.test\nfar: jürgen@else.test\n")
+            .unwrap();
         let local = "[local]\ndomains = [\"mx.test\", \"closed.test\"]\nusers = [\"joe\", \"jane\"]\n\
                      [[route]]\ndomains = [\"closed.test\"]\nreject = \"550 5.1.2 closed\"\n";
         let text = format!("{local}[addresses]\naliases = [\"aliases:aliases\"]\n{more}");

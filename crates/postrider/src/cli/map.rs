@@ -10,7 +10,7 @@ use crate::{
 use config::{Loaded, Purpose, Settings};
 use control::Exit;
 use maps::{
-    Checked, FileFault, Kind, Maps, NamedMap, Reference, Source,
+    Checked, FileFault, Kind, Maps, NamedMap, Purposes, Reference, Source,
     aliases::{Unpermitted, check_included},
     text::TextTable,
 };
@@ -139,7 +139,9 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
 
 /// Checks the files of aliases, as newaliases does.
 pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending {
-    let checked = with_lists(Maps::open(&settings.addresses.aliases, &[], None).check(), settings);
+    let files = &settings.addresses.aliases;
+    let purposes = Purposes { aliases: files, ..Purposes::default() };
+    let checked = with_lists(Maps::open_for(files, purposes, &[], None).check(), settings);
     print(&checked, settings, out)?;
     let exit = exit_of(&checked);
     let said = match (&checked[..], exit) {

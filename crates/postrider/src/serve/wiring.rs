@@ -20,7 +20,7 @@ use control::Exit;
 use delivery::{Courier, RouteSettings, TlsClient, helper::Helper};
 use dns::{Dns, DnsSettings};
 use mail::{Domain, Envelope};
-use maps::Maps;
+use maps::{Maps, Purposes};
 use policy::{ClientTable, Policy};
 use report::{
     EventStream, Sink, UnixMicros,
@@ -54,7 +54,8 @@ fn relay_tables(settings: &Settings, maps: &Arc<Maps>) -> Option<ClientTable> {
 /// Opens the maps of the settings, and takes over those of `old` that have not changed.
 pub(crate) fn maps(settings: &Settings, old: Option<&Maps>) -> Arc<Maps> {
     let references = settings.map_references().map(|(_, reference)| reference);
-    Arc::new(Maps::open_with(references, &settings.relay.network_maps, &settings.maps, old))
+    let purposes = Purposes { relaying: &settings.relay.network_maps, aliases: &settings.addresses.aliases };
+    Arc::new(Maps::open_for(references, purposes, &settings.maps, old))
 }
 
 /// Checks that files of local domains and of `relay.networks` can be used: without them mail would go elsewhere, and
