@@ -57,7 +57,11 @@ impl Queue {
         {
             self.ages.put(&mut self.messages, message, NextDeadline::Expiry);
             // The warning says that the server keeps trying.
-            if self.messages[message].held {
+            let ends_now = || {
+                self.is_as_old_as(message, self.settings.expire, now)
+                    || self.timetable.is_to_be_returned(message, now)
+            };
+            if self.messages[message].held || ends_now() {
                 continue;
             }
             let recipients = self.recipients_of(message);
@@ -85,7 +89,12 @@ impl Queue {
         while let Some((message, deadline)) = self.timetable.pop_overdue(now) {
             let entry = &self.messages[message];
             if !deadline.returns {
-                return Some(Overdue::Delayed(entry.id, self.recipients_of(message)));
+                let id = entry.id;
+                // It is told once that the message is late.
+                if self.warning_of(message).is_some_and(|due| due <= now) {
+                    self.ages.put(&mut self.messages, message, NextDeadline::Expiry);
+                }
+                return Some(Overdue::Delayed(id, self.recipients_of(message)));
             }
             if entry.held {
                 continue;

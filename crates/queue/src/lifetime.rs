@@ -18,13 +18,16 @@ impl Queue {
         self.settings.schedule_of(&destination.name).and_then(|schedule| schedule.lifetime)
     }
 
-    /// Returns when the first of some recipients of a message expires; `None` if none of them waits.
+    /// Returns when the first of some recipients of a message expires, or the message is returned because of its deadline; `None`
+    /// if none of them waits.
     pub fn gives_up_at(&self, id: QueueId, recipients: &[u32]) -> Option<Millis> {
         let message = self.by_id.get(&self.messages, id)?;
         let meant = |job: &JobId| {
             self.jobs[*job].recipients.as_slice().iter().any(|index| recipients.contains(index))
         };
-        self.jobs_of(message).filter(meant).map(|job| self.lifetime_end(job)).min()
+        let expires = self.jobs_of(message).filter(meant).map(|job| self.lifetime_end(job)).min()?;
+        let returned = self.timetable.deadline(message).filter(|deadline| deadline.returns);
+        Some(returned.map_or(expires, |deadline| expires.min(deadline.at)))
     }
 
     /// Returns when the lifetime of a job is over: that of its route, or that of the queue.

@@ -139,6 +139,24 @@ fn a_deadline_with_return_fails_the_message_and_one_with_notify_warns_once() {
 }
 
 #[test]
+fn a_message_that_ends_now_has_no_warning_and_a_late_one_has_one() {
+    let mut q = new();
+    let a = q.destination(&domain("a"));
+    put(&mut q, 1, a, by(4 * HOUR, true), 0);
+    put(&mut q, 2, a, by(4 * HOUR, false), 0);
+    put(&mut q, 3, a, by(5 * HOUR, true), 0);
+    assert_eq!(q.gives_up_at(QueueId(3), &[0]), Some(5 * HOUR), "the deadline is before the expiry");
+    let over = aged(&mut q, 4 * HOUR);
+    let [Overdue::DeadlineOver(leases), Overdue::Delayed(QueueId(2), _), Overdue::Delayed(QueueId(3), _)] =
+        &over[..]
+    else {
+        panic!("{over:?}")
+    };
+    assert_eq!(leases[0].id, QueueId(1));
+    q.check_invariants();
+}
+
+#[test]
 fn a_message_in_flight_at_its_deadline_fails_when_its_attempt_does() {
     let mut q = new();
     let a = q.destination(&domain("a"));
