@@ -69,11 +69,11 @@ pub fn read_answer(body: &[u8], demands: &TokenDemands, now: u64) -> Result<Intr
         Some(false) => return refused("it is not active".to_owned()),
         Some(true) => {}
     }
-    let expires = answer.get("exp").and_then(seconds);
+    let expires = seconds(&answer, "exp")?;
     if expires.is_some_and(|expires| expires <= now) {
         return refused("it has expired".to_owned());
     }
-    if answer.get("nbf").and_then(seconds).is_some_and(|begins| begins > now) {
+    if seconds(&answer, "nbf")?.is_some_and(|begins| begins > now) {
         return refused("it is not valid yet".to_owned());
     }
     if let Some(audience) = demands.audience.as_deref().filter(|wanted| !has_audience(&answer, wanted)) {
@@ -91,9 +91,12 @@ pub fn read_answer(body: &[u8], demands: &TokenDemands, now: u64) -> Result<Intr
     })
 }
 
-/// Seconds since 1970; a fraction is cut off.
-fn seconds(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_f64().filter(|seconds| *seconds >= 0.0).map(|seconds| seconds as u64))
+/// Seconds since 1970, if the answer has the field; a fraction is cut off. Another value could be meant to end the token.
+fn seconds(answer: &Value, field: &str) -> Result<Option<u64>, String> {
+    let Some(value) = answer.get(field) else { return Ok(None) };
+    let of_fraction = || value.as_f64().filter(|seconds| *seconds >= 0.0).map(|seconds| seconds as u64);
+    let seconds = value.as_u64().or_else(of_fraction);
+    seconds.map(Some).ok_or_else(|| format!("`{field}` of the answer is no time: {value}"))
 }
 
 /// The audience is one name, or a list (RFC 7519 §4.1.3).
@@ -160,7 +163,18 @@ mod tests {
 
     #[test]
     fn answers_that_are_none_are_errors_and_refuse_nobody_for_good() {
-        for body in ["", "<html>", "[]", "{}", r#"{"active":"true"}"#, r#"{"active":true"#] {
+        for body in [
+            "",
+            "<html>",
+            "[]",
+            "{}",
+            r#"{"active":"true"}"#,
+            r#"{"active":true"#,
+            r#"{"active":true,"exp":"1000000000"}"#,
+            r#"{"active":true,"exp":null}"#,
+            r#"{"active":true,"exp":-1}"#,
+            r#"{"active":true,"nbf":"soon"}"#,
+        ] {
             assert!(read(body).is_err(), "{body}");
         }
     }
