@@ -63,7 +63,8 @@ fn shown(options: &DeliveryOptions) -> String {
     let release = options.release.map(|at| format!(" held {}", from_now(at)));
     let by = options.deliver_by.map(|by| format!(" by {} {:?} {}", from_now(by.deadline), by.mode, by.trace));
     let priority = options.priority.map(|priority| format!(" priority {}", priority.value()));
-    [release, by, priority].into_iter().flatten().collect()
+    let submitter = options.auth.as_ref().map(|submitter| format!(" auth <{submitter}>"));
+    [release, by, priority, submitter].into_iter().flatten().collect()
 }
 
 impl Driver {

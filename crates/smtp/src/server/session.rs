@@ -559,10 +559,11 @@ impl Session {
             let waiting = Box::new((state, Command::Mail(envelope, declared)));
             return (State::AwaitingTime(waiting), Action::AskTime);
         }
-        // A submitter whom nobody vouches for is not passed on (RFC 4954 §5).
+        // A submitter whom nobody vouches for is not passed on (RFC 4954 §5). A login is judged by its sender, and by no other
+        // address.
         if let Some(options) = &mut envelope.options
-            && options.auth.is_some()
-            && !self.is_authenticated
+            && let Some(submitter) = &options.auth
+            && !(self.is_authenticated && *submitter == envelope.reverse_path)
         {
             options.auth = Some(ReversePath::Null);
         }
