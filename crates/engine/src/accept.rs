@@ -9,7 +9,7 @@ use mail::{
     Recipient, Reply, ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{Entry, RecipientState, Recovered};
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 /// A stage of the pipeline. A draft walks the stages in this order; RCPT once a recipient, and the body in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -393,6 +393,7 @@ impl Decisions {
             }
         }
         self.resolve(&mut envelope.recipients);
+        remove_repeated(&mut envelope.recipients);
         add_copies(&mut envelope.recipients, std::mem::take(&mut self.bcc));
         content.edit(&self.edits);
         Accepted::Message {
@@ -402,6 +403,23 @@ impl Decisions {
             expanded,
         }
     }
+}
+
+/// Removes recipients that were given before with the same parameters: one copy is enough, and one report.
+fn remove_repeated(recipients: &mut Vec<Recipient>) {
+    if recipients.len() < 2 {
+        return;
+    }
+    let mut seen: HashMap<Box<str>, Vec<Recipient>> = HashMap::new();
+    recipients.retain(|recipient| {
+        let known = seen.entry(recipient.path.key().into()).or_default();
+        // Only its own server knows whether letter case makes another mailbox (RFC 5321 §2.4).
+        let is_new = !known.contains(recipient);
+        if is_new {
+            known.push(recipient.clone());
+        }
+        is_new
+    });
 }
 
 /// Adds recipients that get a copy, except those whose mailbox gets the message anyway.

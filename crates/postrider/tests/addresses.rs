@@ -86,6 +86,8 @@ fn aliases_reach_their_users_from_clients_and_from_local_programs() {
     has_mail(&daemon, &[("joe", 1), ("ann", 1)]);
     send(&daemon, &["all@mx.test", "self+x@mx.test"]);
     has_mail(&daemon, &[("joe", 2), ("ann", 3), ("eve", 1), ("self", 1)]);
+    send(&daemon, &["eve@mx.test", "eve@mx.test"]);
+    has_mail(&daemon, &[("eve", 2)]);
     assert!(sendmail(&daemon, &["root"]).success());
     has_mail(&daemon, &[("joe", 3)]);
     let mut client = Client::connect(daemon.address).unwrap();

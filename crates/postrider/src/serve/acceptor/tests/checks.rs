@@ -271,7 +271,8 @@ async fn recipients_are_redirected_and_headers_changed_before_the_commit() {
         let became = take(&checks, is_slow, is_local).await;
         assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
         let found = became.message.unwrap();
-        assert_eq!(recipients(&found), ["3@y.test"; 4]);
+        // Four times the same recipient is one.
+        assert_eq!(recipients(&found), ["3@y.test"]);
         assert_eq!(became.content, "Subject: x\r\nX-A: 1\r\nX-B: 1\r\n\r\n");
     }
 }
