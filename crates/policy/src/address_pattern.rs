@@ -36,6 +36,9 @@ impl AddressPattern {
         let Some((user, domain)) = text.rsplit_once('@') else {
             return DomainPattern::parse(text).map(Self::Domain).map_err(|_| FORMS.to_owned());
         };
+        if domain.is_empty() {
+            return Err(FORMS.to_owned());
+        }
         if user.is_empty() {
             return Err(format!("write \"{domain}\" for all addresses of the domain"));
         }

@@ -101,6 +101,10 @@ impl ReplyText {
         if rest.is_empty() {
             return Err("the text is missing behind the codes".to_owned());
         }
+        // RFC 5321 §4.2; RFC 6531 §3.7.4 permits others to some clients only.
+        if !rest.is_ascii() {
+            return Err("the text has letters outside of ASCII: not every client can read them".to_owned());
+        }
         if rest.len() > TEXT_BYTES || rest.contains(char::is_control) {
             return Err(format!("the text has control characters, or more than {TEXT_BYTES} octets"));
         }
@@ -154,7 +158,7 @@ fn fact(place: Place, facts: &Facts<'_>, text: &str) -> String {
         Place::To => facts.to.first().map_or_else(String::new, |to| to.path.as_str().to_owned()),
         Place::Login => facts.login.unwrap_or_default().to_owned(),
         Place::Hello => facts.hello.unwrap_or_default().to_owned(),
-        Place::Text => text.to_owned(),
+        Place::Text => text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect(),
     }
 }
 

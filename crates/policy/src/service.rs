@@ -75,6 +75,7 @@ pub fn parse_action(text: &str) -> Result<ServiceAction, String> {
 }
 
 fn reply(code: u16, usual: Enhanced, text: &str, default: &str) -> Reply {
+    let text = &*text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect::<String>();
     match Enhanced::parse_prefix(text).filter(|(enhanced, _)| enhanced.0 == usual.0) {
         Some((enhanced, text)) => Reply::new(code, enhanced, if text.is_empty() { default } else { text }),
         None => Reply::new(code, usual, if text.is_empty() { default } else { text }),
@@ -112,6 +113,7 @@ mod tests {
             ("OK", "Accept"),
             ("REJECT", "554 5.7.1 Access denied"),
             ("reject go away", "554 5.7.1 go away"),
+            ("REJECT täxt", "554 5.7.1 t?xt"),
             ("REJECT 5.7.0 {no}", "554 5.7.0 {no}"),
             ("DEFER_IF_PERMIT Greylisted, see you", "450 4.7.1 Greylisted, see you"),
             ("450 4.2.0 later", "450 4.2.0 later"),
