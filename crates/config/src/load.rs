@@ -246,9 +246,10 @@ fn syntax_problem(error: &toml::de::Error) -> Problem {
     let label = error.message().to_owned();
     // As the library words it: `a_key_that_is_set_twice_is_shown` sees to it that it still does.
     let (what, help) = match label.as_str() {
-        "duplicate key" => {
-            ("this is set twice", "keep one of the two; a second route begins with a [[route]] of its own")
-        }
+        "duplicate key" => (
+            "this is set twice",
+            "keep one of the two; a second route, rule or listener begins with a [[route]], [[rule]] or [[listen]] of its own",
+        ),
         _ => {
             ("this is not TOML", "a line is `key = value`, `[section]` or `# comment`; text stands in quotes")
         }

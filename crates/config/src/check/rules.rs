@@ -128,7 +128,12 @@ fn never_holds(
             let what = format!("{}: no rule has set this tag before", rule.name);
             Some(match any {
                 Some(place) => (what, format!("{place} sets it later: change the order")),
-                None => (what, "write a rule above that sets it: tag = [\"…\"]".to_owned()),
+                None => {
+                    let check = tags.iter().find(|tag| matches!(&***tag, "hello" | "reverse_name"));
+                    let of_check = check.map(|tag| format!("write {tag} = \"tag\" in [checks]"));
+                    let usual = || "write a rule above that sets it: tag = [\"…\"]".to_owned();
+                    (what, of_check.unwrap_or_else(usual))
+                }
             })
         }
         _ => None,

@@ -253,7 +253,8 @@ impl Reading<'_> {
             if keys.timeout.is_zero() || keys.timeout > TIMEOUT_MAX {
                 let what = format!("`policy_service.{name}.timeout` must be from 1ms to 25s");
                 let help = "write \"10s\": clients wait for the answer".to_owned();
-                self.cx.problem(span.clone(), what, "", help);
+                let of_key = table.get("timeout").map_or(span.clone(), toml::Spanned::span);
+                self.cx.problem(of_key, what, "", help);
             }
             let Some(address) = keys.address else {
                 if !table.contains_key("address") {

@@ -68,7 +68,10 @@ text_value!(
     Rate,
     "a rate",
     "\"500/h\", \"3000/min\", \"100/10min\" or \"1GiB/d\"",
-    |t, _| Rate::parse(t).ok_or_else(|| ("not a rate".to_owned(), None)),
+    |t, _| Rate::parse(t).ok_or_else(|| {
+        let is_zero = t.trim_start().starts_with('0');
+        (if is_zero { "a rate is at least 1" } else { "not a rate" }.to_owned(), None)
+    }),
     Rate::to_string
 );
 
