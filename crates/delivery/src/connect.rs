@@ -293,8 +293,12 @@ impl Connector<'_> {
             is_offered && USABLE.contains(one) && (!one.is_plus() || secured.bindings.best().is_some())
         };
         let Some(mechanism) = Mechanism::all().find(can_use) else {
-            let names = offered.join(" ");
-            return failed(format!("the server offers no mechanism that can be used, only: {names}"));
+            return failed(match &offered[..] {
+                [] => "the server offers no login (AUTH)".to_owned(),
+                names => {
+                    format!("the server offers no mechanism that can be used, only: {}", names.join(" "))
+                }
+            });
         };
         let begun = ClientExchange::begin(mechanism, login, &secured.bindings, &nonce());
         let (mut exchange, initial) = match begun {

@@ -77,6 +77,7 @@ fn together(recipients: &[Recipient]) -> Option<Recipient> {
 /// Expands one target by the aliases, as that of a local program.
 async fn expanded(view: &View<'_>, given: &Recipient, mailbox: Mailbox) -> Result<Vec<Recipient>, Verdict> {
     let unknown = || {
+        view.note("redirect", || format!("{mailbox} does not exist"));
         tracing::error!("a rule sends mail to {mailbox}, who does not exist");
         Err(Verdict::Defer(LOOKUP_FAILED))
     };
