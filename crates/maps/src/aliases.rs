@@ -46,6 +46,26 @@ pub struct Aliases {
     remarks: Remarks,
 }
 
+/// A line of a file of aliases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AliasLine {
+    /// The name.
+    pub name: Box<str>,
+    /// The targets, as they are written.
+    pub targets: Box<str>,
+    /// The line, from 1.
+    pub line: usize,
+}
+
+/// Returns the lines of a file without those that have a fault.
+pub fn lines(file: &str) -> impl Iterator<Item = AliasLine> + '_ {
+    logical_lines(file).filter_map(|line| {
+        let (name, at) = name(file, &line).ok()?;
+        let place = FileFault::at(file, line.offset(0), "", "");
+        Some(AliasLine { name: (&*name).into(), targets: line.text[at..].trim().into(), line: place.line })
+    })
+}
+
 impl Aliases {
     /// Reads a file.
     ///

@@ -238,6 +238,24 @@ fn entries_of_maps_that_are_never_found_are_warned_of_with_their_places() {
 }
 
 #[test]
+fn aliases_whose_mail_would_wait_for_ever_are_warned_of_with_their_lines() {
+    let aliases = "a: b\nb: a\ngone: nobody\nx@mx.test: joe\nhash: joe # sales\nteam: joe, ann@far.test\n";
+    let daemon = start(
+        &[("aliases", aliases)],
+        "[local]\nusers = [\"joe\"]\n[addresses]\naliases = [\"aliases:aliases\"]\n",
+    );
+    for command in [&["config", "check"][..], &["map", "check"]] {
+        let output = daemon.run(command, "");
+        let said = String::from_utf8(output.stderr).unwrap();
+        for (line, name) in [(1, "a"), (2, "b"), (3, "gone"), (4, "x@mx.test"), (5, "hash")] {
+            let begin = format!("/aliases: warning: line {line}, column 1: `{name}`");
+            assert!(said.contains(&begin), "{name}: {said}");
+        }
+        assert!(output.status.success() && !said.contains("team"), "{said}");
+    }
+}
+
+#[test]
 fn while_a_map_is_down_mail_waits_and_none_is_lost() {
     let daemon = start(
         &[],

@@ -1,6 +1,6 @@
 //! `postrider map`: look-ups, and checks of the files of maps.
 
-use super::{CliError, Ending, args::MapCommand, complain, load_config, settings};
+use super::{CliError, Ending, alias_names, args::MapCommand, complain, load_config, settings};
 use crate::{
     access,
     expansion::include::{self, CheckedLists, ListFault},
@@ -234,7 +234,9 @@ fn bad_values(settings: &Settings, reference: &Reference) -> Vec<(Reference, Str
 
 /// Prints the warnings of files.
 fn warn(all: &[WithLists], settings: &Settings) {
-    for (reference, fault) in map_entries::warnings(settings) {
+    for (reference, fault) in
+        map_entries::warnings(settings).into_iter().chain(alias_names::warnings(settings))
+    {
         if all.iter().any(|(checked, _)| checked.reference == reference) {
             complain("postrider", &format!("{reference}: warning: {fault}"));
         }

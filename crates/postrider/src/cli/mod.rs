@@ -1,5 +1,6 @@
 //! The command line: [`args`] defines it, and each command has a file that runs it.
 
+mod alias_names;
 pub(crate) mod args;
 mod auth;
 mod backup;
