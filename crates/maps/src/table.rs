@@ -42,9 +42,9 @@ fn without(lines: &mut [String], number: usize) -> bool {
 pub(crate) enum Purpose {
     /// Any look-up.
     Any,
-    /// Its clients may relay: it is refused if they are half the Internet.
+    /// The clients in the table may relay: it is refused if they are half the Internet.
     Relaying,
-    /// Its values name programs and files: a pattern cannot put text of the address there.
+    /// The values name programs and files: a pattern cannot put text of the address there.
     Aliases,
 }
 

@@ -132,7 +132,7 @@ pub(crate) struct Pipeline {
     checks: Vec<Box<dyn Check>>,
     /// By stage, in the order in which they are asked.
     by_stage: [Vec<usize>; Stage::COUNT],
-    /// Those of RCPT that judge addresses.
+    /// The checks at RCPT that judge addresses.
     of_addresses: Vec<usize>,
 }
 
