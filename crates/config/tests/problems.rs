@@ -202,6 +202,26 @@ fn an_open_relay_and_a_loop_are_seen() {
 }
 
 #[test]
+fn peers_that_speak_for_others_are_not_everybody() {
+    for key in ["proxy", "xclient"] {
+        let with = |networks: &str| {
+            let listen = format!("[[listen]]\naddress = \"127.0.0.1:2525\"\n{key} = [{networks}]\n");
+            format!("hostname = \"mx.test\"\n{listen}")
+        };
+        let said = problems(&with("\"0.0.0.0/1\", \"128.0.0.0/1\""));
+        assert!(said.contains("makes this an open relay") && said.contains("postrider.toml:4:"), "{said}");
+        config::load_text(&with("\"10.0.0.0/8\"")).unwrap();
+    }
+    let wide =
+        "hostname = \"mx.test\"\n[relay]\nnetworks = [\"16.0.0.0/5\", \"24.0.0.0/5\", \"32.0.0.0/5\"]\n";
+    assert!(problems(wide).contains("these networks make this an open relay"), "{}", problems(wide));
+    let mapped = "hostname = \"mx.test\"\n[relay]\nnetworks = [\"::ffff:0.0.0.0/96\"]\n";
+    assert!(problems(mapped).contains("0.0.0.0/0 makes this an open relay"), "{}", problems(mapped));
+    let regex = "hostname = \"mx.test\"\n[relay]\nnetworks = [\"regex:x\"]\n";
+    assert!(problems(regex).contains("has no networks"), "{}", problems(regex));
+}
+
+#[test]
 fn a_server_whose_own_mail_leads_nowhere_is_told() {
     let local = "hostname = \"mx.a.test\"\n[local]\ndomains = [\"a.test\"]\n";
     let postmaster = "hostname = \"a.test\"\npostmaster = \"jane@a.test\"\n[local]\nusers = [\"joe\"]\n";

@@ -57,6 +57,14 @@ impl Check<'_, '_> {
 
     fn listener(&mut self, s: &Settings, listen: &Listen) {
         let key = |key: &str| format!("listen[{}].{key}", listen.number);
+        for (name, networks) in [("proxy", &listen.proxy), ("xclient", &listen.xclient)] {
+            // Who is listed can say that he has an address of `relay.networks`.
+            if maps::are_too_wide(networks) {
+                let what = format!("`{}` makes this an open relay", key(name));
+                let label = "whoever is listed may name any address as his own";
+                self.problem(&key(name), what, label, "name your load balancers and mail proxies only");
+            }
+        }
         match &listen.address {
             ListenAt::Unix { path, .. } => {
                 self.no_other_file(&key("address"), path);
