@@ -158,8 +158,13 @@ fn fact(place: Place, facts: &Facts<'_>, text: &str) -> String {
         Place::To => facts.to.first().map_or_else(String::new, |to| to.path.as_str().to_owned()),
         Place::Login => facts.login.unwrap_or_default().to_owned(),
         Place::Hello => facts.hello.unwrap_or_default().to_owned(),
-        Place::Text => text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect(),
+        Place::Text => ascii(text),
     }
+}
+
+/// Returns a text of others as a reply can have it (RFC 5321 §4.2).
+pub(crate) fn ascii(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect()
 }
 
 /// Appends a fact without what could be read as something else: control characters, and a text that is too long.

@@ -1,6 +1,6 @@
 //! The protocol of Postfix's policy servers (SMTPD_POLICY_README): attributes as lines, and an action.
 
-use crate::{ReplyClass, ReplyText};
+use crate::{ReplyClass, ReplyText, reply_text::ascii};
 use mail::{Enhanced, Field, Mailbox, Reply};
 use std::fmt;
 
@@ -75,7 +75,7 @@ pub fn parse_action(text: &str) -> Result<ServiceAction, String> {
 }
 
 fn reply(code: u16, usual: Enhanced, text: &str, default: &str) -> Reply {
-    let text = &*text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect::<String>();
+    let text = &*ascii(text);
     match Enhanced::parse_prefix(text).filter(|(enhanced, _)| enhanced.0 == usual.0) {
         Some((enhanced, text)) => Reply::new(code, enhanced, if text.is_empty() { default } else { text }),
         None => Reply::new(code, usual, if text.is_empty() { default } else { text }),
