@@ -61,7 +61,12 @@ impl LastOutcomes {
     }
 
     pub(crate) fn of_recipient(&self, id: QueueId, index: u32) -> Option<&Arc<LastAttempt>> {
-        self.of(id).iter().find(|one| one.0 == index).map(|one| &one.1)
+        self.noted(id, index).map(|one| &one.1)
+    }
+
+    /// Returns the last attempt for a recipient with its time.
+    pub(crate) fn noted(&self, id: QueueId, index: u32) -> Option<&LastOutcome> {
+        self.of(id).iter().find(|one| one.0 == index)
     }
 
     fn share(&mut self, outcome: &Outcome, relay: &str) -> Arc<LastAttempt> {

@@ -228,8 +228,7 @@ impl Engine {
 
     /// Returns the last attempts for these recipients, as far as there were any.
     fn earlier_attempts(&self, id: QueueId, recipients: impl Iterator<Item = u32>) -> Vec<LastOutcome> {
-        let last = self.last_outcomes.of(id);
-        recipients.filter_map(|index| last.iter().find(|last| last.0 == index).cloned()).collect()
+        recipients.filter_map(|index| self.last_outcomes.noted(id, index).cloned()).collect()
     }
 
     /// Plans a report for each kind and each reverse-path.
