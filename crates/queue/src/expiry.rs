@@ -119,9 +119,13 @@ impl Queue {
         if self.messages[message].held {
             return None;
         }
+        Some(self.or_returned(message, self.lifetime_end(job)))
+    }
+
+    /// Returns the end of a lifetime, or the deadline at which the message is returned where that comes first.
+    pub(crate) fn or_returned(&self, message: u32, expires: Millis) -> Millis {
         let deadline = self.timetable.deadline(message).filter(|deadline| deadline.returns);
-        let expires = self.lifetime_end(job);
-        Some(deadline.map_or(expires, |deadline| expires.min(deadline.at)))
+        deadline.map_or(expires, |deadline| expires.min(deadline.at))
     }
 
     /// Returns when the delay warning of a message is due; none if it was due before.

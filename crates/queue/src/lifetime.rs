@@ -26,8 +26,7 @@ impl Queue {
             self.jobs[*job].recipients.as_slice().iter().any(|index| recipients.contains(index))
         };
         let expires = self.jobs_of(message).filter(meant).map(|job| self.lifetime_end(job)).min()?;
-        let returned = self.timetable.deadline(message).filter(|deadline| deadline.returns);
-        Some(returned.map_or(expires, |deadline| expires.min(deadline.at)))
+        Some(self.or_returned(message, expires))
     }
 
     /// Returns when the lifetime of a job is over: that of its route, or that of the queue.
