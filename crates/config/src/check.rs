@@ -185,12 +185,12 @@ impl Check<'_, '_> {
         else {
             return;
         };
-        let local = s.postmaster.local_unquoted().to_lowercase();
+        let local = mail::fold(&s.postmaster.local_unquoted()).into_owned();
         let separator = s.addresses.separator.0;
         let base = separator.and_then(|separator| separator.split(&local)).map_or(&*local, |(user, _)| user);
         if base == "postmaster"
             || is_looked_up
-            || users.iter().any(|user| [base, &local].contains(&&*user.to_lowercase()))
+            || users.iter().any(|user| [base, &local].contains(&&*mail::fold(user)))
         {
             return;
         }

@@ -165,6 +165,18 @@ impl Mailbox {
         Cow::Owned(out)
     }
 
+    /// Returns the folded local part without quotes that it does not need: `"joe"@x` and `joe@x` are one address (RFC 5321
+    /// §4.1.2).
+    pub fn plain_local(&self) -> Cow<'_, str> {
+        let local = self.local();
+        if !local.starts_with('"') {
+            return crate::fold(local);
+        }
+        let plain = self.local_unquoted();
+        let is_atoms = !plain.split('.').any(|atom| atom.is_empty() || !atom.chars().all(is_atext));
+        crate::fold(if is_atoms { &plain } else { local }).into_owned().into()
+    }
+
     /// Does the local part keep to the grammar and the length of RFC 5321?
     pub fn is_strict(&self) -> bool {
         let local = self.local();
@@ -177,13 +189,13 @@ impl Mailbox {
         Domain(&self.text[usize::from(self.at) + 1..])
     }
 
-    /// The form to compare and look up: lower case, the domain in A-labels. Two mailboxes with one key are one mailbox:
+    /// The form to compare and look up: lower case, without needless quotes, the domain in A-labels. Two mailboxes with one key are one mailbox:
     /// no server in use tells local parts apart by case (RFC 5321 §2.4 would allow it).
     pub fn key(&self) -> String {
-        if self.text.is_ascii() {
+        if self.text.is_ascii() && !self.text.starts_with('"') {
             return self.text.to_ascii_lowercase();
         }
-        format!("{}@{}", self.local().to_lowercase(), self.domain().key())
+        format!("{}@{}", self.plain_local(), self.domain().key())
     }
 
     /// Non-ASCII anywhere: only a next hop with SMTPUTF8 can take it.
@@ -335,6 +347,16 @@ impl fmt::Display for ForwardPath {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn needless_quotes_make_no_other_key() {
+        let key = |text: &str| Mailbox::parse(text, true).unwrap().key();
+        assert_eq!(key("\"Joe+x\"@B.test"), "joe+x@b.test");
+        assert_eq!(key("\"j\\oe\"@b.test"), "joe@b.test");
+        for kept in ["\"a b\"@b.test", "\"a..b\"@b.test", "\"a@b\"@b.test", "\"\"@b.test"] {
+            assert_eq!(key(kept), kept);
+        }
+    }
 
     #[test]
     fn usual_and_odd_addresses_are_read() {

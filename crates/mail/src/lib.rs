@@ -11,6 +11,7 @@ pub mod content;
 pub mod delivery_options;
 pub mod destination;
 pub mod envelope;
+mod fold;
 pub mod header;
 pub mod header_edit;
 pub mod id;
@@ -33,6 +34,7 @@ pub use destination::{Destination, HostPort, LmtpServer, NextHop, TlsMode};
 pub use envelope::{
     AliasTarget, BodyType, Envelope, Expansion, Notify, Recipient, RecipientOptions, Ret, ReturnPath,
 };
+pub use fold::fold;
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};
 pub use listener::ListenerKind;

@@ -1,7 +1,7 @@
 //! Look-ups at a server over connections that are kept: their deadline, their number, and a new connection for one that
 //! the server has closed.
 
-use crate::{Looked, LookupError, Map, Value, reference::NamedMap, text::fold};
+use crate::{Looked, LookupError, Map, Value, reference::NamedMap};
 use mail::Answer;
 use std::{
     borrow::Cow,
@@ -119,7 +119,7 @@ impl<B: Backend> Map for Pooled<B> {
             // No server has such a key, and none should have to guard its own protocols against it.
             return Answer::Ready(Ok(None));
         }
-        let key = if B::FOLDS { fold(key) } else { Cow::Borrowed(key) };
+        let key = if B::FOLDS { mail::fold(key) } else { Cow::Borrowed(key) };
         Answer::later(async move { self.within_time(self.ask(&key)).await })
     }
 

@@ -147,7 +147,7 @@ impl Table {
             Self::Aliases(table) => table.get(key).map(Box::from),
             Self::Regex(patterns) => patterns.get(key).map_err(io::Error::other)?.map(Box::from),
             Self::Cidr(table) => table.get(key).map(Box::from),
-            Self::Cdb(cdb) => return Ok(cdb.get_cached(&crate::text::fold(key))?.map(Box::from)),
+            Self::Cdb(cdb) => return Ok(cdb.get_cached(&mail::fold(key))?.map(Box::from)),
         })
     }
 
@@ -157,7 +157,7 @@ impl Table {
     /// Those of a cdb file and of patterns.
     pub fn get_blocking(&self, key: &str) -> io::Result<Option<Box<str>>> {
         match self {
-            Self::Cdb(cdb) => Ok(cdb.get(&crate::text::fold(key))?.map(Box::from)),
+            Self::Cdb(cdb) => Ok(cdb.get(&mail::fold(key))?.map(Box::from)),
             table => table.get(key),
         }
     }

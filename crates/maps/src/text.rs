@@ -5,10 +5,7 @@ use crate::{
     lines::{key_and_value, logical_lines},
 };
 use hashbrown::HashTable;
-use std::{
-    borrow::Cow,
-    hash::{BuildHasher as _, RandomState},
-};
+use std::hash::{BuildHasher as _, RandomState};
 
 /// A table of keys and values. Keys are in lower case, and a look-up folds its key.
 ///
@@ -40,12 +37,6 @@ impl Entry {
     }
 }
 
-/// Returns a key in lower case; without a copy, if it is.
-pub fn fold(key: &str) -> Cow<'_, str> {
-    let has_other = key.bytes().any(|b| b.is_ascii_uppercase() || !b.is_ascii());
-    if has_other { Cow::Owned(key.to_lowercase()) } else { Cow::Borrowed(key) }
-}
-
 /// A reason not to take an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -66,7 +57,7 @@ pub(crate) struct TextBuilder {
 impl TextBuilder {
     /// Adds a key, which is folded, and its value.
     pub(crate) fn add(&mut self, key: &str, value: &str) -> Result<(), Refused> {
-        let key = fold(key);
+        let key = mail::fold(key);
         let (text, hasher) = (&mut self.text, &self.hasher);
         let hash = hasher.hash_one(&*key);
         if self.entries.find(hash, |entry| entry.key(text) == key).is_some() {
@@ -182,7 +173,7 @@ impl TextTable {
 
     /// The value of a key, in upper or lower case.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let key = fold(key);
+        let key = mail::fold(key);
         let hash = self.hasher.hash_one(&*key);
         let entry = self.entries.find(hash, |entry| entry.key(&self.text) == key)?;
         Some(entry.value(&self.text))

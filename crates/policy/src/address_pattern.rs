@@ -50,11 +50,11 @@ impl AddressPattern {
         }
         if domain == "*" {
             let mailbox = Mailbox::parse(&format!("{user}@localhost"), true).map_err(|_| FORMS.to_owned())?;
-            return Ok(Self::User(mailbox.local_unquoted().to_lowercase().into()));
+            return Ok(Self::User(mail::fold(&mailbox.local_unquoted()).into()));
         }
         let mailbox = Mailbox::parse(text, true).map_err(|_| FORMS.to_owned())?;
         let domain = mailbox.domain().key().into_owned();
-        Ok(Self::Mailbox(mailbox.local_unquoted().to_lowercase().into(), domain.into()))
+        Ok(Self::Mailbox(mail::fold(&mailbox.local_unquoted()).into(), domain.into()))
     }
 
     /// Returns whether the pattern matches a mailbox, as it is written.
@@ -155,9 +155,9 @@ impl AddressPatterns {
         // Most addresses have no detail.
         let has_detail =
             |separator: &Separator| written.bytes().any(|byte| char::from(byte) == separator.as_char());
-        let user = separator.filter(has_detail).and_then(|separator| separator.split(written));
-        let user = user.map(|(user, _)| lower_but_ascii(user.into()));
-        self.list.iter().any(|pattern| pattern.matches_parts(&whole, user.as_deref(), &domain))
+        let user = separator.filter(has_detail).and_then(|separator| separator.split(&whole));
+        let user = user.map(|(user, _)| user);
+        self.list.iter().any(|pattern| pattern.matches_parts(&whole, user, &domain))
     }
 
     /// Returns whether one of the patterns matches a reverse-path.
@@ -174,9 +174,9 @@ fn are_other_users(one: &str, other: &str) -> bool {
     !one.starts_with(other) && !other.starts_with(one)
 }
 
-/// Returns a text whose letters outside of ASCII are in lower case: it can be compared without the case of ASCII.
+/// Returns a text that is folded if it is not ASCII: it can be compared without the case of ASCII.
 fn lower_but_ascii(text: Cow<'_, str>) -> Cow<'_, str> {
-    if text.is_ascii() { text } else { text.to_lowercase().into() }
+    if text.is_ascii() { text } else { mail::fold(&text).into_owned().into() }
 }
 
 /// The domain of a mailbox: its key, but for the case of ASCII. Comparisons that end at the length need no copy in lower case.

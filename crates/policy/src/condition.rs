@@ -379,7 +379,7 @@ impl Judge<'_> {
         if whole_only {
             return vec![whole];
         }
-        let (local, domain) = (mailbox.local().to_lowercase(), mailbox.domain().key());
+        let (local, domain) = (mailbox.plain_local(), mailbox.domain().key());
         let user = self.separator.and_then(|separator| separator.split(&local)).map(|(user, _)| user);
         let without = user.map(|user| format!("{user}@{domain}").into());
         let alone = format!("{}@", user.unwrap_or(&local)).into();
@@ -435,7 +435,7 @@ impl Judge<'_> {
     /// Holds if a limit is exceeded.
     pub(crate) fn spend(&self, id: LimitId) -> Finding {
         let Some(limit) = self.limits.get(usize::from(id.0)) else { return Finding::Fails };
-        let Some(key) = limit.key(self.facts) else { return Finding::Fails };
+        let Some(key) = limit.key(self.facts, self.separator) else { return Finding::Fails };
         let question = Question::Spend(id, key, limit.amount(self.facts));
         match self.answers.find(&question) {
             Some(Answer::Over(is_over)) => (*is_over).into(),

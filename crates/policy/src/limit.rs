@@ -4,6 +4,7 @@ use crate::{Facts, Line, ReplyText, Stage};
 use ipnet::{IpNet, Ipv6Net};
 use limits::Rate;
 use mail::ReversePath;
+use rewrite::Separator;
 use std::net::IpAddr;
 
 /// The unit that is counted.
@@ -104,7 +105,9 @@ pub struct Limit {
 
 impl Limit {
     /// Returns the key whose events are counted; `None` if the limit is not for this session.
-    pub fn key(&self, facts: &Facts<'_>) -> Option<Box<str>> {
+    ///
+    /// A sender is counted without the detail of its address: its owner chooses the detail.
+    pub fn key(&self, facts: &Facts<'_>, separator: Option<Separator>) -> Option<Box<str>> {
         let client = facts.client.map(|client| client.to_canonical());
         if client.is_some_and(|client| self.except.iter().any(|network| network.contains(&client))) {
             return None;
@@ -114,7 +117,7 @@ impl Limit {
         match self.per {
             Per::Client => client.map(client_key),
             Per::Login => facts.login.map(|login| login.to_lowercase().into()),
-            Per::Sender => sender(facts).map(|mailbox| mailbox.key().into()),
+            Per::Sender => sender(facts).map(|mailbox| sender_key(mailbox, separator)),
             Per::SenderDomain => sender(facts).map(|mailbox| mailbox.domain().key().into()),
             Per::RecipientDomain => {
                 facts.to.first().and_then(|to| to.path.mailbox()).map(|mailbox| mailbox.domain().key().into())
@@ -143,9 +146,33 @@ pub(crate) fn client_key(client: IpAddr) -> Box<str> {
     }
 }
 
+/// Returns the key of a sender: its address without the detail.
+fn sender_key(mailbox: &mail::Mailbox, separator: Option<Separator>) -> Box<str> {
+    let local = mailbox.plain_local();
+    let user = separator.and_then(|separator| separator.split(&local)).map_or(&*local, |(user, _)| user);
+    format!("{user}@{}", mailbox.domain().key()).into()
+}
+
 fn sender<'a>(facts: &Facts<'a>) -> Option<&'a mail::Mailbox> {
     match facts.from? {
         ReversePath::Mailbox(mailbox) => Some(mailbox),
         ReversePath::Null => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_is_counted_under_one_key_however_its_address_is_written() {
+        let key = |text: &str| {
+            let mailbox = mail::Mailbox::parse(text, true).unwrap();
+            sender_key(&mailbox, Separator::parse("+")).into_string()
+        };
+        for text in ["z@z.test", "Z@Z.test", "\"z\"@z.test", "z+1@z.test", "\"z+1\"@z.test"] {
+            assert_eq!(key(text), "z@z.test", "{text}");
+        }
+        assert_eq!(key("zz@z.test"), "zz@z.test");
     }
 }

@@ -66,7 +66,8 @@ impl fmt::Debug for ClientTable {
 impl Policy {
     /// Creates the policy from its settings.
     pub fn new(settings: Settings) -> Self {
-        let lower = |users: Vec<String>| users.into_iter().map(|user| user.to_lowercase()).collect();
+        let lower =
+            |users: Vec<String>| users.into_iter().map(|user| mail::fold(&user).into_owned()).collect();
         Self {
             local: settings.local_domains.into_iter().collect(),
             users: settings.users.map(lower),
@@ -147,7 +148,7 @@ impl Policy {
 
     /// Returns whether the local part is this name, with or without a detail.
     fn is_name_of(&self, name: &str, mailbox: &Mailbox) -> bool {
-        let local = mailbox.local_unquoted().to_lowercase();
+        let (local, name) = (mail::fold(&mailbox.local_unquoted()).into_owned(), mail::fold(name));
         name.eq_ignore_ascii_case(&local) || name.eq_ignore_ascii_case(self.base(&local))
     }
 
@@ -172,7 +173,7 @@ impl Policy {
     /// Returns whether the mailbox has this name in a local domain without such a user.
     fn is_without_user(&self, mailbox: &Mailbox, name: &str) -> bool {
         let Some(users) = &self.users else { return false };
-        self.base(&mailbox.local_unquoted().to_lowercase()) == name
+        self.base(&mail::fold(&mailbox.local_unquoted())) == name
             && !users.contains(name)
             && self.local.contains(mailbox.domain().key().as_ref())
     }
@@ -181,7 +182,7 @@ impl Policy {
     /// §4.5.1).
     fn user(&self, mailbox: &Mailbox) -> Result<(), Reply> {
         let Some(users) = &self.users else { return Ok(()) };
-        let local = mailbox.local_unquoted().to_lowercase();
+        let local = mail::fold(&mailbox.local_unquoted()).into_owned();
         let base = self.base(&local);
         if base == POSTMASTER || users.contains(&local) || users.contains(base) {
             return Ok(());

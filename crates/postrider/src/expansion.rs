@@ -96,7 +96,7 @@ impl Expansion {
             r#virtual: addresses.r#virtual.clone(),
             aliases: addresses.aliases.clone(),
             domain_maps: local.domain_maps.clone(),
-            users: local.users.iter().flatten().map(|user| user.to_lowercase()).collect(),
+            users: local.users.iter().flatten().map(|user| mail::fold(user).into_owned()).collect(),
             user_maps: local.user_maps.clone(),
             masquerade: addresses.masquerade.iter().map(|domain| domain.0.clone()).collect(),
         })

@@ -4,7 +4,7 @@ use config::Settings;
 use mail::{ClientCertificate, Domain, Mailbox};
 use maps::{
     FileFault, Kind, Reference,
-    text::{TextEntry, TextTable, fold},
+    text::{TextEntry, TextTable},
 };
 use policy::Condition;
 use std::net::IpAddr;
@@ -96,7 +96,7 @@ fn warnings_of(of: Use, reference: &Reference) -> Vec<(Reference, FileFault)> {
 
 /// Returns the fault of an entry with its place.
 fn fault_of(of: Use, entry: &TextEntry<'_>) -> Option<FileFault> {
-    let key = &*fold(&entry.key);
+    let key = &*mail::fold(&entry.key);
     let fault = match of {
         Use::Senders => {
             let (what, help) = senders(&entry.value)?;

@@ -43,9 +43,8 @@ pub fn map_keys(
     separator: Option<Separator>,
     is_own_domain: bool,
 ) -> impl Iterator<Item = String> + use<> {
-    let (local, domain) = (mailbox.local().to_lowercase(), mailbox.domain().key());
-    let local = without_quotes(mailbox).unwrap_or(local);
-    let user = separator.and_then(|s| s.split(mailbox.local())).map(|(user, _)| user.to_lowercase());
+    let (local, domain) = (mailbox.plain_local().into_owned(), mailbox.domain().key());
+    let user = separator.and_then(|s| s.split(&local)).map(|(user, _)| user.to_owned());
     let whole = format!("{local}@{domain}");
     let without = user.as_ref().map(|user| format!("{user}@{domain}"));
     // A name in quotes could have an `@`.
@@ -57,19 +56,10 @@ pub fn map_keys(
 
 /// Returns whether the local part of an address is this name, which is in lower case, with or without a detail.
 pub fn is_named(mailbox: &Mailbox, separator: Option<Separator>, name: &str) -> bool {
-    let local = mailbox.local_unquoted().to_lowercase();
+    let local = mailbox.local_unquoted();
+    let local = mail::fold(&local);
     let user = separator.and_then(|separator| separator.split(&local)).map(|(user, _)| user);
     user.unwrap_or(&local) == name
-}
-
-/// Returns the local part in lower case without its quotes, if it has some and does not need them.
-fn without_quotes(mailbox: &Mailbox) -> Option<String> {
-    if !mailbox.local().starts_with('"') {
-        return None;
-    }
-    let plain = mailbox.local_unquoted().to_lowercase();
-    let parsed = Mailbox::parse(&format!("{plain}@{}", mailbox.domain().as_str()), true).ok()?;
-    (parsed.local() == plain && parsed.is_strict()).then_some(plain)
 }
 
 /// Returns the reverse-path that names a recipient (VERP): `news+joe=example.net@example.com` for the sender
@@ -154,7 +144,7 @@ pub(crate) fn keep_detail(
     let Some(separator) = separator else { return changed };
     let Some((user, detail)) = separator.split(original.local()) else { return changed };
     let asked = key.rfind('@').map_or(key, |at| &key[..at]);
-    if asked == user.to_lowercase() { with_detail(changed, separator, detail) } else { changed }
+    if asked == mail::fold(user) { with_detail(changed, separator, detail) } else { changed }
 }
 
 /// Hides the hosts of a domain: `root@host.example.com` becomes `root@example.com`, where `domains` has `example.com`.

@@ -431,7 +431,7 @@ impl<'s> Expander<'s> {
 
     /// Returns true if alias maps have the local part.
     fn alias(&mut self, address: &mut Address, domain: &str, asking: &mut Asking<'_>) -> Result<bool, Wait> {
-        let whole = address.mailbox.local_unquoted().to_lowercase();
+        let whole = mail::fold(&address.mailbox.local_unquoted()).into_owned();
         let user = self.settings.separator.and_then(|s| s.split(&whole)).map(|(user, _)| user);
         for name in std::iter::once(whole.as_str()).chain(user) {
             let Some(value) = asking.value(Question::Alias(name.into()))? else { continue };
@@ -470,7 +470,7 @@ impl<'s> Expander<'s> {
         let local = |text: &str| at_domain(text, domain).ok_or_else(|| bad("a name that is no local part"));
         let (mailbox, stage) = match target {
             // `joe: joe, jane` means the user joe, with the detail that was given.
-            Target::Local(same) if same.to_lowercase() == name && address.is_some() => {
+            Target::Local(same) if mail::fold(&same) == name && address.is_some() => {
                 let address = address.expect("checked by the pattern");
                 return self.push(
                     address.mailbox.clone(),

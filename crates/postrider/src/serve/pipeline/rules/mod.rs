@@ -71,7 +71,7 @@ impl RuleSources {
     pub(crate) fn count_failure(&self, settings: &Settings, facts: &Facts<'_>) {
         for limit in settings.rules.program.limits().iter().filter(|limit| limit.measure == Measure::Failures)
         {
-            if let Some(key) = limit.key(facts) {
+            if let Some(key) = limit.key(facts, None) {
                 self.limits.spend(limit, &key, 1);
             }
         }
