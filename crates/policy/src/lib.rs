@@ -27,7 +27,7 @@ pub use domain_pattern::DomainPattern;
 pub use facts::{Answer, Answers, ClientName, Facts, LimitId, MapId, MapInfo, Question, Scope, ServiceId};
 pub use header_pattern::HeaderPattern;
 pub use limit::{Limit, Measure, Per};
-pub use program::{Act, Effects, Next, Outcome, Program, Step, Trace};
+pub use program::{Act, Effects, Next, Outcome, Program, Step, Targets, Trace};
 pub use reach::hidden_by;
 pub use relay::{ClientTable, Policy, SessionFacts, Settings, no_such_user};
 pub use reply_text::{ReplyClass, ReplyText};

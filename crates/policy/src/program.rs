@@ -54,6 +54,15 @@ impl Act {
     }
 }
 
+/// Addresses that a rule sends mail to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets {
+    /// The addresses, not expanded.
+    pub mailboxes: Vec<Mailbox>,
+    /// The rule and its line.
+    pub by: Box<str>,
+}
+
 /// The changes that rules ask for beside the verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Effects {
@@ -64,9 +73,9 @@ pub struct Effects {
     /// Fields to add.
     pub fields: Vec<Field>,
     /// In place of the recipient, or of all.
-    pub redirect: Option<Vec<Mailbox>>,
+    pub redirect: Option<Box<Targets>>,
     /// Further recipients.
-    pub bcc: Vec<Mailbox>,
+    pub bcc: Vec<Targets>,
     /// The name of the route by which the mail leaves.
     pub route: Option<Box<str>>,
     /// The client counts as trusted at later stages.
@@ -274,10 +283,10 @@ impl Program {
                 let why = if why.is_empty() { String::new() } else { format!(", {}", why.join(", ")) };
                 trace.judged(&rule.place(), &format!("yes{why}: {}", self.explain_action(rule)));
             }
-            effects.add(&rule.modifiers);
+            effects.add(rule);
             is_trusted |= rule.modifiers.is_trust;
             if let Some(action) = &rule.action {
-                act = act_of(action, facts, answers, &text, &mut effects);
+                act = act_of(action, rule, facts, answers, &text, &mut effects);
             }
             if act != Act::Pass {
                 by = Some(rule.place().into());
@@ -332,24 +341,33 @@ impl Program {
 }
 
 impl Effects {
-    fn add(&mut self, modifiers: &Modifiers) {
-        let Modifiers { tags, delay, fields, redirect, bcc, route, is_trust } = modifiers;
+    fn add(&mut self, rule: &Rule) {
+        let Modifiers { tags, delay, fields, redirect, bcc, route, is_trust } = &rule.modifiers;
         self.tags.extend(tags.iter().cloned());
         self.delay = self.delay.max(*delay);
         self.fields.extend(fields.iter().cloned());
-        self.bcc.extend(bcc.iter().cloned());
+        if !bcc.is_empty() {
+            self.bcc.push(Targets { mailboxes: bcc.clone(), by: rule.place().into() });
+        }
         self.is_trusted |= is_trust;
         // The first rule that redirects or routes decides.
         if self.route.is_none() {
             self.route.clone_from(route);
         }
         if self.redirect.is_none() && !redirect.is_empty() {
-            self.redirect = Some(redirect.clone());
+            self.redirect = Some(Box::new(Targets { mailboxes: redirect.clone(), by: rule.place().into() }));
         }
     }
 }
 
-fn act_of(action: &Action, facts: &Facts<'_>, answers: &Answers, text: &str, effects: &mut Effects) -> Act {
+fn act_of(
+    action: &Action,
+    rule: &Rule,
+    facts: &Facts<'_>,
+    answers: &Answers,
+    text: &str,
+    effects: &mut Effects,
+) -> Act {
     match action {
         Action::Accept => Act::Accept,
         Action::Reject(reply) => Act::Reject(reply.fill(facts, text)),
@@ -357,14 +375,15 @@ fn act_of(action: &Action, facts: &Facts<'_>, answers: &Answers, text: &str, eff
         Action::Discard(reason) => Act::Discard(reason.clone()),
         Action::Hold(reason) => Act::Hold(reason.clone()),
         Action::Ask(service) => match answers.find(&Question::Service(*service)) {
-            Some(Answer::Service(Ok(action))) => act_of_service(action, effects),
+            Some(Answer::Service(Ok(action))) => act_of_service(action, rule, effects),
             // The driver answers a failure by the setting of the service.
             Some(Answer::Service(Err(_))) | None | Some(_) => Act::Defer(LOOKUP_FAILED),
         },
     }
 }
 
-fn act_of_service(action: &ServiceAction, effects: &mut Effects) -> Act {
+fn act_of_service(action: &ServiceAction, rule: &Rule, effects: &mut Effects) -> Act {
+    let to = |mailbox: &Mailbox| Targets { mailboxes: vec![mailbox.clone()], by: rule.place().into() };
     match action {
         ServiceAction::Pass => Act::Pass,
         ServiceAction::Accept => Act::Accept,
@@ -377,11 +396,11 @@ fn act_of_service(action: &ServiceAction, effects: &mut Effects) -> Act {
             Act::Pass
         }
         ServiceAction::Redirect(mailbox) => {
-            effects.redirect.get_or_insert_with(|| vec![mailbox.clone()]);
+            effects.redirect.get_or_insert_with(|| Box::new(to(mailbox)));
             Act::Pass
         }
         ServiceAction::Bcc(mailbox) => {
-            effects.bcc.push(mailbox.clone());
+            effects.bcc.push(to(mailbox));
             Act::Pass
         }
     }

@@ -77,6 +77,11 @@ fn a_target_that_does_not_exist_is_a_temporary_error_and_no_bounce() {
     assert!(send(&daemon, "RCPT TO:<two@mx.test>").1.starts_with("250"));
     until("joe has it", || daemon.mailbox("joe").len() == 1);
     assert_eq!(daemon.counter("bounced"), 0);
+    for rule in ["rule 1, line ", "rule 2, line "] {
+        let is_named =
+            |entry: &serde_json::Value| entry["rule"].as_str().is_some_and(|by| by.starts_with(rule));
+        until("the log names the rule", || daemon.log().iter().any(is_named));
+    }
 }
 
 #[test]

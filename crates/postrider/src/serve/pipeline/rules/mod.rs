@@ -445,8 +445,8 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
             all.push(Verdict::Edit(fields.into_iter().map(Edit::Append).collect()));
         }
         all.extend(route.map(Verdict::Route));
-        if !bcc.is_empty() {
-            match redirect::copies(&view, bcc).await {
+        for targets in bcc {
+            match redirect::copies(&view, targets).await {
                 Ok(copies) => all.push(Verdict::Bcc(copies)),
                 Err(refused) => return refused,
             }
@@ -454,7 +454,7 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
         // The verdict before the redirection: that ends the stage.
         all.push(verdict);
         if let Some(targets) = redirect {
-            match redirect::targets_of(&view, targets).await {
+            match redirect::targets_of(&view, *targets).await {
                 Ok(to) => all.push(Verdict::Settle(to)),
                 Err(refused) => return refused,
             }

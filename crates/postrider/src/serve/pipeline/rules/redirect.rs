@@ -7,17 +7,15 @@ use crate::{
 };
 use engine::accept::Verdict;
 use mail::{ForwardPath, Mailbox, Notify, Recipient};
+use policy::Targets;
 use rewrite::{Role, passed_on};
 
 /// Returns the recipients of a copy, of which nobody is notified.
 ///
 /// # Errors
 /// The verdict, if an address cannot be expanded now.
-pub(super) async fn copies(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Result<Vec<Recipient>, Verdict> {
-    let silent = |mailbox: Mailbox| Recipient {
-        notify: Notify::NEVER,
-        ..Recipient::new(ForwardPath::Mailbox(mailbox))
-    };
+pub(super) async fn copies(view: &View<'_>, targets: Targets) -> Result<Vec<Recipient>, Verdict> {
+    let Targets { mailboxes, by } = targets;
     let mut all = Vec::new();
     for mailbox in mailboxes {
         let given = silent(mailbox.clone());
@@ -33,7 +31,7 @@ pub(super) async fn copies(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Result<V
 ///
 /// # Errors
 /// The verdict, if an address cannot be expanded now, or the next hop of a single target refuses it.
-pub(super) async fn targets_of(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Result<Vec<Recipient>, Verdict> {
+pub(super) async fn targets_of(view: &View<'_>, targets: Targets) -> Result<Vec<Recipient>, Verdict> {
     let given = match (view.recipient, view.envelope) {
         (Some(recipient), _) => Some(recipient.clone()),
         (None, Some(envelope)) => together(&envelope.recipients),
@@ -42,7 +40,8 @@ pub(super) async fn targets_of(view: &View<'_>, mailboxes: Vec<Mailbox>) -> Resu
     let mut all = Vec::new();
     for mailbox in mailboxes {
         let given = given.clone().unwrap_or_else(|| Recipient::new(ForwardPath::Mailbox(mailbox.clone())));
-        all.extend(expanded(view, &given, mailbox).await?);
+        all.extend(expanded(view, &given, mailbox, &by).await?);
+    let Targets { mailboxes, by } = targets;
     }
     if all.len() > 1 {
         all.iter_mut().filter(|to| !to.is_of_list()).for_each(|to| to.notify.success = false);
@@ -75,11 +74,17 @@ fn together(recipients: &[Recipient]) -> Option<Recipient> {
 }
 
 /// Expands one target by the aliases, as that of a local program.
-async fn expanded(view: &View<'_>, given: &Recipient, mailbox: Mailbox) -> Result<Vec<Recipient>, Verdict> {
+async fn expanded(
+    view: &View<'_>,
+    given: &Recipient,
+    mailbox: Mailbox,
+    by: &str,
+) -> Result<Vec<Recipient>, Verdict> {
+    let refused = || Verdict::Defer(LOOKUP_FAILED.with_rule(Some(by.into())));
     let unknown = || {
         view.note("redirect", || format!("{mailbox} does not exist"));
-        tracing::error!("a rule sends mail to {mailbox}, who does not exist");
-        Err(Verdict::Defer(LOOKUP_FAILED))
+        tracing::error!("{by} sends mail to {mailbox}, who does not exist");
+        Err(refused())
     };
     let Some(expansion) = view.rules.expansion else {
         let path = ForwardPath::Mailbox(mailbox.clone());
@@ -100,8 +105,8 @@ async fn expanded(view: &View<'_>, given: &Recipient, mailbox: Mailbox) -> Resul
         }
         Outcome::NoSuchUser => unknown(),
         Outcome::Failed(trouble) => {
-            tracing::error!("expand {mailbox}, to whom a rule sends mail: {trouble}");
-            Err(Verdict::Defer(LOOKUP_FAILED))
+            tracing::error!("expand {mailbox}, to whom {by} sends mail: {trouble}");
+            Err(refused())
         }
     }
 }
