@@ -457,6 +457,12 @@ pub struct Gauges {
     /// The part of its work that the sandbox of the daemon does not do; none if it is complete.
     #[serde(default)]
     pub sandbox_fault: Option<String>,
+    /// Messages of local programs that wait in the drop directory.
+    #[serde(default)]
+    pub dropped: u64,
+    /// The reply to the last of them.
+    #[serde(default)]
+    pub dropped_reason: Option<String>,
 }
 
 /// The process that runs programs and writes files of other users.

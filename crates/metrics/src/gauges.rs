@@ -58,6 +58,8 @@ pub struct Snapshot {
     pub helper_failures: u64,
     /// The delivery helper is needed, and does not run.
     pub helper_is_down: bool,
+    /// Messages of local programs that wait in the drop directory.
+    pub dropped_messages: u64,
     /// All destinations in use.
     pub destinations: Vec<DestinationGauges>,
 }
@@ -91,7 +93,7 @@ const fn counter(name: &'static str, help: &'static str, read: fn(&Snapshot) -> 
     Row { doc: MetricDoc { name, kind: "counter", labels: &[], help }, read }
 }
 
-const ROWS: [Row; 27] = [
+const ROWS: [Row; 28] = [
     counter("recipients_accepted", "Recipients of accepted messages, since the spool was made", |s| {
         s.recipients.accepted as f64
     }),
@@ -119,6 +121,9 @@ const ROWS: [Row; 27] = [
         |s| s.recipients.accepted as f64 - s.recipients.finished() as f64 - s.recipients.queued as f64,
     ),
     gauge("queued_messages", "Messages in the queue", |s| s.queued_messages as f64),
+    gauge("dropped_messages", "Messages of local programs that wait in the drop directory", |s| {
+        s.dropped_messages as f64
+    }),
     gauge("sessions", "Sessions of clients", |s| s.sessions as f64),
     gauge("delivery_connections", "Connections to next hops", |s| s.delivery_connections as f64),
     gauge("suspended_destinations", "Destinations that are suspended, because no host answers", |s| {

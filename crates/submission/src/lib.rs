@@ -18,7 +18,7 @@ pub mod submit_socket;
 mod tests;
 
 pub use envelope::{Refusal, Submission};
-pub use maildrop_scanner::MaildropScanner;
+pub use maildrop_scanner::{MaildropScanner, Waiting};
 pub use submit_socket::serve_submit;
 
 use mail::QueueId;

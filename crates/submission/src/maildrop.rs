@@ -155,6 +155,15 @@ pub fn list(dir: &Path, after: Option<&Path>, most: usize) -> io::Result<Vec<Pat
     Ok(first.into_sorted_vec())
 }
 
+/// Returns the number of dropped messages.
+pub fn count(dir: &Path) -> io::Result<u64> {
+    let mut count = 0;
+    for entry in fs::read_dir(dir)? {
+        count += u64::from(has_suffix(Path::new(&entry?.file_name()), SUFFIX));
+    }
+    Ok(count)
+}
+
 /// The message in a file. One over `message_bytes_max` is bad. Anything can stand there, so this follows
 /// no link and waits for nothing but the disk.
 pub fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadable> {

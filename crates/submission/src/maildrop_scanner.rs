@@ -8,7 +8,7 @@ use crate::{
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{sync::watch, task::spawn_blocking};
@@ -17,6 +17,15 @@ use tokio::{sync::watch, task::spawn_blocking};
 const FILES_A_ROUND: usize = 500;
 
 /// Looks again and again.
+/// The mail in the drop directory after the last round.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Waiting {
+    /// Messages that could not be taken in.
+    pub count: u64,
+    /// The reply to the last one that was refused for now.
+    pub reason: Option<String>,
+}
+
 pub struct MaildropScanner<T> {
     dir: PathBuf,
     message_bytes_max: u64,
@@ -24,6 +33,7 @@ pub struct MaildropScanner<T> {
     /// The file at which the last round ended: files that cannot be taken in do not stand in the way of later files.
     after: Option<PathBuf>,
 }
+    waiting: Arc<Mutex<Waiting>>,
 
 /// The result of an attempt to take in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +46,9 @@ enum Disposition {
 }
 
 impl<T: Acceptor> MaildropScanner<T> {
-    /// From this directory; larger messages are set aside.
-    pub fn new(dir: PathBuf, message_bytes_max: u64, target: Arc<T>) -> Self {
-        Self { dir, message_bytes_max, target, after: None }
+    /// From this directory; larger messages are set aside. `waiting` tells what remains there.
+    pub fn new(dir: PathBuf, message_bytes_max: u64, target: Arc<T>, waiting: Arc<Mutex<Waiting>>) -> Self {
+        Self { dir, message_bytes_max, target, after: None, waiting }
     }
 
     /// A round each `interval`, until the daemon closes.
@@ -52,9 +62,24 @@ impl<T: Acceptor> MaildropScanner<T> {
             // Nothing but mail, and more of it: that does not wait.
             while self.round(&closing).await {}
         }
+            self.count_waiting().await;
+        }
+    }
+
+    async fn count_waiting(&self) {
+        let dir = self.dir.clone();
+        let Ok(count) = waiting(move || maildrop::count(&dir)).await else { return };
+        let mut state = self.state();
+        state.count = count;
+        if count == 0 {
+            state.reason = None;
     }
 
     /// True when there is more, and all of this was taken in.
+    fn state(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn round(&mut self, closing: &watch::Receiver<bool>) -> bool {
         let paths = match self.list().await {
             Ok(paths) => paths,
@@ -103,7 +128,13 @@ impl<T: Acceptor> MaildropScanner<T> {
                 return Disposition::Skipped;
             }
         };
-        match self.target.submit(submission).await {
+        let copy = submission.clone();
+        let accepted = match self.target.submit(submission).await {
+            // The program that wrote it has ended long ago: nobody else would hear of it.
+            Err(refusal) if refusal.permanent => self.give_back(path, copy, refusal).await,
+            accepted => accepted,
+        };
+        match accepted {
             Ok(_) => {
                 let file = path.to_owned();
                 if let Err(e) = waiting(move || maildrop::remove(&file)).await {
@@ -118,6 +149,7 @@ impl<T: Acceptor> MaildropScanner<T> {
             Err(refusal) => {
                 tracing::warn!("accept {shown} later: {}", refusal.text);
                 Disposition::Refused
+                self.state().reason = Some(refusal.text);
             }
         }
     }
@@ -162,7 +194,7 @@ mod tests {
     }
 
     fn scanner(dir: &TempDir) -> MaildropScanner<Memory> {
-        MaildropScanner::new(dir.path().to_owned(), 1000, Arc::default())
+        MaildropScanner::new(dir.path().to_owned(), 1000, Arc::default(), Arc::default())
     }
 
     fn names(dir: &TempDir) -> Vec<String> {
@@ -218,15 +250,20 @@ mod tests {
         closing.send_replace(true);
         assert!(!drops.round(&closes).await);
         assert_eq!(names(&dir).len(), 1, "a daemon that closes takes nothing in");
+        drops.count_waiting().await;
+        let waiting = Waiting { count: 3, reason: Some("452 4.3.1 no room".to_owned()) };
+        assert_eq!(*drops.state(), waiting);
         closing.send_replace(false);
         assert!(!drops.round(&closes).await);
         assert!(names(&dir).is_empty());
     }
 
+        drops.count_waiting().await;
+        assert_eq!(*drops.state(), Waiting::default());
     #[tokio::test]
-    async fn what_is_refused_for_good_is_set_aside() {
+    async fn what_is_refused_for_good_goes_back_to_its_sender() {
         let dir = tempfile::tempdir().unwrap();
-        drop_mail(&dir, 2);
+        drop_mail(&dir, 1);
         let (_open, closing) = watch::channel(false);
         let mut drops = scanner(&dir);
         *drops.target.refuse.lock().unwrap() = Some(Refusal::permanent("554 5.6.0 never"));

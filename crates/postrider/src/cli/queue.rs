@@ -4,7 +4,7 @@ use super::{
     CliError, Ending,
     args::{Change, Chosen, Format, QueueCommand, RunArgs},
     daemon::{self, Answer},
-    explain, find_config, offline, owner, print,
+    explain, find_config, offline, owner, print, status,
 };
 use crate::serve::queue_run::{self, Options};
 use config::Settings;
@@ -164,6 +164,9 @@ fn list(settings: &Settings, selection: &Selection, format: Format, out: &mut dy
             (0, true) => writeln!(out, "Mail queue is empty")?,
             (0, false) => writeln!(out, "No such message")?,
             (count, _) => writeln!(out, "{}", print::foot(count, bytes))?,
+        }
+        if selection == &Selection::all() {
+            status::drop_directory(settings, out)?;
         }
     }
     // Only ids say that something must be there.

@@ -10,6 +10,7 @@ use control::{
 };
 use report::RecipientCounters;
 use std::io::Write;
+use submission::maildrop;
 
 /// Prints the metrics in the format that text files of node_exporter have.
 pub(super) fn metrics(settings: &Settings, out: &mut dyn Write) -> Ending {
@@ -90,6 +91,9 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
             writeln!(out, "the delivery helper has ended {count} {times}, and runs again")?;
         }
     }
+    if g.dropped > 0 {
+        writeln!(out, "drop directory: {}", dropped(g))?;
+    }
     if let Some(fault) = &g.sandbox_fault {
         writeln!(out, "the sandbox is not complete: {}", print::plain(fault))?;
     }
@@ -124,6 +128,34 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
         "durable in {mean:>12} µs on average, {max} µs at most ({} messages)",
         g.accept_latency_count
     )
+}
+
+/// Says how much mail of local programs is not in the queue yet, and why.
+fn dropped(g: &Gauges) -> String {
+    let (count, s) = (g.dropped, if g.dropped == 1 { "" } else { "s" });
+    match &g.dropped_reason {
+        Some(reason) => {
+            format!("{count} message{s} of local programs cannot be queued now: {}", print::plain(reason))
+        }
+        None => format!("{count} message{s} of local programs, not read yet"),
+    }
+}
+
+/// Prints a line if mail of local programs waits in the drop directory. While the daemon is down, only root and the daemon's user
+/// may look.
+pub(super) fn drop_directory(settings: &Settings, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut gauges = None;
+    let asked = daemon::ask(settings, &Request::Status, &mut |response| {
+        if let Response::Gauges(seen) = response {
+            gauges = Some(seen);
+        }
+        Ok(())
+    });
+    let gauges = gauges.filter(|_| asked.is_ok()).unwrap_or_else(|| Gauges {
+        dropped: maildrop::count(&settings.control.maildrop).unwrap_or_default(),
+        ..Gauges::default()
+    });
+    if gauges.dropped > 0 { writeln!(out, "-- drop directory: {}", dropped(&gauges)) } else { Ok(()) }
 }
 
 fn per_commit(g: &Gauges) -> f64 {

@@ -87,4 +87,6 @@ pub(crate) struct Daemon {
     obtained: ObtainedCertificate,
     /// The worker that obtains it; none if it obtains none.
     acme: Option<::acme::Handle>,
+    /// The mail of local programs that could not be queued.
+    dropped: Arc<Mutex<submission::Waiting>>,
 }

@@ -112,9 +112,12 @@ impl Operations for Daemon {
             failure_count: condition.failure_count,
             fault: condition.fault,
         });
+        let dropped = self.dropped();
         Gauges {
             delivery_helper: helper,
             sandbox_fault: self.process.sandbox_fault(),
+            dropped: dropped.count,
+            dropped_reason: dropped.reason,
             ..gauges(&self.driver)
         }
     }
@@ -234,6 +237,8 @@ fn with_trace(submission: &Submission, daemon: &Daemon, id: QueueId, now: UnixMi
     .into_bytes();
     let trace_bytes = bytes.len();
     bytes.extend_from_slice(&submission.content);
+        dropped: 0,
+        dropped_reason: None,
     let mut content = ReceivedContent::from_bytes(bytes, trace_bytes);
     content.separate_body();
     content

@@ -7,6 +7,11 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::PoisonError;
 
 impl Daemon {
+    /// Returns the mail of local programs that waits in the drop directory.
+    pub(super) fn dropped(&self) -> submission::Waiting {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns all metrics in the text format of OpenMetrics.
     pub(super) fn scrape(&self) -> String {
         let driver = &self.driver;
@@ -50,6 +55,7 @@ impl Daemon {
             suspended_destinations,
             helper_failures: helper.failure_count,
             helper_is_down: helper.fault.is_some(),
+            dropped_messages: self.dropped().count,
             destinations: destinations.collect(),
         })
     }

@@ -255,8 +255,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     let inbound = {
         let _context = runtime.enter();
         let workers = WorkerPool::new(workers.handles(), workers::sharing());
-        let logins = driver.current();
-        let inbound = wiring::inbound_settings(&settings, logins.logins.as_ref(), &server_tls);
+        let inbound = wiring::inbound_settings(&settings, driver.current().logins.as_ref(), &server_tls);
         Inbound::new(acceptor.clone(), inbound, Some(server_tls.plain.clone()), workers)
     };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -277,6 +276,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         tls: Mutex::new(server_tls),
         obtained,
         acme,
+        dropped: Arc::default(),
     });
     daemon.helper.as_ref().map_or(Ok(()), HelperProcess::watch)?;
     if let Some(socket) = metrics_socket {
@@ -284,10 +284,10 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     }
     daemon.process.restrict_calls()?;
     let recovered = report.message_count;
-    let took = begun.elapsed().as_millis();
     tracing::info!(
-        "{} starts with {recovered} messages in its queue, after {took} ms",
-        daemon.started.hostname
+        "{} starts with {recovered} messages in its queue, after {} ms",
+        daemon.started.hostname,
+        begun.elapsed().as_millis()
     );
     let operated = daemon.clone().operate(hangup, listeners, control, submit, recovered, &welcome);
     let exit = runtime.block_on(operated)?;
@@ -435,6 +435,7 @@ impl Daemon {
             settings.control.maildrop.clone(),
             settings.limits.message_bytes,
             self.clone(),
+            self.dropped.clone(),
         );
         tokio::spawn(drops.run(wiring::DROP_INTERVAL, self.driver.closing.subscribe()));
         tokio::spawn(self.driver.clone().run_timer());
