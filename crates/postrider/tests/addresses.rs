@@ -35,10 +35,14 @@ fn send(daemon: &Postrider, to: &[&str]) {
 
 /// Hands a message in as a local program does.
 fn sendmail(daemon: &Postrider, arguments: &[&str]) -> std::process::ExitStatus {
+    send_with(&daemon.config(), arguments)
+}
+
+fn send_with(config: &Path, arguments: &[&str]) -> std::process::ExitStatus {
     let mut sendmail = Command::new(BINARY)
         .arg("sendmail")
         .args(arguments)
-        .env("POSTRIDER_CONFIG", daemon.config())
+        .env("POSTRIDER_CONFIG", config)
         .stdin(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -134,8 +138,16 @@ fn virtual_domains_have_addresses_a_catch_all_and_users() {
         let said = rcpt(&mut client, recipient);
         assert!(said.starts_with(reply), "{recipient}: {said}");
     }
-    assert_eq!(sendmail(&daemon, &["nobody@users.test"]).code(), Some(65));
     assert_eq!(daemon.counter("bounced"), 0);
+    // Programs wait for no reply: the others get the message, and the sender hears of the one who does not exist.
+    let arguments = ["-f", "joe@mx.test", "ann@mx.test", "nobody@users.test"];
+    assert!(sendmail(&daemon, &arguments).success());
+    has_mail(&daemon, &[("ann", 2), ("joe", 2)]);
+    let told = daemon.mailbox("joe").iter().any(|file| {
+        let text = fs::read_to_string(file).unwrap();
+        text.contains("<nobody@users.test>") && text.contains("Status: 5.1.1")
+    });
+    assert!(told && daemon.counter("bounced") == 1);
 }
 
 #[test]
@@ -281,6 +293,67 @@ fn while_a_map_is_down_mail_waits_and_none_is_lost() {
     daemon.ask(&["queue", "flush"]);
     has_mail(&daemon, &[("joe", 1)]);
     assert_eq!((daemon.counter("bounced"), daemon.mailbox("eve").len()), (0, 0));
+}
+
+#[test]
+fn both_forms_of_a_letter_outside_of_ascii_are_one_user() {
+    let local = "[local]\nusers = [\"jörg\"]\n[addresses]\naliases = [\"aliases:aliases\"]\n";
+    let daemon = start(&[("aliases", "m\u{fc}ller: j\u{f6}rg\n")], local);
+    let mut client = Client::connect(daemon.address).unwrap();
+    for recipient in ["jo\u{308}rg@mx.test", "JO\u{308}RG@mx.test", "mu\u{308}ller@mx.test"] {
+        client.say("RSET").unwrap();
+        client.say("MAIL FROM:<sender@far.test> SMTPUTF8").unwrap();
+        let (code, reply) = client.say(&format!("RCPT TO:<{recipient}>")).unwrap();
+        assert_eq!(code, 250, "{recipient}: {reply}");
+        assert_eq!(client.say("DATA").unwrap().0, 354);
+        assert_eq!(client.say("Subject: x\r\n\r\nx\r\n.").unwrap().0, 250);
+    }
+    has_mail(&daemon, &[("jörg", 3)]);
+}
+
+#[test]
+fn a_target_whose_route_refuses_mail_does_not_stop_the_others() {
+    let config = "[addresses]\nvirtual = [\"text:virtual\"]\n\
+                  [[route]]\ndomains = [\"closed.test\"]\nreject = \"550 5.1.2 closed\"\n";
+    let virtual_map = "both@mx.test x@closed.test, joe@mx.test\none@mx.test x@closed.test\n";
+    let daemon = start(&[("virtual", virtual_map)], config);
+    let mut client = Client::connect(daemon.address).unwrap();
+    assert!(rcpt(&mut client, "one@mx.test").starts_with("550 5.1.2"));
+    send(&daemon, &["both@mx.test"]);
+    has_mail(&daemon, &[("joe", 1)]);
+    // The report goes to a domain that does not exist.
+    until("the other is returned", || daemon.counter("bounced") >= 1);
+    assert!(sendmail(&daemon, &["-f", "joe@mx.test", "ann@mx.test", "x@closed.test"]).success());
+    has_mail(&daemon, &[("ann", 1), ("joe", 2)]);
+}
+
+#[test]
+fn mail_that_is_refused_when_the_daemon_starts_again_goes_back_to_its_sender() {
+    let rule = "[[rule]]\nfor = \"all\"\nto = [\"never@far.test\"]\nreject = \"550 5.7.1 never\"\n";
+    let daemon = start(&[], rule);
+    let address = daemon.address;
+    let (dir, _) = daemon.stop();
+    let arguments = ["-f", "joe@mx.test", "never@far.test"];
+    assert!(send_with(&dir.path().join("postrider.toml"), &arguments).success());
+    let daemon = Postrider::start_in(dir, address, rule);
+    has_mail(&daemon, &[("joe", 1)]);
+    let text = fs::read_to_string(&daemon.mailbox("joe")[0]).unwrap();
+    assert!(text.contains("never@far.test") && text.contains("550 5.7.1 never"), "{text}");
+    until("the file is gone", || fs::read_dir(daemon.dir.path().join("data/drop")).unwrap().count() == 0);
+}
+
+#[test]
+fn mail_whose_route_cannot_be_chosen_is_seen_in_the_drop_directory() {
+    let daemon = start(
+        &[],
+        "[[route]]\ndomains = [\"*\"]\nsenders = [\"map:senders\"]\ndiscard = true\n[map.senders]\nsocketmap = \"unix:no.sock\"\n",
+    );
+    sendmail(&daemon, &["x@far.test"]);
+    let waits = "drop directory: 1 message of local programs cannot be queued now: 451 4.3.0";
+    until("status tells of it", || daemon.ask(&["status"]).contains(waits));
+    let listed = daemon.ask(&["queue", "list"]);
+    assert!(listed.contains("Mail queue is empty\n") && listed.contains(waits), "{listed}");
+    assert!(daemon.ask(&["status", "--prometheus"]).contains("postrider_dropped_messages 1"));
 }
 
 #[test]

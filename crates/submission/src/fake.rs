@@ -16,6 +16,10 @@ pub(crate) struct Memory {
     pub(crate) submitted: Mutex<Vec<Submission>>,
     /// The refusal of every message; `None`: messages are accepted.
     pub(crate) refuse: Mutex<Option<Refusal>>,
+    /// The reasons of messages that were given back.
+    pub(crate) given_back: Mutex<Vec<String>>,
+    /// Nothing can be given back.
+    pub(crate) keeps: bool,
 }
 
 impl Acceptor for Memory {
@@ -25,6 +29,14 @@ impl Acceptor for Memory {
         }
         self.submitted.lock().unwrap().push(submission);
         Ok(QueueId(77))
+    }
+
+    async fn give_back(&self, _: Submission, why: &str) -> Result<QueueId, Refusal> {
+        if self.keeps {
+            return Err(Refusal::permanent(why));
+        }
+        self.given_back.lock().unwrap().push(why.to_owned());
+        Ok(QueueId(78))
     }
 }
 

@@ -28,4 +28,11 @@ use std::future::Future;
 pub trait Acceptor: Send + Sync + 'static {
     /// Accepts a message durably, as after the end of data.
     fn submit(&self, submission: Submission) -> impl Future<Output = Result<QueueId, Refusal>> + Send;
+
+    /// Returns a message to its sender that was refused for good, with the reason.
+    fn give_back(
+        &self,
+        submission: Submission,
+        why: &str,
+    ) -> impl Future<Output = Result<QueueId, Refusal>> + Send;
 }

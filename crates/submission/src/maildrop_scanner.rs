@@ -2,9 +2,10 @@
 //! it as they like: files are read by threads that may wait, and so many a round.
 
 use crate::{
-    Acceptor,
+    Acceptor, Refusal, Submission,
     maildrop::{self, Unreadable},
 };
+use mail::QueueId;
 use std::{
     io,
     path::{Path, PathBuf},
@@ -155,6 +156,23 @@ impl<T: Acceptor> MaildropScanner<T> {
     }
 }
 
+impl<T: Acceptor> MaildropScanner<T> {
+    async fn give_back(
+        &self,
+        path: &Path,
+        submission: Submission,
+        refusal: Refusal,
+    ) -> Result<QueueId, Refusal> {
+        let returned = self.target.give_back(submission, &refusal.text).await;
+        match &returned {
+            Ok(id) => tracing::warn!("{} is returned to its sender as {id}: {}", shown(path), refusal.text),
+            Err(not_returned) if not_returned.permanent => return Err(refusal),
+            Err(_) => {}
+        }
+        returned
+    }
+}
+
 /// Returns the path for the log. All users choose names there, perhaps with line feeds.
 fn shown(path: &Path) -> String {
     path.to_string_lossy().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
@@ -177,7 +195,7 @@ async fn waiting<R: Send + 'static>(work: impl FnOnce() -> io::Result<R> + Send 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Refusal, fake::Memory};
+    use crate::fake::Memory;
     use mail::{Envelope, ForwardPath, Recipient, ReversePath};
     use std::{
         fs,
@@ -266,6 +284,19 @@ mod tests {
         drop_mail(&dir, 1);
         let (_open, closing) = watch::channel(false);
         let mut drops = scanner(&dir);
+        *drops.target.refuse.lock().unwrap() = Some(Refusal::permanent("550 5.7.1 never"));
+        drops.round(&closing).await;
+        assert!(names(&dir).is_empty());
+        assert_eq!(*drops.target.given_back.lock().unwrap(), ["550 5.7.1 never"]);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_go_back_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        drop_mail(&dir, 2);
+        let (_open, closing) = watch::channel(false);
+        let target = Arc::new(Memory { keeps: true, ..Memory::default() });
+        let mut drops = MaildropScanner::new(dir.path().to_owned(), 1000, target, Arc::default());
         *drops.target.refuse.lock().unwrap() = Some(Refusal::permanent("554 5.6.0 never"));
         assert!(!drops.round(&closing).await);
         assert_eq!(names(&dir), ["0000.mail.bad", "0001.mail.bad"]);

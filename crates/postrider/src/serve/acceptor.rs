@@ -18,7 +18,7 @@ use super::{
 use auth::ChannelBindings;
 use authenticate::LoginSession;
 use bytes::Bytes;
-use engine::accept::{self, Accepted, Decisions, Facts, NamedHost, Source, Stage};
+use engine::accept::{self, Accepted, Decisions, Facts, NamedHost, Source, Stage, Verdict};
 use inbound::{Answer, AuthAnswer, Client, ConnectionEvent, Draft, Service, StoreError, UNIX_CLIENT};
 use mail::{
     BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Message, Outcome, Part, QueueId, ReceivedContent,
@@ -154,6 +154,24 @@ impl Acceptor {
         let content = self.in_pieces(&envelope, content).await.map_err(|reply| refusal(&reply))?;
         let id = draft.id;
         let finished = decisions.finish(id, draft.arrived, draft.origin, envelope, content);
+        let reply = self.accept_in_task(config, finished).await;
+        if reply.is_positive() { Ok(id) } else { Err(refusal(&reply)) }
+    }
+
+    /// Accepts a message that was refused for good, and holds it: it is about to be returned to its sender. If the daemon ends
+    /// before, the message waits with the reason.
+    ///
+    /// # Errors
+    /// Why the daemon does not take it, for good or for now.
+    pub(crate) async fn hold_refused(self: &Arc<Self>, draft: Draft, why: &str) -> Result<QueueId, Refusal> {
+        let config = self.driver.current();
+        self.room().map_err(|reply| refusal(&reply))?;
+        within_limits(&config.settings.limits, &draft).map_err(|reply| refusal(&reply))?;
+        let mut decisions = Decisions::default();
+        decisions.note(Stage::End, Verdict::Hold(why.into()), 0);
+        let Draft { id, arrived, origin, envelope, content } = draft;
+        let content = self.in_pieces(&envelope, content).await.map_err(|reply| refusal(&reply))?;
+        let finished = decisions.finish(id, arrived, origin, envelope, content);
         let reply = self.accept_in_task(config, finished).await;
         if reply.is_positive() { Ok(id) } else { Err(refusal(&reply)) }
     }

@@ -166,16 +166,30 @@ impl Operations for Daemon {
 
 impl submission::Acceptor for Daemon {
     async fn submit(&self, submission: Submission) -> Result<QueueId, Refusal> {
+        let uid = submission.uid;
+        self.acceptor.accept_local(uid, self.draft(submission)).await
+    }
+
+    async fn give_back(&self, submission: Submission, why: &str) -> Result<QueueId, Refusal> {
+        let id = self.acceptor.hold_refused(self.draft(submission), why).await?;
+        let (cancel_as, reason) = (CancelAs::Bounce, Some(why.into()));
+        drop(self.driver.request(Command::Cancel { id, recipients: None, cancel_as, reason }));
+        Ok(id)
+    }
+}
+
+impl Daemon {
+    /// Returns the message that a program of this machine has handed in.
+    fn draft(&self, submission: Submission) -> Draft {
         let now = UnixMillis::now();
         let id = self.driver.ids.next(now.0);
-        let draft = Draft {
+        Draft {
             id,
             arrived: now,
             origin: submission.origin(),
             content: with_trace(&submission, self, id, now),
             envelope: submission.envelope,
-        };
-        self.acceptor.accept_local(submission.uid, draft).await
+        }
     }
 }
 

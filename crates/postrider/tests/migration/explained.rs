@@ -32,11 +32,6 @@ pub(crate) const EXIM: &[Row] = &[
         "a host that may relay, and an unknown user: Exim accepts all recipients of such hosts, and returns the mail",
     ),
     row("250, returned", "550 5.1.2", "local mail only: the same for other domains"),
-    row(
-        "250, delivered",
-        "550 5.1.2",
-        "local mail only, an alias with a target elsewhere: Exim delivers to the others and returns this one, Postrider refuses the alias",
-    ),
     row("550", "550 5.1.1", "Exim has no enhanced codes: an unknown user"),
     row(
         "550",

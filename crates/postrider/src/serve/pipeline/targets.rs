@@ -26,19 +26,22 @@ impl Check for RouteDecides {
         };
         let (routes, path) = (view.rules.routes, &recipient.path);
         if !routes.ask_maps() {
-            return Answer::Ready(verdict(routes.explicit(path, sender(&view)), recipient));
+            return Answer::Ready(verdict(routes.explicit(path, sender(&view)), recipient, &view));
         }
         Answer::later(async move {
             match routes.explicit_by_maps(path, sender(&view), |_| true).await {
-                Ok(route) => verdict(route, recipient),
+                Ok(route) => verdict(route, recipient, &view),
                 Err(error) => failed(recipient, &error),
             }
         })
     }
 }
 
-fn verdict(route: Option<&Route>, recipient: &Recipient) -> Verdict {
+/// One target of several and mail of a program on this machine are returned by the queue: the other recipients get the message.
+fn verdict(route: Option<&Route>, recipient: &Recipient, view: &View<'_>) -> Verdict {
+    let is_queued = view.replacement_count > 1 || matches!(view.facts.source, Source::Local { .. });
     match route.map(|route| &route.target) {
+        Some(Target::Reject(_)) if is_queued => Verdict::Pass,
         Some(Target::Reject(text)) => Verdict::Reject(text.reply()),
         Some(Target::Hold) => {
             Verdict::Hold(format!("the route of {} holds mail", recipient.path.as_str()).into())

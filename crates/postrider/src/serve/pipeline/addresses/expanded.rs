@@ -133,13 +133,18 @@ fn replaced(view: &View<'_>, given: &Recipient, mailbox: Mailbox, role: Role<'_>
 /// The verdict on a local address that no user has.
 fn unknown(view: &View<'_>, given: &Recipient, mailbox: &Mailbox) -> Verdict {
     match view.facts.source {
-        // It fails in the queue, so that the postmaster hears of it.
-        Source::Report => Verdict::Settle(vec![later(given)]),
         // Delivery asks the list of users again, and returns the mail by a report.
-        Source::Local { .. } if !view.rules.policy.knows(&ForwardPath::Mailbox(mailbox.clone())) => {
+        Source::Local { .. }
+            if !view.is_queued && !view.rules.policy.knows(&ForwardPath::Mailbox(mailbox.clone())) =>
+        {
             Verdict::Pass
         }
-        Source::Local { .. } | Source::Smtp { .. } => Verdict::Reject(policy::no_such_user(mailbox)),
+        // It fails in the queue, so that the sender or the postmaster hears of it: programs wait for no reply, and the other
+        // recipients get the message.
+        Source::Report | Source::Local { .. } if !view.is_queued => Verdict::Settle(vec![later(given)]),
+        Source::Report | Source::Local { .. } | Source::Smtp { .. } => {
+            Verdict::Reject(policy::no_such_user(mailbox))
+        }
     }
 }
 
