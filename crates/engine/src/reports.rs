@@ -124,7 +124,7 @@ fn sender_wants_report(message: &Message, result: &AttemptResult) -> bool {
                 Disposition::Failed => notify.failure,
                 Disposition::Delivered => {
                     notify.success && result.attempt.dsn_duty != DsnDuty::NextHop
-                        || notify != Notify::NEVER && is_deadline_relayed(message, &result.attempt)
+                        || notify != Notify::NEVER && is_deadline_relayed(message, *index, &result.attempt)
                 }
                 Disposition::Deferred => false,
             }
@@ -133,9 +133,8 @@ fn sender_wants_report(message: &Message, result: &AttemptResult) -> bool {
 
 /// Returns whether the sender is told that a message with a deadline went to another server: to one that does not keep the
 /// deadline, and to each if the sender wants a trace (RFC 2852 §4.1).
-fn is_deadline_relayed(message: &Message, attempt: &Attempt) -> bool {
-    let deadline = message.envelope.options.as_ref().and_then(|options| options.deliver_by);
-    deadline.is_some_and(|by| {
+fn is_deadline_relayed(message: &Message, recipient: u32, attempt: &Attempt) -> bool {
+    message.envelope.deliver_by(recipient).is_some_and(|by| {
         attempt.dsn_duty != DsnDuty::ReportDelivered && (by.trace || !attempt.takes_deadline)
     })
 }
@@ -194,19 +193,24 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let success = match result.attempt.dsn_duty {
-            _ if is_deadline_relayed(&message, &result.attempt) => {
-                Some((Disposition::Delivered, dsn::DsnKind::DeadlineRelayed))
-            }
-            DsnDuty::ReportDelivered => Some((Disposition::Delivered, dsn::DsnKind::Delivered)),
-            DsnDuty::ReportRelayed => Some((Disposition::Delivered, dsn::DsnKind::Relayed)),
+            DsnDuty::ReportDelivered => Some(dsn::DsnKind::Delivered),
+            DsnDuty::ReportRelayed => Some(dsn::DsnKind::Relayed),
             DsnDuty::NextHop => None,
         };
         let is_double_bounce = is_double_bounce(&message, &result, &self.settings.reports);
         let failed = if is_double_bounce { dsn::DsnKind::DoubleBounce } else { dsn::DsnKind::Failed };
+        let kind_of = |(index, outcome): &(u32, Outcome)| match outcome.disposition {
+            Disposition::Failed => Some(failed),
+            Disposition::Delivered if is_deadline_relayed(&message, *index, &result.attempt) => {
+                Some(dsn::DsnKind::DeadlineRelayed)
+            }
+            Disposition::Delivered => success,
+            Disposition::Deferred => None,
+        };
         let mut kinds = Vec::new();
-        for (disposition, kind) in [(Disposition::Failed, failed)].into_iter().chain(success) {
+        for kind in [Some(failed), Some(dsn::DsnKind::DeadlineRelayed), success].into_iter().flatten() {
             let affected: Vec<_> =
-                result.results.iter().filter(|(_, o)| o.disposition == disposition).cloned().collect();
+                result.results.iter().filter(|one| kind_of(one) == Some(kind)).cloned().collect();
             if !affected.is_empty() {
                 kinds.push((kind, affected));
             }

@@ -11,8 +11,14 @@ pub(crate) fn schedule_of(envelope: &Envelope, context: Context) -> Option<Sched
     let deadline = options
         .deliver_by
         .map(|by| Deadline { at: at(by.deadline), returns: by.mode == DeliverByMode::Return });
+    let recipients = (0..).zip(&envelope.recipients).filter(|(_, recipient)| !recipient.has_deadline());
     let schedule = Schedule {
         release: options.release.map(at),
+        without_deadline: if deadline.is_some() {
+            recipients.map(|(index, _)| index).collect()
+        } else {
+            Box::default()
+        },
         deadline,
         priority: options.priority.map_or(0, Priority::value),
     };

@@ -2,7 +2,7 @@
 
 use crate::{
     address::{ForwardPath, Mailbox, ReversePath},
-    delivery_options::DeliveryOptions,
+    delivery_options::{DeliverBy, DeliveryOptions},
 };
 
 /// The body type that the client declared (RFC 6152, RFC 3030).
@@ -74,6 +74,8 @@ pub struct RecipientOptions {
     /// The program or file that an alias names, where the path of the recipient is the alias, or the route that a rule or
     /// a map has chosen. `None`: the mail goes where the route of the path leads.
     pub target: Option<AliasTarget>,
+    /// A copy that the configuration adds, of which the sender does not know.
+    pub is_copy: bool,
 }
 
 impl RecipientOptions {
@@ -125,6 +127,18 @@ impl Recipient {
     /// Sets an option; the others stay as they are.
     pub fn set_return_path(&mut self, path: ReturnPath) {
         self.options.get_or_insert_default().return_path = Some(path);
+    }
+
+    /// Returns a recipient of a copy that the configuration adds. Nobody is notified of it.
+    pub fn copy(path: ForwardPath) -> Self {
+        let options = RecipientOptions { is_copy: true, ..RecipientOptions::default() };
+        Self { notify: Notify::NEVER, options: options.boxed(), ..Self::new(path) }
+    }
+
+    /// Returns whether the deadline of the message (RFC 2852) is for this recipient. It ends at a mailing list, which has the
+    /// message by then, and copies of which the sender does not know have none.
+    pub fn has_deadline(&self) -> bool {
+        !self.is_of_list() && !self.options.as_ref().is_some_and(|options| options.is_copy)
     }
 
     /// Returns whether the path is an alias, and no user: a program or a file gets the mail.
@@ -198,10 +212,17 @@ impl Envelope {
         own.map_or(&self.reverse_path, |own| &own.path)
     }
 
-    /// Returns the number of recipients at the front of `indexes` whose copies have the same reverse-path, and either
-    /// all or none of which are of a list: they can share a transaction.
+    /// Returns the deadline of the message for a recipient.
+    pub fn deliver_by(&self, index: u32) -> Option<DeliverBy> {
+        let by = self.options.as_ref()?.deliver_by?;
+        self.recipients.get(index as usize).is_none_or(Recipient::has_deadline).then_some(by)
+    }
+
+    /// Returns the number of recipients at the front of `indexes` whose copies have the same reverse-path and deadline, and
+    /// either all or none of which are of a list: they can share a transaction.
     pub fn together(&self, indexes: &[u32]) -> usize {
-        let of = |index: &u32| self.recipients.get(*index as usize).and_then(Recipient::return_path);
+        let own = |index: &u32| self.recipients.get(*index as usize).and_then(Recipient::return_path);
+        let of = |index: &u32| (own(index), self.deliver_by(*index));
         let Some(first) = indexes.first().map(of) else { return 0 };
         indexes.iter().take_while(|index| of(index) == first).count()
     }

@@ -223,6 +223,30 @@ fn a_deadline_is_passed_on_or_the_sender_is_told() {
 }
 
 #[test]
+fn the_deadline_of_a_sender_is_neither_for_lists_nor_for_copies() {
+    let (sink, mails) = next_hop(&["DSN"]);
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("aliases"), "staff: one@far.test\nowner-staff: boss\n").unwrap();
+    let more = format!(
+        "[local]\ndomains = [\"mx.test\"]\n[addresses]\naliases = [\"aliases:aliases\"]\nbcc = [\"copy@far.test\"]\n{}{LOG}",
+        sink.route().replace("\"*\"", "\"far.test\"")
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &more);
+    let mut client = Client::connect(daemon.address).unwrap();
+    say(&mut client, "MAIL FROM:<a@mx.test> BY=120;R", "250");
+    say(&mut client, "RCPT TO:<own@far.test>", "250");
+    complete(&mut client, "staff@mx.test", "");
+    until("the list and the copy leave", || sink.count() == 2);
+    until("the deadline returns the own recipient", || is_told(&daemon, "a", &["own@far.test", "5.3.3"]));
+    let passed = mails.lock().unwrap().concat();
+    assert!(passed.contains("owner-staff@mx.test") && !passed.contains("BY="), "{passed}");
+    assert_eq!(daemon.counter("bounced"), 1);
+    let told: Vec<String> =
+        daemon.mailbox("boss").iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[test]
 fn a_priority_is_passed_on_and_lowered_where_the_client_has_no_right_to_it() {
     let (sink, mails) = next_hop(&["MT-PRIORITY", "DSN"]);
     let chosen = "[extensions]\npriority_policy = \"MIXER\"\npriority_header = true\n";
@@ -432,7 +456,7 @@ fn vrfy_and_expn_answer_by_policy_with_the_real_users_and_aliases() {
     say(&mut client, "EXPN nobody", "550 5.1.1");
     say(&mut client, "VRFY joe@closed.test", "550 5.1.2 closed");
     say(&mut client, "VRFY joe smtputf8", "250 2.1.5 <joe@mx.test>");
-    say(&mut client, "VRFY jürgen", "501 5.1.3");
+    say(&mut client, "VRFY jürgen", "553 5.6.7");
     say(&mut client, "VRFY jürgen SMTPUTF8", "550 5.1.1");
     say(&mut client, "EXPN far", "252 2.6.8");
     say(&mut client, "EXPN far SMTPUTF8", "250 2.1.5 <jürgen@else.test>");

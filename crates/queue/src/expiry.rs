@@ -42,7 +42,7 @@ impl Queue {
         let message = self.jobs[job].message;
         let general = || self.is_as_old_as(message, self.settings.expire, now);
         self.is_own_lifetime_over(job, now).unwrap_or_else(general)
-            || self.timetable.is_to_be_returned(message, now)
+            || self.timetable.is_to_be_returned(message, now) && self.has_deadline(job)
     }
 
     /// Returns the next overdue message; ask until `None`.
@@ -94,12 +94,19 @@ impl Queue {
                 if self.warning_of(message).is_some_and(|due| due <= now) {
                     self.ages.put(&mut self.messages, message, NextDeadline::Expiry);
                 }
-                return Some(Overdue::Delayed(id, self.recipients_of(message)));
+                let mut late = self.recipients_of(message);
+                late.retain(|recipient| self.timetable.concerns(message, *recipient));
+                if late.is_empty() {
+                    continue;
+                }
+                return Some(Overdue::Delayed(id, late));
             }
             if entry.held {
                 continue;
             }
-            let jobs = self.lease_idle_jobs(message, &|_| true, now);
+            let mut late = self.recipients_of(message);
+            late.retain(|recipient| self.timetable.concerns(message, *recipient));
+            let jobs = self.lease_idle_jobs(message, &|recipient| late.contains(&recipient), now);
             if !jobs.is_empty() {
                 return Some(Overdue::DeadlineOver(jobs));
             }
@@ -119,13 +126,23 @@ impl Queue {
         if self.messages[message].held {
             return None;
         }
-        Some(self.or_returned(message, self.lifetime_end(job)))
+        Some(self.or_returned(job))
     }
 
-    /// Returns the end of a lifetime, or the deadline at which the message is returned where that comes first.
-    pub(crate) fn or_returned(&self, message: u32, expires: Millis) -> Millis {
+    /// Returns the end of the lifetime of a job, or the deadline at which it is returned where that comes first.
+    pub(crate) fn or_returned(&self, job: JobId) -> Millis {
+        let (message, expires) = (self.jobs[job].message, self.lifetime_end(job));
         let deadline = self.timetable.deadline(message).filter(|deadline| deadline.returns);
-        deadline.map_or(expires, |deadline| expires.min(deadline.at))
+        match deadline {
+            Some(deadline) if self.has_deadline(job) => expires.min(deadline.at),
+            _ => expires,
+        }
+    }
+
+    /// Returns whether the deadline of its message, if it has one, concerns a recipient of a job.
+    fn has_deadline(&self, job: JobId) -> bool {
+        let entry = &self.jobs[job];
+        entry.recipients.as_slice().iter().any(|recipient| self.timetable.concerns(entry.message, *recipient))
     }
 
     /// Returns when the delay warning of a message is due; none if it was due before.

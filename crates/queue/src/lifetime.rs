@@ -25,8 +25,7 @@ impl Queue {
         let meant = |job: &JobId| {
             self.jobs[*job].recipients.as_slice().iter().any(|index| recipients.contains(index))
         };
-        let expires = self.jobs_of(message).filter(meant).map(|job| self.lifetime_end(job)).min()?;
-        Some(self.or_returned(message, expires))
+        self.jobs_of(message).filter(meant).map(|job| self.or_returned(job)).min()
     }
 
     /// Returns when the lifetime of a job is over: that of its route, or that of the queue.

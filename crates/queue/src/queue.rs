@@ -234,7 +234,7 @@ impl Queue {
         if let Some(deadline) = schedule.deadline {
             // An earlier process has told of what was over before this one.
             let is_told = !deadline.returns && deadline.at <= now && entry.arrived < self.started_at;
-            self.timetable.add_deadline(message, deadline, is_told);
+            self.timetable.add_deadline(message, deadline, &schedule.without_deadline, is_told);
             self.hint_at(deadline.at);
         }
     }

@@ -4,12 +4,14 @@ use crate::Millis;
 use std::collections::{BTreeSet, HashMap};
 
 /// The scheduling that the sender of a message asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schedule {
     /// No attempt is made before this time, and the lifetime of the message begins then.
     pub release: Option<Millis>,
     /// The deadline of the delivery.
     pub deadline: Option<Deadline>,
+    /// The recipients whom the deadline does not concern.
+    pub without_deadline: Box<[u32]>,
     /// The priority, from -9 to 9. Messages above 0 go before others, messages below 0 go behind them.
     pub priority: i8,
 }
@@ -30,6 +32,8 @@ pub(crate) struct Timetable {
     deadlines: HashMap<u32, Deadline>,
     /// Deadlines that nothing was done about yet.
     open_deadlines: BTreeSet<(Millis, u32)>,
+    /// The recipients whom the deadline of their message does not concern. Few messages have some.
+    without: HashMap<u32, Box<[u32]>>,
     /// Messages that are not released yet.
     releases: BTreeSet<(Millis, u32)>,
 }
@@ -40,8 +44,11 @@ impl Timetable {
     }
 
     /// `is_told`: the sender was warned of the deadline before.
-    pub(crate) fn add_deadline(&mut self, message: u32, deadline: Deadline, is_told: bool) {
+    pub(crate) fn add_deadline(&mut self, message: u32, deadline: Deadline, without: &[u32], is_told: bool) {
         self.deadlines.insert(message, deadline);
+        if !without.is_empty() {
+            self.without.insert(message, without.into());
+        }
         if !is_told {
             self.open_deadlines.insert((deadline.at, message));
         }
@@ -60,7 +67,13 @@ impl Timetable {
             && let Some(deadline) = self.deadlines.remove(&message)
         {
             self.open_deadlines.remove(&(deadline.at, message));
+            self.without.remove(&message);
         }
+    }
+
+    /// Returns whether the deadline of a message concerns a recipient.
+    pub(crate) fn concerns(&self, message: u32, recipient: u32) -> bool {
+        self.without.get(&message).is_none_or(|without| !without.contains(&recipient))
     }
 
     pub(crate) fn deadline(&self, message: u32) -> Option<Deadline> {
@@ -110,6 +123,7 @@ impl Timetable {
                 "the lifetime of a held message begins with its release"
             );
         }
+        assert!(self.without.keys().all(|message| self.deadlines.contains_key(message)));
         for message in self.deadlines.keys() {
             assert!(arrived(*message).is_some(), "a message with a deadline is queued");
         }

@@ -11,14 +11,14 @@ use queue::{
 const HOUR: Millis = 3_600_000;
 const DAY: Millis = 24 * HOUR;
 
-fn put(q: &mut Queue, id: u64, to: DestinationId, schedule: Schedule, now: Millis) {
+fn put(q: &mut Queue, id: u64, to: DestinationId, schedule: &Schedule, now: Millis) {
     let arrival = Arrival {
         id: QueueId(id),
         arrived: now,
         size_bytes: 100,
         held: false,
         recipients: &[(0, to, 0, None)],
-        schedule: Some(&schedule),
+        schedule: Some(schedule),
     };
     assert!(q.insert(&arrival, now));
     q.check_invariants();
@@ -51,7 +51,7 @@ fn leased_ids(q: &mut Queue, from: DestinationId, now: Millis) -> Vec<u64> {
 fn a_message_is_not_tried_before_its_release() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, held_until(HOUR), 0);
+    put(&mut q, 1, a, &held_until(HOUR), 0);
     assert_eq!((requests(&mut q, 0), q.next_wake()), (Vec::new(), Some(HOUR)));
     q.advance(HOUR - 1);
     assert_eq!(leased_ids(&mut q, a, HOUR - 1), []);
@@ -63,7 +63,7 @@ fn a_message_is_not_tried_before_its_release() {
 fn no_command_of_an_operator_releases_a_message_early() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, held_until(HOUR), 0);
+    put(&mut q, 1, a, &held_until(HOUR), 0);
     assert_eq!(q.retry(QueueId(1), 1), CommandResult::Unchanged);
     assert_eq!(q.flushable_count(2), 0);
     q.flush(2);
@@ -84,7 +84,7 @@ fn no_command_of_an_operator_releases_a_message_early() {
 fn the_lifetime_of_a_held_message_begins_with_its_release() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, held_until(10 * DAY), 0);
+    put(&mut q, 1, a, &held_until(10 * DAY), 0);
     q.advance(6 * DAY);
     assert_eq!(aged(&mut q, 6 * DAY), [], "neither a warning nor an expiry before the release");
     q.advance(10 * DAY);
@@ -99,7 +99,7 @@ fn the_lifetime_of_a_held_message_begins_with_its_release() {
 fn a_held_message_that_is_deleted_leaves_nothing_behind() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, Schedule { deadline: by(2 * HOUR, true).deadline, ..held_until(HOUR) }, 0);
+    put(&mut q, 1, a, &Schedule { deadline: by(2 * HOUR, true).deadline, ..held_until(HOUR) }, 0);
     let leases = q.cancel(QueueId(1), |_| true, queue::CancelAs::Delete, 1).unwrap();
     assert!(done(&mut q, &leases[0], Disposition::Failed, 1).last);
     q.check_invariants();
@@ -111,10 +111,10 @@ fn a_held_message_that_is_deleted_leaves_nothing_behind() {
 fn the_earliest_deadline_goes_first() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, Schedule::default(), 0);
-    put(&mut q, 2, a, by(9 * HOUR, false), 0);
-    put(&mut q, 3, a, by(HOUR, true), 0);
-    put(&mut q, 4, a, Schedule { priority: 5, ..by(2 * HOUR, true) }, 0);
+    put(&mut q, 1, a, &Schedule::default(), 0);
+    put(&mut q, 2, a, &by(9 * HOUR, false), 0);
+    put(&mut q, 3, a, &by(HOUR, true), 0);
+    put(&mut q, 4, a, &Schedule { priority: 5, ..by(2 * HOUR, true) }, 0);
     assert_eq!(leased_ids(&mut q, a, 0), [4, 3, 2, 1]);
 }
 
@@ -122,9 +122,9 @@ fn the_earliest_deadline_goes_first() {
 fn a_deadline_with_return_fails_the_message_and_one_with_notify_warns_once() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, by(60_000, true), 0);
-    put(&mut q, 2, a, by(60_000, false), 0);
-    put(&mut q, 3, a, by(-5_000, false), 0);
+    put(&mut q, 1, a, &by(60_000, true), 0);
+    put(&mut q, 2, a, &by(60_000, false), 0);
+    put(&mut q, 3, a, &by(-5_000, false), 0);
     assert_eq!(aged(&mut q, 0), [Overdue::Delayed(QueueId(3), vec![0])]);
     assert_eq!(aged(&mut q, 59_999), []);
     assert_eq!(q.next_wake(), Some(60_000));
@@ -142,9 +142,9 @@ fn a_deadline_with_return_fails_the_message_and_one_with_notify_warns_once() {
 fn a_message_that_ends_now_has_no_warning_and_a_late_one_has_one() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, by(4 * HOUR, true), 0);
-    put(&mut q, 2, a, by(4 * HOUR, false), 0);
-    put(&mut q, 3, a, by(5 * HOUR, true), 0);
+    put(&mut q, 1, a, &by(4 * HOUR, true), 0);
+    put(&mut q, 2, a, &by(4 * HOUR, false), 0);
+    put(&mut q, 3, a, &by(5 * HOUR, true), 0);
     assert_eq!(q.gives_up_at(QueueId(3), &[0]), Some(5 * HOUR), "the deadline is before the expiry");
     let over = aged(&mut q, 4 * HOUR);
     let [Overdue::DeadlineOver(leases), Overdue::Delayed(QueueId(2), _), Overdue::Delayed(QueueId(3), _)] =
@@ -157,10 +157,40 @@ fn a_message_that_ends_now_has_no_warning_and_a_late_one_has_one() {
 }
 
 #[test]
+fn a_deadline_ends_only_the_recipients_whom_it_concerns() {
+    for returns in [true, false] {
+        let mut q = new();
+        let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
+        let schedule = Schedule { without_deadline: [1, 2].into(), ..by(60_000, returns) };
+        let arrival = Arrival {
+            id: QueueId(1),
+            arrived: 0,
+            size_bytes: 100,
+            held: false,
+            recipients: &[(0, a, 0, None), (1, a, 0, None), (2, b, 0, None)],
+            schedule: Some(&schedule),
+        };
+        assert!(q.insert(&arrival, 0));
+        q.check_invariants();
+        assert_ne!(q.gives_up_at(QueueId(1), &[2]), Some(60_000));
+        let over = aged(&mut q, 70_000);
+        let late = match &over[..] {
+            [Overdue::DeadlineOver(leases)] if returns => leases[0].recipients.as_slice().to_vec(),
+            [Overdue::Delayed(_, recipients)] if !returns => recipients.clone(),
+            over => panic!("{over:?}"),
+        };
+        assert_eq!(late, [0]);
+        let lease = q.lease(b, 70_000);
+        assert!(lease.is_none_or(|lease| !q.is_expired(lease.job, 70_000)));
+        q.check_invariants();
+    }
+}
+
+#[test]
 fn a_message_in_flight_at_its_deadline_fails_when_its_attempt_does() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, by(60_000, true), 0);
+    put(&mut q, 1, a, &by(60_000, true), 0);
     requests(&mut q, 0);
     let lease = q.lease(a, 0).unwrap();
     assert!(!q.is_expired(lease.job, 59_999) && q.is_expired(lease.job, 60_000));
@@ -174,7 +204,7 @@ fn a_message_in_flight_at_its_deadline_fails_when_its_attempt_does() {
 fn the_deadline_of_a_message_that_an_operator_holds_waits_for_the_operator() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, by(60_000, true), 0);
+    put(&mut q, 1, a, &by(60_000, true), 0);
     q.hold(QueueId(1));
     assert_eq!(aged(&mut q, 70_000), []);
     q.release(QueueId(1), 80_000);
@@ -186,7 +216,7 @@ fn high_priorities_go_first_and_low_ones_last() {
     let mut q = new();
     let a = q.destination(&domain("a"));
     for (id, level) in [(1, -9), (2, 0), (3, 9), (4, 1), (5, 0), (6, -1)] {
-        put(&mut q, id, a, priority(level), 0);
+        put(&mut q, id, a, &priority(level), 0);
     }
     assert_eq!(leased_ids(&mut q, a, 0), [3, 4, 2, 5, 6, 1]);
 }
@@ -196,11 +226,11 @@ fn a_low_priority_goes_before_younger_mail_only() {
     let mut q = new();
     let a = q.destination(&domain("a"));
     for id in 1..=10 {
-        put(&mut q, id, a, priority(0), 0);
+        put(&mut q, id, a, &priority(0), 0);
     }
-    put(&mut q, 20, a, priority(-5), 1);
+    put(&mut q, 20, a, &priority(-5), 1);
     for id in 11..=20 {
-        put(&mut q, id + 20, a, priority(0), 2);
+        put(&mut q, id + 20, a, &priority(0), 2);
     }
     let order = leased_ids(&mut q, a, 3);
     let low = order.iter().position(|id| *id == 20).unwrap();
@@ -212,15 +242,15 @@ fn mail_of_each_priority_goes_on_under_a_flood_of_the_highest() {
     let mut q = new();
     let a = q.destination(&domain("a"));
     for id in 1..=4 {
-        put(&mut q, id, a, priority(-9), 0);
-        put(&mut q, 10 + id, a, priority(0), 0);
-        put(&mut q, 20 + id, a, by(DAY, true), 0);
+        put(&mut q, id, a, &priority(-9), 0);
+        put(&mut q, 10 + id, a, &priority(0), 0);
+        put(&mut q, 20 + id, a, &by(DAY, true), 0);
     }
     requests(&mut q, 0);
     let mut seen = Vec::new();
     for round in 0..100 {
         // As fast as messages leave, others of the highest priority come.
-        put(&mut q, 1000 + round, a, priority(9), 1 + round as Millis);
+        put(&mut q, 1000 + round, a, &priority(9), 1 + round as Millis);
         let lease = q.lease(a, 1 + round as Millis).unwrap();
         done(&mut q, &lease, Disposition::Delivered, 1 + round as Millis);
         seen.extend(Some(lease.id.0).filter(|id| *id < 1000));
@@ -275,7 +305,7 @@ proptest! {
                     let a = q.destination(&domain("a"));
                     let deadline = deadline.map(|(at, returns)| Deadline { at: now + at, returns });
                     let release = release.map(|at| now + at);
-                    put(&mut q, next, a, Schedule { release, deadline, priority }, now);
+                    put(&mut q, next, a, &Schedule { release, deadline, priority, ..Schedule::default() }, now);
                     releases.push(release);
                     next += 1;
                 }
@@ -342,13 +372,13 @@ proptest! {
         let mut q = new();
         let a = q.destination(&domain("a"));
         for (id, level) in levels.iter().enumerate() {
-            put(&mut q, id as u64, a, priority(*level), id as Millis);
+            put(&mut q, id as u64, a, &priority(*level), id as Millis);
         }
         requests(&mut q, 100);
         let mut left = levels.len();
         // Eight turns for each job that waited longer, while others of the highest priority go on coming.
         for round in 0..levels.len() * 8 + 8 {
-            put(&mut q, 1000 + round as u64, a, priority(9), 100 + round as Millis);
+            put(&mut q, 1000 + round as u64, a, &priority(9), 100 + round as Millis);
             let lease = q.lease(a, 100).unwrap();
             done(&mut q, &lease, Disposition::Delivered, 100);
             left -= usize::from(lease.id.0 < 1000);
@@ -362,10 +392,10 @@ proptest! {
 fn urgent_messages_that_come_one_by_one_do_not_stop_the_others() {
     let mut q = new();
     let a = q.destination(&domain("a"));
-    put(&mut q, 1, a, priority(0), 0);
+    put(&mut q, 1, a, &priority(0), 0);
     requests(&mut q, 100);
     let is_taken = (0..16).any(|round| {
-        put(&mut q, 1000 + round, a, priority(9), 100);
+        put(&mut q, 1000 + round, a, &priority(9), 100);
         let lease = q.lease(a, 100).unwrap();
         done(&mut q, &lease, Disposition::Delivered, 100);
         requests(&mut q, 100);

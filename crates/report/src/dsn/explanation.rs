@@ -88,7 +88,8 @@ fn of_message<'a>(report: &'a Report<'_>, placeholder: Placeholder) -> Cow<'a, s
 /// Returns the time by which the sender asked for the delivery, where the notification is about that time: a failure or a delay
 /// because it has passed, or a server that may not keep it.
 fn deadline(report: &Report<'_>) -> Option<UnixMillis> {
-    let by = report.original.envelope.options.as_ref()?.deliver_by?;
+    // The deadline of a sender ends at a list.
+    let by = report.original.envelope.options.as_ref()?.deliver_by.filter(|_| !report.is_of_list)?;
     let has_passed = by.deadline <= report.context.now;
     let is_subject = match (report.kind, by.mode) {
         (DsnKind::DeadlineRelayed, _) => true,

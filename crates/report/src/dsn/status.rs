@@ -20,7 +20,8 @@ pub(super) fn status(out: &mut String, report: &Report<'_>) {
     if let Some(envid) = original.envelope.envid.as_ref().filter(|_| !report.is_of_list) {
         let _ = write!(text, "Original-Envelope-Id: {}\r\n", ascii(envid));
     }
-    if let Some(options) = &original.envelope.options {
+    // A list is another sender, who asked for nothing.
+    if let Some(options) = original.envelope.options.as_ref().filter(|_| !report.is_of_list) {
         asked_for(&mut text, options);
     }
     for row in &report.rows {

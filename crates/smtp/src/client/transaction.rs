@@ -4,8 +4,8 @@ use super::Capabilities;
 use crate::xtext;
 use mail::seven_bit::Plan;
 use mail::{
-    BodyType, Cause, ContentTraits, DeliverByMode, Disposition, Enhanced, Notify, Outcome, Recipient, Reply,
-    ReplyStage, ReplyTo, Ret, ReversePath, SharedMessage,
+    BodyType, Cause, ContentTraits, DeliverBy, DeliverByMode, Disposition, Enhanced, Notify, Outcome,
+    Recipient, Reply, ReplyStage, ReplyTo, Ret, ReversePath, SharedMessage,
 };
 use std::{io::Write as _, sync::Arc};
 
@@ -30,6 +30,11 @@ impl Transaction {
 
     fn reverse_path(&self) -> &ReversePath {
         self.message.envelope.reverse_path_of(self.first())
+    }
+
+    /// Returns the deadline for its recipients.
+    fn deliver_by(&self) -> Option<DeliverBy> {
+        self.message.envelope.deliver_by(self.first())
     }
 
     /// Returns whether a mailing list sends the message, with an envelope of its own.
@@ -134,7 +139,7 @@ pub(super) fn content_command(
         let text = "the sender requires TLS (REQUIRETLS), but the next hop does not offer REQUIRETLS over a verified connection";
         return fail(Enhanced(5, 7, 30), text);
     }
-    if let Some(by) = e.options.as_ref().and_then(|options| options.deliver_by)
+    if let Some(by) = t.deliver_by()
         && by.mode == DeliverByMode::Return
         && !is_final_hop
     {
@@ -231,7 +236,7 @@ pub(super) fn write_mail(
         if options.requiretls && c.requiretls {
             out.extend_from_slice(b" REQUIRETLS");
         }
-        if let (Some(by), Some(_)) = (options.deliver_by, c.deliver_by) {
+        if let (Some(by), Some(_)) = (t.deliver_by(), c.deliver_by) {
             let mode = if by.mode == DeliverByMode::Return { 'R' } else { 'N' };
             let trace = if by.trace { "T" } else { "" };
             let _ = write!(out, " BY={};{mode}{trace}", t.deliver_by_seconds);

@@ -168,6 +168,9 @@ fn write_recipient(w: &mut Words<'_>, recipient: &Recipient) {
         let key = if own.is_list { "list-owner" } else { "return-path" };
         w.key(key, own.path.as_str().as_bytes());
     }
+    if recipient.options.as_ref().is_some_and(|options| options.is_copy) {
+        w.key("copy", b"yes");
+    }
     match recipient.target() {
         None => {}
         Some(AliasTarget::Program(command)) => {

@@ -13,6 +13,8 @@ const AUTH: u8 = 2;
 const PRIORITY: u8 = 3;
 const EXPANSION: u8 = 4;
 const RETURN_PATH: u8 = 5;
+/// A recipient of which the sender does not know.
+const COPY: u8 = 6;
 /// Tags from here on must not be skipped.
 const MUST_KNOW: u8 = 128;
 const REQUIRETLS: u8 = 128;
@@ -66,7 +68,9 @@ fn needed_bytes_max(envelope: &Envelope) -> usize {
             AliasTarget::Later => HEAD_BYTES + 5,
         })
     };
-    options + envelope.recipients.iter().map(|r| expansion(r) + return_path(r) + target(r)).sum::<usize>()
+    let copy = |r: &Recipient| if is_copy(r) { HEAD_BYTES + 4 } else { 0 };
+    let all = |r: &Recipient| expansion(r) + return_path(r) + copy(r) + target(r);
+    options + envelope.recipients.iter().map(all).sum::<usize>()
 }
 
 /// Writes the section. `unknown` are the extensions of a record that is written again, as [`read`] returned them.
@@ -92,6 +96,9 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
                 out.extend_from_slice(own.path.as_str().as_bytes());
             });
         }
+        if is_copy(recipient) {
+            put(out, COPY, |out| put_u32(out, index));
+        }
     }
     for (index, recipient) in (0..).zip(&envelope.recipients) {
         if let Some(target) = recipient.target() {
@@ -110,6 +117,10 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
     }
     out.extend_from_slice(unknown);
     set_length(out, start);
+}
+
+fn is_copy(recipient: &Recipient) -> bool {
+    recipient.options.as_ref().is_some_and(|options| options.is_copy)
 }
 
 fn write_options(out: &mut Vec<u8>, options: &DeliveryOptions) {
@@ -168,6 +179,7 @@ pub(super) fn read(section: &[u8], envelope: &mut Envelope) -> Result<Box<[u8]>,
         match tag {
             EXPANSION => read_expansion(&mut body, envelope)?,
             RETURN_PATH => read_return_path(&mut body, envelope)?,
+            COPY => read_copy(&mut body, envelope)?,
             TARGET => read_target(&mut body, envelope)?,
             LOGIN | AUTH | PRIORITY | REQUIRETLS | DELIVER_BY | RELEASE => {
                 read_option(tag, &mut body, &mut options)?;
@@ -231,6 +243,13 @@ fn read_return_path(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<()
     let path = ReversePath::parse(rest(body)?, true).map_err(|_| Malformed("return path"))?;
     let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("return path of no recipient"))?;
     recipient.set_return_path(ReturnPath { path, is_list: flags & OF_LIST != 0 });
+    Ok(())
+}
+
+fn read_copy(body: &mut Reader<'_>, envelope: &mut Envelope) -> Result<(), Malformed> {
+    let index = body.u32()? as usize;
+    let recipient = envelope.recipients.get_mut(index).ok_or(Malformed("copy of no recipient"))?;
+    recipient.options.get_or_insert_default().is_copy = true;
     Ok(())
 }
 
@@ -312,11 +331,13 @@ pub(crate) mod tests {
             any::<String>().prop_map(|text| AliasTarget::Route(text.into())),
             Just(AliasTarget::Later),
         ];
-        let extensions = (option::of(any_expansion()), option::of(return_path), option::of(target));
-        let recipient = (mailboxes(), extensions).prop_map(|(mailbox, (expansion, return_path, target))| {
-            let options = RecipientOptions { expansion, return_path, target }.boxed();
-            Recipient { options, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
-        });
+        let extensions =
+            (option::of(any_expansion()), option::of(return_path), option::of(target), any::<bool>());
+        let recipient =
+            (mailboxes(), extensions).prop_map(|(mailbox, (expansion, return_path, target, is_copy))| {
+                let options = RecipientOptions { expansion, return_path, target, is_copy }.boxed();
+                Recipient { options, ..Recipient::new(ForwardPath::Mailbox(mailbox)) }
+            });
         (any_options(), prop::collection::vec(recipient, 1..6)).prop_map(|(options, recipients)| {
             let options = options.boxed();
             Envelope { recipients, options, ..Envelope::new(ReversePath::Null) }

@@ -4,7 +4,7 @@ use super::{Check, LOOKUP_FAILED, View, targets};
 use crate::own_address::has_own_domain;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{ForwardPath, Mailbox, Notify, Recipient, ReversePath};
+use mail::{ForwardPath, Mailbox, Recipient, ReversePath};
 use maps::Reference;
 use rewrite::{Target, TargetList, map_keys};
 
@@ -55,8 +55,7 @@ async fn copies(
     }
     // A copy for somebody who gets the mail anyway would be a second one.
     to.retain(|mailbox| recipient.path.mailbox().map(Mailbox::key) != Some(mailbox.key()));
-    let copy = |mailbox| Recipient { notify: Notify::NEVER, ..Recipient::new(ForwardPath::Mailbox(mailbox)) };
-    Ok(to.into_iter().map(copy).collect())
+    Ok(to.into_iter().map(|mailbox| Recipient::copy(ForwardPath::Mailbox(mailbox))).collect())
 }
 
 /// Returns the addresses that maps have for an address.

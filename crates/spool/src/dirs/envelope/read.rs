@@ -134,6 +134,7 @@ fn read_field<'a>(
                         let is_list = key == "list-owner";
                         recipient.set_return_path(ReturnPath { path, is_list });
                     }
+                    Some(("copy", "yes")) => recipient.options.get_or_insert_default().is_copy = true,
                     Some(("program", text)) => {
                         let target = AliasTarget::Program(unescape_text(text)?);
                         recipient.options.get_or_insert_default().target = Some(target);

@@ -18,10 +18,14 @@ pub(super) async fn copies(view: &View<'_>, targets: Targets) -> Result<Vec<Reci
     let Targets { mailboxes, by } = targets;
     let mut all = Vec::new();
     for mailbox in mailboxes {
-        let given = silent(mailbox.clone());
-        let expanded = expanded(view, &given, mailbox).await?;
+        let given = Recipient::copy(ForwardPath::Mailbox(mailbox.clone()));
+        let expanded = expanded(view, &given, mailbox, &by).await?;
         // The owner of a list is not told of copies either.
-        all.extend(expanded.into_iter().map(|copy| Recipient { notify: Notify::NEVER, ..copy }));
+        all.extend(expanded.into_iter().map(|mut copy| {
+            copy.notify = Notify::NEVER;
+            copy.options.get_or_insert_default().is_copy = true;
+            copy
+        }));
     }
     targets::choose_all(view, all).await
 }
