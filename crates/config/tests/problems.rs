@@ -428,6 +428,11 @@ fn rules_that_cannot_be_are_told() {
         with(&rule("at = \"connect\"\nfrom = [\"a.test\"]\nreject = true")),
         with(&rule("at = \"connect\"\nredirect = [\"a@b.test\"]")),
         with(&rule("over = [\"bulk\"]\nask = \"grey\"")),
+        with(&format!(
+            "[[limit]]\nname = \"many\"\nper = \"client\"\nrecipients = \"5/h\"\n{}[[limit]]\nname = \"own\"\nper = \"login\"\nmessages = \"5/h\"\n{}",
+            rule("at = \"connect\"\nover = [\"many\"]\nreject = true"),
+            rule("over = [\"own\"]\nreject = true"),
+        )),
         with(&rule("unless = { from = [\"a.test\"], form = [\"b.test\"] }\ndelay = \"1m\"")),
         with(&rule("certificate = [\"sha256:ab\", \"a b\"]\nreject = true")),
         with(&rule("route = \"filter\"")),

@@ -17,9 +17,9 @@ use ipnet::IpNet;
 use mail::ListenerKind;
 use maps::{Kind, Reference};
 use policy::{
-    Action, AddressPattern, Addresses, CertificatePattern, Certificates, ClientNames, Condition,
-    HeaderPattern, Hellos, LimitId, Line, Logins, MapId, MapInfo, Modifiers, Networks, Rule, ServiceId,
-    Stage,
+    Action, AddressPattern, Addresses, Audience, CertificatePattern, Certificates, ClientNames, Condition,
+    HeaderPattern, Hellos, Limit, LimitId, Line, Logins, MapId, MapInfo, Modifiers, Networks, Per, Rule,
+    ServiceId, Stage,
 };
 use std::{ops::Range, time::Duration};
 use toml::{Spanned, de::DeTable};
@@ -194,10 +194,30 @@ pub(super) struct Compiler<'c, 's> {
     pub(super) reading: &'c mut Reading<'s>,
     pub(super) set: &'c mut RuleSet,
     pub(super) maps: Vec<MapInfo>,
-    pub(super) limits: Vec<Box<str>>,
+    pub(super) limits: Vec<NamedLimit>,
     pub(super) routes: &'c [Route],
     /// Names of limits that rules ask for.
     pub(super) asked_limits: Vec<LimitId>,
+}
+
+/// A limit that rules can ask for.
+pub(super) struct NamedLimit {
+    name: Box<str>,
+    /// The first stage at which events are counted and their owner is known.
+    stage: Stage,
+    is_of_logins: bool,
+}
+
+impl From<&Limit> for NamedLimit {
+    fn from(limit: &Limit) -> Self {
+        let owner_known = match limit.per {
+            Per::Client => Stage::Connect,
+            Per::Login | Per::Sender | Per::SenderDomain => Stage::Mail,
+            Per::RecipientDomain => Stage::Rcpt,
+        };
+        let stage = limit.measure.stage().max(owner_known);
+        Self { name: limit.name.clone(), stage, is_of_logins: limit.per == Per::Login }
+    }
 }
 
 impl Compiler<'_, '_> {
@@ -211,8 +231,16 @@ impl Compiler<'_, '_> {
         let unless_read = keys.unless.take().map(|unless| unless.conditions).unwrap_or_default();
         let conditions = self.resolve_all(&path, None, read, &span);
         let unless = self.resolve_all(&path, Some("unless"), unless_read, &span);
-        let stage = keys.at.unwrap_or_else(|| Rule::usual_stage(conditions.iter().chain(&unless)));
+        let stage = keys.at.unwrap_or_else(|| {
+            let mut all = conditions.iter().chain(&unless);
+            if all.any(|one| self.earliest_stage(one) == Stage::Content) {
+                Stage::Content
+            } else {
+                Stage::Rcpt
+            }
+        });
         self.check_stage(&path, stage, &conditions, &unless, &span);
+        self.check_logins(&path, keys.r#for, &conditions, &span);
         let action = self.action(&path, &keys, &span);
         let route = keys.route.take().and_then(|Word(name)| self.route(&path, &name, &span));
         let modifiers = Modifiers {
@@ -345,9 +373,38 @@ impl Compiler<'_, '_> {
         MapId(at as u16)
     }
 
+    /// Returns the first stage at which a condition can be judged: a limit counts nothing before that of its events.
+    fn earliest_stage(&self, condition: &Condition) -> Stage {
+        let Condition::Over(limits) = condition else { return condition.earliest_stage() };
+        let stages = limits.iter().map(|id| self.limits[usize::from(id.0)].stage);
+        stages.max().unwrap_or_else(|| condition.earliest_stage())
+    }
+
+    /// Refuses limits of logins in a rule for clients that have none.
+    fn check_logins(
+        &mut self,
+        path: &str,
+        audience: Audience,
+        conditions: &[Condition],
+        span: &Range<usize>,
+    ) {
+        let of_logins = |condition: &Condition| matches!(condition, Condition::Over(limits) if limits.iter().all(|id| self.limits[usize::from(id.0)].is_of_logins));
+        if audience == Audience::Untrusted && conditions.iter().any(of_logins) {
+            let what = "the rule is for untrusted clients, who have no login to count".to_owned();
+            self.problem(
+                &format!("{path}.over"),
+                span,
+                what,
+                "never exceeded",
+                "write for = \"users\" or for = \"all\"",
+            );
+        }
+    }
+
     fn limit(&mut self, key: &str, name: &str, span: &Range<usize>) -> Option<LimitId> {
-        let Some(at) = self.limits.iter().position(|known| **known == *name) else {
-            let known = if self.limits.is_empty() { "none".to_owned() } else { self.limits.join(", ") };
+        let Some(at) = self.limits.iter().position(|known| *known.name == *name) else {
+            let known: Vec<&str> = self.limits.iter().map(|known| &*known.name).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             let what = format!("there is no limit `{name}`");
             let help = format!("add [[limit]] with name = \"{name}\"; limits with a name: {known}");
             self.problem(key, span, what, "unknown limit", &help);
@@ -392,7 +449,7 @@ impl Compiler<'_, '_> {
         span: &Range<usize>,
     ) {
         for condition in conditions.iter().chain(unless) {
-            let earliest = condition.earliest_stage();
+            let earliest = self.earliest_stage(condition);
             if earliest > stage {
                 let what =
                     format!("`{}` is not known yet at the stage \"{}\"", condition.key(), stage.as_str());

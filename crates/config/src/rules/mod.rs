@@ -5,7 +5,7 @@ pub(crate) mod keys;
 mod values;
 
 use crate::{problem::line_and_column, route::Route, section::Reading, settings::Local};
-use compile::Compiler;
+use compile::{Compiler, NamedLimit};
 use keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys};
 use maps::{Reference, Server};
 use policy::{
@@ -68,7 +68,7 @@ impl Reading<'_> {
             .enumerate()
             .map(|(number, table)| (self.section(&format!("rule[{number}]"), Some(table.get_ref())), table))
             .collect();
-        let names = limits.iter().map(|limit| limit.name.clone()).collect();
+        let names = limits.iter().map(NamedLimit::from).collect();
         let mut compiler = Compiler {
             reading: self,
             set: &mut set,
