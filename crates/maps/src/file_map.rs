@@ -54,6 +54,8 @@ struct State {
     seen: Result<Identity, io::ErrorKind>,
     /// The file that was refused; it is not read twice.
     refused: Option<Identity>,
+    /// The fault of the file that was refused.
+    fault: Option<String>,
 }
 
 /// Tells one content of a file from another.
@@ -97,7 +99,8 @@ impl FileMap {
         });
         let read = table.is_ok().then_some(seen.ok()).flatten();
         let refused = if table.is_ok() { None } else { seen.ok() };
-        let state = State { table, read, seen, refused };
+        let fault = table.as_ref().err().map(ToString::to_string);
+        let state = State { table, read, seen, refused, fault };
         Self(Arc::new(Inner {
             purpose,
             kind,
@@ -173,6 +176,9 @@ impl Inner {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             let seen_before = std::mem::replace(&mut state.seen, now);
             if now.is_ok_and(|now| [state.read, state.refused].contains(&Some(now))) {
+                if now.ok() == state.read {
+                    state.fault = None;
+                }
                 return;
             }
             seen_before
@@ -200,7 +206,7 @@ impl Inner {
             }
             Ok(table) => {
                 let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-                (state.table, state.read) = (Ok(Arc::new(table)), Some(identity));
+                (state.table, state.read, state.fault) = (Ok(Arc::new(table)), Some(identity), None);
                 drop(state);
                 tracing::info!("{}: the changed file was read", self.reference());
             }
@@ -220,8 +226,9 @@ impl Inner {
             Ok(_) => "the table that was read before stays in use",
             Err(_) => "look-ups fail until the file is repaired",
         };
-        drop(state);
-        tracing::error!("{}: {fault}; {consequence}", self.reference());
+        let fault = format!("{}: {fault}; {consequence}", self.reference());
+        tracing::error!("{fault}");
+        state.fault = Some(fault);
     }
 
     /// Looks a key up in a thread that may wait for the disk.
@@ -263,6 +270,14 @@ impl Map for FileMap {
 }
 
 impl FileMap {
+    /// Reads the file now if it has changed, and returns the fault because of which it is not used. Waits for the disk.
+    pub fn read_now(&self) -> Option<String> {
+        self.0.refresh();
+        // The second look takes a file for complete that the first one has seen so.
+        self.0.refresh();
+        self.0.state.read().unwrap_or_else(PoisonError::into_inner).fault.clone()
+    }
+
     /// Returns whether the table in use need not be compared with its file. Outside of a runtime that is done at once.
     fn is_checked_now(&self) -> bool {
         if !self.0.is_check_due() {

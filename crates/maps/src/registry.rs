@@ -131,6 +131,13 @@ impl Maps {
         maps
     }
 
+    /// Reads all files that have changed, and returns the faults of those that cannot be used. Waits for the disk.
+    pub fn read_files(&self) -> Vec<String> {
+        let mut faults: Vec<String> = self.files.values().filter_map(FileMap::read_now).collect();
+        faults.sort();
+        faults
+    }
+
     /// Looks a key up in a map.
     pub fn get<'a>(&'a self, reference: &Reference, key: &'a str) -> Answer<'a, Looked> {
         match self.map(reference) {

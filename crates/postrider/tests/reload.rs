@@ -114,6 +114,22 @@ fn feed(fifo: &Path, text: &str, mut command: std::process::Child) -> (Option<i3
 }
 
 #[test]
+fn a_reload_tells_of_maps_that_cannot_be_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("virtual");
+    fs::write(&path, "info@mx.test joe\n").unwrap();
+    let map = "[addresses]\nvirtual = [\"text:virtual\"]\n";
+    let daemon = Postrider::start_in(dir, common::free_address(), map);
+    assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+    fs::write(&path, "info@mx.test joe\nhalf").unwrap();
+    let (code, said) = reload(&daemon);
+    assert!(code == Some(0) && said.contains("text:") && said.contains("line 2"), "{said}");
+    assert!(said.contains("the table that was read before stays in use"), "{said}");
+    fs::write(&path, "info@mx.test ann\n").unwrap();
+    assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+}
+
+#[test]
 fn a_reload_that_waits_for_a_disk_delays_no_session_and_no_stop() {
     let daemon = Postrider::start("");
     let (config, copy) = (daemon.config(), daemon.dir.path().join("copy.toml"));

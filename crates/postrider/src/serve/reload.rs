@@ -160,7 +160,8 @@ impl Reader {
             || old.settings.addresses != snapshot.settings.addresses
             || old.settings.queue_groups != snapshot.settings.queue_groups;
         let waiting = waiting.iter().map(|key| format!("{key} has changed, which needs a restart"));
-        let notes = waiting.chain(tls_note).collect();
+        let faults = snapshot.maps.read_files();
+        let notes = waiting.chain(tls_note).chain(faults).collect();
         Ok(NewConfiguration { snapshot, server_tls, is_rerouted, notes })
     }
 
