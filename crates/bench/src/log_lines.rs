@@ -19,6 +19,7 @@ pub fn run(count: u64) {
         origin: "client=[127.0.0.1] helo=source.test proto=ESMTP",
         message_id: "",
         login: None,
+        requires_tls: false,
         release: None,
         deliver_by: None,
         priority: None,

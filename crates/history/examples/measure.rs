@@ -96,6 +96,7 @@ impl Message {
                 origin: &self.origin,
                 message_id: &self.message_id,
                 login: None,
+                requires_tls: false,
                 release: None,
                 deliver_by: None,
                 priority: None,

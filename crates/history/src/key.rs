@@ -365,6 +365,7 @@ mod tests {
             origin: "client=[2001:db8::1] helo=x proto=ESMTP",
             message_id: "<M.1@a.test>",
             login: Some("ann"),
+            requires_tls: false,
             release: None,
             deliver_by: None,
             priority: None,

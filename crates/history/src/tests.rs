@@ -67,6 +67,7 @@ pub(crate) fn accepted<'a>(id: QueueId, from: &'a str, message_id: &'a str) -> E
         origin: "client=[192.0.2.7] helo=x.test proto=ESMTP",
         message_id,
         login: Some("ann@a.test"),
+        requires_tls: false,
         release: None,
         deliver_by: None,
         priority: None,

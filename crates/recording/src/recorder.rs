@@ -161,6 +161,7 @@ mod tests {
             origin,
             message_id: "",
             login: None,
+            requires_tls: false,
             release: None,
             deliver_by: None,
             priority: None,

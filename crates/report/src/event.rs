@@ -186,6 +186,8 @@ pub struct Accepted<'a> {
     pub message_id: &'a str,
     /// The login that submitted the message.
     pub login: Option<&'a str>,
+    /// The sender requires TLS (RFC 8689).
+    pub requires_tls: bool,
     /// The time before which the message is not tried.
     pub release: Option<UnixMillis>,
     /// The deadline: `2026-11-21T06:25:54.048Z;R`.

@@ -206,6 +206,7 @@ mod tests {
             origin: "client=[192.0.2.1] helo=x proto=ESMTP",
             message_id: "<m@b.test>",
             login: None,
+            requires_tls: false,
             release: None,
             deliver_by: None,
             priority: None,

@@ -57,6 +57,7 @@ impl DeliveryLog {
             origin: &origin,
             message_id: message_id(message),
             login: options.and_then(|options| options.login.as_deref()),
+            requires_tls: options.is_some_and(|options| options.requiretls),
             release: options.and_then(|options| options.release),
             deliver_by: deliver_by.as_deref(),
             priority: options.and_then(|options| Some(options.priority?.value())),

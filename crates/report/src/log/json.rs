@@ -23,6 +23,8 @@ enum JsonLine<'a> {
         message_id: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         login: Option<&'a str>,
+        #[serde(skip_serializing_if = "is_false")]
+        requires_tls: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
         release: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,6 +191,12 @@ impl Serialize for Client {
     }
 }
 
+/// Says which fields are left out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 fn displayed<S: serde::Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(value)
 }
@@ -208,6 +216,7 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
             origin: accepted.origin,
             message_id: accepted.message_id,
             login: accepted.login,
+            requires_tls: accepted.requires_tls,
             release: accepted.release.map(UnixMillis::rfc3339),
             deliver_by: accepted.deliver_by,
             priority: accepted.priority,

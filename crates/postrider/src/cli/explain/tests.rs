@@ -55,6 +55,7 @@ fn life() -> Vec<StoredEvent> {
         origin: "client=[192.0.2.7] helo=x.test proto=ESMTP",
         message_id: "<1@a.test>",
         login: None,
+        requires_tls: false,
         release: None,
         deliver_by: None,
         priority: None,
