@@ -410,16 +410,16 @@ fn remove_repeated(recipients: &mut Vec<Recipient>) {
     if recipients.len() < 2 {
         return;
     }
-    let mut seen: HashMap<Box<str>, Vec<Recipient>> = HashMap::new();
-    recipients.retain(|recipient| {
-        let known = seen.entry(recipient.path.key().into()).or_default();
+    let mut seen: HashMap<String, Vec<usize>> = HashMap::with_capacity(recipients.len());
+    let is_new = |(index, recipient): (usize, &Recipient)| {
+        let known = seen.entry(recipient.path.key()).or_default();
         // Only its own server knows whether letter case makes another mailbox (RFC 5321 §2.4).
-        let is_new = !known.contains(recipient);
-        if is_new {
-            known.push(recipient.clone());
-        }
+        let is_new = known.iter().all(|&known| recipients[known] != *recipient);
+        known.push(index);
         is_new
-    });
+    };
+    let mut keep = recipients.iter().enumerate().map(is_new).collect::<Vec<_>>().into_iter();
+    recipients.retain(|_| keep.next() == Some(true));
 }
 
 /// Adds recipients that get a copy, except those whose mailbox gets the message anyway.

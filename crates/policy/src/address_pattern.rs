@@ -282,11 +282,18 @@ mod tests {
             patterns.match_mailbox(&Mailbox::parse(address, true).unwrap(), separator)
         };
         let plus = Separator::parse("+");
-        for address in ["Joe+list@A.test", "joe@a.test", "news+x@a.test", "Abuse+y@c.test", "any+x@b.test"] {
+        for address in [
+            "Joe+list@A.test",
+            "joe@a.test",
+            "news+x@a.test",
+            "Abuse+y@c.test",
+            "any+x@b.test",
+            "\"joe+list\"@a.test",
+        ] {
             assert!(matches(address, plus), "{address}");
         }
         for address in
-            ["news@a.test", "news+y@a.test", "\"joe+list\"@a.test", "joey@a.test", "joe-list@a.test"]
+            ["news@a.test", "news+y@a.test", "\"joe list\"@a.test", "joey@a.test", "joe-list@a.test"]
         {
             assert!(!matches(address, plus), "{address}");
         }

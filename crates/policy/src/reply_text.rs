@@ -156,8 +156,8 @@ fn fact(place: Place, facts: &Facts<'_>, text: &str) -> String {
             None => String::new(),
         },
         Place::To => facts.to.first().map_or_else(String::new, |to| to.path.as_str().to_owned()),
-        Place::Login => facts.login.unwrap_or_default().to_owned(),
-        Place::Hello => facts.hello.unwrap_or_default().to_owned(),
+        Place::Login => ascii(facts.login.unwrap_or_default()),
+        Place::Hello => ascii(facts.hello.unwrap_or_default()),
         Place::Text => ascii(text),
     }
 }

@@ -17,7 +17,6 @@ use tokio::{sync::watch, task::spawn_blocking};
 /// Files looked at in a round.
 const FILES_A_ROUND: usize = 500;
 
-/// Looks again and again.
 /// The mail in the drop directory after the last round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Waiting {
@@ -27,14 +26,15 @@ pub struct Waiting {
     pub reason: Option<String>,
 }
 
+/// Looks again and again.
 pub struct MaildropScanner<T> {
     dir: PathBuf,
     message_bytes_max: u64,
     target: Arc<T>,
     /// The file at which the last round ended: files that cannot be taken in do not stand in the way of later files.
     after: Option<PathBuf>,
-}
     waiting: Arc<Mutex<Waiting>>,
+}
 
 /// The result of an attempt to take in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,6 @@ impl<T: Acceptor> MaildropScanner<T> {
             }
             // Nothing but mail, and more of it: that does not wait.
             while self.round(&closing).await {}
-        }
             self.count_waiting().await;
         }
     }
@@ -74,13 +73,14 @@ impl<T: Acceptor> MaildropScanner<T> {
         state.count = count;
         if count == 0 {
             state.reason = None;
+        }
     }
 
-    /// True when there is more, and all of this was taken in.
     fn state(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// True when there is more, and all of this was taken in.
     async fn round(&mut self, closing: &watch::Receiver<bool>) -> bool {
         let paths = match self.list().await {
             Ok(paths) => paths,
@@ -149,8 +149,8 @@ impl<T: Acceptor> MaildropScanner<T> {
             }
             Err(refusal) => {
                 tracing::warn!("accept {shown} later: {}", refusal.text);
-                Disposition::Refused
                 self.state().reason = Some(refusal.text);
+                Disposition::Refused
             }
         }
     }
@@ -250,11 +250,16 @@ mod tests {
         *drops.target.refuse.lock().unwrap() = Some(Refusal::temporary("452 4.3.1 no room"));
         assert!(!drops.round(&closing).await);
         assert_eq!(drops.after, Some(dir.path().join("0000.mail")));
+        drops.count_waiting().await;
+        let waiting = Waiting { count: 3, reason: Some("452 4.3.1 no room".to_owned()) };
+        assert_eq!(*drops.state(), waiting);
         *drops.target.refuse.lock().unwrap() = None;
         assert!(!drops.round(&closing).await);
         assert_eq!(names(&dir), ["0000.mail"]);
         assert!(!drops.round(&closing).await);
         assert!(names(&dir).is_empty() && drops.target.submitted.lock().unwrap().len() == 3);
+        drops.count_waiting().await;
+        assert_eq!(*drops.state(), Waiting::default());
     }
 
     #[tokio::test]
@@ -268,16 +273,11 @@ mod tests {
         closing.send_replace(true);
         assert!(!drops.round(&closes).await);
         assert_eq!(names(&dir).len(), 1, "a daemon that closes takes nothing in");
-        drops.count_waiting().await;
-        let waiting = Waiting { count: 3, reason: Some("452 4.3.1 no room".to_owned()) };
-        assert_eq!(*drops.state(), waiting);
         closing.send_replace(false);
         assert!(!drops.round(&closes).await);
         assert!(names(&dir).is_empty());
     }
 
-        drops.count_waiting().await;
-        assert_eq!(*drops.state(), Waiting::default());
     #[tokio::test]
     async fn what_is_refused_for_good_goes_back_to_its_sender() {
         let dir = tempfile::tempdir().unwrap();

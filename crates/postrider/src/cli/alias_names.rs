@@ -3,7 +3,7 @@
 use crate::applets::Commands;
 use config::Settings;
 use mail::ForwardPath;
-use maps::{FileFault, Kind, Reference, aliases};
+use maps::{FileFault, Kind, Reference, Table, aliases};
 use rewrite::{Target, TargetList};
 use submission::sendmail::{Commands as _, Route};
 
@@ -22,7 +22,10 @@ pub(super) fn warnings(settings: &Settings) -> Vec<(Reference, FileFault)> {
 
 fn of_file(settings: &Settings, reference: &Reference) -> Vec<(Reference, FileFault)> {
     let Reference::File(Kind::Aliases, path) = reference else { return Vec::new() };
-    // A file that cannot be read is an error elsewhere.
+    // A file that cannot be used is an error elsewhere.
+    if Table::read(Kind::Aliases, path).is_err() {
+        return Vec::new();
+    }
     let text = maps::read_text(path).unwrap_or_default();
     let (mut found, mut asked) = (Vec::new(), Vec::new());
     let fault = |line, what: String, help: &str| {

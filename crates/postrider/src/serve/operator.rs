@@ -237,6 +237,8 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         added_wait_max_us: stats.added_wait_max_us,
         delivery_helper: None,
         sandbox_fault: None,
+        dropped: 0,
+        dropped_reason: None,
     }
 }
 
@@ -251,8 +253,6 @@ fn with_trace(submission: &Submission, daemon: &Daemon, id: QueueId, now: UnixMi
     .into_bytes();
     let trace_bytes = bytes.len();
     bytes.extend_from_slice(&submission.content);
-        dropped: 0,
-        dropped_reason: None,
     let mut content = ReceivedContent::from_bytes(bytes, trace_bytes);
     content.separate_body();
     content

@@ -408,7 +408,13 @@ fn allowed(view: &View<'_>, verdict: Verdict) -> Verdict {
     let is_refusal =
         matches!(verdict, Verdict::Reject(_) | Verdict::Defer(_) | Verdict::Discard(_) | Verdict::Hold(_));
     if is_refusal && !view.facts.can_be_refused() {
-        tracing::warn!("a check does not want a notification of this server, which is sent: {verdict:?}");
+        let why = match &verdict {
+            Verdict::Reject(reply) | Verdict::Defer(reply) => reply.to_string(),
+            Verdict::Discard(reason) => format!("discard: {reason}"),
+            Verdict::Hold(reason) => format!("hold: {reason}"),
+            _ => String::new(),
+        };
+        tracing::warn!("a check does not want a notification of this server, which is sent: {why}");
         return Verdict::Pass;
     }
     verdict

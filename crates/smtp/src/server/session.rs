@@ -617,7 +617,8 @@ impl Session {
             }
             State::JudgingRecipient(e, _) => {
                 self.refused_in_transaction = true;
-                self.counts.refused += 1;
+                // One that is too many may come in the next transaction.
+                self.counts.refused += u32::from(reply.code != 452);
                 (State::Open(e), send_or_close(reply))
             }
             State::Authenticating => {

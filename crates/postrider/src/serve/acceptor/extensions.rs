@@ -190,6 +190,9 @@ impl Asked {
         let split = text.trim().rsplit_once(' ').filter(has_parameter);
         let (text, takes_utf8) = split.map_or((text.trim(), false), |(text, _)| (text.trim_end(), true));
         let text = text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text);
+        if !takes_utf8 && !text.is_ascii() {
+            return Err(replies::NEEDS_SMTPUTF8);
+        }
         let here = || format!("{text}@{}", settings.hostname);
         let whole = if text.contains('@') { text.to_owned() } else { here() };
         let path = ForwardPath::parse(&whole, takes_utf8).map_err(|_| replies::BAD_RECIPIENT)?;

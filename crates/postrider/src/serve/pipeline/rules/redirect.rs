@@ -41,11 +41,11 @@ pub(super) async fn targets_of(view: &View<'_>, targets: Targets) -> Result<Vec<
         (None, Some(envelope)) => together(&envelope.recipients),
         (None, None) => None,
     };
+    let Targets { mailboxes, by } = targets;
     let mut all = Vec::new();
     for mailbox in mailboxes {
         let given = given.clone().unwrap_or_else(|| Recipient::new(ForwardPath::Mailbox(mailbox.clone())));
         all.extend(expanded(view, &given, mailbox, &by).await?);
-    let Targets { mailboxes, by } = targets;
     }
     if all.len() > 1 {
         all.iter_mut().filter(|to| !to.is_of_list()).for_each(|to| to.notify.success = false);
