@@ -87,6 +87,8 @@ impl Queue {
     /// Returns the next message whose deadline is over. The deadline of a held message waits for an operator.
     fn next_deadline(&mut self, now: Millis) -> Option<Overdue> {
         while let Some((message, deadline)) = self.timetable.pop_overdue(now) {
+            let mut late = self.recipients_of(message);
+            late.retain(|recipient| self.timetable.concerns(message, *recipient));
             let entry = &self.messages[message];
             if !deadline.returns {
                 let id = entry.id;
@@ -94,8 +96,6 @@ impl Queue {
                 if self.warning_of(message).is_some_and(|due| due <= now) {
                     self.ages.put(&mut self.messages, message, NextDeadline::Expiry);
                 }
-                let mut late = self.recipients_of(message);
-                late.retain(|recipient| self.timetable.concerns(message, *recipient));
                 if late.is_empty() {
                     continue;
                 }
@@ -104,8 +104,6 @@ impl Queue {
             if entry.held {
                 continue;
             }
-            let mut late = self.recipients_of(message);
-            late.retain(|recipient| self.timetable.concerns(message, *recipient));
             let jobs = self.lease_idle_jobs(message, &|recipient| late.contains(&recipient), now);
             if !jobs.is_empty() {
                 return Some(Overdue::DeadlineOver(jobs));

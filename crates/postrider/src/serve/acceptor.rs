@@ -141,7 +141,11 @@ impl Acceptor {
     ///
     /// # Errors
     /// Why the daemon does not take it, for good or for now.
-    pub(crate) async fn accept_local(self: &Arc<Self>, uid: u32, draft: Draft) -> Result<QueueId, Refusal> {
+    pub(crate) async fn accept_local(
+        self: &Arc<Self>,
+        uid: u32,
+        mut draft: Draft,
+    ) -> Result<QueueId, Refusal> {
         let (config, facts) = (self.driver.current(), Facts::new(Source::Local { uid }));
         let mut decisions = Decisions::default();
         self.room().map_err(|reply| refusal(&reply))?;
@@ -149,13 +153,8 @@ impl Acceptor {
         let judged =
             config.pipeline.judge(config.rules(), &facts, &draft.envelope, &draft.content, &mut decisions);
         judged.await.map_err(|reply| refusal(&reply))?;
-        let Draft { mut envelope, mut content, .. } = draft;
-        extensions::carry_priority(&config.settings, true, &mut envelope, &mut content);
-        let content = self.in_pieces(&envelope, content).await.map_err(|reply| refusal(&reply))?;
-        let id = draft.id;
-        let finished = decisions.finish(id, draft.arrived, draft.origin, envelope, content);
-        let reply = self.accept_in_task(config, finished).await;
-        if reply.is_positive() { Ok(id) } else { Err(refusal(&reply)) }
+        extensions::carry_priority(&config.settings, true, &mut draft.envelope, &mut draft.content);
+        self.accept_draft(config, draft, decisions).await
     }
 
     /// Accepts a message that was refused for good, and holds it: it is about to be returned to its sender. If the daemon ends
@@ -169,6 +168,16 @@ impl Acceptor {
         within_limits(&config.settings.limits, &draft).map_err(|reply| refusal(&reply))?;
         let mut decisions = Decisions::default();
         decisions.note(Stage::End, Verdict::Hold(why.into()), 0);
+        self.accept_draft(config, draft, decisions).await
+    }
+
+    /// Makes a draft that was decided on durable, and queues it.
+    async fn accept_draft(
+        self: &Arc<Self>,
+        config: Arc<ConfigSnapshot>,
+        draft: Draft,
+        decisions: Decisions,
+    ) -> Result<QueueId, Refusal> {
         let Draft { id, arrived, origin, envelope, content } = draft;
         let content = self.in_pieces(&envelope, content).await.map_err(|reply| refusal(&reply))?;
         let finished = decisions.finish(id, arrived, origin, envelope, content);

@@ -405,19 +405,17 @@ fn within_limit(decisions: &Decisions, more: &[Recipient]) -> Result<(), Reply> 
 /// Returns what a check may say. A notification of this server is neither refused nor held back: nobody would hear of
 /// it.
 fn allowed(view: &View<'_>, verdict: Verdict) -> Verdict {
-    let is_refusal =
-        matches!(verdict, Verdict::Reject(_) | Verdict::Defer(_) | Verdict::Discard(_) | Verdict::Hold(_));
-    if is_refusal && !view.facts.can_be_refused() {
-        let why = match &verdict {
-            Verdict::Reject(reply) | Verdict::Defer(reply) => reply.to_string(),
-            Verdict::Discard(reason) => format!("discard: {reason}"),
-            Verdict::Hold(reason) => format!("hold: {reason}"),
-            _ => String::new(),
-        };
-        tracing::warn!("a check does not want a notification of this server, which is sent: {why}");
-        return Verdict::Pass;
+    if view.facts.can_be_refused() {
+        return verdict;
     }
-    verdict
+    let why = match verdict {
+        Verdict::Reject(reply) | Verdict::Defer(reply) => reply.to_string(),
+        Verdict::Discard(reason) => format!("discard: {reason}"),
+        Verdict::Hold(reason) => format!("hold: {reason}"),
+        other => return other,
+    };
+    tracing::warn!("a check does not want a notification of this server, which is sent: {why}");
+    Verdict::Pass
 }
 
 /// The index that the judged recipient has in the envelope if it is accepted.
