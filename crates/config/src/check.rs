@@ -185,7 +185,7 @@ impl Check<'_, '_> {
         else {
             return;
         };
-        let local = mail::fold(&s.postmaster.local_unquoted()).into_owned();
+        let local = s.postmaster.local_name();
         let separator = s.addresses.separator.0;
         let base = separator.and_then(|separator| separator.split(&local)).map_or(&*local, |(user, _)| user);
         if base == "postmaster"

@@ -165,6 +165,11 @@ impl Mailbox {
         Cow::Owned(out)
     }
 
+    /// Returns the folded meaning of the local part: the name of a user or of an alias.
+    pub fn local_name(&self) -> String {
+        crate::fold(&self.local_unquoted()).into_owned()
+    }
+
     /// Returns the folded local part without quotes that it does not need: `"joe"@x` and `joe@x` are one address (RFC 5321
     /// §4.1.2).
     pub fn plain_local(&self) -> Cow<'_, str> {

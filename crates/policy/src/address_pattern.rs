@@ -50,11 +50,11 @@ impl AddressPattern {
         }
         if domain == "*" {
             let mailbox = Mailbox::parse(&format!("{user}@localhost"), true).map_err(|_| FORMS.to_owned())?;
-            return Ok(Self::User(mail::fold(&mailbox.local_unquoted()).into()));
+            return Ok(Self::User(mailbox.local_name().into()));
         }
         let mailbox = Mailbox::parse(text, true).map_err(|_| FORMS.to_owned())?;
         let domain = mailbox.domain().key().into_owned();
-        Ok(Self::Mailbox(mail::fold(&mailbox.local_unquoted()).into(), domain.into()))
+        Ok(Self::Mailbox(mailbox.local_name().into(), domain.into()))
     }
 
     /// Returns whether the pattern matches a mailbox, as it is written.

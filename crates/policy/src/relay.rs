@@ -148,7 +148,7 @@ impl Policy {
 
     /// Returns whether the local part is this name, with or without a detail.
     fn is_name_of(&self, name: &str, mailbox: &Mailbox) -> bool {
-        let (local, name) = (mail::fold(&mailbox.local_unquoted()).into_owned(), mail::fold(name));
+        let (local, name) = (mailbox.local_name(), mail::fold(name));
         name.eq_ignore_ascii_case(&local) || name.eq_ignore_ascii_case(self.base(&local))
     }
 
@@ -173,7 +173,7 @@ impl Policy {
     /// Returns whether the mailbox has this name in a local domain without such a user.
     fn is_without_user(&self, mailbox: &Mailbox, name: &str) -> bool {
         let Some(users) = &self.users else { return false };
-        self.base(&mail::fold(&mailbox.local_unquoted())) == name
+        self.base(&mailbox.local_name()) == name
             && !users.contains(name)
             && self.local.contains(mailbox.domain().key().as_ref())
     }
@@ -182,7 +182,7 @@ impl Policy {
     /// §4.5.1).
     fn user(&self, mailbox: &Mailbox) -> Result<(), Reply> {
         let Some(users) = &self.users else { return Ok(()) };
-        let local = mail::fold(&mailbox.local_unquoted()).into_owned();
+        let local = mailbox.local_name();
         let base = self.base(&local);
         if base == POSTMASTER || users.contains(&local) || users.contains(base) {
             return Ok(());

@@ -431,7 +431,7 @@ impl<'s> Expander<'s> {
 
     /// Returns true if alias maps have the local part.
     fn alias(&mut self, address: &mut Address, domain: &str, asking: &mut Asking<'_>) -> Result<bool, Wait> {
-        let whole = mail::fold(&address.mailbox.local_unquoted()).into_owned();
+        let whole = address.mailbox.local_name();
         let user = self.settings.separator.and_then(|s| s.split(&whole)).map(|(user, _)| user);
         for name in std::iter::once(whole.as_str()).chain(user) {
             let Some(value) = asking.value(Question::Alias(name.into()))? else { continue };

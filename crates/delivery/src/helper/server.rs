@@ -309,7 +309,7 @@ impl Permitted {
 
     /// Returns the user of this machine that the recipient names.
     fn recipient(&self, addresses: &CheckedAddresses) -> Option<RunAs> {
-        let local = mail::fold(&addresses.recipient.mailbox()?.local_unquoted()).into_owned();
+        let local = addresses.recipient.mailbox()?.local_name();
         let split = self.separator.and_then(|separator| separator.split(&local));
         (self.user_by_name)(split.map_or(&*local, |(user, _)| user))
     }

@@ -29,7 +29,7 @@ pub(crate) struct Folder {
 /// Returns the recipient's Maildir, or `None` when its name would lead anywhere else: a local part is never trusted to
 /// be a file name. The part behind the separator is for the user (RFC 5233).
 pub(crate) fn folder(template: &str, mailbox: &Mailbox, separator: Option<Separator>) -> Option<Folder> {
-    let local = mail::fold(&mailbox.local_unquoted()).into_owned();
+    let local = mailbox.local_name();
     let user = separator.and_then(|separator| separator.split(&local)).map_or(&*local, |(user, _)| user);
     let domain = mailbox.domain().key();
     let is_safe = |name: &str| {
