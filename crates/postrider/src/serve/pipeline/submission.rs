@@ -70,10 +70,7 @@ fn has_address(list: &str, sender: &Mailbox) -> bool {
     list.split([',', ' ', '\t']).filter(|item| !item.is_empty()).any(|item| match item.strip_prefix('@') {
         Some(domain) => Domain::parse(domain).is_ok_and(|domain| domain.key() == sender.domain().key()),
         None if item == "*" => true,
-        None => Mailbox::parse(item, true).is_ok_and(|own| {
-            let is_same_user = own.local_unquoted().eq_ignore_ascii_case(&sender.local_unquoted());
-            is_same_user && own.domain().key() == sender.domain().key()
-        }),
+        None => Mailbox::parse(item, true).is_ok_and(|own| own.key() == sender.key()),
     })
 }
 
