@@ -54,7 +54,7 @@ fn rule(number: usize) -> Rule {
     Rule {
         name: format!("rule {}", number + 1).into(),
         line: Line(0),
-        stage: Rule::usual_stage(&conditions),
+        stage: Rule::usual_stage(conditions.iter().map(Condition::earliest_stage)),
         audience: Audience::Untrusted,
         conditions,
         unless: Vec::new(),

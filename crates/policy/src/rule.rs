@@ -140,10 +140,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the stage at which a rule runs that does not say: RCPT, or the content if it asks for that.
-    pub fn usual_stage<'c>(conditions: impl IntoIterator<Item = &'c Condition>) -> Stage {
-        let is_of_content = |condition: &Condition| condition.earliest_stage() == Stage::Content;
-        if conditions.into_iter().any(is_of_content) { Stage::Content } else { Stage::Rcpt }
+    /// Returns the stage at which a rule runs that does not say, from the earliest ones of its conditions: RCPT, or the content if one
+    /// asks for that.
+    pub fn usual_stage(earliest: impl IntoIterator<Item = Stage>) -> Stage {
+        if earliest.into_iter().any(|stage| stage == Stage::Content) { Stage::Content } else { Stage::Rcpt }
     }
 
     /// Sorts the conditions: those without a look-up first, and what has side effects last.

@@ -232,12 +232,7 @@ impl Compiler<'_, '_> {
         let conditions = self.resolve_all(&path, None, read, &span);
         let unless = self.resolve_all(&path, Some("unless"), unless_read, &span);
         let stage = keys.at.unwrap_or_else(|| {
-            let mut all = conditions.iter().chain(&unless);
-            if all.any(|one| self.earliest_stage(one) == Stage::Content) {
-                Stage::Content
-            } else {
-                Stage::Rcpt
-            }
+            Rule::usual_stage(conditions.iter().chain(&unless).map(|one| self.earliest_stage(one)))
         });
         self.check_stage(&path, stage, &conditions, &unless, &span);
         self.check_logins(&path, keys.r#for, &conditions, &span);

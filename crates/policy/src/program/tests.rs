@@ -10,7 +10,7 @@ fn rule(number: usize, conditions: Vec<Condition>, action: Option<Action>) -> Ru
     Rule {
         name: format!("rule {number}").into(),
         line: Line(number * 10),
-        stage: Rule::usual_stage(&conditions),
+        stage: Rule::usual_stage(conditions.iter().map(Condition::earliest_stage)),
         audience: Audience::Untrusted,
         conditions,
         unless: Vec::new(),

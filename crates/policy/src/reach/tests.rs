@@ -12,7 +12,7 @@ fn rule(conditions: Vec<Condition>, action: Option<Action>) -> Rule {
     Rule {
         name: "rule".into(),
         line: Line(1),
-        stage: Rule::usual_stage(&conditions),
+        stage: Rule::usual_stage(conditions.iter().map(Condition::earliest_stage)),
         audience: Audience::Untrusted,
         conditions,
         unless: Vec::new(),
@@ -527,7 +527,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
             let stage = if at == 4 {
                 earliest.unwrap_or(Stage::Connect)
             } else {
-                Rule::usual_stage(conditions.iter().chain(&unless))
+                Rule::usual_stage(conditions.iter().chain(&unless).map(Condition::earliest_stage))
             };
             let action = match action {
                 0 | 1 => None,
