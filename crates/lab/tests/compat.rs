@@ -5,6 +5,7 @@ mod common;
 use common::{Sink, counted, run};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
+    io::{BufRead as _, BufReader},
     os::unix::process::CommandExt as _,
     process::{Command, Stdio},
 };
@@ -161,6 +162,42 @@ fn postal_writes_a_line_a_minute_and_its_content_is_verified() {
     assert!(std::fs::read_to_string(format!("{log}:0:0")).unwrap().contains(">>> QUIT"));
     let output = run(&["postal", "-c", "0", "127.0.0.1:1", &users]);
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("postlab: -c 0: "));
+}
+
+#[test]
+fn the_original_postal_understands_the_same_words_and_prints_the_same_head() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = directory.path().join("users");
+    std::fs::write(&users, "a@b.test\n").unwrap();
+    let sink = Sink::start(&["--json"]);
+    let (address, opened) = counted(&sink.address);
+    let server = format!("[127.0.0.1]{}", address.rsplit(':').next().unwrap());
+    let words = ["-m", "2", "-c", "3", "-r", "6000", &server, users.to_str().unwrap()];
+    let mut postal = Command::new("stdbuf");
+    postal
+        // It writes a log where it is.
+        .current_dir(directory.path())
+        .args(["-oL", "/usr/sbin/postal"])
+        .args(words)
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let child = std::path::Path::new("/usr/sbin/postal").exists().then(|| postal.spawn().unwrap());
+    let Some(mut child) = child else {
+        println!("SKIPPED: postal is not installed (Debian: apt-get install postal)");
+        return;
+    };
+    let mut theirs = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut theirs).unwrap();
+    // It sends until it is stopped; that it has connected twice means that it has sent.
+    (0..2).for_each(|_| opened.recv().unwrap());
+    kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
+    child.wait().unwrap();
+    let ours = ok(&[&["postal", "--minutes", "0.01"], &words[..]].concat());
+    assert_eq!(ours.lines().next(), Some(theirs.trim_end()));
+    opened.recv().unwrap();
+    sink.stop();
+    assert!(sink.tally()["messages"].as_u64().unwrap() > 1, "{ours}");
 }
 
 #[test]

@@ -204,6 +204,40 @@ fn bonnie_does_all_its_phases_and_shows_short_ones_as_plus_signs() {
 }
 
 #[test]
+fn bonnie_prints_the_fields_of_the_original() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let words = ["-q", "-d", path, "-s", "2", "-f", "-n", "1", "-r", "0", "-m", "box", "-u", "root"];
+    // Only root may become root; the original refuses to run as root without -u.
+    let words = &words[..if rustix::process::geteuid().is_root() { words.len() } else { words.len() - 2 }];
+    // Debian has it in /usr/sbin, where not everybody looks.
+    let program = ["/usr/sbin/bonnie++", "bonnie++"]
+        .into_iter()
+        .find_map(|program| Command::new(program).args(words).stdin(Stdio::null()).output().ok());
+    let Some(theirs) = program else {
+        println!("SKIPPED: bonnie++ is not installed (Debian: apt-get install bonnie++)");
+        return;
+    };
+    let theirs = String::from_utf8(theirs.stdout).unwrap();
+    let ours = ok(&[&["bonnie", "--bonnie-csv", "1.98"], words].concat());
+    // A figure is a number, with its unit, or plus signs where the time was too short.
+    let shape = |line: &str| -> Vec<&'static str> {
+        let kind = |field: &str| match field {
+            "" => "",
+            field if field.ends_with('s') => "time",
+            _ => "figure",
+        };
+        line.trim_end().split(',').map(kind).collect()
+    };
+    assert_eq!(shape(&ours), shape(&theirs), "{ours}{theirs}");
+    let given = |line: &str| -> Vec<String> {
+        let fields: Vec<&str> = line.split(',').collect();
+        [0, 1, 2, 3, 5, 7, 8, 21].map(|at| fields[at].to_owned()).to_vec()
+    };
+    assert_eq!(given(&ours), given(&theirs), "{ours}{theirs}");
+}
+
+#[test]
 fn records_go_into_each_store_and_none_stays_behind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
