@@ -62,7 +62,7 @@ fn resolv_conf_names_the_server_for_the_command_alone() {
     assert!(text.contains("names no port: --listen 127.0.0.53:53"), "{text}");
     let may_mount = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
     if !may_mount.is_ok_and(|status| status.success()) {
-        println!("skipped: unshare -m needs root");
+        println!("SKIPPED: unshare -m needs root");
         return;
     }
     let before = std::fs::read("/etc/resolv.conf").unwrap_or_default();
