@@ -230,15 +230,16 @@ fn a_gate_fails_where_repeats_are_too_few_to_compare() {
             "backlog_peak": 0, "complete": true, "mta_cpu_us_per_message": null, "moments": [],
             "source": source() })
     };
-    let keep = |name: &str, rate: f64| {
+    let keep = |name: &str, rates: &[f64]| {
         let result = directory.path().join(name);
         std::fs::create_dir(&result).unwrap();
         std::fs::copy(&scenario, result.join("scenario.toml")).unwrap();
         std::fs::write(result.join("machine.json"), "{}").unwrap();
-        std::fs::write(result.join("runs.jsonl"), format!("{}\n", run_with(rate))).unwrap();
+        let runs: String = rates.iter().map(|rate| format!("{}\n", run_with(*rate))).collect();
+        std::fs::write(result.join("runs.jsonl"), runs).unwrap();
         result.display().to_string()
     };
-    let (old, new) = (keep("a", 2602.0), keep("b", 319.0));
+    let (old, new) = (keep("a", &[2602.0]), keep("b", &[319.0]));
     let output = run(&["compare", &old, &new]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("not compared: 1 and 1 runs"), "{output:?}");
@@ -247,6 +248,11 @@ fn a_gate_fails_where_repeats_are_too_few_to_compare() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("--gate: it cannot be told of 1 case whether it became slower"), "{text}");
     assert_eq!(run(&["compare", "--max-slower", "x", &old, &new]).status.code(), Some(64));
+    // Noise proves nothing; it must not open the gate, with a limit or without.
+    let (old, new) = (keep("c", &[1000.0, 850.0, 1150.0]), keep("d", &[700.0, 620.0, 920.0]));
+    assert!(run(&["compare", &old, &new]).status.success());
+    let output = run(&["compare", "--gate", &old, &new]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
 #[test]

@@ -129,7 +129,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<bool, String> {
     let mut table = Table::new(args.format, &COLUMNS, None);
     comparison.add_to(&mut table);
     let mut gate = Gate::default();
-    comparison.cases.iter().for_each(|case| gate.add(case.outcome.passes(args.max_slower)));
+    comparison.cases.iter().for_each(|case| gate.add(case.outcome.passes(args.limit())));
     for case in old.cases.iter().filter(|a| !new.cases.iter().any(|b| b.name == a.name)) {
         table.note(format!("not compared: B has no case `{}`", case.name));
         gate.add(None);

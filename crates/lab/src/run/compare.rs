@@ -22,7 +22,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 ///
 /// The exit code is 1 if a case became slower: by any proven difference, or with --max-slower if all of the interval lies beyond
 /// the limit. With --gate it is 1 too if it cannot be told of a case, that is if it was not compared, if the second result lacks
-/// it, or if its interval reaches over the limit; and if no case was compared at all. Ceilings are shown, and no cases of a gate.
+/// it, or if its interval reaches over the limit, which is 5 % unless --max-slower names another; and if no case was compared at
+/// all. Ceilings are shown, and no cases of a gate.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The reference
@@ -32,7 +33,7 @@ pub(crate) struct CompareArgs {
     /// Confidence that a difference needs, in percent: 80, 90, 95, 98, 99 or 99.5
     #[arg(short = 'c', value_name = "PERCENT", default_value = "95", value_parser = Confidence::parse)]
     pub(crate) confidence: Confidence,
-    /// Fail if it cannot be told whether a case became slower, too
+    /// Fail if it cannot be told whether a case became slower, too; the limit is 5 % without --max-slower
     #[arg(long)]
     pub(crate) gate: bool,
     /// Allow a case to become so much slower
@@ -40,6 +41,16 @@ pub(crate) struct CompareArgs {
     pub(crate) max_slower: Option<f64>,
     #[command(flatten)]
     pub(crate) format: Format,
+}
+
+/// By how much a case may become slower with --gate alone, in percent. Without a limit, results that are noisy enough would pass.
+const GATE_LIMIT: f64 = 5.0;
+
+impl CompareArgs {
+    /// Returns by how much a case may become slower, in percent; none if any proven difference counts.
+    pub(crate) fn limit(&self) -> Option<f64> {
+        self.max_slower.or(self.gate.then_some(GATE_LIMIT))
+    }
 }
 
 /// Reads `5` or `5%`.
@@ -114,7 +125,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
         }
         // A ceiling that moves is the laboratory's.
         if name.2 == Kind::Relay {
-            gate.add(outcome.passes(args.max_slower));
+            gate.add(outcome.passes(args.limit()));
         }
     }
     for case in missing(&a, &b) {
