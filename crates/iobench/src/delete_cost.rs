@@ -119,7 +119,8 @@ pub fn run(args: &DeleteCostArgs) -> Result<(), String> {
             if scratch.is_stopped() {
                 break;
             }
-            rows.add(&round(args, *backend, &scratch.path().join("spool"))?);
+            let Some(round) = round(args, *backend, &scratch.path().join("spool"))? else { break };
+            rows.add(&round);
             progress.step();
         }
         if rows.closing.median().is_some() {
@@ -201,8 +202,8 @@ impl Rows {
     }
 }
 
-/// Measures all cases once, on a new spool.
-fn round(args: &DeleteCostArgs, backend: Backend, path: &Path) -> Result<Round, String> {
+/// Measures all cases once, on a new spool; none if a signal stopped it.
+fn round(args: &DeleteCostArgs, backend: Backend, path: &Path) -> Result<Option<Round>, String> {
     let mut store = Store::open(backend, path)?;
     let (mint, content) = (MessageFactory::new()?, Content::from_bytes(vec![b'x'; args.length as usize]));
     let groups = args.messages.div_ceil(args.sessions);
@@ -216,6 +217,9 @@ fn round(args: &DeleteCostArgs, backend: Backend, path: &Path) -> Result<Round, 
         let (clock, before) = (Clock::start(), left);
         let end = u64::from(args.messages) * u64::from(blocks - 1 - block) / u64::from(blocks);
         while u64::from(left) > end {
+            if crate::signals::is_stopped() {
+                return Ok(None);
+            }
             let count = left.min(args.sessions);
             left -= count;
             let messages: Vec<_> = (0..count).map(|_| mint.message(content.clone())).collect();
@@ -240,7 +244,12 @@ fn round(args: &DeleteCostArgs, backend: Backend, path: &Path) -> Result<Round, 
     all.append(&mut last);
     round.behind.1 = u32::try_from(all.len()).map_err(|e| e.to_string())?;
     let clock = Clock::start();
-    all.drain(..).try_for_each(|id| store.submit(&[delivered(id)], true))?;
+    for id in all.drain(..) {
+        if crate::signals::is_stopped() {
+            return Ok(None);
+        }
+        store.submit(&[delivered(id)], true)?;
+    }
     store.wait()?;
     round.behind.0 = clock.read();
     let (pressure, closing) = (store.spool.pressure(), Instant::now());
@@ -255,7 +264,7 @@ fn round(args: &DeleteCostArgs, backend: Backend, path: &Path) -> Result<Round, 
     std::fs::File::open(path.parent().unwrap_or(path))
         .and_then(|place| Ok(rustix::fs::syncfs(&place)?))
         .map_err(|e| format!("sync: {e}"))?;
-    Ok(round)
+    Ok(Some(round))
 }
 
 impl Cost {

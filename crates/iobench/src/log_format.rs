@@ -59,7 +59,7 @@ pub fn run(args: &LogFormatArgs) -> Result<(), String> {
             if stop.load(Relaxed) {
                 break;
             }
-            let seconds = measure(*method, args.lines);
+            let Some(seconds) = measure(*method, args.lines) else { break };
             rate.push(f64::from(args.lines) / seconds / 1e6);
             cost.push(seconds * 1e9 / f64::from(args.lines));
             progress.step();
@@ -83,16 +83,21 @@ const COLUMNS: [Column; 4] = [
     Column::right("to by hand", "ratio_to_by_hand", 18),
 ];
 
-fn measure(method: fn(&mut Vec<u8>, &Line<'_>), lines: u32) -> f64 {
+/// Returns the seconds that the lines took; none if a signal stopped it.
+fn measure(method: fn(&mut Vec<u8>, &Line<'_>), lines: u32) -> Option<f64> {
     let mut out = Vec::with_capacity(512);
     let begin = Instant::now();
     for i in 0..lines {
+        // A look for each line would be a part of the result.
+        if i.is_multiple_of(1 << 16) && crate::signals::is_stopped() {
+            return None;
+        }
         out.clear();
         let line = Line { delay_ms: u64::from(i), ..sample() };
         method(&mut out, black_box(&line));
         black_box(&out);
     }
-    begin.elapsed().as_secs_f64()
+    Some(begin.elapsed().as_secs_f64())
 }
 
 fn sample() -> Line<'static> {

@@ -15,7 +15,12 @@ use std::{
 pub struct Scratch {
     path: PathBuf,
     stop: Arc<AtomicBool>,
+    /// Removing it takes a while.
+    is_large: AtomicBool,
 }
+
+/// Octets above which the removal of a directory is announced: a hundred thousand files take a minute on some disks.
+const LARGE_BYTES: u64 = 200_000_000;
 
 impl Scratch {
     /// A new directory in `parent`, and an ear for Ctrl-C.
@@ -35,7 +40,7 @@ impl Scratch {
         let parent = fs::canonicalize(parent).map_err(|e| format!("find {}: {e}", parent.display()))?;
         let path = parent.join(format!("postlab-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
-        Ok(Self { path, stop: Arc::default() })
+        Ok(Self { path, stop: Arc::default(), is_large: AtomicBool::new(false) })
     }
 
     /// Returns the path of the directory.
@@ -46,6 +51,7 @@ impl Scratch {
     /// Says so when there is no room for so many octets.
     pub fn needs(&self, bytes: u64) -> Result<(), String> {
         let say = |e: rustix::io::Errno| format!("look at {}: {}", self.path.display(), io::Error::from(e));
+        self.is_large.store(bytes > LARGE_BYTES, Relaxed);
         let stat = rustix::fs::statvfs(&self.path).map_err(say)?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if bytes > free {
@@ -95,8 +101,11 @@ impl Drop for Scratch {
         if self.keep() {
             return;
         }
+        // No `eprintln!`: a panic in a destructor can abort the process.
+        if self.is_large.load(Relaxed) {
+            let _ = writeln!(io::stderr(), "postlab: removing {}", self.path.display());
+        }
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            // No `eprintln!`: a panic in a destructor can abort the process.
             let _ = writeln!(io::stderr(), "postlab: remove {}: {error}", self.path.display());
         }
     }

@@ -61,6 +61,12 @@ pub fn run(args: &IostatArgs) -> Result<bool, String> {
     if let Some(gone) = args.pids.iter().find(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
         return Err(format!("watch process {gone}: there is none"));
     }
+    if let Some(group) = args.group.as_ref().filter(|group| !group.join("cgroup.procs").is_file()) {
+        return Err(format!(
+            "watch {}: it is no control group, since it has no cgroup.procs",
+            group.display()
+        ));
+    }
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::on_end({
         let stop = stop.clone();

@@ -71,7 +71,11 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<Measured, String> {
             if scratch.is_stopped() {
                 break;
             }
-            runs.push(one(args, &home, *cell, round, &file)?);
+            match one(args, &home, *cell, round, &file) {
+                // Ctrl-C reaches the daemon too.
+                Err(_) if scratch.is_stopped() => break,
+                run => runs.push(run?),
+            }
             progress.step();
         }
     }

@@ -92,7 +92,8 @@ impl Plan {
 
     /// The next ticket; none when all are taken, or the run was stopped.
     pub(crate) fn take(&self) -> Option<Ticket> {
-        if self.stopped.load(Relaxed) || self.next.load(Relaxed) >= self.count {
+        if self.stopped.load(Relaxed) || crate::signals::is_stopped() || self.next.load(Relaxed) >= self.count
+        {
             return None;
         }
         let number = self.next.fetch_add(1, Relaxed);
