@@ -5,6 +5,7 @@
 mod cliffs;
 pub(crate) mod compare;
 pub(crate) mod detect;
+mod idle;
 pub(crate) mod machine;
 mod monitor;
 pub(crate) mod overhead;

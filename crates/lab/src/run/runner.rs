@@ -1,6 +1,7 @@
 //! One run: a sink, perhaps an MTA, a source; until the sink has everything, or nothing comes any more.
 
 use super::{
+    idle,
     monitor::ResourceMonitor,
     scenario::{Experiment, Mta, Scenario, Variant},
 };
@@ -19,7 +20,6 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    net::TcpStream,
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Command, Stdio},
@@ -172,7 +172,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     let setup = args.setup()?;
     let before = sink.sink_state.counts();
     let first = before.messages;
-    let idle = mta.map_or(Ok(Vec::new()), |mta| open_idle(&mta.endpoint, variant.idle))?;
+    let idle = mta.map_or(Ok(Vec::new()), |mta| idle::open(&mta.endpoint, variant.idle))?;
     let gauge = mta.map(ResourceMonitor::new);
     let plan = args.plan();
     let begin = plan.begin();
@@ -311,19 +311,4 @@ fn wait_for(endpoint: &str) -> Result<(), String> {
             Err(error) => return Err(say(error)),
         }
     }
-}
-
-/// Connections that say nothing; those that are not taken are not counted.
-fn open_idle(endpoint: &str, count: u32) -> Result<Vec<TcpStream>, String> {
-    let mut open = Vec::new();
-    for _ in 0..count {
-        match TcpStream::connect(endpoint) {
-            Ok(stream) => open.push(stream),
-            Err(error) if open.is_empty() => {
-                return Err(format!("connect to the MTA at {endpoint}: {error}"));
-            }
-            Err(_) => break,
-        }
-    }
-    Ok(open)
 }
