@@ -16,7 +16,9 @@ use iobench::{
     bonnie, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_buffering, log_format, map_lookup, postmark,
 };
 use load::{address, agent, compat, hdr, hostile, sink, source};
-use measure::{arguments, command, device, limits, rounds, scratch, signals, stat, table, usage};
+use measure::{
+    arguments, command, command::Failure, device, limits, rounds, scratch, signals, stat, table, usage,
+};
 use std::process::ExitCode;
 
 /// The laboratory for mail transfer agents
@@ -94,49 +96,50 @@ fn main() -> ExitCode {
 }
 
 /// Does what was asked; false where it found what should not be.
-fn run(verb: Verb) -> Result<bool, String> {
-    match verb {
-        Verb::Sink(args) => sink::run(&args).map(|()| true),
-        Verb::Source(args) => source::run(&args),
-        Verb::Postmark(args) => postmark::run(&args).map(|()| true),
-        Verb::DeleteCost(args) => delete_cost::run(&args).map(|()| true),
-        Verb::Kv(args) => kv::run(&args).map(|()| true),
-        Verb::Bonnie(args) => bonnie::run(&args).map(|()| true),
-        Verb::Ipc(args) => ipc::run(&args).map(|()| true),
-        Verb::MapLookup(args) => map_lookup::run(&args).map(|()| true),
-        Verb::LogBuffering(args) => log_buffering::run(&args).map(|()| true),
-        Verb::LogFormat(args) => log_format::run(&args).map(|()| true),
-        Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
-        Verb::Queuedirs(args) => qdir::dirs::run(&args),
-        Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true),
-        Verb::Syscalls(args) => syscalls::run(&args),
-        Verb::IoMix(args) => syscalls::mix::run(&args).map(|()| true),
-        Verb::Flame(args) => flame::run(&args),
-        Verb::DnsPackets(args) => dns::run(&args),
-        Verb::Iostat(args) => disk::iostat::run(&args),
-        Verb::FsyncCheck(args) => disk::fsync_check::run(&args),
-        Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
-        Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),
-        Verb::Fsseq1(args) => disk::fsseq::run(&args, Kind::Lines).map(|()| true),
-        Verb::Fsseq2(args) => disk::fsseq::run(&args, Kind::Buffered).map(|()| true),
-        Verb::Fsseq3(args) => disk::fsseq::run(&args, Kind::Unbuffered).map(|()| true),
-        Verb::Fsseq4(args) => disk::fsseq::run(&args, Kind::Records).map(|()| true),
-        Verb::Slam(args) => compat::slam::run(&args),
-        Verb::Smtpc(args) => compat::smtpc::run(&args),
-        Verb::Gatling(args) => compat::gatling::run(&args),
-        Verb::Postal(args) => compat::postal::run(&args),
-        Verb::Hostile(args) => hostile::run(&args).map(|()| true),
-        Verb::Hdr(args) => hdr::run(&args).map(|()| true),
-        Verb::Agent(args) => agent::run(&args),
-        Verb::Run(args) => run::run(&args),
-        Verb::Relay(args) => relay::run(&args),
-        Verb::Reproduce(args) => reproduce::run(&args),
-        Verb::Compare(args) => run::compare::run(&args),
-        Verb::Chart(args) => chart::run(&args).map(|()| true),
-        Verb::Report(args) => report::run(&args).map(|()| true),
-        Verb::Man(args) => man::run(&args).map(|()| true),
-        Verb::Stat(args) => stat::run(&args).map(|()| true),
-    }
+fn run(verb: Verb) -> Result<bool, Failure> {
+    let is_good = match verb {
+        Verb::Sink(args) => sink::run(&args).map(|()| true)?,
+        Verb::Source(args) => source::run(&args)?,
+        Verb::Postmark(args) => postmark::run(&args).map(|()| true)?,
+        Verb::DeleteCost(args) => delete_cost::run(&args).map(|()| true)?,
+        Verb::Kv(args) => kv::run(&args).map(|()| true)?,
+        Verb::Bonnie(args) => bonnie::run(&args).map(|()| true)?,
+        Verb::Ipc(args) => ipc::run(&args).map(|()| true)?,
+        Verb::MapLookup(args) => map_lookup::run(&args).map(|()| true)?,
+        Verb::LogBuffering(args) => log_buffering::run(&args).map(|()| true)?,
+        Verb::LogFormat(args) => log_format::run(&args).map(|()| true)?,
+        Verb::Dd(args) => disk::dd::run(&args).map(|()| true)?,
+        Verb::Queuedirs(args) => qdir::dirs::run(&args)?,
+        Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true)?,
+        Verb::Syscalls(args) => syscalls::run(&args)?,
+        Verb::IoMix(args) => syscalls::mix::run(&args).map(|()| true)?,
+        Verb::Flame(args) => flame::run(&args)?,
+        Verb::DnsPackets(args) => dns::run(&args)?,
+        Verb::Iostat(args) => disk::iostat::run(&args)?,
+        Verb::FsyncCheck(args) => disk::fsync_check::run(&args)?,
+        Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true)?,
+        Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true)?,
+        Verb::Fsseq1(args) => disk::fsseq::run(&args, Kind::Lines).map(|()| true)?,
+        Verb::Fsseq2(args) => disk::fsseq::run(&args, Kind::Buffered).map(|()| true)?,
+        Verb::Fsseq3(args) => disk::fsseq::run(&args, Kind::Unbuffered).map(|()| true)?,
+        Verb::Fsseq4(args) => disk::fsseq::run(&args, Kind::Records).map(|()| true)?,
+        Verb::Slam(args) => compat::slam::run(&args)?,
+        Verb::Smtpc(args) => compat::smtpc::run(&args)?,
+        Verb::Gatling(args) => compat::gatling::run(&args)?,
+        Verb::Postal(args) => compat::postal::run(&args)?,
+        Verb::Hostile(args) => hostile::run(&args).map(|()| true)?,
+        Verb::Hdr(args) => hdr::run(&args).map(|()| true)?,
+        Verb::Agent(args) => agent::run(&args)?,
+        Verb::Run(args) => run::run(&args)?,
+        Verb::Relay(args) => relay::run(&args)?,
+        Verb::Reproduce(args) => reproduce::run(&args)?,
+        Verb::Compare(args) => run::compare::run(&args)?,
+        Verb::Chart(args) => chart::run(&args).map(|()| true)?,
+        Verb::Report(args) => report::run(&args).map(|()| true)?,
+        Verb::Man(args) => man::run(&args).map(|()| true)?,
+        Verb::Stat(args) => stat::run(&args).map(|()| true)?,
+    };
+    Ok(is_good)
 }
 
 #[cfg(test)]

@@ -219,7 +219,7 @@ fn a_requirement_on_sessions_that_are_not_measured_is_refused_before_the_measure
         "--require",
         "p99@77<50ms",
     ]);
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
     assert_eq!(
         stderr(&output),
         "postlab: --require `p99@77<50ms`: there is no measurement with 77 sessions, only with 2, 5: \

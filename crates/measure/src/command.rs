@@ -2,7 +2,29 @@
 
 use crate::{limits, output, signals};
 use clap::Parser;
-use std::{io::Write as _, process::ExitCode};
+use std::{fmt, io::Write as _, process::ExitCode};
+
+/// The reason why a command ended without a result.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The measurement failed.
+    Failed(String),
+    /// The command line is wrong, which is found only when its parts are seen together.
+    Usage(String),
+}
+
+impl From<String> for Failure {
+    fn from(error: String) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Failed(error) | Self::Usage(error)) = self;
+        f.write_str(error)
+    }
+}
 
 /// The exit code for a measurement that failed; 1 is for one that found a problem.
 const FAILED: u8 = 2;
@@ -13,7 +35,7 @@ const USAGE: u8 = 64;
 /// A command that a signal stopped ends with [`signals::STOPPED`], except where `is_server` holds: a server has no other end.
 pub fn main<T: Parser>(
     is_server: impl FnOnce(&T) -> bool,
-    run: impl FnOnce(T) -> Result<bool, String>,
+    run: impl FnOnce(T) -> Result<bool, Failure>,
 ) -> ExitCode {
     let args = match T::try_parse() {
         Ok(args) => args,
@@ -39,9 +61,10 @@ pub fn main<T: Parser>(
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
+            let code = if matches!(error, Failure::Usage(_)) { USAGE } else { FAILED };
             // Nothing can be done where it cannot be printed.
             let _ = writeln!(std::io::stderr(), "postlab: {error}");
-            ExitCode::from(FAILED)
+            ExitCode::from(code)
         }
     }
 }

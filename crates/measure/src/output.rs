@@ -1,6 +1,7 @@
 //! Standard output that fails: a closed pipe, a full disk. `print!` panics there; the stack
 //! unwinds, so that what was made is removed, and here it becomes an end like others.
 
+use crate::command::Failure;
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook},
@@ -12,7 +13,7 @@ const CANNOT_PRINT: &str = "failed printing to std";
 const CLOSED: &str = "(os error 32)";
 
 /// Runs a command.
-pub fn guarded(command: impl FnOnce() -> Result<bool, String>) -> Result<bool, String> {
+pub fn guarded(command: impl FnOnce() -> Result<bool, Failure>) -> Result<bool, Failure> {
     let told = take_hook();
     set_hook(Box::new(move |info| {
         if info.payload_as_str().is_none_or(|text| !text.starts_with(CANNOT_PRINT)) {
@@ -23,11 +24,11 @@ pub fn guarded(command: impl FnOnce() -> Result<bool, String>) -> Result<bool, S
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(end)
 }
 
-fn end(payload: Box<dyn Any + Send>) -> Result<bool, String> {
+fn end(payload: Box<dyn Any + Send>) -> Result<bool, Failure> {
     match payload.downcast::<String>() {
         // Who pipes into `head` has seen enough.
         Ok(text) if text.starts_with(CANNOT_PRINT) && text.ends_with(CLOSED) => Ok(true),
-        Ok(text) if text.starts_with(CANNOT_PRINT) => Err(*text),
+        Ok(text) if text.starts_with(CANNOT_PRINT) => Err(Failure::Failed(*text)),
         Ok(text) => resume_unwind(text),
         Err(other) => resume_unwind(other),
     }

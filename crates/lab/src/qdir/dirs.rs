@@ -9,6 +9,7 @@ use super::{
     work::{self, Share},
 };
 use crate::{
+    Failure,
     device::{Device, Traffic},
     rounds::{Figure, Progress, Rounds, disagreement, too_short_round},
     run::machine::Machine,
@@ -129,14 +130,14 @@ struct Figures {
 }
 
 /// Measures and prints; Ctrl-C keeps the rows that are done. False if a case became slower than the baseline.
-pub(crate) fn run(args: &QueuedirsArgs) -> Result<bool, String> {
+pub(crate) fn run(args: &QueuedirsArgs) -> Result<bool, Failure> {
     if let Some(share) = args.worker {
-        return work::worker(args, share).map(|()| true);
+        return Ok(work::worker(args, share).map(|()| true)?);
     }
     if args.slope
         && let Some(why) = slope::why_none((args.messages / POINT) as usize)
     {
-        return Err(format!("--slope: {why}"));
+        return Err(Failure::Usage(format!("--slope: {why}")));
     }
     // A file that cannot be read must not be noticed after an hour.
     let old = args.baseline.as_deref().map(Baseline::read).transpose()?;

@@ -10,6 +10,7 @@ use super::{
     why::{self, Emptied, Parts},
 };
 use crate::{
+    Failure,
     device::Device,
     rounds::{Figure, Progress},
     scratch::Scratch,
@@ -64,9 +65,9 @@ pub(crate) struct QueuerunArgs {
 }
 
 /// Measures and prints; Ctrl-C keeps the rows that are done.
-pub(crate) fn run(args: &QueuerunArgs) -> Result<(), String> {
+pub(crate) fn run(args: &QueuerunArgs) -> Result<(), Failure> {
     if args.mta.is_some() {
-        return super::passes::run(args);
+        return Ok(super::passes::run(args)?);
     }
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &QueuerunArgs) -> Result<(), String> {
     let named = if args.order.is_empty() { Order::value_variants() } else { &args.order };
     let orders: Vec<Order> = named.iter().copied().filter(Order::is_sendmails).collect();
     if orders.is_empty() {
-        return Err("sort files: those orders are --mta's only".into());
+        return Err(Failure::Usage("the orders fair and deadline are for --mta only".into()));
     }
     let hosts = args.hosts.count(!args.runners.is_empty())?;
     let each = orders.len() as u64 * u64::from(args.rounds);

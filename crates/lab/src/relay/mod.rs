@@ -16,6 +16,7 @@ mod table;
 mod target;
 
 use crate::{
+    Failure,
     arguments::{arguments, seconds_of},
     rounds::Progress,
     run::{
@@ -157,12 +158,12 @@ fn domain_of(text: &str) -> Result<String, String> {
 }
 
 /// Measures, and prints the result; true if all is as required.
-pub(crate) fn run(args: &RelayArgs) -> Result<bool, String> {
+pub(crate) fn run(args: &RelayArgs) -> Result<bool, Failure> {
     if let Some(mta) = args.explain {
         print!("{}", mta.settings(args.redirection(args.sink.as_deref().unwrap_or(KNOWN_SINK))));
         return Ok(true);
     }
-    let targets = args.targets().unwrap_or_else(|error| wrong_usage(&error));
+    let targets = args.targets().map_err(Failure::Usage)?;
     let differences = differences(&targets)?;
     if args.diff {
         for (peer, difference) in &differences {
@@ -170,8 +171,9 @@ pub(crate) fn run(args: &RelayArgs) -> Result<bool, String> {
         }
         return Ok(true);
     }
-    let scenario = args.scenario(&targets).unwrap_or_else(|error| wrong_usage(&error));
-    args.require.iter().try_for_each(|requirement| requirement.is_of(&args.sessions))?;
+    let scenario = args.scenario(&targets).map_err(Failure::Usage)?;
+    let are_measured = args.require.iter().try_for_each(|requirement| requirement.is_of(&args.sessions));
+    are_measured.map_err(Failure::Usage)?;
     let abouts: Vec<About> = targets.iter().map(Target::about).collect::<Result<_, _>>()?;
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::on_end({
@@ -199,14 +201,8 @@ pub(crate) fn run(args: &RelayArgs) -> Result<bool, String> {
     Ok(is_good && !measured.has_errors && !stop.load(Relaxed))
 }
 
-/// Ends the program as a wrong option does.
-fn wrong_usage(error: &str) -> ! {
-    eprintln!("postlab: {error}");
-    std::process::exit(64)
-}
-
 /// The difference between stock and tuned of each peer, once.
-fn differences(targets: &[Target]) -> Result<Vec<(String, String)>, String> {
+fn differences(targets: &[Target]) -> Result<Vec<(String, String)>, Failure> {
     let mut found: Vec<(String, String)> = Vec::new();
     for target in targets {
         if let Some(difference) = target.difference()?

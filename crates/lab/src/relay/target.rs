@@ -1,6 +1,6 @@
 //! A thing to measure: a peer that a script starts, or a server that runs already.
 
-use crate::address::Endpoint;
+use crate::{Failure, address::Endpoint};
 use std::{
     fs::{File, OpenOptions},
     io::Write as _,
@@ -74,7 +74,7 @@ impl Target {
     }
 
     /// Returns the facts that the script prints.
-    pub(super) fn about(&self) -> Result<About, String> {
+    pub(super) fn about(&self) -> Result<About, Failure> {
         let Self::Peer { script, profile, .. } = self else { return Ok(About::default()) };
         let say = |verb: &str| printed(script, &[verb, profile]);
         Ok(About {
@@ -85,7 +85,7 @@ impl Target {
     }
 
     /// Returns the difference between the stock and the tuned configuration; none for a server that runs already.
-    pub(super) fn difference(&self) -> Result<Option<(String, String)>, String> {
+    pub(super) fn difference(&self) -> Result<Option<(String, String)>, Failure> {
         let Self::Peer { name, script, .. } = self else { return Ok(None) };
         Ok(Some((name.clone(), printed(script, &["diff"])?)))
     }
@@ -101,7 +101,7 @@ fn names(peers: &Path) -> Vec<String> {
 }
 
 /// Runs a script and returns its output.
-fn printed(script: &Path, words: &[&str]) -> Result<String, String> {
+fn printed(script: &Path, words: &[&str]) -> Result<String, Failure> {
     let shown = || format!("run `{} {}`", script.display(), words.join(" "));
     let output = Command::new(script).args(words).stdin(Stdio::null()).output();
     let output = output.map_err(|e| format!("{}: {e}", shown()))?;
@@ -110,7 +110,9 @@ fn printed(script: &Path, words: &[&str]) -> Result<String, String> {
     }
     let why = String::from_utf8_lossy(&output.stderr);
     let why = why.trim();
-    Err(if why.is_empty() { format!("{}: {}", shown(), output.status) } else { why.to_owned() })
+    let error = if why.is_empty() { format!("{}: {}", shown(), output.status) } else { why.to_owned() };
+    // That it has no such profile.
+    Err(if output.status.code() == Some(64) { Failure::Usage(error) } else { Failure::Failed(error) })
 }
 
 /// A server that takes mail now; a peer is stopped, and its queue emptied, when this is dropped.

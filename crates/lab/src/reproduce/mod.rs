@@ -11,7 +11,7 @@ mod seeds;
 mod step;
 mod verdict;
 
-use crate::{scratch, signals};
+use crate::{Failure, scratch, signals};
 use clap::{Args, ValueEnum};
 pub(crate) use finding::thousands;
 use finding::{Finding, findings, measured};
@@ -101,14 +101,18 @@ struct Kept {
 }
 
 /// Measures what is missing, writes and prints the page; true if every step ran.
-pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
+pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
+    let steps = step::all()?;
+    if let Some(unknown) = args.step.iter().find(|name| !steps.iter().any(|step| step.name == **name)) {
+        let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+        return Err(Failure::Usage(format!("there is no step {unknown}: write one of {}", names.join(", "))));
+    }
     let name = if args.quick { "results/reproduce-quick" } else { "results/reproduce" };
     let results = args.results.clone().unwrap_or_else(|| name.into());
     fs::create_dir_all(&results).map_err(|e| format!("create {}: {e}", results.display()))?;
     let results = fs::canonicalize(&results).map_err(|e| format!("look at {}: {e}", results.display()))?;
     // A file that cannot be read must not be noticed after hours.
     let notes = PageNotes::read(args.notes.as_deref(), &results)?;
-    let steps = step::all()?;
     let is_good = args.page || measure(args, &steps, &results)?;
     let seeds = Seeds::new()?;
     let keep = |step: Step| {
@@ -140,10 +144,6 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
 fn measure(args: &ReproduceArgs, steps: &[Step], results: &Path) -> Result<bool, String> {
     let disk = fs::canonicalize(&args.directory)
         .map_err(|e| format!("look at {}: {e}", args.directory.display()))?;
-    if let Some(unknown) = args.step.iter().find(|name| !steps.iter().any(|step| step.name == **name)) {
-        let names: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
-        return Err(format!("there is no step {unknown}: write one of {}", names.join(", ")));
-    }
     step::unpack(results)?;
     let stop = Arc::new(AtomicBool::new(false));
     signals::on_end({

@@ -16,6 +16,7 @@ pub(crate) mod server;
 pub(crate) mod table;
 
 use crate::{
+    Failure,
     rounds::Progress,
     table::{Format, Table},
 };
@@ -38,7 +39,7 @@ use std::{
 /// A relay run ends when the sink has all messages; its ceiling is measured, too.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The operation
+    /// The file of the scenario
     scenario: PathBuf,
     /// The number of rounds, instead of that of the scenario
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
@@ -63,7 +64,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Runs; true if every run was complete.
-pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
+pub(crate) fn run(args: &RunArgs) -> Result<bool, Failure> {
     let mut scenario = Scenario::read(&args.scenario)?;
     let changed = args.change(&mut scenario)?;
     let directory = make_directory(&args.results, &scenario.title)?;
@@ -131,7 +132,7 @@ fn work_directory() -> Result<tempfile::TempDir, String> {
 
 impl RunArgs {
     /// Takes what is said instead of the scenario's; true if anything is.
-    fn change(&self, scenario: &mut Scenario) -> Result<bool, String> {
+    fn change(&self, scenario: &mut Scenario) -> Result<bool, Failure> {
         if let Some(repeats) = self.repeats {
             scenario.repeats = repeats;
         }
@@ -146,7 +147,10 @@ impl RunArgs {
         if !self.variant.is_empty() {
             let names: Vec<&str> = scenario.variant.iter().map(|variant| variant.name.as_str()).collect();
             if let Some(unknown) = self.variant.iter().find(|name| !names.contains(&name.as_str())) {
-                return Err(format!("there is no variant `{unknown}`: write one of {}", names.join(", ")));
+                return Err(Failure::Usage(format!(
+                    "there is no variant `{unknown}`: write one of {}",
+                    names.join(", ")
+                )));
             }
             scenario.variant.retain(|variant| self.variant.contains(&variant.name));
         }

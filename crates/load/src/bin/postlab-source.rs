@@ -12,5 +12,5 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    measure::command::main(|_| false, |cli: Cli| load::source::run(&cli.args))
+    measure::command::main(|_| false, |cli: Cli| Ok(load::source::run(&cli.args)?))
 }

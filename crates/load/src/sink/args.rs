@@ -272,13 +272,19 @@ impl SinkArgs {
     /// # Errors
     /// The options cannot be combined, or the store cannot be opened.
     pub(crate) fn store(&self) -> Result<Option<Store>, String> {
+        self.check_store()?;
+        Store::open(self.store, self.store_layout, &self.store_directory)
+    }
+
+    /// Checks that the options of the store can be combined.
+    pub(crate) fn check_store(&self) -> Result<(), String> {
         if self.store != StoreKind::None && (self.root.is_some() || self.user.is_some()) {
             return Err("--store needs its directory after the start: leave out -R and -u".to_owned());
         }
         if self.store != StoreKind::Files && self.store_layout != Layout::FLAT {
             return Err("--store-layout is for --store files".to_owned());
         }
-        Store::open(self.store, self.store_layout, &self.store_directory)
+        Ok(())
     }
 
     /// Returns the bounds of the sink.

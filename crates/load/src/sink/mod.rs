@@ -28,6 +28,7 @@ use crate::{
     table::{Cell, Column, Table},
 };
 pub use args::{Model, TlsMode};
+use measure::command::Failure;
 use rustix::{
     event::{EventfdFlags, eventfd},
     fd::OwnedFd,
@@ -40,7 +41,8 @@ pub use store::StoreCounts;
 const POOL_WORKERS: usize = 64;
 
 /// Runs until it is enough, or a signal says so.
-pub fn run(args: &SinkArgs) -> Result<(), String> {
+pub fn run(args: &SinkArgs) -> Result<(), Failure> {
+    args.check_store().map_err(Failure::Usage)?;
     let sink = Sink::open(args)?;
     privilege::drop(args.root.as_deref(), args.user.as_deref())?;
     for listener in &sink.listeners {
@@ -55,7 +57,7 @@ pub fn run(args: &SinkArgs) -> Result<(), String> {
     let served = sink.serve(args.model, args.threads.map(usize::from));
     let finished = served.and_then(|()| finish(&state, args));
     state.close_store();
-    finished
+    Ok(finished?)
 }
 
 /// A sink that listens and does not serve yet.
