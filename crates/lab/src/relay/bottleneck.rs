@@ -21,6 +21,8 @@ pub(super) struct Evidence {
     pub(super) busy_share: f64,
     pub(super) mta_cores: Option<f64>,
     pub(super) other_cores: f64,
+    /// The server's time includes that of processes which ended between two looks.
+    pub(super) counts_ended: bool,
     /// The name with the highest processor time, that time, and that of its busiest process.
     pub(super) top: Option<(String, f64, f64)>,
     /// Tasks waiting for a disk, and the name with most of them.
@@ -278,12 +280,26 @@ fn one_process(e: &Evidence) -> Option<String> {
 }
 
 fn cpu(e: &Evidence) -> Option<String> {
-    let own = e.mta_cores.filter(|own| *own >= e.cores * OWN_SHARE)?;
-    (e.busy_share >= BUSY && own >= e.other_cores).then(|| {
+    let own = e.mta_cores?;
+    if !e.counts_ended
+        && e.busy_share >= BUSY
+        && own + e.other_cores >= e.cores * OWN_SHARE
+        && e.other_cores > own
+    {
+        return Some(format!(
+            "{:.0} % of all processor time is used; the server uses {own:.2} of {:.0} cores, and {:.2} more are used by other \
+             programs or by processes of the server that ended too soon to be seen: a service of systemd is seen whole",
+            e.busy_share * 100.0,
+            e.cores,
+            e.other_cores
+        ));
+    }
+    (own >= e.cores * OWN_SHARE && e.busy_share >= BUSY && own >= e.other_cores).then(|| {
         let top = e
             .top
             .as_ref()
-            .map(|(name, cores, _)| format!(", most of it {name} ({cores:.2})"))
+            // Its time is that of the whole run, the server's that of sending: a part is no more than the whole.
+            .map(|(name, cores, _)| format!(", most of it {name} ({:.2})", cores.min(own)))
             .unwrap_or_default();
         format!(
             "{:.0} % of all processor time is used; the server uses {own:.2} of {:.0} cores{top}",
@@ -296,7 +312,7 @@ fn cpu(e: &Evidence) -> Option<String> {
 /// The machine has no processor time left, and the server had less of it than others.
 fn other_load(e: &Evidence) -> Option<String> {
     let own = e.mta_cores?;
-    (e.busy_share >= BUSY && e.other_cores > own).then(|| {
+    (e.counts_ended && e.busy_share >= BUSY && e.other_cores > own).then(|| {
         format!(
             "{:.0} % of all processor time is used; processes other than the server, source and sink use {:.2} of {:.0} cores: \
              repeat on a quiet machine",

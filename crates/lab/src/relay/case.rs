@@ -151,7 +151,19 @@ impl Case<'_> {
         let mut remarks = detect::remarks(&runs);
         let others = self.median(|run| Some(run.observed.other_cores)).unwrap_or_default();
         let cores = self.median(|run| Some(run.observed.cores as f64)).unwrap_or(1.0);
-        if others > cores * OTHERS_SHARE {
+        let earlier = self.runs.iter().map(|run| run.earlier).max().unwrap_or_default();
+        if earlier > 0 {
+            remarks.push(format!(
+                "EARLIER MAIL: {earlier} messages of a run before were still in the server, and count when they arrive; use a longer --drain"
+            ));
+        }
+        let has_seen_some = self.runs.iter().any(|run| run.observed.mta_cores.is_some());
+        if has_seen_some && !self.runs.iter().all(|run| run.observed.counts_ended) {
+            remarks.push(
+                "the CPU time of processes that ended between two looks is not counted: the server has no control group of its own"
+                    .to_owned(),
+            );
+        } else if others > cores * OTHERS_SHARE {
             remarks.push(format!("BUSY MACHINE: other processes used {others:.2} of {cores:.0} cores"));
         }
         remarks
@@ -181,6 +193,7 @@ impl Case<'_> {
             busy_share: of(&|r| r.observed.busy_share),
             mta_cores: self.median(|r| r.observed.mta_cores),
             other_cores: of(&|r| r.observed.other_cores),
+            counts_ended: self.runs.iter().all(|run| run.observed.counts_ended),
             top: most(|p| p.cores).map(|(name, using)| (name, using.cores, using.busiest_cores)),
             disk_waits: of(&waits),
             disk_waits_of: most(|p| p.disk_waits).map(|(name, _)| name).unwrap_or_default(),

@@ -49,10 +49,10 @@ pub(super) struct Recognized {
 /// The longest line that is read as a greeting, as in RFC 5321 §4.5.3.1.5 for replies.
 const GREETING_MAX_BYTES: u64 = 512;
 
-/// Recognizes a server by its greeting.
-pub(super) fn recognize(endpoint: &str) -> Recognized {
-    let greeting = greeting(endpoint).unwrap_or_default();
-    Recognized { mta: of_greeting(&greeting), version: version_in(&greeting) }
+/// Recognizes a server by its greeting; none if it sends none.
+pub(super) fn recognize(endpoint: &str) -> Option<Recognized> {
+    let greeting = greeting(endpoint)?;
+    Some(Recognized { mta: of_greeting(&greeting), version: version_in(&greeting) })
 }
 
 fn greeting(endpoint: &str) -> Option<String> {
@@ -89,6 +89,8 @@ impl Mta {
     pub(super) fn settings(self, redirection: Redirection<'_>) -> String {
         let Redirection { domain, sink } = redirection;
         let (host, port) = sink.rsplit_once(':').unwrap_or((sink, "25"));
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let is_v6 = host.contains(':');
         match self {
             Self::Postfix => format!(
                 "Postfix 3.0 or newer. As root:\n\n    \
@@ -102,17 +104,20 @@ impl Mta {
                 "Exim 4 of Debian, as root. With the split configuration (`dc_use_split_config='true'` in\n\
                  /etc/exim4/update-exim4.conf.conf), the file /etc/exim4/conf.d/router/050_postlab:\n\n    \
                  postlab:\n      driver = manualroute\n      domains = {domain}\n      transport = postlab_smtp\n      \
-                 route_list = * {host} byname\n      self = send\n      no_more\n\n\
+                 route_list = * {hosts} byname\n      self = send\n      no_more\n\n\
                  and the file /etc/exim4/conf.d/transport/50_postlab:\n\n    \
                  postlab_smtp:\n      driver = smtp\n      port = {port}\n      allow_localhost\n      hosts_avoid_tls = *\n\n\
                  With one file, put the first part behind the line `begin routers` of /etc/exim4/exim4.conf.template, the second behind\n\
-                 `begin transports`. Then `update-exim4.conf && systemctl restart exim4`. Afterwards remove them again.\n"
+                 `begin transports`. Then `update-exim4.conf && systemctl restart exim4`. Afterwards remove them again.\n",
+                // A colon separates hosts.
+                hosts = if is_v6 { format!("\"<; {host}\"") } else { host.to_owned() },
             ),
             Self::Opensmtpd => format!(
                 "OpenSMTPD 6.4 or newer. In /etc/smtpd.conf, before the first line with `match`:\n\n    \
-                 action \"postlab\" relay host smtp://{host}:{port}\n    \
+                 action \"postlab\" relay host smtp://{url_host}:{port}\n    \
                  match from local for domain \"{domain}\" action \"postlab\"\n\n\
-                 Then `smtpd -n && systemctl restart opensmtpd`. Afterwards remove them again.\n"
+                 Then `smtpd -n && systemctl restart opensmtpd`. Afterwards remove them again.\n",
+                url_host = if is_v6 { format!("[{host}]") } else { host.to_owned() },
             ),
         }
     }
@@ -190,7 +195,8 @@ impl Lost {
                 let settings = settings(mta, redirection);
                 format!(
                     "the server accepted the test message for {domain}, and the sink on {sink} did not get it within {} s.\n\
-                     Read {log}. If the message went elsewhere or is deferred, the route is missing:\n\n{settings}",
+                     Read {log}. If the server has mail of a run before in its queue, wait until that is empty. If the message went elsewhere \
+                     or is deferred, the route is missing:\n\n{settings}",
                     wait.as_secs()
                 )
             }

@@ -40,6 +40,9 @@ pub(crate) struct RelayRun {
     pub(crate) observed: Observed,
     /// Of Postfix, where its log can be read.
     pub(crate) delays: Option<Delays>,
+    /// Messages of runs before that were still in the server, and count when they arrive.
+    #[serde(default)]
+    pub(crate) earlier: u64,
 }
 
 /// The settings that all runs have in common.
@@ -51,6 +54,8 @@ pub(super) struct Bench<'a> {
     /// For the rest of the queue, once the source has ended.
     pub(super) drain: Duration,
     pub(super) stop: &'a AtomicBool,
+    /// Messages that the sink has when everything has arrived.
+    pub(super) expected: AtomicU64,
     /// Shows what runs.
     pub(super) progress: &'a Progress,
 }
@@ -93,12 +98,20 @@ impl Bench<'_> {
         started: &Started,
         sink: &SinkState,
     ) -> Result<RelayRun, String> {
-        let first = sink.counts().messages;
+        if started.is_fresh() {
+            self.expected.store(sink.counts().messages, Relaxed);
+        }
+        // What a server that runs on has kept of the run before would count in this one.
+        self.drain(self.expected.load(Relaxed), sink);
         let warm_up = WARM_UP.min(self.duration);
         let args = self.source(case.sessions, &started.endpoint, warm_up)?;
         let (warm, _) = self.sent(&args, warm_up, &mut |_| {}, |_| {})?;
-        self.drain(first + warm.messages_sent, sink);
-        self.run(case, &started.endpoint, Some(started), sink)
+        let expected = self.expected.fetch_add(warm.messages_sent, Relaxed) + warm.messages_sent;
+        self.drain(expected, sink);
+        let earlier = expected.saturating_sub(sink.counts().messages);
+        let run = RelayRun { earlier, ..self.run(case, &started.endpoint, Some(started), sink)? };
+        self.expected.fetch_add(run.run.source.messages_sent, Relaxed);
+        Ok(run)
     }
 
     /// The median time of a message straight into the sink with one session, in milliseconds: what the next hop takes itself.
@@ -192,6 +205,7 @@ impl Bench<'_> {
             keeps_connections: self.keeps_connections,
             observed,
             delays,
+            earlier: 0,
         })
     }
 

@@ -39,7 +39,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -254,7 +254,16 @@ fn measure_all(
     measured.known.is_paced = source.is_paced();
     // A duration among the options of the source is that of each run.
     let (duration, drain) = (source.duration.unwrap_or(args.duration), args.drain);
-    let bench = Bench { scenario, keeps_connections: args.keep, duration, drain, stop, progress: &progress };
+    let bench = Bench {
+        scenario,
+        keeps_connections: args.keep,
+        duration,
+        drain,
+        stop,
+        // All that has been sent yet are test messages, which have arrived.
+        expected: AtomicU64::new(sink.sink_state.counts().messages),
+        progress: &progress,
+    };
     measured.known.next_hop_ms = bench.next_hop_ms(&sink.address)?;
     let about = targets.iter().zip(&abouts).collect::<Vec<_>>();
     rounds(args, &bench, &about, sink, &Output { file: &file, directory: &directory }, &mut measured)?;
@@ -285,13 +294,16 @@ fn lead_to_sink(
 ) -> Result<Recognized, String> {
     let redirection = args.redirection(&sink.address);
     let server = explain::recognize(endpoint);
+    if let Some(server) = &server {
+        eprintln!(
+            "{endpoint} is {}. All mail for {} must lead to the sink on {}.",
+            server.name(),
+            redirection.domain,
+            redirection.sink
+        );
+    }
+    let server = server.unwrap_or_default();
     let mta = server.mta;
-    eprintln!(
-        "{endpoint} is {}. All mail for {} must lead to the sink on {}.",
-        server.name(),
-        redirection.domain,
-        redirection.sink
-    );
     match measure::probe(scenario, endpoint, &sink.sink_state, args.wait) {
         Ok(()) => {
             eprintln!("A test message for {} arrived at the sink.", redirection.domain);
@@ -526,6 +538,7 @@ mod tests {
             keeps_connections: false,
             observed: observe::Observed::default(),
             delays: None,
+            earlier: 0,
         }
     }
 }

@@ -53,6 +53,9 @@ pub(crate) struct Observed {
     pub(crate) mta_cores: Option<f64>,
     pub(crate) lab_cores: f64,
     pub(crate) other_cores: f64,
+    /// The server's time includes processes that ended between two looks; else `other_cores` does.
+    #[serde(default = "yes")]
+    pub(crate) counts_ended: bool,
     pub(crate) processes: BTreeMap<String, ProcessUse>,
     /// Proportional set size of all processes at its highest.
     pub(crate) peak_mib: Option<f64>,
@@ -70,6 +73,11 @@ pub(crate) struct Observed {
     pub(crate) idle_share: f64,
     /// Accepted and not at the sink yet, when the last message was accepted.
     pub(crate) backlog_at_end: u64,
+}
+
+/// Results from before the field are those of peers, which have control groups.
+fn yes() -> bool {
+    true
 }
 
 /// Counters of the traffic at a moment.
@@ -234,6 +242,7 @@ impl Observer {
             mta_seconds: group(&now).or(seen.map(|cores| cores * seconds)),
             cores,
             busy_share,
+            counts_ended: group(&now).is_some(),
             mta_cores,
             lab_cores,
             other_cores: (busy_share * cores as f64 - lab_cores - mta_cores.unwrap_or_default()).max(0.0),

@@ -31,7 +31,8 @@ impl Processes {
         let Some(pid) = all_pids().into_iter().find(|pid| has_any(*pid, &sockets)) else {
             return Self::Unknown;
         };
-        Self::Tree(top(pid))
+        let top = top(pid);
+        group_of(top).map_or(Self::Tree(top), Self::Group)
     }
 
     /// Returns the processes of this moment.
@@ -94,6 +95,40 @@ fn name_and_parent(pid: u32) -> Option<(String, u32)> {
     Some((left.split_once('(')?.1.to_owned(), right.split_ascii_whitespace().nth(1)?.parse().ok()?))
 }
 
+/// Returns the control group of a server if nothing else is in it, as a service of systemd has one. Processes that end between two
+/// looks, as Exim has some for each message, count there.
+fn group_of(top: u32) -> Option<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{top}/cgroup")).ok()?;
+    let group = groups_in(&text).into_iter().find(|group| {
+        group.join("cpuacct.usage").is_file()
+            || fs::read_to_string(group.join("cpu.stat")).is_ok_and(|stat| stat.contains("usage_usec "))
+    })?;
+    let (members, own) = (members(&group), descendants(top));
+    let is_service = group.extension().is_some_and(|extension| extension == "service");
+    let is_alone = is_service || members.iter().all(|pid| own.contains(pid));
+    (members.contains(&top) && !members.contains(&std::process::id()) && is_alone).then_some(group)
+}
+
+/// Directories in which the groups of a process can be, by cgroups(7): those that count processor time in version 1, then version 2.
+fn groups_in(text: &str) -> Vec<PathBuf> {
+    let place = |line: &str| {
+        let mut fields = line.splitn(3, ':');
+        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let path = path.trim_start_matches('/');
+        // All processes are in the root.
+        let roots: &[&str] = match () {
+            () if path.is_empty() => &[],
+            () if controllers.split(',').any(|controller| controller == "cpuacct") => {
+                &["cpuacct", "cpu,cpuacct"]
+            }
+            () if number == "0" => &["", "unified"],
+            () => &[],
+        };
+        Some(roots.iter().map(|root| Path::new("/sys/fs/cgroup").join(root).join(path)).collect::<Vec<_>>())
+    };
+    text.lines().filter_map(place).flatten().collect()
+}
+
 /// The highest ancestor with the name of the process: OpenSMTPD listens in a child.
 fn top(pid: u32) -> u32 {
     let Some((name, parent)) = name_and_parent(pid) else { return pid };
@@ -131,5 +166,15 @@ mod tests {
         assert!(found.pids().contains(&std::process::id()), "{found:?}");
         drop(listener);
         assert_eq!(Processes::behind(&address), Processes::Unknown);
+    }
+
+    #[test]
+    fn the_groups_of_a_process_are_those_that_count_processor_time() {
+        let both =
+            "12:memory:/x\n4:cpu,cpuacct:/system.slice/exim4.service\n0::/system.slice/exim4.service\n";
+        let paths = ["cpuacct", "cpu,cpuacct", "", "unified"]
+            .map(|root| Path::new("/sys/fs/cgroup").join(root).join("system.slice/exim4.service"));
+        assert_eq!(groups_in(both), paths);
+        assert!(groups_in("0::/\n4:cpuacct:/\n").is_empty());
     }
 }

@@ -91,9 +91,14 @@ impl Results<'_> {
         };
         if let Some(about) = case.runs.first().map(|run| &run.about).filter(|about| !about.version.is_empty())
         {
+            let known = |words: &str, text: &str| {
+                if text.is_empty() { String::new() } else { format!("{words}{text}") }
+            };
             lines.push(format!(
-                "{}, configuration {}; an accepted message survives {}",
-                about.version, about.config_hash, about.durability
+                "{}{}{}",
+                about.version,
+                known(", configuration ", &about.config_hash),
+                known("; an accepted message survives ", &about.durability)
             ));
         }
         lines.extend(self.durability(server));
@@ -120,8 +125,14 @@ impl Results<'_> {
                 shown(blocks)
             ));
         }
-        lines.extend(disk(case));
-        lines.extend(delays(case));
+        let version = case.runs.first().map_or("", |run| run.about.version.as_str());
+        let unseen = |what: &str, is_wanted: bool| is_wanted.then(|| what.to_owned());
+        lines.extend(disk(case).or_else(|| {
+            unseen("disk: not seen: name the directory of the queue with --queue", !version.is_empty())
+        }));
+        lines.extend(delays(case).or_else(|| {
+            unseen("delays: no log of Postfix was found: name it with --log", version.starts_with("Postfix"))
+        }));
         for case in &server.cases {
             let remarks = case.remarks().into_iter();
             lines.extend(remarks.map(|remark| format!("{}: {remark}", sessions_text(case.sessions))));

@@ -143,6 +143,11 @@ impl Started {
         Ok(started)
     }
 
+    /// Returns true for a peer: its queue was empty when it was started.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.peer.is_some()
+    }
+
     /// A server that runs already.
     pub(super) fn running(endpoint: &str, queue: Option<PathBuf>, log: Option<PathBuf>) -> Self {
         Self { endpoint: endpoint.to_owned(), cgroup: None, queue, log, peer: None }

@@ -26,6 +26,7 @@ fn calm() -> Evidence {
         busy_share: 0.6,
         mta_cores: Some(0.8),
         other_cores: 0.1,
+        counts_ended: true,
         top: Some(("cleanup".into(), 0.2, 0.02)),
         disk_waits: 1.25,
         disk_waits_of: "cleanup".into(),
