@@ -45,7 +45,7 @@ fn a_histogram_has_each_call_of_each_kind() {
 fn without_perf_a_flame_graph_says_what_is_missing() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
-    let output = command.args(["flame", "--", "true"]).env("PATH", directory.path()).output().unwrap();
+    let output = command.args(["flame", "--", "/bin/true"]).env("PATH", directory.path()).output().unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stderr),
         "postlab: run perf: it is not installed; it is in Debian's linux-perf\n"
@@ -53,6 +53,8 @@ fn without_perf_a_flame_graph_says_what_is_missing() {
     assert_eq!(output.status.code(), Some(2));
     let output = run(&["flame", "-p", "99999999"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("watch process 99999999: there is none"));
+    let output = run(&["flame", "--", "/no/such"]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "postlab: run /no/such: there is no such program\n");
 }
 
 #[test]

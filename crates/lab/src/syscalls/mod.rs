@@ -165,7 +165,7 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
 }
 
 /// Returns whether a program can be executed, by its path or as a name in `PATH`. A tracer would start and fail.
-fn is_program(program: &str) -> bool {
+pub(crate) fn is_program(program: &str) -> bool {
     let is_executable = |path: &Path| {
         let mode = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.permissions().mode());
         mode.is_some_and(|mode| mode & 0o111 != 0)
