@@ -12,7 +12,7 @@ fn record(disk: &str, sums: &[[u32; 3]], busy: f64) -> Value {
     let round = |[priority, filename, host]: &[u32; 3]| {
         let rows =
             [("priority", *priority), ("filename", *filename), ("host", *host)].map(|(n, s)| row(n, s));
-        let output = format!("5000 messages; milliseconds\n{}", rows.concat());
+        let output = format!("5000 messages of 1000 hosts; milliseconds\n{}", rows.concat());
         json!({ "begin": "2026-01-01 00:00:00 +0000", "load_average": "0.10 0.1", "busy_share": busy, "busy_writes": 0.0,
             "runs": [{ "seconds": 1.0, "output": output }] })
     };
@@ -98,6 +98,38 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
             "| differs | Sorting by filename takes 4.00 times as long as by priority (0.36 then). |"
         )
     );
+}
+
+#[test]
+fn figures_are_found_in_what_the_tools_print_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results");
+    let disk = directory.path().to_str().unwrap();
+    let output = run(&[
+        "reproduce",
+        "--quick",
+        "--step",
+        "queuedirs",
+        "-d",
+        disk,
+        "--results",
+        results.to_str().unwrap(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && !said.contains("has no figure for"), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(line(&text, "| queuedirs |").contains("3 rounds of 400 messages by ten senders"), "{text}");
+    // Its quick step takes a while in a build for tests.
+    let output = run(&["queuerun", "-m", "200", "--rounds", "1", disk]);
+    let output = String::from_utf8(output.stdout).unwrap();
+    let mut kept = record(disk, &[[1, 1, 1]; 3], 0.0);
+    for round in kept["rounds"].as_array_mut().unwrap() {
+        round["runs"][0]["output"] = json!(output);
+    }
+    keep(&results, &kept);
+    let (text, _) = page(&results);
+    assert!(line(&text, "| queuerun |").contains("3 rounds of 200 messages"), "{text}");
+    assert!(!text.lines().any(|line| line.contains("| queue files") && line.contains("no figure")), "{text}");
 }
 
 #[test]

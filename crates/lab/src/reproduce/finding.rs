@@ -2,6 +2,7 @@
 
 use super::{
     Seed,
+    read::Series,
     record::Record,
     seeds::{Figures, Seeds},
     step::{Claim, Step},
@@ -172,6 +173,17 @@ pub(super) fn measured(step: &Step, record: &Record) -> String {
     rounds + &amount.unwrap_or_default()
 }
 
+/// Returns the figures of a step that the output of some round does not have, as a tool that prints its table otherwise does.
+pub(super) fn unread<'s>(step: &'s Step, record: &Record) -> Vec<&'s str> {
+    let amount = step.amount.iter().map(|series| ("amount", series));
+    let figures = step.series.iter().map(|(name, series)| (name.as_str(), series)).chain(amount);
+    let is_unread = |series: &Series| {
+        let mut outputs = record.rounds.iter().map(|round| round.runs.get(series.command));
+        outputs.any(|run| run.and_then(|run| series.read(&run.output)).is_none())
+    };
+    figures.filter(|(_, series)| is_unread(series)).map(|(name, _)| name).collect()
+}
+
 /// Three digits, and two of what is below a tenth.
 pub(super) fn shown(value: f64) -> String {
     match value.abs() {
@@ -259,6 +271,10 @@ mod tests {
     #[test]
     fn the_count_is_that_of_what_was_measured() {
         assert_eq!(measured(&step(), &record(&[(13.0, 10.0); 3])), "3 rounds of 5,000 trips");
+        assert_eq!(unread(&step(), &record(&[(13.0, 10.0)])), Vec::<&str>::new());
+        let mut other = record(&[(13.0, 10.0); 2]);
+        other.rounds[1].runs[0].output = "INET 5000 10 (1–1, N=1)".to_owned();
+        assert_eq!(unread(&step(), &other), ["a", "amount"]);
         assert_eq!(thousands(1_234_567.0), "1,234,567");
         assert_eq!([0.0, 0.01465, 0.36, 49.42].map(shown), ["0", "0.015", "0.36", "49.4"]);
     }

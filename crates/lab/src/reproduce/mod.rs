@@ -11,10 +11,10 @@ mod seeds;
 mod step;
 mod verdict;
 
-use crate::{Failure, scratch, signals};
+use crate::{Failure, run::machine::Machine, scratch, signals};
 use clap::{Args, ValueEnum};
 pub(crate) use finding::thousands;
-use finding::{Finding, findings, measured};
+use finding::{Finding, findings, measured, unread};
 use notes::PageNotes;
 use record::Record;
 use seeds::Seeds;
@@ -40,7 +40,7 @@ pub(crate) struct ReproduceArgs {
     /// The paper whose experiments are repeated; the page keeps those of the others
     #[arg(value_enum, default_value = "all")]
     seed: Seed,
-    /// Little of each, in less than five minutes
+    /// Little of each, in five to eight minutes
     #[arg(long)]
     quick: bool,
     /// Measure again what is done already
@@ -52,7 +52,7 @@ pub(crate) struct ReproduceArgs {
     /// Write the page from what is kept, and measure nothing
     #[arg(long, conflicts_with = "again")]
     page: bool,
-    /// Texts for the page: `introduction`, and in `[open]` an explanation for each finding that cannot be told, by its name
+    /// Texts for the page: `introduction`, in Markdown, and in `[open]` an explanation for each finding that cannot be told, by its name
     /// [default: notes.toml in the directory of the results, if it is there]
     #[arg(long, value_name = "FILE")]
     notes: Option<PathBuf>,
@@ -131,7 +131,9 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
             .for_each(|what| eprintln!("no note explains why `{what}` cannot be told"));
     }
     let text = markdown(&kept, &notes.introduction);
-    for (name, text) in [("reproduce.md", &text), ("reproduce.html", &page::page(&kept, &seeds))] {
+    for (name, text) in
+        [("reproduce.md", &text), ("reproduce.html", &page::page(&kept, &seeds, &notes.introduction))]
+    {
         let path = results.join(name);
         fs::write(&path, text).map_err(|e| format!("write {}: {e}", path.display()))?;
     }
@@ -168,6 +170,13 @@ fn measure(args: &ReproduceArgs, steps: &[Step], results: &Path) -> Result<bool,
         if let Err(error) = one(args, step, results, &disk, &stop) {
             eprintln!("  not measured: {error}");
             is_good = false;
+            continue;
+        }
+        let unread =
+            Record::read(results, &step.name).map(|record| unread(step, &record)).unwrap_or_default();
+        if !unread.is_empty() {
+            // Some tools print none where the time was too short.
+            eprintln!("  the output has no figure for: {}", unread.join(", "));
         }
     }
     scratch::remove_kept(&record::kept_scratch(results))?;
@@ -190,6 +199,16 @@ fn one(
     let mut record = kept.unwrap_or_else(fresh);
     if record.rounds.len() >= wanted {
         return Ok(());
+    }
+    // Rounds stand under the commit of the first one.
+    if !record.rounds.is_empty() && record.machine.commit != Machine::here(disk).commit {
+        eprintln!("  measured from the start: what is kept is of another build");
+        record = Record {
+            step: step.name.clone(),
+            quick: args.quick,
+            commands: record.commands,
+            ..Record::default()
+        };
     }
     let missing = step.missing().map_or(Ok(()), Err);
     let result =

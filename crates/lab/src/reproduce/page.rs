@@ -17,10 +17,11 @@ use std::fmt::Write as _;
 
 const TITLE: &str = "The 2002–2005 papers' experiments again";
 
-/// All of it.
-pub(super) fn page(kept: &[Kept], seeds: &Seeds) -> String {
+/// All of it, with an introduction in Markdown.
+pub(super) fn page(kept: &[Kept], seeds: &Seeds, introduction: &str) -> String {
     let mut out = String::new();
     out.push_str(&head(kept));
+    pulldown_cmark::html::push_html(&mut out, pulldown_cmark::Parser::new(introduction));
     out.push_str(&conclusions(kept));
     out.push_str(&ratios(kept));
     out.push_str(&relays(kept));

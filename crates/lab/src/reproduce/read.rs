@@ -63,11 +63,14 @@ impl Series {
         let mut remarks = Vec::new();
         for line in text.lines() {
             // That stands below its row, and is no reason to doubt another.
-            let is_anothers = line.contains(OF_A_ROW) && !begins_with(last, &row);
+            let is_below = OF_A_ROW.iter().any(|mark| line.starts_with(mark));
+            let is_anothers = is_below && !begins_with(last, &row);
             if !is_anothers && MARKS.iter().any(|mark| line.contains(mark)) {
                 remarks.push(line.trim().to_owned());
             }
-            last = line;
+            if !is_below {
+                last = line;
+            }
         }
         remarks
     }
@@ -81,21 +84,25 @@ impl Series {
     }
 }
 
-/// Words of the tools that take trust from a figure.
-const MARKS: [&str; 9] = [
+/// Words of the tools that take trust from a figure. `BUSY MACHINE` is not among them: in text it tells of the load average, which
+/// earlier rounds raise; `reproduce` looks itself before each round.
+const MARKS: [&str; 12] = [
     "too short",
     "TOO SMALL",
     "CACHED",
     "CLIENT-BOUND",
     "SINK-BOUND",
     "DELAYED ACK",
+    "PAUSE: ",
     "CLOCK-LIMITED",
     "INCOMPLETE",
+    "REPEATS DISAGREE",
+    "HUNG SESSIONS",
     "messages failed",
 ];
 
-/// The begin of a remark on the row above it.
-const OF_A_ROW: &str = "too short: the shortest round";
+/// Begins of remarks on the row above them.
+const OF_A_ROW: [&str; 3] = ["too short: the shortest round", "too short to trust", "REPEATS DISAGREE"];
 
 /// Does a line begin with these words? All lines begin with none.
 fn begins_with(line: &str, words: &[&str]) -> bool {
@@ -167,5 +174,8 @@ mod tests {
         let short = "too short: the shortest round took 0.004 s";
         assert!(series.remarks(&format!(" 100 16 9\n{short}\n")).is_empty());
         assert_eq!(series.remarks(&format!(" 100 20 9\n{short}\n")), [short]);
+        // Two remarks on one row, and then that of another one.
+        let two = format!(" 100 20 9\ntoo short to trust\n{short}\n 100 16 9\nREPEATS DISAGREE: 1 to 9\n");
+        assert_eq!(series.remarks(&two), ["too short to trust", short]);
     }
 }
