@@ -11,7 +11,7 @@ use std::{
 /// Draw the rates of a table of `postlab relay` as bars: a picture in SVG
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChartArgs {
-    /// The table: `table.md` of the results, or a page that has it; the first table with `sessions` and `server` is drawn
+    /// The table: `relay.md` of the results of `postlab relay`, or a page that has it; the first table with `sessions` and `server` is drawn
     table: PathBuf,
     /// The column
     #[arg(long, default_value = "drained/s")]

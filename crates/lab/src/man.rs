@@ -178,7 +178,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "postlab-chart",
-        &[("postlab chart results/table.md -o relay.svg", "Draw the table of a comparison of servers.")],
+        &[(
+            "postlab chart results/20261126-101500-relay/relay.md -o relay.svg",
+            "Draw the table of a comparison of servers.",
+        )],
     ),
     (
         "postlab-report",

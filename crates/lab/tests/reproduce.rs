@@ -74,6 +74,12 @@ fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
         assert!(step.contains(part), "{part}: {step}");
     }
     assert!(!text.contains("30,000") && html.contains("3 rounds of 5,000 messages"), "{text}");
+    let summary = html.split("In short").nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(summary.contains("S1: ") && !summary.contains("S2: "), "{summary}");
+    assert!(
+        html.contains("Rounds from 2026-01-01 00:00:00 +0000 to ") && html.contains("0123456789ab"),
+        "{html}"
+    );
     assert!(
         text.contains("Testium") && html.contains("Sorting by filename takes 0.25 of the time"),
         "{text}"

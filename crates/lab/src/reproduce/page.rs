@@ -22,6 +22,7 @@ pub(super) fn page(kept: &[Kept], seeds: &Seeds, introduction: &str) -> String {
     let mut out = String::new();
     out.push_str(&head(kept));
     pulldown_cmark::html::push_html(&mut out, pulldown_cmark::Parser::new(introduction));
+    out.push_str(&summary(kept, seeds));
     out.push_str(&conclusions(kept));
     out.push_str(&ratios(kept));
     out.push_str(&relays(kept));
@@ -46,6 +47,22 @@ fn head(kept: &[Kept]) -> String {
          machine, it cannot be told.</p>",
         count(kept)
     );
+    let records = kept.iter().filter_map(|kept| kept.record.as_ref());
+    let mut begins: Vec<&str> =
+        records.clone().flat_map(|record| &record.rounds).map(|round| round.begin.as_str()).collect();
+    begins.sort_unstable();
+    let mut commits: Vec<&str> = records.map(|record| record.machine.commit.as_str()).collect();
+    commits.sort_unstable();
+    commits.dedup();
+    if let (Some(first), Some(last)) = (begins.first(), begins.last()) {
+        let _ = writeln!(
+            out,
+            "<p>Rounds from {} to {}, by builds of {}.</p>",
+            escape(first),
+            escape(last),
+            escape(&commits.join(", "))
+        );
+    }
     let quick = kept.iter().filter(|kept| kept.record.as_ref().is_some_and(|record| record.quick)).count();
     if quick > 0 {
         let _ = writeln!(
@@ -73,22 +90,54 @@ fn head(kept: &[Kept]) -> String {
     out
 }
 
-/// A row for each finding, open questions first: what a slide needs.
+/// A line for each text with its counts, and the finding that is furthest from what the text found: a slide.
+fn summary(kept: &[Kept], seeds: &Seeds) -> String {
+    let mut out = "<h2>In short</h2>\n<table class=\"cards\">\n\
+                   <thead><tr><th>text<th>agree<th>differ<th>cannot tell<th>the largest difference</tr></thead>\n<tbody>\n"
+        .to_owned();
+    for seed in Seed::TEXTS {
+        let all = kept.iter().flat_map(|kept| &kept.findings);
+        let found: Vec<&Finding> = all
+            .filter(|finding| finding.seed == seed && finding.judged.is_some() && finding.is_measured())
+            .collect();
+        if found.is_empty() {
+            continue;
+        }
+        let count = |kind: &str| found.iter().filter(|finding| class(finding) == kind).count();
+        let differing = found.iter().filter(|finding| class(finding) == "differs");
+        let largest = differing.max_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let title = seeds.text(&format!("{seed:?}")).map(|text| text.title.clone()).unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "<tr class=\"plain\"><td>{seed:?}: {}<td class=\"figure\" data-head=\"agree\">{}<td class=\"figure\" data-head=\"differ\">{}\
+             <td class=\"figure\" data-head=\"cannot tell\">{}<td>{}</tr>",
+            escape(&title),
+            count("agrees"),
+            count("differs"),
+            count("open"),
+            escape(largest.map_or("none", |finding| finding.sentence.as_str()))
+        );
+    }
+    out + "</tbody></table>\n"
+}
+
+/// A row for each finding, open questions first.
 fn conclusions(kept: &[Kept]) -> String {
     let mut out = "<h2>Conclusions</h2>\n<table class=\"cards\">\n\
-                   <thead><tr><th>text<th>finding<th>theirs<th>here<th>verdict<th>conclusions</tr></thead>\n<tbody>\n"
+                   <thead><tr><th>text<th>finding<th>theirs<th>prediction<th>here<th>verdict<th>conclusions</tr></thead>\n<tbody>\n"
         .to_owned();
     let shown = |finding: &&Finding| finding.judged.is_some() && finding.is_measured();
     for finding in ordered(kept).into_iter().filter(shown) {
         let _ = writeln!(
             out,
-            "<tr class=\"{}\"><td>{:?}<td><a href=\"#{}\">{}</a><td class=\"figure\" data-head=\"theirs\">{}<td class=\"figure\" data-head=\"here\">{}\
+            "<tr class=\"{}\"><td>{:?}<td><a href=\"#{}\">{}</a><td class=\"figure\" data-head=\"theirs\">{}<td data-head=\"prediction\"><code>{}</code><td class=\"figure\" data-head=\"here\">{}\
              <td class=\"verdict\">{}<td>{}</tr>",
             class(finding),
             finding.seed,
             finding.step,
             escape(&finding.what),
             escape(&finding.theirs_text()),
+            escape(prediction(finding)),
             escape(&finding.here_text()),
             finding.word(),
             escape(&finding.sentence)
@@ -101,6 +150,12 @@ fn conclusions(kept: &[Kept]) -> String {
         let _ = writeln!(out, "<p class=\"note\">Not measured: {}.</p>", escape(&missing.join("; ")));
     }
     out + "<p class=\"note\">Theirs: from the smallest to the largest machine of the text. Here: median of the rounds and its interval.</p>\n"
+}
+
+/// Returns the prediction of the ratio or the value, without its names.
+fn prediction(finding: &Finding) -> &str {
+    let condition = finding.expression.rfind(')').map_or("", |at| &finding.expression[at + 1..]);
+    condition.trim()
 }
 
 fn class(finding: &Finding) -> &'static str {
