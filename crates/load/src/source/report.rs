@@ -172,13 +172,14 @@ impl Report {
     pub(crate) fn print(&self, format: Format, percentiles: bool) -> Result<(), String> {
         let mut table = Table::new(format, &RUN, None);
         table.part("run", &RUN);
+        let cpu = format!(", {:.1} µs of CPU a message here", self.cpu_us_per_message);
         table.text(&format!(
-            "{} messages sent in {:.3} s: {:.1} a second, {} connections, {:.1} µs of CPU a message here",
+            "{} messages sent in {:.3} s: {:.1} a second, {} connections{}",
             self.messages_sent,
             self.sending_seconds(),
             self.rate,
             self.connections,
-            self.cpu_us_per_message
+            if self.messages_sent > 0 { cpu.as_str() } else { "" }
         ));
         table.fields(self)?;
         table.record(self.cells());
