@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: what was measured so far is kept, and the exit code is [`STOPPED`].
+//! Ctrl-C, SIGTERM and SIGHUP: what was measured so far is kept, and the exit code is [`STOPPED`].
 
 use std::{
     io,
@@ -24,16 +24,30 @@ pub fn is_stopped() -> bool {
 /// whoever started the process passes on what it got itself.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
+/// Returns true if the program was started to go on after its terminal (nohup(1)).
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_default();
+    // Signal 1 is the lowest bit (proc_pid_status(5)).
+    u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 == 1)
+}
+
 /// Calls `end` at the first signal; one more than a second later ends the process at once.
 pub fn on_end(end: impl FnOnce() + Send + 'static) -> Result<(), String> {
     let failed = |e: std::io::Error| format!("watch for signals: {e}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let (mut interrupt, mut terminate) = {
+    // One of nohup stays ignored: a handler of ours would replace that.
+    let hangup = if is_hangup_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
+    let (mut interrupt, mut terminate, mut hangup) = {
         let _entered = runtime.enter();
-        (signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?)
+        let [interrupt, terminate, hangup] =
+            [SignalKind::interrupt(), SignalKind::terminate(), hangup].map(signal);
+        (interrupt.map_err(failed)?, terminate.map_err(failed)?, hangup.map_err(failed)?)
     };
     std::thread::spawn(move || {
-        let next = async || tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} };
+        let next = async || {
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, _ = hangup.recv() => {} }
+        };
         let mut next = next;
         runtime.block_on(next());
         IS_STOPPED.store(true, Relaxed);
