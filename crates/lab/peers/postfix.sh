@@ -56,7 +56,16 @@ configure() {
   mkdir -p "$r/dev" "$r/var/log"
   [ -c "$r/dev/null" ] || mknod -m 666 "$r/dev/null" c 1 3
 }
-launch() { inroot /usr/sbin/postfix -c /etc/postfix start >/dev/null 2>&1; }
+launch() {
+  # What it prints is of interest only if it fails.
+  if inroot /usr/sbin/postfix -c /etc/postfix start >"$(root)/start.log" 2>&1; then return 0; fi
+  cat "$(root)/start.log" >&2
+  # Without a terminal it writes to the log only, which may not be there yet.
+  if [ ! -s "$(root)/start.log" ] && command -v script >/dev/null; then
+    script -qec "chroot '$(root)' /usr/sbin/postfix -c /etc/postfix check" /dev/null < /dev/null >&2 || true
+  fi
+  return 1
+}
 shutdown() { inroot /usr/sbin/postfix -c /etc/postfix stop; }
 queue_path() { echo "$(root)/var/spool/postfix"; }
 log_path() { echo "$(root)/var/log/mail.log"; }

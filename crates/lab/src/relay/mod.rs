@@ -186,7 +186,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<bool, Failure> {
     let (directory, machine, measured) = measured?;
     let labels: Vec<String> = targets.iter().map(Target::label).collect();
     let servers = servers(&measured.runs, &labels, &measured.known);
-    let checked = args.check(&servers);
+    let checked = args.check(&servers, &labels);
     let results = Results {
         machine: &machine,
         runs: &measured.runs,
@@ -493,12 +493,23 @@ impl RelayArgs {
         Ok(scenario)
     }
 
-    fn check(&self, servers: &[case::Server<'_>]) -> Vec<Checked> {
+    /// Checks the requirements. Of a server that could not be measured they are missed.
+    fn check(&self, servers: &[case::Server<'_>], labels: &[String]) -> Vec<Checked> {
         let cases = || servers.iter().flat_map(|server| &server.cases);
-        self.require
+        let is_measured =
+            |label: &str, sessions| cases().any(|case| case.label == label && case.sessions == sessions);
+        let missing: Vec<(&str, u32)> = labels
             .iter()
-            .flat_map(|requirement| cases().filter_map(|case| requirement.check(case)))
-            .collect()
+            .flat_map(|label| self.sessions.iter().map(move |sessions| (label.as_str(), *sessions)))
+            .filter(|(label, sessions)| !is_measured(label, *sessions))
+            .collect();
+        let all = |requirement: &Requirement| -> Vec<Checked> {
+            let measured = cases().filter_map(|case| requirement.check(case));
+            let unmeasured =
+                missing.iter().filter_map(|(label, sessions)| requirement.unmeasured(label, *sessions));
+            measured.chain(unmeasured).collect()
+        };
+        self.require.iter().flat_map(all).collect()
     }
 
     /// Writes the files, and prints what was asked for.

@@ -100,6 +100,18 @@ impl Requirement {
         }
     }
 
+    /// The check of a server that was not measured with this number of sessions; none if it is not about that.
+    pub(super) fn unmeasured(&self, server: &str, sessions: u32) -> Option<Checked> {
+        let is_about = self.sessions.is_none_or(|named| named == sessions);
+        is_about.then(|| Checked {
+            requirement: self.text.clone(),
+            server: server.to_owned(),
+            sessions,
+            measured: None,
+            is_met: false,
+        })
+    }
+
     /// Checks it on a case; none if it is not about it.
     pub(super) fn check(&self, case: &Case<'_>) -> Option<Checked> {
         if case.kind != Kind::Relay || self.sessions.is_some_and(|sessions| sessions != case.sessions) {

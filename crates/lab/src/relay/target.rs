@@ -103,7 +103,7 @@ fn names(peers: &Path) -> Vec<String> {
 /// Runs a script and returns its output.
 fn printed(script: &Path, words: &[&str]) -> Result<String, Failure> {
     let shown = || format!("run `{} {}`", script.display(), words.join(" "));
-    let output = Command::new(script).args(words).stdin(Stdio::null()).output();
+    let output = Command::new(script).args(words).env("PEER_OWNER", owner()).stdin(Stdio::null()).output();
     let output = output.map_err(|e| format!("{}: {e}", shown()))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -165,7 +165,11 @@ impl Started {
         let shown = format!("run `{} {verb} {profile}`", script.display());
         let copy = || file.try_clone().map_err(|e| format!("write {}: {e}", output.display()));
         let mut command = Command::new(script);
-        command.args([verb, profile]).env("PEER_PORT", port).env("SINK_PORT", sink);
+        command
+            .args([verb, profile])
+            .env("PEER_PORT", port)
+            .env("SINK_PORT", sink)
+            .env("PEER_OWNER", owner());
         // A daemon that keeps its standard output open would keep a pipe open, too. Ctrl-C is for us.
         command.stdin(Stdio::null()).stdout(copy()?).stderr(copy()?).process_group(0);
         let status = command.status().map_err(|e| format!("{shown}: {e}"))?;
@@ -173,8 +177,9 @@ impl Started {
             return Ok(());
         }
         let said = std::fs::read_to_string(output).unwrap_or_default();
-        let last = said.trim().lines().last().unwrap_or_default().to_owned();
-        Err(format!("{shown}: it ended with {status}: {last} (all output: {})", output.display()))
+        let last = said.trim().lines().last().unwrap_or("it printed nothing").to_owned();
+        let log = self.log.as_ref().map(|log| format!("; its log: {}", log.display())).unwrap_or_default();
+        Err(format!("{shown}: it ended with {status}: {last} (all output: {}{log})", output.display()))
     }
 }
 
@@ -191,6 +196,11 @@ impl Drop for Started {
 
 fn path(script: &Path, verb: &str) -> Option<PathBuf> {
     printed(script, &[verb]).ok().filter(|text| !text.is_empty()).map(PathBuf::from)
+}
+
+/// Returns the owner by which the script knows whose peer it is: it does not stop that of another run.
+fn owner() -> String {
+    std::process::id().to_string()
 }
 
 /// Returns a port on which nobody listens now.
