@@ -11,14 +11,17 @@ use super::{
 use crate::{
     Failure,
     device::{Device, Traffic},
-    rounds::{Figure, Progress, Rounds, disagreement, too_short_round},
+    rounds::{Figure, Progress, Rounds, beside, disagreement, too_short_round},
     run::machine::Machine,
     scratch::Scratch,
     stat::Confidence,
     table::{Column, Format, Table},
 };
 use clap::{Args, ValueEnum};
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// Measure queue creation with several directories and senders
 ///
@@ -208,6 +211,9 @@ const COLUMNS: [Column; 10] = [
     Column::other("growth in µs for each 1000 entries", "growth_us_for_1000_entries"),
 ];
 
+/// Between two pictures of the progress.
+pub(super) const DRAWN: Duration = Duration::from_millis(250);
+
 /// Measures files that are made here.
 fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
     let device = Device::below(&args.directory)?;
@@ -286,7 +292,12 @@ fn one(
         // What was written before must not count here.
         sync(scratch.path())?;
         let before = device.traffic();
-        let round = work::round(args, &parent, setting, scratch)?;
+        let step = format!("{} senders, {} directories", setting.senders, setting.directories);
+        let round = beside(
+            DRAWN,
+            || progress.running(step.clone()),
+            || work::round(args, &parent, setting, scratch),
+        )?;
         if scratch.is_stopped() {
             break;
         }
