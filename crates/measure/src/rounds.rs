@@ -64,6 +64,11 @@ impl Progress {
         self.at(self.bar.position());
     }
 
+    /// Works, and shows meanwhile which step runs.
+    pub fn during<T>(&self, step: &str, work: impl FnOnce() -> T) -> T {
+        beside(DRAWN, || self.running(step.to_owned()), work)
+    }
+
     /// Prints while the bar is hidden.
     pub fn beside(&self, print: impl FnOnce()) {
         // A panic inside `suspend` would poison the lock of the bar, and the bar would panic again when it is dropped.
@@ -79,6 +84,9 @@ impl Drop for Progress {
         self.bar.finish_and_clear();
     }
 }
+
+/// Between two pictures of a step that runs.
+const DRAWN: Duration = Duration::from_millis(250);
 
 /// Works, and looks at it every so often meanwhile.
 pub fn beside<T>(every: Duration, mut look: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {

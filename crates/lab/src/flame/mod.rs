@@ -4,7 +4,7 @@
 mod fold;
 mod svg;
 
-use crate::{signals, syscalls::is_program};
+use crate::{signals, syscalls::check_program};
 use clap::{Args, ValueEnum};
 use fold::Folded;
 use std::{
@@ -64,9 +64,7 @@ pub(crate) fn run(args: &FlameArgs) -> Result<bool, String> {
     if let Some(gone) = args.pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
         return Err(format!("watch process {gone}: there is none"));
     }
-    if let Some(program) = args.command.first().filter(|program| !is_program(program)) {
-        return Err(format!("run {program}: there is no such program"));
-    }
+    args.command.first().map_or(Ok(()), |program| check_program(program))?;
     let stop = Arc::new(AtomicBool::new(false));
     signals::on_end({
         let stop = stop.clone();

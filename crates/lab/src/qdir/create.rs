@@ -10,7 +10,7 @@ use super::{
 use crate::{
     arguments::arguments,
     device::Device,
-    rounds::{Figure, Progress, beside, disagreement, too_short},
+    rounds::{Figure, Progress, disagreement, too_short},
     run::{append, begin, machine::Machine, make_directory},
     scratch::Scratch,
     source::{Phase, Plan, SourceArgs, measure},
@@ -71,13 +71,7 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<Measured, String> {
             if scratch.is_stopped() {
                 break;
             }
-            let step = cell.text();
-            let run = beside(
-                super::dirs::DRAWN,
-                || progress.running(step.clone()),
-                || one(args, &home, *cell, round, &file),
-            );
-            match run {
+            match progress.during(&cell.text(), || one(args, &home, *cell, round, &file)) {
                 // Ctrl-C reaches the daemon too.
                 Err(_) if scratch.is_stopped() => break,
                 run => runs.push(run?),

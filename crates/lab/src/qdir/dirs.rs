@@ -11,17 +11,14 @@ use super::{
 use crate::{
     Failure,
     device::{Device, Traffic},
-    rounds::{Figure, Progress, Rounds, beside, disagreement, too_short_round},
+    rounds::{Figure, Progress, Rounds, disagreement, too_short_round},
     run::machine::Machine,
     scratch::Scratch,
     stat::Confidence,
     table::{Column, Format, Table},
 };
 use clap::{Args, ValueEnum};
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 /// Measure queue creation with several directories and senders
 ///
@@ -211,9 +208,6 @@ const COLUMNS: [Column; 10] = [
     Column::other("growth in µs for each 1000 entries", "growth_us_for_1000_entries"),
 ];
 
-/// Between two pictures of the progress.
-pub(super) const DRAWN: Duration = Duration::from_millis(250);
-
 /// Measures files that are made here.
 fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
     let device = Device::below(&args.directory)?;
@@ -293,11 +287,7 @@ fn one(
         sync(scratch.path())?;
         let before = device.traffic();
         let step = format!("{} senders, {} directories", setting.senders, setting.directories);
-        let round = beside(
-            DRAWN,
-            || progress.running(step.clone()),
-            || work::round(args, &parent, setting, scratch),
-        )?;
+        let round = progress.during(&step, || work::round(args, &parent, setting, scratch))?;
         if scratch.is_stopped() {
             break;
         }

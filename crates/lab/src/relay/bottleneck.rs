@@ -280,13 +280,10 @@ fn one_process(e: &Evidence) -> Option<String> {
 }
 
 fn cpu(e: &Evidence) -> Option<String> {
-    let own = e.mta_cores?;
-    if !e.counts_ended
-        && e.busy_share >= BUSY
-        && own + e.other_cores >= e.cores * OWN_SHARE
-        && e.other_cores > own
-    {
-        return Some(format!(
+    let own = e.mta_cores.filter(|_| e.busy_share >= BUSY)?;
+    let enough = e.cores * OWN_SHARE;
+    if e.other_cores > own {
+        return (!e.counts_ended && own + e.other_cores >= enough).then(|| format!(
             "{:.0} % of all processor time is used; the server uses {own:.2} of {:.0} cores, and {:.2} more are used by other \
              programs or by processes of the server that ended too soon to be seen: a service of systemd is seen whole",
             e.busy_share * 100.0,
@@ -294,7 +291,7 @@ fn cpu(e: &Evidence) -> Option<String> {
             e.other_cores
         ));
     }
-    (own >= e.cores * OWN_SHARE && e.busy_share >= BUSY && own >= e.other_cores).then(|| {
+    (own >= enough).then(|| {
         let top = e
             .top
             .as_ref()

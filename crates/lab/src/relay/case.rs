@@ -145,6 +145,11 @@ impl Case<'_> {
         Some([of(|p| p.voluntary_switches)?, of(|p| p.involuntary_switches)?, of(|p| p.out_blocks)?])
     }
 
+    /// Returns whether the server's processor time includes processes that ended between two looks, in each run.
+    fn counts_ended(&self) -> bool {
+        self.runs.iter().all(|run| run.observed.counts_ended)
+    }
+
     /// Remarks on the figures, each a sentence.
     pub(super) fn remarks(&self) -> Vec<String> {
         let runs: Vec<&crate::run::runner::Run> = self.runs.iter().map(|run| &run.run).collect();
@@ -158,7 +163,7 @@ impl Case<'_> {
             ));
         }
         let has_seen_some = self.runs.iter().any(|run| run.observed.mta_cores.is_some());
-        if has_seen_some && !self.runs.iter().all(|run| run.observed.counts_ended) {
+        if has_seen_some && !self.counts_ended() {
             remarks.push(
                 "the CPU time of processes that ended between two looks is not counted: the server has no control group of its own"
                     .to_owned(),
@@ -193,7 +198,7 @@ impl Case<'_> {
             busy_share: of(&|r| r.observed.busy_share),
             mta_cores: self.median(|r| r.observed.mta_cores),
             other_cores: of(&|r| r.observed.other_cores),
-            counts_ended: self.runs.iter().all(|run| run.observed.counts_ended),
+            counts_ended: self.counts_ended(),
             top: most(|p| p.cores).map(|(name, using)| (name, using.cores, using.busiest_cores)),
             disk_waits: of(&waits),
             disk_waits_of: most(|p| p.disk_waits).map(|(name, _)| name).unwrap_or_default(),

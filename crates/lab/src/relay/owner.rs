@@ -47,14 +47,19 @@ impl Processes {
     /// Returns the processor time of the group in seconds, processes that have ended included.
     pub(super) fn group_seconds(&self) -> Option<f64> {
         let Self::Group(group) = self else { return None };
-        let second = fs::read_to_string(group.join("cpu.stat")).ok().and_then(|text| {
-            text.lines().find_map(|l| l.strip_prefix("usage_usec "))?.trim().parse::<f64>().ok()
-        });
-        second.map(|us| us / 1e6).or_else(|| {
-            let text = fs::read_to_string(group.join("cpuacct.usage")).ok()?;
-            text.trim().parse::<f64>().ok().map(|ns| ns / 1e9)
-        })
+        seconds_of(group)
     }
+}
+
+/// Returns the processor time of a group in seconds; none if the group does not count it.
+fn seconds_of(group: &Path) -> Option<f64> {
+    let second = fs::read_to_string(group.join("cpu.stat")).ok().and_then(|text| {
+        text.lines().find_map(|l| l.strip_prefix("usage_usec "))?.trim().parse::<f64>().ok()
+    });
+    second.map(|us| us / 1e6).or_else(|| {
+        let text = fs::read_to_string(group.join("cpuacct.usage")).ok()?;
+        text.trim().parse::<f64>().ok().map(|ns| ns / 1e9)
+    })
 }
 
 /// Inodes of the sockets that listen on a port (proc_net_tcp(5): state 0A).
@@ -99,10 +104,7 @@ fn name_and_parent(pid: u32) -> Option<(String, u32)> {
 /// looks, as Exim has some for each message, count there.
 fn group_of(top: u32) -> Option<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{top}/cgroup")).ok()?;
-    let group = groups_in(&text).into_iter().find(|group| {
-        group.join("cpuacct.usage").is_file()
-            || fs::read_to_string(group.join("cpu.stat")).is_ok_and(|stat| stat.contains("usage_usec "))
-    })?;
+    let group = groups_in(&text).into_iter().find(|group| seconds_of(group).is_some())?;
     let (members, own) = (members(&group), descendants(top));
     let is_service = group.extension().is_some_and(|extension| extension == "service");
     let is_alone = is_service || members.iter().all(|pid| own.contains(pid));

@@ -102,8 +102,7 @@ impl Requirement {
 
     /// The check of a server that was not measured with this number of sessions; none if it is not about that.
     pub(super) fn unmeasured(&self, server: &str, sessions: u32) -> Option<Checked> {
-        let is_about = self.sessions.is_none_or(|named| named == sessions);
-        is_about.then(|| Checked {
+        self.is_about(sessions).then(|| Checked {
             requirement: self.text.clone(),
             server: server.to_owned(),
             sessions,
@@ -112,9 +111,13 @@ impl Requirement {
         })
     }
 
+    fn is_about(&self, sessions: u32) -> bool {
+        self.sessions.is_none_or(|named| named == sessions)
+    }
+
     /// Checks it on a case; none if it is not about it.
     pub(super) fn check(&self, case: &Case<'_>) -> Option<Checked> {
-        if case.kind != Kind::Relay || self.sessions.is_some_and(|sessions| sessions != case.sessions) {
+        if case.kind != Kind::Relay || !self.is_about(case.sessions) {
             return None;
         }
         let measured = self.figure.of(case);

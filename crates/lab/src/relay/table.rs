@@ -126,13 +126,18 @@ impl Results<'_> {
             ));
         }
         let version = case.runs.first().map_or("", |run| run.about.version.as_str());
-        let unseen = |what: &str, is_wanted: bool| is_wanted.then(|| what.to_owned());
-        lines.extend(disk(case).or_else(|| {
-            unseen("disk: not seen: name the directory of the queue with --queue", !version.is_empty())
-        }));
-        lines.extend(delays(case).or_else(|| {
-            unseen("delays: no log of Postfix was found: name it with --log", version.starts_with("Postfix"))
-        }));
+        match disk(case) {
+            None if !version.is_empty() => {
+                lines.push("disk: not seen: name the directory of the queue with --queue".to_owned());
+            }
+            disk => lines.extend(disk),
+        }
+        match delays(case) {
+            None if version.starts_with("Postfix") => {
+                lines.push("delays: no log of Postfix was found: name it with --log".to_owned());
+            }
+            delays => lines.extend(delays),
+        }
         for case in &server.cases {
             let remarks = case.remarks().into_iter();
             lines.extend(remarks.map(|remark| format!("{}: {remark}", sessions_text(case.sessions))));

@@ -196,20 +196,18 @@ fn one(
     let kept = Record::read(results, &step.name).filter(|record| !args.again && record.commands == lines);
     let fresh =
         || Record { step: step.name.clone(), quick: args.quick, commands: lines, ..Record::default() };
-    let mut record = kept.unwrap_or_else(fresh);
-    if record.rounds.len() >= wanted {
+    if kept.as_ref().is_some_and(|record| record.rounds.len() >= wanted) {
         return Ok(());
     }
     // Rounds stand under the commit of the first one.
-    if !record.rounds.is_empty() && record.machine.commit != Machine::here(disk).commit {
-        eprintln!("  measured from the start: what is kept is of another build");
-        record = Record {
-            step: step.name.clone(),
-            quick: args.quick,
-            commands: record.commands,
-            ..Record::default()
-        };
-    }
+    let is_of_this_build = |record: &Record| {
+        let is_it = record.rounds.is_empty() || record.machine.commit == Machine::BUILT_FROM;
+        if !is_it {
+            eprintln!("  measured from the start: what is kept is of another build");
+        }
+        is_it
+    };
+    let mut record = kept.filter(is_of_this_build).unwrap_or_else(fresh);
     let missing = step.missing().map_or(Ok(()), Err);
     let result =
         missing.and_then(|()| record::measure(step, &commands, &mut record, wanted, (results, disk), stop));

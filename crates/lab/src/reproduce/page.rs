@@ -103,8 +103,8 @@ fn summary(kept: &[Kept], seeds: &Seeds) -> String {
         if found.is_empty() {
             continue;
         }
-        let count = |kind: &str| found.iter().filter(|finding| class(finding) == kind).count();
-        let differing = found.iter().filter(|finding| class(finding) == "differs");
+        let count = |word: &str| found.iter().filter(|finding| finding.word() == word).count();
+        let differing = found.iter().filter(|finding| finding.word() == "differs");
         let largest = differing.max_by(|a, b| distance(a).total_cmp(&distance(b)));
         let title = seeds.text(&format!("{seed:?}")).map(|text| text.title.clone()).unwrap_or_default();
         let _ = writeln!(
@@ -114,7 +114,7 @@ fn summary(kept: &[Kept], seeds: &Seeds) -> String {
             escape(&title),
             count("agrees"),
             count("differs"),
-            count("open"),
+            count("cannot tell"),
             escape(largest.map_or("none", |finding| finding.sentence.as_str()))
         );
     }

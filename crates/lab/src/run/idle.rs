@@ -6,11 +6,12 @@ use crate::{
 };
 use rustix::{
     fd::OwnedFd,
+    io::Errno,
     net::{SocketAddrAny, SocketFlags, SocketType, bind, connect, socket_with},
 };
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
 /// An address has about 28,000 ports for one server: more connections come from further addresses of the loopback.
@@ -36,25 +37,29 @@ pub(super) fn open(endpoint: &str, count: u32) -> Result<Vec<OwnedFd>, String> {
         ));
     }
     let addresses = Endpoint::parse(endpoint, Some(25))?.resolve(Family::Any)?;
-    let server = endpoint.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    let address = addresses.first().ok_or_else(|| format!("connect to the MTA at {endpoint}: no address"))?;
+    let server = SocketAddr::try_from(address.clone()).ok();
     for number in 0..count {
-        let local = server.and_then(|server| local_address(server, number));
-        let one = |address: &SocketAddrAny| -> io::Result<OwnedFd> {
-            let socket =
-                socket_with(address.address_family(), SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-            if let Some(local) = local {
-                bind(&socket, &local)?;
-            }
-            connect(&socket, address)?;
-            Ok(socket)
-        };
-        match addresses.first().map(one) {
-            Some(Ok(socket)) => open.push(socket),
-            Some(Err(error)) if open.is_empty() => return Err(say(error)),
-            _ => break,
+        match connection(address, server.and_then(|server| local_address(server, number))) {
+            Ok(socket) => open.push(socket),
+            Err(error) if open.is_empty() => return Err(say(error.into())),
+            Err(_) => break,
         }
     }
     Ok(open)
+}
+
+/// Connects to an address, from the local one if it is given.
+///
+/// # Errors
+/// As connect(2).
+pub(super) fn connection(address: &SocketAddrAny, local: Option<SocketAddr>) -> Result<OwnedFd, Errno> {
+    let socket = socket_with(address.address_family(), SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if let Some(local) = local {
+        bind(&socket, &local)?;
+    }
+    connect(&socket, address)?;
+    Ok(socket)
 }
 
 /// Returns the address that a connection comes from, if the kernel is not to choose it.

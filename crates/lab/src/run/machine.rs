@@ -41,6 +41,9 @@ const MTAS: [(&str, &str, &[&str]); 4] = [
 ];
 
 impl Machine {
+    /// The commit that this program was built from.
+    pub(crate) const BUILT_FROM: &'static str = env!("POSTLAB_BUILT_FROM");
+
     /// Describes the machine on which the program runs; `directory` lies on the disk that is meant.
     pub(crate) fn here(directory: &Path) -> Self {
         let name = uname();
@@ -62,7 +65,7 @@ impl Machine {
             load_average: word("/proc/loadavg"),
             postlab: env!("CARGO_PKG_VERSION").to_owned(),
             build: if cfg!(debug_assertions) { "unoptimised" } else { "release" }.to_owned(),
-            commit: env!("POSTLAB_BUILT_FROM").to_owned(),
+            commit: Self::BUILT_FROM.to_owned(),
             versions: versions(),
             time: jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S %z").to_string(),
         }

@@ -13,10 +13,7 @@ use crate::{
     source::{LiveView, Plan, Report, measure},
     usage::Usage,
 };
-use rustix::{
-    io::Errno,
-    net::{SocketFlags, SocketType, connect, socket_with},
-};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -300,11 +297,7 @@ fn wait_for(endpoint: &str) -> Result<(), String> {
     let say = |e: Errno| format!("connect to the MTA at {endpoint}: {}", std::io::Error::from(e));
     let begin = Instant::now();
     loop {
-        let connected = addresses.iter().try_for_each(|address| {
-            let socket =
-                socket_with(address.address_family(), SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-            connect(&socket, address)
-        });
+        let connected = addresses.iter().try_for_each(|address| idle::connection(address, None).map(drop));
         match connected {
             Ok(()) => return Ok(()),
             Err(Errno::CONNREFUSED | Errno::NOENT) if begin.elapsed() < START => thread::sleep(TICK * 5),

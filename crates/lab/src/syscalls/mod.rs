@@ -137,9 +137,7 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
     }
     let (mut phases, counter) = (Vec::new(), Counter::choose(args.with));
     let (program, arguments) = args.command.split_first().ok_or("no command")?;
-    if !is_program(program) {
-        return Err(format!("run {program}: there is no such program"));
-    }
+    check_program(program)?;
     let failed = |e: std::io::Error| format!("run {program}: {e}");
     let good = if pids.is_empty() {
         let (table, good) = counter.traced(args, &stop)?;
@@ -164,8 +162,16 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
     Ok(good)
 }
 
-/// Returns whether a program can be executed, by its path or as a name in `PATH`. A tracer would start and fail.
-pub(crate) fn is_program(program: &str) -> bool {
+/// Checks that a program can be executed. A tracer would start and fail.
+///
+/// # Errors
+/// There is no such program.
+pub(crate) fn check_program(program: &str) -> Result<(), String> {
+    if is_program(program) { Ok(()) } else { Err(format!("run {program}: there is no such program")) }
+}
+
+/// Returns whether a program can be executed, by its path or as a name in `PATH`.
+fn is_program(program: &str) -> bool {
     let is_executable = |path: &Path| {
         let mode = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.permissions().mode());
         mode.is_some_and(|mode| mode & 0o111 != 0)
