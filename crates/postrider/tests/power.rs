@@ -188,7 +188,8 @@ impl Scene {
     fn serve(&self) -> Recorded {
         let child = self.traced(&["serve"]).stderr(Stdio::null()).spawn().unwrap();
         let recorded = Recorded { child, config: self.dir.path().join("postrider.toml") };
-        until("the daemon listens", || recorded.ask(&["queue", "count"]).is_some());
+        // `queue count` is answered without the daemon, too, as soon as there is a spool.
+        until("the daemon listens", || recorded.ask(&["status"]).is_some());
         recorded
     }
 
