@@ -58,7 +58,7 @@ fn each_command_has_a_man_page() {
 
 #[test]
 fn lookups_go_to_an_ldap_server_that_runs_already() {
-    let port = common::free_address().rsplit_once(':').unwrap().1.to_owned();
+    let port = common::ports::free_address().port().to_string();
     let slapd = |keys: &str| {
         let postlab = env!("CARGO_BIN_EXE_postlab");
         let directory = tempfile::tempdir().unwrap();

@@ -76,7 +76,7 @@ fn a_ceiling_is_measured_for_each_number_of_sessions_and_round() {
 #[test]
 fn a_relay_run_ends_when_the_sink_has_everything_and_has_its_ceiling_beside_it() {
     let directory = tempfile::tempdir().unwrap();
-    let sink = common::free_address();
+    let sink = common::ports::free_address().to_string();
     let mta = wire(sink.clone());
     let started = directory.path().join("started").display().to_string();
     let scenario = write(

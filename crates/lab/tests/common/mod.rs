@@ -1,5 +1,8 @@
 //! A running sink, shared by the tests.
-#![allow(dead_code)] // each test file uses its part
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
+
+#[path = "../../../postrider/tests/common/ports.rs"]
+pub(crate) mod ports;
 
 use rustix::{
     net::{AddressFamily, SocketType, bind, getsockname, socket},
@@ -19,15 +22,6 @@ pub(crate) fn silent_address() -> (OwnedFd, String) {
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
     (socket, address.to_string())
-}
-
-/// An address to listen on later. Its port is below those that the kernel gives to whoever asks for any, so that
-/// no other test is given it meanwhile.
-pub(crate) fn free_address() -> String {
-    let first = (std::process::id() as u16).wrapping_mul(1009);
-    let ports = (0..u16::MAX).map(|n| 10_000 + first.wrapping_add(n) % 22_000);
-    let mut addresses = ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-    addresses.find(|address| TcpListener::bind(address).is_ok()).unwrap().to_string()
 }
 
 /// A running sink; killed when dropped.

@@ -1,6 +1,6 @@
 //! A daemon of its own for a test, and the other ends of its conversations.
 
-#![allow(dead_code, unreachable_pub)] // each test file uses its part
+#![allow(dead_code, unreachable_pub, unused_imports)] // each test file uses its part
 
 pub mod client;
 pub mod databases;
@@ -8,6 +8,7 @@ pub mod envelopes;
 pub mod faults;
 pub mod load;
 pub mod names;
+pub mod ports;
 pub mod postfix;
 pub mod proxy;
 pub mod record;
@@ -20,16 +21,15 @@ pub mod tree;
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    sync::{
-        atomic::{AtomicU16, Ordering},
-        mpsc,
-    },
+    sync::mpsc,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
+
+pub use ports::free_address;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
 
@@ -40,23 +40,6 @@ fn binary() -> PathBuf {
 
 /// Nothing a test waits for takes this long, on the slowest machine.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
-
-/// A port nobody listens on, and that no test is given twice. Below those the kernel gives to whoever
-/// does not care: it would give one of them to another test while nobody listens.
-pub fn free_address() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const PORTS: std::ops::Range<u16> = 10_000..32_000;
-    loop {
-        // Processes that run at the same time begin far from each other.
-        let first = (std::process::id() as u16).wrapping_mul(1009);
-        let port =
-            PORTS.start + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u16;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
-}
 
 /// Asks again until it is so; between two questions the processor belongs to those who are asked.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
