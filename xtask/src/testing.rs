@@ -70,6 +70,12 @@ struct Seen {
     errors: Vec<String>,
     /// Failed tests of the binary that runs.
     of_binary: Vec<String>,
+    /// The test whose output is shown.
+    shown: Option<String>,
+    /// The next line has the message of a panic.
+    is_message_next: bool,
+    /// What tests of the binary that runs said when they panicked: the test, and the place with the message.
+    panics: Vec<(String, String)>,
     /// The arguments of a binary that failed and named no test: the next line may say how it ended.
     unexplained: Option<String>,
 }
@@ -77,7 +83,18 @@ struct Seen {
 impl Seen {
     fn line(&mut self, line: &str) {
         let text = line.trim();
-        if let Some(what) = text.strip_prefix("SKIPPED: ") {
+        if self.is_message_next {
+            self.is_message_next = false;
+            self.panics.last_mut().into_iter().for_each(|(_, said)| *said += text);
+        }
+        if let Some(name) = text.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            self.shown = Some(name.trim_end_matches(" - should panic").to_owned());
+        } else if let Some(place) = place_of_panic(text) {
+            if let Some(name) = self.shown.take() {
+                self.panics.push((name, format!("{place} ")));
+                self.is_message_next = true;
+            }
+        } else if let Some(what) = text.strip_prefix("SKIPPED: ") {
             self.skipped.push(what.to_owned());
         } else if let Some(name) = failed_test(text) {
             self.of_binary.push(name.to_owned());
@@ -101,8 +118,12 @@ impl Seen {
         if self.of_binary.is_empty() {
             self.unexplained = Some(arguments.to_owned());
         }
-        let names = self.of_binary.drain(..);
-        self.failed.extend(names.map(|name| format!("{arguments} {name}")));
+        for name in self.of_binary.drain(..) {
+            let said = self.panics.iter().find(|(test, _)| *test == name);
+            let said = said.map_or(String::new(), |(_, said)| format!("\n    {said}"));
+            self.failed.push(format!("{arguments} {name}{said}"));
+        }
+        self.panics.clear();
     }
 
     /// Nothing was said of how the last binary ended.
@@ -135,6 +156,11 @@ fn failed_test(text: &str) -> Option<&str> {
     Some(name.strip_suffix(" - should panic").unwrap_or(name))
 }
 
+/// The place in `thread 'module::name' (1234) panicked at src/lib.rs:1:2:`.
+fn place_of_panic(text: &str) -> Option<&str> {
+    Some(text.strip_prefix("thread '")?.split_once(" panicked at ")?.1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +187,11 @@ failures:
 ---- a_stop stdout ----
 test of_a_test_in_the_output ... ok
 
+thread 'a_stop' (711) panicked at tests/flow.rs:3:5:
+the queue has 2 messages
+thread 'another' (712) panicked at tests/common.rs:1:1:
+later
+
 failures:
     a_stop
     twice
@@ -176,8 +207,8 @@ error: 2 targets failed:
 ";
         assert_eq!(
             told(lines),
-            "test: 3 failed:\n  -p postrider --test flow a_stop\n  -p postrider --test flow twice\n  \
-             -p mail --doc crates/mail/src/lib.rs - Domain (line 5)"
+            "test: 3 failed:\n  -p postrider --test flow a_stop\n    tests/flow.rs:3:5: the queue has 2 \
+             messages\n  -p postrider --test flow twice\n  -p mail --doc crates/mail/src/lib.rs - Domain (line 5)"
         );
     }
 
