@@ -159,9 +159,42 @@ pub fn members(group: &Path) -> Vec<u32> {
     pids
 }
 
+/// Checks that each of the processes exists.
+///
+/// # Errors
+/// In words: one has ended.
+pub fn check_processes(pids: &[u32]) -> Result<(), String> {
+    match pids.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        Some(gone) => Err(format!("watch process {gone}: there is none")),
+        None => Ok(()),
+    }
+}
+
+/// Checks that a directory is a control group.
+///
+/// # Errors
+/// In words: it is none.
+pub fn check_group(group: &Path) -> Result<(), String> {
+    if group.join("cgroup.procs").is_file() {
+        return Ok(());
+    }
+    Err(format!("watch {}: it is no control group, since it has no cgroup.procs", group.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_watched_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let said = check_group(directory.path()).unwrap_err();
+        assert!(said.ends_with("it is no control group, since it has no cgroup.procs"), "{said}");
+        fs::write(directory.path().join("cgroup.procs"), "").unwrap();
+        assert_eq!(check_group(directory.path()), Ok(()));
+        assert_eq!(check_processes(&[std::process::id()]), Ok(()));
+        assert!(check_processes(&[std::process::id(), u32::MAX]).unwrap_err().ends_with(": there is none"));
+    }
 
     #[test]
     fn a_name_may_hold_brackets_and_spaces() {

@@ -5,7 +5,7 @@ use crate::device::{Device, Traffic};
 use crate::{
     signals,
     table::{Cell, Column, Format, Table},
-    usage::{Watch, members},
+    usage::{Watch, check_group, check_processes, members},
 };
 use clap::Args;
 use std::{
@@ -58,15 +58,8 @@ pub fn run(args: &IostatArgs) -> Result<bool, String> {
     if device.traffic().is_none() && args.pids.is_empty() && args.group.is_none() && args.command.is_empty() {
         return Err(format!("count on {}: the kernel counts nothing there", device.text()));
     }
-    if let Some(gone) = args.pids.iter().find(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
-        return Err(format!("watch process {gone}: there is none"));
-    }
-    if let Some(group) = args.group.as_ref().filter(|group| !group.join("cgroup.procs").is_file()) {
-        return Err(format!(
-            "watch {}: it is no control group, since it has no cgroup.procs",
-            group.display()
-        ));
-    }
+    check_processes(&args.pids)?;
+    args.group.as_deref().map_or(Ok(()), check_group)?;
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::on_end({
         let stop = stop.clone();

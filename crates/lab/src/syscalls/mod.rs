@@ -12,7 +12,7 @@ mod strace;
 use crate::{
     signals,
     table::{Cell, Column, Format, Table},
-    usage::members,
+    usage::{check_group, check_processes, members},
 };
 use clap::{Args, ValueEnum};
 use histogram::Histogram;
@@ -127,13 +127,14 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
+    check_processes(&args.pids)?;
     let mut pids = args.pids.clone();
-    if let Some(gone) = pids.iter().find(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
-        return Err(format!("watch process {gone}: there is none"));
-    }
-    pids.extend(args.group.as_deref().map(members).unwrap_or_default());
-    if args.group.is_some() && pids.is_empty() {
-        return Err("watch the control group: it has no processes".into());
+    if let Some(group) = &args.group {
+        check_group(group)?;
+        pids.extend(members(group));
+        if pids.is_empty() {
+            return Err(format!("watch {}: the control group has no processes", group.display()));
+        }
     }
     let (mut phases, counter) = (Vec::new(), Counter::choose(args.with));
     let (program, arguments) = args.command.split_first().ok_or("no command")?;
