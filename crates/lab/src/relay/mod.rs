@@ -12,6 +12,7 @@ mod measure;
 mod observe;
 mod owner;
 mod require;
+mod running;
 mod table;
 mod target;
 
@@ -236,7 +237,10 @@ fn measure_all(
         if let Target::Address(endpoint) = target {
             let server = lead_to_sink(args, scenario, endpoint, sink)?;
             measured.known.mtas.extend(server.mta.map(|mta| (target.label(), mta)));
-            about.version = server.version;
+            *about = running::about(endpoint);
+            if about.version.is_empty() {
+                about.version = server.version;
+            }
         } else if let Some(mta) = peer_kind(target) {
             measured.known.mtas.insert(target.label(), mta);
         }

@@ -19,20 +19,20 @@ pub(super) enum Processes {
 }
 
 impl Processes {
-    /// Finds the process that listens at an endpoint of this machine. Root sees those of all users.
+    /// Finds the processes of the server that listens at an endpoint of this machine.
     pub(super) fn behind(endpoint: &str) -> Self {
-        let Some(addresses) = endpoint.to_socket_addrs().ok() else { return Self::Unknown };
+        let Some(top) = Self::listener(endpoint) else { return Self::Unknown };
+        group_of(top).map_or(Self::Tree(top), Self::Group)
+    }
+
+    /// Finds the process that listens at an endpoint of this machine, or its ancestor of the same name. Root sees those of all
+    /// users.
+    pub(super) fn listener(endpoint: &str) -> Option<u32> {
         let local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
-        let Some(port) = addresses.into_iter().find(|a| local(a.ip())).map(|a| a.port()) else {
-            return Self::Unknown;
-        };
+        let port = endpoint.to_socket_addrs().ok()?.find(|address| local(address.ip()))?.port();
         let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|p| fs::read_to_string(p).unwrap_or_default());
         let sockets: BTreeSet<u64> = tables.iter().flat_map(|table| listeners(table, port)).collect();
-        let Some(pid) = all_pids().into_iter().find(|pid| has_any(*pid, &sockets)) else {
-            return Self::Unknown;
-        };
-        let top = top(pid);
-        group_of(top).map_or(Self::Tree(top), Self::Group)
+        all_pids().into_iter().find(|pid| has_any(*pid, &sockets)).map(top)
     }
 
     /// Returns the processes of this moment.
