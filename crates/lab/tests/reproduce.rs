@@ -219,13 +219,43 @@ fn notes_explain_what_cannot_be_told_and_are_kept_by_the_page() {
 }
 
 #[test]
+fn figures_of_another_day_stand_beside_those_of_this_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (then, now) = (directory.path().join("then"), directory.path().join("now"));
+    keep(&then, &record(".", &[[400, 100, 390], [410, 110, 430], [405, 90, 405]], 0.0));
+    page(&then);
+    keep(&now, &record(".", &[[400, 104, 510], [400, 107, 520], [400, 102, 500]], 0.0));
+    let published = then.join("reproduce.json");
+    let arguments = ["reproduce", "--page", "--results", now.to_str().unwrap(), "--against"];
+    let output = run(&[&arguments[..], &[published.to_str().unwrap()]].concat());
+    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let counts = "Of 2 figures that were measured at 2026-01-01 00:00:00 +0000 too (build of 0123456789ab), 1 medians lie \
+                  within the interval of then, 0 intervals overlap, 1 do not; ";
+    assert!(text.contains(counts), "{text}");
+    let (_, table) = text.split_once("## Beside another day").unwrap();
+    let filename = line(table, "queue files: filename to priority");
+    assert!(filename.contains("| 0.25× (0.22–0.27) | 0.26× (0.26–0.27) | inside | agrees |"), "{filename}");
+    let host = line(table, "queue files: host to priority");
+    assert!(host.contains("| outside | ") && host.contains("cannot tell then |"), "{host}");
+    let html = std::fs::read_to_string(now.join("reproduce.html")).unwrap();
+    assert!(html.contains("<h2>Beside another day</h2>") && html.contains("1 medians lie within"), "{html}");
+    // Another file is refused before anything is measured.
+    let notes = now.join("reproduce.md");
+    let output = run(&[&arguments[..], &[notes.to_str().unwrap()]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("name the reproduce.json that"), "{said}");
+}
+
+#[test]
 fn the_published_page_explains_each_finding_that_cannot_be_told() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
     let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
     let notes: toml::Table = toml::from_str(&read("reproduce-notes.toml")).unwrap();
     let (page, open) = (read("reproduce.md"), notes["open"].as_table().unwrap());
     assert!(page.contains(notes["introduction"].as_str().unwrap().trim()), "the introduction is missing");
-    let rows: Vec<Vec<&str>> = page
+    let conclusions = page.split("\n## Beside another day").next().unwrap();
+    let rows: Vec<Vec<&str>> = conclusions
         .lines()
         .filter(|line| line.contains("| cannot tell |"))
         .map(|line| line.split(" | ").collect())

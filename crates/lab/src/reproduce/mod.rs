@@ -1,6 +1,7 @@
 //! `postlab reproduce`: the 2002–2005 papers' experiments again, one command. Each step is commands of postlab, whose output
 //! is kept round for round, so that a run that was cut short goes on where it was. The page is made of all that is kept.
 
+mod against;
 mod finding;
 mod notes;
 mod page;
@@ -12,6 +13,7 @@ mod step;
 mod verdict;
 
 use crate::{Failure, run::machine::Machine, scratch, signals};
+use against::Published;
 use clap::{Args, ValueEnum};
 pub(crate) use finding::thousands;
 use finding::{Finding, findings, measured, unread};
@@ -56,6 +58,9 @@ pub(crate) struct ReproduceArgs {
     /// [default: notes.toml in the directory of the results, if it is there]
     #[arg(long, value_name = "FILE")]
     notes: Option<PathBuf>,
+    /// Findings of another day, the `reproduce.json` beside their page, to see which figures repeat
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     /// Directory of the results [default: results/reproduce, or results/reproduce-quick]
     #[arg(long, value_name = "DIRECTORY")]
     results: Option<PathBuf>,
@@ -113,6 +118,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
     let results = fs::canonicalize(&results).map_err(|e| format!("look at {}: {e}", results.display()))?;
     // A file that cannot be read must not be noticed after hours.
     let notes = PageNotes::read(args.notes.as_deref(), &results)?;
+    let against = args.against.as_deref().map(Published::read).transpose()?;
     let is_good = args.page || measure(args, &steps, &results)?;
     let seeds = Seeds::new()?;
     let keep = |step: Step| {
@@ -130,10 +136,11 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
             .iter()
             .for_each(|what| eprintln!("no note explains why `{what}` cannot be told"));
     }
-    let text = markdown(&kept, &notes.introduction);
-    for (name, text) in
-        [("reproduce.md", &text), ("reproduce.html", &page::page(&kept, &seeds, &notes.introduction))]
-    {
+    let mut text = markdown(&kept, &notes.introduction);
+    text += &against.as_ref().map(|then| then.markdown(&kept)).unwrap_or_default();
+    let page = page::page(&kept, &seeds, against.as_ref(), &notes.introduction);
+    Published::of(&kept).write(&results.join(against::NAME))?;
+    for (name, text) in [("reproduce.md", &text), ("reproduce.html", &page)] {
         let path = results.join(name);
         fs::write(&path, text).map_err(|e| format!("write {}: {e}", path.display()))?;
     }

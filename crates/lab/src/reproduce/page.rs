@@ -2,7 +2,9 @@
 //! circumstances of its step, and what each step printed.
 
 use super::{
-    Kept, Seed, count,
+    Kept, Seed,
+    against::Published,
+    count,
     finding::{Finding, measured},
     machines, ordered,
     relays::relays,
@@ -18,7 +20,7 @@ use std::fmt::Write as _;
 const TITLE: &str = "The 2002–2005 papers' experiments again";
 
 /// All of it, with an introduction in Markdown.
-pub(super) fn page(kept: &[Kept], seeds: &Seeds, introduction: &str) -> String {
+pub(super) fn page(kept: &[Kept], seeds: &Seeds, against: Option<&Published>, introduction: &str) -> String {
     let mut out = String::new();
     out.push_str(&head(kept));
     pulldown_cmark::html::push_html(&mut out, pulldown_cmark::Parser::new(introduction));
@@ -26,6 +28,7 @@ pub(super) fn page(kept: &[Kept], seeds: &Seeds, introduction: &str) -> String {
     out.push_str(&conclusions(kept));
     out.push_str(&ratios(kept));
     out.push_str(&relays(kept));
+    out.push_str(&against.map(|then| then.html(kept)).unwrap_or_default());
     for seed in Seed::TEXTS {
         out.push_str(&section(seed, kept, seeds));
     }

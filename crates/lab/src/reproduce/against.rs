@@ -1,0 +1,242 @@
+//! The findings of a page in a file that programs read, and those of another day beside them: does a figure repeat?
+
+use super::{
+    Kept,
+    finding::{Finding, shown},
+    ordered,
+};
+use crate::report::escape;
+use serde::{Deserialize, Serialize};
+use std::{fmt::Write as _, fs, path::Path};
+
+/// The file of the findings beside the page.
+pub(super) const NAME: &str = "reproduce.json";
+
+/// The findings of a page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Published {
+    /// When its first round began.
+    begin: String,
+    /// The commits that the measuring programs were built from.
+    commits: Vec<String>,
+    findings: Vec<Figure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Figure {
+    text: String,
+    step: String,
+    what: String,
+    theirs: String,
+    prediction: String,
+    unit: String,
+    median: f64,
+    low: f64,
+    high: f64,
+    verdict: String,
+}
+
+impl Figure {
+    /// None for what was not measured.
+    fn of(finding: &Finding) -> Option<Self> {
+        let here = finding.here?;
+        Some(Self {
+            text: format!("{:?}", finding.seed),
+            step: finding.step.clone(),
+            what: finding.what.clone(),
+            theirs: finding.theirs_text(),
+            prediction: finding.expression.clone(),
+            unit: finding.unit.clone(),
+            median: here.median,
+            low: here.low,
+            high: here.high,
+            verdict: finding.word().to_owned(),
+        })
+    }
+
+    fn shown(&self) -> String {
+        format!("{}{} ({}–{})", shown(self.median), self.unit, shown(self.low), shown(self.high))
+    }
+}
+
+/// A figure of two days.
+struct Pair<'p> {
+    published: &'p Figure,
+    here: Figure,
+}
+
+impl Pair<'_> {
+    fn is_inside(&self) -> bool {
+        (self.published.low..=self.published.high).contains(&self.here.median)
+    }
+
+    fn overlaps(&self) -> bool {
+        self.here.low <= self.published.high && self.published.low <= self.here.high
+    }
+
+    fn word(&self) -> &'static str {
+        match () {
+            () if self.is_inside() => "inside",
+            () if self.overlaps() => "intervals overlap",
+            () => "outside",
+        }
+    }
+
+    fn verdicts(&self) -> String {
+        if self.published.verdict == self.here.verdict {
+            return self.here.verdict.clone();
+        }
+        format!("{}; {} then", self.here.verdict, self.published.verdict)
+    }
+}
+
+impl Published {
+    /// Returns all that was measured.
+    pub(super) fn of(kept: &[Kept]) -> Self {
+        let records =
+            || kept.iter().filter_map(|kept| kept.record.as_ref()).filter(|record| !record.rounds.is_empty());
+        let mut commits: Vec<String> = records().map(|record| record.machine.commit.clone()).collect();
+        commits.sort_unstable();
+        commits.dedup();
+        let begin = records().flat_map(|record| &record.rounds).map(|round| round.begin.as_str()).min();
+        Self {
+            begin: begin.unwrap_or_default().to_owned(),
+            commits,
+            findings: ordered(kept).into_iter().filter_map(Figure::of).collect(),
+        }
+    }
+
+    /// Reads a file that `reproduce` has written.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is another one.
+    pub(super) fn read(path: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+        serde_json::from_str(&text).map_err(|e| {
+            format!(
+                "read {}: {e}: name the {NAME} that `postlab reproduce` wrote beside its page",
+                path.display()
+            )
+        })
+    }
+
+    /// Writes it in JSON.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn write(&self, path: &Path) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(self).map_err(|e| format!("write JSON: {e}"))?;
+        fs::write(path, text + "\n").map_err(|e| format!("write {}: {e}", path.display()))
+    }
+
+    /// The judged figures that were measured on both days; those that differ most first.
+    fn pairs(&self, kept: &[Kept]) -> Vec<Pair<'_>> {
+        let pair = |finding: &Finding| {
+            let here = Figure::of(finding).filter(|_| finding.judged.is_some())?;
+            let published = self.findings.iter().find(|there| there.what == here.what)?;
+            Some(Pair { published, here })
+        };
+        let mut pairs: Vec<Pair<'_>> = ordered(kept).into_iter().filter_map(pair).collect();
+        pairs.sort_by_key(|pair| (pair.is_inside(), pair.overlaps()));
+        pairs
+    }
+
+    /// Returns the counts in a sentence.
+    fn count(&self, pairs: &[Pair<'_>]) -> String {
+        let inside = pairs.iter().filter(|pair| pair.is_inside()).count();
+        let overlap = pairs.iter().filter(|pair| !pair.is_inside() && pair.overlaps()).count();
+        let verdicts = pairs.iter().filter(|pair| pair.published.verdict == pair.here.verdict).count();
+        format!(
+            "Of {} figures that were measured at {} too (build of {}), {inside} medians lie within the interval of then, \
+             {overlap} intervals overlap, {} do not; {verdicts} verdicts are the same.",
+            pairs.len(),
+            self.begin,
+            self.commits.join(", "),
+            pairs.len() - inside - overlap
+        )
+    }
+
+    /// Returns a section in Markdown.
+    pub(super) fn markdown(&self, kept: &[Kept]) -> String {
+        let pairs = self.pairs(kept);
+        let mut out = format!("\n## Beside another day\n\n{}\n\n", self.count(&pairs));
+        out.push_str("| text | figure | then | here | median here | verdict |\n|---|---|---|---|---|---|\n");
+        for pair in &pairs {
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {} | {} | {} |",
+                pair.here.text,
+                pair.here.what.replace('|', "\\|"),
+                pair.published.shown(),
+                pair.here.shown(),
+                pair.word(),
+                pair.verdicts()
+            );
+        }
+        out
+    }
+
+    /// Returns a section of the page.
+    pub(super) fn html(&self, kept: &[Kept]) -> String {
+        let pairs = self.pairs(kept);
+        let mut out = format!("<h2>Beside another day</h2>\n<p>{}</p>\n", escape(&self.count(&pairs)));
+        out.push_str(
+            "<table class=\"cards\">\n<thead><tr><th>text<th>figure<th>then<th>here<th>median here<th>verdict</tr></thead>\n<tbody>\n",
+        );
+        for pair in &pairs {
+            let _ = writeln!(
+                out,
+                "<tr class=\"plain\"><td>{}<td>{}<td class=\"figure\" data-head=\"then\">{}<td class=\"figure\" data-head=\"here\">{}\
+                 <td data-head=\"median here\">{}<td data-head=\"verdict\">{}</tr>",
+                escape(&pair.here.text),
+                escape(&pair.here.what),
+                escape(&pair.published.shown()),
+                escape(&pair.here.shown()),
+                pair.word(),
+                escape(&pair.verdicts())
+            );
+        }
+        out + "</tbody></table>\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(median: f64, low: f64, high: f64, verdict: &str) -> Figure {
+        Figure {
+            text: "S4".into(),
+            step: "net".into(),
+            what: "LOCAL to INET".into(),
+            theirs: "1.11 to 1.50×".into(),
+            prediction: "ratio(a, b) in seeds".into(),
+            unit: "×".into(),
+            median,
+            low,
+            high,
+            verdict: verdict.into(),
+        }
+    }
+
+    #[test]
+    fn a_figure_repeats_if_its_median_lies_within_the_interval_of_then() {
+        let published = figure(1.3, 1.2, 1.4, "agrees");
+        let pair =
+            |median, low, high| Pair { published: &published, here: figure(median, low, high, "differs") };
+        assert_eq!(pair(1.4, 1.0, 2.0).word(), "inside");
+        assert_eq!(pair(1.5, 1.4, 1.6).word(), "intervals overlap");
+        assert_eq!(pair(1.5, 1.41, 1.6).word(), "outside");
+        assert_eq!(pair(1.1, 1.0, 1.19).word(), "outside");
+        assert_eq!(pair(1.1, 1.0, 1.19).verdicts(), "differs; agrees then");
+        assert_eq!(published.shown(), "1.30× (1.20–1.40)");
+        let page =
+            Published { begin: "b".into(), commits: vec!["c".into()], findings: vec![published.clone()] };
+        assert_eq!(
+            page.count(&[pair(1.4, 1.0, 2.0), pair(1.5, 1.41, 1.6)]),
+            "Of 2 figures that were measured at b too (build of c), 1 medians lie within the interval of then, \
+             0 intervals overlap, 1 do not; 0 verdicts are the same."
+        );
+    }
+}
