@@ -4,7 +4,9 @@
 #                                zfs is compiled; needs root, mmdebstrap and the section contrib of Debian's archive
 #   guest.sh run OPTION...       `postlab run OPTION...` in it, with the scenarios beside this script; the results are copied into
 #                                ./results
-# Environment: POSTLAB, POSTRIDER (the binaries, of this Debian release), GUEST_ROOT, GUEST_MIRROR, GUEST_SUITE.
+# Environment: POSTLAB, POSTRIDER (the binaries, of this Debian release), GUEST_ROOT, GUEST_MIRROR, GUEST_SUITE; GUEST_ZFS=no installs the guest
+# without zfs, in three minutes; GUEST_MEMORY (MiB, default 4096); GUEST_SETUP (a command of the guest's root before the run, such
+# as `ulimit -n 1048576`).
 # The processors are emulated, or with GUEST_ACCEL=kvm used directly, which a virtual machine in a virtual machine may refuse. Figures are
 # comparable with each other only.
 set -euo pipefail
@@ -15,8 +17,9 @@ tree=$base/tree work=
 
 install_tree() {
   local mirror=${GUEST_MIRROR:-http://deb.debian.org/debian} suite=${GUEST_SUITE:-bookworm}
-  local packages=linux-image-amd64,linux-headers-amd64,initramfs-tools,kmod,procps,iproute2,mount
-  packages+=,e2fsprogs,xfsprogs,btrfs-progs,f2fs-tools,jfsutils,reiserfsprogs,zfs-dkms,zfsutils-linux
+  local packages=linux-image-amd64,initramfs-tools,kmod,procps,iproute2,mount
+  packages+=,e2fsprogs,xfsprogs,btrfs-progs,f2fs-tools,jfsutils,reiserfsprogs
+  [ "${GUEST_ZFS:-yes}" = no ] || packages+=,linux-headers-amd64,zfs-dkms,zfsutils-linux
   mkdir -p "$base"
   if [ ! -e "$base/.installed" ]; then
     rm -rf --one-file-system "$tree"
@@ -58,6 +61,7 @@ run_guest() { # OPTION...
   cp -r "$here" "$work/lab/scenarios"
   cp "${POSTLAB:-$(command -v postlab)}" "$work/lab/postlab"; cp "${POSTRIDER:-$(command -v postrider)}" "$work/lab/postrider"
   { echo 'export POSTRIDER=/lab/postrider TMPDIR=/data SCENARIOS=/lab/scenarios; ulimit -n 8192'
+    echo "${GUEST_SETUP:-:}"
     printf 'exec /lab/postlab run --results /lab/results'
     for word in "$@"; do
       # Scenarios are named by their files here.
@@ -68,9 +72,9 @@ run_guest() { # OPTION...
   # Written, not sparse: a write of the guest finds its room.
   dd if=/dev/zero of="$work/data.img" bs=1M count=3072 status=none; mke2fs -q -t ext4 -F "$work/data.img"
   machine="q35,accel=tcg -cpu max"; [ "${GUEST_ACCEL:-tcg}" != kvm ] || machine="q35,accel=kvm -cpu host,-arch-capabilities"
-  echo "guest.sh: ${machine#*accel=}, 2 processors, 4 GiB" >&2
+  echo "guest.sh: ${machine#*accel=}, 2 processors, ${GUEST_MEMORY:=4096} MiB" >&2
   # shellcheck disable=SC2086
-  qemu-system-x86_64 -M $machine -smp 2 -m 4096 -nodefaults -display none -no-reboot -serial "file:$work/console" \
+  qemu-system-x86_64 -M $machine -smp 2 -m "$GUEST_MEMORY" -nodefaults -display none -no-reboot -serial "file:$work/console" \
     -kernel "$base/vmlinuz" -initrd "$base/initrd.img" -append "root=/dev/vda rw init=/sbin/lab-init console=ttyS0 quiet" \
     -drive "file=$base/root.img,if=virtio,format=raw,snapshot=on" -drive "file=$work/lab.img,if=virtio,format=raw,cache=none" \
     -drive "file=$work/data.img,if=virtio,format=raw,cache=none"
