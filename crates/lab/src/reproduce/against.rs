@@ -67,11 +67,13 @@ struct Pair<'p> {
 
 impl Pair<'_> {
     fn is_inside(&self) -> bool {
-        (self.published.low..=self.published.high).contains(&self.here.median)
+        let median = as_shown(self.here.median);
+        (as_shown(self.published.low)..=as_shown(self.published.high)).contains(&median)
     }
 
     fn overlaps(&self) -> bool {
-        self.here.low <= self.published.high && self.published.low <= self.here.high
+        as_shown(self.here.low) <= as_shown(self.published.high)
+            && as_shown(self.published.low) <= as_shown(self.here.high)
     }
 
     fn word(&self) -> &'static str {
@@ -88,6 +90,11 @@ impl Pair<'_> {
         }
         format!("{}; {} then", self.here.verdict, self.published.verdict)
     }
+}
+
+/// The number that the page has: 1.001 is no other figure than 1.00.
+fn as_shown(value: f64) -> f64 {
+    shown(value).parse().unwrap_or(value)
 }
 
 impl Published {
@@ -229,6 +236,7 @@ mod tests {
         assert_eq!(pair(1.5, 1.4, 1.6).word(), "intervals overlap");
         assert_eq!(pair(1.5, 1.41, 1.6).word(), "outside");
         assert_eq!(pair(1.1, 1.0, 1.19).word(), "outside");
+        assert_eq!(pair(1.1996, 1.0, 1.3).word(), "inside");
         assert_eq!(pair(1.1, 1.0, 1.19).verdicts(), "differs; agrees then");
         assert_eq!(published.shown(), "1.30× (1.20–1.40)");
         let page =
