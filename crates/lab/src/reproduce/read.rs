@@ -122,11 +122,12 @@ fn medians(line: &str) -> Vec<f64> {
     tokens.windows(2).filter_map(figure).collect()
 }
 
-/// A column of the CSV line that begins so.
+/// The sum of a column of the CSV lines that begin so: Postal prints a line each minute.
 fn csv(text: &str, begin: &str, column: usize) -> Option<f64> {
+    let lines = text.lines().filter(|line| line.starts_with(begin));
     // A head has words in its columns.
-    let mut lines = text.lines().filter(|line| line.starts_with(begin));
-    lines.find_map(|line| line.split(',').nth(column)?.parse().ok())
+    let numbers = lines.filter_map(|line| line.split(',').nth(column)?.parse::<f64>().ok());
+    numbers.reduce(|sum, number| sum + number)
 }
 
 /// The number that stands before these words.
@@ -151,6 +152,7 @@ mod tests {
         assert_eq!(read("row = \"9\"", text), None);
         assert_eq!(read("csv = \"command,fsync,\"\ncolumn = 4", "a,b\ncommand,fsync,3,9,3.5,0\n"), Some(3.5));
         assert_eq!(read("csv = \"\"\ncolumn = 1", "time,messages\n13:28,4826,0\n"), Some(4826.0));
+        assert_eq!(read("csv = \"\"\ncolumn = 1", "time,messages\n13:28,4826,0\n13:29,4,0\n"), Some(4830.0));
         assert_eq!(read("before = \" times C=1\"", "24 octets: C=100 is 48.8 times C=1\n"), Some(48.8));
         assert_eq!(read("word = 2", "1 2 3380.5 7\n"), Some(3380.5));
     }
