@@ -74,7 +74,7 @@ struct Seen {
     shown: Option<String>,
     /// The next line has the message of a panic.
     is_message_next: bool,
-    /// What tests of the binary that runs said when they panicked: the test, and the place with the message.
+    /// Panics of tests of the binary that runs: the test, and the place with the message.
     panics: Vec<(String, String)>,
     /// The arguments of a binary that failed and named no test: the next line may say how it ended.
     unexplained: Option<String>,
