@@ -168,6 +168,11 @@ impl Case<'_> {
                 "the CPU time of processes that ended between two looks is not counted: the server has no control group of its own"
                     .to_owned(),
             );
+        } else if self.kind == Kind::Relay && !has_seen_some && !rustix::process::geteuid().is_root() {
+            remarks.push(format!(
+                "PROCESSES NOT SEEN: only root sees those of other users; what a server on this machine uses counts among the \
+                 {others:.2} of {cores:.0} cores of others, and CPU is not named as its bottleneck"
+            ));
         } else if others > cores * OTHERS_SHARE {
             remarks.push(format!("BUSY MACHINE: other processes used {others:.2} of {cores:.0} cores"));
         }

@@ -172,6 +172,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<bool, Failure> {
         }
         return Ok(true);
     }
+    args.check_paths()?;
     let scenario = args.scenario(&targets).map_err(Failure::Usage)?;
     let are_measured = args.require.iter().try_for_each(|requirement| requirement.is_of(&args.sessions));
     are_measured.map_err(Failure::Usage)?;
@@ -424,6 +425,20 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 impl RelayArgs {
+    /// Checks paths before anything is measured, rather than after minutes.
+    fn check_paths(&self) -> Result<(), Failure> {
+        let given = [("--queue", &self.queue), ("--log", &self.log)];
+        let given = given.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?)));
+        for (option, path) in given {
+            fs::metadata(path).map_err(|e| Failure::Usage(format!("{option} {}: {e}", path.display())))?;
+        }
+        if let Some(path) = &self.junit {
+            let file = fs::OpenOptions::new().append(true).create(true).open(path);
+            file.map_err(|e| Failure::Usage(format!("write {}: {e}", path.display())))?;
+        }
+        Ok(())
+    }
+
     fn redirection<'a>(&'a self, sink: &'a str) -> Redirection<'a> {
         Redirection { domain: &self.domain, sink }
     }

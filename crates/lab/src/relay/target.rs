@@ -52,9 +52,9 @@ impl Target {
         if is_name && script.is_file() {
             return Ok(Self::Peer { name: name.to_owned(), profile: profile.to_owned(), script });
         }
-        if text.contains(':') && name == text {
-            Endpoint::parse(text, None)?;
-            return Ok(Self::Address(text.to_owned()));
+        // The name of a peer has none of these.
+        if text.contains([':', '[', '.']) && name == text {
+            return Ok(Self::Address(Endpoint::parse(text, Some(25))?.to_string()));
         }
         let known = names(peers);
         let known = if known.is_empty() {
@@ -225,6 +225,8 @@ mod tests {
         assert_eq!(parse("postfix:queue-dirs").unwrap().label(), "postfix:queue-dirs");
         assert_eq!(parse("postfix:25").unwrap(), Target::Address("postfix:25".into()));
         assert_eq!(parse("[::1]:25").unwrap(), Target::Address("[::1]:25".into()));
+        assert_eq!(parse("[127.0.0.1]2626").unwrap(), Target::Address("127.0.0.1:2626".into()));
+        assert_eq!(parse("mail.example.com").unwrap(), Target::Address("mail.example.com:25".into()));
         let error = parse("exim").unwrap_err();
         assert!(
             error.starts_with("`exim` is neither HOST:PORT nor a peer: ") && error.ends_with(" has postfix")
