@@ -230,7 +230,7 @@ fn figures_of_another_day_stand_beside_those_of_this_one() {
     let output = run(&[&arguments[..], &[published.to_str().unwrap()]].concat());
     let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
-    let counts = "Of 2 figures that were measured at 2026-01-01 00:00:00 +0000 too (build of 0123456789ab), 1 medians lie \
+    let counts = "Of 3 figures that were measured at 2026-01-01 00:00:00 +0000 too (build of 0123456789ab), 2 medians lie \
                   within the interval of then, 0 intervals overlap, 1 do not; ";
     assert!(text.contains(counts), "{text}");
     let (_, table) = text.split_once("## Beside another day").unwrap();
@@ -239,7 +239,7 @@ fn figures_of_another_day_stand_beside_those_of_this_one() {
     let host = line(table, "queue files: host to priority");
     assert!(host.contains("| outside | ") && host.contains("cannot tell then |"), "{host}");
     let html = std::fs::read_to_string(now.join("reproduce.html")).unwrap();
-    assert!(html.contains("<h2>Beside another day</h2>") && html.contains("1 medians lie within"), "{html}");
+    assert!(html.contains("<h2>Beside another day</h2>") && html.contains("2 medians lie within"), "{html}");
     // Another file is refused before anything is measured.
     let notes = now.join("reproduce.md");
     let output = run(&[&arguments[..], &[notes.to_str().unwrap()]].concat());

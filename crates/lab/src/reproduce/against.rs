@@ -118,7 +118,11 @@ impl Published {
     /// # Errors
     /// The file cannot be read, or is another one.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
-        let text = fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+        let say = |e: std::io::Error| format!("read {}: {e}", path.display());
+        if !fs::metadata(path).map_err(say)?.is_file() {
+            return Err(format!("read {}: it is no file", path.display()));
+        }
+        let text = fs::read_to_string(path).map_err(say)?;
         serde_json::from_str(&text).map_err(|e| {
             format!(
                 "read {}: {e}: name the {NAME} that `postlab reproduce` wrote beside its page",

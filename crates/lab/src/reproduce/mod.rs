@@ -114,6 +114,12 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
     }
     let name = if args.quick { "results/reproduce-quick" } else { "results/reproduce" };
     let results = args.results.clone().unwrap_or_else(|| name.into());
+    if args.page && !results.is_dir() {
+        return Err(Failure::Usage(format!(
+            "there is no directory {}: name that of the results",
+            results.display()
+        )));
+    }
     fs::create_dir_all(&results).map_err(|e| format!("create {}: {e}", results.display()))?;
     let results = fs::canonicalize(&results).map_err(|e| format!("look at {}: {e}", results.display()))?;
     // A file that cannot be read must not be noticed after hours.
