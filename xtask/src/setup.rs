@@ -73,7 +73,7 @@ const fn go(file: &'static str, package: &'static str, purpose: &'static str) ->
 const PEBBLE: &str = "github.com/letsencrypt/pebble/v2";
 const PEBBLE_VERSIONS: [&str; 2] = ["v2.10.1", "v2.4.0"];
 
-const WANTED: [Wanted; 37] = [
+const WANTED: [Wanted; 38] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -86,6 +86,7 @@ const WANTED: [Wanted; 37] = [
     tool("ministat", "ministat", "finds the same differences as `postlab stat`, or not"),
     tool("bonnie++", "bonnie++", "prints the fields that `postlab bonnie` prints"),
     tool("postal", "postal", "understands the options of `postlab postal`"),
+    tool("cdb", "tinycdb", "reads and writes the same files of maps"),
     tool("valgrind", "valgrind", "counts instructions for `cargo xtask bench`"),
     tool("nmap", "nmap", "looks for an open relay"),
     tool("strace", "strace", "records system calls, for power cuts as strict as POSIX allows"),
