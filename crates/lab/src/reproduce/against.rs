@@ -191,7 +191,10 @@ impl Published {
     /// Returns a section of the page.
     pub(super) fn html(&self, kept: &[Kept]) -> String {
         let pairs = self.pairs(kept);
-        let mut out = format!("<h2>Beside another day</h2>\n<p>{}</p>\n", escape(&self.count(&pairs)));
+        let mut out = format!(
+            "<h2 id=\"beside-another-day\">Beside another day</h2>\n<p>{}</p>\n",
+            escape(&self.count(&pairs))
+        );
         out.push_str(
             "<table class=\"cards\">\n<thead><tr><th>text<th>figure<th>then<th>here<th>median here<th>verdict</tr></thead>\n<tbody>\n",
         );
