@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Sink, run};
+use common::{Sink, run, silent_address};
 use serde_json::Value;
 use std::{
     io::{BufRead as _, BufReader},
@@ -269,6 +269,23 @@ fn wrong_words_are_exit_code_64_and_say_what_to_write() {
     }
     let output = run(&["relay", "127.0.0.1:1", "127.0.0.1:1"]);
     assert!(stderr(&output).contains("127.0.0.1:1 is named twice"), "{output:?}");
+    for (option, path) in [("--queue", "/no/queue"), ("--log", "/no/log"), ("--junit", "/no/junit.xml")] {
+        let output = run(&["relay", "127.0.0.1:1", "--require", "p99<1s", option, path]);
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        assert!(stderr(&output).contains(path), "{output:?}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_has_missed_all_that_is_required() {
+    let directory = tempfile::tempdir().unwrap();
+    let junit = directory.path().join("junit.xml");
+    let (_socket, server) = silent_address();
+    let words = ["relay", &server, "--sink", &sink_address(), "--require", "p99<1s", "--sessions", "1,2"];
+    let output = run(&[&words[..], &["--junit", junit.to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let text = std::fs::read_to_string(junit).unwrap();
+    assert!(text.contains("tests=\"2\" failures=\"2\""), "{text}");
 }
 
 /// A peer that accepts everything and delivers nothing: its script keeps a list of what it was asked to do.
