@@ -97,7 +97,10 @@ fn verdicts() -> Result<BTreeMap<String, String>, Failure> {
     let text = text.map_err(|e| Failure(format!("read {FINDINGS}: {e}")))?;
     let verdict = |line: &str| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        (cells.len() == 8 && cells[1].starts_with('S')).then(|| (cells[2].to_owned(), cells[5].to_owned()))
+        // The table of conclusions has seven columns; that of another day has fewer.
+        let is_judged = cells.get(6).is_some_and(|word| ["agrees", "differs", "cannot tell"].contains(word));
+        (cells.len() == 9 && cells[1].starts_with('S') && is_judged)
+            .then(|| (cells[2].to_owned(), cells[6].to_owned()))
     };
     Ok(text.lines().filter_map(verdict).collect())
 }

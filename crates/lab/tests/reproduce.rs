@@ -264,7 +264,7 @@ fn the_published_page_explains_each_finding_that_cannot_be_told() {
     for row in &rows {
         let note =
             open.get(row[1]).unwrap_or_else(|| panic!("reproduce-notes.toml does not explain `{}`", row[1]));
-        assert!(row[5].contains(note.as_str().unwrap()), "{row:?}");
+        assert!(row[6].contains(note.as_str().unwrap()), "{row:?}");
     }
     assert_eq!(rows.len(), open.len(), "a note is on a finding that can be told");
 }

@@ -131,6 +131,12 @@ impl Finding {
         }
     }
 
+    /// Returns the condition of the prediction: `in seeds`, `> 1`.
+    pub(super) fn prediction(&self) -> &str {
+        let condition = self.expression.rfind(')').map_or("", |at| &self.expression[at + 1..]);
+        condition.trim()
+    }
+
     pub(super) fn is_measured(&self) -> bool {
         !matches!(&self.judged, Some((_, Verdict::CannotTell(why))) if why == NOT_MEASURED)
     }

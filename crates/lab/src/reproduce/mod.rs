@@ -258,15 +258,16 @@ fn markdown(kept: &[Kept], introduction: &str) -> String {
         out += &format!("{}\n\n", introduction.trim());
     }
     out += &format!("{}\n", count(kept));
-    out.push_str("\n| text | what | theirs | here | verdict | conclusions |\n|---|---|---|---|---|---|\n");
+    out.push_str("\n| text | what | prediction | theirs | here | verdict | conclusions |\n|---|---|---|---|---|---|---|\n");
     let plain = |text: &str| text.replace('|', "\\|").replace('\n', " ");
     for finding in ordered(kept).into_iter().filter(|finding| finding.judged.is_some()) {
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,
-            "| {:?} | {} | {} | {} | {} | {} |",
+            "| {:?} | {} | {} | {} | {} | {} | {} |",
             finding.seed,
             plain(&finding.what),
+            finding.prediction(),
             finding.theirs_text(),
             finding.here_text(),
             finding.word(),

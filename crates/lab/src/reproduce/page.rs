@@ -140,7 +140,7 @@ fn conclusions(kept: &[Kept]) -> String {
             finding.step,
             escape(&finding.what),
             escape(&finding.theirs_text()),
-            escape(prediction(finding)),
+            escape(finding.prediction()),
             escape(&finding.here_text()),
             finding.word(),
             escape(&finding.sentence)
@@ -153,12 +153,6 @@ fn conclusions(kept: &[Kept]) -> String {
         let _ = writeln!(out, "<p class=\"note\">Not measured: {}.</p>", escape(&missing.join("; ")));
     }
     out + "<p class=\"note\">Theirs: from the smallest to the largest machine of the text. Here: median of the rounds and its interval.</p>\n"
-}
-
-/// Returns the prediction of the ratio or the value, without its names.
-fn prediction(finding: &Finding) -> &str {
-    let condition = finding.expression.rfind(')').map_or("", |at| &finding.expression[at + 1..]);
-    condition.trim()
 }
 
 fn class(finding: &Finding) -> &'static str {
