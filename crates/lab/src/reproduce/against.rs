@@ -12,6 +12,9 @@ use std::{fmt::Write as _, fs, path::Path};
 /// The file of the findings beside the page.
 pub(super) const NAME: &str = "reproduce.json";
 
+/// The columns of the table; the first two need no name where a row is a card.
+const HEADS: [&str; 6] = ["text", "figure", "then", "here", "median here", "verdict"];
+
 /// The findings of a page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Published {
@@ -82,6 +85,18 @@ impl Pair<'_> {
             () if self.overlaps() => "intervals overlap",
             () => "outside",
         }
+    }
+
+    /// Returns the row of the table, below [`HEADS`].
+    fn cells(&self) -> [String; 6] {
+        [
+            self.here.text.clone(),
+            self.here.what.clone(),
+            self.published.shown(),
+            self.here.shown(),
+            self.word().to_owned(),
+            self.verdicts(),
+        ]
     }
 
     fn verdicts(&self) -> String {
@@ -171,20 +186,10 @@ impl Published {
     pub(super) fn markdown(&self, kept: &[Kept]) -> String {
         let pairs = self.pairs(kept);
         let mut out = format!("\n## Beside another day\n\n{}\n\n", self.count(&pairs));
-        out.push_str("| text | figure | then | here | median here | verdict |\n|---|---|---|---|---|---|\n");
-        for pair in &pairs {
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                out,
-                "| {} | {} | {} | {} | {} | {} |",
-                pair.here.text,
-                pair.here.what.replace('|', "\\|"),
-                pair.published.shown(),
-                pair.here.shown(),
-                pair.word(),
-                pair.verdicts()
-            );
-        }
+        let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        out += &row(&HEADS.map(str::to_owned));
+        out += &format!("|{}\n", "---|".repeat(HEADS.len()));
+        out.extend(pairs.iter().map(|pair| row(&pair.cells().map(|cell| cell.replace('|', "\\|")))));
         out
     }
 
@@ -195,20 +200,15 @@ impl Published {
             "<h2 id=\"beside-another-day\">Beside another day</h2>\n<p>{}</p>\n",
             escape(&self.count(&pairs))
         );
-        out.push_str(
-            "<table class=\"cards\">\n<thead><tr><th>text<th>figure<th>then<th>here<th>median here<th>verdict</tr></thead>\n<tbody>\n",
-        );
+        let heads = HEADS.join("<th>");
+        let _ = writeln!(out, "<table class=\"cards\">\n<thead><tr><th>{heads}</tr></thead>\n<tbody>");
         for pair in &pairs {
+            let [text, figure, then, here, word, verdicts] = pair.cells().map(|cell| escape(&cell));
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 out,
-                "<tr class=\"plain\"><td>{}<td>{}<td class=\"figure\" data-head=\"then\">{}<td class=\"figure\" data-head=\"here\">{}\
-                 <td data-head=\"median here\">{}<td data-head=\"verdict\">{}</tr>",
-                escape(&pair.here.text),
-                escape(&pair.here.what),
-                escape(&pair.published.shown()),
-                escape(&pair.here.shown()),
-                pair.word(),
-                escape(&pair.verdicts())
+                "<tr class=\"plain\"><td>{text}<td>{figure}<td class=\"figure\" data-head=\"then\">{then}\
+                 <td class=\"figure\" data-head=\"here\">{here}<td data-head=\"median here\">{word}<td data-head=\"verdict\">{verdicts}</tr>"
             );
         }
         out + "</tbody></table>\n"
