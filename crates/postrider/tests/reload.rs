@@ -99,16 +99,43 @@ fn begin_reload(copy: &Path) -> std::process::Child {
         .unwrap()
 }
 
-/// Gives a text to everybody who reads a FIFO, until the command has ended; returns its exit code, and what it says.
-fn feed(fifo: &Path, text: &str, mut command: std::process::Child) -> (Option<i32>, String) {
-    until("the command ends", || {
+/// Begins two reloads of a configuration that does not answer: whichever of the two comes first waits and is returned, and the
+/// other one is told so.
+fn reload_that_waits(copy: &Path) -> std::process::Child {
+    let mut two = [begin_reload(copy), begin_reload(copy)];
+    let mut ended = None;
+    until("one of two reloads has answered", || {
+        ended = two.iter_mut().position(|reload| reload.try_wait().unwrap().is_some());
+        ended.is_some()
+    });
+    let [first, second] = two;
+    let (answered, waiting) = if ended == Some(0) { (first, second) } else { (second, first) };
+    let output = answered.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("a reload is under way"), "{said}");
+    waiting
+}
+
+/// Puts a FIFO where the configuration is, as a disk that does not answer: whoever opens it waits.
+fn stall(config: &Path) {
+    let fifo = config.with_extension("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    fs::rename(&fifo, config).unwrap();
+}
+
+/// Gives a text to the one who waits for the FIFO, and to those who read the file afterwards; returns the exit code of the
+/// command, and what it says.
+fn answer(config: &Path, text: &str, command: std::process::Child) -> (Option<i32>, String) {
+    let (file, mut reader) = (config.with_extension("new"), None);
+    fs::write(&file, text).unwrap();
+    until("the FIFO is waited for", || {
         // Fails while nobody reads.
         let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
-        if let Ok(fifo) = rustix::fs::open(fifo, flags, rustix::fs::Mode::empty()) {
-            let _ = File::from(fifo).write_all(text.as_bytes());
-        }
-        command.try_wait().unwrap().is_some()
+        reader = rustix::fs::open(config, flags, rustix::fs::Mode::empty()).ok();
+        reader.is_some()
     });
+    fs::rename(&file, config).unwrap();
+    File::from(reader.unwrap()).write_all(text.as_bytes()).unwrap();
     let output = command.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
@@ -134,42 +161,24 @@ fn a_reload_that_waits_for_a_disk_delays_no_session_and_no_stop() {
     let daemon = Postrider::start("");
     let (config, copy) = (daemon.config(), daemon.dir.path().join("copy.toml"));
     let text = fs::read_to_string(&config).unwrap();
-    fs::rename(&config, &copy).unwrap();
-    // As a disk that does not answer: whoever opens it waits.
-    rustix::fs::mkfifoat(rustix::fs::CWD, &config, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-    let first = begin_reload(&copy);
-    let second = || begin_reload(&copy).wait_with_output().unwrap();
-    let mut said = String::new();
-    // Whichever of two comes first waits, and the other one gets the answer.
-    let (mut waiting, mut count) = (vec![first], 0);
-    until("a reload is under way", || {
-        count += 1;
-        let mut other = begin_reload(&copy);
-        until("one has answered", || {
-            let is_over = other.try_wait().unwrap().is_some();
-            is_over || waiting[0].try_wait().unwrap().is_some()
-        });
-        if waiting[0].try_wait().unwrap().is_some() {
-            std::mem::swap(&mut waiting[0], &mut other);
-        }
-        let output = other.wait_with_output().unwrap();
-        said = String::from_utf8(output.stderr).unwrap();
-        !output.status.success()
-    });
-    assert!(said.contains("a reload is under way") && count == 1, "{said}");
+    fs::copy(&config, &copy).unwrap();
+    stall(&config);
+    let mut waiting = reload_that_waits(&copy);
     daemon.signal(rustix::process::Signal::HUP);
     for _ in 0..3 {
         daemon.send("x@mx.test");
     }
     until("they are delivered", || daemon.mailbox("x").len() == 3);
-    assert!(!second().status.success() && waiting[0].try_wait().unwrap().is_none());
-    let (code, said) = feed(&config, &format!("{text}unknown_key = 1\n"), waiting.remove(0));
+    let other = begin_reload(&copy).wait_with_output().unwrap();
+    assert!(!other.status.success() && waiting.try_wait().unwrap().is_none());
+    let (code, said) = answer(&config, &format!("{text}unknown_key = 1\n"), waiting);
     assert!(code == Some(78) && said.contains("unknown_key"), "{said}");
-    let (code, said) = feed(&config, &text, begin_reload(&copy));
+    stall(&config);
+    let (code, said) = answer(&config, &text, begin_reload(&copy));
     assert!(code == Some(0) && said.ends_with("reloaded\n"), "{said}");
     // A stop ends the daemon, although the file is waited for.
-    let mut last = begin_reload(&copy);
-    until("the reload is under way", || String::from_utf8_lossy(&second().stderr).contains("under way"));
+    stall(&config);
+    let mut last = reload_that_waits(&copy);
     let (_dir, status) = daemon.stop();
     let _ = (last.kill(), last.wait());
     assert!(status.success(), "{status:?}");
