@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, fmt::Write as _, fs};
 pub(crate) const PAGE: &str = "docs/seeds.md";
 /// The rows that it is made from.
 const ROWS: &str = "docs/seeds/rows.toml";
-/// The page with the verdicts, which `postlab reproduce` computes.
-const FINDINGS: &str = "docs/results/reproduce.md";
+/// The verdicts, which `postlab reproduce` computes.
+const FINDINGS: &str = "docs/results/reproduce.json";
 /// Rows of the five texts.
 const COUNT: usize = 109;
 
@@ -91,18 +91,26 @@ pub(crate) fn page() -> Result<String, Failure> {
     Ok(written(&rows, &verdicts))
 }
 
-/// Reads the verdict on each finding from the page of `postlab reproduce`.
+/// The part of [`FINDINGS`] that is read.
+#[derive(Debug, Deserialize)]
+struct Findings {
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Finding {
+    what: String,
+    verdict: String,
+}
+
+/// Reads the verdict on each finding that has one.
 fn verdicts() -> Result<BTreeMap<String, String>, Failure> {
     let text = fs::read_to_string(root().join(FINDINGS));
     let text = text.map_err(|e| Failure(format!("read {FINDINGS}: {e}")))?;
-    let verdict = |line: &str| {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        // The table of conclusions has seven columns; that of another day has fewer.
-        let is_judged = cells.get(6).is_some_and(|word| ["agrees", "differs", "cannot tell"].contains(word));
-        (cells.len() == 9 && cells[1].starts_with('S') && is_judged)
-            .then(|| (cells[2].to_owned(), cells[6].to_owned()))
-    };
-    Ok(text.lines().filter_map(verdict).collect())
+    let Findings { findings } =
+        serde_json::from_str(&text).map_err(|e| Failure(format!("read {FINDINGS}: {e}")))?;
+    let judged = findings.into_iter().filter(|finding| finding.verdict != "not judged");
+    Ok(judged.map(|Finding { what, verdict }| (what, verdict)).collect())
 }
 
 /// Returns the verdict on a row: one word if all its findings have the same, else how many have which.

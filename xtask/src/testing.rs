@@ -98,6 +98,9 @@ impl Seen {
             self.skipped.push(what.to_owned());
         } else if let Some(name) = failed_test(text) {
             self.of_binary.push(name.to_owned());
+        } else if text.starts_with("test result: ok. ") {
+            // A passed test that must panic has shown one.
+            self.panics.clear();
         } else if let Some(arguments) = text.strip_prefix("error: test failed, to rerun pass ") {
             self.binary_failed(arguments.trim_matches('`'));
         } else if let Some(arguments) = text.strip_prefix("error: doctest failed, to rerun pass ") {
@@ -176,7 +179,13 @@ mod tests {
     fn each_failed_test_is_named_with_what_runs_it_again() {
         let lines = "\
      Running unittests src/lib.rs (target/debug/deps/mail-1)
-test address::tests::one ... ok
+test a_stop - should panic ... ok
+
+---- a_stop stdout ----
+
+thread 'a_stop' (710) panicked at src/lib.rs:9:9:
+as it should
+
 test result: ok. 1 passed; 0 failed
      Running tests/flow.rs (target/debug/deps/flow-1)
 test a_stop ... FAILED
