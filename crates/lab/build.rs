@@ -6,7 +6,15 @@ fn main() {
     // A release archive has no repository: whoever builds from it can say the commit.
     println!("cargo::rerun-if-env-changed=POSTLAB_COMMIT");
     // An edit of a crate of the laboratory makes the commit a dirty one.
-    for path in ["build.rs", "src", "scenarios", "../measure/src", "../load/src", "../iobench/src"] {
+    for path in [
+        "build.rs",
+        "src",
+        "scenarios",
+        "../measure/src",
+        "../load/src",
+        "../iobench/src",
+        "../recording/src",
+    ] {
         println!("cargo::rerun-if-changed={path}");
     }
     for name in ["HEAD", "logs/HEAD"] {

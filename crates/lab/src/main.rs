@@ -21,9 +21,12 @@ use measure::{
 };
 use std::process::ExitCode;
 
+/// The version and commit that `--version` prints, such as `0.1.0 (abc123456789)`.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("POSTLAB_BUILT_FROM"), ")");
+
 /// The laboratory for mail transfer agents
 #[derive(Debug, Parser)]
-#[command(name = "postlab", version, propagate_version = false)]
+#[command(name = "postlab", version = VERSION, propagate_version = false)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

@@ -360,7 +360,8 @@ pub(crate) fn run(args: &ManArgs) -> Result<(), String> {
 }
 
 fn write_all(dir: &Path) -> io::Result<()> {
-    clap_mangen::generate_to(crate::Cli::command(), dir)?;
+    // Without the commit: the pages are kept in the repository, and would differ with each.
+    clap_mangen::generate_to(crate::Cli::command().version(env!("CARGO_PKG_VERSION")), dir)?;
     for (name, examples) in EXAMPLES {
         let path = dir.join(format!("{name}.1"));
         let mut page = fs::read_to_string(&path)?;
