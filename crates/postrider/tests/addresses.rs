@@ -271,7 +271,7 @@ fn aliases_whose_mail_would_wait_for_ever_are_warned_of_with_their_lines() {
 fn while_a_map_is_down_mail_waits_and_none_is_lost() {
     let daemon = start(
         &[],
-        "[local]\nusers = [\"map:users\"]\n[map.users]\nsocketmap = \"unix:users.sock\"\ntimeout = \"500ms\"\n",
+        "[local]\nusers = [\"map:users\"]\n[map.users]\nsocketmap = \"unix:users.sock\"\ntimeout = \"5s\"\n",
     );
     let mut client = Client::connect(daemon.address).unwrap();
     for recipient in ["joe@mx.test", "eve@mx.test", "postmaster@mx.test"] {
@@ -473,7 +473,7 @@ fn local_mail_waits_in_the_queue_for_one_recipient_that_cannot_be_expanded() {
     until("the reason is listed", || {
         listed().contains("ring@mx.test") && listed().contains("leads back to itself")
     });
-    assert!(!listed().contains("joe@mx.test"), "{}", listed());
+    until("the other recipient is not listed", || !listed().contains("joe@mx.test"));
     let id = daemon.outcome("joe@mx.test")["id"].as_str().unwrap().to_owned();
     let why = daemon.ask(&["why", &id]);
     assert!(why.contains("leads back to itself"), "{why}");

@@ -58,7 +58,7 @@ fn name_server(records: &[(&'static str, Record)]) -> NameServer {
 
 fn settings(names: SocketAddr, mx_port: u16) -> String {
     format!(
-        "[dns]\nnameservers = [\"{names}\"]\ntimeout = \"500ms\"\nattempts = 1\n[delivery]\nmx_port = {mx_port}\n"
+        "[dns]\nnameservers = [\"{names}\"]\ntimeout = \"3s\"\nattempts = 1\n[delivery]\nmx_port = {mx_port}\n"
     )
 }
 

@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The daemon ends within a second of the failure; the rest is for a machine that is busy.
-const ENDS_WITHIN: Duration = Duration::from_secs(8);
+/// The daemon ends within a second of the failure; the rest is for a machine that is busy. Less than [`GRACE`].
+const ENDS_WITHIN: Duration = Duration::from_secs(50);
 /// EX_IOERR of sysexits.h.
 const IO_ERROR: i32 = 74;
 /// `inbound.shutdown_timeout`, which must not be waited for.
@@ -87,7 +87,8 @@ fn a_failing_outcome_ends_it(call: &str, spool: &str) {
     assert_eq!(story.send(), 250);
     story.until_deferred();
     story.faults.order(call, "5", "*");
-    story.daemon.ask(&["queue", "flush"]);
+    // The command may meet the end of the daemon.
+    let _ = story.daemon.try_ask(&["queue", "flush"]);
     story.ends();
 }
 
@@ -134,7 +135,7 @@ fn a_failed_sync_while_it_stops_is_an_exit_status_of_74() {
     assert_eq!(story.send(), 250);
     story.until_deferred();
     story.faults.order("fdatasync", "5", "*");
-    story.daemon.ask(&["queue", "flush"]);
+    let _ = story.daemon.try_ask(&["queue", "flush"]);
     story.daemon.signal(rustix::process::Signal::TERM);
     story.ends();
 }
@@ -143,8 +144,9 @@ fn a_failed_sync_while_it_stops_is_an_exit_status_of_74() {
 fn a_panic_of_the_commit_thread_ends_the_daemon() {
     let Some(story) = begin(DEFERS, "") else { return };
     story.faults.order("pwrite", "more", "spool-commit");
-    let reply = story.send();
-    assert_eq!(reply / 100, 4, "{reply}");
+    // The reply may meet the end of the daemon.
+    let reply = story.try_send("Subject: x\r\n\r\nx\r\n").map_err(drop);
+    assert!(reply.is_err() || reply.is_ok_and(|code| code / 100 == 4), "{reply:?}");
     story.ends();
 }
 

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 /// Room that comes back must be used within this: much sooner than by a client's or the queue's next attempt, and
 /// late enough for a machine that does much else.
-const RESUME: Duration = Duration::from_secs(30);
+const RESUME: Duration = Duration::from_secs(120);
 
 /// A small file system of its own over a folder, as long as this lives.
 struct Small {

@@ -178,7 +178,7 @@ fn a_message_that_waits_is_explained_with_its_destination_its_end_and_a_command(
 fn a_delay_warning_is_named_and_an_expired_message_found() {
     let sink = hop();
     let schedule =
-        "[queue]\ndelay_warning = \"1s\"\nexpire = \"3s\"\nretry_min = \"1s\"\nretry_max = \"1s\"\n";
+        "[queue]\ndelay_warning = \"1s\"\nexpire = \"15s\"\nretry_min = \"1s\"\nretry_max = \"1s\"\n";
     let daemon = Postrider::start(&format!("{LOG}{schedule}{}", sink.route()));
     let id = send(&daemon, "ann@b.test", &["busy@b.test"], "one@a.test");
     let said = found(&daemon, &["--id", &id], "delay warning to the sender: ");

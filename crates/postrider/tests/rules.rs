@@ -399,7 +399,7 @@ fn a_real_greylisting_server_is_asked() {
             .spawn()
             .unwrap(),
     );
-    until("postgrey listens", || socket.exists());
+    until("postgrey listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
     let more = format!(
         "[relay]\nnetworks = []\n[policy_service.grey]\naddress = \"unix:{}\"\n[[rule]]\nask = \"grey\"\n",
         socket.display()

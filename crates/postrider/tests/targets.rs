@@ -186,7 +186,7 @@ fn mailbox_files_get_messages_one_behind_the_other() {
 fn a_mailbox_file_waits_for_its_lock_and_keeps_its_length_when_the_disk_is_full() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().display().to_string();
-    let route = format!("[[route]]\ndomains = [\"old.test\"]\nmbox = \"{at}/full/joe\"\nretry = [\"1s\"]\n");
+    let route = format!("[[route]]\ndomains = [\"old.test\"]\nmbox = \"{at}/full/joe\"\nretry = [\"1h\"]\n");
     fs::create_dir(dir.path().join("full")).unwrap();
     let mount = |verb: &str, arguments: &[&str], at: &Path| {
         std::process::Command::new(verb).args(arguments).arg(at).status().is_ok_and(|status| status.success())
@@ -236,7 +236,8 @@ fn held_mail_waits_for_an_operator_and_then_takes_the_next_route() {
     // Held mail survives a crash.
     let (dir, address) = daemon.kill();
     let daemon = Postrider::start_in(dir, address, &format!("{routes}{LOG}"));
-    assert_eq!(daemon.ask(&["queue", "count"]), "1\n");
+    // What left just before the crash may be delivered again.
+    until("it alone waits", || daemon.ask(&["queue", "count"]) == "1\n");
     assert!(daemon.mailbox("joe").is_empty());
     daemon.ask(&["queue", "release", id.as_str().unwrap()]);
     until("it is in the Maildir", || daemon.mailbox("joe").len() == 1);
@@ -281,7 +282,7 @@ fn aliases_name_programs_and_files_that_the_configuration_lists() {
     let users = "[local]\ndomains = [\"mx.test\"]\nusers = [\"joe\"]\n";
     let daemon = Postrider::start_in(dir, free_address(), &format!("{addresses}{users}{LOG}"));
     send(&daemon, "a@far.test", &["archive@mx.test", "prog+x@mx.test"], "Subject: s\r\n\r\nFrom x\r\n");
-    until("all are delivered", || daemon.counter("delivered") >= 2);
+    until("all are delivered", || daemon.counter("queued") == 0);
     let read = |name: &str| fs::read_to_string(daemon.dir.path().join(name)).unwrap_or_default();
     until("the program ran", || read("args").contains("<prog@mx.test>\n<-a>\n<x y>\n<$1>\n"));
     until("the file has it", || read("archive").ends_with("\n>From x\n\n"));

@@ -89,7 +89,7 @@ fn the_life_of_deferred_returned_and_expired_mail_is_in_the_log() {
         Sink::with(|line| line.starts_with("RCPT TO:<bad").then(|| "550 5.1.1 no such user".to_owned()));
     let down = free_address();
     let config = format!(
-        "[log]\nformat = \"postfix\"\nfile = \"mail.log\"\n[queue]\nexpire = \"3s\"\ndelay_warning = \"3s\"\n\
+        "[log]\nformat = \"postfix\"\nfile = \"mail.log\"\n[queue]\nexpire = \"15s\"\ndelay_warning = \"15s\"\n\
          [[route]]\ndomains = [\"down.test\"]\nsmarthost = \"{down}\"\n{}",
         hop.route()
     );
@@ -115,6 +115,7 @@ fn the_life_of_deferred_returned_and_expired_mail_is_in_the_log() {
         );
         assert!(!line.contains("os error"), "{line}");
     }
+    until("the report has left", || daemon.ask(&["queue", "count"]) == "2\n");
     daemon.ask(&["queue", "hold", "all"]);
     daemon.ask(&["queue", "release", "all"]);
     wait_for(&daemon, "Placed on hold: 2 messages");
@@ -168,8 +169,9 @@ fn what_a_limit_refuses_is_in_the_log_and_in_the_history_with_its_addresses() {
         let begin = format!("NOQUEUE: reject: {stage} from unknown[127.0.0.1]: {code} ");
         assert!(line.contains(&begin), "{line}");
     }
-    let found = daemon.ask(&["history", "query", "--sender", "loop@far.test"]);
-    assert!(found.contains("554 5.4.6"), "{found}");
+    until("the history has it", || {
+        daemon.ask(&["history", "query", "--sender", "loop@far.test"]).contains("554 5.4.6")
+    });
 }
 
 #[test]

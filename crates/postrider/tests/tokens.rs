@@ -118,7 +118,7 @@ fn config(address: SocketAddr, introspection: &str, more: &str) -> String {
         "[[listen]]\naddress = \"{address}\"\nkind = \"submission\"\n[relay]\nnetworks = [\"192.0.2.0/24\"]\n\
          [log]\nfile = \"mail.log\"\n[auth]\nallow_clear_text = true\n{more}\
          [oauth]\nintrospection = \"{introspection}\"\nclient_id = \"mx\"\nclient_secret = \"file:id.secret\"\n\
-         scope = [\"mail\"]\naudience = \"mx.test\"\ntimeout = \"1s\"\n\
+         scope = [\"mail\"]\naudience = \"mx.test\"\ntimeout = \"5s\"\n\
          openid_configuration = \"https://id.test/.well-known/openid-configuration\"\n"
     )
 }

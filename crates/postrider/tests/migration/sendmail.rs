@@ -180,7 +180,7 @@ impl Other for Sendmail {
         let queue = machine.var("spool/mqueue");
         // A message with several hosts is cut into several control files: it must stay idle for some time.
         let (mut idle_count, mut has_run) = (0, false);
-        while idle_count < 10 {
+        while idle_count < 50 {
             let names = fs::read_dir(&queue).unwrap().map(|entry| entry.unwrap().file_name());
             let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
             // A control file that was tried has the time of the attempt.

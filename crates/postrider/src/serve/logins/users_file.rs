@@ -137,7 +137,7 @@ mod tests {
     /// Writes a file as another program did a minute ago, or later by `seconds`, and returns the number of users then.
     async fn count_with(users: &UsersFile, text: &str, seconds: u64) -> usize {
         fs::write(&users.path, text).unwrap();
-        let time = SystemTime::now() - Duration::from_secs(60 - seconds);
+        let time = SystemTime::now() - Duration::from_secs(60) + Duration::from_secs(seconds);
         File::options().write(true).open(&users.path).unwrap().set_modified(time).unwrap();
         look_again(users).await
     }
@@ -172,7 +172,7 @@ mod tests {
         let path = dir.path().join("users");
         fs::write(&path, "jane:{PLAIN}secret\njoe:{PLAIN}secret\n").unwrap();
         let users = UsersFile::open(&path).unwrap();
-        assert_eq!(count_with(&users, "jane:{PLAIN}secret\n", 60).await, 2);
+        assert_eq!(count_with(&users, "jane:{PLAIN}secret\n", 3660).await, 2);
         assert_eq!(look_again(&users).await, 1);
     }
 }
