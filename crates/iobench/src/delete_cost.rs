@@ -155,6 +155,13 @@ struct Row {
     seconds: Figure,
 }
 
+impl Row {
+    /// Remarks that must be read with it.
+    fn remarks(&self) -> Vec<String> {
+        too_short_round(&self.seconds).into_iter().chain(disagreement(&self.wall_us)).collect()
+    }
+}
+
 impl Rows {
     fn add(&mut self, round: &Round) {
         let storing = Cost::each(round.storing);
@@ -179,10 +186,7 @@ impl Rows {
         let name = if backend == Backend::Log { "log" } else { "queue-dirs" };
         for (what, row) in ["stored", "and settled beside", "and settled behind"].into_iter().zip(self.cases)
         {
-            let remarks = too_short_round(&row.seconds)
-                .into_iter()
-                .chain(disagreement(&row.wall_us))
-                .collect::<Vec<_>>();
+            let remarks = row.remarks();
             table.row([
                 name.into(),
                 what.into(),
@@ -330,5 +334,27 @@ impl Store {
     fn wait(&mut self) -> Result<(), String> {
         let Some(commit_seq) = self.last else { return Ok(()) };
         self.runtime.block_on(self.spool.durable(commit_seq)).map_err(|e| format!("use the spool: {e}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_case_whose_work_is_too_short_has_the_remark() {
+        let mut rows = Rows::default();
+        let work = |wall| (Cost { wall, cpu: 0.001 }, 100);
+        for storing in [0.3, 0.4] {
+            rows.add(&Round {
+                storing: work(storing),
+                beside: work(0.5),
+                behind: work(0.019),
+                close_seconds: 0.001,
+                commits: 1.0,
+            });
+        }
+        let remarks = rows.cases.each_ref().map(Row::remarks);
+        assert_eq!(remarks, [vec![], vec![], vec!["too short: the shortest round took 0.019 s".to_owned()]]);
     }
 }

@@ -3,6 +3,7 @@
 mod chart;
 mod dns;
 mod flame;
+mod kept_port;
 mod man;
 mod qdir;
 mod relay;

@@ -2,13 +2,20 @@
 
 mod common;
 
-use common::{Sink, counted, run};
+use common::{Sink, TOO_SHORT, counted, run, run_timed};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
     io::{BufRead as _, BufReader},
     os::unix::process::CommandExt as _,
     process::{Command, Stdio},
+    sync::mpsc::Receiver,
+    time::Duration,
 };
+
+/// Waits until so many more connections are open.
+fn await_open(opened: &Receiver<()>, count: usize) {
+    (0..count).for_each(|_| opened.recv_timeout(Duration::from_secs(60)).unwrap());
+}
 
 fn ok(arguments: &[&str]) -> String {
     let output = run(arguments);
@@ -108,58 +115,38 @@ fn postal_writes_a_line_a_minute_and_its_content_is_verified() {
     // Postal's notation, and servers in turn.
     let servers = format!("[127.0.0.1]{},+[127.0.0.1]{}", port(&first), port(&second));
     let text =
-        ok(&["postal", "-m", "10k", "-b", "netscape", "-r", "12000", "--minutes", "0.02", &servers, &users]);
+        ok(&["postal", "-m", "10k", "-b", "netscape", "-r", "1200", "--minutes", "0.1", &servers, &users]);
     for sink in [first, second] {
         sink.stop();
         assert!(sink.tally()["messages"].as_u64().unwrap() > 0, "{text}");
     }
-    // A hundredth of a minute, twice: at 3000 a minute that is 30 messages, fewer where the machine has no time for
-    // them. What is due when is tested where it is planned.
-    let mut sent = 0;
-    for _ in 0..2 {
-        let text = ok(&[
-            "postal",
-            "-m",
-            "2",
-            "-M",
-            "1",
-            "-p",
-            "3",
-            "-c",
-            "4",
-            "-r",
-            "3000",
-            "-l",
-            "127.0.0.9",
-            "-Z",
-            &log,
-            "-f",
-            &senders,
-            "--minutes",
-            "0.01",
-            &sink.address,
-            &users,
-        ]);
-        // A second line, if a minute of the clock ends meanwhile.
-        for line in text.lines().skip(1) {
-            let columns: Vec<&str> = line.split(',').collect();
-            assert_eq!((columns.len(), columns[3], columns[5]), (6, "0", "0"), "{text}");
-            let time: Vec<u8> = columns[0].split(':').map(|part| part.parse().unwrap()).collect();
-            assert!(columns[0].len() == 5 && time[0] < 24 && time[1] < 60, "{text}");
-            let count: u64 = columns[1].parse().unwrap();
-            assert!((1..=30).contains(&count), "{text}");
-            sent += count;
-        }
-    }
+    // A tenth of a minute: at 300 a minute that is 30 messages, fewer where the machine has no time for them. What is due
+    // when is tested where it is planned.
+    let words = "-m 2 -M 1 -p 3 -c 4 -r 300 -l 127.0.0.9 --minutes 0.1".split(' ');
+    let files = ["-Z", &log, "-f", &senders, &sink.address, &users];
+    let text = ok(&["postal"].into_iter().chain(words).chain(files).collect::<Vec<_>>());
+    // A second line, if a minute of the clock ends meanwhile.
+    let counts = text.lines().skip(1).map(|line| {
+        let columns: Vec<&str> = line.split(',').collect();
+        assert_eq!((columns.len(), columns[3], columns[5]), (6, "0", "0"), "{text}");
+        let time: Vec<u8> = columns[0].split(':').map(|part| part.parse().unwrap()).collect();
+        assert!(columns[0].len() == 5 && time[0] < 24 && time[1] < 60, "{text}");
+        columns[1].parse::<u64>().unwrap()
+    });
+    let sent: u64 = counts.sum();
+    assert!((1..=30).contains(&sent), "{text}");
     sink.stop();
     let tally = sink.tally();
     assert_eq!((&tally["messages"], &tally["intact"]), (&sent.into(), &sent.into()));
-    let transcript = std::fs::read_to_string(format!("{log}:0")).unwrap();
+    // Of both minutes, whichever had the time for a message.
+    let said =
+        |end: &str| [0, 1].map(|n| std::fs::read_to_string(format!("{log}:{n}{end}")).unwrap_or_default());
+    let transcript = said("").concat();
     assert!(
         transcript.contains(">>> MAIL FROM:<s@t.test>") && transcript.contains("<<< 250"),
         "{transcript}"
     );
-    assert!(std::fs::read_to_string(format!("{log}:0:0")).unwrap().contains(">>> QUIT"));
+    assert!(said(":0").concat().contains(">>> QUIT"));
     let output = run(&["postal", "-c", "0", "127.0.0.1:1", &users]);
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("postlab: -c 0: "));
 }
@@ -190,12 +177,12 @@ fn the_original_postal_understands_the_same_words_and_prints_the_same_head() {
     let mut theirs = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut theirs).unwrap();
     // It sends until it is stopped; that it has connected twice means that it has sent.
-    (0..2).for_each(|_| opened.recv().unwrap());
+    await_open(&opened, 2);
     kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
     child.wait().unwrap();
-    let ours = ok(&[&["postal", "--minutes", "0.01"], &words[..]].concat());
+    let ours = ok(&[&["postal", "--minutes", "0.1"], &words[..]].concat());
     assert_eq!(ours.lines().next(), Some(theirs.trim_end()));
-    opened.recv().unwrap();
+    await_open(&opened, 1);
     sink.stop();
     assert!(sink.tally()["messages"].as_u64().unwrap() > 1, "{ours}");
 }
@@ -223,7 +210,7 @@ fn a_stopped_load_prints_what_it_measured_and_exits_with_130() {
         let child = command.spawn().unwrap();
         // Of slam: the two sessions of each process.
         let sessions = if arguments[0] == "slam" { 4 } else { 1 };
-        (0..sessions).for_each(|_| opened.recv().unwrap());
+        await_open(&opened, sessions);
         kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
@@ -259,18 +246,15 @@ fn the_null_sender_is_a_sender() {
 #[test]
 fn a_result_that_is_too_short_says_so_in_the_text() {
     let sink = Sink::start(&[]);
-    let directory = tempfile::tempdir().unwrap();
-    let place = directory.path().to_str().unwrap();
-    for (words, target, remark) in [
-        (&["source", "-m", "3"][..], sink.address.as_str(), "too short to trust"),
-        (&["slam", "-m", "1", "-p", "1"], &sink.address, "too short to trust"),
-        (&["gatling", "-m", "1", "-c", "2"], &sink.address, "too short to trust"),
-        (&["smtpc", "-t", "1", "-s", "2", "-r"], &sink.address, "too short to trust"),
-        (&["delete-cost", "-m", "300"], place, "too short: the shortest round took"),
-        (&["queuedirs", "-S", "-q", "1", "-s", "1", "-m", "20"], place, "too short: the shortest round took"),
+    for words in [
+        &["source", "-m", "3"][..],
+        &["slam", "-m", "1", "-p", "1"],
+        &["gatling", "-m", "1", "-c", "2"],
+        &["smtpc", "-t", "1", "-s", "2", "-r"],
     ] {
-        let output = run(&[words, &[target]].concat());
+        let (output, is_short) = run_timed(&[words, &[&sink.address]].concat());
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains(remark), "{words:?}: {output:?}");
+        // A slow machine may have measured for long enough.
+        assert!(output.status.success() && (text.contains(TOO_SHORT) || !is_short), "{words:?}: {output:?}");
     }
 }

@@ -139,7 +139,7 @@ fn a_session_that_hangs_makes_no_rate_smaller_and_is_told() {
     // The first connections are those of the recognition, of the test message, and of the four sessions of the warm-up.
     let server = wire_with_hung(&sink, &[8, 9]);
     let mut words = vec!["relay", &server, "--sink", &sink, "--keep", "--json", "--sessions", "4"];
-    words.extend(["--rounds", "1", "--duration", "1", "--drain", "3"]);
+    words.extend(["--rounds", "1", "--duration", "1", "--drain", "8"]);
     words.extend(["--results", directory.path().to_str().unwrap()]);
     let result_json = json(&run(&words));
     let case = result_json["cases"].as_array().unwrap().iter().find(|c| c["server"] == server).unwrap();
@@ -150,7 +150,8 @@ fn a_session_that_hangs_makes_no_rate_smaller_and_is_told() {
     let source = &kept["source"];
     let [seconds, accepted, rate] =
         ["seconds", "accepted_seconds", "rate"].map(|key| source[key].as_f64().unwrap());
-    assert!(seconds >= 4.0 && accepted < 2.5, "{source}");
+    // The messages of a second, and not the wait for those that hang.
+    assert!(seconds >= 9.0 && accepted < 7.0, "{source}");
     let sent = source["messages_sent"].as_f64().unwrap();
     assert!((rate * accepted / sent - 1.0).abs() < 1e-6, "{source}");
     let remarks = case["remarks"].to_string();
@@ -168,8 +169,11 @@ fn an_open_loop_keeps_its_rate_and_counts_latency_from_the_due_time() {
         words.extend(["--sink-options", sink_options]);
         let output = run(&words);
         assert!(output.status.success(), "{output:?}");
+        // That the processor is busy depends on what else runs here.
         let found = json(&output)["servers"][0]["bottlenecks"].clone();
-        assert!(options.starts_with("--rate 100") || found == Value::Array(Vec::new()), "{options}: {found}");
+        let of_server = |one: &&Value| !["cpu", "other-load"].contains(&one["cause"].as_str().unwrap());
+        let count = found.as_array().unwrap().iter().filter(of_server).count();
+        assert!(options.starts_with("--rate 100") || count == 0, "{options}: {found}");
         let cases = json(&output)["cases"].clone();
         [&server, "ceiling"].map(|name: &str| {
             let case = cases.as_array().unwrap().iter().find(|case| case["server"] == name).unwrap();

@@ -167,39 +167,42 @@ fn a_server_that_pauses_is_not_taken_for_a_delayed_acknowledgement() {
             "." => "content",
             verb => verb,
         };
+        // On a slow machine it may be too long for a pause of 200 ms: what is one is tested where it is told.
         let remark = format!(" ms in {phase}, cause unknown; no acknowledgement of this machine was awaited");
+        let mut of_phase = text.lines().filter(|line| line.contains(&format!(" ms in {phase}")));
         assert!(
-            text.contains("PAUSE: ") && text.contains(&remark) && !text.contains("DELAYED"),
+            of_phase.all(|line| line.starts_with("PAUSE: ") && line.ends_with(&remark)),
             "{option}: {text}"
         );
+        assert!(text.starts_with("20 messages sent") && !text.contains("DELAYED"), "{option}: {text}");
     }
     // Also between the parts of a reply.
     let address = server_in_parts("QUIT", Duration::from_millis(200));
     let output = run(&["source", "-m", "16", &address]);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.contains(" ms where the first part is acknowledged at once") && !text.contains("DELAYED"),
-        "{text}"
-    );
+    let awaited = "no acknowledgement of this machine was awaited";
+    assert!(text.starts_with("16 messages sent") && !text.contains("DELAYED"), "{text}");
+    assert!(!text.contains(&format!(" in QUIT, cause unknown; {awaited}")), "{text}");
 }
 
 #[test]
 fn the_time_of_a_message_includes_its_connection_and_not_quit() {
-    // Pauses so long that no busy machine takes half as long over the rest of a message.
-    let slow_banner = Sink::start(&["-W", "CONNECT:3"]);
-    let slow_quit = Sink::start(&["-W", "QUIT:3"]);
-    let pause = 1_500_000.0;
+    // Pauses so long that no busy machine takes nearly as long over the rest of a message.
+    let slow_banner = Sink::start(&["-W", "CONNECT:8"]);
+    let slow_quit = Sink::start(&["-W", "QUIT:8"]);
+    let pause = 7_500_000.0;
     let us = |report: &serde_json::Value, phase: &str, figure: &str| {
         report["times"][phase][figure].as_f64().unwrap()
     };
     // The first message of a connection waits for it; the second has nothing to wait for.
+    let of_quit = std::thread::spawn(move || source(&["-m", "1"], &slow_quit.address));
     let report = source(&["-m", "2", "-d"], &slow_banner.address);
     assert!(
         us(&report, "banner", "min_us") >= pause && us(&report, "message", "max_us") >= pause,
         "{report}"
     );
     assert!(us(&report, "message", "min_us") < pause, "{report}");
-    let report = source(&["-m", "1"], &slow_quit.address);
+    let report = of_quit.join().unwrap();
     assert!(us(&report, "quit", "min_us") >= pause && us(&report, "message", "max_us") < pause, "{report}");
 }
 
@@ -223,17 +226,22 @@ fn refusals_are_counted_by_phase_and_code_and_end_nothing() {
 #[test]
 fn a_server_that_closes_between_messages_costs_none() {
     // It takes one message a connection, and goes behind it: with a 421 that was not asked for, or without a word.
-    for last in ["250 ok\r\n421 enough\r\n", "250 ok\r\n"] {
+    let check = |last: &'static str, arguments: &[&str]| {
         let address = server_of_one(&["250 a\r\n", "250 b\r\n", "250 c\r\n", "354 d\r\n"], last);
-        for arguments in [&["-w", "0.05"][..], &["--rate", "20"]] {
-            let report = source(&[&["-m", "3", "-d"], arguments].concat(), &address);
-            assert_eq!(
-                (&report["messages_sent"], &report["messages_failed"], &report["connections"]),
-                (&3.into(), &0.into(), &3.into()),
-                "{last:?} {arguments:?}: {report}"
-            );
+        let report = source(&[&["-m", "3", "-d"], arguments].concat(), &address);
+        assert_eq!(
+            (&report["messages_sent"], &report["messages_failed"], &report["connections"]),
+            (&3.into(), &0.into(), &3.into()),
+            "{last:?} {arguments:?}: {report}"
+        );
+    };
+    // Two seconds between the messages: a busy machine has time to close meanwhile.
+    std::thread::scope(|scope| {
+        for last in ["250 ok\r\n421 enough\r\n", "250 ok\r\n"] {
+            scope.spawn(move || check(last, &["-w", "2"]));
+            scope.spawn(move || check(last, &["--rate", "0.5"]));
         }
-    }
+    });
 }
 
 /// Takes a message a connection, with these replies to its commands, says `last`, and closes.
@@ -304,7 +312,7 @@ fn a_silent_server_is_a_timeout_in_its_phase() {
         socket.read_to_string(&mut said).unwrap();
         said
     });
-    let output = run(&["source", "--json", "--timeout", "0.2", "-M", "me.example", &address]);
+    let output = run(&["source", "--json", "--timeout", "3", "-M", "me.example", &address]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["failures"]["EHLO timeout"], 1, "{report}");
     assert_eq!(server.join().unwrap(), "HELO me.example\r\n");

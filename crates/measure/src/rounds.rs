@@ -230,6 +230,17 @@ mod tests {
     }
 
     #[test]
+    fn a_time_below_its_limit_is_too_short() {
+        assert_eq!(
+            [0.0, 0.499, 0.5, 60.0].map(|seconds| too_short(seconds).is_some()),
+            [true, true, false, false]
+        );
+        let of = |seconds: &[f64]| too_short_round(&seconds.iter().copied().collect());
+        assert_eq!(of(&[0.5, 0.019, 0.3]).unwrap(), "too short: the shortest round took 0.019 s");
+        assert_eq!([of(&[0.02, 0.5]), of(&[])], [None, None]);
+    }
+
+    #[test]
     fn a_figure_carries_its_spread_and_count() {
         let mut figure = Figure::default();
         assert_eq!(format!("{figure:>3}"), "  -");

@@ -253,6 +253,13 @@ mod tests {
     }
 
     #[test]
+    fn a_phase_of_less_than_half_a_second_has_no_rate() {
+        let words = |seconds| Phase { amount: 100.0, seconds, cpu_seconds: 0.1, ..Phase::default() }.words();
+        assert_eq!(words(0.499), ("+++++".to_owned(), "+++".to_owned()));
+        assert_eq!(words(0.5), ("200".to_owned(), "20".to_owned()));
+    }
+
+    #[test]
     fn rates_and_latencies_stay_in_their_columns() {
         assert_eq!([652.0, 37_504.0, 2e6, 5e5].map(short_rate), ["652k", "36.6m", "1.9g", "488m"]);
         let shown = |micros| latency(&Phase { longest: Duration::from_micros(micros), ..Phase::default() });

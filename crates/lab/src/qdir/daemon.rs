@@ -1,16 +1,16 @@
 //! A postrider of our own on a free port, whose mail goes where we say: to a port that refuses, so that it stays
 //! in the queue and nothing is written for it, or to a sink.
 
+use crate::kept_port::kept_port;
 use rustix::{
     fd::OwnedFd,
-    net::{AddressFamily, SocketType, bind, getsockname, socket},
     process::{Pid, Signal, kill_process},
 };
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
     io::{self, Read as _},
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
@@ -63,9 +63,10 @@ pub(super) struct Home {
     sockets: tempfile::TempDir,
     /// Queues so far that were left behind.
     left: AtomicU32,
-    /// Bound and not listening: who connects is refused, now and as long as this lives.
-    _refusing: OwnedFd,
-    refusing: String,
+    /// The daemon listens here.
+    own: (OwnedFd, SocketAddr),
+    /// Nobody listens here: who connects is refused, now and as long as this lives.
+    refusing: (OwnedFd, SocketAddr),
 }
 
 /// One that runs; killed when dropped.
@@ -85,7 +86,8 @@ impl Home {
     pub(super) fn new(binary: Option<&Path>, path: PathBuf) -> Result<Self, String> {
         let say = |e: io::Error| format!("make {}: {e}", path.display());
         fs::create_dir(&path).map_err(say)?;
-        let hop = hop().map_err(|e| format!("keep a port: {e}"))?;
+        let port = || kept_port(Ipv4Addr::LOCALHOST).map_err(|e| format!("keep a port: {e}"));
+        let (own, refusing) = (port()?, port()?);
         let named = binary.map(Path::to_owned).or_else(|| std::env::var_os("POSTRIDER").map(PathBuf::from));
         let binary = named.unwrap_or_else(|| "postrider".into());
         // A name without a directory is looked for on the path.
@@ -96,14 +98,12 @@ impl Home {
         };
         let sockets = tempfile::Builder::new().prefix("postlab-").tempdir();
         let sockets = sockets.map_err(|e| format!("make a directory for sockets: {e}"))?;
-        Ok(Self { binary, path, sockets, left: AtomicU32::new(0), refusing: hop.1, _refusing: hop.0 })
+        Ok(Self { binary, path, sockets, left: AtomicU32::new(0), own, refusing })
     }
 
     /// Says where mail waits, and where it goes: by `routes`, all other mail nowhere.
-    pub(super) fn configure(&self, spool: Spool, routes: &str) -> Result<String, String> {
-        let port = free_port().map_err(|e| format!("find a port: {e}"))?;
-        let endpoint = format!("127.0.0.1:{port}");
-        let (data, hop) = (self.data(), &self.refusing);
+    pub(super) fn configure(&self, spool: Spool, routes: &str) -> Result<(), String> {
+        let (data, endpoint, hop) = (self.data(), self.own.1, self.refusing.1);
         let backend = match spool.backend {
             Backend::Log => "backend = \"log\"".to_owned(),
             Backend::QueueDirs => format!("backend = \"queue-dirs\"\ndirectories = {}", spool.directories),
@@ -119,8 +119,7 @@ impl Home {
             self.sockets.path().join("submit.sock"),
         );
         let config = self.config();
-        fs::write(&config, text).map_err(|e| format!("write {}: {e}", config.display()))?;
-        Ok(endpoint)
+        fs::write(&config, text).map_err(|e| format!("write {}: {e}", config.display()))
     }
 
     fn config(&self) -> PathBuf {
@@ -181,7 +180,7 @@ impl Home {
 
     /// Starts it; it listens when this returns.
     pub(super) fn start(&self, spool: Spool) -> Result<Daemon<'_>, String> {
-        let endpoint = self.configure(spool, "")?;
+        self.configure(spool, "")?;
         let mut child = self
             .command(&["serve"])
             .stdout(Stdio::null())
@@ -189,7 +188,7 @@ impl Home {
             .spawn()
             .map_err(|e| self.cannot(&e))?;
         let mut stderr = child.stderr.take();
-        let mut daemon = Daemon { home: self, child, endpoint };
+        let mut daemon = Daemon { home: self, child, endpoint: self.own.1.to_string() };
         let begin = Instant::now();
         while TcpStream::connect(&daemon.endpoint).is_err() {
             let ended = daemon.child.try_wait().map_err(|e| format!("wait for postrider: {e}"))?;
@@ -248,16 +247,4 @@ impl Drop for Daemon<'_> {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// A bound socket that does not listen, and its address.
-fn hop() -> io::Result<(OwnedFd, String)> {
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    bind(&socket, &SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)))?;
-    let address = SocketAddr::try_from(getsockname(&socket)?)?;
-    Ok((socket, address.to_string()))
-}
-
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

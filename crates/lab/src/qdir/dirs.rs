@@ -129,6 +129,13 @@ struct Figures {
     done: u32,
 }
 
+impl Figures {
+    /// Remarks that must be read with them.
+    fn remarks(&self) -> Vec<String> {
+        too_short_round(&self.seconds).into_iter().chain(disagreement(&self.rate)).collect()
+    }
+}
+
 /// Measures and prints; Ctrl-C keeps the rows that are done. False if a case became slower than the baseline.
 pub(crate) fn run(args: &QueuedirsArgs) -> Result<bool, Failure> {
     if let Some(share) = args.worker {
@@ -233,8 +240,8 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
             break;
         }
         let Setting { senders, directories, processes, .. } = setting;
-        let Figures { rate, point, latency, writes, seconds, series, done } = figures;
-        let remarks: Vec<String> = too_short_round(&seconds).into_iter().chain(disagreement(&rate)).collect();
+        let remarks = figures.remarks();
+        let Figures { rate, point, latency, writes, series, done, .. } = figures;
         let slopes: Vec<Slope> = series.iter().filter_map(|series| Slope::of(&series.points)).collect();
         let slope: Figure = slopes.iter().map(Slope::us_per_thousand).collect();
         progress.beside(|| {
@@ -324,4 +331,23 @@ fn make(parent: &Path, setting: Setting) -> Result<(), String> {
         std::fs::create_dir_all(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_that_are_too_short_or_disagree_have_a_remark() {
+        let of = |seconds: [f64; 3], rate: [f64; 3]| {
+            let [seconds, rate] = [seconds, rate].map(|values| values.into_iter().collect());
+            Figures { seconds, rate, ..Figures::default() }.remarks()
+        };
+        assert_eq!(of([0.1, 0.004, 0.1], [9.0, 9.0, 9.0]), ["too short: the shortest round took 0.004 s"]);
+        assert_eq!(
+            of([0.1; 3], [1.0, 9.0, 9.0]),
+            ["REPEATS DISAGREE: 1.00 to 9.00; round 1 is furthest off"]
+        );
+        assert!(of([0.1; 3], [9.0; 3]).is_empty());
+    }
 }

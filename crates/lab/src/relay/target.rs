@@ -4,7 +4,7 @@ use crate::{Failure, address::Endpoint};
 use std::{
     fs::{File, OpenOptions},
     io::Write as _,
-    net::TcpListener,
+    net::{Ipv4Addr, TcpListener},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -203,10 +203,15 @@ fn owner() -> String {
     std::process::id().to_string()
 }
 
+/// Below those that the kernel gives to whoever asks for any: it would give one of them to another process before the peer
+/// listens.
+const PORTS: std::ops::Range<u16> = 3_000..10_000;
+
 /// Returns a port on which nobody listens now.
 fn free_port() -> Result<u16, String> {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    port.map(|address| address.port()).map_err(|e| format!("find a free port: {e}"))
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(PORTS)).take(1_000);
+    let port = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    port.ok_or_else(|| format!("find a free port: none of 1000 in {PORTS:?} is free"))
 }
 
 #[cfg(test)]

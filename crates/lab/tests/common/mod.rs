@@ -14,6 +14,7 @@ use std::{
     os::fd::OwnedFd,
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
 };
 
 /// A bound socket that does not listen, and its address: no other process can take the port meanwhile.
@@ -143,6 +144,16 @@ fn carry(mut from: TcpStream, mut to: TcpStream) {
         let _ = std::io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Write);
     });
+}
+
+/// The remark on a measurement of less than half a second.
+pub(crate) const TOO_SHORT: &str = "too short to trust";
+
+/// Runs `postlab` to its end; true if that came so soon that all it measured is too short to trust.
+pub(crate) fn run_timed(arguments: &[&str]) -> (Output, bool) {
+    let begun = Instant::now();
+    let output = run(arguments);
+    (output, begun.elapsed() < Duration::from_millis(500))
 }
 
 /// Runs `postlab` to its end.

@@ -220,6 +220,25 @@ mod tests {
     }
 
     #[test]
+    fn a_step_is_left_at_six_hundredths_of_it() {
+        // From any multiple of a step the distance is the same: 12 ms of 200 ms, 2.4 ms of 40 ms.
+        for (p50_ms, is_told) in [
+            (188.1, true),
+            (211.9, true),
+            (212.1, false),
+            (187.9, false),
+            (611.9, true),
+            (612.1, false),
+            (42.3, true),
+            (42.5, false),
+            (82.3, true),
+            (82.5, false),
+        ] {
+            assert_eq!(told(p50_ms, p50_ms, None).starts_with("PAUSE: "), is_told, "{p50_ms}");
+        }
+    }
+
+    #[test]
     fn acknowledgements_are_tried_only_after_a_suspect_pause() {
         let mut counts = PauseCounts::default();
         counts.waited(Phase::Rcpt, Duration::from_millis(1), false);
