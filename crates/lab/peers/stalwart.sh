@@ -4,8 +4,7 @@
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 name=stalwart port=${PEER_PORT:-2530} secret=peers
 management=$((port + 1)) dns=$((port + 2))
-binary=$(root)/bin/stalwart
-config=$(root)/stalwart.toml
+binary=/usr/local/sbin/stalwart
 
 # Only 50 of its deliveries run at a time as it comes, which makes it deliver a third of what it accepts: 1,000 here. What would look
 # up names, judge content or limit one client is off, as with the other peers.
@@ -37,7 +36,7 @@ lookup = "rocksdb"
 directory = "internal"
 [store.rocksdb]
 type = "rocksdb"
-path = "$(root)/data"
+path = "/var/lib/stalwart"
 compression = "lz4"
 [directory.internal]
 type = "internal"
@@ -95,7 +94,7 @@ expire = "3d"
 [tracer.log]
 type = "log"
 level = "info"
-path = "$(root)/log"
+path = "/var/log/stalwart"
 enable = true
 END
   if [ "$1" = tuned ]; then cat <<END
@@ -113,14 +112,16 @@ END
   printf '%s\n' "${STALWART_EXTRA:-}"
 }
 configure() {
-  mkdir -p "$(root)/log"
-  configuration "$profile" > "$config"
+  local r; r=$(root)
+  mkdir -p "$r/var/log/stalwart" "$r/var/lib/stalwart"
+  configuration "$profile" > "$r/etc/stalwart.toml"
+  answer_names > "$r/usr/local/sbin/answer-names"
 }
 no_dns() { :; }
 # It takes no address for a next hop, reads no /etc/hosts, and refuses loopback addresses: here every name has 0.0.0.0,
 # which is this machine, too.
 answer_names() {
-  python3 - "$dns" <<'END'
+  cat <<'END'
 import socket, sys
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("127.0.0.1", int(sys.argv[1])))
@@ -133,19 +134,24 @@ while True:
     server.sendto(head + query[12:end] + answer, peer)
 END
 }
+# Neither goes to the background by itself.
 launch() {
-  answer_names >>"$(root)/stderr.log" 2>&1 &
-  "$binary" --config "$config" >>"$(root)/stderr.log" 2>&1 &
+  inroot /bin/sh -c "exec >>/var/log/stalwart.err 2>&1
+    python3 /usr/local/sbin/answer-names $dns & $binary --config /etc/stalwart.toml &"
+}
+# Trees of before had the program alone.
+installed() {
+  [ -x "$(root)$binary" ] || { echo "$name: not in $(root): run \`$PEERS_DIR/install $name\` as root first" >&2; exit 1; }
 }
 shutdown() { kill -TERM $(pids); }
-queue_path() { mkdir -p "$(root)/data"; echo "$(root)/data"; }
-log_path() { echo "$(root)/log"; }
+queue_path() { mkdir -p "$(root)/var/lib/stalwart"; echo "$(root)/var/lib/stalwart"; }
+log_path() { echo "$(root)/var/log/stalwart"; }
 durability() { echo "a crash of the program: RocksDB does not sync its write-ahead log"; }
 queue_find() {
   listening "$management" || return 0
   curl -sS --fail -u "admin:$secret" "http://127.0.0.1:$management/api/queue/messages?limit=1" |
     python3 -c 'import json, sys; print("a message\n" * json.load(sys.stdin)["data"]["total"], end="")'
 }
-wipe() { rm -rf "$(root)/data" "$(root)/log" "$(root)/stderr.log"; }
-version() { "$binary" --version 2>&1; }
+wipe() { rm -rf "$(root)"/var/lib/stalwart "$(root)"/var/log/stalwart{,.err}; }
+version() { echo "Stalwart $(inroot "$binary" --version 2>&1)"; }
 peer_main "$@"
