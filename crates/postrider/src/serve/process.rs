@@ -149,12 +149,14 @@ impl Process {
         }
     }
 
-    /// Gives up what the start needed: the user, capabilities, and all files and ports that the configuration does not need.
+    /// Gives up what the start needed: the user, capabilities, huge pages, and all files and ports that the configuration does
+    /// not need.
     /// No other thread may run yet.
     ///
     /// # Errors
     /// In words, with the exit code. The daemon must end.
     pub(super) fn confine(&mut self, settings: &Settings, source: Option<&Path>) -> Result<(), Failed> {
+        forgo_huge_pages();
         let no_permission = |text| (text, Exit::NoPerm);
         if let Some(identity) = &self.identity {
             sandbox::become_user(identity).map_err(no_permission)?;
@@ -254,4 +256,11 @@ pub(super) fn raise_limits() {
     if geteuid().is_root() {
         let _ = setrlimit(Resource::Rtprio, Rlimit { current: Some(1), maximum: Some(1) });
     }
+}
+
+/// Uses pages of 4 KiB from now on. With the huge pages that the allocator asks for, a daemon with a hundred sessions takes twice
+/// the memory and no less time (docs/decisions/allocator.md). Children inherit this, so the helper is started before.
+fn forgo_huge_pages() {
+    // A kernel without huge pages has nothing to forgo.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
