@@ -581,7 +581,7 @@ section! {
 section! {
     /// Limits of all inbound connections together.
     pub Inbound = "inbound" {
-        /// Concurrent connections. Reply: 421 4.3.2.
+        /// Concurrent connections; fewer if the limit of open files has no room for them, which is logged. Reply: 421 4.3.2.
         max_sessions: usize = "10000",
         /// Concurrent connections from one address; clients in `relay.networks` are exempt. Reply: 421 4.3.2.
         max_sessions_per_client: usize = "50",
@@ -598,7 +598,7 @@ section! {
     pub Delivery = "delivery" {
         /// The highest number of concurrent connections to one destination.
         connections_per_destination: usize = "20",
-        /// The highest number of concurrent connections to all destinations together.
+        /// Concurrent connections to all destinations; fewer if the limit of open files has no room for them, which is logged.
         max_connections: usize = "1000",
         /// Messages on one connection before it is replaced by a new one.
         messages_per_connection: u32 = "1000",

@@ -8,6 +8,7 @@ mod cli;
 mod expansion;
 mod imported;
 mod map_entries;
+mod open_files;
 mod own_address;
 mod routing;
 mod serve;

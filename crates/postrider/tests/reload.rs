@@ -3,9 +3,10 @@
 mod common;
 
 use common::{BINARY, Postrider, client::Client, until};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::{
     fs::{self, File},
-    io::Write as _,
+    io::{Read as _, Write as _},
     net::TcpStream,
     path::Path,
     process::{Command, Stdio},
@@ -182,4 +183,27 @@ fn a_reload_that_waits_for_a_disk_delays_no_session_and_no_stop() {
     let (_dir, status) = daemon.stop();
     let _ = (last.kill(), last.wait());
     assert!(status.success(), "{status:?}");
+}
+
+#[test]
+fn sessions_leave_open_files_for_the_spool() {
+    let daemon = Postrider::start("");
+    let few = Rlimit { current: Some(200), maximum: Some(200) };
+    prlimit(Pid::from_raw(daemon.pid() as i32), Resource::Nofile, few).unwrap();
+    assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+    let mut client = Client::connect(daemon.address).unwrap();
+    let greeted = |stream: &mut TcpStream| {
+        let mut code = [0; 3];
+        stream.read_exact(&mut code).unwrap();
+        String::from_utf8(code.to_vec()).unwrap()
+    };
+    let mut streams: Vec<TcpStream> = (0..150).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
+    let codes: Vec<String> = streams.iter_mut().map(greeted).collect();
+    let taken = codes.iter().filter(|code| *code == "220").count();
+    assert!((1..50).contains(&taken) && codes.contains(&"421".to_owned()), "{codes:?}");
+    // The session before goes on, and so does the spool.
+    for _ in 0..20 {
+        assert_eq!(client.send("a@far.test", &["joe@mx.test"], b"Subject: x\r\n\r\nx\r\n").unwrap().0, 250);
+    }
+    until("the mail is delivered", || daemon.mailbox("joe").len() == 20);
 }

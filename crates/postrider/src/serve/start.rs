@@ -20,7 +20,7 @@ use super::{
     wiring,
     workers::{self, Workers},
 };
-use crate::imported;
+use crate::{imported, open_files::Connections};
 use config::{ListenAddress, ListenAt, Settings};
 use control::Exit;
 use control::{serve_control, server::Access, socket};
@@ -182,7 +182,8 @@ fn warn(settings: &Settings, source: Option<&Path>) {
     let site = source.map(|_| site_warnings::warnings(settings, UnixMillis::now()));
     let warnings =
         helper::warnings(settings, rustix::process::geteuid()).into_iter().chain(site.into_iter().flatten());
-    warnings.for_each(|warning| tracing::warn!("{warning}"));
+    let limited = Connections::warning(settings);
+    warnings.chain(limited).for_each(|warning| tracing::warn!("{warning}"));
     if settings.spool.durability == config::Durability::None {
         tracing::warn!(
             "spool.durability is \"none\": the reply 250 does not wait for the disk, and a crash loses accepted mail"

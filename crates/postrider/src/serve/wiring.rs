@@ -11,7 +11,7 @@ use super::{
     tls::{self, ServerTls},
     verifier::Verifier,
 };
-use crate::{expansion::Expansion, routing::Routes};
+use crate::{expansion::Expansion, open_files::Connections, routing::Routes};
 use auth::{ClientCredentials, Mechanism};
 use config::{
     Backend, ClientCertificates, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings, Target,
@@ -99,7 +99,7 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::QueueSettings {
         routes: schedules(settings),
         expire: queue.expire,
         delay_warning: queue.delay_warning,
-        connections_max: count(delivery.max_connections),
+        connections_max: count(Connections::possible(settings).outbound),
         ..queue::QueueSettings::default()
     };
     if super::unscheduled::is_wanted() { super::unscheduled::without(&scheduled) } else { scheduled }
@@ -371,7 +371,7 @@ pub(crate) fn inbound_settings(
         chunk_bytes: CHUNK_BYTES,
         memory_bytes: memory(settings),
         lookup_timeout: LOOKUP_TIMEOUT,
-        sessions_max: settings.inbound.max_sessions,
+        sessions_max: Connections::possible(settings).inbound,
         sessions_per_client: settings.inbound.max_sessions_per_client,
     }
 }

@@ -1,6 +1,7 @@
 //! Limits of the process: of the running daemon where there is one, else of this command.
 
 use super::Finding;
+use crate::open_files::Connections;
 use config::Settings;
 use rustix::{
     net::sockopt::socket_peercred,
@@ -10,8 +11,6 @@ use std::{fs, os::unix::net::UnixStream, path::PathBuf};
 
 const LIMITS: &str = "limits";
 
-/// Descriptors that are no connections: logs, segments of the spool, maps, sockets.
-const OTHER_FILES: u64 = 256;
 /// Threads that wait for disks, besides the workers.
 const OTHER_THREADS: u64 = 600;
 
@@ -22,8 +21,8 @@ pub(super) fn check(settings: Option<&Settings>) -> Vec<Finding> {
         Some(limits) => ("the running daemon", limits),
         None => ("this command (a service may have others)", own()),
     };
-    let sessions = settings.map_or(0, |s| s.inbound.max_sessions + s.delivery.max_connections) as u64;
-    judge(whose, &limits, sessions + OTHER_FILES)
+    let needed = settings.map_or(0, |settings| Connections::configured(settings).files_needed());
+    judge(whose, &limits, needed)
 }
 
 /// None: no limit.

@@ -1,0 +1,76 @@
+//! Connections for which the limit of open files (RLIMIT_NOFILE, getrlimit(2)) has room. A spool that cannot open a segment
+//! ends the daemon, so connections leave it some.
+
+use config::Settings;
+use rustix::process::{Resource, getrlimit};
+
+/// Descriptors that are no connections: logs, segments of the spool, maps, sockets.
+const OTHER_FILES: u64 = 256;
+
+/// Concurrent connections, each of which is an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Connections {
+    pub(crate) inbound: usize,
+    pub(crate) outbound: usize,
+}
+
+impl Connections {
+    /// Returns those that a configuration permits.
+    pub(crate) fn configured(settings: &Settings) -> Self {
+        Self { inbound: settings.inbound.max_sessions, outbound: settings.delivery.max_connections }
+    }
+
+    /// Returns those that a configuration permits and the process has room for. The daemon raises its limit to the maximum.
+    pub(crate) fn possible(settings: &Settings) -> Self {
+        Self::configured(settings).within(getrlimit(Resource::Nofile).maximum)
+    }
+
+    /// Outbound connections come first, as mail that is not delivered takes room; but they get half at most.
+    fn within(self, files_max: Option<u64>) -> Self {
+        let Some(limit) = files_max else { return self };
+        let room = usize::try_from(limit - OTHER_FILES.min(limit / 2)).unwrap_or(usize::MAX);
+        let outbound = self.outbound.min((room / 2).max(1));
+        Self { inbound: self.inbound.min(room.saturating_sub(outbound).max(1)), outbound }
+    }
+
+    /// Returns the limit of open files that has room for all of them.
+    pub(crate) fn files_needed(self) -> u64 {
+        self.inbound as u64 + self.outbound as u64 + OTHER_FILES
+    }
+
+    /// Returns a warning if not all connections that the configuration permits are possible.
+    pub(crate) fn warning(settings: &Settings) -> Option<String> {
+        let (wanted, possible) = (Self::configured(settings), Self::possible(settings));
+        (wanted != possible).then(|| {
+            let Self { inbound, outbound } = possible;
+            format!(
+                "the limit of open files has room for {inbound} of {} inbound sessions and {outbound} of {} outbound \
+                 connections, and no more are opened: raise it to {} (LimitNOFILE= in the unit), or lower \
+                 `inbound.max_sessions` and `delivery.max_connections`",
+                wanted.inbound,
+                wanted.outbound,
+                wanted.files_needed()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_the_spool_whatever_the_limit_is() {
+        let wanted = Connections { inbound: 10_000, outbound: 1000 };
+        let within = |limit| {
+            let Connections { inbound, outbound } = wanted.within(limit);
+            (inbound, outbound)
+        };
+        assert_eq!(within(None), (10_000, 1000));
+        assert_eq!(within(Some(wanted.files_needed())), (10_000, 1000));
+        assert_eq!(within(Some(8192)), (6936, 1000));
+        assert_eq!(within(Some(1024)), (384, 384));
+        assert_eq!(within(Some(64)), (16, 16));
+        assert_eq!(within(Some(0)), (1, 1));
+    }
+}
