@@ -97,7 +97,9 @@ level = "info"
 path = "/var/log/stalwart"
 enable = true
 END
-  if [ "$1" = tuned ]; then cat <<END
+  # The name of a queue needs a queue; 50 is what its own configuration has.
+  if [ "$1" = stock ]; then printf '\n[queue.virtual.remote]\nthreads-per-node = 50\n'
+  else cat <<END
 
 # Limits that throttle one client and one destination:
 [queue.virtual.remote]
