@@ -180,8 +180,7 @@ fn a_proxy_header_of_an_unlisted_peer_is_no_command() {
     let mut said = String::new();
     let _ = std::io::Read::read_to_string(&mut stream, &mut said);
     assert!(!said.contains("354"), "{said}");
-    until("nothing else waits", || server.daemon.counter("queued") == 0);
-    assert_eq!(server.sink.count(), 0);
+    assert_eq!((server.sink.count(), server.daemon.counter("queued")), (0, 0));
 }
 
 #[test]

@@ -150,8 +150,7 @@ impl Process {
     }
 
     /// Gives up what the start needed: the user, capabilities, huge pages, and all files and ports that the configuration does
-    /// not need.
-    /// No other thread may run yet.
+    /// not need. No other thread may run yet.
     ///
     /// # Errors
     /// In words, with the exit code. The daemon must end.
