@@ -3,7 +3,6 @@
 mod chart;
 mod dns;
 mod flame;
-mod kept_port;
 mod man;
 mod qdir;
 mod relay;

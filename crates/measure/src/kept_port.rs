@@ -11,7 +11,10 @@ use std::{
 
 /// Returns a bound socket that does not listen, and its address. As long as it is kept, the kernel gives the port to nobody,
 /// and who connects is refused; but a server that sets SO_REUSEADDR, as Postrider does, can listen there.
-pub(crate) fn kept_port(ip: Ipv4Addr) -> io::Result<(OwnedFd, SocketAddr)> {
+///
+/// # Errors
+/// Of the system calls: the address is of no interface, or there is no port or descriptor left.
+pub fn kept_port(ip: Ipv4Addr) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &SocketAddr::from((ip, 0)))?;

@@ -3,6 +3,7 @@
 
 pub mod arguments;
 pub mod command;
+pub mod kept_port;
 pub mod limits;
 pub mod output;
 pub mod rounds;

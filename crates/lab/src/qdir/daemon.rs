@@ -1,7 +1,7 @@
 //! A postrider of our own on a free port, whose mail goes where we say: to a port that refuses, so that it stays
 //! in the queue and nothing is written for it, or to a sink.
 
-use crate::kept_port::kept_port;
+use measure::kept_port::kept_port;
 use rustix::{
     fd::OwnedFd,
     process::{Pid, Signal, kill_process},

@@ -167,7 +167,7 @@ mod tests {
         let found = Processes::behind(&address);
         assert!(found.pids().contains(&std::process::id()), "{found:?}");
         // Kept on all addresses: whoever had the port on one of them would be found.
-        let (_kept, silent) = crate::kept_port::kept_port(std::net::Ipv4Addr::UNSPECIFIED).unwrap();
+        let (_kept, silent) = measure::kept_port::kept_port(std::net::Ipv4Addr::UNSPECIFIED).unwrap();
         assert_eq!(Processes::behind(&silent.to_string()), Processes::Unknown);
     }
 

@@ -98,7 +98,7 @@ mod tests {
         let error = open(&address, u32::MAX).unwrap_err();
         assert!(error.contains("files open: `ulimit -n` sets more"), "{error}");
         drop(peer);
-        let (_kept, silent) = crate::kept_port::kept_port(Ipv4Addr::LOCALHOST).unwrap();
+        let (_kept, silent) = measure::kept_port::kept_port(Ipv4Addr::LOCALHOST).unwrap();
         assert!(open(&silent.to_string(), 3).unwrap_err().contains("refused"));
     }
 }

@@ -4,13 +4,10 @@
 #[path = "../../../postrider/tests/common/ports.rs"]
 pub(crate) mod ports;
 
-use rustix::{
-    net::{AddressFamily, SocketType, bind, getsockname, socket},
-    process::{Pid, Resource, Rlimit, prlimit},
-};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
     os::fd::OwnedFd,
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::mpsc::{Receiver, channel},
@@ -19,9 +16,7 @@ use std::{
 
 /// A bound socket that does not listen, and its address: no other process can take the port meanwhile.
 pub(crate) fn silent_address() -> (OwnedFd, String) {
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+    let (socket, address) = measure::kept_port::kept_port(Ipv4Addr::LOCALHOST).unwrap();
     (socket, address.to_string())
 }
 

@@ -246,8 +246,8 @@ mod tests {
     use super::super::{SourceArgs, measure};
     use super::*;
     use crate::{arguments::arguments, sink::served::Served};
-    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
-    use std::net::SocketAddr;
+    use ::measure::kept_port::kept_port;
+    use std::net::{Ipv4Addr, SocketAddr};
 
     #[test]
     fn an_address_that_refuses_costs_nothing_where_another_takes() {
@@ -255,9 +255,7 @@ mod tests {
         let args: SourceArgs = arguments(&["-m 8 -s 3", &sink.address]).unwrap();
         let mut setup = args.setup().unwrap();
         // Bound and not listening: nobody else can take the port meanwhile.
-        let silent = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let nobody = SocketAddr::try_from(getsockname(&silent).unwrap()).unwrap();
+        let (_kept, nobody) = kept_port(Ipv4Addr::LOCALHOST).unwrap();
         // Port 1 of no interface: that one fails at once, and is no refusal.
         let nowhere: SocketAddr = "255.255.255.255:1".parse().unwrap();
         setup.addresses.splice(0..0, [nobody.into(), nowhere.into()]);
