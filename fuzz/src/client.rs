@@ -116,8 +116,13 @@ impl Run {
     fn new(choice: u8) -> Self {
         let protocol = if choice.is_multiple_of(2) { Protocol::Smtp } else { Protocol::Lmtp };
         let depth = usize::from(choice / 2 % 3) + 1;
-        let settings =
-            ClientSettings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: choice & 8 == 0 };
+        let settings = ClientSettings {
+            protocol,
+            hello: "me.test".into(),
+            depth,
+            pipelining: choice & 16 == 0,
+            eight_bit_anyway: choice & 8 == 0,
+        };
         Self { connection: Connection::new(settings), begun: 0, settled: vec![0; 3 * RECIPIENTS] }
     }
 

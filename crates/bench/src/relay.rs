@@ -24,7 +24,13 @@ struct Out(Connection);
 impl Out {
     fn connect() -> Self {
         let (hello, depth) = ("mx.test".into(), 2);
-        let settings = ClientSettings { protocol: Protocol::Smtp, hello, depth, eight_bit_anyway: true };
+        let settings = ClientSettings {
+            protocol: Protocol::Smtp,
+            hello,
+            depth,
+            pipelining: true,
+            eight_bit_anyway: true,
+        };
         let mut out = Self(Connection::new(settings));
         for line in [GREETING, HELLO] {
             out.write();

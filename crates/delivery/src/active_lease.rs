@@ -5,7 +5,7 @@ use mail::{
     Attempt, Outcome, SharedMessage,
     seven_bit::{Plan, Unconvertible},
 };
-use std::{sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 /// A lease whose transaction has begun.
 pub(crate) struct ActiveLease {
@@ -17,6 +17,10 @@ pub(crate) struct ActiveLease {
     pub(crate) outcomes: Vec<(u32, Outcome)>,
     /// Recipients for later transactions.
     pub(crate) remaining: Vec<u32>,
+    /// Recipients that this server deferred, for the next server.
+    pub(crate) postponed: Vec<(u32, Outcome)>,
+    /// The outcomes at the servers before this one: they stand if no other server can be reached.
+    pub(crate) earlier: Vec<(u32, Outcome)>,
     /// The most recipients of its next transaction, once a larger transaction was refused at DATA or at the end
     /// of the content, or the server closed the connection in reply to DATA.
     pub(crate) recipients_max: Option<usize>,
@@ -27,22 +31,40 @@ pub(crate) struct ActiveLease {
 impl ActiveLease {
     /// Returns whether no transaction of the lease has ended with a result that the next connection needs.
     pub(crate) fn is_whole(&self) -> bool {
-        self.outcomes.is_empty() && self.recipients_max.is_none()
+        let is_at_first_server = self.postponed.is_empty() && self.earlier.is_empty();
+        self.outcomes.is_empty() && self.recipients_max.is_none() && is_at_first_server
     }
 
-    /// Completes the lease. Recipients without an outcome get this one.
+    /// Prepares the lease for the next server: what this one deferred is tried again, and its limits are forgotten.
+    pub(crate) fn turn_to_next_server(&mut self) {
+        let postponed = std::mem::take(&mut self.postponed);
+        self.remaining.extend(postponed.iter().map(|(index, _)| *index));
+        self.remaining.sort_unstable();
+        self.earlier.retain(|(index, _)| !postponed.iter().any(|(other, _)| index == other));
+        self.earlier.extend(postponed);
+        self.recipients_max = None;
+    }
+
+    /// Completes the lease. Recipients without an outcome get the one that an earlier server gave, or else this one.
     pub(crate) fn complete<J: WorkSource>(mut self, source: &J, outcome: &Outcome, attempt: &Attempt) {
-        let remaining = std::mem::take(&mut self.remaining);
-        self.outcomes.extend(remaining.into_iter().map(|index| (index, outcome.clone())));
+        self.turn_to_next_server();
+        let mut earlier: HashMap<u32, Outcome> = std::mem::take(&mut self.earlier).into_iter().collect();
+        let remaining = std::mem::take(&mut self.remaining).into_iter();
+        let outcomes =
+            remaining.map(|index| (index, earlier.remove(&index).unwrap_or_else(|| outcome.clone())));
+        self.outcomes.extend(outcomes);
         source.complete(self.lease, self.outcomes, attempt);
     }
 }
 
-/// Leases that the next connection to the same destination continues. The server did not take their recipients
-/// because the transaction, or the connection, had too many of them.
+/// Leases that the next connection to the same destination continues.
 #[derive(Default)]
 pub(crate) struct Unfinished {
+    /// For the same server: it did not take their recipients because the transaction, or the connection, had too many of
+    /// them.
     pub(crate) leases: Vec<ActiveLease>,
+    /// For the next server: this one deferred them.
+    pub(crate) for_next_server: Vec<ActiveLease>,
     /// The most recipients that the server took in one transaction before it closed.
     pub(crate) recipients_max: Option<usize>,
     /// The connection that ended has delivered to a recipient. Behind the server's limit of transactions (MAILMAX)
@@ -53,9 +75,16 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
+    /// Moves all leases to the next server.
+    pub(crate) fn turn_to_next_server(&mut self) {
+        self.leases.append(&mut self.for_next_server);
+        self.leases.iter_mut().for_each(ActiveLease::turn_to_next_server);
+        self.recipients_max = None;
+    }
+
     /// Completes all leases: no other connection could be made.
     pub(crate) fn fail<J: WorkSource>(self, source: &J, outcome: &Outcome) {
-        for active in self.leases {
+        for active in self.leases.into_iter().chain(self.for_next_server) {
             let (queued_ms, transfer_ms) = (active.lease.queued_ms, millis(active.begun.elapsed()));
             let attempt = Attempt { queued_ms, transfer_ms, ..self.attempt.clone() };
             active.complete(source, outcome, &attempt);

@@ -3,6 +3,7 @@
 use crate::{
     DeliverySettings, EightBit,
     buffered_stream::{BufferedStream, Stream},
+    host_memory::HostMemory,
     tls::{Secured, TlsClient, TlsError, TlsFaults},
 };
 use auth::{ClientCredentials, ClientExchange, Mechanism};
@@ -29,8 +30,12 @@ pub(crate) struct Ready {
     /// The TLS version, cipher and verification; empty in clear text.
     pub(crate) tls: Box<str>,
     pub(crate) dsn_duty: DsnDuty,
-    /// The address of the server, if the next connection to it depends on whether TLS works.
-    pub(crate) opportunistic: Option<SocketAddr>,
+    /// The address of the server; none for a Unix socket.
+    pub(crate) address: Option<SocketAddr>,
+    /// The next connection to the server depends on whether TLS works.
+    pub(crate) is_opportunistic: bool,
+    /// The advice if the server wants a login or TLS that only the operator can give it (530): the mail waits.
+    pub(crate) login_advice: Option<&'static str>,
 }
 
 /// The settings and the TLS state that a connection is made with.
@@ -43,6 +48,9 @@ pub(crate) struct Connector<'a> {
     pub(crate) is_implicit: bool,
     pub(crate) tls: &'a TlsClient,
     pub(crate) tls_faults: &'a TlsFaults,
+    pub(crate) host_memory: &'a HostMemory,
+    /// The server was found by the domain of the recipient: nobody here has a login there.
+    pub(crate) is_mx: bool,
     pub(crate) mode: TlsMode,
     /// The mail requires TLS (RFC 8689): a host without is of no use, and if there is no other, the mail is returned.
     pub(crate) is_requiretls: bool,
@@ -138,7 +146,8 @@ impl Connector<'_> {
         } else {
             BufferedStream::new(Stream::Tcp(stream))
         };
-        let mut connection = self.greet(&mut stream, relay).await?;
+        let pipelining = !self.host_memory.wants_lock_step(address, Instant::now());
+        let mut connection = self.greet(&mut stream, relay, pipelining).await?;
         if self.is_implicit {
             if mode == TlsMode::Verify {
                 connection.verified();
@@ -161,8 +170,17 @@ impl Connector<'_> {
             self.log_in(&mut stream, &mut connection, login, &secured, relay).await?;
         }
         let dsn_duty = self.dsn_duty(&connection);
-        let opportunistic = (self.mode == TlsMode::May).then_some(address);
-        Ok(Ready { stream, connection, relay: relay.into(), tls: secured.described, dsn_duty, opportunistic })
+        let is_clear_instead = self.mode == TlsMode::May && mode == TlsMode::Off;
+        Ok(Ready {
+            stream,
+            connection,
+            relay: relay.into(),
+            tls: secured.described,
+            dsn_duty,
+            address: Some(address),
+            is_opportunistic: self.mode == TlsMode::May,
+            login_advice: self.login_advice(is_clear_instead),
+        })
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -186,10 +204,31 @@ impl Connector<'_> {
             Err(_) => return unreached(&relay, "timed out").map_err(|e| self.outcome(&relay, e)),
         };
         let mut stream = BufferedStream::new(Stream::Unix(stream));
-        let mut connection = self.greet(&mut stream, &relay).await.map_err(|e| self.outcome(&relay, e))?;
+        let mut connection =
+            self.greet(&mut stream, &relay, true).await.map_err(|e| self.outcome(&relay, e))?;
         connection.stays_here();
         let dsn_duty = self.dsn_duty(&connection);
-        Ok(Ready { stream, connection, relay, tls: Box::default(), dsn_duty, opportunistic: None })
+        Ok(Ready {
+            stream,
+            connection,
+            relay,
+            tls: Box::default(),
+            dsn_duty,
+            address: None,
+            is_opportunistic: false,
+            login_advice: self.login_advice(false),
+        })
+    }
+
+    /// Returns what the operator should do if the server replies 530. Mail to an exchanger is returned, unless the reply
+    /// follows from clear text after broken TLS.
+    fn login_advice(&self, is_clear_instead: bool) -> Option<&'static str> {
+        match (is_clear_instead, self.is_mx, self.login.is_some()) {
+            (true, ..) => Some("TLS broke before, and TLS is tried again later"),
+            (false, true, _) => None,
+            (false, false, false) => Some("the route has no `login` for this server"),
+            (false, false, true) => Some("check `login` and `tls` of the route"),
+        }
     }
 
     /// Returns who sends DSNs about success. An LMTP server delivers; an SMTP server is known to send DSNs if it
@@ -203,11 +242,17 @@ impl Connector<'_> {
     }
 
     /// Reads the greeting and sends EHLO.
-    async fn greet(&self, stream: &mut BufferedStream, relay: &str) -> Result<Connection, Unusable> {
+    async fn greet(
+        &self,
+        stream: &mut BufferedStream,
+        relay: &str,
+        pipelining: bool,
+    ) -> Result<Connection, Unusable> {
         let mut connection = Connection::new(client::ClientSettings {
             protocol: self.protocol,
             hello: self.settings.hello.clone(),
             depth: self.settings.pipeline_depth,
+            pipelining,
             eight_bit_anyway: matches!(self.settings.eight_bit, EightBit::Auto | EightBit::Send),
         });
         match self.converse(stream, &mut connection, relay).await? {
@@ -226,14 +271,19 @@ impl Connector<'_> {
         mode: TlsMode,
     ) -> Result<(BufferedStream, Secured), Unusable> {
         connection.start_tls();
-        match self.converse(&mut stream, connection, relay).await? {
+        // A close or silence in reply to STARTTLS is broken TLS, too.
+        let broken = |e| match e {
+            Unusable::Deferred(outcome) => Unusable::BrokenTls(outcome),
+            other => other,
+        };
+        match self.converse(&mut stream, connection, relay).await.map_err(broken)? {
             Event::StartTls => {}
             // The server offered TLS and refuses it: continue in clear text, unless the route forbids that.
             Event::NoTls(_) if mode == TlsMode::May => return Ok((stream, Secured::default())),
             Event::NoTls(reply) => {
                 return Err(Unusable::NoTls(format!("{relay} refused STARTTLS: {}", reply.excerpt())));
             }
-            Event::Closing(reply) => return refused(relay, &reply),
+            Event::Closing(reply) => return refused(relay, &reply).map_err(broken),
             _ => return unreached(relay, "the server spoke out of turn"),
         }
         let Stream::Tcp(stream) = stream.inner else { unreachable!("only TCP is secured, and once") };
@@ -243,10 +293,6 @@ impl Connector<'_> {
             connection.verified();
         }
         let news = self.converse(&mut stream, connection, relay).await;
-        let broken = |e| match e {
-            Unusable::Deferred(outcome) => Unusable::BrokenTls(outcome),
-            other => other,
-        };
         match news.map_err(broken)? {
             Event::Hello => Ok((stream, secured)),
             Event::Refused(reply) | Event::Closing(reply) => refused(relay, &reply),

@@ -5,9 +5,10 @@ use crate::{
     active_lease::Unfinished,
     connect::Connector,
     helper::Helper,
+    host_memory::HostMemory,
     hosts::Hosts,
     local::{LocalDelivery, Place},
-    session::{Session, millis},
+    session::{Session, Usefulness, millis},
     tls::TlsFaults,
 };
 use auth::ClientCredentials;
@@ -17,7 +18,7 @@ use route::Router;
 use smtp::client::Protocol;
 use std::{
     collections::HashMap,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -95,13 +96,15 @@ pub struct Courier {
     settings: DeliverySettings,
     tls: TlsClient,
     tls_faults: TlsFaults,
+    host_memory: HostMemory,
     helper: Option<Arc<Helper>>,
 }
 
 impl Courier {
     /// A courier that finds hosts by this router.
     pub fn new(router: Router, settings: DeliverySettings, tls: TlsClient) -> Self {
-        Self { router, settings, tls, tls_faults: TlsFaults::default(), helper: None }
+        let (tls_faults, host_memory) = (TlsFaults::default(), HostMemory::default());
+        Self { router, settings, tls, tls_faults, host_memory, helper: None }
     }
 
     /// Adds the helper that runs programs, and writes files as other users.
@@ -132,7 +135,7 @@ impl Courier {
             NextHop::Mx(_) | NextHop::Smarthost(_) | NextHop::Lmtp(_) => {
                 let begun = Instant::now();
                 match self.way(destination).await {
-                    Ok((connector, hosts)) => self.over(&connector, &hosts, source).await,
+                    Ok((connector, hosts)) => self.over(&connector, hosts, source).await,
                     Err(outcome) => report(source, outcome, begun),
                 }
             }
@@ -165,8 +168,9 @@ impl Courier {
             _ => (Protocol::Smtp, destination.tls),
         };
         let fallback = route.map_or(&[][..], |route| &route.fallback);
-        let hosts = Hosts::find(&self.router, &destination.next_hop, fallback).await?;
-        Ok((self.connector(tls, protocol, route), hosts))
+        let hosts = Hosts::find(&self.router, &self.host_memory, &destination.next_hop, fallback).await?;
+        let is_mx = matches!(destination.next_hop, NextHop::Mx(_));
+        Ok((self.connector(tls, protocol, route, is_mx), hosts))
     }
 
     /// Returns the settings of the route of a destination, if it has any.
@@ -189,6 +193,7 @@ impl Courier {
         mode: TlsMode,
         protocol: Protocol,
         route: Option<&'a RouteSettings>,
+        is_mx: bool,
     ) -> Connector<'a> {
         Connector {
             settings: &self.settings,
@@ -197,44 +202,86 @@ impl Courier {
             is_implicit: route.is_some_and(|route| route.is_implicit),
             tls: &self.tls,
             tls_faults: &self.tls_faults,
+            host_memory: &self.host_memory,
+            is_mx,
             mode: mode.min(TlsMode::Verify),
             is_requiretls: mode == TlsMode::RequireTls,
             protocol,
         }
     }
 
-    /// Serves leases over one connection, and over others that replace it while the server closes before a lease is
-    /// finished.
-    async fn over<J: WorkSource>(&self, connector: &Connector<'_>, hosts: &Hosts<'_>, source: &J) {
+    /// Serves leases over one connection, and over others that replace it: to the same server if it closes before a lease
+    /// is finished, and to the next server for what this one defers (RFC 5321 §5.1).
+    async fn over<J: WorkSource>(&self, connector: &Connector<'_>, mut hosts: Hosts<'_>, source: &J) {
         let mut unfinished = Unfinished::default();
         let mut fruitless_count = 0;
+        let mut begun = Instant::now();
+        let mut connected = hosts.next(connector).await;
+        // A server that answered and deferred is no reason to suspend the destination.
+        let mut has_deferred = false;
         loop {
-            let begun = Instant::now();
-            let ready = match hosts.connect(connector).await {
+            let ready = match connected {
                 Ok(ready) => ready,
                 Err(outcome) => {
                     unfinished.fail(source, &outcome);
-                    return report(source, outcome, begun);
+                    if !has_deferred {
+                        report(source, outcome, begun);
+                    }
+                    return;
                 }
             };
             source.connected(&ready.relay, &ready.tls);
-            let (relay, server, is_secured) =
-                (ready.relay.clone(), ready.opportunistic, !ready.tls.is_empty());
-            let session = Session::new(source, &self.settings, ready, begun.elapsed(), unfinished);
+            let (relay, address, is_opportunistic, is_secured) =
+                (ready.relay.clone(), ready.address, ready.is_opportunistic, !ready.tls.is_empty());
+            let has_next = hosts.has_next() && !source.should_close();
+            let session = Session::new(source, &self.settings, ready, begun.elapsed(), unfinished, has_next);
             let ended = Box::pin(session.run()).await;
-            match (server, &ended.broken) {
-                (Some(server), Some(why)) if is_secured => connector.tls_broke(&relay, server, &why.text),
-                // Clear text does not work either: try TLS next.
-                (Some(server), Some(_)) => self.tls_faults.remove(server),
-                _ => {}
+            if let Some(server) = address {
+                match &ended.broken {
+                    Some(why) if is_opportunistic && is_secured => {
+                        connector.tls_broke(&relay, server, &why.text);
+                    }
+                    // Clear text does not work either: try TLS next.
+                    Some(_) if is_opportunistic => self.tls_faults.remove(server),
+                    _ => {}
+                }
+                self.learn(&relay, server, ended.usefulness);
             }
-            let Some(next) = ended.unfinished else { return };
-            fruitless_count = if next.has_progress { 0 } else { fruitless_count + 1 };
-            if fruitless_count > FRUITLESS_MAX {
-                let text = format!("{relay} closes each connection before the content");
-                return next.fail(source, &Outcome::deferred(Enhanced(4, 4, 2), text));
+            let Some(mut next) = ended.unfinished else { return };
+            begun = Instant::now();
+            if next.leases.is_empty() {
+                (fruitless_count, has_deferred) = (0, true);
+                next.turn_to_next_server();
+                connected = hosts.next(connector).await;
+            } else {
+                fruitless_count = if next.has_progress { 0 } else { fruitless_count + 1 };
+                if fruitless_count > FRUITLESS_MAX {
+                    let text = format!("{relay} closes each connection before the content");
+                    return next.fail(source, &Outcome::deferred(Enhanced(4, 4, 2), text));
+                }
+                connected = hosts.again(connector).await;
+                if connected.as_ref().is_ok_and(|ready| ready.address != address) {
+                    next.turn_to_next_server();
+                }
             }
             unfinished = next;
+        }
+    }
+
+    fn learn(&self, relay: &str, server: SocketAddr, usefulness: Usefulness) {
+        let now = Instant::now();
+        match usefulness {
+            Usefulness::Useful => self.host_memory.worked(server),
+            Usefulness::Unknown => {}
+            Usefulness::Useless => self.host_memory.failed(server, now),
+            Usefulness::LostAfterContent => self.host_memory.lost_after_content(server, now),
+            Usefulness::LostCommands => {
+                if self.host_memory.lost_commands(server, now) {
+                    tracing::warn!(
+                        "{relay} offers PIPELINING and does not answer pipelined commands: commands are sent one by one from now on"
+                    );
+                }
+            }
         }
     }
 }

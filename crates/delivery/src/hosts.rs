@@ -1,19 +1,37 @@
-//! The servers of a destination, and the choice of the one that is connected to.
+//! The servers of a destination, and the order in which one attempt tries them.
 
-use crate::connect::{Connector, Ready};
+use crate::{
+    connect::{Connector, Ready},
+    host_memory::HostMemory,
+};
 use mail::{Disposition, Enhanced, HostPort, LmtpServer, NextHop, Outcome};
 use route::{Host, Router};
-use std::path::Path;
+use std::{collections::VecDeque, net::SocketAddr, path::Path, time::Instant};
 
-/// The servers of a destination, and those that are used when none of them can be reached.
+/// The most servers that one attempt talks to before it turns to the fallback. Each may take minutes to fail, and a
+/// large site has dozens.
+const SERVERS_MAX: u32 = 5;
+
+/// The servers that an attempt has not tried yet (RFC 5321 §5.1): the addresses of the hosts, best first, and behind them
+/// the fallback. Those that failed lately stand behind the others of the same kind, and those that may have taken a
+/// message without saying so behind all.
 pub(crate) struct Hosts<'a> {
-    main: Result<Servers<'a>, Outcome>,
     router: &'a Router,
-    fallback: &'a [HostPort],
+    memory: &'a HostMemory,
+    untried: VecDeque<Server<'a>>,
+    fallback: std::slice::Iter<'a, HostPort>,
+    /// Servers that are tried behind the fallback.
+    last_resort: VecDeque<Server<'a>>,
+    current: Option<Server<'a>>,
+    /// Servers that greeted us.
+    greeted_count: u32,
+    /// The outcome of the servers that could not be used.
+    outcome: Option<Outcome>,
 }
 
-enum Servers<'a> {
-    Tcp(Vec<Host>),
+#[derive(Debug, Clone)]
+enum Server<'a> {
+    Tcp { host: String, address: SocketAddr },
     Unix(&'a Path),
 }
 
@@ -24,15 +42,29 @@ impl<'a> Hosts<'a> {
     /// As for [`Router::host`] and [`Router::exchangers`]. A deferral is no error where there is a fallback.
     pub(crate) async fn find(
         router: &'a Router,
+        memory: &'a HostMemory,
         next_hop: &'a NextHop,
         fallback: &'a [HostPort],
     ) -> Result<Self, Outcome> {
-        let main = match next_hop {
-            NextHop::Mx(domain) => router.exchangers(domain).await.map(Servers::Tcp),
-            NextHop::Smarthost(host) => router.host(&host.host, host.port).await.map(Servers::Tcp),
+        let mut hosts = Self {
+            router,
+            memory,
+            untried: VecDeque::new(),
+            fallback: fallback.iter(),
+            last_resort: VecDeque::new(),
+            current: None,
+            greeted_count: 0,
+            outcome: None,
+        };
+        let found = match next_hop {
+            NextHop::Mx(domain) => router.exchangers(domain).await,
+            NextHop::Smarthost(host) => router.host(&host.host, host.port).await,
             NextHop::Lmtp(server) => match &**server {
-                LmtpServer::Tcp(host) => router.host(&host.host, host.port).await.map(Servers::Tcp),
-                LmtpServer::Unix(path) => Ok(Servers::Unix(path)),
+                LmtpServer::Tcp(host) => router.host(&host.host, host.port).await,
+                LmtpServer::Unix(path) => {
+                    hosts.untried.push_back(Server::Unix(path));
+                    return Ok(hosts);
+                }
             },
             NextHop::Maildir(_)
             | NextHop::Mbox(_)
@@ -43,59 +75,108 @@ impl<'a> Hosts<'a> {
                 unreachable!("mail for {next_hop} stays on this machine")
             }
         };
-        match main {
-            Err(outcome) if fallback.is_empty() || outcome.disposition == Disposition::Failed => Err(outcome),
-            main => Ok(Self { main, router, fallback }),
+        match found {
+            Ok(found) => hosts.add(found),
+            Err(outcome) if fallback.is_empty() || outcome.disposition == Disposition::Failed => {
+                return Err(outcome);
+            }
+            Err(outcome) => hosts.outcome = Some(outcome),
+        }
+        Ok(hosts)
+    }
+
+    fn add(&mut self, hosts: Vec<Host>) {
+        let addresses = |host: Host| {
+            let Host { name, addresses } = host;
+            addresses.into_iter().map(move |address| (name.clone(), address))
+        };
+        let mut found: Vec<(String, SocketAddr)> = hosts.into_iter().flat_map(addresses).collect();
+        let now = Instant::now();
+        self.memory.order(&mut found, |(_, address)| *address, now);
+        for (host, address) in found {
+            let servers = match self.memory.is_last_resort(address, now) {
+                true => &mut self.last_resort,
+                false => &mut self.untried,
+            };
+            servers.push_back(Server::Tcp { host, address });
         }
     }
 
-    /// Tries each address of each host until one can be used, and then the fallback.
+    /// Returns whether there is a server that was not tried. A fallback counts, although its address is not known yet.
+    pub(crate) fn has_next(&self) -> bool {
+        !self.untried.is_empty() || !self.fallback.as_slice().is_empty() || !self.last_resort.is_empty()
+    }
+
+    /// Connects to the current server again, or else to the next that can be used.
     ///
     /// # Errors
-    /// The deferral of the last host. A failure, if each host fails for sure.
-    pub(crate) async fn connect(&self, connector: &Connector<'_>) -> Result<Ready, Outcome> {
-        let connected = match &self.main {
-            Ok(Servers::Unix(path)) => connector.unix(path).await,
-            Ok(Servers::Tcp(hosts)) => connect_to(hosts, connector).await,
-            Err(outcome) => Err(outcome.clone()),
-        };
-        let mut outcome = match connected {
-            Ok(ready) => return Ok(ready),
-            Err(outcome) => outcome,
-        };
-        for host in self.fallback {
-            tracing::info!("{host} is used instead: {}", outcome.text);
-            let connected = match self.router.host(&host.host, host.port).await {
-                Ok(hosts) => connect_to(&hosts, connector).await,
-                Err(outcome) => Err(outcome),
+    /// As for [`Hosts::next`].
+    pub(crate) async fn again(&mut self, connector: &Connector<'_>) -> Result<Ready, Outcome> {
+        if let Some(current) = self.current.take() {
+            self.untried.push_front(current);
+            self.greeted_count -= 1;
+        }
+        self.next(connector).await
+    }
+
+    /// Connects to the next server that can be used: each address of each host, and then the fallback.
+    ///
+    /// # Errors
+    /// No server is left: the deferral of the last one, or a failure if each server failed for sure.
+    pub(crate) async fn next(&mut self, connector: &Connector<'_>) -> Result<Ready, Outcome> {
+        loop {
+            let Some(server) = self.untried.pop_front() else {
+                self.turn_to_fallback().await?;
+                continue;
+            };
+            let connected = match &server {
+                Server::Unix(path) => connector.unix(path).await,
+                Server::Tcp { host, address } => Box::pin(connector.tcp(host, *address)).await,
             };
             match connected {
-                Ok(ready) => return Ok(ready),
-                Err(unreached) => outcome = later(Some(outcome), unreached),
-            }
-        }
-        Err(outcome)
-    }
-}
-
-/// Returns the outcome of two hosts: a failure only if both have one.
-fn later(before: Option<Outcome>, outcome: Outcome) -> Outcome {
-    match before {
-        Some(before) if outcome.disposition == Disposition::Failed => before,
-        _ => outcome,
-    }
-}
-
-async fn connect_to(hosts: &[Host], connector: &Connector<'_>) -> Result<Ready, Outcome> {
-    let mut last = None;
-    for host in hosts {
-        for address in &host.addresses {
-            match Box::pin(connector.tcp(&host.name, *address)).await {
-                Ok(ready) => return Ok(ready),
-                Err(outcome) => last = Some(later(last.take(), outcome)),
+                Ok(ready) => {
+                    self.current = Some(server);
+                    self.greeted_count += 1;
+                    if self.greeted_count >= SERVERS_MAX {
+                        self.untried.clear();
+                    }
+                    return Ok(ready);
+                }
+                Err(outcome) => {
+                    if let Server::Tcp { address, .. } = server {
+                        self.memory.failed(address, Instant::now());
+                    }
+                    self.failed(outcome);
+                }
             }
         }
     }
-    let none = || Outcome::deferred(Enhanced(4, 4, 4), "no host of the destination has an address");
-    Err(last.unwrap_or_else(none))
+
+    async fn turn_to_fallback(&mut self) -> Result<(), Outcome> {
+        let none = || Outcome::deferred(Enhanced(4, 4, 4), "no host of the destination has an address");
+        let Some(host) = self.fallback.next() else {
+            if !self.last_resort.is_empty() {
+                self.untried.append(&mut self.last_resort);
+                return Ok(());
+            }
+            return Err(self.outcome.take().unwrap_or_else(none));
+        };
+        match &self.outcome {
+            Some(outcome) => tracing::info!("using {host} instead: {}", outcome.text),
+            None => tracing::info!("using {host} instead: the servers before it deferred the mail"),
+        }
+        match self.router.host(&host.host, host.port).await {
+            Ok(found) => self.add(found),
+            Err(outcome) => self.failed(outcome),
+        }
+        Ok(())
+    }
+
+    /// Notes the outcome of a server. Together they are a failure only if each is one.
+    fn failed(&mut self, outcome: Outcome) {
+        let has_deferral = self.outcome.as_ref().is_some_and(|o| o.disposition != Disposition::Failed);
+        if !(has_deferral && outcome.disposition == Disposition::Failed) {
+            self.outcome = Some(outcome);
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod buffered_stream;
 mod connect;
 mod courier;
 pub mod helper;
+mod host_memory;
 mod hosts;
 mod local;
 mod maildir;

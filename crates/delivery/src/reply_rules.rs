@@ -25,6 +25,11 @@ pub(crate) fn is_too_many(result: &RecipientResult) -> bool {
     }
 }
 
+/// Does the server want a login, or TLS, before it takes mail (RFC 4954 §6, RFC 3207 §4)?
+pub(crate) fn wants_login(outcome: &Outcome) -> bool {
+    outcome.reply().is_some_and(|reply| reply.code == 530)
+}
+
 /// The outcome of a recipient that is not tried again at once. "Too many recipients" is temporary, even if
 /// there was one only; 552 without an enhanced code may mean a full mailbox, unless others came before it.
 pub(crate) fn final_outcome(result: RecipientResult, is_split: bool) -> Outcome {

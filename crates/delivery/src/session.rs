@@ -8,10 +8,11 @@ use crate::{
     active_lease::{ActiveLease, Unfinished},
     buffered_stream::BufferedStream,
     connect::{Ready, reply_timeout},
+    reply_rules::wants_login,
 };
 use bytes::Bytes;
-use mail::{Attempt, DsnDuty, Enhanced, Message, Outcome, SharedMessage, UnixMillis};
-use smtp::client::{Connection, Event, OutputPiece, Phase, Transaction};
+use mail::{Attempt, Disposition, DsnDuty, Enhanced, Message, Outcome, SharedMessage, UnixMillis};
+use smtp::client::{Connection, Event, ExpectedReply, OutputPiece, Phase, Transaction};
 use std::{
     io,
     time::{Duration, Instant},
@@ -30,6 +31,22 @@ pub(crate) struct Ended {
     pub(crate) unfinished: Option<Unfinished>,
     /// The fault of a connection that was lost before any message was delivered and before the server closed.
     pub(crate) broken: Option<Outcome>,
+    pub(crate) usefulness: Usefulness,
+}
+
+/// What a connection has shown about its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Usefulness {
+    /// It took mail.
+    Useful,
+    /// Neither: there was no work, or all of it was refused for good.
+    Unknown,
+    /// It deferred everything, or the connection was lost.
+    Useless,
+    /// The connection was lost, and the server may have taken a message whose reply is missing.
+    LostAfterContent,
+    /// Commands that were sent without waiting for replies were never answered.
+    LostCommands,
 }
 
 /// The end of a connection.
@@ -41,13 +58,15 @@ enum End {
         why: Outcome,
         /// The server closed the connection, or it broke. False for a time limit.
         is_closed: bool,
+        /// The next server would be no better, because the fault is on this side.
+        is_ours: bool,
     },
 }
 
 impl End {
     /// A fault of this server, not of the connection.
     fn fault(why: Outcome) -> Self {
-        Self::Broken { why, is_closed: false }
+        Self::Broken { why, is_closed: false, is_ours: true }
     }
 }
 
@@ -63,6 +82,18 @@ pub(crate) struct Session<'a, J> {
     active: Vec<ActiveLease>,
     /// Leases to continue, with the recipients that had no room before.
     to_resume: Vec<ActiveLease>,
+    /// Leases that this server has deferred. No further message is begun while there are any.
+    for_next_server: Vec<ActiveLease>,
+    /// There is a server that was not tried, for what this one defers.
+    has_next_server: bool,
+    /// The advice if the server wants a login, and nobody but the operator can change that.
+    login_advice: Option<&'static str>,
+    /// Commands that were pipelined are sent again over a connection in lock step.
+    is_out_of_step: bool,
+    /// A recipient was deferred.
+    has_deferred: bool,
+    /// A connection was lost after the end of content.
+    has_lost_content: bool,
     /// The recipients of a transaction that the server takes, as its closes and its refusals at DATA or at the end of
     /// the content have shown.
     recipients_max: Option<usize>,
@@ -90,6 +121,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
         ready: Ready,
         setup: Duration,
         unfinished: Unfinished,
+        has_next_server: bool,
     ) -> Self {
         Self {
             source,
@@ -102,6 +134,12 @@ impl<'a, J: WorkSource> Session<'a, J> {
             dsn_duty: ready.dsn_duty,
             active: Vec::new(),
             to_resume: unfinished.leases,
+            for_next_server: unfinished.for_next_server,
+            has_next_server,
+            login_advice: ready.login_advice,
+            is_out_of_step: false,
+            has_deferred: false,
+            has_lost_content: false,
             recipients_max: unfinished.recipients_max,
             next_transaction_id: 0,
             message_count: 0,
@@ -120,30 +158,62 @@ impl<'a, J: WorkSource> Session<'a, J> {
         match self.work().await {
             End::Done => {
                 let unfinished = self.unfinished();
+                let usefulness = self.usefulness(false);
                 self.quit().await;
-                Ended { unfinished, broken: None }
+                Ended { unfinished, broken: None, usefulness }
             }
-            End::Broken { why, is_closed } => {
+            End::Broken { why, is_closed, is_ours } => {
                 self.take_events();
-                let is_early = is_closed && !self.was_of_use() && !self.connection.is_closing();
+                let is_early = !is_ours && !self.was_of_use() && !self.connection.is_closing();
+                self.is_out_of_step = !is_closed && !is_ours && self.lacks_pipelined_replies();
+                self.has_next_server &= !is_ours;
                 self.fail_in_flight(&why, is_closed);
                 // A server that closes at its limit of recipients did so on purpose.
-                let is_broken = is_early && !self.is_used_up;
-                Ended { unfinished: self.unfinished(), broken: is_broken.then_some(why) }
+                let is_broken = is_early && !self.is_used_up && !self.is_out_of_step;
+                let usefulness = self.usefulness(!is_ours && !self.is_used_up);
+                Ended { unfinished: self.unfinished(), broken: is_broken.then_some(why), usefulness }
             }
         }
     }
 
+    /// Has the server answered MAIL, and then nothing that was sent along with it?
+    fn lacks_pipelined_replies(&self) -> bool {
+        let awaited = self.connection.expected_replies().next();
+        let is_behind_mail = matches!(awaited, Some(ExpectedReply::Rcpt | ExpectedReply::Data));
+        is_behind_mail && self.connection.capabilities().pipelining
+    }
+
+    fn usefulness(&self, is_lost: bool) -> Usefulness {
+        if self.has_lost_content {
+            Usefulness::LostAfterContent
+        } else if self.is_out_of_step {
+            Usefulness::LostCommands
+        } else if self.has_delivered {
+            Usefulness::Useful
+        } else if self.has_deferred || is_lost {
+            Usefulness::Useless
+        } else {
+            Usefulness::Unknown
+        }
+    }
+
     fn unfinished(&mut self) -> Option<Unfinished> {
-        if self.to_resume.is_empty() {
+        if self.to_resume.is_empty() && self.for_next_server.is_empty() {
             return None;
         }
         let leases = std::mem::take(&mut self.to_resume);
+        let for_next_server = std::mem::take(&mut self.for_next_server);
         let (relay, tls) = (self.relay.clone(), self.tls.clone());
         let attempt = Attempt { relay, tls, dsn_duty: self.dsn_duty, ..Attempt::default() };
         // Outcomes bound the number of connections: there are no more of them than recipients.
         let has_progress = self.has_delivered || (self.has_outcome && self.connection.is_exhausted());
-        Some(Unfinished { leases, recipients_max: self.recipients_max, has_progress, attempt })
+        Some(Unfinished {
+            leases,
+            for_next_server,
+            recipients_max: self.recipients_max,
+            has_progress,
+            attempt,
+        })
     }
 
     async fn work(&mut self) -> End {
@@ -160,7 +230,8 @@ impl<'a, J: WorkSource> Session<'a, J> {
                 continue;
             }
             self.is_used_up |= self.connection.is_exhausted();
-            let is_over = self.is_used_up || self.message_count >= self.settings.messages_per_connection;
+            let is_over = self.message_count >= self.settings.messages_per_connection
+                || !self.for_next_server.is_empty();
             if self.connection.is_closing() || self.is_used_up || (is_over && self.to_resume.is_empty()) {
                 return self.end_of_work();
             }
@@ -179,7 +250,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             return End::Done;
         }
         let text = format!("{} closed the connection before all recipients were sent", self.relay);
-        End::Broken { why: Outcome::deferred(Enhanced(4, 4, 2), text), is_closed: true }
+        End::Broken { why: Outcome::deferred(Enhanced(4, 4, 2), text), is_closed: true, is_ours: false }
     }
 
     // ---- leases ----
@@ -188,7 +259,9 @@ impl<'a, J: WorkSource> Session<'a, J> {
         while self.connection.can_begin() && !self.is_used_up {
             if let Some(to_resume) = self.to_resume.pop() {
                 self.begin(to_resume).await;
-            } else if self.message_count < self.settings.messages_per_connection {
+            } else if self.message_count < self.settings.messages_per_connection
+                && self.for_next_server.is_empty()
+            {
                 let Some(lease) = self.source.next_lease() else { return };
                 self.spurious_wakeups = 0;
                 match self.source.message(&lease).await {
@@ -217,6 +290,8 @@ impl<'a, J: WorkSource> Session<'a, J> {
             begun,
             outcomes,
             remaining,
+            postponed: Vec::new(),
+            earlier: Vec::new(),
             recipients_max: None,
             plan: None,
         })
@@ -234,7 +309,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
                 Err(outcome) => {
                     let remaining = std::mem::take(&mut active.remaining);
                     active.outcomes.extend(remaining.into_iter().map(|index| (index, outcome.clone())));
-                    return self.finish(active);
+                    return self.settle(active);
                 }
             }
         };
@@ -261,6 +336,37 @@ impl<'a, J: WorkSource> Session<'a, J> {
             if let Event::TransactionEnded(id, results) = event {
                 self.on_transaction_ended(id, results);
             }
+        }
+    }
+
+    /// Gives a recipient its outcome, or leaves it to the next server (RFC 5321 §5.1).
+    fn record(&mut self, active: &mut ActiveLease, index: u32, outcome: Outcome) {
+        let outcome = match self.login_advice {
+            Some(advice) if outcome.disposition == Disposition::Failed && wants_login(&outcome) => Outcome {
+                disposition: Disposition::Deferred,
+                status: Enhanced(4, 7, 0),
+                text: format!("{}; {advice}", outcome.text).into(),
+                ..outcome
+            },
+            _ => outcome,
+        };
+        let is_deferred = outcome.disposition == Disposition::Deferred;
+        self.has_deferred |= is_deferred;
+        let outcomes =
+            if is_deferred && self.has_next_server { &mut active.postponed } else { &mut active.outcomes };
+        outcomes.push((index, outcome));
+    }
+
+    /// Continues a lease, here or at the next server, or finishes it.
+    fn settle(&mut self, active: ActiveLease) {
+        if !active.remaining.is_empty() {
+            self.to_resume.push(active);
+        } else if let Some((_, outcome)) = active.postponed.first() {
+            tracing::info!("{}: trying the next server: {}", active.lease.id, outcome.text);
+            self.has_finished_some = true;
+            self.for_next_server.push(active);
+        } else {
+            self.finish(active);
         }
     }
 
@@ -319,8 +425,10 @@ impl<'a, J: WorkSource> Session<'a, J> {
     async fn read(&mut self) -> Result<(), End> {
         let reply_timeout = reply_timeout(self.settings, self.connection.phase());
         match self.stream.read(reply_timeout).await {
-            Ok(bytes) => self.connection.receive(bytes).map_err(|e| {
-                End::fault(Outcome::deferred(Enhanced(4, 5, 0), format!("talk to {}: {e}", self.relay)))
+            Ok(bytes) => self.connection.receive(bytes).map_err(|e| End::Broken {
+                why: Outcome::deferred(Enhanced(4, 5, 0), format!("talk to {}: {e}", self.relay)),
+                is_closed: false,
+                is_ours: false,
             })?,
             Err(e) => return Err(self.broken(&e)),
         }
@@ -336,7 +444,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
         };
         let text = format!("lost connection with {} {command}: {e}", self.relay);
         let is_closed = e.kind() != io::ErrorKind::TimedOut;
-        End::Broken { why: Outcome::deferred(Enhanced(4, 4, 2), text), is_closed }
+        End::Broken { why: Outcome::deferred(Enhanced(4, 4, 2), text), is_closed, is_ours: false }
     }
 
     /// Nothing to do: waits for a lease, for the server to leave, or for its own time to be over. True

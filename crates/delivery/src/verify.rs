@@ -30,25 +30,47 @@ impl Courier {
     }
 
     async fn question(&self, destination: &Destination, mailbox: &Mailbox) -> Result<Existence, Outcome> {
-        let (connector, hosts) = self.way(destination).await?;
-        let mut ready = hosts.connect(&connector).await?;
-        let needs_utf8 = mailbox.needs_smtputf8();
-        if needs_utf8 && !ready.connection.capabilities().smtputf8 {
-            end(ready).await;
-            let text = "the next hop does not offer SMTPUTF8, which the address needs";
-            return Ok(Existence::Refused(Reply::new(553, Enhanced(5, 6, 7), text)));
+        let (connector, mut hosts) = self.way(destination).await?;
+        let mut unclear = None;
+        loop {
+            let mut ready = match hosts.next(&connector).await {
+                Ok(ready) => ready,
+                Err(outcome) => return Ok(Existence::Unclear(unclear.unwrap_or(outcome))),
+            };
+            match ask_server(&connector, &mut ready, mailbox).await {
+                // A server that does not say leaves it to the next one.
+                Ok(Existence::Unclear(outcome)) | Err(outcome) => unclear = Some(outcome),
+                Ok(existence) => {
+                    end(ready).await;
+                    return Ok(existence);
+                }
+            }
+            if !hosts.has_next() {
+                end(ready).await;
+                return Ok(Existence::Unclear(unclear.take().expect("the server did not say")));
+            }
+            tokio::spawn(end(ready));
         }
-        let mail = if needs_utf8 { "MAIL FROM:<> SMTPUTF8" } else { "MAIL FROM:<>" };
-        let reply = ask(&connector, &mut ready, mail).await?;
-        let existence = if reply.is_positive() {
-            let reply = ask(&connector, &mut ready, &format!("RCPT TO:<{mailbox}>")).await?;
-            of_recipient(&ready.relay, reply)
-        } else {
-            Existence::Unclear(unclear(&ready.relay, "MAIL FROM:<>", &reply))
-        };
-        end(ready).await;
-        Ok(existence)
     }
+}
+
+async fn ask_server(
+    connector: &Connector<'_>,
+    ready: &mut Ready,
+    mailbox: &Mailbox,
+) -> Result<Existence, Outcome> {
+    let needs_utf8 = mailbox.needs_smtputf8();
+    if needs_utf8 && !ready.connection.capabilities().smtputf8 {
+        let text = "the next hop does not offer SMTPUTF8, which the address needs";
+        return Ok(Existence::Refused(Reply::new(553, Enhanced(5, 6, 7), text)));
+    }
+    let mail = if needs_utf8 { "MAIL FROM:<> SMTPUTF8" } else { "MAIL FROM:<>" };
+    let reply = ask(connector, ready, mail).await?;
+    if !reply.is_positive() {
+        return Ok(Existence::Unclear(unclear(&ready.relay, "MAIL FROM:<>", &reply)));
+    }
+    let reply = ask(connector, ready, &format!("RCPT TO:<{mailbox}>")).await?;
+    Ok(of_recipient(&ready.relay, reply))
 }
 
 fn of_recipient(relay: &str, reply: Reply) -> Existence {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 const EHLO: &str = "250-mx\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-SIZE 1000000\r\n250 DSN\r\n";
 
 fn settings(protocol: Protocol, depth: usize) -> ClientSettings {
-    ClientSettings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: true }
+    ClientSettings { protocol, hello: "me.test".into(), depth, pipelining: true, eight_bit_anyway: true }
 }
 
 fn message(to: &[&str], content: Content) -> SharedMessage {

@@ -85,9 +85,9 @@ section! {
         /// refusal; if it does not answer within 29s, the client gets 451 4.4.1. Answers are kept until the next
         /// reload, at most for an hour, or for five minutes that a recipient does not exist.
         verify: bool = "false",
-        /// Hosts that get the mail, the first one that answers, if no host of `smarthost`, `mx` or `lmtp` can be reached:
-        /// `["backup.example.com:25"]`. `tls`, `login` and `source_address` apply to them, too. Mail that the next hop
-        /// refuses stays refused.
+        /// Hosts that get the mail that no host of `smarthost`, `mx` or `lmtp` takes, because none can be reached or
+        /// each answers with a temporary error: `["backup.example.com:25"]`. `tls`, `login` and `source_address` apply
+        /// to them, too. Mail that the next hop refuses for good stays refused.
         fallback: Vec<HostPort> = "[]",
         /// The time after each failed attempt, in this order; the last one repeats: `["5m", "15m", "1h"]`. Without this
         /// key, the time grows with the age of the message.

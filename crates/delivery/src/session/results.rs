@@ -62,18 +62,15 @@ impl<J: WorkSource> Session<'_, J> {
                 }
                 Disposition::Deferred | Disposition::Failed => {}
             }
-            active.outcomes.push((result.index, final_outcome(result, is_split)));
+            self.record(&mut active, result.index, final_outcome(result, is_split));
         }
         self.has_outcome |= active.outcomes.len() > outcome_count;
         if let Some(outcome) = refused_alone {
-            let remaining = std::mem::take(&mut active.remaining);
-            active.outcomes.extend(remaining.into_iter().map(|index| (index, outcome.clone())));
+            for index in std::mem::take(&mut active.remaining) {
+                self.record(&mut active, index, outcome.clone());
+            }
         }
-        if active.remaining.is_empty() {
-            self.finish(active);
-        } else {
-            self.to_resume.push(active);
-        }
+        self.settle(active);
     }
 
     /// Do these refusals, if there are any, only say that the connection has lasted long enough or carried
@@ -168,9 +165,10 @@ impl<J: WorkSource> Session<'_, J> {
             return;
         }
         for mut active in std::mem::take(&mut self.to_resume) {
-            let remaining = std::mem::take(&mut active.remaining);
-            active.outcomes.extend(remaining.into_iter().map(|index| (index, why.clone())));
-            self.finish(active);
+            for index in std::mem::take(&mut active.remaining) {
+                self.record(&mut active, index, why.clone());
+            }
+            self.settle(active);
         }
     }
 
@@ -182,6 +180,7 @@ impl<J: WorkSource> Session<'_, J> {
     fn end_lost(&mut self, mut active: ActiveLease, lost: LostTransaction, why: &Outcome, is_closed: bool) {
         let LostTransaction {
             content_sent,
+            is_end_sent,
             refused,
             open,
             accepted_count,
@@ -212,7 +211,7 @@ impl<J: WorkSource> Session<'_, J> {
             if (is_cut && is_421_to(&result, ReplyStage::Rcpt)) || (is_halved && is_too_many(&result)) {
                 active.remaining.push(result.index);
             } else {
-                active.outcomes.push((result.index, final_outcome(result, true)));
+                self.record(&mut active, result.index, final_outcome(result, true));
             }
         }
         if is_cut {
@@ -224,10 +223,23 @@ impl<J: WorkSource> Session<'_, J> {
             self.halve(&mut active, accepted_count, Certainty::Possible);
             active.remaining.extend(open);
             self.to_resume.push(active);
+        } else if self.is_out_of_step && !content_sent {
+            self.is_used_up = true;
+            active.remaining.extend(open);
+            self.to_resume.push(active);
         } else {
-            let open = open.into_iter().chain(std::mem::take(&mut active.remaining));
-            active.outcomes.extend(open.map(|index| (index, why.clone())));
-            self.finish(active);
+            if is_end_sent {
+                // The server may have the message: another server would deliver it twice (RFC 1047).
+                self.has_lost_content = true;
+                self.has_deferred = true;
+                active.outcomes.extend(open.into_iter().map(|index| (index, why.clone())));
+            } else {
+                open.into_iter().for_each(|index| self.record(&mut active, index, why.clone()));
+            }
+            for index in std::mem::take(&mut active.remaining) {
+                self.record(&mut active, index, why.clone());
+            }
+            self.settle(active);
         }
     }
 }

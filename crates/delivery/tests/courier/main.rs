@@ -1,5 +1,6 @@
 //! Couriers against servers that follow a script: what they say, and what becomes of each recipient.
 
+mod next_host;
 mod support;
 mod tls;
 

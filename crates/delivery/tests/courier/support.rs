@@ -11,6 +11,7 @@ use route::{Router, RouterSettings};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::{
     collections::{HashMap, VecDeque},
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -143,10 +144,36 @@ pub(crate) fn courier_for(
     let destination = Destination::new(next_hop, tls);
     let name_servers = vec!["127.0.0.1:9".parse().unwrap()];
     let hosts = HashMap::from([("localhost".to_owned(), vec!["127.0.0.1".parse().unwrap()])]);
+    let settings = settings(eight_bit, timeout);
+    (courier_with(hosts, name_servers, port, settings, authorities), destination)
+}
+
+/// Opportunistic TLS, and time limits of a moment.
+pub(crate) fn courier_for_impatient(port: u16) -> (Courier, Destination) {
+    let host = HostPort { host: "127.0.0.1".to_owned(), port };
+    let destination = Destination::new(NextHop::Smarthost(host.into()), TlsMode::May);
+    let settings = settings(EightBit::Auto, Duration::from_millis(300));
+    let name_servers = vec!["127.0.0.1:9".parse().unwrap()];
+    (courier_with(HashMap::new(), name_servers, 25, settings, None), destination)
+}
+
+pub(crate) fn courier_with(
+    hosts: HashMap<String, Vec<IpAddr>>,
+    name_servers: Vec<SocketAddr>,
+    mx_port: u16,
+    settings: DeliverySettings,
+    authorities: Option<Vec<CertificateDer<'static>>>,
+) -> Courier {
+    let timeout = Duration::from_secs(10);
     let dns = Dns::new(DnsSettings { name_servers, timeout, attempts: 1, hosts }).unwrap();
     let router =
-        Router::new(dns, RouterSettings { hostname: "us.test".into(), listening: Vec::new(), mx_port: 25 });
-    let settings = DeliverySettings {
+        Router::new(dns, RouterSettings { hostname: "us.test".into(), listening: Vec::new(), mx_port });
+    let client = TlsClient::new(authorities, rustls::ALL_VERSIONS).unwrap();
+    Courier::new(router, settings, client)
+}
+
+pub(crate) fn settings(eight_bit: EightBit, timeout: Duration) -> DeliverySettings {
+    DeliverySettings {
         hello: "us.test".into(),
         follow_symlinks: false,
         separator: None,
@@ -162,22 +189,25 @@ pub(crate) fn courier_for(
         command_timeout: timeout,
         data_timeout: timeout,
         data_done_timeout: timeout,
-    };
-    let client = TlsClient::new(authorities, rustls::ALL_VERSIONS).unwrap();
-    (Courier::new(router, settings, client), destination)
+    }
 }
 
 // ---- the server's side ----
 
 #[derive(Clone, Default)]
 pub(crate) struct Server {
-    /// Answers by the beginning of a command; `CLOSE` ends the connection; `.` is the end of content.
+    /// Answers by the beginning of a command; `CLOSE` ends the connection, `SILENT` never answers; `.` is the end of
+    /// content.
     pub(crate) answers: Vec<(&'static str, &'static str)>,
     pub(crate) extensions: Vec<&'static str>,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    /// Within TLS the connection ends at this command.
-    pub(crate) tls_breaks_at: Option<&'static str>,
+    /// The answer to this command within TLS.
+    pub(crate) tls_breaks: Option<(&'static str, &'static str)>,
+    /// The answer to this command in clear text.
+    pub(crate) clear_text_answer: Option<(&'static str, &'static str)>,
     pub(crate) lmtp: bool,
+    /// Commands that arrive along with another one are dropped.
+    pub(crate) drops_pipelined: bool,
     /// So many recipients a transaction are taken, and this is said of the others; behind 421 the connection
     /// is closed.
     pub(crate) too_many: Option<(usize, &'static str)>,
@@ -220,7 +250,11 @@ impl Server {
     }
 
     pub(crate) async fn start(&self) -> u16 {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        self.start_at("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    pub(crate) async fn start_at(&self, address: SocketAddr) -> u16 {
+        let listener = TcpListener::bind(address).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = self.clone();
         tokio::spawn(async move {
@@ -241,7 +275,7 @@ impl Server {
             let acceptor = tokio_rustls::TlsAcceptor::from(self.tls.clone().unwrap());
             if let Ok(stream) = acceptor.accept(stream.into_inner()).await {
                 let mut server = self.clone();
-                server.answers.extend(self.tls_breaks_at.map(|command| (command, "CLOSE")));
+                server.answers.extend(self.tls_breaks);
                 server.talk(&mut BufReader::new(stream), false).await;
             }
         }
@@ -257,15 +291,28 @@ impl Server {
         greet: bool,
     ) -> Option<&'static str> {
         if greet {
-            say(stream, self.answer("CONNECT").unwrap_or("220 there")).await?;
+            match self.answer("CONNECT") {
+                Some("CLOSE") => return None,
+                Some("SILENT") => std::future::pending().await,
+                answer => say(stream, answer.unwrap_or("220 there")).await?,
+            }
         }
         let (mut accepted, mut transactions, mut data_count) = (0, 0, 0);
         loop {
             let command = read_line(stream).await?;
             self.seen.lock().unwrap().push(command.clone());
-            let answer = self.answer(&command);
+            let in_clear_text =
+                self.clear_text_answer.filter(|(begin, _)| greet && command.starts_with(begin));
+            let answer = self.answer(&command).or(in_clear_text.map(|(_, answer)| answer));
             if answer == Some("CLOSE") {
                 return None;
+            }
+            if answer == Some("SILENT") || (self.drops_pipelined && !stream.buffer().is_empty()) {
+                // A server that drops commands that it has not asked for yet.
+                stream.consume(stream.buffer().len());
+            }
+            if answer == Some("SILENT") {
+                continue;
             }
             let is_hello = command.starts_with("EHLO") || command.starts_with("LHLO");
             let default = match command.get(..4).unwrap_or_default() {
@@ -320,6 +367,7 @@ impl Server {
                 self.contents.lock().unwrap().push(content);
                 match self.answer(".").or(self.refusal_of_number(".", accepted)) {
                     Some("CLOSE") => return None,
+                    Some("SILENT") => std::future::pending().await,
                     Some(answer) => {
                         say(stream, answer).await?;
                         if answer.starts_with("421") {

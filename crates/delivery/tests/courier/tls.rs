@@ -1,6 +1,6 @@
 //! TLS towards next hops: when it is used, with which certificates, and when it is given up.
 
-use crate::support::{Queue, Server, TestWork, courier, deliver, lease, tls_server};
+use crate::support::{Queue, Server, TestWork, courier, courier_for_impatient, deliver, lease, tls_server};
 use aws_lc_rs::digest;
 use mail::TlsMode;
 use num_bigint::BigUint;
@@ -179,7 +179,7 @@ async fn opportunistic_tls_that_breaks_after_the_handshake_is_clear_text_in_the_
     let (config, _) = tls_server("localhost");
     // Within TLS every connection breaks at once, or at the first message.
     for breaks_at in ["EHLO", "MAIL", "DATA", "."] {
-        let server = Server { tls_breaks_at: Some(breaks_at), ..Server::with_tls(config.clone()) };
+        let server = Server { tls_breaks: Some((breaks_at, "CLOSE")), ..Server::with_tls(config.clone()) };
         let port = server.start().await;
         for (mode, falls_back) in [(TlsMode::May, true), (TlsMode::Require, false)] {
             let (courier, destination) = courier(port, mode, false, None);
@@ -194,6 +194,47 @@ async fn opportunistic_tls_that_breaks_after_the_handshake_is_clear_text_in_the_
             }
             assert_eq!(ends, [false, falls_back, falls_back], "{breaks_at} {mode:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn starttls_that_is_answered_by_a_close_or_by_silence_is_clear_text_in_the_next_attempt() {
+    let (config, _) = tls_server("localhost");
+    for (command, how) in [
+        ("STARTTLS", "CLOSE"),
+        ("STARTTLS", "SILENT"),
+        ("STARTTLS", "421 4.3.0 closing"),
+        // TLS that stops in the middle, as over a path that loses large packets.
+        ("DATA", "SILENT"),
+    ] {
+        let mut server = Server::with_tls(config.clone());
+        match command {
+            "STARTTLS" => server.answers = vec![(command, how)],
+            _ => server.tls_breaks = Some((command, how)),
+        }
+        let port = server.start().await;
+        let (courier, destination) = courier_for_impatient(port);
+        let mut ends = Vec::new();
+        for id in 1..=3 {
+            let work = TestWork::with([lease(id, 1)]);
+            courier.serve(&destination, &Queue(work.clone())).await;
+            ends.push(work.unreachable.lock().unwrap().is_empty() && work.dispositions(id) == ["sent"]);
+        }
+        assert_eq!(ends, [false, true, true], "{command} {how}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_wants_tls_which_broke_is_no_reason_to_return_mail() {
+    let (config, _) = tls_server("localhost");
+    let mut server = Server { tls_breaks: Some(("DATA", "CLOSE")), ..Server::with_tls(config) };
+    server.clear_text_answer = Some(("MAIL", "530 5.7.0 Must issue a STARTTLS command first"));
+    let port = server.start().await;
+    let (courier, destination) = courier(port, TlsMode::May, false, None);
+    for id in 1..=2 {
+        let work = TestWork::with([lease(id, 1)]);
+        courier.serve(&destination, &Queue(work.clone())).await;
+        assert_eq!(work.dispositions(id), ["deferred"], "{id}");
     }
 }
 

@@ -295,6 +295,7 @@ impl SourceArgs {
                 protocol: if self.lmtp { Protocol::Lmtp } else { Protocol::Smtp },
                 hello: hostname.into(),
                 depth: self.pipeline.unwrap_or(1).into(),
+                pipelining: true,
                 eight_bit_anyway: true,
             },
             style: match self.old {

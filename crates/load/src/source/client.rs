@@ -413,7 +413,13 @@ mod tests {
     use smtp::client::Protocol;
 
     fn settings() -> ClientSettings {
-        ClientSettings { protocol: Protocol::Smtp, hello: "me".into(), depth: 1, eight_bit_anyway: true }
+        ClientSettings {
+            protocol: Protocol::Smtp,
+            hello: "me".into(),
+            depth: 1,
+            pipelining: true,
+            eight_bit_anyway: true,
+        }
     }
 
     /// Returns the output of the client after each reply of the server; replies come in pieces of `length`.

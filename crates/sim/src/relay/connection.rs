@@ -46,6 +46,7 @@ impl Connection {
             protocol: Protocol::Smtp,
             hello: "mx.test".into(),
             depth: 2,
+            pipelining: true,
             eight_bit_anyway: true,
         };
         Self {

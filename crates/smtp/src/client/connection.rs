@@ -41,6 +41,9 @@ pub struct ClientSettings {
     /// Transactions whose content is on the wire while the next one begins, if the server offers PIPELINING; 1 waits
     /// for each.
     pub depth: usize,
+    /// Use PIPELINING if the server offers it. Otherwise each command waits for the reply to the one before: some
+    /// servers offer the extension and drop what they didn't expect.
+    pub pipelining: bool,
     /// Send 8-bit content unchanged to a server without 8BITMIME, since most servers take it. DSNs of this server
     /// ([`mail::Message::is_report`]) are sent unchanged in any case.
     pub eight_bit_anyway: bool,
@@ -340,6 +343,7 @@ impl Connection {
             Expected::Greeting if code == 220 => self.hello(),
             Expected::Ehlo if is_ok => {
                 self.capabilities = Capabilities::parse(&to_reply(code, raw));
+                self.capabilities.pipelining &= self.settings.pipelining;
                 self.hello_done();
             }
             // Older servers accept HELO only (RFC 5321 §3.2), and some policies refuse EHLO alone with 550 or 554.

@@ -15,6 +15,9 @@ pub struct LostTransaction {
     pub id: u64,
     /// The content was sent, whole or nearly: the server may have taken it (RFC 1047).
     pub content_sent: bool,
+    /// The end of the content was sent, or may have been. Otherwise the server cannot have taken the message, and
+    /// another server may be given it without delivering it twice.
+    pub is_end_sent: bool,
     /// Outcomes of recipients that were refused before.
     pub refused: Vec<RecipientResult>,
     /// Recipients without an outcome.
@@ -227,7 +230,10 @@ impl Connection {
         let mut left = Vec::new();
         let lacks_rcpt_reply = self.expected.iter().any(|expect| matches!(expect, Expected::Rcpt(_)));
         let lacks_data_reply = matches!(self.expected.front(), Some(Expected::Data));
-        for state in std::mem::take(&mut self.transactions) {
+        let has_unsent_content = self.has_unsent_content();
+        // Content leaves in order, so only the last transaction with content can be incomplete.
+        let last_sent = self.transactions.iter().rposition(|state| state.content_sent);
+        for (at, state) in std::mem::take(&mut self.transactions).into_iter().enumerate() {
             let (mut refused, mut open) = (Vec::new(), Vec::new());
             for (index, answer) in state.transaction.recipients.iter().zip(state.answers) {
                 match answer {
@@ -238,6 +244,7 @@ impl Connection {
             left.push(LostTransaction {
                 id: state.transaction.id,
                 content_sent: state.content_sent,
+                is_end_sent: state.content_sent && !(has_unsent_content && last_sent == Some(at)),
                 refused,
                 open,
                 accepted_count: state.accepted_count,
