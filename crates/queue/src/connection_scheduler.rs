@@ -1,7 +1,10 @@
 //! The order in which destinations get connections: by the priority of their groups. Destinations whose group has as
 //! many connections as it may are deferred.
 
-use crate::{DestinationId, GroupId, QueueSettings};
+use crate::{
+    DestinationId, GroupId, QueueSettings,
+    shares::{SHARE_COUNT, Share},
+};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, VecDeque},
@@ -22,13 +25,95 @@ struct GroupState {
 
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionScheduler {
-    by_priority: BTreeMap<Priority, VecDeque<(GroupId, DestinationId)>>,
+    by_priority: BTreeMap<Priority, VecDeque<Listed>>,
     /// By group; up to the highest number that was used.
     groups: Vec<GroupState>,
     /// Listed destinations that want their first connection.
     first_count: usize,
     /// Deferred destinations of all groups that want their first connection.
     deferred_first_count: usize,
+    /// Destinations whose share is full.
+    waiting: [WaitingList; SHARE_COUNT],
+    /// Counts up with each destination that begins to wait.
+    wait_count: u64,
+}
+
+/// A destination that wants a connection.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    group: GroupId,
+    id: DestinationId,
+    /// From [`Waiting::number`], if it has waited for its share before.
+    number: Option<u64>,
+}
+
+/// A destination whose share is full.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    /// Smaller for one that has waited longer.
+    number: u64,
+    priority: Priority,
+    group: GroupId,
+    id: DestinationId,
+}
+
+/// Destinations that wait for a connection of one share.
+#[derive(Debug, Default)]
+struct WaitingList {
+    by_priority: BTreeMap<Priority, VecDeque<Waiting>>,
+    count: usize,
+    /// Those that want their first connection.
+    first_count: usize,
+}
+
+impl WaitingList {
+    fn push(&mut self, one: Waiting) {
+        self.count += 1;
+        self.first_count += usize::from(!one.priority.1);
+        let rows = self.by_priority.entry(one.priority).or_default();
+        // Nearly always at the end: only one that waited before has a smaller number.
+        let at = rows.partition_point(|other| other.number < one.number);
+        rows.insert(at, one);
+    }
+
+    fn removed(&mut self, one: Waiting) -> Waiting {
+        self.count -= 1;
+        self.first_count -= usize::from(!one.priority.1);
+        one
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        loop {
+            let mut entry = self.by_priority.first_entry()?;
+            if let Some(one) = entry.get_mut().pop_front() {
+                return Some(self.removed(one));
+            }
+            entry.remove();
+        }
+    }
+
+    fn remove(&mut self, id: DestinationId) -> Option<Waiting> {
+        self.remove_if(|_| true, id)
+    }
+
+    /// Removes a destination that wants another connection, not its first one.
+    fn remove_later(&mut self, id: DestinationId) -> bool {
+        self.remove_if(|priority| priority.1, id).is_some()
+    }
+
+    fn remove_if(&mut self, is_meant: impl Fn(&Priority) -> bool, id: DestinationId) -> Option<Waiting> {
+        let one = self.by_priority.iter_mut().filter(|(priority, _)| is_meant(priority)).find_map(
+            |(_, rows)| {
+                let at = rows.iter().position(|one| one.id == id)?;
+                rows.remove(at)
+            },
+        )?;
+        Some(self.removed(one))
+    }
+
+    fn len(&self) -> usize {
+        self.count
+    }
 }
 
 impl ConnectionScheduler {
@@ -40,7 +125,7 @@ impl ConnectionScheduler {
         id: DestinationId,
     ) {
         let priority = (Reverse(settings.group(group).priority), !wants_first_connection);
-        self.by_priority.entry(priority).or_default().push_back((group, id));
+        self.by_priority.entry(priority).or_default().push_back(Listed { group, id, number: None });
         self.first_count += usize::from(wants_first_connection);
     }
 
@@ -56,28 +141,44 @@ impl ConnectionScheduler {
     pub(crate) fn wants_first_now(&mut self, settings: &QueueSettings, group: GroupId, id: DestinationId) {
         let state = self.state(group);
         let deferred = state.deferred.iter().position(|one| *one == (false, id));
-        let was_there = match deferred {
-            Some(at) => state.deferred.remove(at).is_some(),
-            None => self.by_priority.iter_mut().filter(|(priority, _)| priority.1).any(|(_, list)| {
-                let at = list.iter().position(|one| *one == (group, id));
-                at.and_then(|at| list.remove(at)).is_some()
-            }),
-        };
+        let waiting = self.waiting.iter_mut().any(|list| list.remove_later(id));
+        let state = self.state(group);
+        let was_there = waiting
+            || match deferred {
+                Some(at) => state.deferred.remove(at).is_some(),
+                None => self.by_priority.iter_mut().filter(|(priority, _)| priority.1).any(|(_, list)| {
+                    let at = list.iter().position(|one| one.id == id);
+                    at.and_then(|at| list.remove(at)).is_some()
+                }),
+            };
         if was_there {
             self.push(settings, group, true, id);
         }
     }
 
-    /// Takes out the next destination whose group may have another connection.
-    pub(crate) fn pop(&mut self, settings: &QueueSettings) -> Option<DestinationId> {
+    /// Takes out the next destination whose group and share may have another connection.
+    pub(crate) fn pop(
+        &mut self,
+        settings: &QueueSettings,
+        share_of: impl Fn(DestinationId) -> Share,
+        is_full: impl Fn(Share) -> bool,
+    ) -> Option<DestinationId> {
         loop {
             let mut entry = self.by_priority.first_entry()?;
-            let wants_first_connection = !entry.key().1;
-            let Some((group, id)) = entry.get_mut().pop_front() else {
+            let priority = *entry.key();
+            let wants_first_connection = !priority.1;
+            let Some(Listed { group, id, number }) = entry.get_mut().pop_front() else {
                 entry.remove();
                 continue;
             };
             self.first_count -= usize::from(wants_first_connection);
+            let share = share_of(id);
+            if is_full(share) {
+                self.wait_count += 1;
+                let number = number.unwrap_or(self.wait_count);
+                self.waiting[share as usize].push(Waiting { number, priority, group, id });
+                continue;
+            }
             let state = self.state(group);
             if state.connection_count < settings.group(group).connections_max.max(1) {
                 return Some(id);
@@ -86,6 +187,44 @@ impl ConnectionScheduler {
             state.deferred.push_back((wants_first_connection, id));
             self.deferred_first_count += usize::from(wants_first_connection);
         }
+    }
+
+    /// Lists the next destination of each share that is not full.
+    pub(crate) fn resume_shares(&mut self, is_full: impl Fn(Share) -> bool) {
+        let mut resumed: Vec<Waiting> = Vec::new();
+        for share in Share::ALL {
+            let list = &mut self.waiting[share as usize];
+            if list.len() > 0 && !is_full(share) {
+                resumed.extend(list.pop());
+            }
+        }
+        // They have waited longer than what was listed meanwhile; the one that has waited longest goes first.
+        resumed.sort_by_key(|one| Reverse(one.number));
+        for Waiting { priority, group, id, number } in resumed {
+            self.first_count += usize::from(!priority.1);
+            self.by_priority.entry(priority).or_default().push_front(Listed {
+                group,
+                id,
+                number: Some(number),
+            });
+        }
+    }
+
+    /// Lists a destination that waited for a connection of a share which is not its own any more.
+    pub(crate) fn leave_share(&mut self, share: Share, id: DestinationId) {
+        if let Some(Waiting { priority, group, id, number }) = self.waiting[share as usize].remove(id) {
+            self.first_count += usize::from(!priority.1);
+            self.by_priority.entry(priority).or_default().push_back(Listed {
+                group,
+                id,
+                number: Some(number),
+            });
+        }
+    }
+
+    /// Returns the number of destinations without a connection that wait for one of a share.
+    pub(crate) fn waiting_first_count(&self, share: Share) -> usize {
+        self.waiting[share as usize].first_count
     }
 
     pub(crate) fn opened(&mut self, group: GroupId) {
@@ -119,6 +258,16 @@ impl ConnectionScheduler {
                 self.push(settings, group, wants_first_connection, id);
             }
         }
+        for share in Share::ALL {
+            while let Some(Waiting { priority, group, id, number }) = self.waiting[share as usize].pop() {
+                self.first_count += usize::from(!priority.1);
+                self.by_priority.entry(priority).or_default().push_back(Listed {
+                    group,
+                    id,
+                    number: Some(number),
+                });
+            }
+        }
     }
 
     /// Counts an idle connection of the group.
@@ -133,21 +282,17 @@ impl ConnectionScheduler {
         state.idle_count -= 1;
     }
 
-    /// Returns a group with idle connections that other destinations want. `is_full` tells that no group may have
-    /// more.
-    pub(crate) fn group_to_evict_from(&self, is_full: bool) -> Option<GroupId> {
-        let is_wanted = is_full && self.wants_first();
-        if !is_wanted && self.deferred_first_count == 0 {
-            return None;
-        }
-        let may = |state: &GroupState| state.idle_count > 0 && (is_wanted || state.deferred_first_count > 0);
-        (0..).map(GroupId).zip(&self.groups).find(|(_, state)| may(state)).map(|(group, _)| group)
+    /// Returns whether a group has idle connections, and a destination that waits for one of the group's.
+    pub(crate) fn is_any_group_contended(&self) -> bool {
+        self.deferred_first_count > 0
+            && self.groups.iter().any(|state| state.idle_count > 0 && state.deferred_first_count > 0)
     }
 
     /// Returns the number of listed and deferred destinations.
     pub(crate) fn len(&self) -> usize {
         let deferred: usize = self.groups.iter().map(|state| state.deferred.len()).sum();
-        self.by_priority.values().map(VecDeque::len).sum::<usize>() + deferred
+        let waiting: usize = self.waiting.iter().map(WaitingList::len).sum();
+        self.by_priority.values().map(VecDeque::len).sum::<usize>() + deferred + waiting
     }
 
     /// Panics when a counter is not what it counts. `connections` has the open and the idle ones of each group.
@@ -172,19 +317,26 @@ impl ConnectionScheduler {
             .map(|(_, list)| list.len())
             .sum::<usize>();
         assert_eq!(self.first_count, first, "destinations that want their first connection");
-        let listed = self.by_priority.values().flatten().map(|(_, id)| id);
-        let deferred = self.groups.iter().flat_map(|state| &state.deferred).map(|(_, id)| id);
-        assert!(listed.chain(deferred).all(|id| is_scheduled(*id)), "what is listed wants a connection");
+        let waiting =
+            self.waiting.iter().flat_map(|list| list.by_priority.values().flatten().map(|one| one.id));
+        for list in &self.waiting {
+            let all: Vec<&Waiting> = list.by_priority.values().flatten().collect();
+            let first = all.iter().filter(|one| !one.priority.1).count();
+            assert_eq!(
+                (list.count, list.first_count),
+                (all.len(), first),
+                "destinations that wait for a share"
+            );
+        }
+        let listed = self.by_priority.values().flatten().map(|one| one.id);
+        let deferred = self.groups.iter().flat_map(|state| &state.deferred).map(|(_, id)| *id);
+        assert!(listed.chain(deferred).chain(waiting).all(is_scheduled), "what is listed wants a connection");
     }
 
     /// Returns how many destinations wait for their first connection.
     pub(crate) fn first_count(&self) -> usize {
-        self.first_count + self.deferred_first_count
-    }
-
-    /// Returns whether a listed destination wants its first connection.
-    pub(crate) fn wants_first(&self) -> bool {
-        self.first_count > 0
+        let waiting: usize = self.waiting.iter().map(|list| list.first_count).sum();
+        self.first_count + self.deferred_first_count + waiting
     }
 
     /// Returns whether a deferred destination of the group wants its first connection.

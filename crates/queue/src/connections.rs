@@ -4,8 +4,11 @@
 //! each change once.
 
 use crate::{
-    DestinationId, Lease, Millis, Queue, connection_scheduler::ConnectionScheduler,
-    destination_queue::Health, ready_list::Tables,
+    DestinationId, Lease, Millis, Queue,
+    connection_scheduler::ConnectionScheduler,
+    destination_queue::Health,
+    ready_list::Tables,
+    shares::{Share, ShareView, Shares},
 };
 use mail::Outcome;
 use std::collections::VecDeque;
@@ -30,6 +33,8 @@ pub(crate) struct Connections {
     wakes: VecDeque<DestinationId>,
     /// Open connections, and those that are being opened.
     pub(crate) count: u32,
+    /// The same connections, by share.
+    pub(crate) shares: Shares,
     /// Connections that were asked to make room for other destinations and did not answer yet.
     pub(crate) evicting_count: u32,
     /// The destination of the last of them: the search for the next one begins behind it.
@@ -84,8 +89,9 @@ impl Queue {
             return;
         }
         let oldest = destination.ready.waits_since(&self.jobs);
-        match destination.wants_connection(&self.settings, oldest, now) {
+        match self.wants_connection(id, oldest, now) {
             Ok(true) => {
+                let destination = &mut self.destinations[id.0 as usize];
                 let is_first = destination.connection_count == 0;
                 destination.is_scheduled = true;
                 self.connections.scheduler.push(&self.settings, destination.group, is_first, id);
@@ -95,24 +101,83 @@ impl Queue {
         }
     }
 
+    fn wants_connection(
+        &self,
+        id: DestinationId,
+        oldest: Option<Millis>,
+        now: Millis,
+    ) -> Result<bool, Millis> {
+        let destination = self.destination_at(id);
+        let is_short =
+            destination.share == Share::Newcomers && self.connections.shares.is_short(&self.settings);
+        destination.wants_connection(&self.settings, oldest, is_short, now)
+    }
+
     /// Chooses an idle connection to close where other destinations have none. There is at most one eviction for
     /// each of them.
     fn evict_idle(&mut self) -> Option<DestinationId> {
-        let is_full = self.connections.count >= self.settings.connections_max;
-        let group = self.connections.scheduler.group_to_evict_from(is_full)?;
-        if self.connections.evicting_count as usize >= self.connections.scheduler.first_count() {
+        let is_share_wanted =
+            |share: Share| self.connections.shares.idle[share as usize] > 0 && self.is_share_contended(share);
+        let scheduler = &self.connections.scheduler;
+        if scheduler.first_count() == 0
+            || !(Share::ALL.into_iter().any(is_share_wanted) || scheduler.is_any_group_contended())
+            || self.connections.evicting_count as usize >= scheduler.first_count()
+        {
             return None;
         }
         let count = self.destinations.len();
-        let is_idle =
-            |at: &usize| self.destinations[*at].group == group && self.destinations[*at].idle_count > 0;
+        let is_superfluous = |at: &usize| {
+            self.destinations[*at].idle_count > 0 && self.is_contended(DestinationId(*at as u32))
+        };
         let mut from_last = (0..count).map(|ahead| (self.connections.last_evicted + 1 + ahead) % count);
-        let at = from_last.find(is_idle)?;
+        let at = from_last.find(is_superfluous)?;
         let id = DestinationId(at as u32);
         self.connections.last_evicted = at;
         self.connections.evicting_count += 1;
         self.leave_idle(id);
         Some(id)
+    }
+
+    /// Returns whether a destination without a connection would get one if a connection of this share were closed.
+    fn is_share_contended(&self, share: Share) -> bool {
+        let connections = &self.connections;
+        Share::ALL.into_iter().any(|wanted| {
+            connections.scheduler.waiting_first_count(wanted) > 0
+                && connections.shares.makes_room(&self.settings, share, wanted)
+        })
+    }
+
+    /// Returns the use of the shares of the connections.
+    pub fn shares(&self) -> [ShareView; 4] {
+        Share::ALL.map(|share| ShareView {
+            share,
+            used: self.connections.shares.used[share as usize],
+            max: Shares::max(&self.settings, share),
+            waiting: self.connections.scheduler.waiting_first_count(share),
+        })
+    }
+
+    /// Notes whether a remote destination takes mail. Until it has taken some, it is a newcomer.
+    pub(crate) fn set_proven(&mut self, id: DestinationId, is_proven: bool) {
+        let destination = self.destination_at_mut(id);
+        let from = destination.share;
+        let to = if is_proven { Share::Remote } else { Share::Newcomers };
+        if !from.is_remote() || from == to {
+            return;
+        }
+        destination.share = to;
+        let (open, idle) = (destination.connection_count, destination.idle_count);
+        let is_scheduled = destination.is_scheduled;
+        self.connections.shares.move_to(from, to, open, idle);
+        if is_scheduled {
+            self.connections.scheduler.leave_share(from, id);
+        }
+        self.resume_shares();
+    }
+
+    fn resume_shares(&mut self) {
+        let (shares, settings) = (&self.connections.shares, &self.settings);
+        self.connections.scheduler.resume_shares(|share| shares.is_full(settings, share));
     }
 
     /// Returns the next request to the driver, which asks until `None` after every other call.
@@ -124,22 +189,30 @@ impl Queue {
             if self.connections.is_closed {
                 return None;
             }
-            let is_full = self.connections.count >= self.settings.connections_max;
-            let next = if is_full { None } else { self.connections.scheduler.pop(&self.settings) };
+            let (destinations, shares, settings) =
+                (&self.destinations, &self.connections.shares, &self.settings);
+            let next = self.connections.scheduler.pop(
+                settings,
+                |id| destinations[id.0 as usize].share,
+                |share| shares.is_full(settings, share),
+            );
             let Some(id) = next else { return self.evict_idle().map(ConnectionRequest::Evict) };
             let destination = self.destination_at_mut(id);
             destination.is_scheduled = false;
             let group = destination.group;
             let oldest = self.destination_at(id).ready.waits_since(&self.jobs);
-            if self.destination_at(id).wants_connection(&self.settings, oldest, now) != Ok(true) {
+            if self.wants_connection(id, oldest, now) != Ok(true) {
                 // Another destination of the group is next, and this one may want a connection later.
                 self.connections.scheduler.resume_deferred(&self.settings, group);
+                self.resume_shares();
                 self.update_connections(id, now);
                 self.remove_if_unused(id);
                 continue;
             }
             self.connections.count += 1;
             self.connections.scheduler.opened(group);
+            let share = self.destination_at(id).share;
+            self.connections.shares.used[share as usize] += 1;
             let quantum = i64::try_from(self.settings.quantum_bytes).unwrap_or(i64::MAX);
             let destination = self.destination_at_mut(id);
             destination.connection_count += 1;
@@ -163,7 +236,8 @@ impl Queue {
         }
         assert!(destination.idle_count < destination.connection_count, "an idle connection is open");
         destination.idle_count += 1;
-        let group = destination.group;
+        let (group, share) = (destination.group, destination.share);
+        self.connections.shares.idle[share as usize] += 1;
         self.connections.scheduler.enter_idle(group);
         true
     }
@@ -173,7 +247,8 @@ impl Queue {
         let destination = self.destination_at_mut(id);
         assert!(destination.idle_count > 0, "an idle connection is counted");
         destination.idle_count -= 1;
-        let group = destination.group;
+        let (group, share) = (destination.group, destination.share);
+        self.connections.shares.idle[share as usize] -= 1;
         self.connections.scheduler.leave_idle(group);
     }
 
@@ -194,9 +269,9 @@ impl Queue {
     /// Returns whether another destination wants its first connection and cannot have one. A connection of this
     /// destination without work should close then.
     pub fn is_contended(&self, id: DestinationId) -> bool {
-        self.connections.scheduler.is_group_contended(self.destination_at(id).group)
-            || self.connections.count >= self.settings.connections_max
-                && self.connections.scheduler.wants_first()
+        let destination = self.destination_at(id);
+        self.connections.scheduler.is_group_contended(destination.group)
+            || self.is_share_contended(destination.share)
     }
 
     /// Counts a connection that is gone, or was never made, and is not idle. `was_used` tells whether
@@ -204,7 +279,10 @@ impl Queue {
     pub fn connection_closed(&mut self, id: DestinationId, was_used: bool, now: Millis) {
         self.connections.count -= 1;
         let group = self.destination_at(id).group;
+        let share = self.destination_at(id).share;
+        self.connections.shares.used[share as usize] -= 1;
         self.connections.scheduler.closed(&self.settings, group);
+        self.resume_shares();
         let destination = self.destination_at_mut(id);
         destination.connection_count -= 1;
         if !was_used {
@@ -254,6 +332,7 @@ impl Queue {
         let random = self.next_random();
         let destination = &mut self.destinations[id.0 as usize];
         destination.failed(&self.settings, now, reason, random);
+        self.set_proven(id, false);
         if let Health::Suspended { until, .. } = self.destination_at(id).health {
             self.set_timer(id, until);
             return Some(until);

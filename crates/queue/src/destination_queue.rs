@@ -1,6 +1,6 @@
 //! A destination: its ready jobs, window and health.
 
-use crate::{GroupId, Millis, QueueSettings, ready_list::ReadyList, settings::millis};
+use crate::{GroupId, Millis, QueueSettings, ready_list::ReadyList, settings::millis, shares::Share};
 use mail::{Destination, Outcome};
 
 /// A destination's number in the queue; stable while the process runs.
@@ -35,6 +35,8 @@ pub(crate) struct DestinationQueue {
     pub(crate) is_vacant: bool,
     /// The time of the destination in [`crate::Queue`]'s timers.
     pub(crate) timer: Option<Millis>,
+    /// The share of the connections that its own are counted in.
+    pub(crate) share: Share,
     /// Bytes that connections of the destination may still send while others wait for a connection.
     pub(crate) quantum_bytes: i64,
 }
@@ -70,6 +72,7 @@ impl DestinationQueue {
         let group = settings.group(id);
         let limit = group.concurrency_limit.max(1);
         Self {
+            share: Share::of(&name),
             name,
             group: id,
             ready: ReadyList::new(group.order),
@@ -106,14 +109,16 @@ impl DestinationQueue {
     }
 
     /// Returns whether another connection may be opened and has work. `oldest` is the time since when the first job is
-    /// ready. `Err` has the time at which to ask again.
+    /// ready. `is_short`: connections are short, and one is enough for now. `Err` has the time at which to ask again.
     pub(crate) fn wants_connection(
         &self,
         settings: &QueueSettings,
         oldest: Option<Millis>,
+        is_short: bool,
         now: Millis,
     ) -> Result<bool, Millis> {
         let allowed = match self.health {
+            Health::Up if is_short => 1,
             Health::Up => self.window as u32,
             Health::Probing { .. } => 1,
             Health::Suspended { .. } => 0,

@@ -5,6 +5,7 @@ use crate::{
     destination_queue::{DestinationQueue, Health},
     message::{JobId, JobState, NextDeadline},
     ready_list::UsualList,
+    shares::Shares,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -105,14 +106,20 @@ impl Queue {
     }
 
     fn check_connections(&self) {
+        let mut shares = Shares::default();
         let (mut open, mut by_group) = (0, BTreeMap::<u8, (u32, u32)>::new());
         for destination in &self.destinations {
             open += destination.connection_count;
             let group = by_group.entry(destination.group.0).or_default();
             group.0 += destination.connection_count;
             group.1 += destination.idle_count;
+            let share = destination.share as usize;
+            shares.used[share] += destination.connection_count;
+            shares.idle[share] += destination.idle_count;
         }
         assert_eq!(open, self.connections.count, "no connection slot is lost");
+        assert_eq!(shares.used, self.connections.shares.used, "connections by share");
+        assert_eq!(shares.idle, self.connections.shares.idle, "idle connections by share");
         let idle: u32 = by_group.values().map(|counts| counts.1).sum();
         assert!(
             self.connections.evicting_count <= open - idle,

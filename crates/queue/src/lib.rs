@@ -28,6 +28,7 @@ mod ranked_jobs;
 mod ready_list;
 mod reroute;
 mod settings;
+mod shares;
 mod slab;
 mod timer_wheel;
 mod timetable;
@@ -42,6 +43,7 @@ pub use order::{SortFacts, SortOrder};
 pub use queue::{Arrival, Completion, Lease, Queue};
 pub use reroute::Rerouted;
 pub use settings::{Group, GroupId, QueueSettings, RouteSchedule};
+pub use shares::{Share, ShareView};
 pub use timetable::{Deadline, Schedule};
 pub use view::{DestinationView, JobStatus, JobView, MessageView, SCAN_SLOTS, ScannedJob};
 

@@ -437,6 +437,10 @@ impl Queue {
         if reached {
             destination.succeeded(settings);
         }
+        let has_final = results.iter().any(|(_, disposition)| *disposition != Disposition::Deferred);
+        if has_final || !reached {
+            self.set_proven(id, has_final && reached);
+        }
         let mut deferred: Vec<u32> =
             results.iter().filter(|r| r.1 == Disposition::Deferred).map(|r| r.0).collect();
         let cancelled = self.split_off_cancelled(job, &mut deferred, now);

@@ -43,6 +43,7 @@ fn a_destination_that_made_room_gets_a_connection_before_later_ones() {
     for other in 0..10 {
         let to = q.destination(&domain(&format!("b{other}")));
         put(&mut q, 1000 + other, &[to], 100, 0);
+        assert_eq!(requests(&mut q, 0), []);
         while let Some(lease) = q.lease(opened, 1) {
             done(&mut q, &lease, Disposition::Delivered, 1);
         }
@@ -307,4 +308,83 @@ fn a_connection_that_is_closed_unused_does_not_count_beside_a_slow_one() {
         "the slow connection holds up the third message"
     );
     done(&mut q, &slow, Disposition::Delivered, 121);
+}
+
+/// Destinations of 1,000 domains whose servers accept connections and say nothing.
+fn with_silent_ones(q: &mut Queue) -> usize {
+    let mut count = 0;
+    for number in 0..1000 {
+        let to = q.destination(&domain(&format!("silent{number}")));
+        for message in 0..20 {
+            put(q, number * 20 + message, &[to], 100, 0);
+        }
+        count += requests(q, 0).len();
+    }
+    count
+}
+
+#[test]
+fn destinations_that_have_taken_no_mail_use_up_only_their_share() {
+    let mut q = new();
+    let good = q.destination(&domain("good"));
+    put(&mut q, 100_001, &[good], 100, 0);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(good)]);
+    let lease = q.lease(good, 0).unwrap();
+    done(&mut q, &lease, Disposition::Delivered, 0);
+    q.connection_closed(good, true, 0);
+
+    let silent = with_silent_ones(&mut q);
+    let used = |q: &Queue| q.shares().map(|share| (share.share.as_str(), share.used, share.max));
+    assert_eq!(silent, 500);
+    assert_eq!(
+        used(&q),
+        [("local", 0, 1000), ("routes", 0, 750), ("remote", 0, 750), ("newcomers", 500, 500)]
+    );
+    // The first began with three connections each, and when half were in use, each of the others with one.
+    let counts = q.destinations().iter().map(|one| one.connection_count).collect::<Vec<_>>();
+    assert_eq!([3, 1, 0].map(|n| counts.iter().filter(|count| **count == n).count()), [83, 251, 666]);
+    assert_eq!(q.shares()[3].waiting, 666);
+    q.check_invariants();
+
+    // What has taken mail, what the operator's routes name, and this machine's mailboxes are not affected.
+    let host = HostPort { host: "lmtp.test".to_owned(), port: 24 };
+    let route = q.destination(&Destination::new(NextHop::Lmtp(LmtpServer::Tcp(host).into()), TlsMode::Off));
+    let mailbox = q.destination(&Destination::new(NextHop::Maildir("{local}".into()), TlsMode::Off));
+    for (id, to) in [(100_002, good), (100_003, route), (100_004, mailbox)] {
+        put(&mut q, id, &[to], 100, 1);
+        assert_eq!(requests(&mut q, 1), [ConnectionRequest::Open(to)]);
+    }
+    // A connection that ends makes room for one that waits.
+    q.connection_closed(DestinationId(1), false, 2);
+    assert!(matches!(requests(&mut q, 2)[..], [ConnectionRequest::Open(_)]));
+    q.check_invariants();
+}
+
+#[test]
+fn remote_mail_and_routes_leave_a_quarter_of_the_connections_to_each_other() {
+    let server = |number: u64| {
+        let host = HostPort { host: format!("hub{number}.test"), port: 25 };
+        Destination::new(NextHop::Smarthost(host.into()), TlsMode::Off)
+    };
+    let mut q = Queue::new(QueueSettings { connections_max: 40, ..QueueSettings::default() }, 7, 0);
+    for number in 0..100 {
+        let to = q.destination(&server(number));
+        put(&mut q, number, &[to], 100, 0);
+    }
+    assert_eq!(requests(&mut q, 0).len(), 30);
+    for number in 0..100 {
+        let to = q.destination(&domain(&format!("d{number}")));
+        put(&mut q, 1000 + number, &[to], 100, 0);
+    }
+    assert_eq!(requests(&mut q, 0).len(), 10);
+    assert_eq!(q.connection_count(), 40);
+    // An idle connection of a route makes room for remote mail, which has fewer than its share.
+    let lease = q.lease(DestinationId(0), 0).unwrap();
+    done(&mut q, &lease, Disposition::Delivered, 0);
+    assert!(q.enter_idle(DestinationId(0)));
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Evict(DestinationId(0))]);
+    q.check_invariants();
+    q.eviction_ended();
+    q.connection_closed(DestinationId(0), true, 1);
+    assert!(matches!(requests(&mut q, 1)[..], [ConnectionRequest::Open(_)]));
 }

@@ -5,7 +5,7 @@ mod operators;
 mod routes;
 mod schedule;
 
-use mail::{Destination, Disposition, Enhanced, Outcome, QueueId};
+use mail::{Destination, Disposition, Enhanced, HostPort, LmtpServer, NextHop, Outcome, QueueId, TlsMode};
 use proptest::prelude::*;
 use queue::{
     Arrival, CancelAs, CommandResult, ConnectionCounts, ConnectionRequest, DestinationId, Group, GroupId,
