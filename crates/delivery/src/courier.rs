@@ -134,9 +134,10 @@ impl Courier {
             }
             NextHop::Mx(_) | NextHop::Smarthost(_) | NextHop::Lmtp(_) => {
                 let begun = Instant::now();
-                match self.way(destination).await {
-                    Ok((connector, hosts)) => self.over(&connector, hosts, source).await,
-                    Err(outcome) => report(source, outcome, begun),
+                match unless_abandoned(source, self.way(destination)).await {
+                    Ok(Ok((connector, hosts))) => self.over(&connector, hosts, source).await,
+                    Ok(Err(outcome)) | Err(Some(outcome)) => report(source, outcome, begun),
+                    Err(None) => {}
                 }
             }
         }
@@ -216,19 +217,20 @@ impl Courier {
         let mut unfinished = Unfinished::default();
         let mut fruitless_count = 0;
         let mut begun = Instant::now();
-        let mut connected = hosts.next(connector).await;
+        let mut connected = unless_abandoned(source, hosts.next(connector)).await;
         // A server that answered and deferred is no reason to suspend the destination.
         let mut has_deferred = false;
         loop {
             let ready = match connected {
-                Ok(ready) => ready,
-                Err(outcome) => {
+                Ok(Ok(ready)) => ready,
+                Ok(Err(outcome)) | Err(Some(outcome)) => {
                     unfinished.fail(source, &outcome);
                     if !has_deferred {
                         report(source, outcome, begun);
                     }
                     return;
                 }
+                Err(None) => return unfinished.fail(source, &withdrawn()),
             };
             source.connected(&ready.relay, &ready.tls);
             let (relay, address, is_opportunistic, is_secured) =
@@ -252,15 +254,15 @@ impl Courier {
             if next.leases.is_empty() {
                 (fruitless_count, has_deferred) = (0, true);
                 next.turn_to_next_server();
-                connected = hosts.next(connector).await;
+                connected = unless_abandoned(source, hosts.next(connector)).await;
             } else {
                 fruitless_count = if next.has_progress { 0 } else { fruitless_count + 1 };
                 if fruitless_count > FRUITLESS_MAX {
                     let text = format!("{relay} closes each connection before the content");
                     return next.fail(source, &Outcome::deferred(Enhanced(4, 4, 2), text));
                 }
-                connected = hosts.again(connector).await;
-                if connected.as_ref().is_ok_and(|ready| ready.address != address) {
+                connected = unless_abandoned(source, hosts.again(connector)).await;
+                if matches!(&connected, Ok(Ok(ready)) if ready.address != address) {
                     next.turn_to_next_server();
                 }
             }
@@ -284,6 +286,23 @@ impl Courier {
             }
         }
     }
+}
+
+/// Waits, unless the connection is given up first: then returns the deferral, or none if its mail is not wanted any more.
+async fn unless_abandoned<J: WorkSource, T>(
+    source: &J,
+    work: impl Future<Output = T>,
+) -> Result<T, Option<Outcome>> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        why = source.abandoned() => Err(why),
+    }
+}
+
+/// The outcome of an attempt that nobody wants any more. Recipients that were cancelled end as the operator said.
+pub(crate) fn withdrawn() -> Outcome {
+    Outcome::deferred(Enhanced(4, 3, 0), "the attempt was given up, because the message was held or deleted")
 }
 
 fn report<J: WorkSource>(source: &J, outcome: Outcome, begun: Instant) {

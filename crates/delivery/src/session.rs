@@ -8,6 +8,7 @@ use crate::{
     active_lease::{ActiveLease, Unfinished},
     buffered_stream::BufferedStream,
     connect::{Ready, reply_timeout},
+    courier::withdrawn,
     reply_rules::wants_login,
 };
 use bytes::Bytes;
@@ -424,7 +425,17 @@ impl<'a, J: WorkSource> Session<'a, J> {
 
     async fn read(&mut self) -> Result<(), End> {
         let reply_timeout = reply_timeout(self.settings, self.connection.phase());
-        match self.stream.read(reply_timeout).await {
+        // The server may take what it was sent whole: only what it has not answered yet can be given up.
+        let may_be_abandoned =
+            !self.has_delivered && matches!(self.connection.phase(), Phase::Command | Phase::Data);
+        let read = tokio::select! {
+            biased;
+            read = self.stream.read(reply_timeout) => read,
+            why = self.source.abandoned(), if may_be_abandoned => {
+                return Err(End::fault(why.unwrap_or_else(withdrawn)));
+            }
+        };
+        match read {
             Ok(bytes) => self.connection.receive(bytes).map_err(|e| End::Broken {
                 why: Outcome::deferred(Enhanced(4, 5, 0), format!("talk to {}: {e}", self.relay)),
                 is_closed: false,

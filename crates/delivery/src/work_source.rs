@@ -48,6 +48,12 @@ pub trait WorkSource: Send + Sync + 'static {
     /// Returns a lease whose transaction never began on the wire. No attempt is counted.
     fn return_lease(&self, lease: LeasedMessage);
 
+    /// Resolves when the connection should be given up, whatever it waits for, unless it sends content: with the deferral
+    /// that says why, or with none if nobody wants its mail delivered any more.
+    fn abandoned(&self) -> impl Future<Output = Option<Outcome>> + Send {
+        std::future::pending()
+    }
+
     /// Reports that a connection is ready. `tls`: as in [`Attempt::tls`].
     fn connected(&self, _relay: &str, _tls: &str) {}
 

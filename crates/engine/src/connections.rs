@@ -2,7 +2,7 @@
 
 use crate::{Effect, Engine, LogEvent, event::Context};
 use mail::{Attempt, Disposition, Outcome};
-use queue::{ConnectionCounts, ConnectionRequest, DestinationId};
+use queue::{ConnectionCounts, ConnectionRequest, DestinationId, JobId};
 use std::collections::HashMap;
 
 /// A connection's number, from [`crate::Effect::OpenConnection`] to [`crate::Event::ConnectionClosed`]. Numbers are
@@ -17,7 +17,11 @@ pub(crate) struct Connection {
     pub(crate) was_used: bool,
     /// The connection was asked to make room: see [`queue::ConnectionRequest::Evict`].
     pub(crate) is_evicting: bool,
-    pub(crate) lease_count: u32,
+    /// The jobs that the connection has leased.
+    pub(crate) leases: Vec<JobId>,
+    /// Tells connections of one number apart.
+    pub(crate) serial: u64,
+    is_abandoned: bool,
     is_idle: bool,
 }
 
@@ -25,14 +29,24 @@ pub(crate) struct Connection {
 pub(crate) struct Connections {
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
+    serial: u64,
+    abandoned_count: u32,
     /// Idle connections of each destination with the workers they are on, in the order in which they became idle.
     idle: HashMap<DestinationId, Vec<(Option<usize>, ConnectionId)>>,
 }
 
 impl Connections {
     pub(crate) fn open(&mut self, destination: DestinationId) -> ConnectionId {
-        let connection =
-            Connection { destination, was_used: false, is_evicting: false, lease_count: 0, is_idle: false };
+        self.serial += 1;
+        let connection = Connection {
+            destination,
+            was_used: false,
+            is_evicting: false,
+            leases: Vec::new(),
+            serial: self.serial,
+            is_abandoned: false,
+            is_idle: false,
+        };
         if let Some(at) = self.free.pop() {
             self.slots[at as usize] = Some(connection);
             return ConnectionId(at);
@@ -53,8 +67,35 @@ impl Connections {
     pub(crate) fn close(&mut self, id: ConnectionId) -> Connection {
         let connection = self.slots[id.0 as usize].take().expect("a connection is closed once");
         assert!(!connection.is_idle, "an idle connection leaves the idle list first");
+        self.abandoned_count -= u32::from(connection.is_abandoned);
         self.free.push(id.0);
         connection
+    }
+
+    pub(crate) fn is_open(&self, id: ConnectionId, serial: u64) -> bool {
+        let slot = self.slots.get(id.0 as usize).and_then(Option::as_ref);
+        slot.is_some_and(|connection| connection.serial == serial)
+    }
+
+    /// Returns the connections of a destination that are not idle.
+    pub(crate) fn of(&self, destination: DestinationId) -> Vec<ConnectionId> {
+        let is_of = |slot: &Option<Connection>| {
+            slot.as_ref().is_some_and(|one| one.destination == destination && !one.is_idle)
+        };
+        let slots = (0..).zip(&self.slots).filter(|(_, slot)| is_of(slot));
+        slots.map(|(at, _)| ConnectionId(at)).collect()
+    }
+
+    /// Notes that a connection is given up. Returns false if it was before.
+    pub(crate) fn set_abandoned(&mut self, id: ConnectionId) -> bool {
+        let was = std::mem::replace(&mut self.get_mut(id).is_abandoned, true);
+        self.abandoned_count += u32::from(!was);
+        !was
+    }
+
+    /// Returns the number of open connections that are given up.
+    pub(crate) fn abandoned_count(&self) -> u32 {
+        self.abandoned_count
     }
 
     pub(crate) fn set_idle(&mut self, id: ConnectionId, worker: Option<usize>) {
@@ -109,7 +150,7 @@ impl Connections {
 
     /// Leases that connections have.
     pub(crate) fn lease_count(&self) -> u64 {
-        self.slots.iter().flatten().map(|connection| u64::from(connection.lease_count)).sum()
+        self.slots.iter().flatten().map(|connection| connection.leases.len() as u64).sum()
     }
 
     /// Panics when a list does not agree with the connections. `counted` gives the connections of a destination as the
@@ -121,6 +162,8 @@ impl Connections {
     ) {
         let mut by_destination: HashMap<DestinationId, ConnectionCounts> = HashMap::new();
         let mut evicting = 0;
+        let abandoned = self.slots.iter().flatten().filter(|one| one.is_abandoned).count();
+        assert_eq!(abandoned, self.abandoned_count as usize, "connections that are given up");
         for connection in self.slots.iter().flatten() {
             let counts = by_destination.entry(connection.destination).or_default();
             counts.open += 1;
@@ -147,13 +190,20 @@ impl Connections {
 }
 
 impl Engine {
+    /// Takes a lease from its connection.
+    pub(crate) fn take_lease(&mut self, id: ConnectionId, job: JobId) {
+        let leases = &mut self.connections.get_mut(id).leases;
+        let at = leases.iter().position(|leased| *leased == job).expect("a lease is given back once");
+        leases.swap_remove(at);
+    }
+
     pub(crate) fn on_ready(&mut self, context: Context, id: ConnectionId, effects: &mut Vec<Effect>) {
         let connection = self.connections.get_mut(id);
         if self.is_closed {
             return;
         }
         let Some(lease) = self.queue.lease_next(connection.destination, context.now) else { return };
-        connection.lease_count += 1;
+        connection.leases.push(lease.job);
         self.mark_used(id);
         self.end_eviction(id);
         let message = self.cache.get(lease.id);
@@ -205,7 +255,7 @@ impl Engine {
         }
         self.end_eviction(id);
         let connection = self.connections.close(id);
-        assert_eq!(connection.lease_count as usize, lease_count, "a closed connection gives its leases back");
+        assert_eq!(connection.leases.len(), lease_count, "a closed connection gives its leases back");
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::LoseSlot && id.0 == 0 {
             return self.on_cancelled(cancelled, effects);
@@ -244,6 +294,7 @@ impl Engine {
             match request {
                 ConnectionRequest::Open(destination) => {
                     let connection = self.connections.open(destination);
+                    self.watch(context, connection, destination);
                     let destination = self.queue.destination_name(destination).clone();
                     effects.push(Effect::OpenConnection { connection, destination });
                 }
@@ -259,6 +310,7 @@ impl Engine {
                 }
             }
         }
+        self.abandon_slow(context, effects);
     }
 }
 

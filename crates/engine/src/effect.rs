@@ -1,6 +1,6 @@
 //! Effects: the work that the driver performs for the engine.
 
-use crate::{ConnectionId, Lease, ReportRequest, RequestId, TaskId};
+use crate::{Abandoned, ConnectionId, Lease, ReportRequest, RequestId, TaskId};
 use mail::{Attempt, Destination, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{CommandResult, DestinationId, Millis};
 use report::dsn::DsnKind;
@@ -39,6 +39,14 @@ pub enum Effect {
     },
     /// Wake an idle connection: it has work, or should close.
     WakeConnection(ConnectionId),
+    /// Give a connection up, unless it is sending content or waits for the reply to it: it closes as if its time limit
+    /// were over. Sent once for a connection.
+    AbandonConnection {
+        /// The connection.
+        connection: ConnectionId,
+        /// The reason.
+        why: Abandoned,
+    },
     /// Carry out a lease; [`crate::Event::AttemptFinished`], [`crate::Event::LeaseReturned`] or
     /// [`crate::Event::ConnectionClosed`] gives it back.
     Deliver {

@@ -2,6 +2,7 @@
 
 use crate::{
     ConnectionId, Effect, EngineSettings, Event, LogEvent, Routed, Routing,
+    abandon::NewcomerConnections,
     attempt_result::AttemptResult,
     cache::MessageCache,
     connections::Connections,
@@ -52,6 +53,7 @@ pub struct Engine {
     pub(crate) last_outcomes: LastOutcomes,
     pub(crate) counters: RecipientCounters,
     pub(crate) connections: Connections,
+    pub(crate) newcomers: NewcomerConnections,
     pub(crate) tasks: Tasks,
     pub(crate) read_permits: Permits<AttemptResult>,
     pub(crate) report_permits: Permits<AttemptResult>,
@@ -95,6 +97,7 @@ impl Engine {
             last_outcomes: LastOutcomes::default(),
             counters: RecipientCounters::default(),
             connections: Connections::default(),
+            newcomers: NewcomerConnections::default(),
             tasks: Tasks::default(),
             read_permits: Permits::new(READS_MAX),
             report_permits: Permits::new(REPORTS_MAX),
@@ -197,14 +200,14 @@ impl Engine {
                 self.on_accepted(context, message, routed, is_held, effects);
             }
             Event::AttemptFinished { connection, lease, message, mut results, attempt } => {
-                self.connections.get_mut(connection).lease_count -= 1;
+                self.take_lease(connection, lease.job);
                 if self.settings.soft_bounce {
                     results.iter_mut().for_each(|(_, outcome)| outcome.soften());
                 }
                 self.on_attempt(context, lease, message, results, attempt, effects);
             }
             Event::LeaseReturned { connection, lease } => {
-                self.connections.get_mut(connection).lease_count -= 1;
+                self.take_lease(connection, lease.job);
                 let cancelled = self.queue.return_lease(lease.job, context.now);
                 self.on_cancelled(cancelled, effects);
             }
@@ -435,7 +438,7 @@ impl Engine {
         self.wake_by(context.now, effects);
     }
 
-    fn wake_by(&mut self, at: Millis, effects: &mut Vec<Effect>) {
+    pub(crate) fn wake_by(&mut self, at: Millis, effects: &mut Vec<Effect>) {
         if at < self.wake_at {
             self.wake_at = at;
             effects.push(Effect::WakeAt(at));

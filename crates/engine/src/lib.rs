@@ -11,6 +11,7 @@
 //!
 //! Read first: [`Event`] and [`Effect`].
 
+mod abandon;
 pub mod accept;
 mod attempt_result;
 mod cache;
@@ -37,6 +38,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+pub use abandon::Abandoned;
 pub use connections::ConnectionId;
 pub use effect::{Effect, LogEvent};
 pub use engine::{Engine, JobOutcomes, WaitingJob};

@@ -13,6 +13,21 @@ impl Engine {
         command: Command,
         effects: &mut Vec<Effect>,
     ) {
+        let meant = match &command {
+            Command::Hold(id) | Command::Cancel { id, .. } => self.destinations_of(*id),
+            _ => Vec::new(),
+        };
+        self.perform_command(context, request, command, effects);
+        self.abandon_unwanted(&meant, effects);
+    }
+
+    fn perform_command(
+        &mut self,
+        context: Context,
+        request: RequestId,
+        command: Command,
+        effects: &mut Vec<Effect>,
+    ) {
         let result = match command {
             Command::Retry(id) => self.queue.retry(id, context.now),
             Command::Flush => {

@@ -42,6 +42,7 @@ struct Bench {
     messages: Vec<SharedMessage>,
     opened: Vec<ConnectionId>,
     woken: Vec<ConnectionId>,
+    abandoned: Vec<(ConnectionId, Abandoned)>,
     leases: Vec<(ConnectionId, Lease)>,
     log: Vec<LogEvent>,
     reports: Vec<SharedMessage>,
@@ -73,6 +74,7 @@ fn bench() -> Bench {
         messages: Vec::new(),
         opened: Vec::new(),
         woken: Vec::new(),
+        abandoned: Vec::new(),
         leases: Vec::new(),
         log: Vec::new(),
         reports: Vec::new(),
@@ -140,6 +142,7 @@ impl Bench {
             }
             Effect::OpenConnection { connection, .. } => self.opened.push(connection),
             Effect::WakeConnection(connection) => self.woken.push(connection),
+            Effect::AbandonConnection { connection, why } => self.abandoned.push((connection, why)),
             Effect::Deliver { connection, lease, .. } => self.leases.push((connection, lease)),
             Effect::Log(event) => self.log.push(event),
             Effect::WakeAt(at) => self.wake_at = Some(at),
@@ -424,4 +427,85 @@ fn what_a_wrong_clock_deferred_in_years_to_come_waits_no_longer_than_the_first_w
     let (least, years) = (wait_of(0, 0), 3650 * DAY);
     assert!((1..HOUR).contains(&least), "{least}");
     assert_eq!((wait_of(0, years), wait_of(years, years)), (least, least));
+}
+
+#[test]
+fn connections_whose_mail_is_deleted_or_held_are_given_up() {
+    for hold in [false, true] {
+        let mut bench = bench();
+        bench.handle(Event::Started);
+        // One connects, one waits for a reply, and one has other mail to deliver.
+        for id in 1..=3 {
+            let mut to = (*message(id, 0, 1)).clone();
+            let path = format!("c@d{id}.test");
+            to.envelope.recipients = vec![Recipient::new(ForwardPath::parse(&path, false).unwrap())];
+            bench.accept(&SharedMessage::new(to));
+            if id > 1 {
+                bench.handle(Event::ConnectionReady(*bench.opened.last().unwrap()));
+            }
+        }
+        let mut more = (*message(4, 0, 1)).clone();
+        more.envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d1.test", false).unwrap())];
+        bench.accept(&SharedMessage::new(more));
+        let end = |bench: &mut Bench, id: u64| {
+            let command = match hold {
+                true => Command::Hold(QueueId(id)),
+                false => Command::Cancel {
+                    id: QueueId(id),
+                    recipients: None,
+                    cancel_as: CancelAs::Delete,
+                    reason: None,
+                },
+            };
+            bench.handle(Event::Operator { request: RequestId(id), command });
+        };
+        let unwanted = |at: usize, bench: &Bench| (bench.opened[at], Abandoned::Unwanted);
+        end(&mut bench, 1);
+        assert_eq!(bench.abandoned, [], "another message waits for the same destination");
+        end(&mut bench, 4);
+        assert_eq!(bench.abandoned, [unwanted(0, &bench)]);
+        end(&mut bench, 2);
+        assert_eq!(bench.abandoned, [unwanted(0, &bench), unwanted(1, &bench)]);
+        end(&mut bench, 2);
+        assert_eq!(bench.abandoned.len(), 2, "it is told once");
+        let leases = std::mem::take(&mut bench.leases);
+        for (connection, lease) in leases {
+            bench.handle(Event::ConnectionClosed { connection, leases: vec![lease] });
+        }
+        bench.handle(Event::ConnectionClosed { connection: bench.opened[0], leases: Vec::new() });
+    }
+}
+
+#[test]
+fn newcomers_without_an_answer_make_room_for_those_that_wait() {
+    let mut bench = bench();
+    bench.handle(Event::Started);
+    for id in 0..600 {
+        let mut to = (*message(id, 0, 1)).clone();
+        let path = format!("c@n{id}.test");
+        to.envelope.recipients = vec![Recipient::new(ForwardPath::parse(&path, false).unwrap())];
+        bench.accept(&SharedMessage::new(to));
+    }
+    assert_eq!((bench.opened.len(), bench.abandoned.len()), (500, 0));
+    assert!(bench.wake_at.is_some_and(|at| at <= 10_000));
+    // What has delivered is no newcomer any more, and stays.
+    let first = bench.opened[0];
+    bench.handle(Event::ConnectionReady(first));
+    let lease = bench.leases.pop().unwrap();
+    bench.finish(lease, vec![(0, Outcome::delivered(Enhanced(2, 0, 0), "250 ok"))]);
+    assert_eq!(bench.opened.len(), 501, "its place is another one's");
+    bench.now = 9_999;
+    bench.handle(Event::Tick);
+    assert_eq!(bench.abandoned, []);
+    bench.now = 10_000;
+    bench.handle(Event::Tick);
+    assert_eq!(bench.abandoned.len(), 99, "one for each destination that waits");
+    assert!(!bench.abandoned.contains(&(first, Abandoned::Crowded)));
+    let outcome = Outcome::deferred(Enhanced(4, 4, 1), "no answer");
+    for (connection, _) in bench.abandoned.clone() {
+        let (outcome, attempt) = (outcome.clone(), Attempt::default());
+        bench.handle(Event::DestinationUnreachable { connection, outcome, attempt });
+        bench.handle(Event::ConnectionClosed { connection, leases: Vec::new() });
+    }
+    assert_eq!((bench.opened.len(), bench.abandoned.len()), (600, 99));
 }

@@ -4,7 +4,7 @@
 //! each change once.
 
 use crate::{
-    DestinationId, Lease, Millis, Queue,
+    DestinationId, JobId, Lease, Millis, Queue,
     connection_scheduler::ConnectionScheduler,
     destination_queue::Health,
     ready_list::Tables,
@@ -145,6 +145,29 @@ impl Queue {
             connections.scheduler.waiting_first_count(wanted) > 0
                 && connections.shares.makes_room(&self.settings, share, wanted)
         })
+    }
+
+    /// Returns the share in which the connections of a destination are counted.
+    pub fn share_of(&self, id: DestinationId) -> Share {
+        self.destination_at(id).share
+    }
+
+    /// Returns the number of destinations that wait for their first connection, and have not taken mail yet.
+    pub fn waiting_newcomer_count(&self) -> usize {
+        self.connections.scheduler.waiting_first_count(Share::Newcomers)
+    }
+
+    /// Returns the number of jobs of a destination that wait for a connection.
+    pub fn ready_count(&self, id: DestinationId) -> u32 {
+        self.destination_at(id).ready_count
+    }
+
+    /// Returns whether nobody wants the attempt of a job in flight any more: its message is held, or all of its recipients
+    /// are cancelled.
+    pub fn is_unwanted(&self, job: JobId) -> bool {
+        let entry = &self.jobs[job];
+        let cancelled = self.cancellations.get(&job).map_or(0, Vec::len);
+        self.messages[entry.message].held || cancelled == entry.recipients.as_slice().len()
     }
 
     /// Returns the use of the shares of the connections.

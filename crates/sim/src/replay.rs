@@ -453,7 +453,8 @@ impl<'r> World<'r> {
                 Effect::Deliver { lease, message, .. } => leased = Some((lease, message)),
                 Effect::WakeAt(at) => self.wake_at = Some(at),
                 Effect::Fail(failure) => return Err(failure.to_string()),
-                Effect::Log(_) | Effect::Answer { .. } => {}
+                // Next hops of a recording answer at once: there is nothing to give up.
+                Effect::AbandonConnection { .. } | Effect::Log(_) | Effect::Answer { .. } => {}
             }
         }
         Ok(leased)

@@ -2,10 +2,10 @@
 
 pub(crate) mod generic;
 
-use super::driver::{Driver, Leased};
+use super::driver::{Abandonment, Driver, Leased};
 use bytes::Bytes;
 use delivery::{LeasedMessage, WorkSource};
-use engine::{ConnectionId, Event};
+use engine::{Abandoned, ConnectionId, Event};
 use mail::{Attempt, ChunkId, Destination, Enhanced, ForwardPath, Outcome, SharedMessage};
 use spool::SpoolFailure;
 use std::sync::{
@@ -18,8 +18,10 @@ use tokio::sync::Notify;
 pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: Destination) {
     let driver = driver.clone();
     tokio::spawn(async move {
+        let abandonment = driver.lock().abandonment(connection);
         let work = DestinationWork {
             driver,
+            abandonment,
             connection,
             leaves_by_smtp: destination.next_hop.is_smtp(),
             leased: Mutex::default(),
@@ -38,6 +40,7 @@ pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: 
 struct DestinationWork {
     driver: Arc<Driver>,
     connection: ConnectionId,
+    abandonment: Arc<Abandonment>,
     /// Addresses are changed by `addresses.generic`.
     leaves_by_smtp: bool,
     leased: Mutex<Vec<Leased>>,
@@ -148,6 +151,16 @@ impl WorkSource for DestinationWork {
     fn return_lease(&self, leased_message: LeasedMessage) {
         if let Some(Leased { lease, .. }) = self.take_leased(&leased_message) {
             self.driver.handle(Event::LeaseReturned { connection: self.connection, lease });
+        }
+    }
+
+    async fn abandoned(&self) -> Option<Outcome> {
+        match self.abandonment.wait().await {
+            Abandoned::Unwanted => None,
+            Abandoned::Crowded => Some(Outcome::deferred(
+                Enhanced(4, 4, 1),
+                "no answer so far, and other destinations wait for a connection (delivery.max_connections)",
+            )),
         }
     }
 

@@ -7,8 +7,8 @@ use super::{
 };
 use bytes::Bytes;
 use engine::{
-    Command, ConnectionId, Context, DestinationId, Effect, Engine, Event, Lease, LogEvent, RequestId, Routed,
-    TaskId,
+    Abandoned, Command, ConnectionId, Context, DestinationId, Effect, Engine, Event, Lease, LogEvent,
+    RequestId, Routed, TaskId,
 };
 use mail::{ChunkId, Destination, IdSource, Message, Outcome, Part, QueueId, SharedMessage, UnixMillis};
 use queue::{CommandResult, Millis};
@@ -50,13 +50,49 @@ pub(crate) struct State {
     pub(crate) engine: Engine,
     /// Wakers of idle connections, by their numbers.
     wakers: Vec<Option<Arc<Notify>>>,
+    /// Connections that are open, by their numbers: how each is told that it is given up.
+    abandonments: Vec<Option<Arc<Abandonment>>>,
     /// Connections as the delivery client has them: ordered, and not ended. The queue counts them by itself.
     pub(super) client_connections: u32,
 }
 
 impl State {
+    /// Returns how a connection is told that it is given up.
+    pub(crate) fn abandonment(&mut self, connection: ConnectionId) -> Arc<Abandonment> {
+        let at = connection.0 as usize;
+        if self.abandonments.len() <= at {
+            self.abandonments.resize(at + 1, None);
+        }
+        self.abandonments[at].get_or_insert_default().clone()
+    }
+
     pub(crate) fn new(engine: Engine) -> Self {
-        Self { engine, wakers: Vec::new(), client_connections: 0 }
+        Self { engine, wakers: Vec::new(), abandonments: Vec::new(), client_connections: 0 }
+    }
+}
+
+/// Tells a connection that the engine gives it up.
+#[derive(Debug, Default)]
+pub(crate) struct Abandonment {
+    why: OnceLock<Abandoned>,
+    told: Notify,
+}
+
+impl Abandonment {
+    fn tell(&self, why: Abandoned) {
+        let _ = self.why.set(why);
+        self.told.notify_waiters();
+    }
+
+    /// Waits until the connection is given up.
+    pub(crate) async fn wait(&self) -> Abandoned {
+        loop {
+            let told = self.told.notified();
+            if let Some(why) = self.why.get() {
+                return *why;
+            }
+            told.await;
+        }
     }
 }
 
@@ -191,6 +227,9 @@ impl Driver {
         self.handle_with(Event::ConnectionClosed { connection, leases }, |state| {
             assert!(state.client_connections > 0, "a connection ends once");
             state.client_connections -= 1;
+            if let Some(slot) = state.abandonments.get_mut(connection.0 as usize) {
+                *slot = None;
+            }
         });
     }
 
@@ -279,6 +318,7 @@ impl Driver {
                         woken.notify_one();
                     }
                 }
+                Effect::AbandonConnection { connection, why } => state.abandonment(*connection).tell(*why),
                 Effect::OpenConnection { .. } => state.client_connections += 1,
                 Effect::Log(LogEvent::Accepted(message)) => self.delivery_log.accepted(message),
                 _ => {}
@@ -298,7 +338,8 @@ impl Driver {
         let mut leased = None;
         for effect in effects.drain(..) {
             match effect {
-                Effect::Submit { .. } | Effect::WakeAt(_) | Effect::WakeConnection(_) => {} // done
+                Effect::Submit { .. } | Effect::WakeAt(_) => {} // done
+                Effect::WakeConnection(_) | Effect::AbandonConnection { .. } => {} // done
                 Effect::Deliver { lease, message, .. } => leased = Some(Leased { lease, message }),
                 Effect::OpenConnection { connection, destination } => {
                     (self.open_connection)(self, connection, destination);

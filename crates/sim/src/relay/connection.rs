@@ -5,7 +5,7 @@ use crate::seed::Rng;
 use engine::{ConnectionId, Event, Lease};
 use mail::{Attempt, DsnDuty, Enhanced, Outcome, SharedMessage};
 use queue::Millis;
-use smtp::client::{self, ClientSettings, OutputPiece, Protocol, Transaction};
+use smtp::client::{self, ClientSettings, OutputPiece, Phase, Protocol, Transaction};
 use spool::Spool as _;
 
 /// Longer than any reply may take.
@@ -107,6 +107,10 @@ impl Connection {
                 }
                 _ => {}
             }
+        }
+        let can_be_given_up = matches!(self.client.phase(), Phase::Greeting | Phase::Command | Phase::Data);
+        if driver.is_abandoned(self.id) && can_be_given_up {
+            return Next::Breaks("given up");
         }
         if self.next_hop.is_over() {
             return Next::Breaks("the connection was lost");

@@ -87,6 +87,8 @@ pub(super) struct Driver {
     pub(super) connections: Vec<Connection>,
     /// Idle connections that were woken and have not noticed yet.
     woken: BTreeSet<ConnectionId>,
+    /// Connections that are given up and have not noticed yet.
+    abandoned: BTreeSet<ConnectionId>,
     commits: Vec<Commit>,
     loads: Vec<(TaskId, QueueId)>,
     compositions: Vec<ReportRequest>,
@@ -140,6 +142,7 @@ impl Driver {
             engine,
             connections: Vec::new(),
             woken: BTreeSet::new(),
+            abandoned: BTreeSet::new(),
             commits: Vec::new(),
             loads: Vec::new(),
             compositions: Vec::new(),
@@ -216,6 +219,9 @@ impl Driver {
                 Effect::Compose(request) => self.compositions.push(*request),
                 Effect::OpenConnection { connection, destination } => {
                     self.open(connection, &destination, oracle, rng);
+                }
+                Effect::AbandonConnection { connection, .. } => {
+                    self.abandoned.insert(connection);
                 }
                 Effect::WakeConnection(connection) => {
                     if !self.woken.insert(connection) {
@@ -499,6 +505,7 @@ impl Driver {
 
     fn open(&mut self, id: ConnectionId, destination: &Destination, oracle: &mut Oracle, rng: &mut Rng) {
         self.woken.remove(&id);
+        self.abandoned.remove(&id);
         if rng.chance(5) && !self.is_well {
             let outcome = if rng.chance(20) {
                 Outcome::failed(Enhanced(5, 1, 10), "the domain takes no mail")
@@ -525,6 +532,11 @@ impl Driver {
             let text = format!("the client has {client} connections, and the queue counts {queue}");
             oracle.violations.push(text);
         }
+    }
+
+    /// Is the connection given up? It is told once.
+    pub(super) fn is_abandoned(&mut self, id: ConnectionId) -> bool {
+        self.abandoned.remove(&id)
     }
 
     /// Was this idle connection woken?
