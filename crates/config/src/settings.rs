@@ -598,7 +598,9 @@ section! {
     pub Delivery = "delivery" {
         /// The highest number of concurrent connections to one destination.
         connections_per_destination: usize = "20",
-        /// Concurrent connections to all destinations; fewer if the limit of open files has no room for them, which is logged.
+        /// Concurrent connections to all destinations; fewer if the limit of open files has no room for them, which is
+        /// logged. Domains that have not taken mail lately use at most half of them, and deliveries on this machine are
+        /// counted by themselves.
         max_connections: usize = "1000",
         /// Messages on one connection before it is replaced by a new one.
         messages_per_connection: u32 = "1000",

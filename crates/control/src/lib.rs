@@ -21,8 +21,8 @@ pub use copy::{BackupItem, Copied, CopyEnd, MessageCopy};
 pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
 pub use protocol::{
-    Action, DeliveryHelper, Failure, Gauges, Id, MessageInfo, RecipientInfo, Request, Response, Status,
-    WaitInfo,
+    Action, ConnectionShare, DeliveryHelper, Failure, Gauges, Id, MessageInfo, RecipientInfo, Request,
+    Response, Status, WaitInfo,
 };
 pub use selection::{Matched, Selection};
 pub use server::serve_control;

@@ -390,6 +390,19 @@ impl Status {
     }
 }
 
+/// The use of a share of the outbound connections.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ConnectionShare {
+    /// `local`, `routes`, `remote` or `newcomers`.
+    pub share: String,
+    /// Connections that are open or being opened.
+    pub used: u32,
+    /// The most connections.
+    pub max: u32,
+    /// Destinations without a connection that wait for one.
+    pub waiting: u64,
+}
+
 /// Health, speed and room of the spool; the numbers are what a monitor can draw.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Gauges {
@@ -424,6 +437,9 @@ pub struct Gauges {
     /// Outbound connections as the queue counts them.
     #[serde(default)]
     pub queue_connections: u32,
+    /// The use of the shares of the outbound connections.
+    #[serde(default)]
+    pub shares: Vec<ConnectionShare>,
     /// Events after which the two differed: 0, or the daemon has a fault.
     #[serde(default)]
     pub connection_drift: u64,

@@ -2,6 +2,7 @@
 
 use crate::{
     DeliverySettings, EightBit,
+    address_budget::{AddressBudget, Unproven},
     buffered_stream::{BufferedStream, Stream},
     host_memory::HostMemory,
     tls::{Secured, TlsClient, TlsError, TlsFaults},
@@ -34,6 +35,8 @@ pub(crate) struct Ready {
     pub(crate) address: Option<SocketAddr>,
     /// The next connection to the server depends on whether TLS works.
     pub(crate) is_opportunistic: bool,
+    /// Counts the connection until it delivers, if the server is a mail exchanger.
+    pub(crate) unproven: Option<Unproven>,
     /// The advice if the server wants a login or TLS that only the operator can give it (530): the mail waits.
     pub(crate) login_advice: Option<&'static str>,
 }
@@ -49,6 +52,7 @@ pub(crate) struct Connector<'a> {
     pub(crate) tls: &'a TlsClient,
     pub(crate) tls_faults: &'a TlsFaults,
     pub(crate) host_memory: &'a HostMemory,
+    pub(crate) address_budget: &'a AddressBudget,
     /// The server was found by the domain of the recipient: nobody here has a login there.
     pub(crate) is_mx: bool,
     pub(crate) mode: TlsMode,
@@ -74,6 +78,12 @@ enum Unusable {
 }
 
 impl Connector<'_> {
+    /// Counts a connection to a mail exchanger; other servers are the operator's, and not counted. None: the server has as
+    /// many as it may.
+    pub(crate) fn unproven(&self, address: SocketAddr) -> Option<Option<Unproven>> {
+        if self.is_mx { self.address_budget.begin(address.ip()).map(Some) } else { Some(None) }
+    }
+
     /// Connects to one address of a host.
     ///
     /// # Errors
@@ -178,6 +188,7 @@ impl Connector<'_> {
             tls: secured.described,
             dsn_duty,
             address: Some(address),
+            unproven: None,
             is_opportunistic: self.mode == TlsMode::May,
             login_advice: self.login_advice(is_clear_instead),
         })
@@ -215,6 +226,7 @@ impl Connector<'_> {
             tls: Box::default(),
             dsn_duty,
             address: None,
+            unproven: None,
             is_opportunistic: false,
             login_advice: self.login_advice(false),
         })

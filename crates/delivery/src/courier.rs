@@ -3,6 +3,7 @@
 use crate::{
     TlsClient, WorkSource,
     active_lease::Unfinished,
+    address_budget::AddressBudget,
     connect::Connector,
     helper::Helper,
     host_memory::HostMemory,
@@ -97,6 +98,7 @@ pub struct Courier {
     tls: TlsClient,
     tls_faults: TlsFaults,
     host_memory: HostMemory,
+    address_budget: AddressBudget,
     helper: Option<Arc<Helper>>,
 }
 
@@ -104,7 +106,8 @@ impl Courier {
     /// A courier that finds hosts by this router.
     pub fn new(router: Router, settings: DeliverySettings, tls: TlsClient) -> Self {
         let (tls_faults, host_memory) = (TlsFaults::default(), HostMemory::default());
-        Self { router, settings, tls, tls_faults, host_memory, helper: None }
+        let address_budget = AddressBudget::default();
+        Self { router, settings, tls, tls_faults, host_memory, address_budget, helper: None }
     }
 
     /// Adds the helper that runs programs, and writes files as other users.
@@ -204,6 +207,7 @@ impl Courier {
             tls: &self.tls,
             tls_faults: &self.tls_faults,
             host_memory: &self.host_memory,
+            address_budget: &self.address_budget,
             is_mx,
             mode: mode.min(TlsMode::Verify),
             is_requiretls: mode == TlsMode::RequireTls,

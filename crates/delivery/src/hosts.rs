@@ -1,6 +1,7 @@
 //! The servers of a destination, and the order in which one attempt tries them.
 
 use crate::{
+    address_budget::UNPROVEN_MAX,
     connect::{Connector, Ready},
     host_memory::HostMemory,
 };
@@ -131,7 +132,21 @@ impl<'a> Hosts<'a> {
             };
             let connected = match &server {
                 Server::Unix(path) => connector.unix(path).await,
-                Server::Tcp { host, address } => Box::pin(connector.tcp(host, *address)).await,
+                Server::Tcp { host, address } => {
+                    let Some(unproven) = connector.unproven(*address) else {
+                        self.failed(crowded(host, *address));
+                        continue;
+                    };
+                    match Box::pin(connector.tcp(host, *address)).await {
+                        Ok(ready) => Ok(Ready { unproven, ..ready }),
+                        Err(outcome) => {
+                            if let Some(unproven) = unproven {
+                                unproven.failed();
+                            }
+                            Err(outcome)
+                        }
+                    }
+                }
             };
             match connected {
                 Ok(ready) => {
@@ -179,4 +194,13 @@ impl<'a> Hosts<'a> {
             self.outcome = Some(outcome);
         }
     }
+}
+
+/// The outcome of a server that has as many connections as it may before it takes mail.
+fn crowded(host: &str, address: SocketAddr) -> Outcome {
+    let ip = address.ip();
+    let text = format!(
+        "{UNPROVEN_MAX} connections to {host}[{ip}] wait for an answer already, and it has not taken mail lately"
+    );
+    Outcome::deferred(Enhanced(4, 4, 1), text)
 }

@@ -4,6 +4,7 @@
 //! Read first: [`WorkSource`] and [`Courier`].
 
 mod active_lease;
+mod address_budget;
 mod buffered_stream;
 mod connect;
 mod courier;

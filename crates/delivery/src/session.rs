@@ -6,6 +6,7 @@ mod results;
 use crate::{
     DeliverySettings, LeasedMessage, WorkSource,
     active_lease::{ActiveLease, Unfinished},
+    address_budget::Unproven,
     buffered_stream::BufferedStream,
     connect::{Ready, reply_timeout},
     courier::withdrawn,
@@ -77,6 +78,8 @@ pub(crate) struct Session<'a, J> {
     stream: BufferedStream,
     connection: Connection,
     relay: Box<str>,
+    /// Until something is delivered.
+    unproven: Option<Unproven>,
     tls: Box<str>,
     setup_ms: u64,
     dsn_duty: DsnDuty,
@@ -130,6 +133,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             stream: ready.stream,
             connection: ready.connection,
             relay: ready.relay,
+            unproven: ready.unproven,
             tls: ready.tls,
             setup_ms: millis(setup),
             dsn_duty: ready.dsn_duty,

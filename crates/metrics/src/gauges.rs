@@ -15,6 +15,19 @@ use std::{
 /// Destinations with series of their own: the largest ones. More would burden Prometheus, not the mail.
 const DESTINATIONS_MAX: usize = 50;
 
+/// The use of a share of the connections to next hops.
+#[derive(Debug, Clone, Default)]
+pub struct ShareGauges {
+    /// The name of the share.
+    pub share: String,
+    /// Connections that are open or being opened.
+    pub used: u64,
+    /// The most connections.
+    pub max: u64,
+    /// Destinations without a connection that wait for one.
+    pub waiting: u64,
+}
+
 /// The state of a daemon at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
@@ -26,6 +39,8 @@ pub struct Snapshot {
     pub sessions: u64,
     /// Connections to next hops.
     pub delivery_connections: u64,
+    /// The use of the shares of these connections.
+    pub shares: Vec<ShareGauges>,
     /// Commits of the spool.
     pub spool_commits: u64,
     /// Time of the last sync of the spool, in microseconds.
@@ -178,8 +193,32 @@ const DESTINATION_SUSPENDED: MetricDoc = MetricDoc {
     help: "1 if the destination is suspended, else 0, of the 50 largest destinations",
 };
 
+/// The metrics of shares, and what each reads.
+const SHARES: [(MetricDoc, fn(&ShareGauges) -> u64); 3] = {
+    const fn of(name: &'static str, help: &'static str) -> MetricDoc {
+        MetricDoc { name, kind: "gauge", labels: &["share"], help }
+    }
+    [
+        (
+            of(
+                "delivery_share_connections",
+                "Connections to next hops by share: local, routes, remote (domains that take mail), newcomers (domains that have not taken any since they failed)",
+            ),
+            |share| share.used,
+        ),
+        (of("delivery_share_max", "The most connections of the share"), |share| share.max),
+        (
+            of("delivery_share_waiting", "Destinations without a connection that wait for one of the share"),
+            |share| share.waiting,
+        ),
+    ]
+};
+
 pub(crate) fn documentation() -> impl Iterator<Item = MetricDoc> {
-    ROWS.iter().map(|row| row.doc).chain([DESTINATION_JOBS, DESTINATION_SUSPENDED])
+    ROWS.iter()
+        .map(|row| row.doc)
+        .chain([DESTINATION_JOBS, DESTINATION_SUSPENDED])
+        .chain(SHARES.map(|(doc, _)| doc))
 }
 
 /// Encodes a metric without labels.
@@ -200,6 +239,14 @@ impl Collector for Gauges {
                 encode(&mut encoder, doc, &ConstCounter::new(value))?;
             } else {
                 encode(&mut encoder, doc, &ConstGauge::new(value))?;
+            }
+        }
+        for (doc, read) in SHARES {
+            let mut family =
+                encoder.encode_descriptor(doc.name, doc.help, None, ConstGauge::new(0.0).metric_type())?;
+            for share in &snapshot.shares {
+                let labels = [("share", share.share.as_str())];
+                ConstGauge::new(read(share) as f64).encode(family.encode_family(&labels)?)?;
             }
         }
         let mut destinations: Vec<&DestinationGauges> = snapshot.destinations.iter().collect();

@@ -243,3 +243,51 @@ fn the_choice_of_a_map_is_stored_with_the_message() {
     client.say("MAIL FROM:<sender@far.test>").unwrap();
     assert_eq!(client.say("RCPT TO:<a@customer.test>").unwrap().0, 451);
 }
+
+/// A listener that nobody accepts connections of: clients connect, and hear nothing.
+fn silent_at(address: &str, port: u16) -> TcpListener {
+    TcpListener::bind(format!("{address}:{port}")).unwrap()
+}
+
+#[test]
+fn domains_whose_servers_say_nothing_delay_no_other_mail() {
+    let route = Sink::start();
+    let port = free_address().port();
+    let addresses: Vec<String> = (0..60).map(|n| format!("127.72.1.{}", n + 1)).collect();
+    let silent: Vec<TcpListener> = addresses.iter().map(|address| silent_at(address, port)).collect();
+    // Sixty domains with a server each, and forty more with the same one.
+    let hosts = (0..100).map(|n| format!("\"s{n}.test\" = [\"{}\"]\n", addresses[n.min(59)]));
+    let good = Sink::listen(silent_at("127.72.2.1", port), |_| None);
+    let daemon = Postrider::start(&format!(
+        "[[route]]\ndomains = [\"route.test\"]\nsmarthost = \"{}\"\ntls = \"off\"\n\
+         [delivery]\nmx_port = {port}\nmax_connections = 40\n[hosts]\n\"good.test\" = [\"127.72.2.1\"]\n{}{LOG}",
+        route.address,
+        hosts.collect::<String>()
+    ));
+    let status =
+        || -> serde_json::Value { serde_json::from_str(&daemon.ask(&["status", "--json"])).unwrap() };
+    let connections = || status()["spool"]["queue_connections"].as_u64().unwrap();
+    // One that takes mail, before the others come.
+    send(&daemon, "first@good.test");
+    until("it arrives", || good.count() == 1);
+    for n in 0..100 {
+        send(&daemon, &format!("x@s{n}.test"));
+    }
+    until("their share of the connections is in use", || connections() >= 20);
+    send(&daemon, "me@mx.test");
+    send(&daemon, "x@route.test");
+    send(&daemon, "second@good.test");
+    until("local mail, mail of a route and mail for a domain that takes mail arrive", || {
+        daemon.counter("delivered") == 4 && route.count() == 1 && good.count() == 2
+    });
+    let shares = status()["spool"]["shares"].clone();
+    let newcomers = shares.as_array().unwrap().iter().find(|one| one["share"] == "newcomers").unwrap();
+    assert_eq!((newcomers["used"].as_u64(), newcomers["max"].as_u64()), (Some(20), Some(20)), "{shares}");
+    assert!(newcomers["waiting"].as_u64() > Some(0), "{shares}");
+    let text = daemon.ask(&["status"]);
+    assert!(text.contains("CONNECTIONS ARE SHORT"), "{text}");
+    // A connection of a message that is deleted is closed at once, and not when its time limit is over.
+    daemon.ask(&["queue", "delete", "--sender", "sender@far.test"]);
+    until("the connections are closed", || connections() <= 2);
+    drop(silent);
+}

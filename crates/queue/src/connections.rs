@@ -152,6 +152,11 @@ impl Queue {
         self.destination_at(id).share
     }
 
+    /// Returns whether a destination without a connection waits, because its share is full.
+    pub fn are_shares_short(&self) -> bool {
+        Share::ALL.into_iter().any(|share| self.connections.scheduler.waiting_first_count(share) > 0)
+    }
+
     /// Returns the number of destinations that wait for their first connection, and have not taken mail yet.
     pub fn waiting_newcomer_count(&self) -> usize {
         self.connections.scheduler.waiting_first_count(Share::Newcomers)

@@ -55,6 +55,9 @@ impl<J: WorkSource> Session<'_, J> {
             match result.outcome.disposition {
                 Disposition::Delivered => {
                     self.has_delivered = true;
+                    if let Some(unproven) = self.unproven.take() {
+                        unproven.proven();
+                    }
                     active.recipients_max.into_iter().for_each(|max| self.limit_recipients(max));
                 }
                 Disposition::Deferred if is_pointless && is_accepted => {

@@ -3,7 +3,7 @@
 use super::{CliError, Ending, daemon, print};
 use crate::serve::queue_run;
 use config::Settings;
-use control::Exit;
+use control::{ConnectionShare, Exit};
 use control::{
     Gauges, Request, Response,
     client::{Client, ClientError},
@@ -110,6 +110,13 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
             "CONNECTION COUNTS DISAGREED after {drift} events: now {client} of the delivery client, {queue} of the queue"
         )?;
     }
+    for share in g.shares.iter().filter(|share| share.waiting > 0) {
+        writeln!(out, "CONNECTIONS ARE SHORT: {}", short(share))?;
+    }
+    if !g.shares.is_empty() {
+        let used = g.shares.iter().map(|share| format!("{} {}/{}", share.share, share.used, share.max));
+        writeln!(out, "\nconnections out: {}", used.collect::<Vec<_>>().join(", "))?;
+    }
     let per_commit = per_commit(g);
     writeln!(out, "\nspool      {:>12} messages, {} bytes free", g.messages, g.free_bytes)?;
     let (commits, sync) = (g.commits, g.last_sync_us);
@@ -128,6 +135,18 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
         "durable in {mean:>12} µs on average, {max} µs at most ({} messages)",
         g.accept_latency_count
     )
+}
+
+/// Says for what mail connections are short.
+pub(crate) fn short(share: &ConnectionShare) -> String {
+    let destinations = match &*share.share {
+        "newcomers" => "domains that have not taken mail since they last failed",
+        "remote" => "domains that take mail",
+        "routes" => "servers of routes",
+        _ => "places on this machine",
+    };
+    let (waiting, used) = (share.waiting, share.used);
+    format!("{waiting} {destinations} wait for a connection; {used} are in use (delivery.max_connections)")
 }
 
 /// Says how much mail of local programs is not in the queue yet, and why.

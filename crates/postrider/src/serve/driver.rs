@@ -114,6 +114,8 @@ pub(crate) struct Driver {
     conflicts: AtomicU64,
     /// Events after which client and queue counted different numbers of connections.
     connection_drift: AtomicU64,
+    /// The time of the last warning that connections are short.
+    short_warned_at: AtomicI64,
     /// The time from the submission of a message to the spool until it is durable.
     pub(crate) accept_latency: LatencyCounter,
     current: RwLock<Arc<ConfigSnapshot>>,
@@ -154,6 +156,7 @@ impl Driver {
             state: Mutex::new(State::new(engine)),
             conflicts: AtomicU64::new(0),
             connection_drift: AtomicU64::new(0),
+            short_warned_at: AtomicI64::new(Millis::MIN),
             accept_latency: LatencyCounter::default(),
             current: RwLock::new(current),
             timer: Notify::new(),
@@ -237,6 +240,9 @@ impl Driver {
     /// believe in connections that did not exist. An alarm and no end: the queue opens too few or too many, and loses
     /// nothing.
     fn check_connections(&self, state: &State) {
+        if state.engine.queue().are_shares_short() {
+            self.warn_of_short_connections(state);
+        }
         let (client, queue) = (state.client_connections, state.engine.queue().connection_count());
         if client == queue {
             return;
@@ -250,6 +256,24 @@ impl Driver {
             client, queue,
             "connections of the delivery client, and those that the queue counts"
         );
+    }
+
+    /// Warns once a minute that destinations wait, because the connections they may use are in use.
+    fn warn_of_short_connections(&self, state: &State) {
+        let (now, at) = (self.clock.now(), self.short_warned_at.load(Ordering::Relaxed));
+        if now < at.saturating_add(60_000) {
+            return;
+        }
+        self.short_warned_at.store(now, Ordering::Relaxed);
+        for view in state.engine.queue().shares().iter().filter(|view| view.waiting > 0) {
+            let (share, waiting) = (view.share.as_str(), view.waiting);
+            tracing::warn!(
+                "connections are short: {waiting} destinations of the share `{share}` wait, {} of {} are in use \
+                 (`delivery.max_connections`, docs/operating.md)",
+                view.used,
+                view.max
+            );
+        }
     }
 
     /// Returns the connections of the client, those that the queue counts, and the number of events after which the two

@@ -3,9 +3,9 @@
 use super::{Daemon, copy, driver::Driver, snapshot::ConfigSnapshot};
 use bytes::Bytes;
 use control::{
-    Action, Applied, CertificateInfo, DeliveryHelper, DestinationInfo, Failure, Gauges, Id, Matched,
-    MessageCopy, MessageInfo, Operations, OptionsInfo, RecipientInfo, RenewalFailure, RenewalInfo, Status,
-    Summary, WaitInfo,
+    Action, Applied, CertificateInfo, ConnectionShare, DeliveryHelper, DestinationInfo, Failure, Gauges, Id,
+    Matched, MessageCopy, MessageInfo, Operations, OptionsInfo, RecipientInfo, RenewalFailure, RenewalInfo,
+    Status, Summary, WaitInfo,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -205,6 +205,18 @@ fn command(action: Action, meant: &Matched) -> Command {
     }
 }
 
+/// The use of the shares of the connections out.
+fn shares(driver: &Driver) -> Vec<ConnectionShare> {
+    let views = driver.lock().engine.queue().shares();
+    let shown = |view: queue::ShareView| ConnectionShare {
+        share: view.share.as_str().to_owned(),
+        used: view.used,
+        max: view.max,
+        waiting: view.waiting as u64,
+    };
+    views.map(shown).into()
+}
+
 /// Speed, room and health of the spool.
 pub(super) fn gauges(driver: &Driver) -> Gauges {
     let pressure = driver.spool.pressure();
@@ -226,6 +238,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         lock_conflicts: driver.conflict_count(),
         client_connections,
         queue_connections,
+        shares: shares(driver),
         connection_drift,
         start_read_us: driver.start_read_us.load(std::sync::atomic::Ordering::Relaxed),
         durability: driver.current().settings.spool.durability.as_str().to_owned(),

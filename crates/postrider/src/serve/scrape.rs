@@ -2,7 +2,7 @@
 
 use super::{Daemon, operator};
 use control::Operations as _;
-use metrics::{DestinationGauges, Snapshot};
+use metrics::{DestinationGauges, ShareGauges, Snapshot};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::PoisonError;
 
@@ -35,6 +35,16 @@ impl Daemon {
             queued_messages,
             sessions: self.inbound.budget().session_count() as u64,
             delivery_connections: gauges.queue_connections.into(),
+            shares: gauges
+                .shares
+                .iter()
+                .map(|share| ShareGauges {
+                    share: share.share.clone(),
+                    used: share.used.into(),
+                    max: share.max.into(),
+                    waiting: share.waiting,
+                })
+                .collect(),
             spool_commits: gauges.commits,
             spool_last_sync_us: gauges.last_sync_us,
             spool_queued_bytes: gauges.queued_bytes,
