@@ -301,6 +301,9 @@ pub struct WaitInfo {
     /// Time since which no host of the destination can be reached, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down_since_ms: Option<u64>,
+    /// Connections to the destination that are open or being opened.
+    #[serde(default)]
+    pub connections: u32,
     /// Other messages that are queued for the destination.
     pub others: u64,
     /// Time at which the recipient fails if it is not delivered before, in Unix milliseconds.

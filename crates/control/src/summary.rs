@@ -63,9 +63,15 @@ impl Summary {
     }
 
     /// Notes that no host of a destination can be reached.
-    pub fn suspended(&mut self, destination: &str, since_ms: Option<u64>, until_ms: u64, reason: &str) {
+    pub fn suspended(
+        &mut self,
+        destination: &str,
+        since_ms: Option<u64>,
+        until_ms: Option<u64>,
+        reason: &str,
+    ) {
         if let Some((info, counted)) = self.by_name.get_mut(destination) {
-            (info.down_since_ms, info.until_ms) = (since_ms, Some(until_ms));
+            (info.down_since_ms, info.until_ms) = (since_ms, until_ms);
             // The cause of all.
             *counted = HashMap::from([(reason.to_owned(), info.recipients)]);
         }
@@ -97,8 +103,8 @@ mod tests {
         summary.add("mx:a", minutes(1280), [text("busy")].into_iter());
         summary.add("mx:a", minutes(1279), [text("busy")].into_iter());
         summary.add("mx:b", minutes(39), (0..10).map(|_| None));
-        summary.suspended("mx:b", Some(5), 9, "refused");
-        summary.suspended("mx:unknown", None, 9, "refused");
+        summary.suspended("mx:b", Some(5), Some(9), "refused");
+        summary.suspended("mx:unknown", None, Some(9), "refused");
         let all = summary.finish();
         let names: Vec<_> = all.iter().map(|one| (one.destination.as_str(), one.recipients)).collect();
         assert_eq!(names, [("mx:b", 10), ("mx:a", 6)]);

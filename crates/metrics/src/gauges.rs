@@ -183,7 +183,7 @@ const DESTINATION_JOBS: MetricDoc = MetricDoc {
     name: "destination_jobs",
     kind: "gauge",
     labels: &["destination", "state"],
-    help: "The jobs of the 50 largest destinations: ready, in_flight, waiting",
+    help: "The jobs of the 50 largest destinations: ready, suspended (ready, but the destination is not reached), in_flight, waiting",
 };
 
 const DESTINATION_SUSPENDED: MetricDoc = MetricDoc {
@@ -256,9 +256,13 @@ impl Collector for Gauges {
         let mut family =
             encoder.encode_descriptor(doc.name, doc.help, None, ConstGauge::new(0.0).metric_type())?;
         for one in &destinations {
-            for (state, count) in
-                [("ready", one.ready), ("in_flight", one.in_flight), ("waiting", one.waiting)]
-            {
+            let (ready, suspended) = if one.is_suspended { (0, one.ready) } else { (one.ready, 0) };
+            for (state, count) in [
+                ("ready", ready),
+                ("suspended", suspended),
+                ("in_flight", one.in_flight),
+                ("waiting", one.waiting),
+            ] {
                 let labels = [("destination", one.name.as_str()), ("state", state)];
                 ConstGauge::new(count as f64).encode(family.encode_family(&labels)?)?;
             }

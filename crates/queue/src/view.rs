@@ -15,8 +15,8 @@ pub const SCAN_SLOTS: u32 = 4096;
 pub enum JobStatus {
     /// Waits for a connection of its destination.
     Ready,
-    /// The destination is suspended until a time, because of an outcome.
-    Suspended(Millis, Outcome),
+    /// The destination is suspended, because of an outcome: until a time, or while a probe is under way.
+    Suspended(Option<Millis>, Outcome),
     /// An attempt is under way.
     InFlight,
     /// Waits for its next attempt at that time.
@@ -89,8 +89,8 @@ pub struct DestinationView {
     pub connection_count: u32,
     /// Connections allowed now.
     pub window: f64,
-    /// The end and the cause of the suspension.
-    pub suspended: Option<(Millis, Outcome)>,
+    /// The end of the suspension, or none while a probe is under way, and its cause.
+    pub suspended: Option<(Option<Millis>, Outcome)>,
     /// The time since which no host can be reached.
     pub down_since: Option<Millis>,
 }
@@ -127,7 +127,10 @@ impl Queue {
         let destination = self.destination_at(id);
         let status = match (job.state(), &destination.health) {
             (JobState::Ready, Health::Suspended { until, reason, .. }) => {
-                JobStatus::Suspended(*until, (**reason).clone())
+                JobStatus::Suspended(Some(*until), (**reason).clone())
+            }
+            (JobState::Ready, Health::Probing { reason, .. }) => {
+                JobStatus::Suspended(None, (**reason).clone())
             }
             (JobState::Ready, _) => JobStatus::Ready,
             (JobState::InFlight, _) => JobStatus::InFlight,
@@ -239,8 +242,9 @@ impl Queue {
                 connection_count: destination.connection_count,
                 window: destination.window,
                 suspended: match &destination.health {
-                    Health::Suspended { until, reason, .. } => Some((*until, (**reason).clone())),
-                    Health::Up | Health::Probing { .. } => None,
+                    Health::Suspended { until, reason, .. } => Some((Some(*until), (**reason).clone())),
+                    Health::Probing { reason, .. } => Some((None, (**reason).clone())),
+                    Health::Up => None,
                 },
                 down_since: destination.health.down_since(),
             })

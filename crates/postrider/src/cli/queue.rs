@@ -226,8 +226,10 @@ fn summary(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
         match (one.down_since_ms, one.until_ms) {
             (Some(since), until) => {
                 let since = print::short_time(since);
-                let probe =
-                    until.map(|at| format!("; next probe {}", print::short_time(at))).unwrap_or_default();
+                let probe = match until {
+                    Some(at) => format!("; next probe {}", print::short_time(at)),
+                    None => "; probing now".to_owned(),
+                };
                 writeln!(out, "    down since {since}{probe}: {reason}")?;
             }
             _ if reason.is_empty() => {}

@@ -94,7 +94,7 @@ impl Operations for Daemon {
                 summary.suspended(
                     &one.name.to_string(),
                     one.down_since.map(on_wall),
-                    on_wall(*until),
+                    until.map(on_wall),
                     &reason.text,
                 );
             }
@@ -389,6 +389,7 @@ fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
         reason: None,
         wait: Some(WaitInfo {
             down_since_ms: engine.queue().down_since(job.destination_id).map(|at| engine.on_wall(at).0),
+            connections: engine.queue().connections_of(job.destination_id).open,
             others: u64::from(engine.queue().job_count(job.destination_id).saturating_sub(1)),
             expires_ms: job.expires.map(|at| engine.on_wall(at).0),
             warns_ms: job.warns.map(|at| engine.on_wall(at).0),
@@ -400,11 +401,20 @@ fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
         }
         queue::JobStatus::Suspended(until, reason) => {
             row.status = Status::Suspended;
-            row.next_ms = Some(engine.on_wall(*until).0);
+            row.next_ms = until.map(|until| engine.on_wall(until).0);
             row.last = Some(reason.text.to_string());
-            row.reason = Some("the destination is probed then".to_owned());
+            let when = if until.is_some() {
+                "the destination is probed then"
+            } else {
+                "the destination is probed now"
+            };
+            row.reason = Some(when.to_owned());
         }
-        queue::JobStatus::InFlight => row.status = Status::InFlight,
+        queue::JobStatus::InFlight => {
+            row.status = Status::InFlight;
+            let reason = engine.queue().down_reason(job.destination_id);
+            row.last = reason.map(|outcome| outcome.text.to_string());
+        }
         queue::JobStatus::Waiting(due) => {
             row.status = Status::Waiting;
             row.next_ms = Some(engine.on_wall(*due).0);

@@ -388,3 +388,24 @@ fn remote_mail_and_routes_leave_a_quarter_of_the_connections_to_each_other() {
     q.connection_closed(DestinationId(0), true, 1);
     assert!(matches!(requests(&mut q, 1)[..], [ConnectionRequest::Open(_)]));
 }
+
+#[test]
+fn a_destination_keeps_its_reason_and_the_start_of_its_outage_while_it_is_probed() {
+    let mut q = new();
+    let a = q.destination(&domain("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
+    let until = q.fail(a, 7).unwrap();
+    q.connection_closed(a, true, 7);
+    let status = |q: &Queue| q.message(QueueId(1)).unwrap().jobs[0].status.clone();
+    assert_eq!(status(&q), JobStatus::Suspended(Some(until), down()));
+    q.advance(until);
+    assert_eq!(requests(&mut q, until), [ConnectionRequest::Open(a)]);
+    assert_eq!(status(&q), JobStatus::Suspended(None, down()));
+    let view = &q.destinations()[0];
+    assert_eq!((view.suspended.clone(), view.down_since), (Some((None, down())), Some(7)));
+    let lease = q.lease(a, until).unwrap();
+    assert_eq!((status(&q), q.down_reason(a)), (JobStatus::InFlight, Some(&down())));
+    done(&mut q, &lease, Disposition::Delivered, until + 1);
+    assert_eq!(q.down_since(a), None);
+}

@@ -146,7 +146,7 @@ fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
         q.connection_closed(a, true, 10);
     }
     assert_eq!(requests(&mut q, 20), []);
-    let JobStatus::Suspended(until, _) = q.message(QueueId(500)).unwrap().jobs[0].status.clone() else {
+    let JobStatus::Suspended(Some(until), _) = q.message(QueueId(500)).unwrap().jobs[0].status.clone() else {
         panic!()
     };
     put(&mut q, 5000, &[a], 100, 30);

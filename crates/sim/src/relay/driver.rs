@@ -638,7 +638,7 @@ impl Driver {
         for message in self.engine.queue().ids().into_iter().filter_map(|id| self.engine.queue().message(id))
         {
             for job in &message.jobs {
-                if let JobStatus::Waiting(until) | JobStatus::Suspended(until, _) = job.status
+                if let JobStatus::Waiting(until) | JobStatus::Suspended(Some(until), _) = job.status
                     && until > latest
                 {
                     return Err(format!("{} waits for another {} ms", message.id, until - self.context.now));

@@ -108,7 +108,7 @@ fn print_wait(
         writeln!(out, "  down:   no host can be reached since {} ({ago})", print::short_time(since))?;
     }
     let (count, name) = (print::messages(wait.others), print::plain(&r.destination));
-    writeln!(out, "  others: {count} beside this one for {name}")?;
+    writeln!(out, "  others: {count} besides this one for {name}; open connections: {}", wait.connections)?;
     let warned = warning_text(wait.warns_ms, past);
     match wait.expires_ms {
         Some(at) if at > now => {
