@@ -2,11 +2,18 @@
 
 mod common;
 
-use common::{Postrider, client::Client, free_address, sink::Sink, until};
+use common::{
+    Postrider,
+    client::Client,
+    free_address,
+    names::{NameServer, Record},
+    sink::Sink,
+    until,
+};
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::TcpListener,
+    net::{Ipv4Addr, TcpListener, UdpSocket},
     os::unix::net::UnixListener,
     sync::{
         Arc,
@@ -290,4 +297,35 @@ fn domains_whose_servers_say_nothing_delay_no_other_mail() {
     daemon.ask(&["queue", "delete", "--sender", "sender@far.test"]);
     until("the connections are closed", || connections() <= 2);
     drop(silent);
+}
+
+#[test]
+fn mail_that_the_first_mail_exchanger_defers_goes_to_the_second_one_at_once() {
+    let names = NameServer::start(
+        UdpSocket::bind("127.0.0.1:0").unwrap(),
+        &[
+            ("two.test", Record::Mx(10, "first.two.test")),
+            ("two.test", Record::Mx(20, "second.two.test")),
+            ("first.two.test", Record::A(Ipv4Addr::new(127, 73, 0, 2))),
+            ("second.two.test", Record::A(Ipv4Addr::new(127, 73, 0, 3))),
+        ],
+    );
+    let (first, second) = ("127.73.0.2", "127.73.0.3");
+    for stage in ["EHLO", "MAIL", "RCPT", "DATA", "."] {
+        for reply in ["451 4.3.0 not now", "421 4.3.2 closing"] {
+            let port = free_address().port();
+            let bad = Sink::listen(silent_at(first, port), move |command| {
+                command.starts_with(stage).then(|| reply.to_owned())
+            });
+            let good = Sink::listen(silent_at(second, port), |_| None);
+            let daemon = Postrider::start(&format!(
+                "[dns]\nnameservers = [\"{}\"]\ntimeout = \"3s\"\n[delivery]\nmx_port = {port}\n{LOG}",
+                names.address
+            ));
+            send(&daemon, "x@two.test");
+            until("the second one has it", || daemon.counter("delivered") == 1);
+            assert_eq!(good.count(), 1, "{stage} {reply}");
+            assert!(bad.connection_count() > 0, "{stage} {reply}: the first one was not asked");
+        }
+    }
 }

@@ -189,8 +189,16 @@ impl ConnectionScheduler {
         }
     }
 
+    /// Returns whether no destination waits for its share.
+    pub(crate) fn is_nobody_waiting(&self) -> bool {
+        self.waiting.iter().all(|list| list.len() == 0)
+    }
+
     /// Lists the next destination of each share that is not full.
     pub(crate) fn resume_shares(&mut self, is_full: impl Fn(Share) -> bool) {
+        if self.is_nobody_waiting() {
+            return;
+        }
         let mut resumed: Vec<Waiting> = Vec::new();
         for share in Share::ALL {
             let list = &mut self.waiting[share as usize];

@@ -141,6 +141,9 @@ impl Queue {
     /// Returns whether a destination without a connection would get one if a connection of this share were closed.
     fn is_share_contended(&self, share: Share) -> bool {
         let connections = &self.connections;
+        if connections.scheduler.is_nobody_waiting() {
+            return false;
+        }
         Share::ALL.into_iter().any(|wanted| {
             connections.scheduler.waiting_first_count(wanted) > 0
                 && connections.shares.makes_room(&self.settings, share, wanted)
