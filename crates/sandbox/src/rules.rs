@@ -35,6 +35,8 @@ const KERNEL: [&str; 7] = [
 ];
 /// PostgreSQL's port, if the connection names none.
 const POSTGRES: u16 = 5432;
+/// Ports of other mail servers: SMTP, submission with TLS, submission, and what providers offer besides.
+const MAIL_PORTS: [u16; 4] = [25, 465, 587, 2525];
 
 /// The files and TCP ports that a process may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -184,6 +186,8 @@ impl Rules {
     fn ports(&mut self, s: &Settings) {
         let name_servers = s.dns.nameservers.iter().map(|server| server.0.port());
         self.connect.extend(name_servers.chain([53, s.delivery.mx_port]));
+        // A provider that closes port 25, or a smarthost that fails, is answered by a reload.
+        self.connect.extend(MAIL_PORTS);
         for route in &s.routes {
             let host: Option<&HostPort> = match &route.target {
                 Target::Smarthost(host) | Target::Lmtp(LmtpServer::Tcp(host)) => Some(host),
@@ -288,7 +292,7 @@ mod tests {
         }
         assert!(rules.read.contains(Path::new("/opt/postrider")), "{rules:?}");
         assert!(!permits(&rules.write, Path::new("/srv")) && !permits(&rules.write, Path::new("/etc")));
-        assert_eq!(rules.connect, BTreeSet::from([25, 53, 2626, 2727]));
+        assert_eq!(rules.connect, BTreeSet::from([25, 53, 465, 587, 2525, 2626, 2727]));
         assert!(rules.bind.is_empty());
     }
 
@@ -301,6 +305,10 @@ mod tests {
              [[route]]\ndomains = [\"b.test\"]\nsmarthost = \"192.0.2.1:2626\"\n",
         );
         assert_eq!(before.lacks(&after), [Needed::Write("/srv/other".into()), Needed::Port(2626)]);
+        for port in MAIL_PORTS {
+            let relay = rules(&format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"192.0.2.1:{port}\"\n"));
+            assert_eq!(before.lacks(&relay), [], "a smarthost is reached without a restart");
+        }
         // A folder below a permitted one needs nothing.
         let below = rules("[[route]]\ndomains = [\"a.test\"]\nmbox = \"/srv/mail/more/{local}\"\n");
         assert_eq!(before.lacks(&below), []);
