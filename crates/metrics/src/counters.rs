@@ -214,6 +214,8 @@ impl Sink for CounterSink {
             | Event::Disconnected { .. }
             | Event::Resumed { .. }
             | Event::Operator { .. }
+            | Event::Listeners { .. }
+            | Event::ReloadFailed { .. }
             | Event::Started { .. }
             | Event::Reloaded
             | Event::Stopping => {}

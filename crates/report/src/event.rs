@@ -167,6 +167,18 @@ pub enum Event<'a> {
     Stopping,
     /// Events were dropped, because the disk of a log did not take them.
     Dropped(u64),
+    /// An operator told listeners to refuse new sessions, or to take them again.
+    Listeners {
+        /// The action: `drain` or `resume`.
+        action: &'a str,
+        /// The addresses of the listeners, with commas between them.
+        listeners: &'a str,
+    },
+    /// A reload was refused: the former configuration stays in use.
+    ReloadFailed {
+        /// The problem in one line.
+        reason: &'a str,
+    },
 }
 
 /// The facts of a message when it is accepted.
@@ -433,7 +445,8 @@ mod tests {
             number(Event::Connected { client, listener: "mx" }),
             number(Event::Resumed { destination: "" }),
             number(Event::Dropped(0)),
+            number(Event::ReloadFailed { reason: "" }),
         ];
-        assert_eq!(numbers, [3, 8, 10, 17, 22]);
+        assert_eq!(numbers, [3, 8, 10, 17, 22, 24]);
     }
 }

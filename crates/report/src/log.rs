@@ -259,6 +259,8 @@ mod tests {
             Event::SessionBroken { client, cause: SessionBreak::Lost, after: "RCPT" },
             Event::Disconnected { client, commands: " ehlo=1 quit=1 commands=2" },
             Event::Dropped(3),
+            Event::Listeners { action: "drain", listeners: "192.0.2.1:25" },
+            Event::ReloadFailed { reason: "key.pem: no private key" },
         ]
     }
 

@@ -88,6 +88,11 @@ fn text(of: Option<QueueId>, event: &Event<'_>) -> String {
         Event::Operator { action, messages } => {
             format!("an operator changed {}: {action}", print::messages(*messages))
         }
+        Event::Listeners { action: "drain", listeners } => {
+            format!("an operator drains {listeners}: new sessions get 421")
+        }
+        Event::Listeners { listeners, .. } => format!("new sessions are taken again at {listeners}"),
+        Event::ReloadFailed { reason } => format!("a reload was refused: {reason}"),
         Event::Started { version, queued } => {
             format!("the daemon started, version {version}, with {} in the queue", print::messages(*queued))
         }

@@ -161,8 +161,17 @@ enum JsonLine<'a> {
         version: &'a str,
         queued: u64,
     },
+    Listeners {
+        time: &'a str,
+        action: &'a str,
+        listeners: &'a str,
+    },
     Reloaded {
         time: &'a str,
+    },
+    ReloadFailed {
+        time: &'a str,
+        reason: &'a str,
     },
     Stopping {
         time: &'a str,
@@ -293,6 +302,8 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
         Event::Reloaded => JsonLine::Reloaded { time },
         Event::Stopping => JsonLine::Stopping { time },
         Event::Dropped(lines) => JsonLine::DroppedLines { time, lines },
+        Event::Listeners { action, listeners } => JsonLine::Listeners { time, action, listeners },
+        Event::ReloadFailed { reason } => JsonLine::ReloadFailed { time, reason },
     };
     // Into memory, of strings and numbers: it cannot fail.
     let _ = serde_json::to_writer(&mut *out, &row);

@@ -107,6 +107,10 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
         }
         Event::Reloaded => line("master", format_args!("reload -- the configuration was read again")),
         Event::Stopping => line("master", format_args!("terminating")),
+        Event::Listeners { action, listeners } => line("master", format_args!("{action}: {listeners}")),
+        Event::ReloadFailed { reason } => {
+            line("master", format_args!("error: the configuration was not changed: {reason}"));
+        }
         Event::Dropped(count) => {
             line("postlogd", format_args!("warning: {count} lines of the log were dropped"));
         }
