@@ -46,6 +46,20 @@ impl Problems {
         problem.span.as_ref().map(|span| line_and_column(&self.source, span.start))
     }
 
+    /// Returns the first problem with its place, and the number of others, in one line.
+    pub fn summary(&self) -> String {
+        let path = self.path.display();
+        let Some(first) = self.list.first() else { return path.to_string() };
+        let place = self.place(first).map(|(line, column)| format!(":{line}:{column}")).unwrap_or_default();
+        let more = match self.list.len() - 1 {
+            0 => String::new(),
+            1 => " (and 1 more problem)".to_owned(),
+            count => format!(" (and {count} more problems)"),
+        };
+        let what = first.what.replace('\n', " ");
+        format!("{path}{place}: {what}{more}")
+    }
+
     /// Formats the problems as text for a terminal (`colour`) or a log.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };

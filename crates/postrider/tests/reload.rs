@@ -42,6 +42,14 @@ fn a_reload_that_is_refused_changes_nothing() {
     daemon.reconfigure("unknown_key = 1\n");
     let (code, said) = reload(&daemon);
     assert!(code == Some(78) && said.contains("unknown_key"), "{said}");
+    // A key that does not belong to its certificate.
+    let authority = common::tls::Authority::new(&daemon.dir.path().join("ca.pem"));
+    let [one, other] = ["one.test", "other.test"].map(|name| authority.certify(name, &[], name));
+    fs::write(daemon.dir.path().join("cert.pem"), one.pem).unwrap();
+    fs::write(daemon.dir.path().join("key.pem"), other.key.serialize_pem()).unwrap();
+    daemon.reconfigure("[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n");
+    let (code, said) = reload(&daemon);
+    assert!(code == Some(78) && said.contains("key.pem"), "{said}");
 }
 
 #[test]
@@ -142,17 +150,21 @@ fn answer(config: &Path, text: &str, command: std::process::Child) -> (Option<i3
 }
 
 #[test]
-fn a_reload_tells_of_maps_that_cannot_be_used() {
+fn a_reload_with_a_map_that_cannot_be_used_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("virtual");
     fs::write(&path, "info@mx.test joe\n").unwrap();
-    let map = "[addresses]\nvirtual = [\"text:virtual\"]\n";
+    let map = "[addresses]\nvirtual = [\"text:virtual\"]\n[log]\nfile = \"mail.log\"\n";
     let daemon = Postrider::start_in(dir, common::free_address(), map);
     assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
     fs::write(&path, "info@mx.test joe\nhalf").unwrap();
     let (code, said) = reload(&daemon);
-    assert!(code == Some(0) && said.contains("text:") && said.contains("line 2"), "{said}");
+    assert!(code == Some(78) && said.contains("text:") && said.contains("line 2"), "{said}");
     assert!(said.contains("the table that was read before stays in use"), "{said}");
+    let is_refusal = |line: &serde_json::Value| {
+        line["event"] == "reload_failed" && line["reason"].as_str().unwrap().contains("line 2")
+    };
+    until("an event tells of it", || daemon.log().iter().any(is_refusal));
     fs::write(&path, "info@mx.test ann\n").unwrap();
     assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
 }

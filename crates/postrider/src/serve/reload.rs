@@ -47,6 +47,30 @@ struct Reader {
     obtained: ObtainedCertificate,
 }
 
+/// A reload that changed nothing.
+struct Refusal {
+    /// The answer to the operator.
+    failure: Failure,
+    /// The first problem in one line, for the log and the history.
+    reason: String,
+}
+
+impl Refusal {
+    fn of(problems: config::Problems) -> Self {
+        Self { reason: problems.summary(), failure: Failure::Configuration { text: problems.to_string() } }
+    }
+
+    /// Another configuration is needed, or a restart.
+    fn by_configuration(text: String) -> Self {
+        Self { reason: text.clone(), failure: Failure::Configuration { text } }
+    }
+
+    /// The same reload may succeed later.
+    fn for_now(text: String) -> Self {
+        Self { reason: text.clone(), failure: Failure::Failed { text } }
+    }
+}
+
 impl Daemon {
     /// Takes new settings for what begins from now on. Returns what takes a restart. The reload goes on if nobody waits for its
     /// answer.
@@ -65,21 +89,25 @@ impl Daemon {
             notify::reloading();
             let reloaded = daemon.clone().read_and_use().await;
             notify::reloaded(reloaded.is_ok());
-            reloaded
+            reloaded.map_err(|refusal| {
+                let Refusal { failure, reason } = refusal;
+                tracing::error!("the configuration was not changed: {reason}");
+                daemon.driver.delivery_log.write(&report::Event::ReloadFailed { reason: &reason });
+                failure
+            })
         });
         task.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// A reload whose result goes to the log.
+    /// A reload whose notes go to the log.
     pub(super) async fn reload_by_signal(self: Arc<Self>) {
-        match self.reload_configuration().await {
-            Ok(notes) => notes.iter().for_each(|note| tracing::warn!("{note}")),
-            Err(failure) => tracing::error!("the configuration was not changed: {}", failure.text()),
+        if let Ok(notes) = self.reload_configuration().await {
+            notes.iter().for_each(|note| tracing::warn!("{note}"));
         }
     }
 
     /// Reads a configuration and puts it in use.
-    async fn read_and_use(self: Arc<Self>) -> Result<Vec<String>, Failure> {
+    async fn read_and_use(self: Arc<Self>) -> Result<Vec<String>, Refusal> {
         self.driver.delivery_log.reopen();
         let Some(source) = self.source.clone() else {
             return Ok(vec!["there is no configuration file: logs were opened again".to_owned()]);
@@ -93,7 +121,7 @@ impl Daemon {
             server_tls: self.server_tls(),
             obtained: self.obtained.clone(),
         };
-        let new = in_thread(move || reader.read()).await.map_err(|text| Failure::Failed { text })??;
+        let new = in_thread(move || reader.read()).await.map_err(Refusal::for_now)??;
         let NewConfiguration { snapshot, server_tls, is_rerouted, notes } = new;
         self.put_in_use(snapshot, server_tls, is_rerouted);
         tracing::info!("the configuration was read again");
@@ -129,16 +157,14 @@ impl Daemon {
 
 impl Reader {
     /// Reads the file and everything that it names, and compiles it. Nothing changes but the delivery helper, which comes last.
-    fn read(&self) -> Result<NewConfiguration, Failure> {
-        let bad = |problems: config::Problems| Failure::Configuration { text: problems.to_string() };
-        let failed = |text| Failure::Failed { text };
+    fn read(&self) -> Result<NewConfiguration, Refusal> {
         let source = &*self.source;
         // Whatever can fail comes first: half a reload is none that anybody wrote. A file that the sandbox does not permit
         // could not be read, which would hide the reason.
-        let read = |purpose| config::reload(source, &self.started, purpose).map_err(bad);
+        let read = |purpose| config::reload(source, &self.started, purpose).map_err(Refusal::of);
         let mut reloaded = read(Purpose::Ask)?;
         if let Some(text) = self.process.lacking_for(&reloaded.settings, source) {
-            return Err(failed(text));
+            return Err(Refusal::by_configuration(text));
         }
         // Files that only root can read have been read at the start.
         if !self.process.has_dropped() {
@@ -147,21 +173,26 @@ impl Reader {
         let config::Reloaded { settings, waiting } = reloaded;
         if self.helper.is_none() && helper::is_needed(&settings) {
             let text = "the new configuration needs the delivery helper (`pipe`, `user` or `programs`), which needs a restart";
-            return Err(failed(text.to_owned()));
+            return Err(Refusal::by_configuration(text.to_owned()));
         }
         let old = &self.old;
-        let (server_tls, tls_note) = self.read_certificates(&settings, &old.settings).map_err(failed)?;
-        let snapshot = wiring::current(settings, Some(old), self.helper.clone()).map_err(failed)?;
+        let (server_tls, tls_note) =
+            self.read_certificates(&settings, &old.settings).map_err(Refusal::by_configuration)?;
+        let snapshot =
+            wiring::current(settings, Some(old), self.helper.clone()).map_err(Refusal::by_configuration)?;
+        let faults = snapshot.maps.read_files();
+        if !faults.is_empty() {
+            return Err(Refusal::by_configuration(faults.join("; ")));
+        }
         if let Some(helper) = &self.helper {
-            helper.reload().map_err(failed)?;
+            helper.reload().map_err(Refusal::for_now)?;
         }
         let is_rerouted = old.settings.routes != snapshot.settings.routes
             || old.settings.local != snapshot.settings.local
             || old.settings.addresses != snapshot.settings.addresses
             || old.settings.queue_groups != snapshot.settings.queue_groups;
         let waiting = waiting.iter().map(|key| format!("{key} has changed, which needs a restart"));
-        let faults = snapshot.maps.read_files();
-        let notes = waiting.chain(tls_note).chain(faults).collect();
+        let notes = waiting.chain(tls_note).collect();
         Ok(NewConfiguration { snapshot, server_tls, is_rerouted, notes })
     }
 
