@@ -177,6 +177,10 @@ impl Operations for Memory {
     async fn reload(&self) -> Result<Vec<String>, Failure> {
         Ok(vec!["data_dir needs a restart".to_owned()])
     }
+
+    fn set_drained(&self, listener: Option<&str>, _: bool) -> Result<Vec<String>, Failure> {
+        Ok(vec![listener.unwrap_or("127.0.0.1:25").to_owned()])
+    }
 }
 
 /// A daemon that listens on its control socket in a folder of its own, until it is dropped.

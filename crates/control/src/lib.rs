@@ -104,6 +104,13 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Reads the configuration again. Notes name what takes a restart.
     fn reload(&self) -> impl Future<Output = Result<Vec<String>, Failure>> + Send;
+
+    /// Refuses new sessions of all listeners or of those that have this address, port or kind, or takes them again. Returns
+    /// the addresses of the listeners.
+    ///
+    /// # Errors
+    /// There is no such listener.
+    fn set_drained(&self, listener: Option<&str>, is_drained: bool) -> Result<Vec<String>, Failure>;
 }
 
 #[cfg(test)]

@@ -85,6 +85,18 @@ pub enum Request {
     Renew,
     /// The configuration is read again; [`Response::Note`] for each thing that needs a restart.
     Reload,
+    /// New sessions are refused with 421; [`Response::Note`] with the address of each listener.
+    Drain {
+        /// The address, the port or the kind of listeners; all without one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        listener: Option<String>,
+    },
+    /// New sessions are taken again; [`Response::Note`] with the address of each listener.
+    Resume {
+        /// The address, the port or the kind of listeners; all without one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        listener: Option<String>,
+    },
 }
 
 /// An action of an operator on messages.
@@ -482,6 +494,9 @@ pub struct Gauges {
     /// The reply to the last of them.
     #[serde(default)]
     pub dropped_reason: Option<String>,
+    /// The addresses of listeners that refuse new sessions, since an operator drains them.
+    #[serde(default)]
+    pub drained_listeners: Vec<String>,
 }
 
 /// The process that runs programs and writes files of other users.
@@ -520,6 +535,8 @@ mod tests {
             Request::Summary,
             Request::Status,
             Request::Reload,
+            Request::Drain { listener: Some("mx".to_owned()) },
+            Request::Resume { listener: None },
         ] {
             assert_eq!(round_trip(&request), request);
         }

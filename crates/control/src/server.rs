@@ -223,8 +223,19 @@ impl<T: Operations> Connection<T> {
                 }
                 0
             }
+            Request::Drain { listener } => self.set_drained(listener.as_deref(), true).await?,
+            Request::Resume { listener } => self.set_drained(listener.as_deref(), false).await?,
         };
         self.send(&Response::Done { count }).await
+    }
+
+    async fn set_drained(&mut self, listener: Option<&str>, is_drained: bool) -> Result<u64, Ended> {
+        let listeners = self.target.set_drained(listener, is_drained)?;
+        let count = listeners.len() as u64;
+        for text in listeners {
+            self.send(&Response::Note { text }).await?;
+        }
+        Ok(count)
     }
 
     /// The ids that can be matched at all: those named, else all.

@@ -21,7 +21,10 @@ use std::{
         unix::net::UnixListener,
     },
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -213,10 +216,29 @@ pub struct Inbound<S: Service> {
     current: Mutex<Arc<Current>>,
     closing: watch::Sender<bool>,
     workers: Arc<WorkerPool>,
+    listeners: Mutex<Vec<Arc<Named>>>,
+}
+
+/// A listener as operators name it.
+struct Named {
+    /// The address of its socket.
+    name: String,
+    kind: ListenerKind,
+    /// New sessions get 421.
+    is_drained: AtomicBool,
+}
+
+impl Named {
+    /// Returns whether an operator means this listener by its address, its port or its kind.
+    fn is_meant_by(&self, text: &str) -> bool {
+        let port = self.name.parse::<SocketAddr>().map(|address| address.port().to_string());
+        self.name == text || self.kind.as_str() == text || port.is_ok_and(|port| port == text)
+    }
 }
 
 /// A socket as it is listened on.
 struct Open {
+    named: Arc<Named>,
     socket: AsyncFd<OwnedFd>,
     /// A socket in the file system.
     is_unix: bool,
@@ -279,7 +301,31 @@ impl<S: Service> Inbound<S> {
             current: Mutex::new(current),
             closing: watch::Sender::new(false),
             workers,
+            listeners: Mutex::default(),
         })
+    }
+
+    /// Refuses new sessions with 421, or takes them again: of all listeners, or of those that have this address, port
+    /// or kind. Sessions that have begun go on. Returns the addresses of the listeners meant.
+    ///
+    /// # Errors
+    /// No listener is meant; the addresses of all listeners.
+    pub fn set_drained(&self, listener: Option<&str>, is_drained: bool) -> Result<Vec<String>, Vec<String>> {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_meant = |named: &&Arc<Named>| listener.is_none_or(|text| named.is_meant_by(text));
+        let meant: Vec<&Arc<Named>> = listeners.iter().filter(is_meant).collect();
+        if meant.is_empty() {
+            return Err(listeners.iter().map(|named| named.name.clone()).collect());
+        }
+        meant.iter().for_each(|named| named.is_drained.store(is_drained, Ordering::Relaxed));
+        Ok(meant.iter().map(|named| named.name.clone()).collect())
+    }
+
+    /// Returns the addresses of the listeners that refuse new sessions.
+    pub fn drained(&self) -> Vec<String> {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let drained = listeners.iter().filter(|named| named.is_drained.load(Ordering::Relaxed));
+        drained.map(|named| named.name.clone()).collect()
     }
 
     /// New settings for sessions that begin from now on; the others end as they began.
@@ -304,12 +350,18 @@ impl<S: Service> Inbound<S> {
     /// When the socket cannot be waited for at all.
     pub async fn listen(self: Arc<Self>, listener: Listener) -> io::Result<()> {
         let mut closing = self.closing.subscribe();
+        let named = Arc::new(Named {
+            name: listener.socket.to_string(),
+            kind: listener.options.kind,
+            is_drained: AtomicBool::new(false),
+        });
         let (socket, address, is_unix) = listener.socket.into_parts()?;
         #[allow(deprecated)]
         // its heir is unsafe, for types that may lie about their descriptor; this one cannot
         let socket = AsyncFd::with_interest(socket, Interest::READABLE)?;
         let (options, sessions) = (Arc::new(listener.options), Arc::default());
-        let mut open = Open { socket, is_unix, address, options, sessions, settings: None };
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(named.clone());
+        let mut open = Open { named, socket, is_unix, address, options, sessions, settings: None };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -331,6 +383,9 @@ impl<S: Service> Inbound<S> {
     fn begin(self: &Arc<Self>, stream: Accepted, peer: SocketAddr, open: &mut Open) {
         let Ok(local) = open.address.map_or_else(|| stream.local_addr(), Ok) else { return };
         let client = Client { peer, local, listener: open.options.kind, tls: None, named: None };
+        if open.named.is_drained.load(Ordering::Relaxed) {
+            return self.refuse(&client, &stream, &replies::DRAINED);
+        }
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let settings = open.settings(&current).clone();
         let worker = self.workers.pick_first();
@@ -364,8 +419,12 @@ impl<S: Service> Inbound<S> {
     }
 
     fn refuse_busy(&self, client: &Client, stream: impl AsFd) {
-        self.service.log_reject(client, "CONNECT", None, &replies::TOO_BUSY);
-        reject_connection(stream, &replies::TOO_BUSY);
+        self.refuse(client, stream, &replies::TOO_BUSY);
+    }
+
+    fn refuse(&self, client: &Client, stream: impl AsFd, reply: &Reply) {
+        self.service.log_reject(client, "CONNECT", None, reply);
+        reject_connection(stream, reply);
     }
 }
 
@@ -542,7 +601,7 @@ async fn begin<S: Service>(
     driver.begin(stream).await
 }
 
-/// Answers a connection over the limit with one write that does not wait, in clear text, and without a task.
+/// Answers a connection that has no session with one write that does not wait, in clear text, and without a task.
 fn reject_connection(stream: impl AsFd, reply: &Reply) {
     let mut line = Vec::new();
     reply.write_to(&mut line);

@@ -217,3 +217,32 @@ fn a_file_of_networks_says_who_may_relay() {
     daemon.reconfigure(&more.replace("cidr:customers", "cidr:none"));
     assert!(daemon.try_ask(&["reload"]).unwrap_err().contains("none"));
 }
+
+#[test]
+fn a_drained_listener_refuses_new_sessions_while_deliveries_go_on() {
+    let (daemon, second) = listener("", "");
+    let mut before = common::client::Client::connect(daemon.address).unwrap();
+    let said = daemon.ask(&["drain", "--listener", &second.to_string()]);
+    assert_eq!(said, format!("{second}: new sessions get 421\n"));
+    assert_eq!(talk(second, b"", &[]), ["421 4.3.2 Closed for maintenance, try again later"]);
+    assert!(talk(daemon.address, b"", &[])[0].starts_with("220 "));
+    let status = daemon.ask(&["status"]);
+    assert!(status.contains(&format!("DRAINED: new sessions get 421 at {second};")), "{status}");
+
+    daemon.ask(&["drain"]);
+    assert!(talk(daemon.address, b"", &[])[0].starts_with("421 "));
+    let doctor = daemon.run(&["doctor", "--offline"], "");
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    assert!(doctor.contains(&format!("new sessions get 421 at {}, {second}", daemon.address)), "{doctor}");
+    // The session that had begun goes on, and its mail is delivered.
+    before.send("a@far.test", &["x@mx.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("it is delivered", || daemon.mailbox("x").len() == 1);
+
+    let refused = daemon.try_ask(&["resume", "--listener", "submission"]).unwrap_err();
+    assert!(refused.contains("the listeners are: "), "{refused}");
+    daemon.ask(&["resume", "--listener", "mx"]);
+    assert!(talk(second, b"", &[])[0].starts_with("220 "));
+    let is_event = |line: &serde_json::Value| line["event"] == "listeners" && line["action"] == "resume";
+    until("an event tells of it", || daemon.log().iter().any(is_event));
+    assert!(!daemon.ask(&["status"]).contains("DRAINED"));
+}

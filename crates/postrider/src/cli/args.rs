@@ -151,6 +151,13 @@ pub(crate) enum Command {
     Test(TestArgs),
     /// Make the daemon read its configuration again; sessions continue
     Reload,
+    /// Refuse new SMTP sessions with 421, for example before maintenance; deliveries go on
+    ///
+    /// Sessions that have begun go on until they end, and mail of local programs is still taken. `postrider status` and
+    /// `postrider doctor` name the listeners that are drained. `postrider resume` or a restart of the daemon ends it.
+    Drain(ListenerArgs),
+    /// Take new SMTP sessions again after `postrider drain`
+    Resume(ListenerArgs),
     /// Show the version
     Version,
     /// Write a completion script to standard output
@@ -186,6 +193,14 @@ pub(crate) enum Command {
     Mailq,
     /// Check the files of aliases; the daemon reads a changed file by itself
     Newaliases,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListenerArgs {
+    /// Only the listeners with this address as the daemon logs it, such as 192.0.2.1:25, this port, or this kind:
+    /// mx, relay, submission, submissions or lmtp
+    #[arg(long, value_name = "LISTENER")]
+    pub(crate) listener: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -126,6 +126,8 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Certificate(command) => certificate::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Test(test) => rehearse::run(&test, load_config(explicit, Purpose::Serve)?, out)?,
         Command::Reload => status::reload(&load_for_tools(explicit)?, out)?,
+        Command::Drain(args) => status::drain(&args, true, &load_for_tools(explicit)?, out)?,
+        Command::Resume(args) => status::drain(&args, false, &load_for_tools(explicit)?, out)?,
         Command::Version => {
             writeln!(out, "postrider {}", args::VERSION)?;
             Exit::Ok

@@ -1,6 +1,6 @@
 //! `postrider status` and `postrider reload`.
 
-use super::{CliError, Ending, daemon, print};
+use super::{CliError, Ending, args::ListenerArgs, daemon, print};
 use crate::serve::queue_run;
 use config::Settings;
 use control::{ConnectionShare, Exit};
@@ -90,6 +90,10 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
                 (helper.failure_count, if helper.failure_count == 1 { "time" } else { "times" });
             writeln!(out, "the delivery helper has ended {count} {times}, and runs again")?;
         }
+    }
+    if !g.drained_listeners.is_empty() {
+        let listeners = print::plain(&g.drained_listeners.join(", "));
+        writeln!(out, "DRAINED: new sessions get 421 at {listeners}; `postrider resume` ends it")?;
     }
     if g.dropped > 0 {
         writeln!(out, "drop directory: {}", dropped(g))?;
@@ -193,6 +197,23 @@ fn queue_run_line(settings: &Settings, out: &mut dyn Write) -> std::io::Result<(
         figure("queue_sort_us"),
         figure("sum_us")
     )
+}
+
+/// Makes listeners refuse new sessions, or take them again.
+pub(super) fn drain(
+    args: &ListenerArgs,
+    is_drained: bool,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Ending {
+    let listener = args.listener.clone();
+    let request = if is_drained { Request::Drain { listener } } else { Request::Resume { listener } };
+    let what = if is_drained { "new sessions get 421" } else { "new sessions are taken" };
+    daemon::ask(settings, &request, &mut |response| match response {
+        Response::Note { text } => writeln!(out, "{}: {what}", print::plain(&text)),
+        _ => Ok(()),
+    })?;
+    Ok(Exit::Ok)
 }
 
 /// Makes the daemon read its configuration again, and prints the problems of a configuration that it rejects.

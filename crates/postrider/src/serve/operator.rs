@@ -118,6 +118,7 @@ impl Operations for Daemon {
             sandbox_fault: self.process.sandbox_fault(),
             dropped: dropped.count,
             dropped_reason: dropped.reason,
+            drained_listeners: self.inbound.drained(),
             ..gauges(&self.driver)
         }
     }
@@ -161,6 +162,21 @@ impl Operations for Daemon {
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {
         self.reload_configuration().await
+    }
+
+    fn set_drained(&self, listener: Option<&str>, is_drained: bool) -> Result<Vec<String>, Failure> {
+        let unknown = |known: Vec<String>| Failure::Missing {
+            text: format!(
+                "no listener has the address, port or kind {:?}; the listeners are: {}",
+                listener.unwrap_or_default(),
+                known.join(", ")
+            ),
+        };
+        let listeners = self.inbound.set_drained(listener, is_drained).map_err(unknown)?;
+        let (action, names) = (if is_drained { "drain" } else { "resume" }, listeners.join(","));
+        self.driver.delivery_log.write(&report::Event::Listeners { action, listeners: &names });
+        tracing::info!("{action}: {names}");
+        Ok(listeners)
     }
 }
 
@@ -252,6 +268,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         sandbox_fault: None,
         dropped: 0,
         dropped_reason: None,
+        drained_listeners: Vec::new(),
     }
 }
 

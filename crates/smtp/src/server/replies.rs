@@ -187,6 +187,8 @@ replies! {
     SHUTTING_DOWN = 421 4 . 3 . 2 "Service shutting down";
     /// Budgets are used up.
     TOO_BUSY = 421 4 . 3 . 2 "Too many sessions, try again later";
+    /// An operator has told the listener to take no sessions.
+    DRAINED = 421 4 . 3 . 2 "Closed for maintenance, try again later";
     /// The spool's queue is full for the moment.
     SPOOL_BUSY = 451 4 . 3 . 1 "Too busy to store mail, try again later";
     /// The disk has not said in time that the message is stored; it may be all the same.

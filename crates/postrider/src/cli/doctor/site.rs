@@ -163,6 +163,13 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
     if let Some(helper) = &gauges.delivery_helper {
         findings.extend(delivery_helper(helper));
     }
+    if !gauges.drained_listeners.is_empty() {
+        let seen = format!(
+            "new sessions get 421 at {}: an operator drains them",
+            gauges.drained_listeners.join(", ")
+        );
+        findings.push(Finding::warning(DAEMON, seen, "when the maintenance is over: `postrider resume`"));
+    }
     if let Some(fault) = &gauges.sandbox_fault {
         let seen = format!("the sandbox of the running daemon is not complete: {fault}");
         let advice = "see docs/operating.md, \"The process, its user and its sandbox\"";
