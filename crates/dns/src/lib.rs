@@ -3,5 +3,6 @@
 //! `route` asks for mail exchangers, the daemon's rules for names of clients.
 
 mod resolver;
+mod source;
 
 pub use resolver::{Dns, DnsSettings, Lookup};

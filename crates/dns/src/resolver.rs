@@ -1,17 +1,20 @@
 //! The resolver.
 
+use crate::source::{ResolvConf, Source};
 use hickory_resolver::{
     ConnectionProvider, Resolver, TokioResolver,
-    config::{ConnectionConfig, NameServerConfig, ResolverConfig},
+    config::{ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts},
     net::{DnsError, NetError, NoRecords, runtime::TokioRuntimeProvider},
     proto::{
         op::ResponseCode,
         rr::{Name, RData, RecordType, rdata::CNAME},
     },
+    system_conf::parse_resolv_conf,
 };
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,7 +27,7 @@ const ALIASES_MAX: usize = 8;
 /// The settings of look-ups.
 #[derive(Debug, Clone)]
 pub struct DnsSettings {
-    /// The servers; those of /etc/resolv.conf if empty.
+    /// The servers; if empty, those of /etc/resolv.conf, also after it has changed.
     pub name_servers: Vec<SocketAddr>,
     /// The time limit for one answer.
     pub timeout: Duration,
@@ -49,38 +52,52 @@ pub enum Lookup<T> {
 
 /// A caching resolver. Questions that are asked at the same time are asked once.
 pub struct Dns<P: ConnectionProvider = TokioRuntimeProvider> {
-    resolver: Resolver<P>,
+    source: Source<P>,
     hosts: HashMap<String, Vec<IpAddr>>,
 }
 
 impl Dns {
     /// # Errors
-    /// The system's configuration cannot be read, in words.
+    /// The resolver cannot be set up, in words.
     pub fn new(settings: DnsSettings) -> Result<Self, String> {
-        let mut builder = if settings.name_servers.is_empty() {
-            TokioResolver::builder_tokio().map_err(|e| format!("read /etc/resolv.conf: {e}"))?
+        let (timeout, attempts) = (settings.timeout, settings.attempts);
+        let source = if settings.name_servers.is_empty() {
+            let build = move |text: &str| {
+                let (config, options) = parse_resolv_conf(text).map_err(|e| e.to_string())?;
+                build(config, options, timeout, attempts)
+            };
+            Source::File(ResolvConf::new("/etc/resolv.conf".into(), Box::new(build)))
         } else {
             let servers = settings.name_servers.iter().map(|address| name_server(*address));
             let config = ResolverConfig::from_name_servers(servers.collect());
-            Resolver::builder_with_config(config, Default::default())
+            Source::Fixed(Arc::new(build(config, ResolverOpts::default(), timeout, attempts)?))
         };
-        let options = builder.options_mut();
-        options.timeout = settings.timeout;
-        // The resolver's `attempts` does not count the first time.
-        options.attempts = settings.attempts.saturating_sub(1);
-        options.cache_size = 10_000;
-        // The TTL of the zone holds up to a limit, and that of an absence up to a shorter one.
-        options.positive_max_ttl = Some(Duration::from_secs(86_400));
-        options.negative_max_ttl = Some(Duration::from_secs(900));
-        let resolver = builder.build().map_err(|e| format!("set up the resolver: {e}"))?;
-        Ok(Self { resolver, hosts: settings.hosts })
+        Ok(Self { source, hosts: settings.hosts })
     }
+}
+
+fn build(
+    config: ResolverConfig,
+    mut options: ResolverOpts,
+    timeout: Duration,
+    attempts: usize,
+) -> Result<TokioResolver, String> {
+    options.timeout = timeout;
+    // The resolver's `attempts` does not count the first time.
+    options.attempts = attempts.saturating_sub(1);
+    options.cache_size = 10_000;
+    // The TTL of the zone holds up to a limit, and that of an absence up to a shorter one.
+    options.positive_max_ttl = Some(Duration::from_secs(86_400));
+    options.negative_max_ttl = Some(Duration::from_secs(900));
+    let mut builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
+    *builder.options_mut() = options;
+    builder.build().map_err(|e| format!("set up the resolver: {e}"))
 }
 
 impl<P: ConnectionProvider> Dns<P> {
     /// Asks a resolver that is set up already.
     pub fn with(resolver: Resolver<P>) -> Self {
-        Self { resolver, hosts: HashMap::new() }
+        Self { source: Source::Fixed(Arc::new(resolver)), hosts: HashMap::new() }
     }
 
     /// Returns the addresses from the configuration's table.
@@ -97,7 +114,7 @@ impl<P: ConnectionProvider> Dns<P> {
             }
             _ => None,
         };
-        lookup(&self.resolver, name, RecordType::MX, read).await
+        lookup(&self.source, name, RecordType::MX, read).await
     }
 
     /// Returns the addresses of a host, IPv6 first as RFC 6724 prefers it, and then of both kinds in turn (RFC 8305
@@ -110,11 +127,11 @@ impl<P: ConnectionProvider> Dns<P> {
         if name == "localhost" || name.ends_with(".localhost") {
             return Lookup::Found(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
         }
-        let v6 = lookup(&self.resolver, name, RecordType::AAAA, |data| match data {
+        let v6 = lookup(&self.source, name, RecordType::AAAA, |data| match data {
             RData::AAAA(a) => Some(IpAddr::V6(a.0)),
             _ => None,
         });
-        let v4 = lookup(&self.resolver, name, RecordType::A, |data| match data {
+        let v4 = lookup(&self.source, name, RecordType::A, |data| match data {
             RData::A(a) => Some(IpAddr::V4(a.0)),
             _ => None,
         });
@@ -138,7 +155,7 @@ impl<P: ConnectionProvider> Dns<P> {
             return Lookup::Found(name.clone());
         }
         let reverse = Name::from(address).to_ascii();
-        let names = lookup(&self.resolver, &reverse, RecordType::PTR, |data| match data {
+        let names = lookup(&self.source, &reverse, RecordType::PTR, |data| match data {
             RData::PTR(name) => Some(name.0.to_ascii().trim_end_matches('.').to_ascii_lowercase()),
             _ => None,
         });
@@ -192,7 +209,7 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
 
 /// Asks for records of one type, and collects what `read` returns for each.
 async fn lookup<P: ConnectionProvider, T>(
-    resolver: &Resolver<P>,
+    source: &Source<P>,
     name: &str,
     kind: RecordType,
     read: impl Fn(&RData) -> Option<T>,
@@ -203,6 +220,10 @@ async fn lookup<P: ConnectionProvider, T>(
             name
         }
         Err(e) => return Lookup::Unknown(format!("look up {name}: {e}")),
+    };
+    let resolver = match source.resolver() {
+        Ok(resolver) => resolver,
+        Err(why) => return Lookup::Unknown(format!("look up {kind} of {name}: {why}")),
     };
     match resolver.lookup(name.clone(), kind).await {
         Ok(answer) => {
@@ -217,7 +238,7 @@ async fn lookup<P: ConnectionProvider, T>(
         Err(NetError::Dns(DnsError::NoRecordsFound(none))) => match absence(&none, &name) {
             Absence::NxDomain => Lookup::NxDomain,
             Absence::NoData => Lookup::NoData,
-            Absence::Doubtful => follow_aliases(resolver, name, kind).await,
+            Absence::Doubtful => follow_aliases(&resolver, name, kind).await,
             Absence::Unknown(why) => Lookup::Unknown(format!("look up {kind} of {name}: {why}")),
         },
         Err(e) => Lookup::Unknown(format!("look up {kind} of {name}: {e}")),

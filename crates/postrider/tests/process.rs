@@ -461,3 +461,49 @@ fn a_restart_refuses_no_connection_of_a_socket_that_systemd_keeps() {
     });
     assert_eq!(greeted + closing, count);
 }
+
+#[test]
+fn a_machine_without_a_name_server_starts_and_notices_when_there_is_one() {
+    if !is_root() {
+        return;
+    }
+    let (dir, address) = (tempfile::tempdir().unwrap(), free_address());
+    let resolv = dir.path().join("resolv.conf");
+    fs::write(&resolv, "search example.com\n").unwrap();
+    let text = format!(
+        "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n[dns]\ntimeout = \"1s\"\n\
+         attempts = 1\n[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n{LOG}"
+    );
+    fs::write(dir.path().join("postrider.toml"), text).unwrap();
+    let script = "mount --bind resolv.conf /etc/resolv.conf && exec \"$@\"";
+    let mut serve = Command::new("unshare");
+    serve.args(["--mount", "sh", "-c", script, "sh", common::BINARY, "serve", "--config", "postrider.toml"]);
+    let mut daemon =
+        serve.current_dir(dir.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let send = |to: &str| {
+        let mut client = common::client::Client::connect(address)?;
+        client.send("a@mx.test", &[to], b"Subject: s\r\n\r\nbody\r\n")
+    };
+    until("it has started", || {
+        assert!(daemon.try_wait().unwrap().is_none(), "it starts without a name server");
+        send("x@far.test").is_ok()
+    });
+    let is_told = |domain: &str, is_reason: fn(&str) -> bool| {
+        let log = fs::read_to_string(dir.path().join("mail.log")).unwrap_or_default();
+        let failure = format!("look up MX of {domain}.: ");
+        log.lines().filter_map(|line| line.split_once(&failure)).any(|(_, reason)| is_reason(reason))
+    };
+    let is_missing = |reason: &str| reason.starts_with("/etc/resolv.conf names no name server");
+    until("the reason is clear", || is_told("far.test", is_missing));
+    // Nothing answers there, which is another reason.
+    fs::write(&resolv, "nameserver 127.0.0.1\n").unwrap();
+    let mut number = 0;
+    until("the change is noticed", || {
+        number += 1;
+        send(&format!("y@other{number}.test")).unwrap();
+        let of =
+            |number| is_told(&format!("other{number}.test"), |reason: &str| !reason.starts_with("/etc/"));
+        (1..=number).any(of)
+    });
+    let _ = (daemon.kill(), daemon.wait());
+}

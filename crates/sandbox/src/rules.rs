@@ -11,7 +11,8 @@ use std::{
 
 /// Files of the system that a daemon reads again while it runs. They are replaced by new files, so the
 /// folder is permitted; their own permissions protect those that are secret.
-const SYSTEM: [&str; 4] = ["/etc", "/usr/share/zoneinfo", "/run/systemd/resolve", "/run/resolvconf"];
+const SYSTEM: [&str; 5] =
+    ["/etc", "/usr/share/zoneinfo", "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager"];
 /// For a process of root, whom no permissions stop, only the files themselves.
 const SYSTEM_OF_ROOT: [&str; 8] = [
     "/etc/passwd",

@@ -1,0 +1,123 @@
+//! The name servers that are asked: those of the configuration, or those of /etc/resolv.conf, which change while the daemon runs
+//! when a network, a VPN or a container changes.
+
+use hickory_resolver::{ConnectionProvider, Resolver};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// A changed file is noticed after this time. A look-up takes longer than a look at the file.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Makes a resolver of the text of a resolv.conf file.
+type Build<P> = Box<dyn Fn(&str) -> Result<Resolver<P>, String> + Send + Sync>;
+
+/// Where the resolver comes from.
+pub(crate) enum Source<P: ConnectionProvider> {
+    Fixed(Arc<Resolver<P>>),
+    File(ResolvConf<P>),
+}
+
+impl<P: ConnectionProvider> Source<P> {
+    /// # Errors
+    /// There is no name server to ask now, in words.
+    pub(crate) fn resolver(&self) -> Result<Arc<Resolver<P>>, String> {
+        match self {
+            Self::Fixed(resolver) => Ok(resolver.clone()),
+            Self::File(file) => file.resolver(LOOK_INTERVAL),
+        }
+    }
+}
+
+/// The resolver of a resolv.conf file.
+pub(crate) struct ResolvConf<P: ConnectionProvider> {
+    path: PathBuf,
+    build: Build<P>,
+    state: Mutex<Option<State<P>>>,
+}
+
+struct State<P: ConnectionProvider> {
+    looked: Instant,
+    seen: Option<Identity>,
+    resolver: Result<Arc<Resolver<P>>, String>,
+}
+
+/// Device, inode, size, and the time of the last change.
+type Identity = (u64, u64, u64, i64, i64);
+
+impl<P: ConnectionProvider> ResolvConf<P> {
+    pub(crate) fn new(path: PathBuf, build: Build<P>) -> Self {
+        Self { path, build, state: Mutex::default() }
+    }
+
+    fn resolver(&self, interval: Duration) -> Result<Arc<Resolver<P>>, String> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(state) = &mut *state {
+            if state.looked.elapsed() < interval {
+                return state.resolver.clone();
+            }
+            state.looked = Instant::now();
+        }
+        let identity =
+            |meta: fs::Metadata| (meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec());
+        let seen = fs::metadata(&self.path).ok().map(identity);
+        if let Some(state) = state.as_ref().filter(|state| state.seen == seen) {
+            return state.resolver.clone();
+        }
+        let mut resolver = self.read();
+        // A file that is being written has no name server for a moment.
+        if let (Err(_), Some(State { resolver: Ok(former), .. })) = (&resolver, &*state) {
+            resolver = Ok(former.clone());
+        }
+        *state = Some(State { looked: Instant::now(), seen, resolver: resolver.clone() });
+        resolver
+    }
+
+    fn read(&self) -> Result<Arc<Resolver<P>>, String> {
+        let path = self.path.display();
+        let text = fs::read(&self.path).map_err(|e| format!("read {path}: {e}"))?;
+        let text = String::from_utf8_lossy(&text);
+        let is_server = |line: &str| line.split_whitespace().next() == Some("nameserver");
+        if !text.lines().any(is_server) {
+            return Err(format!("{path} names no name server"));
+        }
+        (self.build)(&text).map(Arc::new).map_err(|why| format!("{path}: {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hickory_resolver::{
+        TokioResolver, net::runtime::TokioRuntimeProvider, system_conf::parse_resolv_conf,
+    };
+
+    fn build(text: &str) -> Result<TokioResolver, String> {
+        let (config, _) = parse_resolv_conf(text).map_err(|e| e.to_string())?;
+        let builder = Resolver::builder_with_config(config, TokioRuntimeProvider::default());
+        builder.build().map_err(|e| e.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_changed_resolv_conf_is_used_and_one_without_servers_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("resolv.conf");
+        let file = ResolvConf::new(path.clone(), Box::new(build));
+        let now = || file.resolver(Duration::ZERO);
+        assert!(now().err().unwrap().contains("No such file"));
+        fs::write(&path, "search example.com\n").unwrap();
+        assert!(now().err().unwrap().ends_with("resolv.conf names no name server"));
+        fs::write(&path, "nameserver 192.0.2.1\n").unwrap();
+        let first = now().unwrap();
+        assert!(Arc::ptr_eq(&first, &now().unwrap()), "the file has not changed");
+        fs::write(&path, "nameserver 192.0.2.1\nnameserver 192.0.2.2\n").unwrap();
+        let second = now().unwrap();
+        assert!(!Arc::ptr_eq(&first, &second));
+        fs::write(&path, "").unwrap();
+        assert!(Arc::ptr_eq(&second, &now().unwrap()), "the file is being written");
+    }
+}
