@@ -255,6 +255,11 @@ fn policy_server(path: &Path) -> Arc<AtomicUsize> {
                     let action = match attributes.iter().find_map(|a| a.strip_prefix("sender=")) {
                         Some("grey@b.test") => "DEFER_IF_PERMIT Greylisted",
                         Some("bad@b.test") => "REJECT 5.7.0 listed",
+                        Some("named@b.test")
+                            if attributes.contains(&"client_name=client.example".to_owned()) =>
+                        {
+                            "REJECT 5.7.0 named"
+                        }
                         Some("field@b.test") => "PREPEND X-Policy: asked",
                         Some("closes@b.test") => return,
                         Some("nonsense@b.test") => "FROBNICATE",
@@ -275,6 +280,7 @@ fn a_policy_server_decides_where_a_rule_asks_it() {
     let dir = tempfile::tempdir().unwrap();
     let asked = policy_server(&dir.path().join("policy.sock"));
     let more = "[relay]\nnetworks = []\n[log]\nfile = \"mail.log\"\n\
+                [hosts]\n\"client.example\" = [\"127.0.0.1\"]\n\
                 [policy_service.grey]\naddress = \"unix:policy.sock\"\n\
                 [policy_service.gone]\naddress = \"unix:gone.sock\"\non_failure = \"pass\"\n\
                 [[rule]]\nfrom = [\"b.test\"]\nask = \"gone\"\n\
@@ -286,6 +292,8 @@ fn a_policy_server_decides_where_a_rule_asks_it() {
         ("ok@b.test", "250"),
         ("grey@b.test", "450 4.7.1 Greylisted"),
         ("bad@b.test", "554 5.7.0 listed"),
+        // No rule asks for the name of the client.
+        ("named@b.test", "554 5.7.0 named"),
         ("closes@b.test", "451 4.3.0"),
         ("nonsense@b.test", "451 4.3.0"),
         ("ok@b.test", "250"),

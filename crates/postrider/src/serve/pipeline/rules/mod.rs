@@ -326,8 +326,21 @@ fn answer<'a>(view: &View<'a>, state: &RuleState, question: &Question) -> Answer
         }
         Question::Service(ServiceId(id)) => {
             let client = &view.rules.sources.services[usize::from(*id)];
+            let known = match state.lock().answers.find(&Question::ClientName) {
+                Some(Fact::ClientName(name)) => Some(Fact::ClientName(name.clone())),
+                _ => None,
+            };
+            let name = known.map_or_else(|| answer(view, state, &Question::ClientName), Answer::Ready);
             let attributes = attributes(view, state);
-            Answer::later(async move { Fact::Service(client.ask(&attributes).await) })
+            Answer::later(async move {
+                let client_name = match name.wait().await {
+                    Fact::ClientName(ClientName::Verified(name)) => name.to_string(),
+                    _ => "unknown".to_owned(),
+                };
+                let names = ["client_name", "reverse_client_name"].map(|key| (key, client_name.clone()));
+                let attributes: Vec<_> = attributes.into_iter().chain(names).collect();
+                Fact::Service(client.ask(&attributes).await)
+            })
         }
     }
 }
@@ -339,7 +352,7 @@ fn map_fact(looked: maps::Looked) -> Fact {
     }))
 }
 
-/// The attributes of a question to a policy server.
+/// The attributes of a question to a policy server, but for the name of the client.
 fn attributes(view: &View<'_>, state: &RuleState) -> Vec<(&'static str, String)> {
     let memory = state.lock();
     let facts = view.facts;
@@ -349,10 +362,6 @@ fn attributes(view: &View<'_>, state: &RuleState) -> Vec<(&'static str, String)>
         accept::Stage::Mail => "MAIL",
         accept::Stage::Rcpt => "RCPT",
         _ => "END-OF-MESSAGE",
-    };
-    let client_name = match memory.answers.find(&Question::ClientName) {
-        Some(Fact::ClientName(ClientName::Verified(name))) => name.to_string(),
-        _ => "unknown".to_owned(),
     };
     let (client, local) = match &facts.source {
         Source::Smtp { peer, local, .. } => (Some(*peer), Some(*local)),
@@ -381,9 +390,7 @@ fn attributes(view: &View<'_>, state: &RuleState) -> Vec<(&'static str, String)>
         ("protocol_state", stage.to_owned()),
         ("protocol_name", "ESMTP".to_owned()),
         ("client_address", address(client)),
-        ("client_name", client_name.clone()),
         ("client_port", port(client)),
-        ("reverse_client_name", client_name),
         ("server_address", address(local)),
         ("server_port", port(local)),
         ("helo_name", facts.hello.as_deref().unwrap_or_default().to_owned()),
