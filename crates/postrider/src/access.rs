@@ -290,8 +290,14 @@ impl Needed {
             format!("{shown} is a home directory: move the {} to a folder such as /etc/postrider", self.noun)
         } else if let Some(group) = self.open_group(at, closed.is_some()) {
             format!("`usermod -aG {group} {user}`, and start the daemon again")
+        } else if at != self.path && closed.is_none() {
+            // A folder of the system stays the system's.
+            format!("`install -d -o {user} -g {} {}`", group_of(user), self.shown())
         } else if bits.starts_with('u') {
             format!("`chown {user} {shown}`, and `chmod {bits} {shown}`")
+        } else if is_shared(&group_of(user)) {
+            // The group would let in more than the daemon.
+            format!("`setfacl -m u:{user}:{} {shown}`", &bits[2..])
         } else {
             format!("`chgrp {} {shown}`, and `chmod {bits} {shown}`", group_of(user))
         };
@@ -344,6 +350,11 @@ fn group_of(user: &str) -> String {
     known.and_then(|user| group_name(user.gid)).unwrap_or_else(|| format!("GROUP_OF_{user}"))
 }
 
+/// Returns whether a group has other members than the daemon, on most machines.
+fn is_shared(group: &str) -> bool {
+    matches!(group, "root" | "users" | "staff" | "nogroup" | "nobody" | "daemon")
+}
+
 fn group_name(gid: u32) -> Option<String> {
     let all = fs::read_to_string("/etc/group").ok()?;
     all.lines().find_map(|line| {
@@ -394,12 +405,27 @@ mod tests {
         let closed = ask(0o700, 0o644, vec![65534]).remove(0);
         assert!(closed.is_error && closed.text.contains("may not enter"), "{closed:?}");
         assert!(closed.text.contains("inner (mode 0700, owner root:root)"), "{closed:?}");
-        assert!(closed.advice.contains(&format!("`chmod g+x {}`", inner.display())), "{closed:?}");
+        // The group of `nobody` is everybody's who has none.
+        assert_eq!(closed.advice, format!("`setfacl -m u:nobody:x {}`", inner.display()));
         let unreadable = ask(0o755, 0o600, vec![65534]).remove(0);
         assert!(unreadable.text.contains("file (mode 0600, owner root:root)"), "{unreadable:?}");
         // A further group opens it: the file belongs to group 0.
         assert_eq!(ask(0o750, 0o640, vec![65534, 0]), []);
         assert!(geteuid().is_root(), "only the thread has changed its user");
+    }
+
+    #[test]
+    fn a_missing_folder_is_made_and_the_one_above_it_stays_as_it_is() {
+        if !is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let path = dir.path().join("history");
+        let need = Needed { path: path.clone(), real: path.clone(), noun: "history", need: Need::WriteIn };
+        let fault = as_user(&nobody(vec![65534]), vec![need], false).unwrap().remove(0);
+        assert!(fault.advice.starts_with("`install -d -o nobody -g "), "{fault:?}");
+        assert!(fault.advice.ends_with(&format!(" {}`", path.display())), "{fault:?}");
     }
 
     #[test]
