@@ -331,7 +331,7 @@ fn rules_that_are_never_reached_and_other_slips_are_told() {
             &("[[listen]]\naddress = \"127.0.0.1:2525\"\nclient_certificates = \"ask\"\n".to_owned()
                 + &rule("tls = false\ncertificate = [\"a.test\"]\nreject = true")),
         ),
-        with(&(rule("defer = true") + "[checks]\nhello = \"enforce\"")),
+        with(&(rule("discard = true") + "[checks]\nhello = \"enforce\"")),
         with(
             &(rule("tls = true\ndefer = true")
                 + &rule("tls = false\nhold = true")

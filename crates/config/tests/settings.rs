@@ -280,3 +280,21 @@ fn every_listener_in_the_documents_works_with_the_units_of_the_package() {
     }
     assert!(count >= 12, "{count} listeners");
 }
+
+#[test]
+fn rules_that_a_temporary_rule_hides_are_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let rest = "[[rule]]\nfrom = [\"a.test\"]\nreject = true\n[checks]\nhello = \"enforce\"\n";
+    for verdict in ["defer = true", "hold = true", "reject = true\ntemporary = true"] {
+        let loaded = loaded(dir.path(), &format!("hostname = \"mx.test\"\n[[rule]]\n{verdict}\n{rest}"));
+        let warnings = &loaded.settings.rules.warnings;
+        assert_eq!(
+            warnings[0],
+            format!(
+                "rule 2, line {} is not reached while rule 1, line 2 is there: remove that rule when its time is over",
+                3 + verdict.lines().count()
+            )
+        );
+        assert!(warnings[1].starts_with("the check `checks.hello` is not reached while rule 1"), "{warnings:?}");
+    }
+}

@@ -97,6 +97,9 @@ section! {
         /// given a route. Copies of `bcc`, and programs and files of aliases, are not meant. If the configuration does
         /// not have the route any more, queued mail takes the route of its domain.
         route: Option<Word> = "",
+        /// True if the rule is there for a while only. Rules below it that are never reached because of it are a warning, and not
+        /// an error. So it is without this key for a rule without conditions with `defer` or `hold`.
+        temporary: bool = "false",
         /// True if the client counts as trusted for the rules and checks below. This gives no right to relay.
         trust: bool = "false",
     }

@@ -27,6 +27,8 @@ pub struct RuleSet {
     pub references: Vec<(String, Reference)>,
     /// By number: the policy services of the program.
     pub services: Vec<PolicyService>,
+    /// Rules and checks that are not reached while a temporary rule is there, in words.
+    pub warnings: Vec<String>,
 }
 
 /// A policy server in the protocol of Postfix.
@@ -77,17 +79,23 @@ impl Reading<'_> {
             routes,
             asked_limits: Vec::new(),
         };
-        let (mut rules, mut spans) = (Vec::new(), Vec::new());
+        let (mut rules, mut spans, mut temporary) = (Vec::new(), Vec::new(), Vec::new());
         for (number, (keys, table)) in read.into_iter().enumerate() {
-            rules.push(compiler.rule(number, keys, table));
+            let (is_temporary, puts_off) = (keys.temporary, keys.defer.is_some() || keys.hold.is_some());
+            let rule = compiler.rule(number, keys, table);
+            // To put off all mail is a measure in an emergency, and nothing that lasts.
+            let is_for_all = rule.conditions.is_empty() && rule.unless.is_empty();
+            temporary.push(is_temporary || (puts_off && is_for_all));
+            rules.push(rule);
             spans.push(table.span());
         }
         let Compiler { maps, asked_limits, .. } = compiler;
         // A condition that could not be read makes a rule wider than it is meant.
         if self.cx.problems.is_empty() {
-            self.refuse_hidden(&rules, &spans);
+            set.warnings = self.refuse_hidden(&rules, &spans, &temporary);
             if root.contains_key("checks") {
-                self.refuse_hidden_checks(&rules, &spans, &rules_of(&checks));
+                let warning = self.refuse_hidden_checks(&rules, &spans, &temporary, &rules_of(&checks));
+                set.warnings.extend(warning);
             }
         }
         for id in asked_limits {
@@ -103,11 +111,17 @@ impl Reading<'_> {
         set
     }
 
-    /// A rule that others decide before is never reached: most likely the order is wrong.
-    fn refuse_hidden(&mut self, rules: &[Rule], spans: &[Range<usize>]) {
+    /// A rule that others decide before is never reached: most likely the order is wrong. Returns warnings about rules that
+    /// are reached again when a temporary rule is removed: whoever adds one in a hurry keeps the others.
+    fn refuse_hidden(&mut self, rules: &[Rule], spans: &[Range<usize>], temporary: &[bool]) -> Vec<String> {
+        let mut warnings = Vec::new();
         for (number, (rule, span)) in rules.iter().zip(spans).enumerate() {
             let Some(deciding) = policy::hidden_by(rules, number) else { continue };
             let name = &rule.name;
+            if let Some(hiding) = deciding.iter().find(|one| temporary[**one]) {
+                warnings.push(hidden_meanwhile(&rule.place(), &rules[*hiding]));
+                continue;
+            }
             let (label, help) = match deciding[..] {
                 // The exceptions of one rule are checked by themselves.
                 [] if !rule.unless.is_empty() => continue,
@@ -119,7 +133,10 @@ impl Reading<'_> {
                 }
                 [one] if rules[one].stage == rule.stage => {
                     let one = &rules[one];
-                    let help = format!("move it above {}, or remove it", one.name);
+                    let help = format!(
+                        "move it above {0}, or remove it; if {0} is there for a while only, write `temporary = true` in it",
+                        one.name
+                    );
                     (format!("{} decides before it", one.place()), help)
                 }
                 [one] => {
@@ -134,16 +151,26 @@ impl Reading<'_> {
             };
             self.cx.problem(span.clone(), format!("{name} is never reached"), &label, help);
         }
+        warnings
     }
 
     /// Checks come after the rules: where these decide of everything, nothing is left to a check.
-    fn refuse_hidden_checks(&mut self, rules: &[Rule], spans: &[Range<usize>], checks: &[Rule]) {
+    fn refuse_hidden_checks(
+        &mut self,
+        rules: &[Rule],
+        spans: &[Range<usize>],
+        temporary: &[bool],
+        checks: &[Rule],
+    ) -> Option<String> {
         let all: Vec<Rule> = rules.iter().chain(checks).cloned().collect();
         for (check, number) in checks.iter().zip(rules.len()..) {
             let mut deciding = policy::hidden_by(&all, number).unwrap_or_default();
             // Checks do not hide each other.
             deciding.retain(|one| *one < rules.len());
             let Some(last) = deciding.last() else { continue };
+            if let Some(hiding) = deciding.iter().find(|one| temporary[**one]) {
+                return Some(hidden_meanwhile(&format!("the check `{}`", check.name), &rules[*hiding]));
+            }
             let what = format!("the check `{}` is never reached", check.name);
             let (label, which) = match deciding[..] {
                 [one] => (format!("{} decides before it", rules[one].place()), "this rule"),
@@ -151,8 +178,10 @@ impl Reading<'_> {
             };
             let help =
                 format!("checks run behind the rules: add a condition to {which}, or remove the check");
-            return self.cx.problem(spans[*last].clone(), what, &label, help);
+            self.cx.problem(spans[*last].clone(), what, &label, help);
+            return None;
         }
+        None
     }
 
     fn rate_limits(&mut self, root: &DeTable<'_>) -> Vec<Limit> {
@@ -297,6 +326,11 @@ fn contradiction(rule: &Rule) -> String {
         format!("`{}` and `{}` never hold together", one.key(), other.key())
     };
     apart.next().map(both).unwrap_or_default()
+}
+
+/// Returns the warning about a rule or a check that a temporary rule hides.
+fn hidden_meanwhile(what: &str, hiding: &Rule) -> String {
+    format!("{what} is not reached while {} is there: remove that rule when its time is over", hiding.place())
 }
 
 /// Returns several rules in words: `the rules of the lines 3, 7 and 9`.

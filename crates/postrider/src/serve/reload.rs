@@ -192,7 +192,8 @@ impl Reader {
             || old.settings.addresses != snapshot.settings.addresses
             || old.settings.queue_groups != snapshot.settings.queue_groups;
         let waiting = waiting.iter().map(|key| format!("{key} has changed, which needs a restart"));
-        let notes = waiting.chain(tls_note).collect();
+        let hidden = snapshot.settings.rules.warnings.iter().cloned();
+        let notes = waiting.chain(tls_note).chain(hidden).collect();
         Ok(NewConfiguration { snapshot, server_tls, is_rerouted, notes })
     }
 

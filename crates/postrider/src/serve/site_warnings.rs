@@ -89,6 +89,7 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
         };
         warnings.push(format!("the certificate {} {whose}: clients that verify it go away", chain.display()));
     }
+    warnings.extend(settings.rules.warnings.iter().cloned());
     warnings.extend(missing_programs(settings));
     warnings.extend(foreign_source_addresses(settings));
     warnings
