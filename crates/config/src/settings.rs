@@ -195,6 +195,8 @@ pub struct Listen {
     pub proxy: Vec<IpNet>,
     /// Time before the greeting of an untrusted client.
     pub greeting_delay: Duration,
+    /// Clients can log in, where the kind and the users permit it.
+    pub auth: bool,
     /// Concurrent connections of the listener.
     pub max_sessions: Option<usize>,
     /// Peers that may name their clients by XCLIENT.
@@ -232,6 +234,7 @@ impl ListenKeys {
             discard_ehlo_keywords: self.discard_ehlo_keywords.clone(),
             max_message_size: self.max_message_size,
             hide_client: self.hide_client,
+            auth: self.auth,
             proxy: self.proxy.clone(),
             greeting_delay: self.greeting_delay,
             max_sessions: self.max_sessions,
@@ -320,6 +323,9 @@ section! {
         /// True if the `Received` field of mail from a login does not have the name and the address of the client
         /// (RFC 6409 §8). The log has them.
         hide_client: bool = "false",
+        /// False if no client can log in at this listener: AUTH is not offered, and gets 502 5.5.1. For an `mx` listener whose users
+        /// send at another one.
+        auth: bool = "true",
         /// Load balancers, as networks or addresses. Their connections must begin with a header of the PROXY protocol,
         /// version 1 or 2, which names the client; a connection without it is closed. Other clients connect
         /// directly, and must not send such a header.

@@ -82,7 +82,10 @@ fn logins_that_cannot_work_are_shown() {
     let wrong = "[auth]\nusers = \"users\"\nmechanisms = [\"cram-md5\"]\nmax_failures = 0\n";
     let no_store = problems(&format!("{listen}{wrong}"));
     let no_file = problems("hostname = \"mx.test\"\n[auth]\nusers = \"passwd:users\"\nmechanisms = []\n");
-    golden("logins.txt", &[no_users, no_store, no_file].join("\n"));
+    let no_auth = problems(
+        "hostname = \"mx.test\"\n[[listen]]\naddress = \"127.0.0.1\"\nkind = \"submission\"\nauth = false\n",
+    );
+    golden("logins.txt", &[no_users, no_store, no_file, no_auth].join("\n"));
 }
 
 #[test]

@@ -137,6 +137,8 @@ pub struct ListenerOptions {
     pub client_certificates: ClientCertificates,
     /// True if the trace field does not name a client that has authenticated.
     pub hide_client: bool,
+    /// True if clients can log in, where the kind of the listener permits it.
+    pub has_auth: bool,
     /// The treatment of a bare CR or LF. `None`: content of trusted clients is normalized, that of others rejected.
     pub bare_lf: Option<BareLf>,
     /// Keywords of EHLO that are not offered here.
@@ -162,6 +164,7 @@ impl Default for ListenerOptions {
             tls: ListenTls::Off,
             client_certificates: ClientCertificates::Off,
             hide_client: false,
+            has_auth: true,
             bare_lf: None,
             withheld: Vec::new(),
             message_bytes: None,
@@ -261,7 +264,7 @@ impl Open {
             if self.options.tls == ListenTls::StartTls && current.tls.is_some() && !self.is_unix {
                 profile = profile.with_starttls();
             }
-            if self.options.kind.has_login() {
+            if self.options.kind.has_login() && self.options.has_auth {
                 let mut auth = (*settings.auth).clone();
                 // Nobody listens in on a Unix socket.
                 auth.in_clear_text |= self.is_unix;

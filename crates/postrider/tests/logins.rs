@@ -570,3 +570,21 @@ fn a_map_gives_a_login_further_addresses() {
     assert!(may("jane", "jane@mx.test").starts_with("250"));
     assert!(may("jane", "sales@mx.test").starts_with("451 4.3.0"));
 }
+
+#[test]
+fn a_listener_without_auth_neither_offers_nor_takes_logins() {
+    let users = hashed("sha512-crypt", "jane", "secret");
+    let without = free_address();
+    let more = format!("[[listen]]\naddress = \"{without}\"\nauth = false\n");
+    let (_daemon, with) = submission(&users, &more);
+    let ehlo = |address| {
+        let mut client = Client::begin(address).unwrap();
+        client.reply().unwrap();
+        client.write(b"EHLO client.test\r\n").unwrap();
+        client.lines().unwrap().iter().any(|line| line.contains("AUTH"))
+    };
+    assert!(ehlo(with) && !ehlo(without));
+    let mut client = Client::connect(without).unwrap();
+    say(&mut client, &plain("jane", "secret"), "502 5.5.1");
+    say(&mut client, "MAIL FROM:<x@elsewhere.test>", "250");
+}

@@ -45,6 +45,12 @@ impl Check<'_, '_> {
         let has_tokens = s.oauth.introspection.is_some() || self.has_failed("oauth.introspection");
         for listen in s.listen.iter().filter(|listen| listen.kind.needs_login()) {
             let path = |key: &str| format!("listen[{}].{key}", listen.number);
+            if !listen.auth {
+                let what =
+                    "nobody can log in to this listener, and it takes mail from logins only".to_owned();
+                self.problem(&path("auth"), what, "no logins", "remove `auth`, or choose another `kind`");
+                continue;
+            }
             let has_certificates = listen.client_certificates != ClientCertificates::Off;
             if !has_users && !has_tokens && !has_certificates {
                 let what = "nobody can log in to this listener".to_owned();

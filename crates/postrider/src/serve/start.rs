@@ -384,6 +384,7 @@ fn bind_all(
             tls: listen.tls,
             client_certificates: listen.client_certificates,
             hide_client: listen.hide_client,
+            has_auth: listen.auth,
             bare_lf: listen.bare_lf,
             withheld: listen.discard_ehlo_keywords.iter().map(|one| wiring::keyword(*one)).collect(),
             message_bytes: listen.max_message_size.map(|size| size.0),
