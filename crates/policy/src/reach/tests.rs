@@ -251,12 +251,12 @@ fn tags_and_trust_that_come_in_between_let_a_rule_be_reached() {
 }
 
 #[test]
-fn a_thousand_rules_are_compared_at_once() {
-    let mut rules: Vec<Rule> = (0..1000).map(|n| no(vec![from(&[&format!("a{n}.test")])])).collect();
-    rules.push(no(vec![from(&["a999.test", "a7.test"])]));
+fn two_hundred_rules_are_compared_at_once() {
+    let mut rules: Vec<Rule> = (0..200).map(|n| no(vec![from(&[&format!("a{n}.test")])])).collect();
+    rules.push(no(vec![from(&["a199.test", "a7.test"])]));
     rules.push(no(Vec::new()));
     let hidden: Vec<usize> = (0..rules.len()).filter(|number| hidden_by(&rules, *number).is_some()).collect();
-    assert_eq!(hidden, [1000]);
+    assert_eq!(hidden, [200]);
 }
 
 /// The rules that held.
