@@ -193,6 +193,10 @@ fn install(missing: &[&Wanted]) {
         say(run(program("apt-get").args(["update", "-qq"])));
     }
     if !tools.is_empty() && is_root {
+        eprintln!(
+            "setup: installs these packages of the system with apt-get, which may upgrade libraries that they need: {}",
+            tools.join(" ")
+        );
         say(install_tools(&tools));
     } else if !tools.is_empty() {
         eprintln!("setup: only root can install; try `sudo apt-get install {}`", tools.join(" "));
@@ -231,6 +235,7 @@ fn install_tools(packages: &[&str]) -> Done {
             "-y",
             "-qq",
             "--no-install-recommends",
+            "--no-upgrade",
         ]);
         run(apt.args(packages))
     };
