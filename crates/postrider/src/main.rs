@@ -14,6 +14,7 @@ mod routing;
 mod serve;
 mod site_files;
 
+mod spool_room;
 use std::{ffi::OsString, process::ExitCode};
 use submission::sendmail;
 

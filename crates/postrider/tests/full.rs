@@ -233,3 +233,20 @@ fn a_btrfs_that_another_program_fills_takes_no_mail_and_loses_none() {
 fn queue_directories_on_a_btrfs_that_another_program_fills_take_no_mail_and_lose_none() {
     story("backend = \"queue-dirs\"\n", Small::btrfs, Small::fill, Small::empty, false);
 }
+
+#[test]
+fn a_disk_of_64_mib_is_enough_for_a_daemon_without_settings_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_small) = Small::over(dir.path(), "size=64m") else { return };
+    let address = free_address();
+    let text = format!("hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n");
+    let daemon = Postrider::start_from(dir, address, &text);
+    for _ in 0..20 {
+        daemon.send("joe@mx.test");
+    }
+    until("all is delivered", || daemon.mailbox("joe").len() == 20);
+    let room = daemon.run(&["doctor", "--offline"], "");
+    let room = String::from_utf8(room.stdout).unwrap();
+    assert!(!room.contains("mail is refused"), "{room}");
+    drop(daemon.kill());
+}

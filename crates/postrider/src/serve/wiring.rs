@@ -11,7 +11,7 @@ use super::{
     tls::{self, ServerTls},
     verifier::Verifier,
 };
-use crate::{expansion::Expansion, open_files::Connections, routing::Routes};
+use crate::{expansion::Expansion, open_files::Connections, routing::Routes, spool_room::SpoolRoom};
 use auth::{ClientCredentials, Mechanism};
 use config::{
     Backend, ClientCertificates, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings, Target,
@@ -446,9 +446,10 @@ pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
         Backend::QueueDirs => Ok(Box::new(queue_directories(s)?)),
         Backend::Log => {
             let log = spool::LogSettings {
-                segment_bytes: s.segment_size.0,
+                segment_bytes,
+            let SpoolRoom { segment_bytes, min_free_bytes } = SpoolRoom::of(s);
                 max_bytes: s.max_size.0,
-                min_free_bytes: s.min_free.0,
+                min_free_bytes,
                 ..spool::LogSettings::default()
             };
             Ok(Box::new(LogSpool::open(&s.path, log).map_err(|e| not_opened(s, &e))?))
@@ -464,7 +465,7 @@ pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, NotOpened
     let layout = spool::Layout { directories: s.directories, hashed: s.hash_depth as u8 };
     let directories = spool::DirSettings {
         max_bytes: s.max_size.0,
-        min_free_bytes: s.min_free.0,
+        min_free_bytes: SpoolRoom::of(s).min_free_bytes,
         placement: s.placement,
         content_path: s.content_path.clone(),
         ..spool::DirSettings::default()

@@ -1,6 +1,7 @@
 //! The disks of the spools: does a sync keep its promise, and is there room?
 
 use super::{Finding, bytes};
+use crate::spool_room::SpoolRoom;
 use config::Settings;
 use rustix::fs::{Mode, OFlags, open, statvfs};
 use std::{
@@ -29,7 +30,7 @@ const FREE_PART: u64 = 20;
 pub(super) fn check(settings: &Settings) -> Vec<Finding> {
     let (mut findings, mut seen) = (Vec::new(), HashSet::new());
     for spool in settings.spools() {
-        let min_free = spool.min_free.0;
+        let min_free = SpoolRoom::of(&spool).min_free_bytes;
         for path in [Some(spool.path.clone()), spool.content_path.clone()].into_iter().flatten() {
             let Some(folder) = existing(&path) else { continue };
             if !folder.metadata().is_ok_and(|meta| seen.insert(meta.dev())) {
