@@ -17,6 +17,8 @@ pub enum UserStore {
     Dovecot(PathBuf),
     /// A map from logins to stored passwords.
     Map(Reference),
+    /// Every login is right, with any password: the capture mode, which sends nothing. No configuration can say so.
+    Anybody,
 }
 
 text_value!(
@@ -28,6 +30,7 @@ text_value!(
         UserStore::Passwd(path) => format!("passwd:{}", path.display()),
         UserStore::Dovecot(path) => format!("dovecot:{}", path.display()),
         UserStore::Map(map) => map.to_string(),
+        UserStore::Anybody => "anybody".to_owned(),
     }
 );
 

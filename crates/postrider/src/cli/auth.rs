@@ -49,7 +49,8 @@ pub(super) fn test(user: &str, settings: &Settings, out: &mut dyn Write) -> Endi
             found.map(|found| found.login).ok_or_else(|| format!("{map}, or locked there"))
         }
         Some(UserStore::Dovecot(path)) => return test_by_dovecot(user, path, settings, out),
-        None => {
+        // No configuration of a command has the store of the capture mode.
+        Some(UserStore::Anybody) | None => {
             let text = "nobody can log in: add `users = \"passwd:FILE\"` to [auth] in the configuration";
             return Err(CliError::new(Exit::Config, text));
         }

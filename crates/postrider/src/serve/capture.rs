@@ -1,13 +1,15 @@
 //! The capture mode: mail for every address is taken and shown, and none is sent. For tests of programs that send mail.
 
-use config::{Problems, Settings};
+use config::{Problems, Settings, UserStore};
+use mail::QueueId;
 use mail_parser::{Message, MessageParser, MimeHeaders as _};
-use report::{Event, Sink, UnixMicros, event::Status};
+use report::{Event, Sink, UnixMicros};
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
     io::{self, Write as _},
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
 };
 
@@ -16,6 +18,8 @@ const CONFIGURATION: &str = "\
 data_dir = DATA
 [[listen]]
 address = \"LISTEN\"
+LISTEN6[auth]
+allow_clear_text = true
 [relay]
 networks = [\"127.0.0.0/8\", \"::1/128\", \"10.0.0.0/8\", \"172.16.0.0/12\", \"192.168.0.0/16\", \"fc00::/7\"]
 [local]
@@ -35,6 +39,9 @@ const LINE_MAX_CHARS: usize = 200;
 /// More of a message is not read.
 const READ_MAX_BYTES: u64 = 1 << 20;
 
+/// The address to listen at, unless another one is given.
+pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2525);
+
 /// The data directory, below the current one.
 pub(crate) const DATA_DIR: &str = "postrider-capture";
 
@@ -44,24 +51,42 @@ pub(crate) const DATA_DIR: &str = "postrider-capture";
 /// The address or the directory cannot be used.
 pub(crate) fn settings(listen: SocketAddr, data_dir: &Path) -> Result<Settings, Problems> {
     let path = |path: PathBuf| format!("{:?}", path.display().to_string());
+    // A client that looks `localhost` up may come by IPv6.
+    let second = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), listen.port());
+    let has_second =
+        listen.ip() == Ipv4Addr::LOCALHOST && listen.port() != 0 && TcpListener::bind(second).is_ok();
+    let second = if has_second { format!("[[listen]]\naddress = \"{second}\"\n") } else { String::new() };
     let text = CONFIGURATION
+        .replace("LISTEN6", &second)
         .replace("LISTEN", &listen.to_string())
         .replace("DATA", &path(data_dir.to_owned()))
         .replace("CAPTURED", &path(data_dir.join(FOLDER)))
         .replace("LOG", &path(data_dir.join("mail.log")));
-    config::load_built_in(&text, "serve --capture")
+    let mut settings = config::load_built_in(&text, "serve --capture")?;
+    settings.auth.users = Some(UserStore::Anybody);
+    Ok(settings)
 }
 
-/// Shows what arrives in the Maildir on standard output. What was shown is moved from `new` to `cur`.
+/// Shows each message that has arrived in the Maildir once, on standard output, and keeps it as one file `ID.eml` beside the
+/// folders of the Maildir.
 pub(crate) struct Viewer {
     folder: PathBuf,
-    has_new: bool,
+    /// Messages all of whose recipients are delivered.
+    completed: BTreeSet<QueueId>,
+    /// What an earlier run has not shown is shown at the start.
+    is_first: bool,
     number: u64,
+}
+
+/// A file of the Maildir: the copy of one recipient.
+struct Copy {
+    file: PathBuf,
+    text: Vec<u8>,
 }
 
 impl Viewer {
     pub(crate) fn of(settings: &Settings) -> Self {
-        Self { folder: settings.data_dir.join(FOLDER), has_new: true, number: 0 }
+        Self { folder: settings.data_dir.join(FOLDER), completed: BTreeSet::new(), is_first: true, number: 0 }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -75,33 +100,86 @@ impl Viewer {
         };
         let mut names: Vec<_> = listed.map(|entry| entry.map(|e| e.file_name())).collect::<Result<_, _>>()?;
         names.sort();
+        let mut messages: BTreeMap<Option<QueueId>, Vec<Copy>> = BTreeMap::new();
         for name in names {
             let file = self.folder.join("new").join(&name);
-            let shown = self.folder.join("cur").join(format!("{}:2,", name.display()));
             let text = read(&file)?;
-            self.number += 1;
-            fs::rename(&file, &shown)?;
-            // Who has closed standard output does not want to see it.
-            let _ = io::stdout().write_all(describe(self.number, &text, &shown).as_bytes());
+            messages.entry(id_of(&text)).or_default().push(Copy { file, text });
+        }
+        let completed = std::mem::take(&mut self.completed);
+        let is_first = std::mem::take(&mut self.is_first);
+        for (id, copies) in messages {
+            match id {
+                Some(id) if is_first || completed.contains(&id) => {
+                    self.show(&format!("{id}.eml"), &copies)?
+                }
+                Some(_) => {}
+                None => {
+                    for copy in copies {
+                        let name = format!("{}.eml", copy.file.file_name().unwrap_or_default().display());
+                        self.show(&name, &[copy])?;
+                    }
+                }
+            }
         }
         let _ = io::stdout().flush();
+        Ok(())
+    }
+
+    /// Shows a message, and makes one file of its copies.
+    fn show(&mut self, name: &str, copies: &[Copy]) -> io::Result<()> {
+        let Some((first, others)) = copies.split_first() else { return Ok(()) };
+        let kept = self.folder.join(name);
+        let further: Vec<&[u8]> = others.iter().filter_map(|copy| delivered_to(&copy.text)).collect();
+        if further.is_empty() {
+            fs::rename(&first.file, &kept)?;
+        } else {
+            // In `tmp` until it is whole, as in every Maildir.
+            let whole = self.folder.join("tmp").join(name);
+            let mut to = fs::File::create(&whole)?;
+            further.iter().try_for_each(|line| to.write_all(line))?;
+            io::copy(&mut fs::File::open(&first.file)?, &mut to)?;
+            fs::rename(&whole, &kept)?;
+            copies.iter().try_for_each(|copy| fs::remove_file(&copy.file))?;
+        }
+        self.number += 1;
+        let mut text = further.concat();
+        text.extend_from_slice(&first.text);
+        // Who has closed standard output does not want to see it.
+        let _ = io::stdout().write_all(describe(self.number, &text, &kept).as_bytes());
         Ok(())
     }
 }
 
 impl Sink for Viewer {
     fn write(&mut self, _: UnixMicros, event: &Event<'_>) {
-        self.has_new |= matches!(event, Event::Attempt(attempt) if attempt.status == Status::Sent);
+        if let Event::Completed(id) = event {
+            self.completed.insert(*id);
+        }
     }
 
     fn flush(&mut self) -> bool {
-        if std::mem::take(&mut self.has_new)
+        if (self.is_first || !self.completed.is_empty())
             && let Err(error) = self.show_new()
         {
             tracing::warn!("show captured mail in {}: {error}", self.folder.display());
         }
         false
     }
+}
+
+/// Returns the queue id, which stands in the first `Received` field.
+fn id_of(text: &[u8]) -> Option<QueueId> {
+    let text = String::from_utf8_lossy(text);
+    let (_, received) = text.split_once("Received: ")?;
+    let words: Vec<&str> = received.split_ascii_whitespace().take(40).collect();
+    let (_, id) = words.iter().zip(words.iter().skip(1)).find(|(word, _)| **word == "id")?;
+    id.trim_end_matches(';').parse().ok()
+}
+
+/// Returns the line `Delivered-To` that the delivery has written.
+fn delivered_to(text: &[u8]) -> Option<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').take(5).find(|line| line.starts_with(b"Delivered-To: "))
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
@@ -119,7 +197,12 @@ fn describe(number: u64, text: &[u8], file: &Path) -> String {
     };
     // Written by the delivery, the innermost one first.
     for name in ["Return-Path", "Delivered-To", "From", "To", "Cc", "Subject", "Date", "Message-ID"] {
-        if let Some(value) = value(&message, name) {
+        if name == "Delivered-To" {
+            let all = text.split_inclusive(|byte| *byte == b'\n').take_while(|line| line.len() > 1);
+            for line in all.filter(|line| line.starts_with(b"Delivered-To: ")) {
+                let _ = writeln!(shown, "{}", plain(String::from_utf8_lossy(line).trim_end()));
+            }
+        } else if let Some(value) = value(&message, name) {
             let _ = writeln!(shown, "{name}: {value}");
         }
     }
@@ -168,6 +251,17 @@ mod tests {
         let targets: Vec<_> = settings.routes.iter().map(|route| format!("{:?}", route.target)).collect();
         assert_eq!(targets.len(), 1);
         assert!(targets[0].starts_with("Maildir"), "{targets:?}");
+    }
+
+    #[test]
+    fn the_queue_id_is_that_of_the_first_received_field() {
+        let id = QueueId(7);
+        let text = format!(
+            "Delivered-To: a@b.test\nReceived: from x ([127.0.0.1])\n\tby y with ESMTP id {id};\n\tnow\n\n"
+        );
+        assert_eq!(id_of(text.as_bytes()), Some(id));
+        assert_eq!(id_of(b"Subject: x\n\nid 5\n"), None);
+        assert_eq!(delivered_to(text.as_bytes()), Some(&b"Delivered-To: a@b.test\n"[..]));
     }
 
     #[test]

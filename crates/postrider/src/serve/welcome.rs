@@ -13,7 +13,10 @@ impl Welcome {
         let mut lines = vec![format!("the data are in {}", data.display())];
         if let Some(viewer) = viewer {
             let folder = absolute(viewer.folder()).unwrap_or_else(|_| viewer.folder().to_owned());
-            lines.push(format!("all mail is captured in the Maildir {}; none is sent", folder.display()));
+            lines.push(format!(
+                "all mail is captured in {}/ID.eml; none is sent, and any login is taken",
+                folder.display()
+            ));
         } else {
             lines.push(format!(
                 "{} may send to all domains, other clients to local domains",

@@ -157,7 +157,7 @@ pub(crate) fn current(
     let engine = engine_settings(&settings)?;
     let logins = logins(&settings, &maps, old.and_then(|old| old.logins.as_ref()))?;
     let mut checks: Vec<Box<dyn Check>> = Vec::new();
-    if logins.is_some() {
+    if logins.as_ref().is_some_and(|logins| !matches!(logins.store, Store::Anybody)) {
         checks.push(Box::new(SenderOfLogin));
     }
     if settings.listen.iter().any(|listen| listen.kind.needs_login()) {
@@ -220,6 +220,7 @@ fn logins(
             (Store::Dovecot(dovecot), usual)
         }
         // A client that sees SCRAM chooses it, and fails where the map has another hash for its user.
+        Some(config::UserStore::Anybody) => (Store::Anybody, vec!["PLAIN".into(), "LOGIN".into()]),
         Some(config::UserStore::Map(map)) => {
             let users = MapUsers::new(maps.clone(), map.clone());
             (Store::Map(users), vec!["PLAIN".into(), "LOGIN".into()])

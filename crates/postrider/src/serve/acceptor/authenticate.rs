@@ -99,12 +99,16 @@ impl Acceptor {
                 (Exchange::Own(exchange), Todo::Step(step))
             }
             (Store::Dovecot(_), ..) => (Exchange::Dovecot(None), Todo::PassOn(initial)),
-            (Store::File(_) | Store::Map(_), _, Ok(mechanism)) if !mechanism.takes_token() => {
+            (Store::File(_) | Store::Map(_) | Store::Anybody, _, Ok(mechanism))
+                if !mechanism.takes_token() =>
+            {
                 let facts = self.facts(context, settings);
                 let (exchange, step) = ServerExchange::begin(mechanism, facts, initial.as_deref());
                 (Exchange::Own(exchange), Todo::Step(step))
             }
-            (Store::File(_) | Store::Map(_) | Store::None, ..) => return Err(replies::UNKNOWN_MECHANISM),
+            (Store::File(_) | Store::Map(_) | Store::None | Store::Anybody, ..) => {
+                return Err(replies::UNKNOWN_MECHANISM);
+            }
         };
         let login = context.login.get_or_insert_with(|| Box::new(LoginSession { failures: 0, open: None }));
         login.open = Some(OpenExchange { config, exchange, mechanism, user: None });
