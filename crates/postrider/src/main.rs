@@ -10,11 +10,12 @@ mod imported;
 mod map_entries;
 mod open_files;
 mod own_address;
+mod port_owner;
 mod routing;
 mod serve;
 mod site_files;
-
 mod spool_room;
+
 use std::{ffi::OsString, process::ExitCode};
 use submission::sendmail;
 

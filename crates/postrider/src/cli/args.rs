@@ -35,9 +35,11 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "config")]
         capture: bool,
 
-        /// With --capture: the address to listen at; clients of private networks are served
-        #[arg(long, requires = "capture", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:2525")]
-        listen: std::net::SocketAddr,
+        /// The address to listen at in place of 127.0.0.1:2525, with --capture or without a configuration file
+        ///
+        /// With --capture, clients of private networks are served.
+        #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "config")]
+        listen: Option<std::net::SocketAddr>,
     },
     /// Write a configuration for this machine
     ///

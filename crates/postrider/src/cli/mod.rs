@@ -92,6 +92,9 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
     let explicit = cli.config.as_deref();
     let exit = match cli.command {
         Command::Serve { capture: true, listen } => {
+            let listen = listen.unwrap_or(serve::capture::ADDRESS);
+            let unavailable = |text| CliError::new(Exit::Unavailable, text);
+            serve::try_addresses([&config::ListenAt::Ip(listen)]).map_err(unavailable)?;
             let data = std::path::absolute(serve::capture::DATA_DIR)?;
             let failed = |e| CliError::new(Exit::CantCreate, format!("create {}: {e}", data.display()));
             std::fs::create_dir_all(&data).map_err(failed)?;
@@ -99,9 +102,20 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
                 .map_err(|problems| settings::show_problems(&problems))?;
             return Ok(End::Serve(Box::new(settings), serve::Mode::Capture));
         }
-        Command::Serve { .. } => {
+        Command::Serve { listen, .. } => {
             let source = find_config(explicit);
-            let settings = load_config(explicit, Purpose::Serve)?;
+            let mut settings = load_config(explicit, Purpose::Serve)?;
+            match (listen, &source) {
+                (Some(_), Some(file)) => {
+                    let text = format!(
+                        "--listen is for a start without a configuration file: write `address` in [[listen]] of {}",
+                        file.display()
+                    );
+                    return Err(CliError::new(Exit::Usage, text));
+                }
+                (Some(listen), None) => settings.listen[0].address = config::ListenAt::Ip(listen),
+                (None, _) => {}
+            }
             return Ok(End::Serve(Box::new(settings), serve::Mode::Deliver(source)));
         }
         Command::Quickstart(args) => quickstart::run(&args, explicit, out)?,

@@ -39,6 +39,7 @@ pub(crate) use acceptor::CHUNK_BYTES;
 pub(crate) use logins::{DovecotAuth, MapUsers, TokenVerifier, random};
 pub(crate) use process::{prepare_folder, prepare_folders};
 pub(crate) use start::{refuse_ephemeral, run};
+pub(crate) use sockets::try_addresses;
 
 use self::acme::ObtainedCertificate;
 use acceptor::Acceptor;

@@ -1,5 +1,6 @@
 //! Sockets of listeners: bound by the daemon, or opened by systemd.
 
+use crate::port_owner::owner_of;
 use config::{Listen, ListenAt};
 use inbound::{ListenSocket, ListenTls};
 use listenfd::ListenFd;
@@ -111,7 +112,7 @@ pub(super) fn open(
     inherited: &mut Inherited,
     daemon: Option<(u32, u32)>,
 ) -> Result<Vec<ListenSocket>, String> {
-    let failed = |e: &io::Error| format!("listen on {}: {e}", listen.address);
+    let failed = |e: &io::Error| not_bound(&listen.address, e);
     let sockets = match &listen.address {
         ListenAt::Ip(address) => vec![bind(*address, all).map_err(|e| failed(&e))?.into()],
         ListenAt::Unix { path, mode, owner, group } => {
@@ -127,6 +128,37 @@ pub(super) fn open(
         return Err(format!("listen on {}: a Unix socket has no TLS", listen.address));
     }
     Ok(sockets)
+}
+
+/// Tries the addresses of listeners, before a first start makes folders and files that would be left when it fails.
+///
+/// # Errors
+/// In words.
+pub(crate) fn try_addresses<'a>(listen: impl IntoIterator<Item = &'a ListenAt>) -> Result<(), String> {
+    let addresses: Vec<SocketAddr> = listen.into_iter().filter_map(ListenAt::ip).collect();
+    let has_v4 = |port| addresses.iter().any(|other| other.is_ipv4() && other.port() == port);
+    // `[::]` without IPv4 is not what the standard library binds.
+    let usual = addresses.iter().filter(|address| address.is_ipv4() || !has_v4(address.port()));
+    let one = |address: &SocketAddr| {
+        TcpListener::bind(address).map(drop).map_err(|e| not_bound(&ListenAt::Ip(*address), &e))
+    };
+    usual.into_iter().try_for_each(one)
+}
+
+/// Returns the text about an address that cannot be listened at, with what to do about it.
+fn not_bound(address: &ListenAt, error: &io::Error) -> String {
+    let port = address.ip().map(|address| address.port());
+    match (error.kind(), port) {
+        (io::ErrorKind::AddrInUse, Some(port)) => {
+            let owner = owner_of(port).map(|(name, pid)| format!(" by {name} (process {pid})"));
+            format!(
+                "listen on {address}: the address is in use{}; stop that program, or choose another address with `address` in \
+                 [[listen]], or without a configuration file with `postrider serve --listen ADDRESS:PORT`",
+                owner.unwrap_or_default()
+            )
+        }
+        _ => format!("listen on {address}: {error}"),
+    }
 }
 
 /// `[::]` takes IPv4 as well, unless that is listened on by its own address.
