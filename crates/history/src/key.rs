@@ -186,7 +186,7 @@ pub(crate) fn hash_of_id(id: QueueId) -> u64 {
 }
 
 /// Returns the message that an event is about.
-pub(crate) fn id_of(event: &Event<'_>) -> Option<QueueId> {
+pub fn id_of(event: &Event<'_>) -> Option<QueueId> {
     match event {
         Event::Accepted(a) => Some(a.id),
         Event::Attempt(a) => Some(a.id),

@@ -29,7 +29,7 @@ mod store;
 
 pub use disk_folder::DiskFolder;
 pub use folder::{Folder, MemoryFolder, ReadAt};
-pub use key::{Key, is_of_history, recipient_of};
+pub use key::{Key, id_of, is_of_history, recipient_of};
 pub use privacy::Addresses;
 pub use problem::Problem;
 pub use reader::{Cursor, Entry, Page, Query, Reader, StoredEvent};

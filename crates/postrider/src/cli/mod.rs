@@ -24,7 +24,7 @@ mod settings;
 mod spool;
 mod spool_writer;
 mod status;
-mod timeline;
+pub(crate) mod timeline;
 
 pub(crate) use settings::{find as find_config, load as load_config, load_for_tools};
 

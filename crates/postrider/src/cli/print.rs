@@ -14,6 +14,11 @@ pub(super) fn short_time(unix_ms: u64) -> String {
     zoned.strftime("%a %b %e %H:%M:%S").to_string()
 }
 
+/// `06:25:54` in local time.
+pub(super) fn clock_time(unix_ms: u64) -> String {
+    date_time(unix_ms).split_off("2026-11-21 ".len())
+}
+
 /// `2026-11-21 06:25:54` in local time.
 pub(super) fn date_time(unix_ms: u64) -> String {
     let ms = i64::try_from(unix_ms).unwrap_or(i64::MAX);

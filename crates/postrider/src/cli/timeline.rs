@@ -20,6 +20,14 @@ pub(super) fn print(id: Option<QueueId>, events: &[StoredEvent], out: &mut dyn W
     Ok(())
 }
 
+/// Returns an event as a line for a terminal: the time, the queue id, and the event in words. None for what is of the JSON
+/// log only.
+pub(crate) fn line(at: UnixMicros, event: &Event<'_>) -> Option<String> {
+    let words = text(None, event);
+    let id = history::id_of(event).map(|id| format!("{id}  ")).unwrap_or_default();
+    (!words.is_empty()).then(|| format!("{}  {id}{}", print::clock_time(at.millis().0), print::plain(&words)))
+}
+
 /// Returns the reverse-path that an event has.
 pub(super) fn sender_of(event: &Event<'_>) -> Option<String> {
     match event {
@@ -130,4 +138,32 @@ fn rejected_text(r: &Rejected<'_>) -> String {
     }
     let rule = r.rule.map(|rule| format!(" ({rule})")).unwrap_or_default();
     format!("rejected {} of {}{about}: {}{rule}", r.stage, r.client.ip(), r.reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_shows_deliveries_in_words_and_no_connections() {
+        let client = "192.0.2.1:1234".parse().unwrap();
+        assert_eq!(line(UnixMicros(0), &Event::Connected { client, listener: "mx" }), None);
+        let attempt = Attempted {
+            id: QueueId(7),
+            from: "a@b.test",
+            to: "c@d.test",
+            status: Status::Sent,
+            dsn: mail::Enhanced(2, 0, 0),
+            relay: "mx.d.test[192.0.2.9]:25",
+            tls: "",
+            reply: "250 Ok\u{1b}[2J",
+            age_ms: 0,
+            queued_ms: 0,
+            setup_ms: 0,
+            transfer_ms: 0,
+        };
+        let shown = line(UnixMicros(0), &Event::Attempt(attempt)).unwrap();
+        assert!(shown.contains(&format!("  {}  <c@d.test> delivered by mx.d.test", QueueId(7))), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+    }
 }

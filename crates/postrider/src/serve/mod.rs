@@ -27,6 +27,7 @@ pub(crate) mod site_warnings;
 pub(crate) mod snapshot;
 mod sockets;
 mod start;
+mod terminal;
 mod tls;
 mod unscheduled;
 mod verifier;
@@ -38,8 +39,8 @@ mod workers;
 pub(crate) use acceptor::CHUNK_BYTES;
 pub(crate) use logins::{DovecotAuth, MapUsers, TokenVerifier, random};
 pub(crate) use process::{prepare_folder, prepare_folders};
-pub(crate) use start::{refuse_ephemeral, run};
 pub(crate) use sockets::try_addresses;
+pub(crate) use start::{refuse_ephemeral, run};
 
 use self::acme::ObtainedCertificate;
 use acceptor::Acceptor;

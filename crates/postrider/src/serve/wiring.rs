@@ -8,6 +8,7 @@ use super::{
         RouteDecides, RuleCheck, RuleSources, SenderOfLogin,
     },
     snapshot::ConfigSnapshot,
+    terminal::Terminal,
     tls::{self, ServerTls},
     verifier::Verifier,
 };
@@ -29,7 +30,7 @@ use report::{
 use route::{Router, RouterSettings};
 use smtp::server::{Auth, Extensions, Keyword, MechanismNeed, OfferedMechanism, Profile};
 use spool::{DirSpool, EarlySpool, LogSpool, ShardedSpool, Spool};
-use std::{collections::HashMap, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, io::IsTerminal as _, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 pub(crate) fn policy(settings: &Settings, maps: &Arc<Maps>) -> Policy {
     // Which users of a map exist is known at RCPT, and not asked again at delivery.
@@ -219,8 +220,8 @@ fn logins(
             let usual = dovecot.mechanisms().to_vec();
             (Store::Dovecot(dovecot), usual)
         }
-        // A client that sees SCRAM chooses it, and fails where the map has another hash for its user.
         Some(config::UserStore::Anybody) => (Store::Anybody, vec!["PLAIN".into(), "LOGIN".into()]),
+        // A client that sees SCRAM chooses it, and fails where the map has another hash for its user.
         Some(config::UserStore::Map(map)) => {
             let users = MapUsers::new(maps.clone(), map.clone());
             (Store::Map(users), vec!["PLAIN".into(), "LOGIN".into()])
@@ -446,9 +447,9 @@ pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
         Backend::Null => Ok(Box::new(spool::NullSpool::default())),
         Backend::QueueDirs => Ok(Box::new(queue_directories(s)?)),
         Backend::Log => {
+            let SpoolRoom { segment_bytes, min_free_bytes } = SpoolRoom::of(s);
             let log = spool::LogSettings {
                 segment_bytes,
-            let SpoolRoom { segment_bytes, min_free_bytes } = SpoolRoom::of(s);
                 max_bytes: s.max_size.0,
                 min_free_bytes,
                 ..spool::LogSettings::default()
@@ -550,6 +551,11 @@ pub(crate) fn log(settings: &Settings, more: Vec<Box<dyn Sink>>) -> Result<Event
     };
     let mut sinks = more;
     for (path, format) in files {
+        // A program reads JSON, and a person at a terminal does not.
+        if path.is_none() && std::io::stdout().is_terminal() {
+            sinks.push(Box::new(Terminal));
+            continue;
+        }
         sinks.push(Box::new(LogFile::open(path.clone(), format)?));
     }
     let default = (l.format == LogFormat::Syslog).then(|| PathBuf::from("/dev/log"));
