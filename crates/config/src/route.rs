@@ -6,6 +6,7 @@ mod read;
 mod senders;
 
 use crate::{
+    HostName,
     account::{Group, User},
     choice::RouteTls,
     domain::DomainPattern,
@@ -42,6 +43,8 @@ pub struct Route {
     pub login: Option<RouteLogin>,
     /// The address from which connections are made.
     pub source_address: Option<IpAddr>,
+    /// The name that is sent in EHLO, if it is not that of all connections.
+    pub ehlo_name: Option<HostName>,
     /// True if the next hop is asked whether a recipient exists.
     pub verify: bool,
     /// Hosts for mail whose next hop cannot be reached.
@@ -170,6 +173,7 @@ impl Route {
     pub fn name(&self) -> Option<String> {
         let login = self.login.as_ref().map(|login| format!("as {} ({})", login.user, login.secret));
         let source = self.source_address.map(|ip| format!("from {ip}"));
+        let ehlo = self.ehlo_name.as_ref().map(|name| format!("as host {}", name.0));
         let implicit = (self.tls == RouteTls::Implicit).then(|| "with implicit TLS".to_owned());
         let fallback = list("fallback", &self.fallback);
         let RouteSchedule { intervals, retry_min, retry_max, lifetime } = &self.schedule;
@@ -178,7 +182,7 @@ impl Route {
         let times = [("retry_min", retry_min), ("retry_max", retry_max), ("lifetime", lifetime)]
             .map(|(key, time)| time.map(|time| format!("{key} {}", show_duration(time))));
         let user = self.deliver_as.as_ref().map(ToString::to_string);
-        let parts = [login, source, implicit, fallback, user, retry].into_iter().chain(times);
+        let parts = [login, source, ehlo, implicit, fallback, user, retry].into_iter().chain(times);
         let parts: Vec<String> = parts.flatten().collect();
         (!parts.is_empty()).then(|| parts.join(" "))
     }

@@ -47,6 +47,8 @@ pub(crate) struct Connector<'a> {
     /// The name and the password to log in with.
     pub(crate) login: Option<&'a ClientCredentials>,
     pub(crate) source_address: Option<IpAddr>,
+    /// The name that is sent in EHLO.
+    pub(crate) hello: &'a str,
     /// TLS begins with the first byte.
     pub(crate) is_implicit: bool,
     pub(crate) tls: &'a TlsClient,
@@ -262,7 +264,7 @@ impl Connector<'_> {
     ) -> Result<Connection, Unusable> {
         let mut connection = Connection::new(client::ClientSettings {
             protocol: self.protocol,
-            hello: self.settings.hello.clone(),
+            hello: self.hello.into(),
             depth: self.settings.pipeline_depth,
             pipelining,
             eight_bit_anyway: matches!(self.settings.eight_bit, EightBit::Auto | EightBit::Send),

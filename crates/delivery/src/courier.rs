@@ -83,6 +83,8 @@ pub struct RouteSettings {
     pub login: Option<ClientCredentials>,
     /// The address from which connections are made.
     pub source_address: Option<IpAddr>,
+    /// The name that is sent in EHLO, if it is not [`DeliverySettings::hello`].
+    pub hello: Option<Box<str>>,
     /// True if TLS begins with the first byte, and not with STARTTLS.
     pub is_implicit: bool,
     /// Hosts that are used when none of the destination can be reached.
@@ -203,6 +205,7 @@ impl Courier {
             settings: &self.settings,
             login: route.and_then(|route| route.login.as_ref()),
             source_address: route.and_then(|route| route.source_address).or(self.settings.source_address),
+            hello: route.and_then(|route| route.hello.as_deref()).unwrap_or(&self.settings.hello),
             is_implicit: route.is_some_and(|route| route.is_implicit),
             tls: &self.tls,
             tls_faults: &self.tls_faults,

@@ -329,3 +329,23 @@ fn mail_that_the_first_mail_exchanger_defers_goes_to_the_second_one_at_once() {
         }
     }
 }
+
+#[test]
+fn a_route_says_a_name_of_its_own_in_ehlo() {
+    let only = |name: &'static str| {
+        Sink::with(move |line| {
+            let is_other = line.starts_with("EHLO") && line.trim_end() != format!("EHLO {name}");
+            is_other.then(|| "550 5.7.1 not this name".to_owned())
+        })
+    };
+    let (named, usual) = (only("mx2.test"), only("mx.test"));
+    let routes = format!(
+        "{}source_address = \"127.0.0.1\"\nehlo_name = \"mx2.test\"\n{}{LOG}",
+        named.route().replace("\"*\"", "\"named.test\""),
+        usual.route()
+    );
+    let daemon = Postrider::start(&routes);
+    send(&daemon, "a@named.test");
+    send(&daemon, "b@usual.test");
+    until("both are delivered", || named.count() == 1 && usual.count() == 1);
+}

@@ -1,6 +1,7 @@
 //! The keys of `[[route]]`.
 
 use crate::{
+    HostName,
     account::Group,
     choice::RouteTls,
     domain::DomainPattern,
@@ -80,6 +81,9 @@ section! {
         login: Option<RouteLogin> = "",
         /// The address from which connections of the route are made, if it differs from `delivery.source_address`.
         source_address: Option<IpAddr> = "",
+        /// The name that connections of the route send in EHLO, if it differs from `delivery.ehlo_name`: that of `source_address`,
+        /// as a rule.
+        ehlo_name: Option<HostName> = "",
         /// True if the next hop is asked, by RCPT without content, whether a recipient exists before mail of a client is
         /// taken: for `lmtp`, `smarthost` and `mx`. A recipient that it refuses gets 550 5.1.1, or the enhanced code of the
         /// refusal; if it does not answer within 29s, the client gets 451 4.4.1. Answers are kept until the next

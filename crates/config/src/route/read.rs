@@ -103,6 +103,10 @@ impl Reading<'_> {
             let what = format!("`source_address` means nothing beside `{name}`");
             self.cx.problem(span, what, "for `smarthost` and `mx` only", "remove it".to_owned());
         }
+        if let (Some(span), false) = (named("ehlo_name"), is_remote) {
+            let what = format!("`ehlo_name` means nothing beside `{name}`");
+            self.cx.problem(span, what, "for `smarthost`, `mx` and `lmtp` only", "remove it".to_owned());
+        }
         if let (Some(span), true, false) = (named("verify"), keys.verify, is_remote) {
             let what = format!("`verify` means nothing beside `{name}`");
             self.cx.problem(span, what, "there is no next hop to ask", "remove it".to_owned());
@@ -125,6 +129,7 @@ impl Reading<'_> {
             senders,
             login,
             source_address,
+            ehlo_name,
             verify,
             fallback,
             user,
@@ -143,6 +148,7 @@ impl Reading<'_> {
             tls,
             login,
             source_address,
+            ehlo_name,
             verify,
             fallback,
             deliver_as,

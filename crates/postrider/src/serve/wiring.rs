@@ -325,9 +325,10 @@ fn route_settings(settings: &Settings) -> Result<HashMap<Arc<str>, RouteSettings
         };
         let login = route.login.as_ref().map(login).transpose()?;
         let (source_address, fallback) = (route.source_address, route.fallback.clone());
+        let hello = route.ehlo_name.as_ref().map(|name| name.0.as_str().into());
         let is_implicit = route.tls == config::RouteTls::Implicit;
         let has_user = route.deliver_as.is_some();
-        Ok((name.into(), RouteSettings { login, source_address, is_implicit, fallback, has_user }))
+        Ok((name.into(), RouteSettings { login, source_address, hello, is_implicit, fallback, has_user }))
     };
     named.map(of).collect()
 }
