@@ -531,6 +531,15 @@ impl Check<'_, '_> {
     }
 
     fn users(&mut self, s: &Settings) {
+        if let Some(pattern) = s.local.users.iter().flatten().find(|user| user.contains(['*', '?'])) {
+            let what = format!(
+                "`{pattern}` is not a user: names in `local.users` are whole, and there are no wildcards"
+            );
+            let help = "remove `users` to take mail for every local part, or name each user; for a catch-all mailbox write \
+                        `\"@example.com\" = \"alice\"` into a map of `addresses.virtual`";
+            self.problem("local.users", what, "one of these", help);
+            return;
+        }
         let bad = s
             .local
             .users

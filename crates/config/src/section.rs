@@ -201,6 +201,10 @@ impl<'s> Reading<'s> {
             let is_section =
                 table.get(name.get_ref().as_ref()).is_some_and(|value| value.get_ref().is_table());
             let homes = homes_of(name.get_ref()).filter(|_| !is_section);
+            if let Some((label, advice)) = sought(path, name.get_ref()) {
+                self.cx.problem(name.span(), what, label, advice.to_owned());
+                continue;
+            }
             let label = match (meant_by(path, name.get_ref()), homes, near) {
                 (Some(meant), ..) => format!("did you mean `{meant}`?"),
                 (None, Some(homes), _) => format!("it belongs {homes}"),
@@ -295,6 +299,31 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("route", "sender", "senders"),
     ("route", "domain", "domains"),
 ];
+
+/// What others call by this name, or look for here: the section, the name, what it is, and what to write.
+const SOUGHT: &[(&str, &str, &str, &str)] = &[
+    ("route", "username", "the login at the next hop", LOGIN),
+    ("route", "user_name", "the login at the next hop", LOGIN),
+    ("route", "password", "the login at the next hop", LOGIN),
+    ("route", "secret", "the login at the next hop", LOGIN),
+    ("", "dkim", "Postrider does not sign yet", DKIM),
+    ("", "spf", "Postrider does not check it yet", DKIM),
+    ("", "dmarc", "Postrider does not check it yet", DKIM),
+    ("", "milter", "there are no milters yet", MILTER),
+    ("", "milters", "there are no milters yet", MILTER),
+];
+const LOGIN: &str = "write `login = { user = \"NAME\", secret = \"file:FILE\" }`, and the password into FILE";
+const DKIM: &str = "docs/not.md has the way around: a filter before Postrider, or a smarthost that signs";
+const MILTER: &str = "docs/not.md has the way around: a policy server, or a filter that takes mail by SMTP";
+
+/// Returns what is said about a key that does not exist here, but that people look for.
+fn sought(path: &str, key: &str) -> Option<(&'static str, &'static str)> {
+    let section = path.split('[').next().unwrap_or_default();
+    SOUGHT
+        .iter()
+        .find(|(of, name, ..)| (*of, *name) == (section, key))
+        .map(|(.., label, advice)| (*label, *advice))
+}
 
 /// Returns the key of a section that is called otherwise in another section; `path` is a section such as `route[1]`.
 fn meant_by(path: &str, key: &str) -> Option<&'static str> {

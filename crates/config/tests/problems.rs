@@ -642,3 +642,21 @@ fn the_configuration_of_another_server_gets_one_clear_line() {
     let own = problems("hostname = mx.example.com\nmyhostname_of = 1\n");
     assert!(own.contains("this is not TOML"), "{own}");
 }
+
+#[test]
+fn what_people_look_for_is_told_in_the_sentence_that_they_need() {
+    let route = "[[route]]\ndomains = [\"*\"]\nsmarthost = \"hub.test:587\"\n";
+    for (text, needed) in [
+        ("[local]\nusers = [\"alice\", \"*\"]", "`*` is not a user"),
+        (
+            &format!("{route}username = \"jane\"\n"),
+            "write `login = { user = \"NAME\", secret = \"file:FILE\" }`",
+        ),
+        (&format!("{route}password = \"hushhush\"\n"), "and the password into FILE"),
+        ("[dkim]\nselector = \"s1\"", "docs/not.md has the way around: a filter before Postrider"),
+        ("[milter]\naddress = \"unix:/x\"", "docs/not.md has the way around"),
+    ] {
+        let said = problems(&format!("hostname = \"mx.test\"\n{text}\n"));
+        assert!(said.contains(needed), "{text}: {said}");
+    }
+}

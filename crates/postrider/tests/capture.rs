@@ -138,3 +138,22 @@ fn any_login_is_taken_also_by_ipv6() {
         assert_eq!(reply.0, 250, "{}", reply.1);
     }
 }
+
+#[test]
+fn a_configuration_in_the_current_folder_that_is_not_read_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("postrider.toml"), "hostname = \"mx.test\"\n").unwrap();
+    fs::write(dir.path().join("other.toml"), "hostnam = \"mx.test\"\n").unwrap();
+    let said = |config: &str| {
+        let output = Command::new(common::BINARY)
+            .args(["serve", "--config", config])
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = said("other.toml");
+    assert!(told.contains("./postrider.toml is not read: other.toml is in use"), "{told}");
+    fs::write(dir.path().join("postrider.toml"), "hostnam = \"mx.test\"\n").unwrap();
+    assert!(!said("postrider.toml").contains("is not read"));
+}

@@ -104,6 +104,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         }
         Command::Serve { listen, .. } => {
             let source = find_config(explicit);
+            settings::warn_of_other_file(source.as_deref());
             let mut settings = load_config(explicit, Purpose::Serve)?;
             match (listen, &source) {
                 (Some(_), Some(file)) => {

@@ -31,6 +31,19 @@ pub(crate) fn find(explicit: Option<&Path>) -> Option<PathBuf> {
     named.or_else(|| Path::new(USUAL).symlink_metadata().is_ok().then(|| USUAL.into()))
 }
 
+/// Warns of a configuration file in the current folder, which is read only if it is named.
+pub(super) fn warn_of_other_file(used: Option<&Path>) {
+    let here = Path::new("postrider.toml");
+    let is_used = used.is_some_and(|file| file.canonicalize().ok() == here.canonicalize().ok());
+    if here.is_file() && !is_used {
+        let used = used.map_or("the embedded default".to_owned(), |file| file.display().to_string());
+        let text = format!(
+            "warning: ./postrider.toml is not read: {used} is in use; to use the file, write `postrider serve --config postrider.toml`"
+        );
+        complain("postrider", &text);
+    }
+}
+
 /// Reads and checks it.
 pub(crate) fn load(explicit: Option<&Path>, purpose: Purpose) -> Result<Settings, CliError> {
     let loaded = config::load_with_origins(find(explicit).as_deref(), purpose);
