@@ -178,6 +178,9 @@ impl<'a> Driver<'a> {
                 let woken = self.connections.get_mut(&connection).expect("an open connection is woken");
                 assert!(std::mem::take(&mut woken.is_idle), "{connection:?} is not idle");
             }
+            Effect::AbandonConnection { connection, .. } => {
+                assert!(self.connections.contains_key(&connection), "{connection:?} is given up and not open");
+            }
             Effect::Deliver { connection, lease, message } => {
                 assert!(message.is_none_or(|message| message.id == lease.id));
                 for index in lease.recipients.as_slice() {
