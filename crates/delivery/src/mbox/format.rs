@@ -32,7 +32,7 @@ pub(super) struct Quoted<W> {
 impl<W: io::Write> Quoted<W> {
     pub(super) fn new(out: W) -> Self {
         Self {
-            out: LineStarts { out, start: Some(Vec::new()), line_end_count: 1 },
+            out: LineStarts { out, start: Some(Vec::new()), is_at_line_start: true },
             lines: UnixLines::default(),
         }
     }
@@ -47,7 +47,7 @@ impl<W: io::Write> Quoted<W> {
         self.lines.write(bytes, &mut self.out)
     }
 
-    /// Ends the last line, and adds the empty line.
+    /// Ends the last line, and adds the empty line that separates messages. An empty line at the end of the content stays.
     pub(super) fn finish(mut self) -> io::Result<W> {
         self.lines.finish(&mut self.out)?;
         self.out.finish()
@@ -59,21 +59,17 @@ struct LineStarts<W> {
     out: W,
     /// The beginning of a line that may be `>>From `; none behind the decision.
     start: Option<Vec<u8>>,
-    /// Line ends at the end of what was written, two at most.
-    line_end_count: u8,
+    /// The last octet written ended a line.
+    is_at_line_start: bool,
 }
 
 const FROM: &[u8] = b"From ";
 
 impl<W: io::Write> LineStarts<W> {
     fn emit(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.line_end_count = match bytes {
-            [] => self.line_end_count,
-            b"\n" => (self.line_end_count + 1).min(2),
-            [.., b'\n', b'\n'] => 2,
-            [.., b'\n'] => 1,
-            _ => 0,
-        };
+        if let Some(last) = bytes.last() {
+            self.is_at_line_start = *last == b'\n';
+        }
         self.out.write_all(bytes)
     }
 
@@ -96,9 +92,8 @@ impl<W: io::Write> LineStarts<W> {
         if let Some(start) = self.start.take() {
             self.emit(&start)?;
         }
-        for _ in self.line_end_count..2 {
-            self.out.write_all(b"\n")?;
-        }
+        let end: &[u8] = if self.is_at_line_start { b"\n" } else { b"\n\n" };
+        self.out.write_all(end)?;
         Ok(self.out)
     }
 }
@@ -170,7 +165,21 @@ mod tests {
                 })
                 .collect();
             let (unquoted, expected) = (unquoted.join("\n"), text.replace("\r\n", "\n"));
-            prop_assert_eq!(unquoted.trim_end_matches('\n'), expected.trim_end_matches('\n'));
+            prop_assert_eq!(unquoted + "\n", expected);
+        }
+    }
+
+    #[test]
+    fn empty_lines_at_the_end_of_a_message_are_kept() {
+        for (content, file) in [
+            ("A: b\r\n\r\nx\r\n", "A: b\n\nx\n\n"),
+            ("A: b\r\n\r\nx\r\n\r\n", "A: b\n\nx\n\n\n"),
+            ("A: b\r\n\r\nx\r\n\r\n\r\n", "A: b\n\nx\n\n\n\n"),
+            ("A: b\r\n\r\nx", "A: b\n\nx\n\n"),
+            ("A: b\r\n\r\n", "A: b\n\n\n"),
+            ("", "\n"),
+        ] {
+            assert_eq!(quoted(&[content]), file, "{content:?}");
         }
     }
 }
