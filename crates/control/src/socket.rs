@@ -1,12 +1,20 @@
 //! Listening on a Unix socket that is never open to more users than it should be.
 
-use rustix::fs::{Gid, Mode, Uid, chmod, chown};
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, openat, renameat, statat, unlinkat,
+    },
+    process::geteuid,
+};
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs, io,
-    os::unix::{
-        fs::FileTypeExt as _,
-        net::{UnixListener, UnixStream},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::{
+            fs::FileTypeExt as _,
+            net::{UnixListener, UnixStream},
+        },
     },
     path::{Path, PathBuf},
 };
@@ -28,43 +36,104 @@ pub fn bind_for(path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) 
             format!("somebody listens at {}", path.display()),
         ));
     }
+    // Another user may own the directory, such as the daemon's user where root binds: the directory and the socket are held by
+    // descriptors, since a name could lead elsewhere a moment later.
+    let directory = Directory::of(path)?;
     // Permissions are set under another name: with its own, the socket is there with the right ones or not at all.
     let draft = draft_name(path);
-    for path in [path, &draft] {
-        if fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
-            let text =
-                format!("{} is there and is no socket: name another path, or remove it", path.display());
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
-        }
+    for name in [path, &draft] {
+        directory.check_is_socket_or_absent(name)?;
     }
-    let _ = fs::remove_file(&draft);
-    let listener = UnixListener::bind(&draft)?;
-    let renamed = permit(&draft, mode, owner, group).and_then(|()| fs::rename(&draft, path));
+    directory.remove(&draft);
+    let listener = UnixListener::bind(directory.path_of(&draft)).map_err(|e| directory.explained(e, path))?;
+    let renamed = directory.permit(&draft, mode, owner, group).and_then(|()| directory.rename(&draft, path));
     if let Err(error) = renamed {
-        let _ = fs::remove_file(&draft);
+        directory.remove(&draft);
         return Err(error);
     }
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Beside the socket, so that it can be renamed; one byte longer at most, so that it still fits.
+/// Beside the socket, so that it can be renamed.
 fn draft_name(path: &Path) -> PathBuf {
     let mut name = OsString::from("~");
     name.push(path.file_name().unwrap_or_default());
     path.with_file_name(name)
 }
 
-fn permit(path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) -> io::Result<()> {
-    if let Some(owner) = owner {
-        chown(path, Some(Uid::from_raw(owner)), None)
-            .map_err(|e| io::Error::new(e.kind(), format!("give it to user {owner} (`owner`): {e}")))?;
+/// The directory of a socket.
+struct Directory(OwnedFd);
+
+impl Directory {
+    fn of(path: &Path) -> io::Result<Self> {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(openat(CWD, directory, flags, Mode::empty())?))
     }
-    if let Some(group) = group {
-        chown(path, None, Some(Gid::from_raw(group)))
-            .map_err(|e| io::Error::new(e.kind(), format!("give it to group {group} (`group`): {e}")))?;
+
+    /// A path that leads into this directory, whatever has become of its name.
+    fn path_of(&self, path: &Path) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string()).join(name_of(path))
     }
-    Ok(chmod(path, Mode::from_raw_mode(mode))?)
+
+    fn explained(&self, error: io::Error, path: &Path) -> io::Error {
+        if error.kind() == io::ErrorKind::NotFound && !Path::new("/proc/self/fd").exists() {
+            return io::Error::new(error.kind(), format!("bind {}: /proc is not mounted", path.display()));
+        }
+        error
+    }
+
+    fn check_is_socket_or_absent(&self, path: &Path) -> io::Result<()> {
+        let found = statat(&self.0, name_of(path), AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) != FileType::Socket) {
+            let text =
+                format!("{} is there and is no socket: name another path, or remove it", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        Ok(())
+    }
+
+    /// Gives owner, group and mode to the socket that was bound a moment ago, and to nothing else.
+    fn permit(&self, path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = openat(&self.0, name_of(path), flags, Mode::empty())?;
+        let found = fstat(&socket)?;
+        let is_own = FileType::from_raw_mode(found.st_mode) == FileType::Socket
+            && found.st_uid == geteuid().as_raw()
+            && found.st_nlink == 1;
+        if !is_own {
+            let text = format!(
+                "{} was replaced while it was made: another user can write to its directory",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        let give = |owner, group| chownat(&socket, "", owner, group, AtFlags::EMPTY_PATH);
+        if let Some(owner) = owner {
+            give(Some(Uid::from_raw(owner)), None)
+                .map_err(|e| io::Error::new(e.kind(), format!("give it to user {owner} (`owner`): {e}")))?;
+        }
+        if let Some(group) = group {
+            give(None, Some(Gid::from_raw(group)))
+                .map_err(|e| io::Error::new(e.kind(), format!("give it to group {group} (`group`): {e}")))?;
+        }
+        // fchmod(2) refuses a descriptor of O_PATH.
+        Ok(chmod(format!("/proc/self/fd/{}", socket.as_raw_fd()), Mode::from_raw_mode(mode))?)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Ok(renameat(&self.0, name_of(from), &self.0, name_of(to))?)
+    }
+
+    /// It may be gone already.
+    fn remove(&self, path: &Path) {
+        let _ = unlinkat(&self.0, name_of(path), AtFlags::empty());
+    }
+}
+
+fn name_of(path: &Path) -> &OsStr {
+    path.file_name().unwrap_or_default()
 }
 
 /// Removes a socket. Anything else with this name stays.
@@ -90,7 +159,7 @@ pub async fn accept(listener: &tokio::net::UnixListener) -> Option<tokio::net::U
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt as _, symlink};
 
     #[test]
     fn only_a_socket_is_replaced_or_removed() {
@@ -109,6 +178,44 @@ mod tests {
         drop(bind(&socket, 0o600, None).unwrap());
         remove(&socket);
         assert!(!socket.exists());
+    }
+
+    #[test]
+    fn what_has_taken_the_place_of_a_draft_is_given_to_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let (secret, other) = (dir.path().join("secret"), dir.path().join("other"));
+        fs::write(&secret, "root's").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let _other = UnixListener::bind(&other).unwrap();
+        let path = dir.path().join("s");
+        let directory = Directory::of(&path).unwrap();
+        let draft = draft_name(&path);
+        // Links that another process has put there between bind(2) and chown(2).
+        symlink(&secret, &draft).unwrap();
+        assert!(directory.permit(&draft, 0o666, None, None).is_err());
+        fs::remove_file(&draft).unwrap();
+        for target in [&secret, &other] {
+            fs::hard_link(target, &draft).unwrap();
+            let error = directory.permit(&draft, 0o666, None, None).unwrap_err();
+            assert!(error.to_string().contains("was replaced"), "{error}");
+            fs::remove_file(&draft).unwrap();
+        }
+        assert_eq!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_directory_that_becomes_a_link_does_not_lead_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, moved, etc) = (dir.path().join("run"), dir.path().join("moved"), dir.path().join("etc"));
+        fs::create_dir(&run).unwrap();
+        fs::create_dir(&etc).unwrap();
+        let directory = Directory::of(&run.join("s")).unwrap();
+        fs::rename(&run, &moved).unwrap();
+        symlink(&etc, &run).unwrap();
+        let _listener = UnixListener::bind(directory.path_of(&run.join("~s"))).unwrap();
+        directory.permit(&run.join("~s"), 0o600, None, None).unwrap();
+        directory.rename(&run.join("~s"), &run.join("s")).unwrap();
+        assert!(moved.join("s").exists() && fs::read_dir(&etc).unwrap().count() == 0);
     }
 
     #[test]
