@@ -93,11 +93,40 @@ fn permitted() -> Result<Rules, seccompiler::BackendError> {
     let any_of = |number, values: &[u64]| -> Result<Vec<_>, _> {
         values.iter().map(|one| value(number, *one)).collect()
     };
-    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6].map(|family| family as u64);
-    rules.insert(libc::SYS_socket, any_of(0, &families)?);
+    rules.insert(libc::SYS_socket, sockets()?);
+    // MSG_FASTOPEN connects without the check of the port that Landlock makes of connect(2).
+    let no_fast_open = |number| bits(number, libc::MSG_FASTOPEN as u64, 0);
+    rules.insert(libc::SYS_sendto, vec![no_fast_open(3)?]);
+    rules.insert(libc::SYS_sendmsg, vec![no_fast_open(2)?]);
+    rules.insert(libc::SYS_sendmmsg, vec![no_fast_open(3)?]);
     rules.insert(libc::SYS_socketpair, vec![value(0, libc::AF_UNIX as u64)?]);
     rules.insert(libc::SYS_prctl, any_of(0, PRCTL)?);
     rules.insert(libc::SYS_ioctl, any_of(1, IOCTL)?);
+    Ok(rules)
+}
+
+/// Permits Unix sockets, TCP and UDP. Landlock checks the ports of TCP only: a stream of MPTCP, SMC or SCTP would reach any
+/// port.
+fn sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let rule = |family: i32, kind: i32, protocol: i32| {
+        let equal = |number, value: i32| {
+            SeccompCondition::new(number, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value as u64)
+        };
+        // The type is in the lowest four bits; SOCK_NONBLOCK and SOCK_CLOEXEC are above.
+        let of_type =
+            SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(0xf), kind as u64);
+        SeccompRule::new(vec![equal(0, family)?, of_type?, equal(2, protocol)?])
+    };
+    let mut rules = Vec::new();
+    for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_SEQPACKET] {
+        rules.push(rule(libc::AF_UNIX, kind, 0)?);
+    }
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for (kind, own) in [(libc::SOCK_STREAM, libc::IPPROTO_TCP), (libc::SOCK_DGRAM, libc::IPPROTO_UDP)] {
+            rules.push(rule(family, kind, 0)?);
+            rules.push(rule(family, kind, own)?);
+        }
+    }
     Ok(rules)
 }
 
@@ -252,9 +281,6 @@ const PLAIN: &[c_long] = &[
     libc::SYS_listen,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
-    libc::SYS_sendmmsg,
-    libc::SYS_sendmsg,
-    libc::SYS_sendto,
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
 ];

@@ -193,6 +193,24 @@ fn attempts(data: &Path, elsewhere: &Path, other: u16) {
             "open a packet socket",
             done(libc::syscall(libc::SYS_socket, libc::AF_PACKET, libc::SOCK_RAW, 0)),
         );
+        // Landlock checks the ports of TCP by connect(2) and bind(2) only: these would reach every port.
+        show(
+            "open an MPTCP socket",
+            done(libc::syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP)),
+        );
+        show(
+            "open an SCTP socket",
+            done(libc::syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_SCTP)),
+        );
+        show(
+            "open a raw socket",
+            done(libc::syscall(libc::SYS_socket, libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_TCP)),
+        );
+        show(
+            "connect without connect(2)",
+            done(libc::syscall(libc::SYS_sendto, -1, zero, 0, libc::MSG_FASTOPEN, zero, 0)),
+        );
+        show("the same by sendmsg(2)", done(libc::syscall(libc::SYS_sendmsg, -1, zero, libc::MSG_FASTOPEN)));
         let (rwx, anonymous) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         show("map memory with code", done(libc::syscall(libc::SYS_mmap, zero, 4096, rwx, anonymous, -1, 0)));
         // From a terminal, characters could be put into the input of its shell.
