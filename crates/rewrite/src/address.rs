@@ -44,12 +44,17 @@ pub fn map_keys(
     is_own_domain: bool,
 ) -> impl Iterator<Item = String> + use<> {
     let (local, domain) = (mailbox.plain_local().into_owned(), mailbox.domain().key());
-    let user = separator.and_then(|s| s.split(&local)).map(|(user, _)| user.to_owned());
+    // `"news+a b"` is the user `news` with a detail that needs the quotes: VERP makes such addresses.
+    let meaning = if local.starts_with('"') { mailbox.local_name() } else { local.clone() };
+    let user = separator.and_then(|s| s.split(&meaning)).map(|(user, _)| user.to_owned());
+    let user = user
+        .filter(|user| meaning == local || at_domain(user, &domain).is_some_and(|one| one.local() == *user));
     let whole = format!("{local}@{domain}");
     let without = user.as_ref().map(|user| format!("{user}@{domain}"));
     // A name in quotes could have an `@`.
-    let has_names = is_own_domain && !local.starts_with('"');
-    let names = [Some(local), user].into_iter().flatten().filter(move |_| has_names);
+    let is_quoted = local.starts_with('"');
+    let names =
+        [Some(local).filter(|_| !is_quoted), user].into_iter().flatten().filter(move |_| is_own_domain);
     let any = format!("@{domain}");
     std::iter::once(whole).chain(without).chain(names).chain([any])
 }
@@ -63,11 +68,11 @@ pub fn is_named(mailbox: &Mailbox, separator: Option<Separator>, name: &str) -> 
 }
 
 /// Returns the reverse-path that names a recipient (VERP): `news+joe=example.net@example.com` for the sender
-/// `news@example.com` and the recipient `joe@example.net`. `None` where that is no address, is too long, where a local part needs
-/// quotes, or where the sender has a detail: the sender stays then.
+/// `news@example.com` and the recipient `joe@example.net`; in quotes if the recipient needs them. `None` where that is no address, is
+/// too long, where the sender needs quotes, or where the sender has a detail: the sender stays then.
 pub fn verp(sender: &Mailbox, recipient: &Mailbox, separator: Separator) -> Option<Mailbox> {
-    let (user, joe) = (sender.local(), recipient.local());
-    if user.starts_with('"') || joe.starts_with('"') || recipient.domain().literal().is_some() {
+    let (user, joe) = (sender.local(), recipient.local_unquoted());
+    if user.starts_with('"') || recipient.domain().literal().is_some() {
         return None;
     }
     let detail = format!("{joe}={}", recipient.domain().as_str());
@@ -76,7 +81,7 @@ pub fn verp(sender: &Mailbox, recipient: &Mailbox, separator: Separator) -> Opti
     if separator.split(&local) != Some((user, &*detail)) {
         return None;
     }
-    let path = Mailbox::parse(&format!("{local}@{}", sender.domain().as_str()), true).ok();
+    let path = at_domain(&local, sender.domain().as_str());
     path.filter(|path| path.as_str().len() <= PATH_MAX_BYTES)
 }
 
@@ -202,8 +207,12 @@ mod tests {
         assert_eq!(Separator('+').split(local), Some(("news", "joe+x=b.test")));
         assert_eq!(Separator('+').split("owner-list+joe=b.test").map(|(user, _)| user), Some("owner-list"));
         assert_eq!(verp("news@a.test", "jörg@b.test").as_deref(), Some("news+jörg=b.test@a.test"));
+        let quoted = verp("news@a.test", "\"a b\"@b.test").unwrap();
+        assert_eq!(quoted, "\"news+a b=b.test\"@a.test");
+        assert_eq!(verp("news@a.test", "\"joe\"@b.test").as_deref(), Some("news+joe=b.test@a.test"));
+        let keys: Vec<_> = map_keys(&mailbox(&quoted), Some(Separator('+')), true).collect();
+        assert_eq!(keys, [&*quoted, "news@a.test", "news", "@a.test"]);
         for (sender, recipient) in [
-            ("news@a.test", "\"a b\"@b.test"),
             ("\"a b\"@a.test", "joe@b.test"),
             ("news@a.test", "joe@[192.0.2.1]"),
             ("news+x@a.test", "joe@b.test"),
