@@ -45,8 +45,10 @@ impl ReceivedContent {
     pub fn from_bytes(bytes: impl Into<Bytes>, trace_bytes: usize) -> Self {
         let bytes = bytes.into();
         let mut scanner = ContentScanner::default();
-        scanner.scan(&bytes);
-        Self::new(scanner.traits(), trace_bytes, scanner.final_header_bytes(), vec![Part::Memory(bytes)])
+        // Without the fields of this server: a first line that begins with a blank continues none of them.
+        scanner.scan(&bytes[trace_bytes..]);
+        let header_bytes = trace_bytes + scanner.final_header_bytes();
+        Self::new(scanner.traits(), trace_bytes, header_bytes, vec![Part::Memory(bytes)])
     }
 
     /// The header as it was received, without the fields of this server, and with the empty line that ends it. There is no empty
@@ -110,17 +112,26 @@ impl ReceivedContent {
         self.trace_bytes += edits.prepended_bytes();
     }
 
-    /// Ends the header with an empty line where a body follows without one: a field must not run into the body.
+    /// Puts an empty line before a body that came without one: a field of this server must not run into it. Where only a line
+    /// that is no field stands between fields, the content stays as it came: an empty line before that line would turn the
+    /// fields below into text.
     pub fn separate_body(&mut self) {
-        let has_body = self.size_bytes() > self.header_bytes as u64;
-        if has_body && !ends_header(self.whole_header()) {
-            self.replace_header([self.whole_header(), b"\r\n"].concat());
+        if self.lacks_separator() {
+            self.replace_header(self.whole_header().to_vec());
         }
     }
 
-    fn replace_header(&mut self, mut header: Vec<u8>) {
+    /// Returns whether a body follows the header without an empty line.
+    fn lacks_separator(&self) -> bool {
         let has_body = self.size_bytes() > self.header_bytes as u64;
-        if has_body && !ends_header(&header) {
+        let has_header = self.header_bytes > self.trace_bytes;
+        has_body
+            && !ends_header(&self.whole_header()[self.trace_bytes..])
+            && !(has_header && header_goes_on(self.body_of_first_part()))
+    }
+
+    fn replace_header(&mut self, mut header: Vec<u8>) {
+        if self.lacks_separator() {
             header.extend_from_slice(b"\r\n");
         }
         let mut scanner = ContentScanner::default();
@@ -151,6 +162,21 @@ impl ReceivedContent {
 fn ends_header(header: &[u8]) -> bool {
     [&b"\r\n\r\n"[..], b"\n\r\n", b"\n\n"].iter().any(|end| header.ends_with(end))
         || matches!(header, b"\r\n" | b"\n")
+}
+
+/// Content in which fields are looked for behind a line that is none.
+const FIELDS_WITHIN_BYTES: usize = 64 << 10;
+
+/// Returns whether fields follow before the next empty line.
+fn header_goes_on(rest: &[u8]) -> bool {
+    let rest = &rest[..rest.len().min(FIELDS_WITHIN_BYTES)];
+    let lines = rest.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    lines.take_while(|line| !line.is_empty()).any(is_field)
+}
+
+fn is_field(line: &[u8]) -> bool {
+    let colon = memchr::memchr(b':', line).unwrap_or(0);
+    colon > 0 && line[..colon].iter().all(u8::is_ascii_graphic)
 }
 
 #[cfg(test)]
@@ -215,14 +241,47 @@ mod tests {
     }
 
     #[test]
-    fn a_field_does_not_run_into_a_body_without_an_empty_line() {
+    fn a_line_that_is_no_field_gets_an_empty_line_only_where_the_header_ends() {
         for (given, edited) in [
             ("no field\r\n", "C: d\r\n\r\nno field\r\n"),
+            (" folded\r\nA: b\r\n\r\n", "C: d\r\n\r\n folded\r\nA: b\r\n\r\n"),
             ("A: b\r\nbody\r\n", "A: b\r\nC: d\r\n\r\nbody\r\n"),
+            ("A: b\r\nno field\r\nE: f\r\n\r\nbody", "A: b\r\nC: d\r\nno field\r\nE: f\r\n\r\nbody"),
+            (
+                "From joe Mon Nov 23 10:00:00\r\nA: b\r\n\r\n",
+                "From joe Mon Nov 23 10:00:00\r\nA: b\r\nC: d\r\n\r\n",
+            ),
         ] {
             let mut content = ReceivedContent::from_bytes(given, 0);
             content.edit(&add("C", "d"));
             assert_eq!(&content.into_content().in_memory().unwrap()[..], edited.as_bytes());
+        }
+    }
+
+    #[test]
+    fn behind_fields_of_this_server_content_stays_as_it_came() {
+        const TRACE: &str = "Received: x\r\n";
+        for (given, separated) in [
+            ("A: b\r\nno field\r\nE: f\r\n\r\nbody\r\n", None),
+            ("A: b\r\nno field\r\nnor this: one\r\nE: f\r\n", None),
+            ("A: b\r\n\r\nbody\r\n", None),
+            ("A: b\r\n\r\nE: f\r\n", None),
+            ("\r\nA: b\r\n", None),
+            ("From joe Mon Nov 23 10:00:00\r\nA: b\r\n\r\n", None),
+            ("", None),
+            ("A: b\r\nbody\r\n", Some(("A: b\r\n", "body\r\n"))),
+            ("A: b\r\nbody\r\n\r\nE: f\r\n", Some(("A: b\r\n", "body\r\n\r\nE: f\r\n"))),
+            ("no field\r\n", Some(("", "no field\r\n"))),
+            (" folded\r\nA: b\r\n\r\n", Some(("", " folded\r\nA: b\r\n\r\n"))),
+        ] {
+            let mut content = ReceivedContent::from_bytes(format!("{TRACE}{given}"), TRACE.len());
+            content.separate_body();
+            let expected = match separated {
+                None => format!("{TRACE}{given}"),
+                Some((header, body)) => format!("{TRACE}{header}\r\n{body}"),
+            };
+            let whole = content.into_content().in_memory().unwrap();
+            assert_eq!(std::str::from_utf8(&whole), Ok(&*expected));
         }
     }
 

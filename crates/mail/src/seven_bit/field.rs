@@ -10,8 +10,9 @@ pub(super) struct MediaType {
     pub(super) boundary: Option<Vec<u8>>,
 }
 
-/// Splits a header into its fields: name, and the whole field with its line ends. `None` if some line belongs to
-/// no field. The empty line at the end is no field.
+/// Splits a header into its fields: name, and the whole field with its line ends. A line that is no field, behind one that is,
+/// has no name; readers differ in whether the header goes on behind it, so there is `None` if a field of MIME follows. There is
+/// `None` also if the first line is no field. The empty line at the end is no field.
 pub(super) fn fields(block: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
     let mut found: Vec<(usize, usize, usize)> = Vec::new();
     let mut at = 0;
@@ -25,12 +26,16 @@ pub(super) fn fields(block: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
             found.last_mut()?.2 = at;
             continue;
         }
-        let colon = line.iter().position(|byte| *byte == b':')?;
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(0);
         let name = line[..colon].trim_ascii_end();
-        if name.is_empty() || !name.iter().all(u8::is_ascii_graphic) {
+        let is_field = !name.is_empty() && name.iter().all(u8::is_ascii_graphic);
+        let is_of_mime = name.len() >= 8 && name[..8].eq_ignore_ascii_case(b"content-")
+            || name.eq_ignore_ascii_case(b"mime-version");
+        let is_behind_other = found.iter().any(|(_, name_bytes, _)| *name_bytes == 0);
+        if !is_field && found.is_empty() || is_of_mime && is_behind_other {
             return None;
         }
-        found.push((begin, name.len(), at));
+        found.push((begin, if is_field { name.len() } else { 0 }, at));
     }
     Some(
         found

@@ -260,18 +260,19 @@ impl Writer {
 
     /// A header whose part gets another encoding.
     fn encoded_header(&mut self, header: &Header<'_>, leaf: Leaf) {
-        header.write_without_encoding(&mut self.out);
+        let mut added = String::new();
         if header.lacks_mime_version {
-            self.out.extend_from_slice(b"MIME-Version: 1.0\r\n");
+            added.push_str("MIME-Version: 1.0\r\n");
             if header.lacks_type {
                 // RFC 1428 §3; what is valid UTF-8 hardly is anything else.
                 let charset = if leaf.is_utf8 { "utf-8" } else { "unknown-8bit" };
-                let line = format!("Content-Type: text/plain; charset={charset}\r\n");
-                self.out.extend_from_slice(line.as_bytes());
+                added.push_str(&format!("Content-Type: text/plain; charset={charset}\r\n"));
             }
         }
         let word = if leaf.encoding == Encoding::Base64 { "base64" } else { "quoted-printable" };
-        self.out.extend_from_slice(format!("Content-Transfer-Encoding: {word}\r\n\r\n").as_bytes());
+        added.push_str(&format!("Content-Transfer-Encoding: {word}\r\n"));
+        header.write_without_encoding(added.as_bytes(), &mut self.out);
+        self.out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -279,7 +280,7 @@ impl Visitor for Writer {
     fn header(&mut self, header: &Header<'_>, entity: Entity) {
         if entity == Entity::Composite {
             if header.is_identity_encoded {
-                header.write_without_encoding(&mut self.out);
+                header.write_without_encoding(b"", &mut self.out);
                 self.out.extend_from_slice(header.end());
             } else {
                 self.out.extend_from_slice(header.block);
