@@ -365,6 +365,8 @@ mod tests {
             ("MAIL FROM:<a@b> AUTH=a+0Ab", "501 5.5.4"),
             ("MAIL FROM:<a@b> ENVID=x+0D+0AQUIT", "501 5.5.4"),
             ("RCPT TO:<a@b> ORCPT=rfc822;a+00b", "501 5.5.4"),
+            ("RCPT TO:<a@b> ORCPT=x 400;a", "501 5.5.4"),
+            ("RCPT TO:<a@b> ORCPT=;a", "501 5.5.4"),
             ("RCPT TO:<a@b> NOTIFY=NEVER,SUCCESS", "501 5.5.4"),
             ("RCPT TO:<a@b> NOTIFY=", "501 5.5.4"),
             ("BDAT", "501 5.5.4"),

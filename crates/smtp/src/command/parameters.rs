@@ -148,10 +148,11 @@ fn parse_notify(value: Option<&str>) -> Result<Notify, Reply> {
     })
 }
 
-/// `rfc822;xtext` (RFC 3461 §4.2), stored decoded.
+/// `rfc822;xtext`, stored decoded. The type is any atom (RFC 3461 §4.2): `x400`, `x-local`, `unknown`.
 fn parse_orcpt(value: Option<&str>) -> Result<Box<str>, Reply> {
     let (kind, address) = value.and_then(|v| v.split_once(';')).ok_or(replies::BAD_PARAMETER)?;
-    let plain = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let is_atom = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&b);
+    let plain = !kind.is_empty() && kind.bytes().all(is_atom);
     let address = xtext::decode(address).filter(|a| plain && !a.is_empty() && a.len() <= 500);
     Ok(format!("{kind};{}", address.ok_or(replies::BAD_PARAMETER)?).into())
 }
