@@ -66,6 +66,16 @@ pub fn user_by_name(name: &str) -> Option<User> {
     if is_number { None } else { known_user(name).ok() }
 }
 
+/// Finds a user of this machine by name, as [`user_by_name`].
+///
+/// # Errors
+/// The file of users cannot be read: whether there is such a user is not known.
+pub fn local_user(name: &str) -> std::io::Result<Option<User>> {
+    let is_number = name.bytes().all(|b| b.is_ascii_digit());
+    let passwd = fs::read("/etc/passwd")?;
+    Ok(if is_number { None } else { user(name, &String::from_utf8_lossy(&passwd)).ok() })
+}
+
 /// Returns the numbers of the groups that name a user: group(5).
 pub fn groups_of(user: &str) -> Vec<u32> {
     groups_naming(&read("/etc/group"), user)

@@ -48,7 +48,7 @@ pub use smtp::server::BareLf;
 pub use spool::Placement;
 
 pub use self::history::History;
-pub use account::{Group, SocketMode, User, groups_of, user_by_name};
+pub use account::{Group, SocketMode, User, groups_of, local_user, user_by_name};
 pub use acme::{Acme, AcmeChallenge, AcmeDirectory, CertificateName, acme_key};
 pub use choice::{
     Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SandboxMode, SaslMechanism,

@@ -3,7 +3,7 @@
 mod alias_targets;
 
 use alias_targets::AliasTargets;
-use config::{DomainPattern, QueueGroup, Route, Settings, Target};
+use config::{DeliveryUser, DomainPattern, QueueGroup, Route, Settings, Target};
 use mail::{AliasTarget, Destination, Envelope, ForwardPath, NextHop, Recipient, ReversePath, TlsMode};
 use maps::{LookupError, Maps};
 use queue::GroupId;
@@ -232,14 +232,39 @@ impl Routes {
 
     /// Returns whether the next hop of a recipient is asked if the recipient exists.
     pub(crate) fn is_verified(&self, recipient: &Recipient, sender: Option<&ReversePath>) -> bool {
-        let route = match recipient.target() {
-            None => self.first(&recipient.path, sender, |route| route.target != Target::Hold),
+        self.route_of(&recipient.path, recipient.target(), sender).is_some_and(|route| route.verify)
+    }
+
+    /// Returns whether files are written as the user of this machine that the recipient names.
+    pub(crate) fn needs_account(
+        &self,
+        path: &ForwardPath,
+        target: Option<&AliasTarget>,
+        sender: Option<&ReversePath>,
+    ) -> bool {
+        let writes_as_recipient =
+            |route: &Route| route.deliver_as.as_ref().is_some_and(|own| own.user == DeliveryUser::Recipient);
+        self.explicit.iter().any(writes_as_recipient)
+            && self.route_of(path, target, sender).is_some_and(writes_as_recipient)
+    }
+
+    /// Returns the explicit route that mail of a recipient takes.
+    fn route_of(
+        &self,
+        path: &ForwardPath,
+        target: Option<&AliasTarget>,
+        sender: Option<&ReversePath>,
+    ) -> Option<&Route> {
+        match target {
+            None => self.first(path, sender, |route| route.target != Target::Hold),
             Some(AliasTarget::Route(name)) => {
-                self.explicit.iter().find(|route| route.stored_name().is_some_and(|own| own == *name))
+                let is_it = |route: &&Route| {
+                    route.label.as_ref() == Some(name) || route.stored_name().is_some_and(|own| own == *name)
+                };
+                self.explicit.iter().find(is_it)
             }
             Some(AliasTarget::Program(_) | AliasTarget::File(_) | AliasTarget::Later) => None,
-        };
-        route.is_some_and(|route| route.verify)
+        }
     }
 
     /// Returns the destination and the queue group of each recipient.

@@ -6,7 +6,7 @@ use super::{Check, Rules, View};
 use crate::own_address;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{Destination, Enhanced, ForwardPath, NextHop, Recipient, Reply};
+use mail::{AliasTarget, Destination, Enhanced, ForwardPath, NextHop, Recipient, Reply};
 use policy::SessionFacts;
 
 /// Refuses mail of clients that is not ours to take. Redirects mail for address literals of this machine, for the
@@ -45,6 +45,7 @@ fn is_deliverable(path: &ForwardPath, view: &View<'_>) -> Result<(), Reply> {
     if view.rules.routes.ask_maps() {
         return Ok(());
     }
+    has_account(path, None, view)?;
     can_deliver(path, view, || {
         view.rules.routes.recipient(path, view.envelope.map(|envelope| &envelope.reverse_path))
     })
@@ -55,6 +56,7 @@ pub(super) fn is_deliverable_by(recipient: &Recipient, view: &View<'_>) -> Resul
     if recipient.is_alias() {
         return Ok(());
     }
+    has_account(&recipient.path, recipient.target(), view)?;
     can_deliver(&recipient.path, view, || {
         view.rules.routes.destination(recipient, view.envelope.map(|envelope| &envelope.reverse_path))
     })
@@ -66,6 +68,50 @@ pub(super) fn undeliverable(recipient: &Recipient, reply: Reply) -> Verdict {
         return Verdict::Reject(reply);
     }
     tracing::error!("{}: no mailbox here can have this name", recipient.path);
+    Verdict::Defer(expanded::NOT_EXPANDABLE)
+}
+
+/// Returns whether a recipient is a user as whom mail is delivered, where its route writes files as the user that it names. The
+/// delivery helper asks the same: users of the system, such as daemon and www-data, have no mailbox.
+///
+/// # Errors
+/// The reply that refuses it.
+fn has_account(path: &ForwardPath, target: Option<&AliasTarget>, view: &View<'_>) -> Result<(), Reply> {
+    let Rules { settings, routes, .. } = view.rules;
+    let sender = view.envelope.map(|envelope| &envelope.reverse_path);
+    let Some(mailbox) = path.mailbox().filter(|_| routes.needs_account(path, target, sender)) else {
+        return Ok(());
+    };
+    let local = mailbox.local_name();
+    let split = settings.addresses.separator.0.and_then(|separator| separator.split(&local));
+    let name = split.map_or(&*local, |(user, _)| user);
+    match config::local_user(name) {
+        Ok(user) if user.as_ref().is_some_and(|user| settings.process.may_deliver_as(user.uid)) => Ok(()),
+        Ok(_) => Err(policy::no_such_user(mailbox)),
+        Err(e) => {
+            tracing::error!(
+                "<{mailbox}> is taken without a look at the users of this machine: read /etc/passwd: {e}"
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Returns whether this is a postmaster's address, which is never refused for good (RFC 5321 §4.5.1).
+fn is_postmaster(path: &ForwardPath, view: &View<'_>) -> bool {
+    let separator = view.rules.settings.addresses.separator.0;
+    path.mailbox().is_none_or(|mailbox| rewrite::is_named(mailbox, separator, "postmaster"))
+}
+
+/// The verdict on a recipient of a client whose mail cannot be delivered.
+fn refusal(path: &ForwardPath, reply: Reply, view: &View<'_>) -> Verdict {
+    if !is_postmaster(path, view) {
+        return Verdict::Reject(reply);
+    }
+    tracing::error!(
+        "mail for {path} cannot be delivered: {}; write an alias, such as `postmaster: jane`, or another `postmaster`",
+        reply.text()
+    );
     Verdict::Defer(expanded::NOT_EXPANDABLE)
 }
 
@@ -132,7 +178,6 @@ fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     let path = own.as_ref().unwrap_or(&recipient.path);
     let judged = session_facts(view).map_or(Ok(()), |session| policy.recipient(&session, path));
     // What this machine sends to a name that no Maildir can have is returned by a report.
-    let judged = judged.and_then(|()| client.map_or(Ok(()), |_| is_deliverable(path, view)));
     if let Err(reply) = judged {
         return Verdict::Reject(reply);
     }
@@ -140,5 +185,9 @@ fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
     let is_for_postmaster =
         policy.is_for_postmaster(path) || client.is_none() && policy.is_for_absent_root(path);
     let path = if is_for_postmaster { Some(ForwardPath::Mailbox(settings.postmaster.clone())) } else { own };
+    let last = path.as_ref().unwrap_or(&recipient.path);
+    if let Some(Err(reply)) = client.map(|_| is_deliverable(last, view)) {
+        return refusal(last, reply, view);
+    }
     path.map_or(Verdict::Pass, |path| Verdict::Redirect(vec![Recipient { path, ..recipient.clone() }]))
 }

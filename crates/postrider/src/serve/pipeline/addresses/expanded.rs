@@ -1,6 +1,6 @@
 //! Addresses that maps decide on.
 
-use super::{is_deliverable, own_address, session_facts};
+use super::{is_deliverable, own_address, refusal, session_facts};
 use crate::{
     expansion::{Expansion, Outcome, recipients},
     serve::pipeline::{LOOKUP_FAILED, REPORT_RETRIES, Rules, View},
@@ -32,6 +32,12 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
         Outcome::NoSuchUser if path.mailbox().is_none() || is_for_postmaster(expansion, &view, &mailbox) => {
             match expansion.expand(settings.postmaster.clone()).await {
                 Outcome::NoSuchUser => {
+                    let path = ForwardPath::Mailbox(settings.postmaster.clone());
+                    if matches!(view.facts.source, Source::Smtp { .. })
+                        && let Err(reply) = is_deliverable(&path, &view)
+                    {
+                        return refusal(&path, reply, &view);
+                    }
                     let to = replaced(&view, given, settings.postmaster.clone(), Role::Single);
                     return Verdict::Redirect(vec![to]);
                 }
@@ -105,9 +111,9 @@ fn accepted(view: &View<'_>, given: &Recipient, expanded: &Expanded) -> Verdict 
             let path = ForwardPath::Mailbox(mailbox.clone());
             if let Err(reply) = is_deliverable(&path, view) {
                 if is_same {
-                    return Verdict::Reject(reply);
+                    return refusal(&path, reply, view);
                 }
-                tracing::error!("expand {}: {mailbox}: no mailbox here can have this name", given.path);
+                tracing::error!("expand {}: {mailbox} cannot be delivered to: {}", given.path, reply.text());
                 return Verdict::Defer(NOT_EXPANDABLE);
             }
         }
