@@ -428,3 +428,45 @@ impl Drop for Ended {
         let _ = self.0.wait();
     }
 }
+
+#[test]
+fn trust_and_tags_of_one_recipient_do_not_judge_the_mail_of_others() {
+    let daemon = start(
+        &[],
+        r#"
+[[rule]]
+to = ["abuse@*", "abuse/x@mx.test"]
+trust = true
+tag = ["complaint"]
+[[rule]]
+header = ["Subject: /lottery/"]
+unless = { tagged = ["complaint"] }
+reject = "550 5.7.1 no lottery"
+[[rule]]
+header = ["Subject: /pills/"]
+reject = "550 5.7.1 no pills"
+"#,
+    );
+    let mut client = Client::connect(daemon.address).unwrap();
+    let mut judged = |subject: &str, recipients: &[(&str, u16)]| {
+        client.say("RSET").unwrap();
+        client.say("MAIL FROM:<a@far.test>").unwrap();
+        for (recipient, code) in recipients {
+            let (found, text) = client.say(&format!("RCPT TO:<{recipient}@mx.test>")).unwrap();
+            assert_eq!(found, *code, "{recipient}: {text}");
+        }
+        client.say("DATA").unwrap();
+        client.say(&format!("Subject: {subject}\r\n\r\nx\r\n.")).unwrap().0
+    };
+    assert_eq!(judged("pills", &[("abuse", 250)]), 250, "trusted for its only recipient");
+    assert_eq!(judged("pills", &[("joe", 250)]), 550);
+    // Trust for some recipients is not trust for the message, whichever comes last.
+    assert_eq!(judged("pills", &[("joe", 250), ("abuse", 250)]), 550);
+    assert_eq!(judged("pills", &[("abuse", 250), ("joe", 250)]), 550);
+    // A recipient that another check refuses gives nothing.
+    assert_eq!(judged("pills", &[("joe", 250), ("abuse/x", 550)]), 550);
+    assert_eq!(judged("lottery", &[("joe", 250), ("abuse/x", 550)]), 550);
+    assert_eq!(judged("pills", &[("abuse", 250), ("joe/x", 550)]), 250);
+    assert_eq!(judged("lottery", &[("joe", 250)]), 550);
+    assert_eq!(judged("lottery", &[("abuse", 250)]), 250);
+}

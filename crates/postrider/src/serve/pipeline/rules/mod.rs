@@ -219,8 +219,9 @@ async fn evaluate_later<'a>(
 /// Evaluates once with what is known.
 fn step(view: &View<'_>, state: &RuleState, stage: Stage) -> Next {
     let mut memory = state.lock();
-    let tags = memory.tags(stage);
-    let mut facts = facts(view, stage, memory.trusted_since.is_some());
+    let accepted = recipient_index(view);
+    let tags = memory.tags(stage, accepted);
+    let mut facts = facts(view, stage, memory.is_trusted(stage, accepted));
     facts.tags = &tags;
     let Memory { answers, observed, .. } = &mut *memory;
     let program = &view.rules.settings.rules.program;
@@ -429,8 +430,8 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
         let mut memory = state.lock();
         memory.keep_observed();
         memory.add_tags(stage, recipient_index(&view), &effects.tags);
-        if effects.is_trusted && memory.trusted_since.is_none() {
-            memory.trusted_since = Some(stage);
+        if effects.is_trusted {
+            memory.trust(stage, recipient_index(&view));
         }
     }
     let verdict = verdict_of(act, by, stage);

@@ -20,8 +20,10 @@ pub(super) struct Memory {
     pub(super) mail_tags: Vec<Box<str>>,
     /// Of the recipients, by index. A refused one has none.
     pub(super) recipient_tags: Vec<Vec<Box<str>>>,
-    /// The stage at which the client began to count as trusted.
-    pub(super) trusted_since: Option<Stage>,
+    /// The stage before RCPT at which the client began to count as trusted.
+    trusted_since: Option<Stage>,
+    /// Each recipient that was judged, by index, and whether a rule of RCPT trusts the client for it.
+    recipient_trust: Vec<(usize, bool)>,
     /// A number for each transaction, for policy servers.
     pub(super) instance: u64,
     /// None: nobody looks.
@@ -107,6 +109,7 @@ impl Memory {
         self.answers.forget(Scope::Transaction);
         self.mail_tags.clear();
         self.recipient_tags.clear();
+        self.recipient_trust.clear();
         self.forget_trust(Stage::Mail);
         self.instance = self.instance.wrapping_add(1);
     }
@@ -119,14 +122,35 @@ impl Memory {
     pub(super) fn begin_recipient(&mut self, index: usize) {
         self.answers.forget(Scope::Recipient);
         self.recipient_tags.truncate(index);
-        // Trust that one recipient has given is for that one.
-        self.forget_trust(Stage::Rcpt);
+        self.recipient_trust.retain(|(other, _)| *other < index);
+        self.recipient_trust.push((index, false));
     }
 
-    /// The tags that a stage sees.
-    pub(super) fn tags(&self, stage: Stage) -> Vec<Box<str>> {
+    /// Notes that a rule trusts the client: for one recipient, where it is a rule of RCPT.
+    pub(super) fn trust(&mut self, stage: Stage, recipient: usize) {
+        if stage == Stage::Rcpt {
+            let own = self.recipient_trust.iter_mut().filter(|(index, _)| *index == recipient);
+            own.for_each(|(_, is_trusted)| *is_trusted = true);
+        } else if self.trusted_since.is_none() {
+            self.trusted_since = Some(stage);
+        }
+    }
+
+    /// Returns whether the client counts as trusted at a stage. Trust for one recipient does not decide about the content that
+    /// others get: each of the first `accepted` recipients has to have it. A refused one behind them does not count.
+    pub(super) fn is_trusted(&self, stage: Stage, accepted: usize) -> bool {
+        let mut of_recipients = self.recipient_trust.iter().filter(|(index, _)| *index < accepted).peekable();
+        self.trusted_since.is_some()
+            || stage == Stage::Content
+                && of_recipients.peek().is_some()
+                && of_recipients.all(|(_, is_trusted)| *is_trusted)
+    }
+
+    /// The tags that a stage sees: the content has those of the first `accepted` recipients.
+    pub(super) fn tags(&self, stage: Stage, accepted: usize) -> Vec<Box<str>> {
         let session = self.session_tags.iter().map(|(_, tag)| tag);
-        let recipients = self.recipient_tags.iter().flatten().filter(|_| stage == Stage::Content);
+        let accepted = if stage == Stage::Content { accepted } else { 0 };
+        let recipients = self.recipient_tags.iter().take(accepted).flatten();
         session.chain(&self.mail_tags).chain(recipients).cloned().collect()
     }
 
