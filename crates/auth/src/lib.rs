@@ -26,7 +26,7 @@ pub use failures::{Counted, FailedLogins};
 pub use introspection::{Introspected, TokenDemands, basic_authorization, read_answer, request_form};
 pub use mechanism::Mechanism;
 pub use oauth::TokenAdvice;
-pub use passwd::{LineProblem, Login, PasswdFile};
+pub use passwd::{KINDS_MAX, LineProblem, Login, PasswdFile};
 pub use password::{NewScheme, StoredPassword};
 pub use scram::{ScramHash, ScramKeys, salt_of};
 pub use secret::Secret;

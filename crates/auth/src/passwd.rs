@@ -2,12 +2,17 @@
 //! password is Dovecot's alone.
 
 use crate::{password::StoredPassword, scram::ScramHash};
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+
+/// Kinds of stored passwords that a failed login checks at most.
+pub const KINDS_MAX: usize = 8;
 
 /// The users of a file.
 #[derive(Debug, Clone, Default)]
 pub struct PasswdFile {
     logins: HashMap<Box<str>, Login>,
+    /// A password of each kind, in the order of the kinds' names.
+    kinds: Vec<StoredPassword>,
 }
 
 /// A user of a file.
@@ -67,7 +72,14 @@ impl PasswdFile {
                 text: "the last line has no end: end it with a newline; a file that is being written ends like this".to_owned(),
             });
         }
-        if problems.is_empty() { Ok(Self { logins }) } else { Err(problems) }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let mut kinds = BTreeMap::new();
+        for login in logins.values() {
+            kinds.entry(login.password.kind()).or_insert_with(|| login.password.clone());
+        }
+        Ok(Self { logins, kinds: kinds.into_values().take(KINDS_MAX).collect() })
     }
 
     /// Finds a user.
@@ -75,9 +87,10 @@ impl PasswdFile {
         self.logins.get(&*name.to_lowercase())
     }
 
-    /// Returns one of the users, always the same one; none if there is none.
-    pub fn any(&self) -> Option<&Login> {
-        self.logins.values().next()
+    /// Returns a stored password of each kind ([`StoredPassword::kind`]) that users have. A failed login that checks one of each
+    /// takes the same time for each user, and for a name that nobody has.
+    pub fn kinds(&self) -> &[StoredPassword] {
+        &self.kinds
     }
 
     /// Returns the number of users.
@@ -163,6 +176,17 @@ mod tests {
         }
         let error = Login::of_value("joe", "{MD5}hushhush").unwrap_err();
         assert!(error.contains("{MD5}") && !error.contains("hushhush"), "{error}");
+    }
+
+    #[test]
+    fn a_file_knows_each_kind_of_its_passwords() {
+        let file = "a:{PLAIN}x\nb:{PLAIN}y\nc:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n\
+             d:{BLF-CRYPT}$2y$05$bvIG6Nmid91Mu9RcmmWZfO5HJIMCT8riNW0hEp8f6/FuA2/mHZFpe\n\
+             e:{BLF-CRYPT}$2y$06$bvIG6Nmid91Mu9RcmmWZfO5HJIMCT8riNW0hEp8f6/FuA2/mHZFpe\n";
+        let users = PasswdFile::parse(file).unwrap();
+        let kinds: Vec<String> = users.kinds().iter().map(StoredPassword::kind).collect();
+        assert_eq!(kinds, ["$2y$05", "$2y$06", "Sha1", "clear"]);
+        assert!(PasswdFile::parse("").unwrap().kinds().is_empty());
     }
 
     #[test]

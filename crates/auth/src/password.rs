@@ -164,6 +164,22 @@ impl StoredPassword {
         }
     }
 
+    /// Returns the scheme with its costs: checks of passwords of one kind take the same time.
+    pub fn kind(&self) -> String {
+        // `$argon2id$v=19$m=19456,t=2,p=1$`, `$2y$10$`, `$6$rounds=5000$`.
+        let front = |hash: &str, count: usize| hash.split('$').take(count).collect::<Vec<_>>().join("$");
+        match &self.0 {
+            Form::Clear(_) => "clear".to_owned(),
+            Form::Argon2(hash) => front(hash, 4),
+            Form::Bcrypt(hash) => front(hash, 3),
+            Form::ShaCrypt(hash) if hash.contains("$rounds=") => front(hash, 3),
+            Form::ShaCrypt(hash) => front(hash, 2),
+            Form::Digest { digest, .. } => format!("{digest:?}"),
+            Form::Pbkdf2 { rounds, .. } => format!("pbkdf2 {rounds}"),
+            Form::Scram(keys) => format!("scram {:?} {}", keys.hash, keys.iterations),
+        }
+    }
+
     /// Returns whether checking a password takes milliseconds, so that it belongs on a thread of its own.
     pub fn is_slow(&self) -> bool {
         !matches!(self.0, Form::Clear(_) | Form::Digest { .. })

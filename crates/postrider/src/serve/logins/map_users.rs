@@ -12,8 +12,8 @@ const NOBODY: &str = "{ARGON2ID}$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAA
 pub(crate) struct MapUsers {
     maps: Arc<Maps>,
     reference: Reference,
-    /// The password that was found last. A password for somebody who does not exist is compared with it.
-    other: Mutex<StoredPassword>,
+    /// A password of each kind that was found. A failed login checks one of each.
+    kinds: Mutex<Vec<StoredPassword>>,
 }
 
 /// A user of a map.
@@ -27,7 +27,7 @@ impl MapUsers {
     pub(crate) fn new(maps: Arc<Maps>, reference: Reference) -> Self {
         let nobody =
             StoredPassword::parse(NOBODY).expect("a constant hash: `the_hash_of_nobody_can_be_read`");
-        Self { maps, reference, other: Mutex::new(nobody) }
+        Self { maps, reference, kinds: Mutex::new(vec![nobody]) }
     }
 
     /// Looks a user up. A user whose account is locked does not exist.
@@ -43,14 +43,21 @@ impl MapUsers {
                 .into(),
         })?;
         Ok(login.map(|login| {
-            *lock(&self.other) = login.password.clone();
+            self.learn(&login.password);
             MapUser { login, remembered_as: format!("{name}\0{value}").into() }
         }))
     }
 
-    /// Returns somebody whose password is checked in place of that of a user who does not exist.
-    pub(crate) fn other(&self) -> Login {
-        Login { name: "".into(), password: lock(&self.other).clone() }
+    fn learn(&self, password: &StoredPassword) {
+        let (kind, mut kinds) = (password.kind(), lock(&self.kinds));
+        if kinds.len() < auth::KINDS_MAX && kinds.iter().all(|known| known.kind() != kind) {
+            kinds.push(password.clone());
+        }
+    }
+
+    /// Returns a password of each kind that was found so far, and one that nobody has.
+    pub(crate) fn kinds(&self) -> Vec<StoredPassword> {
+        lock(&self.kinds).clone()
     }
 }
 
@@ -78,7 +85,8 @@ mod tests {
         let (_dir, users) = users("joe@b.test {PLAIN}secret:1000:1000\nann !{PLAIN}x\nbob {PLAIN\n");
         let joe = users.get("Joe@B.test").await.unwrap().unwrap();
         assert!(&*joe.login.name == "joe@b.test" && joe.login.password.is(&Secret::new("secret")));
-        assert!(users.other().password.is(&Secret::new("secret")));
+        let kinds: Vec<String> = users.kinds().iter().map(StoredPassword::kind).collect();
+        assert_eq!(kinds, ["$argon2id$v=19$m=19456,t=2,p=1", "clear"]);
         assert!(users.get("ann").await.unwrap().is_none() && users.get("eve").await.unwrap().is_none());
         let Err(error) = users.get("bob").await else { panic!("a value without a brace") };
         assert!(error.what.contains("the password of bob cannot be used"), "{error}");

@@ -13,8 +13,8 @@ pub(crate) use tokens::TokenVerifier;
 pub(crate) use users_file::UsersFile;
 
 use auth::{
-    Answer, ChannelBindings, Counted, FailedLogins, Login, Question, Secret, ServerFacts, TokenAdvice,
-    VerifiedPasswords,
+    Answer, ChannelBindings, Counted, FailedLogins, Login, Question, Secret, ServerFacts, StoredPassword,
+    TokenAdvice, VerifiedPasswords,
 };
 use data_encoding::BASE64_NOPAD;
 use smtp::server::OfferedMechanism;
@@ -68,8 +68,9 @@ pub(crate) enum Store {
 struct Candidate {
     /// The user whom the client named; none if he does not exist.
     login: Option<Login>,
-    /// Somebody else, who is checked in his place: both take the same time.
-    other: Option<Login>,
+    /// A password of each kind of the store. Those of other kinds than the user's are checked too before a login fails: so it
+    /// takes the same time for each user, and for a name that nobody has.
+    kinds: Vec<StoredPassword>,
     /// The name for which a verified password is remembered.
     remembered_as: Box<str>,
 }
@@ -118,12 +119,18 @@ impl Logins {
                 None => Answer::Unavailable,
             },
             Question::Keys { user, hash } => match self.candidate(store, &user).await {
-                Some(Candidate { login: Some(login), .. }) => {
+                Some(Candidate { login, kinds, .. }) => {
                     // The salt of a password in clear text stays the same for as long as the process runs.
-                    let salt = auth::salt_of(&self.decoy, &login.name);
-                    Answer::Keys(login.password.scram_keys(hash, &salt).map(Box::new))
+                    let name = login.as_ref().map_or(&*user, |login| &*login.name);
+                    let salt = auth::salt_of(&self.decoy, name);
+                    let keys = login.as_ref().and_then(|login| login.password.scram_keys(hash, &salt));
+                    // Keys of a password in clear text are made here, which takes time.
+                    let own = login.map(|login| login.password.kind());
+                    for other in kinds.iter().filter(|other| Some(other.kind()) != own) {
+                        std::hint::black_box(other.scram_keys(hash, &salt));
+                    }
+                    Answer::Keys(keys.map(Box::new))
                 }
-                Some(_) => Answer::Keys(None),
                 None => Answer::Unavailable,
             },
             // A file has none.
@@ -141,17 +148,14 @@ impl Logins {
                 }
                 let login = users.get(user).cloned();
                 let remembered_as = login.as_ref().map_or("".into(), |login| login.name.clone());
-                let other = if login.is_none() { users.any().cloned() } else { None };
-                Some(Candidate { login, other, remembered_as })
+                Some(Candidate { login, kinds: users.kinds().to_vec(), remembered_as })
             }
             Store::Map(map) => match map.get(user).await {
                 Ok(Some(found)) => {
                     let (login, remembered_as) = (Some(found.login), found.remembered_as);
-                    Some(Candidate { login, other: None, remembered_as })
+                    Some(Candidate { login, kinds: map.kinds(), remembered_as })
                 }
-                Ok(None) => {
-                    Some(Candidate { login: None, other: Some(map.other()), remembered_as: "".into() })
-                }
+                Ok(None) => Some(Candidate { login: None, kinds: map.kinds(), remembered_as: "".into() }),
                 Err(error) => {
                     tracing::error!("a user cannot log in: {error}");
                     None
@@ -162,18 +166,22 @@ impl Logins {
     }
 
     async fn check(&self, candidate: Candidate, password: Secret) -> Answer {
-        let Candidate { login, other, remembered_as } = candidate;
+        let Candidate { login, mut kinds, remembered_as } = candidate;
         if login.is_some() && lock(&self.verified).knows(&remembered_as, &password, Instant::now()) {
             return login.map_or(Answer::Wrong, |login| Answer::Right(login.name));
         }
-        let Some(checked) = login.as_ref().or(other.as_ref()) else { return Answer::Wrong };
-        let is_right = if checked.password.is_slow() {
-            let Some(is_right) = self.check_slowly(checked.clone(), password.clone()).await else {
-                return Answer::Unavailable;
-            };
-            is_right
+        let own = login.as_ref().map(|login| login.password.clone());
+        if let Some(own) = &own {
+            let kind = own.kind();
+            kinds.retain(|other| other.kind() != kind);
+        }
+        let is_quick = own.as_ref().is_some_and(|own| !own.is_slow() && own.is(&password));
+        let Some(is_right) = (if is_quick || !own.iter().chain(&kinds).any(StoredPassword::is_slow) {
+            Some(is_quick || is_right_of(own.as_ref(), &kinds, &password))
         } else {
-            checked.password.is(&password)
+            self.check_slowly(own, kinds, password.clone()).await
+        }) else {
+            return Answer::Unavailable;
         };
         match login {
             Some(login) if is_right => {
@@ -184,18 +192,35 @@ impl Logins {
         }
     }
 
-    /// Computes a hash on a thread of its own; `None` if too many wait for that.
-    async fn check_slowly(&self, login: Login, password: Secret) -> Option<bool> {
+    /// Computes hashes on a thread of their own; `None` if too many wait for that.
+    async fn check_slowly(
+        &self,
+        own: Option<StoredPassword>,
+        others: Vec<StoredPassword>,
+        password: Secret,
+    ) -> Option<bool> {
         let _waiting = Waiting::begin(&self.waiting)?;
         let permit = self.hashing.clone().acquire_owned().await.ok()?;
         // A hash takes its memory until it is done, also for a client who is gone.
         let hash = move || {
-            let is_right = login.password.is(&password);
+            let is_right = is_right_of(own.as_ref(), &others, &password);
             drop(permit);
             is_right
         };
         tokio::task::spawn_blocking(hash).await.ok()
     }
+}
+
+/// Returns whether a password is the user's own. If it is not, those of the other kinds are checked as well, for the time
+/// that it takes.
+fn is_right_of(own: Option<&StoredPassword>, others: &[StoredPassword], password: &Secret) -> bool {
+    if own.is_some_and(|own| own.is(password)) {
+        return true;
+    }
+    for other in others {
+        std::hint::black_box(other.is(password));
+    }
+    false
 }
 
 /// One that waits for a hash.
@@ -236,21 +261,51 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use auth::{NewScheme, StoredPassword};
+    use auth::NewScheme;
     use std::time::Duration;
 
     #[tokio::test]
     async fn a_client_that_goes_leaves_its_hash_among_those_that_are_counted() {
         let logins = Arc::new(Logins::new());
         let stored = NewScheme::Argon2id.hash("secret", [7; 16]).unwrap();
-        let login = Login { name: "jane".into(), password: StoredPassword::parse(&stored).unwrap() };
+        let stored = Some(StoredPassword::parse(&stored).unwrap());
         for _ in 0..HASHING_MAX {
-            let begun = logins.check_slowly(login.clone(), Secret::new("wrong"));
+            let begun = logins.check_slowly(stored.clone(), Vec::new(), Secret::new("wrong"));
             // Long enough to begin, and too short for the hash.
             assert!(tokio::time::timeout(Duration::ZERO, begun).await.is_err());
         }
         assert_eq!(logins.hashing.available_permits(), 0, "the hashes are still computed");
         assert_eq!(logins.waiting.load(Ordering::Relaxed), 0, "nobody waits for them");
-        assert_eq!(logins.check_slowly(login, Secret::new("secret")).await, Some(true));
+        assert_eq!(logins.check_slowly(stored, Vec::new(), Secret::new("secret")).await, Some(true));
+    }
+
+    /// The kinds of passwords that a failed login checks, for each user and for a name that nobody has.
+    #[tokio::test]
+    async fn a_failed_login_checks_the_same_kinds_for_every_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users");
+        let slow = NewScheme::Bcrypt.hash("secret", [7; 16]).unwrap();
+        std::fs::write(&path, format!("plain:{{PLAIN}}secret\nslow:{slow}\n")).unwrap();
+        let store = Store::File(UsersFile::open(&path).unwrap());
+        let logins = Logins::new();
+        for name in ["plain", "slow", "nobody"] {
+            let candidate = logins.candidate(&store, name).await.unwrap();
+            let own = candidate.login.as_ref().map(|login| login.password.kind());
+            let mut checked: Vec<String> = candidate.kinds.iter().map(StoredPassword::kind).collect();
+            assert!(own.is_none_or(|own| checked.contains(&own)), "{name}");
+            checked.sort();
+            assert_eq!(checked, ["$2y$12", "clear"], "{name}");
+        }
+        // All slots for hashes are taken: every name waits for one, and a right password that needs none does not.
+        let all = logins.hashing.clone().acquire_many_owned(HASHING_MAX as u32).await.unwrap();
+        for name in ["plain", "slow", "nobody"] {
+            let question = Question::Password { user: name.into(), password: Secret::new("wrong") };
+            let answer =
+                tokio::time::timeout(Duration::from_millis(1), logins.answer(&store, question)).await;
+            assert!(answer.is_err(), "{name}");
+        }
+        let question = Question::Password { user: "plain".into(), password: Secret::new("secret") };
+        assert!(matches!(logins.answer(&store, question).await, Answer::Right(_)));
+        drop(all);
     }
 }
