@@ -2,7 +2,8 @@
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, openat, renameat, statat, unlinkat,
+        AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, openat, renameat, statat,
+        unlinkat,
     },
     process::geteuid,
 };
@@ -67,7 +68,8 @@ struct Directory(OwnedFd);
 
 impl Directory {
     fn of(path: &Path) -> io::Result<Self> {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory =
+            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(openat(CWD, directory, flags, Mode::empty())?))
     }

@@ -15,6 +15,7 @@ mod fold;
 pub mod header;
 pub mod header_edit;
 pub mod id;
+mod invisible;
 pub mod listener;
 pub mod origin;
 pub mod outcome;
@@ -37,6 +38,7 @@ pub use envelope::{
 pub use fold::fold;
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};
+pub use invisible::{escape_invisible, is_invisible};
 pub use listener::ListenerKind;
 pub use origin::{Origin, TransmissionType};
 pub use outcome::{Attempt, Cause, Disposition, DsnDuty, FinishedAs, Outcome, ReplyStage, ReplyTo};

@@ -72,12 +72,11 @@ impl Reply {
         Self { code, enhanced: None, text: Cow::Borrowed(text), rule: None }
     }
 
-    /// A reply whose text is made at run time. Everything but printable ASCII, UTF-8 letters and
-    /// `\n` is replaced by `?`, so that no input can add a line to what we say.
+    /// A reply whose text is made at run time. Each character that is not seen, but for
+    /// `\n`, is replaced by `?`, so that no input can add a line to what we say, or hide a part of it.
     pub fn new(code: u16, enhanced: impl Into<Option<Enhanced>>, text: impl Into<String>) -> Self {
         let text: String = text.into();
-        // The separators of Unicode end a line for some readers, too.
-        let clean = |c: char| c == '\n' || !(c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'));
+        let clean = |c: char| c == '\n' || !crate::is_invisible(c);
         let text = if text.chars().all(clean) {
             text
         } else {

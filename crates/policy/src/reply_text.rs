@@ -170,7 +170,7 @@ pub(crate) fn ascii(text: &str) -> String {
 /// Appends a fact without what could be read as something else: control characters, and a text that is too long.
 fn push_clean(out: &mut String, fact: &str) {
     let end = fact.floor_char_boundary(FACT_BYTES);
-    out.extend(fact[..end].chars().map(|c| if c.is_control() { '?' } else { c }));
+    out.extend(fact[..end].chars().map(|c| if mail::is_invisible(c) { '?' } else { c }));
 }
 
 impl fmt::Display for ReplyText {

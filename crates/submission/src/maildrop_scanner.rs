@@ -175,7 +175,7 @@ impl<T: Acceptor> MaildropScanner<T> {
 
 /// Returns the path for the log. All users choose names there, perhaps with line feeds.
 fn shown(path: &Path) -> String {
-    path.to_string_lossy().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    path.to_string_lossy().chars().map(|c| if mail::is_invisible(c) { '\u{fffd}' } else { c }).collect()
 }
 
 async fn set_aside(path: &Path, why: &str) {

@@ -58,7 +58,7 @@ fn meaning(code: i32) -> Option<(Enhanced, &'static str)> {
 fn text(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let mut clean: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut clean: String = line.chars().map(|c| if mail::is_invisible(c) { ' ' } else { c }).collect();
     if clean.len() > TEXT_MAX_BYTES {
         clean.truncate(clean.floor_char_boundary(TEXT_MAX_BYTES));
     }

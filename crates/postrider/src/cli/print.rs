@@ -26,12 +26,12 @@ pub(super) fn date_time(unix_ms: u64) -> String {
     zoned.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// Text that others chose, safe for a terminal: no control characters, nothing that ends a line.
+/// Text that others chose, safe for a terminal: no control characters, nothing that ends a line, and format characters as
+/// `\u{202e}`.
 pub(super) fn plain(text: &str) -> String {
-    let safe = |c: char| {
-        if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}') { '?' } else { c }
-    };
-    mail::plain_text(text).chars().map(safe).collect()
+    let safe = |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') { '?' } else { c };
+    let text: String = mail::plain_text(text).chars().map(safe).collect();
+    mail::escape_invisible(&text).into_owned()
 }
 
 /// Makes a line of content safe for a terminal as [`plain`] does, but keeps tabs, because folded header fields begin with one.

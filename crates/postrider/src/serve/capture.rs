@@ -237,7 +237,8 @@ fn value(message: &Message<'_>, name: &str) -> Option<String> {
 }
 
 fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || *c == '\t').take(LINE_MAX_CHARS).collect()
+    let text: String = text.chars().filter(|c| !c.is_control() || *c == '\t').take(LINE_MAX_CHARS).collect();
+    mail::escape_invisible(&text).into_owned()
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ struct PlainStderr;
 impl io::Write for PlainStderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match std::str::from_utf8(line).map(plain_text) {
-            Ok(plain) => io::stderr().write_all(plain.as_bytes())?,
+            Ok(plain) => io::stderr().write_all(mail::escape_invisible(&plain).as_bytes())?,
             Err(_) => io::stderr().write_all(line)?,
         }
         Ok(line.len())

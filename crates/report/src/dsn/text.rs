@@ -82,7 +82,7 @@ pub(super) fn folded_field(out: &mut String, name: &str, text: &str) {
 
 /// Removes control characters of a remote server.
 pub(super) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if mail::is_invisible(c) { ' ' } else { c }).collect()
 }
 
 /// An internationalized address in a report that is none (RFC 6533 §3): `j\x{F6}rg@example.com`. `others` are

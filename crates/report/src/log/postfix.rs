@@ -24,11 +24,26 @@ impl Postfix {
     /// Appends the event as Postfix logs it; some events have several lines, and some have none.
     pub(super) fn append(&self, event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
         lines(event, &mut |program, text| {
+            let begin = out.len();
             with_second(at, |_, syslog| {
-                let _ = writeln!(out, "{syslog} {} postfix/{program}[{}]: {text}", self.host, self.pid);
+                let _ = write!(out, "{syslog} {} postfix/{program}[{}]: {text}", self.host, self.pid);
             });
+            escape_from(begin, out);
+            out.push(b'\n');
         });
     }
+}
+
+/// Escapes the characters of a line that would not be seen, or would end it.
+fn escape_from(begin: usize, out: &mut Vec<u8>) {
+    let is_plain = out[begin..].iter().all(|byte| (b' '..0x7f).contains(byte));
+    if is_plain {
+        return;
+    }
+    let line = out.split_off(begin);
+    out.extend_from_slice(
+        mail::escape_invisible(&String::from_utf8_lossy(&line)).replace('\n', "\\u{a}").as_bytes(),
+    );
 }
 
 /// Calls `line` with each line of an event.
@@ -263,6 +278,14 @@ mod tests {
             let text = text(&[Event::Accepted(Accepted { origin, ..accepted })]);
             assert!(text.lines().next().unwrap().ends_with(line), "{text}");
         }
+    }
+
+    #[test]
+    fn characters_that_are_not_seen_are_escaped() {
+        let reason = "pay\u{202e}load\u{200b}\u{2066}\u{1b}[2J\nMail grün";
+        let text = text(&[Event::Held { id: mail::QueueId(1), reason }]);
+        let escaped = "hold: pay\\u{202e}load\\u{200b}\\u{2066}\\u{1b}[2J\\u{a}Mail grün\n";
+        assert!(text.ends_with(escaped) && text.lines().count() == 1, "{text}");
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Sink for Syslog {
         let pid = self.pid;
         let mut datagrams: Vec<Vec<u8>> = Vec::new();
         postfix::lines(event, &mut |program, text| {
-            let text = text.to_string();
+            let text = mail::escape_invisible(&text.to_string()).into_owned();
             let severity = if text.starts_with("warning:") { WARNING } else { INFORMATIONAL };
             let mut datagram = Vec::new();
             with_second(at, |_, syslog| {
