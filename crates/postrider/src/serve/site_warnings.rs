@@ -90,9 +90,36 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
         warnings.push(format!("the certificate {} {whose}: clients that verify it go away", chain.display()));
     }
     warnings.extend(settings.rules.warnings.iter().cloned());
+    warnings.extend(unknown_recipients(settings));
     warnings.extend(missing_programs(settings));
     warnings.extend(foreign_source_addresses(settings));
     warnings
+}
+
+/// Routes of local domains to another server that is not asked who exists there: what strangers send to a name that nobody has is
+/// taken, and then returned to a sender who may be forged.
+fn unknown_recipients(settings: &Settings) -> impl Iterator<Item = String> {
+    let is_open = |listen: &config::Listen| {
+        listen.kind == mail::ListenerKind::Mx
+            && match &listen.address {
+                config::ListenAt::Ip(address) => !address.ip().is_loopback(),
+                config::ListenAt::Unix { .. } => false,
+                config::ListenAt::Systemd(_) => true,
+            }
+    };
+    let takes_all = settings.local.users.is_none() && settings.listen.iter().any(is_open);
+    let routes = settings.routes.iter().enumerate().filter(move |_| takes_all);
+    routes.filter_map(|(number, route)| {
+        let (Target::Lmtp(_) | Target::Smarthost(_), false) = (&route.target, route.verify) else { return None };
+        let by_name = settings.local.domains.iter().find(|domain| route.matches(domain)).cloned();
+        let maps = &settings.local.domain_maps;
+        let by_map = || route.domain_maps.iter().find(|map| maps.contains(map)).map(ToString::to_string);
+        let domain = by_name.or_else(by_map)?;
+        Some(format!(
+            "`route[{number}]`: mail from everywhere for any name at {domain} is taken, and what the next hop refuses is returned \
+             to senders who may be forged: write `verify = true` in the route, or name the users in `local.users`"
+        ))
+    })
 }
 
 /// Addresses that no connection can be made from now: mail would wait.
@@ -212,6 +239,35 @@ mod tests {
             let (_dir, settings, _) = site("mx.example.com", names);
             let told = warnings(&settings, at(1));
             assert!(told.len() == 1 && told[0].contains("has no DNS name"), "{names:?}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn a_next_hop_that_nobody_asks_who_exists_is_told() {
+        let warned = |more: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("postrider.toml");
+            let text = format!(
+                "hostname = \"mx.example.com\"\n[local]\ndomains = [\"a.test\", \"mx.example.com\"]\n{more}"
+            );
+            fs::write(&file, text).unwrap();
+            let settings = config::load(Some(&file)).unwrap_or_else(|problems| panic!("{problems}"));
+            warnings(&settings, at(1)).iter().any(|text| text.contains("`verify = true`"))
+        };
+        let open = "[[listen]]\naddress = \"0.0.0.0:25\"\n";
+        for target in ["lmtp = \"127.0.0.1:24\"", "smarthost = \"in.a.test:25\""] {
+            let route = format!("[[route]]\ndomains = [\"a.test\"]\n{target}\n");
+            assert!(warned(&format!("{open}{route}")), "{target}");
+            assert!(!warned(&format!("{open}{route}verify = true\n")), "asked");
+            assert!(!warned(&format!("users = [\"joe\"]\n{open}{route}")), "the users are known");
+            assert!(
+                !warned(&format!("[[listen]]\naddress = \"127.0.0.1:2525\"\n{route}")),
+                "for this machine"
+            );
+            assert!(
+                !warned(&format!("{open}{}", route.replace("a.test\"]", "far.test\"]"))),
+                "not taken from strangers"
+            );
         }
     }
 
