@@ -3,15 +3,14 @@
 use config::{SandboxMode, Settings};
 use control::Exit;
 use rustix::{
-    fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, chownat, fchown, openat},
+    fs::{CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, openat},
     io::Errno,
     process::{Resource, Rlimit, geteuid, getrlimit, setrlimit},
 };
 use sandbox::{Identity, Refusal, Rules, SystemCalls};
 use std::{
-    fs::{self, Permissions},
     io,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -50,10 +49,25 @@ pub(crate) fn prepare_folder(settings: &Settings, path: &Path, mode: u32) -> Res
     // A service manager may start the daemon as its user: then only the folder of the data shows it.
     let owner = settings.data_dir.metadata().ok().filter(|owner| owner.uid() != 0 && geteuid().is_root());
     if let Some(owner) = owner.filter(|_| is_new && process.identity.is_none()) {
-        std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid()))
-            .map_err(|e| not_prepared(path, &e))?;
+        let new = open_new_dir(path).map_err(|e| not_prepared(path, &e))?;
+        fchown(&new, Some(Uid::from_raw(owner.uid())), Some(Gid::from_raw(owner.gid())))
+            .map_err(|e| not_prepared(path, &e.into()))?;
     }
     Ok(())
+}
+
+/// Opens a folder that this process made a moment ago. Root makes folders below those of the daemon's user, who could put a link or
+/// another folder in its place: that is refused.
+fn open_new_dir(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let new = openat(CWD, path, flags, Mode::empty())?;
+    if fstat(&new)?.st_uid != geteuid().as_raw() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it was replaced while it was made: another user can write to the folder above it",
+        ));
+    }
+    Ok(new)
 }
 
 impl Process {
@@ -100,11 +114,10 @@ impl Process {
     /// In words.
     pub(super) fn prepare(&self, settings: &Settings) -> Result<(), String> {
         let dir = &settings.data_dir;
-        let is_new = self.make_dir(dir, 0o755)?;
-        if is_new {
+        self.make_dir_with(dir, 0o755, |new| {
             // The umask may have taken it from others.
-            fs::set_permissions(dir, Permissions::from_mode(0o755)).map_err(|e| not_prepared(dir, &e))?;
-        }
+            fchmod(new, Mode::from_raw_mode(0o755))
+        })?;
         let elsewhere = |path: &PathBuf| !path.starts_with(dir) && !path.to_string_lossy().contains('*');
         for spool in settings.spools() {
             let paths = [Some(spool.path), spool.content_path].into_iter().flatten().filter(elsewhere);
@@ -124,14 +137,24 @@ impl Process {
 
     /// Makes a folder. Returns whether it was missing.
     fn make_dir(&self, path: &Path, mode: u32) -> Result<bool, String> {
+        self.make_dir_with(path, mode, |_| Ok(()))
+    }
+
+    /// As [`Self::make_dir`]; a new folder is also changed before it is given away.
+    fn make_dir_with(
+        &self,
+        path: &Path,
+        mode: u32,
+        change: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
+    ) -> Result<bool, String> {
         if path.is_dir() {
             return Ok(false);
         }
         spool::disk::make_dir(path, mode).map_err(|e| not_prepared(path, &e))?;
+        let new = open_new_dir(path).map_err(|e| not_prepared(path, &e))?;
+        change(&new).map_err(|e| not_prepared(path, &e.into()))?;
         if let Some((uid, gid)) = self.owner() {
-            // A link in place of the folder would be given away, and not what it leads to.
-            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-            chownat(CWD, path, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)
+            fchown(&new, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
                 .map_err(|e| not_prepared(path, &e.into()))?;
         }
         Ok(true)
