@@ -37,6 +37,7 @@ pub fn run(count: u64) {
         queued_ms: 1,
         setup_ms: 0,
         transfer_ms: 1,
+        index: Some(0),
     });
     let (mut encoded, mut out) = (Vec::new(), Vec::new());
     for number in 0..count {

@@ -16,6 +16,9 @@ use std::{
 /// Longest run of raw bytes; content comes in several.
 const RUN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// The longest chain of messages that take the place of one: that of its expansion, a notification, a double bounce.
+const SUCCESSORS_MAX: usize = 3;
+
 /// A queued message, as the daemon begins to copy it.
 #[derive(Debug, Clone)]
 pub struct MessageCopy {
@@ -58,17 +61,19 @@ pub enum BackupItem {
 }
 
 impl<T: Operations> Connection<T> {
-    /// Sends every queued message. Messages that arrive meanwhile are sent, too, up to those that are
-    /// queued when the first ones are done: a notification about a message that ended before its turn is among them.
+    /// Sends every queued message, in several passes. A message that has ended before its turn may have left another one, which
+    /// the next pass finds: the message of its expansion, the notification about it, or the one about the notification.
     pub(crate) async fn copy_all(&mut self) -> Result<u64, Ended> {
-        let ids = self.target.ids();
-        let mut count = 0;
-        for id in &ids {
-            count += u64::from(self.copy_one(*id).await?);
-        }
-        let sent: HashSet<QueueId> = ids.into_iter().collect();
-        for id in self.target.ids().into_iter().filter(|id| !sent.contains(id)) {
-            count += u64::from(self.copy_one(id).await?);
+        let (mut seen, mut count) = (HashSet::new(), 0);
+        for _ in 0..=SUCCESSORS_MAX {
+            self.target.notified().await;
+            let new: Vec<QueueId> = self.target.ids().into_iter().filter(|id| seen.insert(*id)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for id in new {
+                count += u64::from(self.copy_one(id).await?);
+            }
         }
         Ok(count)
     }

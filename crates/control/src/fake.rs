@@ -81,6 +81,8 @@ impl Operations for Memory {
         self.queue.lock().unwrap().keys().copied().collect()
     }
 
+    async fn notified(&self) {}
+
     async fn messages(&self, ids: &[QueueId]) -> Vec<MessageInfo> {
         assert!(ids.len() <= crate::server::PAGE, "{} asked at once", ids.len());
         let queue = self.queue.lock().unwrap();
@@ -152,10 +154,14 @@ impl Operations for Memory {
     }
 
     async fn chunk(&self, id: QueueId, _: ChunkId) -> Result<Option<Bytes>, Failure> {
-        // The third message leaves the queue while it is copied, and another one arrives.
+        // The third message fails while it is copied, and so do the notification about it and the one about that.
+        let next =
+            [(3, 1000), (1000, 1001), (1001, 1002)].into_iter().find(|(number, _)| QueueId(*number) == id);
         let mut queue = self.queue.lock().unwrap();
-        if id == QueueId(3) && queue.remove(&id).is_some() {
-            queue.insert(QueueId(1000), message(1000));
+        if let Some((_, next)) = next
+            && queue.remove(&id).is_some()
+        {
+            queue.insert(QueueId(next), message(next));
             return Ok(None);
         }
         Ok(Some("body\n".into()))

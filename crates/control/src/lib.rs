@@ -47,6 +47,10 @@ pub trait Operations: Send + Sync + 'static {
     /// The ids of all queued messages, in the order of acceptance (8 bytes each, so a million are 8 MB).
     fn ids(&self) -> Vec<QueueId>;
 
+    /// Waits until the notifications of everything that has failed up to now are among the ids: a failure and its notification are
+    /// decided together, and the notification is queued once both are durable.
+    fn notified(&self) -> impl Future<Output = ()> + Send;
+
     /// Returns the messages with these ids, in this order; those that are gone are left out. Asked for at most
     /// [`server::PAGE`] at a time. May read the spool; what that cannot give is listed as damaged.
     fn messages(&self, ids: &[QueueId]) -> impl Future<Output = Vec<MessageInfo>> + Send;

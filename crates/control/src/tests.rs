@@ -165,7 +165,7 @@ fn nobody_listens_is_told_apart_from_no() {
 }
 
 #[test]
-fn a_backup_has_every_message_once_and_those_that_arrive_meanwhile() {
+fn a_backup_has_every_message_once_and_what_took_the_place_of_those_that_ended_meanwhile() {
     let memory = Memory::with(4);
     memory.queue.lock().unwrap().insert(QueueId(5), super::fake::damaged(5));
     let daemon = Daemon::serving(memory);
@@ -180,8 +180,8 @@ fn a_backup_has_every_message_once_and_those_that_arrive_meanwhile() {
         BackupItem::Message(Copied { id, envelope: format!("envelope {id}").into_bytes(), content })
     };
     let damaged = BackupItem::Damaged(QueueId(5), "0000.seg at 8216: record checksum".to_owned());
-    // The third has left the queue; the last one came meanwhile.
-    assert_eq!(items, [whole(1), whole(2), whole(4), damaged, whole(1000)]);
+    // The third has left the queue; the last one came in its place.
+    assert_eq!(items, [whole(1), whole(2), whole(4), damaged, whole(1002)]);
     assert_eq!(
         ask(&mut client, &Request::Count { selection: Selection::all() }).0,
         5,

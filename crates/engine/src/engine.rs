@@ -162,6 +162,17 @@ impl Engine {
         self.tasks.decided_count() + waiting + self.refused.len()
     }
 
+    /// Returns the task that was added last, for [`Engine::is_storing_reports`].
+    pub fn newest_task(&self) -> TaskId {
+        self.tasks.newest()
+    }
+
+    /// Returns whether reports that a task up to this one stores are not queued yet, while the recipients that they are about have
+    /// left the queue.
+    pub fn is_storing_reports(&self, up_to: TaskId) -> bool {
+        self.tasks.is_storing_reports(up_to)
+    }
+
     /// Are queued messages still being routed again after a reload?
     pub fn is_rerouting(&self) -> bool {
         self.reroute.is_reading() || self.reroute.again_at().is_some()

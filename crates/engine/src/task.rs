@@ -104,6 +104,16 @@ impl Tasks {
         task
     }
 
+    /// Returns the last task that was added.
+    pub(crate) fn newest(&self) -> TaskId {
+        TaskId(self.last)
+    }
+
+    /// Returns whether a task up to this one stores reports.
+    pub(crate) fn is_storing_reports(&self, up_to: TaskId) -> bool {
+        self.by_id.iter().any(|(id, task)| *id <= up_to && matches!(task, Task::Store { .. }))
+    }
+
     pub(crate) fn decided_count(&self) -> usize {
         self.by_id.values().filter(|task| task.is_decided()).count()
     }

@@ -118,6 +118,7 @@ impl Message {
                 queued_ms: self.number % 3,
                 setup_ms: self.number % 30,
                 transfer_ms: 2 + self.number % 20,
+                index: Some(0),
             }),
         );
         store.write(UnixMicros(sent.0 + 100), &Event::Completed(self.id));

@@ -386,6 +386,7 @@ mod tests {
             queued_ms: 0,
             setup_ms: 0,
             transfer_ms: 0,
+            index: None,
         })
     }
 

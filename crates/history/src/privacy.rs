@@ -136,8 +136,9 @@ impl Concealer {
                 then(&Event::Waiting(Waiting { from: &from, to: &to, reason: &reason, ..w }));
             }
             Event::Expired { id, from } => then(&Event::Expired { id, from: &self.address(from) }),
-            Event::Deleted { id, from, to } => {
-                then(&Event::Deleted { id, from: &self.address(from), to: &self.address(to) });
+            Event::Deleted { id, from, to, index } => {
+                let (from, to) = (self.address(from), self.address(to));
+                then(&Event::Deleted { id, from: &from, to: &to, index });
             }
             Event::Held { id, reason } => then(&Event::Held { id, reason: &self.text(reason) }),
             Event::Discarded { id, from, to, reason } => {

@@ -94,6 +94,7 @@ pub(crate) fn attempt<'a>(
         queued_ms: 1,
         setup_ms: 2,
         transfer_ms: 3,
+        index: Some(0),
     })
 }
 

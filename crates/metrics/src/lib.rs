@@ -156,6 +156,7 @@ mod tests {
             queued_ms: 0,
             setup_ms: 0,
             transfer_ms: 40,
+            index: Some(0),
         };
         for status in [Status::Sent, Status::Sent, Status::Deferred] {
             sink.write(UnixMicros(0), &Event::Attempt(Attempted { status, ..attempt }));

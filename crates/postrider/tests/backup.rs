@@ -501,3 +501,57 @@ fn what_the_history_knows_as_finished_after_the_backup_is_left_out() {
     let status: serde_json::Value = serde_json::from_str(&daemon.ask(&["status", "--json"])).unwrap();
     assert_eq!(status["consistent"], true, "{status}");
 }
+
+#[test]
+fn recipients_with_one_address_are_restored_one_by_one_and_so_is_what_bounced() {
+    let (fast, slow) = (free_address(), free_address());
+    let text = config(LOG, fast, slow) + "[history]\nenabled = true\n";
+    let daemon = Postrider::start(&text);
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<a@slow.test>").unwrap();
+    for notify in ["SUCCESS", "NEVER", "FAILURE"] {
+        let reply = client.say(&format!("RCPT TO:<x@fast.test> NOTIFY={notify}")).unwrap();
+        assert_eq!(reply.0, 250, "{}", reply.1);
+    }
+    client.say("DATA").unwrap();
+    assert_eq!(client.say("Subject: three\r\n\r\nbody\r\n.").unwrap().0, 250);
+    assert_eq!(
+        client.send("a@slow.test", &["gone@fast.test"], b"Subject: b\r\n\r\nbody\r\n").unwrap().0,
+        250
+    );
+    let waiting = |daemon: &Postrider| daemon.counter("queued");
+    until("all wait", || {
+        daemon.ask(&["queue", "list", "--status", "deferred", "--ids"]).lines().count() == 2
+    });
+    let archive = daemon.dir.path().join("backup.tar.zst");
+    daemon.ask(&["backup", path(&archive)]);
+    // Of the three recipients with one address, one gets the mail.
+    let accepted = AtomicBool::new(false);
+    let sink = Sink::listen(TcpListener::bind(fast).unwrap(), move |line| {
+        let is_later =
+            |line: &str| line.starts_with("RCPT TO:<x@fast.test>") && accepted.swap(true, Ordering::SeqCst);
+        let reply =
+            if line.starts_with("RCPT TO:<gone@") { "550 5.1.1 no such user" } else { "450 4.2.1 busy" };
+        (line.starts_with("RCPT TO:<gone@") || is_later(line)).then(|| reply.to_owned())
+    });
+    daemon.ask(&["queue", "flush"]);
+    until("one is delivered, one has bounced", || {
+        (daemon.counter("delivered"), daemon.counter("bounced")) == (1, 1)
+    });
+    let address = daemon.address;
+    let (dir, status) = daemon.stop();
+    assert!(status.success() && sink.count() == 1);
+    fs::remove_dir_all(dir.path().join("data/spool")).unwrap();
+    let told = said(&dir.path().join("postrider.toml"), &["restore", path(&archive)]);
+    assert!(told.contains("restored       2 messages, on hold"), "{told}");
+    assert!(
+        told.contains("left out       0 messages, and 1 recipient of others: delivered or deleted"),
+        "{told}"
+    );
+    let text = fs::read_to_string(dir.path().join("postrider.toml")).unwrap();
+    let daemon = Postrider::start_from(dir, address, &text);
+    assert_eq!(waiting(&daemon), 3, "two recipients of the first message, and the one that bounced");
+    let queue = daemon.ask(&["queue", "list"]);
+    assert!(queue.contains("it has failed since, and its notification may be lost"), "{queue}");
+    daemon.stop();
+}

@@ -182,6 +182,7 @@ mod tests {
             queued_ms: 1,
             setup_ms: 10,
             transfer_ms: 20,
+            index: Some(0),
         })
     }
 

@@ -2,10 +2,11 @@
 //! them to an [`EventStream`](crate::EventStream); each [`Sink`](crate::Sink) writes them in its own way.
 //!
 //! The binary form is that of `postcard`: variants have numbers, integers are varints, texts have a length. It is stored
-//! in the history, so a new variant stands at the end of [`Event`], and the fields of a variant never change.
+//! in the history, so a new variant stands at the end of [`Event`], and the fields of a variant never change. Fields that
+//! earlier builds did not write stand at the end of a variant, and are read with [`later`].
 
 use mail::{Enhanced, QueueId, UnixMillis};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::{
     net::SocketAddr,
     time::{SystemTime, UNIX_EPOCH},
@@ -53,6 +54,9 @@ pub enum Event<'a> {
         from: &'a str,
         /// The recipient.
         to: &'a str,
+        /// The index of the recipient in the envelope; `None` in events of earlier builds.
+        #[serde(deserialize_with = "later")]
+        index: Option<u32>,
     },
     /// A message is held from the start. Before [`Event::Accepted`].
     Held {
@@ -259,6 +263,10 @@ pub struct Attempted<'a> {
     pub setup_ms: u64,
     /// From MAIL to the final reply.
     pub transfer_ms: u64,
+    /// The index of the recipient in the envelope, since several recipients can have one address: the targets of an alias.
+    /// `None` in events of earlier builds.
+    #[serde(deserialize_with = "later")]
+    pub index: Option<u32>,
 }
 
 /// A recipient that waits for its destination.
@@ -280,6 +288,9 @@ pub struct Waiting<'a> {
     pub age_ms: u64,
     /// The time of the next probe.
     pub until: Option<UnixMillis>,
+    /// As in [`Attempted::index`].
+    #[serde(deserialize_with = "later")]
+    pub index: Option<u32>,
 }
 
 /// The kind of a notification.
@@ -361,6 +372,11 @@ impl SessionBreak {
     }
 }
 
+/// Reads a field that events of earlier builds end before.
+fn later<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::deserialize(from).unwrap_or_default())
+}
+
 /// Appends the binary form of an event.
 pub fn encode(event: &Event<'_>, out: &mut Vec<u8>) {
     struct Appender<'a>(&'a mut Vec<u8>);
@@ -407,6 +423,7 @@ mod tests {
             queued_ms: 0,
             setup_ms: 1,
             transfer_ms: 127,
+            index: None,
         };
         let rejected = Rejected {
             client,
@@ -418,7 +435,6 @@ mod tests {
             rule: None,
         };
         for event in [
-            Event::Attempt(attempt),
             Event::Rejected(rejected),
             Event::SessionBroken { client, cause: SessionBreak::Timeout, after: "DATA" },
             Event::Completed(QueueId(7)),
@@ -429,6 +445,26 @@ mod tests {
             assert_eq!(decode(&bytes), Some(event));
             assert_eq!(decode(&bytes[..bytes.len() - 1]), None, "a part of it is no event");
         }
+        for event in [
+            Event::Attempt(attempt),
+            Event::Attempt(Attempted { index: Some(70_000), ..attempt }),
+            Event::Deleted { id: QueueId(7), from: "", to: "a@b", index: Some(0) },
+        ] {
+            let mut bytes = Vec::new();
+            encode(&event, &mut bytes);
+            assert_eq!(decode(&bytes), Some(event));
+        }
+    }
+
+    #[test]
+    fn an_event_of_a_build_that_knew_no_indices_is_read_without_one() {
+        // As they were written before: the fields end with `transfer_ms`, and with `to`.
+        let attempt = b"\x01\x07\x03a@b\x03c@d\x00\x02\x00\x00\x01r\x00\x02ok\x01\x02\x03\x04";
+        let Some(Event::Attempt(read)) = decode(attempt) else { panic!("an attempt") };
+        assert_eq!((read.id, read.to, read.transfer_ms, read.index), (QueueId(7), "c@d", 4, None));
+        assert_eq!(decode(&attempt[..attempt.len() - 1]), None);
+        let deleted = Event::Deleted { id: QueueId(7), from: "a@b", to: "c@d", index: None };
+        assert_eq!(decode(b"\x04\x07\x03a@b\x03c@d"), Some(deleted));
     }
 
     #[test]

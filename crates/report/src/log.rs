@@ -224,6 +224,7 @@ mod tests {
             queued_ms: 10,
             setup_ms: 20,
             transfer_ms: 30,
+            index: Some(0),
         };
         let rejected = Rejected {
             client,
@@ -243,6 +244,7 @@ mod tests {
             reason: "connect: refused",
             age_ms: 1000,
             until: Some(UnixMillis(1)),
+            index: Some(0),
         };
         let cipher = "TLSv1.3:TLS_AES_256_GCM_SHA384";
         vec![
@@ -253,7 +255,7 @@ mod tests {
             Event::Notified { id, notification: QueueId(2), kind: Notification::Failure },
             Event::Completed(id),
             Event::Rejected(rejected),
-            Event::Deleted { id, from: "a@b.test", to: "\"q\\\"x\"@c.test" },
+            Event::Deleted { id, from: "a@b.test", to: "\"q\\\"x\"@c.test", index: Some(0) },
             Event::Connected { client, listener: "mx" },
             Event::ClientTls { client, cipher, is_trusted: false },
             Event::SessionBroken { client, cause: SessionBreak::Lost, after: "RCPT" },

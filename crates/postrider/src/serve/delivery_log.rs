@@ -95,6 +95,7 @@ impl DeliveryLog {
                 queued_ms: attempt.queued_ms,
                 setup_ms: attempt.setup_ms,
                 transfer_ms: attempt.transfer_ms,
+                index: Some(*recipient),
             }));
         }
         if let Some(from) = expired_from {
@@ -120,6 +121,7 @@ impl DeliveryLog {
             reason: &outcome.text,
             age_ms: age_ms(message),
             until,
+            index: Some(recipient),
         }));
     }
 
@@ -141,7 +143,7 @@ impl DeliveryLog {
         for (recipient, _) in results {
             let from = message.envelope.reverse_path_of(*recipient).as_str();
             let to = recipient_of(message, *recipient);
-            self.stream.write(&Event::Deleted { id: message.id, from, to });
+            self.stream.write(&Event::Deleted { id: message.id, from, to, index: Some(*recipient) });
         }
     }
 

@@ -37,6 +37,8 @@ pub(crate) mod wiring;
 mod workers;
 
 pub(crate) use acceptor::CHUNK_BYTES;
+#[cfg(test)]
+pub(crate) use delivery_log::DeliveryLog;
 pub(crate) use logins::{DovecotAuth, MapUsers, TokenVerifier, random};
 pub(crate) use process::{prepare_folder, prepare_folders};
 pub(crate) use sockets::try_addresses;

@@ -13,12 +13,32 @@ use mail::{ChunkId, QueueId, ReceivedContent, SharedMessage, UnixMillis};
 use queue::{CancelAs, CommandResult, JobView, MessageView};
 use report::RecipientCounters;
 use spool::SpoolFailure;
-use std::sync::{Arc, PoisonError};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 use submission::{Refusal, Submission};
 
 impl Operations for Daemon {
     fn ids(&self) -> Vec<QueueId> {
         self.driver.lock().engine.queue().ids()
+    }
+
+    async fn notified(&self) {
+        const INTERVAL: Duration = Duration::from_millis(2);
+        /// A disk that takes no commits holds a backup up so long.
+        const TIMEOUT: Duration = Duration::from_secs(30);
+        let newest = self.driver.lock().engine.newest_task();
+        let waited = async {
+            while self.driver.lock().engine.is_storing_reports(newest) {
+                tokio::time::sleep(INTERVAL).await;
+            }
+        };
+        if tokio::time::timeout(TIMEOUT, waited).await.is_err() {
+            tracing::warn!(
+                "backup: notifications are not durable after 30 s; they may be missing in the backup"
+            );
+        }
     }
 
     async fn messages(&self, ids: &[QueueId]) -> Vec<MessageInfo> {

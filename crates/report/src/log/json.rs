@@ -256,7 +256,7 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
             until: waiting.until.map(UnixMillis::rfc3339),
         },
         Event::Expired { id, from } => JsonLine::Expired { time, id: Id(id), from },
-        Event::Deleted { id, from, to } => JsonLine::Deleted { time, id: Id(id), from, to },
+        Event::Deleted { id, from, to, .. } => JsonLine::Deleted { time, id: Id(id), from, to },
         Event::Held { id, reason } => JsonLine::Held { time, id: Id(id), reason },
         Event::Discarded { id, from, to, reason } => {
             JsonLine::Discarded { time, id: Id(id), from, to, reason }

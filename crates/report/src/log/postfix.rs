@@ -311,7 +311,7 @@ mod tests {
             assert!(text.contains(part), "{part}\n{text}");
         }
         // A deleted recipient counts neither as sent nor as returned.
-        let deleted = Event::Deleted { id: QueueId(1), from: "a@b", to: "c@d" };
+        let deleted = Event::Deleted { id: QueueId(1), from: "a@b", to: "c@d", index: Some(0) };
         assert_eq!(super::tests::text(&[deleted]), "");
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 use config::{Durability, Purpose, Settings};
 use control::{Exit, client::Client};
-use mail::{Enhanced, Message, Outcome, QueueId, UnixMillis};
+use mail::{Disposition, Enhanced, Message, Outcome, QueueId, UnixMillis};
 use rustix::process::geteuid;
 use spool::{Recovered, Spool, SpoolFailure, import_envelope};
 use std::{
@@ -209,7 +209,7 @@ struct Restored {
     messages: u64,
     /// Restored by an earlier run that was interrupted.
     before: u64,
-    /// Left out, because all their recipients were finished after the backup.
+    /// Left out, because all their recipients were delivered or deleted after the backup.
     finished: u64,
     /// Recipients of others that were finished after it.
     finished_recipients: u64,
@@ -354,7 +354,13 @@ fn on_hold(found: Recovered, about: &About) -> NewMessage {
             "; it may have been delivered since"
         });
         if let Some((_, outcome)) = &state.last {
-            text.push_str("; before: ");
+            // Only the history says so: the failure came after the backup.
+            let is_failed = outcome.disposition == Disposition::Failed;
+            text.push_str(if is_failed {
+                "; it has failed since, and its notification may be lost: "
+            } else {
+                "; before: "
+            });
             text.push_str(&outcome.text);
         }
         state.last = Some((now, Outcome::deferred(RESTORED, text)));
@@ -382,7 +388,7 @@ fn tell_restored(
     if restored.finished + restored.finished_recipients > 0 {
         writeln!(
             out,
-            "left out       {}, and {} recipient{} of others: finished after the backup, by the history in {}",
+            "left out       {}, and {} recipient{} of others: delivered or deleted after the backup, by the history in {}",
             count_of_messages(restored.finished),
             restored.finished_recipients,
             if restored.finished_recipients == 1 { "" } else { "s" },

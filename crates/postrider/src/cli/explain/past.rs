@@ -27,6 +27,8 @@ pub(super) struct Past<'a> {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct PastRecipient {
     pub(super) address: String,
+    /// The index in the envelope, once an event has named it.
+    pub(super) index: Option<u32>,
     pub(super) state: State,
     pub(super) attempt_count: u32,
     /// The destination, if an event names it.
@@ -92,8 +94,9 @@ impl<'a> Past<'a> {
             }
         }
         for stored in later {
-            if let Some(to) = stored.event().as_ref().and_then(recipient_of) {
-                past.recipient(to);
+            let Some(event) = stored.event() else { continue };
+            if let Some(to) = recipient_of(&event) {
+                past.recipient(to, index_of(&event));
             }
         }
         if let (Some((at, reason)), false) = (past.held, past.is_finished) {
@@ -126,13 +129,15 @@ impl<'a> Past<'a> {
             Event::Accepted(accepted) => self.accepted = Some((at, accepted)),
             Event::Attempt(attempt) => self.add_attempt(at, &attempt),
             Event::Waiting(w) => {
-                let recipient = self.recipient(w.to);
+                let recipient = self.recipient(w.to, w.index);
                 (recipient.state, recipient.next) = (State::Suspended, w.until);
                 recipient.destination = Some(w.destination.to_owned());
                 recipient.last = Some((at, w.reason.to_owned()));
             }
-            Event::Deleted { to, .. } => self.end(at, to, State::Deleted, "by an operator"),
-            Event::Discarded { to: Some(to), reason, .. } => self.end(at, to, State::Discarded, reason),
+            Event::Deleted { to, index, .. } => self.end(at, (to, index), State::Deleted, "by an operator"),
+            Event::Discarded { to: Some(to), reason, .. } => {
+                self.end(at, (to, None), State::Discarded, reason)
+            }
             Event::Held { reason, .. } => self.held = Some((at, reason)),
             Event::Notified { kind: Notification::Delay, .. } => self.warned = Some(at),
             Event::Completed(_) => self.is_finished = true,
@@ -141,7 +146,7 @@ impl<'a> Past<'a> {
     }
 
     fn add_attempt(&mut self, at: UnixMicros, attempt: &Attempted<'_>) {
-        let recipient = self.recipient(attempt.to);
+        let recipient = self.recipient(attempt.to, attempt.index);
         recipient.state = match attempt.status {
             event::Status::Sent => State::Delivered,
             event::Status::Bounced => State::Bounced,
@@ -154,17 +159,34 @@ impl<'a> Past<'a> {
         recipient.last = Some((at, format!("{by}{}", attempt.reply)));
     }
 
-    fn end(&mut self, at: UnixMicros, to: &str, state: State, reason: &str) {
-        let recipient = self.recipient(to);
+    fn end(&mut self, at: UnixMicros, (to, index): (&str, Option<u32>), state: State, reason: &str) {
+        let recipient = self.recipient(to, index);
         (recipient.state, recipient.last) = (state, Some((at, reason.to_owned())));
     }
 
-    fn recipient(&mut self, address: &str) -> &mut PastRecipient {
-        let known = self.recipients.iter().position(|recipient| recipient.address == address);
+    /// Returns the recipient with this index, since the targets of an alias have the same address. Events of earlier builds name no
+    /// index.
+    fn recipient(&mut self, address: &str, index: Option<u32>) -> &mut PastRecipient {
+        let is_same = |one: &PastRecipient| match (one.index, index) {
+            (Some(known), Some(index)) => known == index,
+            _ => one.address == address,
+        };
+        let known = self.recipients.iter().position(is_same);
         let number = known.unwrap_or_else(|| {
             self.recipients.push(PastRecipient { address: address.to_owned(), ..PastRecipient::default() });
             self.recipients.len() - 1
         });
-        &mut self.recipients[number]
+        let recipient = &mut self.recipients[number];
+        recipient.index = recipient.index.or(index);
+        recipient
+    }
+}
+
+fn index_of(event: &Event<'_>) -> Option<u32> {
+    match event {
+        Event::Attempt(a) => a.index,
+        Event::Waiting(w) => w.index,
+        Event::Deleted { index, .. } => *index,
+        _ => None,
     }
 }

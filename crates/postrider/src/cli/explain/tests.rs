@@ -45,6 +45,7 @@ fn life() -> Vec<StoredEvent> {
             queued_ms: 0,
             setup_ms: 0,
             transfer_ms: 0,
+            index: None,
         })
     };
     let accepted = Accepted {
@@ -69,6 +70,7 @@ fn life() -> Vec<StoredEvent> {
         reason: "Connection refused",
         age_ms: 0,
         until: Some(UnixMillis(BEGIN / 1000 + 600_000)),
+        index: None,
     };
     let events = [
         Event::Held { id, reason: "a rule" },
