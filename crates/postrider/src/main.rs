@@ -15,6 +15,7 @@ mod routing;
 mod serve;
 mod site_files;
 mod spool_room;
+mod unnamed_spools;
 
 use std::{ffi::OsString, process::ExitCode};
 use submission::sendmail;

@@ -237,3 +237,49 @@ fn a_queue_run_delivers_a_message_that_two_spools_have_once() {
     assert_eq!(served, [["y@bulk.test"]]);
     assert_eq!(counts(dir.path()), [0, 0]);
 }
+
+#[test]
+fn the_mail_of_a_group_that_was_removed_or_renamed_is_never_forgotten() {
+    let next_hop = free_address();
+    let group = |name: &str, more: &str| {
+        format!(
+            "[[route]]\ndomains = [\"bulk.test\"]\nsmarthost = \"{next_hop}\"\ntls = \"off\"\n\
+             [[queue_group]]\nname = \"{name}\"\ndomains = [\"bulk.test\"]\n{more}\n"
+        )
+    };
+    for keys in ["backend = \"log\"", "backend = \"queue-dirs\"", "path = \"elsewhere\""] {
+        let dir = tempfile::tempdir().unwrap();
+        let daemon = Postrider::start_in(dir, free_address(), &group("bulk", keys));
+        send(&mut Client::connect(daemon.address).unwrap(), &["x@bulk.test"], "Subject: b\r\n\r\nhi\r\n");
+        let config = fs::read_to_string(daemon.config()).unwrap();
+        let (dir, status) = daemon.stop();
+        assert!(status.success());
+        // Renamed with its spool somewhere else, without a spool of its own, and removed.
+        let text = group("bulk", keys);
+        let begin = text.find("[[queue_group]]").unwrap();
+        for other in [group("mass", "backend = \"log\""), group("mass", ""), text[..begin].to_owned()] {
+            fs::write(dir.path().join("postrider.toml"), config.replace(&text, &other)).unwrap();
+            for (arguments, exit) in [
+                (&["serve"][..], &[78][..]),
+                (&["config", "check"], &[78]),
+                // The spool of a new name is not there yet.
+                (&["spool", "check"], &[65, 66]),
+                (&["doctor", "--offline"], &[2]),
+            ] {
+                let output = command(dir.path(), arguments);
+                let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+                assert!(exit.contains(&output.status.code().unwrap()), "{arguments:?}: {told}");
+                let folder = if keys.starts_with("path") { "elsewhere" } else { "spool-bulk" };
+                let says = format!("{folder} has 1 message, and no [[queue_group]] names it");
+                assert!(told.contains(&says) && told.contains("`path = \""), "{arguments:?}: {told}");
+            }
+        }
+        // As it is advised: another name, and the path of the spool.
+        let folder = dir.path().join(if keys.starts_with("path") { "elsewhere" } else { "data/spool-bulk" });
+        let backend = if keys.contains("queue-dirs") { "queue-dirs" } else { "log" };
+        let moved = group("old", &format!("path = \"{}\"\nbackend = \"{backend}\"", folder.display()));
+        fs::write(dir.path().join("postrider.toml"), config.replace(&text, &moved)).unwrap();
+        said(dir.path(), &["config", "check"]);
+        assert_eq!(counts(dir.path()), [0, 1], "{keys}");
+    }
+}

@@ -5,6 +5,7 @@ use crate::{
     access::{self, Checked, Fault},
     applets::Commands,
     serve::{helper, refuse_ephemeral, site_warnings},
+    unnamed_spools,
 };
 use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
@@ -137,7 +138,12 @@ pub(super) fn check(file: Option<&Path>) -> Result<(), CliError> {
     if file.is_some() {
         refuse_ephemeral(&loaded.settings).map_err(|text| CliError::new(Exit::Config, text))?;
     }
-    check_access(&loaded.settings, file)
+    let unnamed = unnamed_spools::find(&loaded.settings);
+    for one in &unnamed {
+        complain("postrider", &format!("error: {one}"));
+    }
+    check_access(&loaded.settings, file)?;
+    if unnamed.is_empty() { Ok(()) } else { Err(CliError::new(Exit::Config, "")) }
 }
 
 /// Checks, for root, what the user of the daemon may do with the files of the configuration.

@@ -20,7 +20,7 @@ use super::{
     wiring,
     workers::{self, Workers},
 };
-use crate::{imported, open_files::Connections};
+use crate::{imported, open_files::Connections, unnamed_spools};
 use config::{ListenAddress, ListenAt, Settings};
 use control::Exit;
 use control::{serve_control, server::Access, socket};
@@ -212,6 +212,10 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     if source.is_some() {
         refuse_ephemeral(&settings).map_err(|text| Problem { text, exit: Exit::Config })?;
     }
+    // Before it is confined, the process may read a folder that the configuration does not name.
+    if let Some(unnamed) = unnamed_spools::find(&settings).first() {
+        return Err(Problem { text: unnamed.to_string(), exit: Exit::Config });
+    }
     process.prepare(&settings)?;
     // Everything that another process may have comes first: what is refused costs no recovery.
     let inherited = Inherited::from_env();
@@ -232,6 +236,9 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     let runtime = workers.main();
     super::unscheduled::check_start()?;
     let mut spool = wiring::spool(&settings)?;
+    if let Err(error) = unnamed_spools::record(&settings) {
+        tracing::warn!("note the spools of queue groups in {}: {error}", settings.data_dir.display());
+    }
 
     let current = {
         let _context = runtime.enter();

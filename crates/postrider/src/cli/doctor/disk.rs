@@ -1,7 +1,7 @@
 //! The disks of the spools: does a sync keep its promise, and is there room?
 
 use super::{Finding, bytes};
-use crate::spool_room::SpoolRoom;
+use crate::{spool_room::SpoolRoom, unnamed_spools};
 use config::Settings;
 use rustix::fs::{Mode, OFlags, open, statvfs};
 use std::{
@@ -16,6 +16,7 @@ use sync_check::{Evidence, Verdict, device::Device};
 
 const DISK: &str = "disk";
 const ROOM: &str = "room";
+const SPOOL: &str = "spool";
 
 /// Syncs that are measured.
 const SYNCS: u32 = 50;
@@ -41,6 +42,8 @@ pub(super) fn check(settings: &Settings) -> Vec<Finding> {
             findings.extend(room(&folder, min_free));
         }
     }
+    let unnamed = unnamed_spools::find(settings);
+    findings.extend(unnamed.iter().map(|one| Finding::error(SPOOL, one.seen(), one.advice())));
     findings
 }
 

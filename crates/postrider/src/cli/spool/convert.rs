@@ -1,7 +1,7 @@
 //! `postrider spool convert`: every message moved into a spool of another backend.
 
 use super::Ending;
-use crate::{cli::CliError, serve::wiring};
+use crate::{cli::CliError, serve::wiring, unnamed_spools};
 use config::{Backend, Settings};
 use control::Exit;
 use control::client::Client;
@@ -55,6 +55,8 @@ pub(super) fn run(
         let text = format!("{count} of {all} messages are in {}: keep the old spool", into.display());
         return Err(CliError::new(Exit::IoErr, text));
     }
+    // Its copies of the messages are no mail that somebody has forgotten.
+    unnamed_spools::record_moved(settings, &old.path)?;
     let bytes: u64 = messages.iter().map(|found| found.message.content.size_bytes()).sum();
     writeln!(out, "{count} messages, {bytes} bytes: moved to {}", into.display())?;
     let (backend, path) = (backend.as_str(), into.display());

@@ -8,8 +8,9 @@ mod salvage;
 use super::{
     CliError, Ending,
     args::{NewBackend, SpoolCommand},
-    offline, owner,
+    complain, offline, owner,
 };
+use crate::unnamed_spools;
 use config::{Backend, Settings};
 use control::Exit;
 use spool::{SpoolFailure, Totals};
@@ -45,6 +46,10 @@ pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Wri
 /// Checks the spool of `[spool]`, then those of queue groups.
 fn check_all(settings: &Settings, json: bool, out: &mut dyn Write) -> Ending {
     let mut worst = Exit::Ok;
+    for unnamed in unnamed_spools::find(settings) {
+        complain("postrider", &format!("error: {unnamed}"));
+        worst = Exit::DataErr;
+    }
     for spool in settings.spools() {
         offline::permitted(&spool.path)?;
         match check::run(&spool.path, json, out)? {
