@@ -179,7 +179,10 @@ impl<'a> Driver<'a> {
                 assert!(std::mem::take(&mut woken.is_idle), "{connection:?} is not idle");
             }
             Effect::AbandonConnection { connection, .. } => {
-                assert!(self.connections.contains_key(&connection), "{connection:?} is given up and not open");
+                assert!(
+                    self.connections.contains_key(&connection),
+                    "{connection:?} is given up and not open"
+                );
             }
             Effect::Deliver { connection, lease, message } => {
                 assert!(message.is_none_or(|message| message.id == lease.id));

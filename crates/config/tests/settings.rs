@@ -295,6 +295,9 @@ fn rules_that_a_temporary_rule_hides_are_a_warning() {
                 3 + verdict.lines().count()
             )
         );
-        assert!(warnings[1].starts_with("the check `checks.hello` is not reached while rule 1"), "{warnings:?}");
+        assert!(
+            warnings[1].starts_with("the check `checks.hello` is not reached while rule 1"),
+            "{warnings:?}"
+        );
     }
 }

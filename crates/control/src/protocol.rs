@@ -497,6 +497,12 @@ pub struct Gauges {
     /// The addresses of listeners that refuse new sessions, since an operator drains them.
     #[serde(default)]
     pub drained_listeners: Vec<String>,
+    /// Why the delivery log or the history loses events now, if it does.
+    #[serde(default)]
+    pub log_faults: Vec<String>,
+    /// Events and lines that were lost since the start.
+    #[serde(default)]
+    pub log_lost: u64,
 }
 
 /// The process that runs programs and writes files of other users.

@@ -89,7 +89,8 @@ pub struct Store<F: Folder> {
     event: Vec<u8>,
     out: Vec<u8>,
     lost_count: u64,
-    is_failing: bool,
+    /// Why events are lost.
+    fault: Option<String>,
 }
 
 /// The segment in use.
@@ -193,7 +194,7 @@ impl<F: Folder> Store<F> {
             event: Vec::new(),
             out: Vec::new(),
             lost_count: 0,
-            is_failing: false,
+            fault: None,
         };
         let newest = found.keys().next_back().copied();
         let now = (store.clock)();
@@ -310,11 +311,11 @@ impl<F: Folder> Store<F> {
 
     /// Notes an error: a failing disk is reported once, until it works again.
     fn failed(&mut self, doing: &str, name: &str, error: &io::Error) {
-        if !std::mem::replace(&mut self.is_failing, true) {
-            tracing::error!(
-                "{doing} the history file {name}: {error}; events are missing in the history until that works"
-            );
+        let text = format!("{doing} the history file {name}: {error}");
+        if self.fault.is_none() {
+            tracing::error!("{text}; events are missing in the history until that works");
         }
+        self.fault = Some(text);
     }
 
     fn delete_expired(&mut self, now: UnixMicros) {
@@ -333,7 +334,7 @@ impl<F: Folder> Store<F> {
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> bool {
         match self.folder.write_at(name, offset, bytes) {
             Ok(()) => {
-                self.is_failing = false;
+                self.fault = None;
                 true
             }
             Err(e) => {
@@ -559,6 +560,10 @@ impl<F: Folder> Sink for Store<F> {
 
     fn lost_count(&self) -> u64 {
         self.lost_count
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.fault.clone()
     }
 }
 

@@ -3,7 +3,13 @@
 mod common;
 
 use common::{Postrider, client::Client, free_address, program, sink::Sink, unpacked, until};
-use std::{fs, io::Write as _, net::TcpStream};
+use std::{
+    fs,
+    io::Write as _,
+    net::TcpStream,
+    os::unix::net::UnixDatagram,
+    time::{Duration, Instant},
+};
 
 const CONFIG: &str = "\
 [relay]\nnetworks = []\n\
@@ -191,5 +197,53 @@ fn the_system_log_gets_the_lines_of_postfix() {
         if line.contains("disconnect from unknown[127.0.0.1] ehlo=1 quit=1 commands=2") {
             break;
         }
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_delays_no_mail_and_no_stop_and_status_says_so() {
+    let local = "[local]\ndomains = [\"mx.test\"]\nusers = [\"joe\"]\n[history]\nenabled = true\n";
+    let made = |kind: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("unread");
+        let more = match kind {
+            "socket" => format!("[log]\nfile = \"mail.log\"\nsyslog = \"{}\"\n", log.display()),
+            "pipe" => {
+                let made = std::process::Command::new("mkfifo").arg(&log).status().unwrap();
+                assert!(made.success());
+                format!("[log]\nfile = \"{}\"\n", log.display())
+            }
+            _ => "[log]\nfile = \"/dev/full\"\n".to_owned(),
+        };
+        let server = (kind == "socket").then(|| UnixDatagram::bind(&log).unwrap());
+        (Postrider::start_in(dir, free_address(), &format!("{local}{more}")), server)
+    };
+    for kind in ["socket", "pipe", "full"] {
+        let (daemon, _server) = made(kind);
+        let mut client = Client::connect(daemon.address).unwrap();
+        // More than the socket or the pipe holds.
+        for _ in 0..200 {
+            assert_eq!(
+                client.send("a@far.test", &["joe@mx.test"], b"Subject: x\r\n\r\nx\r\n").unwrap().0,
+                250
+            );
+        }
+        until("all are delivered", || daemon.counter("delivered") == 200);
+        let found =
+            || daemon.ask(&["history", "query", "--sender", "a@far.test", "--limit", "1000", "--json"]);
+        until("the history has all", || found().matches("\"event\":\"completed\"").count() == 200);
+        if kind != "pipe" {
+            let status = || daemon.ask(&["status"]);
+            until("status says so", || status().contains("EVENTS ARE NOT LOGGED: write"));
+            assert!(status().contains("log lines were lost since the start"));
+        }
+        drop(client);
+        let begun = Instant::now();
+        let (_dir, status) = daemon.stop();
+        assert!(
+            status.success() && begun.elapsed() < Duration::from_secs(15),
+            "{kind}: {:?}",
+            begun.elapsed()
+        );
     }
 }

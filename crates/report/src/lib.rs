@@ -3,6 +3,7 @@
 //!
 //! Read first: [`dsn`] and [`EventStream`].
 
+mod apart;
 mod counters;
 pub mod dsn;
 pub mod event;
@@ -10,6 +11,7 @@ pub mod log;
 mod stream;
 pub mod texts;
 
+pub use apart::Apart;
 pub use counters::RecipientCounters;
 pub use event::{Event, UnixMicros};
 pub use stream::{EventStream, Sink};

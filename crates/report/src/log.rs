@@ -10,9 +10,9 @@ pub use syslog::Syslog;
 
 use crate::{Event, Sink, UnixMicros};
 use std::{
-    fs::{File, OpenOptions, Permissions},
+    fs::{File, Metadata, OpenOptions, Permissions},
     io::{self, Read as _, Seek as _, SeekFrom, Write},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -35,6 +35,9 @@ impl Format {
     }
 }
 
+/// `/dev/null`: number 3 of the memory devices.
+const NULL_DEVICE: u64 = 1 << 8 | 3;
+
 /// A log file. Lines that the disk cannot take are dropped and counted; the next line that can be written reports the
 /// count.
 pub struct LogFile {
@@ -46,7 +49,8 @@ pub struct LogFile {
     lost_count: u64,
     /// Lost lines that were reported.
     reported_count: u64,
-    is_failing: bool,
+    /// Why lines are lost.
+    fault: Option<String>,
     last_at: UnixMicros,
 }
 
@@ -66,9 +70,20 @@ impl LogFile {
             block: Vec::new(),
             lost_count: 0,
             reported_count: 0,
-            is_failing: false,
+            fault: None,
             last_at: UnixMicros::default(),
         })
+    }
+
+    /// Returns whether a write can wait until somebody reads: a pipe, a terminal, a socket.
+    pub fn may_block(path: Option<&Path>) -> bool {
+        let meta = match path {
+            Some(path) => path.metadata(),
+            None => Path::new("/proc/self/fd/2").metadata(),
+        };
+        let is_null = |meta: &Metadata| meta.file_type().is_char_device() && meta.rdev() == NULL_DEVICE;
+        // A file that is not there yet becomes a regular one.
+        path.is_none() && meta.is_err() || meta.is_ok_and(|meta| !meta.is_file() && !is_null(&meta))
     }
 }
 
@@ -89,12 +104,15 @@ impl Sink for LogFile {
             self.format.append(self.last_at, &event, &mut self.block);
         }
         match self.target.write(&mut self.block) {
-            Ok(()) => (self.reported_count, self.is_failing) = (lost_count, false),
+            Ok(()) => (self.reported_count, self.fault) = (lost_count, None),
             Err((whole_count, e)) => {
                 self.lost_count += line_count.saturating_sub(whole_count);
-                if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::error!("write the delivery log: {e}");
+                let name = self.path.as_deref().unwrap_or("stderr".as_ref()).display();
+                let text = format!("write the delivery log {name}: {e}");
+                if self.fault.is_none() {
+                    tracing::error!("{text}");
                 }
+                self.fault = Some(text);
             }
         }
         self.block.clear();
@@ -110,6 +128,10 @@ impl Sink for LogFile {
 
     fn lost_count(&self) -> u64 {
         self.lost_count
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.fault.clone()
     }
 }
 
@@ -135,7 +157,11 @@ impl Target {
                 file.set_permissions(Permissions::from_mode(0o640))?;
                 file
             }
-            Err(_) => OpenOptions::new().append(true).create(true).mode(0o640).open(path)?,
+            // A pipe that is open for reading, too, needs nobody at its other end yet.
+            Err(_) => {
+                let is_pipe = path.metadata().is_ok_and(|meta| meta.file_type().is_fifo());
+                OpenOptions::new().read(is_pipe).append(true).create(!is_pipe).mode(0o640).open(path)?
+            }
         };
         let is_torn = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0)
             && last_byte(path).is_ok_and(|byte| byte != b'\n');

@@ -21,7 +21,7 @@ const WAITING_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// The number of buffers. Each thread appends to one of them; more threads than buffers share.
 const BUFFER_COUNT: usize = 16;
 /// The interval in which sinks with unfinished work are called.
-const TICK: Duration = Duration::from_secs(1);
+pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// Bytes before the binary form of an event: its length, and its time.
 const HEAD_BYTES: usize = 12;
 
@@ -42,6 +42,11 @@ pub trait Sink: Send {
     fn lost_count(&self) -> u64 {
         0
     }
+
+    /// Returns why the sink loses events now, in words, if it does.
+    fn fault(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The stream. When it is dropped, waiting events are written.
@@ -59,6 +64,8 @@ struct Shared {
     dropped_count: AtomicU64,
     /// Events or lines that sinks could not write.
     lost_count: AtomicU64,
+    /// Why sinks lose events now.
+    faults: Mutex<Vec<String>>,
     /// The thread waits for an event: an append has to wake it.
     is_idle: AtomicBool,
     requests: Mutex<Requests>,
@@ -96,6 +103,7 @@ impl EventStream {
             waiting_bytes: AtomicUsize::new(0),
             dropped_count: AtomicU64::new(0),
             lost_count: AtomicU64::new(0),
+            faults: Mutex::default(),
             is_idle: AtomicBool::new(false),
             requests: Mutex::default(),
             change: Condvar::new(),
@@ -137,6 +145,11 @@ impl EventStream {
     /// Returns the number of events and lines that were dropped.
     pub fn lost_count(&self) -> u64 {
         self.shared.dropped_count.load(Ordering::Relaxed) + self.shared.lost_count.load(Ordering::Relaxed)
+    }
+
+    /// Returns why sinks lose events now, in words.
+    pub fn faults(&self) -> Vec<String> {
+        self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Opens the files of the sinks again, after a log rotation.
@@ -225,6 +238,8 @@ impl Writer {
             }
             let lost_count = self.sinks.iter().map(|sink| sink.lost_count()).sum();
             self.shared.lost_count.store(lost_count, Ordering::Relaxed);
+            let faults = self.sinks.iter().filter_map(|sink| sink.fault()).collect();
+            *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
             if requests.is_closing {
                 return;
             }
@@ -281,7 +296,7 @@ impl Writer {
 }
 
 /// Returns the time and the binary form of the first event, and the rest.
-fn split_frame(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
+pub(crate) fn split_frame(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (at, rest) = rest.split_first_chunk::<8>()?;
     let (frame, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;

@@ -98,6 +98,12 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     if g.dropped > 0 {
         writeln!(out, "drop directory: {}", dropped(g))?;
     }
+    for fault in &g.log_faults {
+        writeln!(out, "EVENTS ARE NOT LOGGED: {}", print::plain(fault))?;
+    }
+    if g.log_lost > 0 {
+        writeln!(out, "{} events and log lines were lost since the start", g.log_lost)?;
+    }
     if let Some(fault) = &g.sandbox_fault {
         writeln!(out, "the sandbox is not complete: {}", print::plain(fault))?;
     }

@@ -248,6 +248,11 @@ impl DeliveryLog {
         self.stream.lost_count()
     }
 
+    /// Returns why logs or the history lose events now, in words.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.stream.faults()
+    }
+
     /// Opens the files again after a log rotation.
     pub(crate) fn reopen(&self) {
         self.stream.reopen();

@@ -289,6 +289,8 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         dropped: 0,
         dropped_reason: None,
         drained_listeners: Vec::new(),
+        log_faults: driver.delivery_log.faults(),
+        log_lost: driver.delivery_log.lost_count(),
     }
 }
 

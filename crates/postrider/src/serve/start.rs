@@ -29,6 +29,7 @@ use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
 use mail::{UnixMillis, plain_text};
 use metrics::Metrics;
 use report::Sink;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use spool::{CommitWaiters, RecoveryReport, Spool};
 use std::{
     io::{self, Write as _},
@@ -77,8 +78,22 @@ pub(super) type UnixSocket = std::os::unix::net::UnixListener;
 #[derive(Default)]
 struct PlainStderr;
 
+impl PlainStderr {
+    /// Waits a moment until a line can be written. A pipe that nobody reads would block the thread that logs, and so mail.
+    fn is_read() -> bool {
+        let stderr = io::stderr();
+        let mut poll = [PollFd::new(&stderr, PollFlags::OUT)];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        // Where it cannot be asked, as in a file, it does not block.
+        !matches!(rustix::event::poll(&mut poll, Some(&timeout)), Ok(0))
+    }
+}
+
 impl io::Write for PlainStderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if !Self::is_read() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         match std::str::from_utf8(line).map(plain_text) {
             Ok(plain) => io::stderr().write_all(mail::escape_invisible(&plain).as_bytes())?,
             Err(_) => io::stderr().write_all(line)?,

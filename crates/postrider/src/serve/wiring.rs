@@ -24,7 +24,7 @@ use mail::{Domain, Envelope};
 use maps::{Maps, Purposes};
 use policy::{ClientTable, Policy};
 use report::{
-    EventStream, Sink, UnixMicros,
+    Apart, EventStream, Sink, UnixMicros,
     log::{Format, LogFile, Postfix, Syslog},
 };
 use route::{Router, RouterSettings};
@@ -554,16 +554,25 @@ pub(crate) fn log(settings: &Settings, more: Vec<Box<dyn Sink>>) -> Result<Event
     for (path, format) in files {
         // A program reads JSON, and a person at a terminal does not.
         if path.is_none() && std::io::stdout().is_terminal() {
-            sinks.push(Box::new(Terminal));
+            sinks.push(apart(Box::new(Terminal))?);
             continue;
         }
-        sinks.push(Box::new(LogFile::open(path.clone(), format)?));
+        let file = Box::new(LogFile::open(path.clone(), format)?);
+        sinks.push(if LogFile::may_block(path.as_deref()) { apart(file)? } else { file });
     }
     let default = (l.format == LogFormat::Syslog).then(|| PathBuf::from("/dev/log"));
     if let Some(path) = l.syslog.clone().or(default) {
-        sinks.push(Box::new(Syslog::open(path, std::process::id())));
+        sinks.push(apart(Box::new(Syslog::open(path, std::process::id())))?);
     }
     EventStream::start(sinks).map_err(|e| format!("start the thread of the events: {e}"))
+}
+
+/// Gives a sink that may block a thread of its own.
+fn apart(sink: Box<dyn Sink>) -> Result<Box<dyn Sink>, String> {
+    match Apart::start(sink) {
+        Ok(apart) => Ok(Box::new(apart)),
+        Err(e) => Err(format!("start the thread of a log: {e}")),
+    }
 }
 
 /// Old drops are looked for this often.

@@ -22,13 +22,14 @@ pub struct Syslog {
     pid: u32,
     socket: Option<UnixDatagram>,
     lost_count: u64,
-    is_failing: bool,
+    /// Why lines are lost.
+    fault: Option<String>,
 }
 
 impl Syslog {
     /// Connects to the socket, mostly `/dev/log`. A system log that is not there yet is connected to later.
     pub fn open(path: PathBuf, pid: u32) -> Self {
-        let mut log = Self { path, pid, socket: None, lost_count: 0, is_failing: false };
+        let mut log = Self { path, pid, socket: None, lost_count: 0, fault: None };
         log.reopen();
         log
     }
@@ -42,11 +43,21 @@ impl Syslog {
             },
         };
         match socket.send(datagram) {
-            Ok(_) => self.is_failing = false,
+            Ok(_) => {
+                if self.fault.take().is_some() {
+                    let _ = socket.set_nonblocking(false);
+                }
+            }
+            // Another socket of the same system log would be as full.
+            Err(full) if full.kind() == io::ErrorKind::WouldBlock => {
+                // Until it reads again, no further line waits for it.
+                let _ = socket.set_nonblocking(true);
+                self.fail(&full);
+            }
             Err(first) => {
                 // The system log was started again: its socket is a new one.
                 match connect(&self.path).and_then(|socket| socket.send(datagram).map(|_| socket)) {
-                    Ok(socket) => (self.socket, self.is_failing) = (Some(socket), false),
+                    Ok(socket) => (self.socket, self.fault) = (Some(socket), None),
                     Err(_) => {
                         self.socket = None;
                         self.fail(&first);
@@ -58,9 +69,11 @@ impl Syslog {
 
     fn fail(&mut self, e: &io::Error) {
         self.lost_count += 1;
-        if !std::mem::replace(&mut self.is_failing, true) {
-            tracing::error!("write to the system log {}: {e}", self.path.display());
+        let text = format!("write to the system log {}: {e}", self.path.display());
+        if self.fault.is_none() {
+            tracing::error!("{text}");
         }
+        self.fault = Some(text);
     }
 }
 
@@ -94,6 +107,10 @@ impl Sink for Syslog {
 
     fn lost_count(&self) -> u64 {
         self.lost_count
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.fault.clone()
     }
 }
 
