@@ -135,6 +135,8 @@ fn random_name() -> io::Result<String> {
 pub enum Unreadable {
     /// The message can never be read: [`set_aside`].
     Bad(String),
+    /// It is no file, such as a FIFO or a link, and has nothing that anybody would miss: [`remove`].
+    NoFile(String),
     /// Try again later: it may be gone, or descriptors or memory are short.
     Later(String),
 }
@@ -159,7 +161,9 @@ pub fn list(dir: &Path, after: Option<&Path>, most: usize) -> io::Result<Vec<Pat
 pub fn count(dir: &Path) -> io::Result<u64> {
     let mut count = 0;
     for entry in fs::read_dir(dir)? {
-        count += u64::from(has_suffix(Path::new(&entry?.file_name()), SUFFIX));
+        let entry = entry?;
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        count += u64::from(is_file && has_suffix(Path::new(&entry.file_name()), SUFFIX));
     }
     Ok(count)
 }
@@ -183,18 +187,19 @@ pub fn read_bytes(path: &Path, message_bytes_max: u64) -> Result<Vec<u8>, Unread
 /// Returns the file, its size and its owner.
 fn open_message(path: &Path, message_bytes_max: u64) -> Result<(File, u64, u32), Unreadable> {
     let bad = |why: &str| Unreadable::Bad(why.to_owned());
+    let no_file = |why: &str| Unreadable::NoFile(why.to_owned());
     // Not to block on a FIFO, not to follow a link to someone else's file.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = match openat(CWD, path, flags, Mode::empty()) {
         Ok(file) => file,
-        Err(rustix::io::Errno::LOOP) => return Err(bad("a symbolic link")),
-        Err(rustix::io::Errno::NXIO) => return Err(bad("not a regular file")),
+        Err(rustix::io::Errno::LOOP) => return Err(no_file("a symbolic link")),
+        Err(rustix::io::Errno::NXIO) => return Err(no_file("not a regular file")),
         Err(rustix::io::Errno::ACCESS) => return Err(bad("permission denied")),
         Err(error) => return Err(Unreadable::Later(error.to_string())),
     };
     let stat = fstat(&file).map_err(|error| Unreadable::Later(error.to_string()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(bad("not a regular file"));
+        return Err(no_file("not a regular file"));
     }
     // A second name: a link to a file of somebody who did not send it.
     if stat.st_nlink != 1 {
@@ -240,8 +245,8 @@ fn parse(file: File, file_bytes: u64, uid: u32, message_bytes_max: u64) -> Resul
     Ok(Submission { envelope, content: content.into(), uid })
 }
 
-/// Removes a file whose message is durable in the spool. It need not be synced: after a crash the
-/// message is taken in once more, which is allowed.
+/// Removes a file whose message is durable in the spool, or what is no file. It need not be synced: after a crash the
+/// message is taken in once more, which is allowed. A directory stays.
 pub fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
@@ -367,7 +372,9 @@ mod tests {
         let elsewhere = tempfile::tempdir_in(dir.path()).unwrap();
         make(&dir.path().join("1.mail"), elsewhere.path());
         let [path] = &all(dir.path())[..] else { panic!("one file") };
-        let Err(Unreadable::Bad(why)) = read(path, 1000) else { panic!("a message") };
+        let Err(Unreadable::Bad(why) | Unreadable::NoFile(why)) = read(path, 1000) else {
+            panic!("a message")
+        };
         set_aside(path).unwrap();
         assert!(all(dir.path()).is_empty() && dir.path().join("1.mail.bad").symlink_metadata().is_ok());
         why
@@ -380,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_odd_files_are_set_aside_unread() {
+    fn links_and_odd_files_are_not_read() {
         assert_eq!(
             why_bad(|path, elsewhere| {
                 fs::write(elsewhere.join("secret"), good_file()).unwrap();

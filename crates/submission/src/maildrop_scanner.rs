@@ -7,6 +7,7 @@ use crate::{
 };
 use mail::QueueId;
 use std::{
+    collections::HashSet,
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -14,6 +15,8 @@ use std::{
 };
 use tokio::{sync::watch, task::spawn_blocking};
 
+/// The most files that are passed over silently; what comes beyond them is not reported either.
+const PASSED_OVER_MAX: usize = 1000;
 /// Files looked at in a round.
 const FILES_A_ROUND: usize = 500;
 
@@ -33,6 +36,8 @@ pub struct MaildropScanner<T> {
     target: Arc<T>,
     /// The file at which the last round ended: files that cannot be taken in do not stand in the way of later files.
     after: Option<PathBuf>,
+    /// What could be neither taken in nor put away, and was reported. Directories are among it: anybody can make one.
+    passed_over: HashSet<PathBuf>,
     waiting: Arc<Mutex<Waiting>>,
 }
 
@@ -49,7 +54,7 @@ enum Disposition {
 impl<T: Acceptor> MaildropScanner<T> {
     /// From this directory; larger messages are set aside. `waiting` tells what remains there.
     pub fn new(dir: PathBuf, message_bytes_max: u64, target: Arc<T>, waiting: Arc<Mutex<Waiting>>) -> Self {
-        Self { dir, message_bytes_max, target, after: None, waiting }
+        Self { dir, message_bytes_max, target, after: None, passed_over: HashSet::new(), waiting }
     }
 
     /// A round each `interval`, until the daemon closes.
@@ -114,14 +119,21 @@ impl<T: Acceptor> MaildropScanner<T> {
         waiting(move || maildrop::list(&dir, after.as_deref(), FILES_A_ROUND)).await
     }
 
-    async fn accept_file(&self, path: &Path) -> Disposition {
+    async fn accept_file(&mut self, path: &Path) -> Disposition {
+        if self.passed_over.contains(path) {
+            return Disposition::Skipped;
+        }
         let shown = shown(path);
         let (file, most) = (path.to_owned(), self.message_bytes_max);
         let read = waiting(move || Ok(maildrop::read(&file, most))).await;
         let submission = match read.unwrap_or_else(|e| Err(Unreadable::Later(e.to_string()))) {
             Ok(submission) => submission,
             Err(Unreadable::Bad(why)) => {
-                set_aside(path, &why).await;
+                self.put_away(path, &why, "renamed to .bad", maildrop::set_aside).await;
+                return Disposition::Skipped;
+            }
+            Err(Unreadable::NoFile(why)) => {
+                self.put_away(path, &why, "removed", maildrop::remove).await;
                 return Disposition::Skipped;
             }
             Err(Unreadable::Later(why)) => {
@@ -144,7 +156,7 @@ impl<T: Acceptor> MaildropScanner<T> {
                 Disposition::TakenIn
             }
             Err(refusal) if refusal.permanent => {
-                set_aside(path, &refusal.text).await;
+                self.put_away(path, &refusal.text, "renamed to .bad", maildrop::set_aside).await;
                 Disposition::Skipped
             }
             Err(refusal) => {
@@ -157,6 +169,22 @@ impl<T: Acceptor> MaildropScanner<T> {
 }
 
 impl<T: Acceptor> MaildropScanner<T> {
+    /// Puts a file away that is never taken in, and reports it once. One that stays where it is, such as a directory, is passed over
+    /// from now on.
+    async fn put_away(&mut self, path: &Path, why: &str, done: &str, put: fn(&Path) -> io::Result<()>) {
+        let (shown, file) = (shown(path), path.to_owned());
+        let Err(e) = waiting(move || put(&file)).await else {
+            return tracing::error!("{shown} in the drop directory is {done}: {why}");
+        };
+        if self.passed_over.len() >= PASSED_OVER_MAX {
+            self.passed_over.retain(|path| path.symlink_metadata().is_ok());
+        }
+        if self.passed_over.len() < PASSED_OVER_MAX {
+            self.passed_over.insert(path.to_owned());
+            tracing::error!("{shown} in the drop directory is passed over: {why}, and cannot be {done}: {e}");
+        }
+    }
+
     async fn give_back(
         &self,
         path: &Path,
@@ -176,15 +204,6 @@ impl<T: Acceptor> MaildropScanner<T> {
 /// Returns the path for the log. All users choose names there, perhaps with line feeds.
 fn shown(path: &Path) -> String {
     path.to_string_lossy().chars().map(|c| if mail::is_invisible(c) { '\u{fffd}' } else { c }).collect()
-}
-
-async fn set_aside(path: &Path, why: &str) {
-    let shown = shown(path);
-    tracing::error!("{shown} in the drop directory is renamed to .bad: {why}");
-    let file = path.to_owned();
-    if let Err(e) = waiting(move || maildrop::set_aside(&file)).await {
-        tracing::error!("rename {shown}: {e}");
-    }
 }
 
 /// Does it in a thread that may wait: this one serves sessions, too.
@@ -288,6 +307,25 @@ mod tests {
         drops.round(&closing).await;
         assert!(names(&dir).is_empty());
         assert_eq!(*drops.target.given_back.lock().unwrap(), ["550 5.7.1 never"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_is_removed_or_passed_over_and_the_mail_behind_it_is_taken_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("000.mail/full")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("001.mail"), rustix::fs::Mode::RUSR).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("002.mail")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", path("003.mail")).unwrap();
+        drop_mail(&dir, 2);
+        let (_open, closing) = watch::channel(false);
+        let mut drops = scanner(&dir);
+        for _ in 0..3 {
+            drops.round(&closing).await;
+            drops.count_waiting().await;
+        }
+        assert_eq!(names(&dir), ["000.mail"]);
+        assert_eq!((drops.passed_over.len(), drops.waiting.lock().unwrap().count), (1, 0));
     }
 
     #[tokio::test]

@@ -113,7 +113,7 @@ fn add_drop_file(
         }
         // The daemon has accepted it in the meantime.
         Err(_) if path.symlink_metadata().is_err() => {}
-        Err(Unreadable::Bad(why) | Unreadable::Later(why)) => {
+        Err(Unreadable::Bad(why) | Unreadable::NoFile(why) | Unreadable::Later(why)) => {
             summary.damaged.push(format!("{}: {why}", path.display()));
         }
     }
