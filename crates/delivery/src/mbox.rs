@@ -90,16 +90,16 @@ fn append(place: &Folder, links: Links, head: &str, mut pieces: impl Pieces) -> 
     }
     lock_whole(&file, until)?;
     let length = file.metadata()?.len();
+    if length == 0 {
+        // The name of a new file is in its directory. Before the message: whoever finds one here relies on the name.
+        fs::fsync(&dir)?;
+    }
     let written = write(&mut file, length, head, &mut pieces);
     if let Err(e) = written {
         // Half a message would be taken as a part of the one before it.
         file.set_len(length)?;
         file.sync_data()?;
         return Err(e.into());
-    }
-    if length == 0 {
-        // The name of a new file is in its directory.
-        fs::fsync(&dir)?;
     }
     Ok(())
 }

@@ -3,19 +3,24 @@
 use rustix::{
     fs::{self, AtFlags, FlockOperation, Mode, OFlags, fcntl_lock},
     io::Errno,
+    process::Pid,
+    thread::sched_getaffinity,
 };
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// Interval between two attempts to lock.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Age at which a lock file is left by a program that has crashed. Nobody needs a lock for so long.
+/// Age at which a lock file is left by a program that has crashed. Nobody needs a lock for so long. One of this program on this host is
+/// known to be left as soon as its process has ended.
 const STALE_AGE: Duration = Duration::from_secs(300);
+/// A process and the name of a host are shorter.
+const MARK_BYTES_MAX: u64 = 200;
 
 /// `FILE.lock`, which is removed when this is dropped.
 pub(super) struct DotLock<'a> {
@@ -36,8 +41,9 @@ impl<'a> DotLock<'a> {
             match fs::openat(dir, &name, flags, Mode::RUSR | Mode::WUSR) {
                 Ok(created) => {
                     let lock = Self { dir, name };
-                    // Other programs look for the process; the lock holds without it, too.
-                    let _ = writeln!(File::from(created), "{}", std::process::id());
+                    // Other programs look for the process; the lock holds without it, too. At once, lest it be cut off.
+                    let mark = mark(std::process::id());
+                    let _ = File::from(created).write_all(mark.as_bytes());
                     return Ok(lock);
                 }
                 Err(Errno::EXIST) if Instant::now() >= until => return Err(locked(&name)),
@@ -47,10 +53,9 @@ impl<'a> DotLock<'a> {
                     return Err(io::Error::new(io::Error::from(e).kind(), what));
                 }
             }
-            if is_stale(dir, &name) {
-                let _ = fs::unlinkat(dir, &name, AtFlags::empty());
-            } else {
-                std::thread::sleep(RETRY_INTERVAL);
+            match stale(dir, &name) {
+                Some(inode) => remove_stale(dir, &name, inode),
+                None => std::thread::sleep(RETRY_INTERVAL),
             }
         }
     }
@@ -62,11 +67,48 @@ impl Drop for DotLock<'_> {
     }
 }
 
-fn is_stale(dir: impl AsFd, name: &OsStr) -> bool {
-    let Ok(found) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
+/// Returns what a lock file of this process says: the process, and the host on which it runs.
+fn mark(pid: u32) -> String {
+    format!("{pid}\n{}\n", rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// Returns the inode of a lock file whose owner has ended, or has certainly ended by its age.
+fn stale(dir: impl AsFd, name: &OsStr) -> Option<u64> {
+    let found = fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let changed = u64::try_from(found.st_mtime).unwrap_or(0);
-    now >= changed + STALE_AGE.as_secs()
+    let is_stale = now >= changed + STALE_AGE.as_secs() || owner_has_ended(dir, name);
+    is_stale.then_some(found.st_ino)
+}
+
+/// Returns whether a process of this program on this host has made a lock file, and has ended. The process of another host cannot be
+/// asked for, and other programs do not name their host.
+fn owner_has_ended(dir: impl AsFd, name: &OsStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = fs::openat(dir, name, flags, Mode::empty()) else { return false };
+    let mut text = String::new();
+    if File::from(file).take(MARK_BYTES_MAX).read_to_string(&mut text).is_err() {
+        return false;
+    }
+    let pid = text.lines().next().and_then(|line| line.parse::<i32>().ok());
+    let Some(pid) = pid.and_then(Pid::from_raw) else { return false };
+    // The sandbox permits no kill(2), not even one without a signal; this system call tells as well whether there is such a process.
+    text == mark(pid.as_raw_nonzero().get().unsigned_abs())
+        && sched_getaffinity(Some(pid)).err() == Some(Errno::SRCH)
+}
+
+/// Removes a lock file, unless another process has already replaced it by its own.
+fn remove_stale(dir: &OwnedFd, name: &OsStr, inode: u64) {
+    let mut aside = name.to_owned();
+    aside.push(format!(".{}", std::process::id()));
+    if fs::renameat(dir, name, dir, &aside).is_err() {
+        return;
+    }
+    let is_same = fs::statat(dir, &aside, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| found.st_ino == inode);
+    if !is_same {
+        let _ = fs::linkat(dir, &aside, dir, name, AtFlags::empty());
+    }
+    let _ = fs::unlinkat(dir, &aside, AtFlags::empty());
 }
 
 /// Locks a whole file by fcntl(2), until it is closed.
@@ -109,5 +151,29 @@ mod tests {
         File::options().write(true).open(at.path().join("box.lock")).unwrap().set_modified(old).unwrap();
         drop(take().unwrap());
         assert!(!at.path().join("box.lock").exists());
+    }
+
+    #[test]
+    fn the_lock_of_a_process_that_was_killed_is_taken_over_at_once_and_others_are_not() {
+        let at = tempfile::tempdir().unwrap();
+        let dir: OwnedFd = File::open(at.path()).unwrap().into();
+        let path = at.path().join("box.lock");
+        let take = || DotLock::take(&dir, "box".as_ref(), Instant::now());
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id();
+        std::fs::write(&path, mark(pid)).unwrap();
+        assert!(take().is_err(), "the process runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for foreign in [format!("{pid}\n"), format!("{pid}\nother.host\n"), "0".to_owned(), String::new()] {
+            std::fs::write(&path, &foreign).unwrap();
+            assert!(take().is_err(), "{foreign:?}");
+        }
+        std::fs::write(&path, mark(pid)).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let held = DotLock::take(&dir, "box".as_ref(), until).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), mark(std::process::id()));
+        drop(held);
+        assert_eq!(std::fs::read_dir(at.path()).unwrap().count(), 0);
     }
 }
