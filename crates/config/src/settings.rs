@@ -775,7 +775,7 @@ section! {
 section! {
     /// DNS lookups.
     pub Dns = "dns" {
-        /// Name servers; if the list is empty, those of /etc/resolv.conf.
+        /// Name servers; if the list is empty, those of /etc/resolv.conf. A change of that file is noticed without a restart.
         nameservers: Vec<NameServer> = "[]",
         /// Time for one answer. Queries that may have been lost are repeated within it.
         timeout: Duration = "\"5s\"",

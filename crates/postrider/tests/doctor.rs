@@ -190,7 +190,10 @@ fn root_checks_as_the_user_of_the_daemon() {
     let checked = run(&config, &["config", "check"]);
     let told = String::from_utf8(checked.stderr).unwrap();
     assert_eq!(checked.status.code(), Some(78), "{told}");
-    assert!(told.contains("error: nobody may not read the map") && told.contains("`chmod g+r "), "{told}");
+    assert!(
+        told.contains("error: nobody may not read the map") && told.contains("`setfacl -m u:nobody:r "),
+        "{told}"
+    );
     assert!(told.contains("warning: nobody may not read the configuration"), "{told}");
 
     // A folder on the way that others may not enter is named.

@@ -111,7 +111,7 @@ impl Viewer {
         for (id, copies) in messages {
             match id {
                 Some(id) if is_first || completed.contains(&id) => {
-                    self.show(&format!("{id}.eml"), &copies)?
+                    self.show(&format!("{id}.eml"), &copies)?;
                 }
                 Some(_) => {}
                 None => {

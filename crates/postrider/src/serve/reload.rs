@@ -56,7 +56,7 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn of(problems: config::Problems) -> Self {
+    fn of(problems: &config::Problems) -> Self {
         Self { reason: problems.summary(), failure: Failure::Configuration { text: problems.to_string() } }
     }
 
@@ -161,7 +161,9 @@ impl Reader {
         let source = &*self.source;
         // Whatever can fail comes first: half a reload is none that anybody wrote. A file that the sandbox does not permit
         // could not be read, which would hide the reason.
-        let read = |purpose| config::reload(source, &self.started, purpose).map_err(Refusal::of);
+        let read = |purpose| {
+            config::reload(source, &self.started, purpose).map_err(|problems| Refusal::of(&problems))
+        };
         let mut reloaded = read(Purpose::Ask)?;
         if let Some(text) = self.process.lacking_for(&reloaded.settings, source) {
             return Err(Refusal::by_configuration(text));

@@ -132,6 +132,8 @@ impl From<process::Failed> for Problem {
 
 fn start(settings: Settings, mode: Mode) -> Result<Exit, Problem> {
     process::raise_limits();
+    // A failed first start leaves nothing. What systemd has opened is not asked for.
+    sockets::try_addresses(settings.listen.iter().map(|listen| &listen.address))?;
     let mut workers = Workers::new().map_err(|e| format!("start the workers: {e}"))?;
     let exit = serve(&mut workers, settings, mode);
     workers.end();
@@ -221,8 +223,6 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         let _context = workers.main().enter();
         signal(SignalKind::hangup()).map_err(|e| watching(&e))?
     };
-    // A failed first start leaves nothing. What systemd has opened is not asked for.
-    sockets::try_addresses(settings.listen.iter().map(|listen| &listen.address))?;
     let mut process = Process::new(&settings)?;
     if source.is_some() {
         refuse_ephemeral(&settings).map_err(|text| Problem { text, exit: Exit::Config })?;
