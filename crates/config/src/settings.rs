@@ -396,8 +396,8 @@ section! {
 section! {
     /// Changes of recipients before their mail is stored, in this order: `canonical`, `virtual`, `aliases`. They apply to
     /// mail of clients and of programs on this machine. A map that does not answer is a temporary error (451 4.3.0 at
-    /// RCPT); an alias that leads back to itself, to more than 10 others one behind the other, or to more than 1000
-    /// targets is one, too (451 4.2.4). docs/addresses.md has examples.
+    /// RCPT); an alias that leads back to itself or to more than 10 others one behind the other is one,
+    /// too (451 4.2.4). docs/addresses.md has examples.
     pub Addresses = "addresses" {
         /// Maps of names to lists of targets, in the format of aliases(5): `aliases:/etc/aliases`. They apply to local
         /// domains that are listed by name. A target is an address, a local name, `\name` (the user, without further
@@ -415,6 +415,9 @@ section! {
         /// without its detail, `user` (for domains of this server; `text:` and `cdb:` only), `@example.com`. A target
         /// without a domain is at the hostname; the target `@other.example` is the same user there.
         r#virtual: Vec<Reference> = "[]",
+        /// The most targets that the maps and files of one recipient may lead to. Mail for a list with more members is
+        /// refused with 550 5.2.4.
+        max_list_members: u32 = "10000",
         /// The character between a user and a detail: `joe+lists` is `joe`. `""` for none.
         separator: SubAddress = "\"+\"",
         /// Domains that hide their hosts: with `example.com`, the sender `root@host.example.com` is changed to

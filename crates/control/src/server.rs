@@ -370,7 +370,7 @@ fn reason_of(text: &str) -> Result<Box<str>, Failure> {
     if text.chars().count() > REASON_MAX {
         return bad("is longer than 200 characters");
     }
-    if text.chars().any(|c| mail::is_invisible(c)) {
+    if text.chars().any(mail::is_invisible) {
         return bad("is more than one line, or has control characters");
     }
     Ok(text.into())

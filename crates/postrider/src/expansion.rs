@@ -81,6 +81,7 @@ impl Expansion {
             hostname: settings.hostname.as_str().into(),
             domains: local.domains.iter().map(|domain| domain.as_str().into()).collect(),
             has_domain_maps: !local.domain_maps.is_empty(),
+            targets_max: usize::try_from(addresses.max_list_members).ok(),
             has_users: local.users.is_some(),
             has_canonical: !addresses.canonical.is_empty(),
             has_virtual: !addresses.r#virtual.is_empty(),

@@ -498,3 +498,18 @@ fn local_mail_waits_in_the_queue_for_one_recipient_that_cannot_be_expanded() {
     let on_ring = reports.iter().find(|report| report.contains("rfc822; ring@mx.test")).unwrap();
     assert!(on_ring.contains("Action: expanded"), "{on_ring}");
 }
+
+#[test]
+fn a_list_that_is_too_long_is_refused_for_good_and_the_reply_names_the_key() {
+    let list: Vec<String> = (0..1500).map(|n| format!("user{n}@mx.test")).collect();
+    let aliases = format!("all: {}\nfew: joe, ann, bob\n", list.join(", "));
+    let addresses = "[addresses]\naliases = [\"aliases:aliases\"]\n";
+    let daemon = start(&[("aliases", &aliases)], addresses);
+    let mut client = Client::connect(daemon.address).unwrap();
+    assert!(rcpt(&mut client, "all@mx.test").starts_with("250"), "more than 1,000 members");
+    drop((client, daemon));
+    let daemon = start(&[("aliases", &aliases)], &format!("{addresses}max_list_members = 2\n"));
+    let mut client = Client::connect(daemon.address).unwrap();
+    let reply = rcpt(&mut client, "few@mx.test");
+    assert!(reply.starts_with("550 5.2.4 ") && reply.contains("addresses.max_list_members"), "{reply}");
+}

@@ -29,6 +29,8 @@ pub struct Settings {
     pub domains: HashSet<Box<str>>,
     /// True if further local domains are in maps, and are asked for.
     pub has_domain_maps: bool,
+    /// Most targets of one recipient; `None`: 1,000.
+    pub targets_max: Option<usize>,
     /// True if local users are known, and are asked for.
     pub has_users: bool,
     /// True if canonical maps are asked.
@@ -603,8 +605,9 @@ impl<'s> Expander<'s> {
     }
 
     fn within_limits(&self, count: usize, depth: u8, alias: &str) -> Result<u8, Trouble> {
-        if count > TARGETS_MAX {
-            return Err(Trouble::TooMany { alias: alias.into(), limit: TARGETS_MAX });
+        let limit = self.settings.targets_max.unwrap_or(TARGETS_MAX);
+        if count > limit {
+            return Err(Trouble::TooMany { alias: alias.into(), limit });
         }
         if depth >= DEPTH_MAX {
             return Err(Trouble::TooDeep { alias: alias.into(), limit: DEPTH_MAX });

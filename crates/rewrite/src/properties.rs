@@ -33,6 +33,7 @@ fn virtuals() -> impl Strategy<Value = Table> {
 
 fn settings() -> Settings {
     Settings {
+        targets_max: None,
         separator: Separator::parse("+"),
         hostname: "here.test".into(),
         domains: [Box::from("here.test")].into(),

@@ -48,6 +48,7 @@ fn aliases(pairs: &[(&str, &str)]) -> Tables {
 /// Everything is asked; `here.test` is listed by name.
 fn settings() -> Settings {
     Settings {
+        targets_max: None,
         separator: Separator::parse("+"),
         hostname: "mx.test".into(),
         domains: [Box::from("here.test"), Box::from("mx.test")].into(),

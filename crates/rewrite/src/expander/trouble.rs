@@ -89,7 +89,10 @@ impl fmt::Display for Trouble {
                 )
             }
             Self::TooMany { alias, limit } => {
-                write!(f, "{alias}: more than {limit} targets: use a mailing list program")
+                write!(
+                    f,
+                    "{alias}: more than {limit} targets: raise `addresses.max_list_members`, or use a mailing list program"
+                )
             }
             Self::Value { key, what } => write!(f, "{key}: {what}"),
             Self::NotAllowed { alias, target } => {

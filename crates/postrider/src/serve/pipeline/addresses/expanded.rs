@@ -156,6 +156,13 @@ fn unknown(view: &View<'_>, given: &Recipient, mailbox: &Mailbox) -> Verdict {
 
 fn failed(view: &View<'_>, trouble: &Trouble, recipient: &str) -> Verdict {
     view.note("expansion", || trouble.to_string());
+    if let Trouble::TooMany { limit, .. } = trouble {
+        // It would not be shorter after a while.
+        tracing::error!("expand {recipient}: {trouble}");
+        let text =
+            format!("<{recipient}>: The list has more than {limit} members (addresses.max_list_members)");
+        return Verdict::Reject(Reply::new(550, Enhanced(5, 2, 4), text));
+    }
     let reply = if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE };
     if view.is_queued {
         // The queue shows the reason.
