@@ -1,5 +1,4 @@
-//! The keys, section by section. A key's comment is its entry in postrider.toml(5); its type says
-//! what it takes; the literal behind `=` is its default, as TOML.
+//! The keys by section. A key's comment is its entry in postrider.toml(5); the literal behind `=` is its default, as TOML.
 
 use crate::{
     BareLf, ClientCertificates, EightBit, ListenTls, Placement, SortOrder,
@@ -27,11 +26,8 @@ use ipnet::IpNet;
 use mail::{ListenerKind, Mailbox};
 use maps::{NamedMap, Reference};
 use policy::AddressPattern;
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::{path::PathBuf, time::Duration};
 
 /// The settings of a configuration without problems.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -128,7 +128,7 @@ impl Directory {
         Ok(renameat(&self.0, name_of(from), &self.0, name_of(to))?)
     }
 
-    /// It may be gone already.
+    /// Removes a name, which may be gone already.
     fn remove(&self, path: &Path) {
         let _ = unlinkat(&self.0, name_of(path), AtFlags::empty());
     }
