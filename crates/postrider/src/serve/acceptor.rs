@@ -54,6 +54,16 @@ pub(crate) struct Acceptor {
     logins: Logins,
 }
 
+/// Returns why a message is not durable after this time, and the code that its client gets.
+fn why_late(awaits_room: bool, waited: Duration) -> (String, u16) {
+    let waited = waited.as_secs_f32();
+    if awaits_room {
+        (format!("the disk of the spool has had no room for {waited:.1} s"), 452)
+    } else {
+        (format!("the disk has not answered for {waited:.1} s"), 451)
+    }
+}
+
 impl Acceptor {
     pub(crate) fn new(driver: Arc<Driver>) -> Self {
         Self { driver, late: ActiveCount::default(), logins: Logins::new() }
@@ -113,20 +123,29 @@ impl Acceptor {
         self.driver.current().settings.spool.commit_timeout
     }
 
-    /// No client waits for it any more. Until its outcome is known, mail is refused.
-    fn late(&self, id: QueueId) -> ActiveGuard {
-        tracing::warn!("{id}: the disk does not answer: the client gets 451 and must try again");
+    /// No client waits for it any more, since this time. Until its outcome is known, mail is refused.
+    fn late(&self, id: QueueId, begun: Instant) -> ActiveGuard {
+        let awaits_room = self.driver.spool.pressure().awaits_room;
         let late = self.late.guard();
-        if self.late.count() == 1 {
-            tracing::error!("the disk has not answered for {:?}: mail is refused", self.commit_timeout());
+        let is_first = self.late.count() == 1;
+        let (why, reply) = why_late(awaits_room, begun.elapsed());
+        tracing::warn!("{id}: {why}: the client gets {reply} and must try again");
+        if is_first {
+            tracing::error!("{why}: mail is refused");
         }
         late
     }
 
     /// A message that is stored after all is ours, and its client was not answered 250: better delivered
     /// twice than lost.
-    fn finish_late(&self, commit_seq: CommitSeq, message: SharedMessage, logged: LoggedDecisions) {
-        let (driver, late) = (self.driver.clone(), self.late(message.id));
+    fn finish_late(
+        &self,
+        commit_seq: CommitSeq,
+        message: SharedMessage,
+        logged: LoggedDecisions,
+        begun: Instant,
+    ) {
+        let (driver, late) = (self.driver.clone(), self.late(message.id, begun));
         let durable = driver.spool.durable(commit_seq);
         tokio::spawn(async move {
             match durable.await {
@@ -271,7 +290,7 @@ impl Acceptor {
                 return replies::LOCAL_ERROR;
             }
             Err(reply) => {
-                self.finish_late(commit_seq, message, logged);
+                self.finish_late(commit_seq, message, logged, begun);
                 return reply;
             }
         }

@@ -637,3 +637,13 @@ async fn a_program_of_this_machine_has_the_content_limits_of_clients() {
     }
     assert!(acceptor.accept_local(0, draft(1)).await.is_ok());
 }
+
+#[test]
+fn a_full_disk_is_not_called_a_silent_one_and_the_time_is_that_which_has_passed() {
+    let two = Duration::from_secs(2);
+    assert_eq!(
+        super::why_late(true, two),
+        ("the disk of the spool has had no room for 2.0 s".to_owned(), 452)
+    );
+    assert_eq!(super::why_late(false, two), ("the disk has not answered for 2.0 s".to_owned(), 451));
+}
