@@ -193,6 +193,28 @@ pub(crate) fn refuse_ephemeral(settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
+/// Refuses spools that may lose mail, and those whose mail would be forgotten. Before the process is confined, since it reads folders
+/// that the configuration does not name.
+fn check_spools(settings: &Settings, source: Option<&Path>) -> Result<(), Problem> {
+    let refused = |text| Problem { text, exit: Exit::Config };
+    if source.is_some() {
+        refuse_ephemeral(settings).map_err(refused)?;
+    }
+    match unnamed_spools::find(settings).first() {
+        Some(unnamed) => Err(refused(unnamed.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Opens the spool, and notes where those of queue groups are.
+fn open_spool(settings: &Settings) -> Result<Box<dyn Spool>, Problem> {
+    let spool = wiring::spool(settings)?;
+    if let Err(error) = unnamed_spools::record(settings) {
+        tracing::warn!("note the spools of queue groups in {}: {error}", settings.data_dir.display());
+    }
+    Ok(spool)
+}
+
 /// Says what will not work well; with the rights of the start.
 fn warn(settings: &Settings, source: Option<&Path>) {
     // Nobody has written the embedded default, and so nobody is warned of it.
@@ -224,13 +246,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         signal(SignalKind::hangup()).map_err(|e| watching(&e))?
     };
     let mut process = Process::new(&settings)?;
-    if source.is_some() {
-        refuse_ephemeral(&settings).map_err(|text| Problem { text, exit: Exit::Config })?;
-    }
-    // Before it is confined, the process may read a folder that the configuration does not name.
-    if let Some(unnamed) = unnamed_spools::find(&settings).first() {
-        return Err(Problem { text: unnamed.to_string(), exit: Exit::Config });
-    }
+    check_spools(&settings, source.as_deref())?;
     process.prepare(&settings)?;
     // Everything that another process may have comes first: what is refused costs no recovery.
     let inherited = Inherited::from_env();
@@ -250,10 +266,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     workers.start_others(settings.workers.worker_threads).map_err(|e| format!("start the workers: {e}"))?;
     let runtime = workers.main();
     super::unscheduled::check_start()?;
-    let mut spool = wiring::spool(&settings)?;
-    if let Err(error) = unnamed_spools::record(&settings) {
-        tracing::warn!("note the spools of queue groups in {}: {error}", settings.data_dir.display());
-    }
+    let mut spool = open_spool(&settings)?;
 
     let current = {
         let _context = runtime.enter();

@@ -136,7 +136,7 @@ impl<'a> Past<'a> {
             }
             Event::Deleted { to, index, .. } => self.end(at, (to, index), State::Deleted, "by an operator"),
             Event::Discarded { to: Some(to), reason, .. } => {
-                self.end(at, (to, None), State::Discarded, reason)
+                self.end(at, (to, None), State::Discarded, reason);
             }
             Event::Held { reason, .. } => self.held = Some((at, reason)),
             Event::Notified { kind: Notification::Delay, .. } => self.warned = Some(at),
