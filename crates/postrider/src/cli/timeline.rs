@@ -152,6 +152,7 @@ mod tests {
             id: QueueId(7),
             from: "a@b.test",
             to: "c@d.test",
+            index: Some(0),
             status: Status::Sent,
             dsn: mail::Enhanced(2, 0, 0),
             relay: "mx.d.test[192.0.2.9]:25",
