@@ -1,6 +1,5 @@
 //! Rules that neither rustfmt nor clippy checks, for every tracked file.
 
-mod comments;
 mod commits;
 mod links;
 mod words;
@@ -73,7 +72,6 @@ fn faults_of(name: &str, text: &str) -> Vec<String> {
             faults.push(format!("{name}: {lines} lines; above {LINES_MAX} a second noun moves next door"));
         }
         faults.extend(unfinished(name, text));
-        faults.extend(comments::faults(name, text));
     }
     faults.extend(words::faults(name, text));
     if name.ends_with("/Cargo.toml") {
