@@ -12,6 +12,7 @@ mod acme;
 pub mod certificate;
 mod check;
 mod choice;
+mod dns;
 mod domain {
     pub use policy::DomainPattern;
 }
@@ -38,6 +39,7 @@ pub mod settings;
 mod units;
 mod users;
 mod value;
+mod workers;
 
 // The types of the values of keys, from the crates that they configure.
 pub use delivery::EightBit;

@@ -2,6 +2,7 @@
 
 use crate::{
     acme::Acme,
+    dns::Dns,
     extensions::Extensions,
     history::History,
     log::Log,
@@ -13,6 +14,7 @@ use crate::{
     rules::keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys},
     section::{Section, SectionDoc},
     settings::*,
+    workers::Workers,
 };
 
 /// `[hosts]` has free keys, so it is no struct.

@@ -5,6 +5,7 @@ use crate::{
     account::{Group, SocketMode, User},
     acme::Acme,
     choice::{Backend, Durability, EhloKeyword, SaslMechanism, TlsVersion},
+    dns::Dns,
     domain::DomainPattern,
     extensions::Extensions,
     group::QueueGroup,
@@ -20,7 +21,8 @@ use crate::{
     section::section,
     units::ByteSize,
     users::UserStore,
-    value::{HostName, HostTable, NameServer, OrMap, SubAddress, Word},
+    value::{HostName, HostTable, OrMap, SubAddress, Word},
+    workers::Workers,
 };
 use ipnet::IpNet;
 use mail::{ListenerKind, Mailbox};
@@ -772,18 +774,6 @@ section! {
 }
 
 section! {
-    /// DNS lookups.
-    pub Dns = "dns" {
-        /// Name servers; if the list is empty, those of /etc/resolv.conf. A change of that file is noticed without a restart.
-        nameservers: Vec<NameServer> = "[]",
-        /// Time for one answer. Queries that may have been lost are repeated within it.
-        timeout: Duration = "\"5s\"",
-        /// Number of times that a query is sent.
-        attempts: usize = "3",
-    }
-}
-
-section! {
     /// The sockets that `postrider queue`, `sendmail` and other commands use.
     pub Control = "control" {
         /// The socket for operators: root and the daemon's own user.
@@ -794,14 +784,5 @@ section! {
         submit_socket: PathBuf = "\"{data_dir}/submit.sock\"",
         /// The drop directory: local mail waits there while the daemon is down.
         maildrop: PathBuf = "\"{data_dir}/drop\"",
-    }
-}
-
-section! {
-    /// Worker threads.
-    pub Workers = "workers" {
-        /// The number of worker threads, at most 1024; 0 for one for each CPU core. Sessions are packed onto as
-        /// few workers as keep up.
-        worker_threads: usize = "0",
     }
 }

@@ -112,7 +112,7 @@ impl Reading<'_> {
     }
 
     /// A rule that others decide before is never reached: most likely the order is wrong. Returns warnings about rules that
-    /// are reached again when a temporary rule is removed: whoever adds one in a hurry keeps the others.
+    /// are reached again when a temporary rule is removed: so adding one in an emergency keeps the others.
     fn refuse_hidden(&mut self, rules: &[Rule], spans: &[Range<usize>], temporary: &[bool]) -> Vec<String> {
         let mut warnings = Vec::new();
         for (number, (rule, span)) in rules.iter().zip(spans).enumerate() {
