@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// The time that a destination which has not taken mail yet has for that while others wait for its connection. Servers that
 /// answer at all nearly always do so within this time; RFC 5321 §4.5.3.2 gives them five minutes, and has them without
 /// competition.
-const PATIENCE: Millis = 10_000;
+const NEWCOMER_TIMEOUT: Millis = 10_000;
 
 /// The reason why a connection is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +49,8 @@ impl Engine {
                 let destination = self.connections.get(id).destination;
                 self.queue.share_of(destination) == Share::Newcomers
             };
-            if is_slow && context.now < opened + PATIENCE {
-                return self.wake_by(opened + PATIENCE, effects);
+            if is_slow && context.now < opened + NEWCOMER_TIMEOUT {
+                return self.wake_by(opened + NEWCOMER_TIMEOUT, effects);
             }
             self.newcomers.0.pop_front();
             if is_slow {

@@ -193,8 +193,11 @@ const DESTINATION_SUSPENDED: MetricDoc = MetricDoc {
     help: "1 if the destination is suspended, else 0, of the 50 largest destinations",
 };
 
+/// Reads a value of a share.
+type OfShare = fn(&ShareGauges) -> u64;
+
 /// The metrics of shares, and what each reads.
-const SHARES: [(MetricDoc, fn(&ShareGauges) -> u64); 3] = {
+const SHARES: [(MetricDoc, OfShare); 3] = {
     const fn of(name: &'static str, help: &'static str) -> MetricDoc {
         MetricDoc { name, kind: "gauge", labels: &["share"], help }
     }

@@ -18,13 +18,13 @@ enum Transport {
 }
 
 /// Servers at addresses of their own and one port, in the order in which they are tried.
-struct Site {
+struct Hosts {
     servers: Vec<Server>,
     courier: Courier,
     destination: Destination,
 }
 
-impl Site {
+impl Hosts {
     async fn start(transport: Transport, servers: Vec<Server>) -> Self {
         Self::with_fallback(transport, servers, &[]).await
     }
@@ -121,10 +121,10 @@ async fn one_case(
     let good = Server::new(&[]);
     let site = if has_fallback {
         let fallback = Server { lmtp: transport == Transport::Lmtp, ..good };
-        Site::with_fallback(transport, servers, &[fallback]).await
+        Hosts::with_fallback(transport, servers, &[fallback]).await
     } else {
         servers.push(good);
-        Site::start(transport, servers).await
+        Hosts::start(transport, servers).await
     };
     let recipients = 1;
     let work = site.attempt(1, recipients).await;
@@ -155,7 +155,7 @@ async fn one_case(
 #[tokio::test]
 async fn only_the_recipients_that_were_deferred_go_to_the_next_server() {
     let first = Server::new(&[("RCPT TO:<r1@", "450 4.2.1 later"), ("RCPT TO:<r2@", "550 5.1.1 no")]);
-    let site = Site::start(Transport::Mx, vec![first, Server::new(&[])]).await;
+    let site = Hosts::start(Transport::Mx, vec![first, Server::new(&[])]).await;
     let work = site.attempt(1, 4).await;
     assert_eq!(work.dispositions(1), ["sent", "sent", "bounced", "sent"]);
     assert_eq!((site.servers[1].count("RCPT"), site.servers[1].count("RCPT TO:<r1@")), (1, 1));
@@ -165,22 +165,22 @@ async fn only_the_recipients_that_were_deferred_go_to_the_next_server() {
 #[tokio::test]
 async fn the_outcome_of_the_last_server_that_answered_stands() {
     let first = Server::new(&[("RCPT", "450 4.2.1 later")]);
-    let site = Site::start(Transport::Mx, vec![first.clone(), failing("CONNECT", "CLOSE")]).await;
+    let site = Hosts::start(Transport::Mx, vec![first.clone(), failing("CONNECT", "CLOSE")]).await;
     let work = site.attempt(1, 2).await;
     assert_eq!(work.dispositions(1), ["deferred"; 2]);
-    let completed = work.completed.lock().unwrap();
+    let completed = work.completed.lock().unwrap().clone();
     assert!(completed[0].1.iter().all(|(_, outcome)| outcome.text.contains("450 4.2.1 later")));
     assert!(completed[0].2.relay.starts_with("site.test[127.77."), "{}", completed[0].2.relay);
     assert!(work.unreachable.lock().unwrap().is_empty(), "a server answered: others may get mail there");
     let second = Server::new(&[("RCPT", "550 5.1.1 no such user")]);
-    let site = Site::start(Transport::Mx, vec![first, second]).await;
+    let site = Hosts::start(Transport::Mx, vec![first, second]).await;
     assert_eq!(site.attempt(1, 2).await.dispositions(1), ["bounced"; 2]);
 }
 
 #[tokio::test]
 async fn further_messages_follow_over_the_server_that_works() {
     let first = Server::new(&[("MAIL", "451 4.3.0 broken")]);
-    let site = Site::start(Transport::Mx, vec![first, Server::new(&[])]).await;
+    let site = Hosts::start(Transport::Mx, vec![first, Server::new(&[])]).await;
     let work = TestWork::with((1..=20).map(|id| lease(id, 1)));
     site.courier.serve(&site.destination, &Queue(work.clone())).await;
     // The connection was closing from the start, so no other server was tried: this is how a stop looks.
@@ -198,7 +198,7 @@ async fn further_messages_follow_over_the_server_that_works() {
 async fn a_kept_connection_that_begins_to_defer_leads_to_the_next_server() {
     for how in ["451 4.7.1 enough", "SILENT"] {
         let first = Server::new(&[("RCPT TO:<r1@", how)]);
-        let site = Site::start(Transport::Mx, vec![first, Server::new(&[])]).await;
+        let site = Hosts::start(Transport::Mx, vec![first, Server::new(&[])]).await;
         let work = TestWork::with([lease(1, 1), lease(2, 2), lease(3, 1)]);
         *work.closing.lock().unwrap() = false;
         // A silent connection gives its whole leases back to the queue.
@@ -217,7 +217,7 @@ async fn a_kept_connection_that_begins_to_defer_leads_to_the_next_server() {
 #[tokio::test]
 async fn a_server_that_always_defers_stands_behind_the_others_after_three_attempts() {
     let first = Server::new(&[("RCPT", "451 4.3.0 broken")]);
-    let site = Site::start(Transport::Smarthost, vec![first, Server::new(&[])]).await;
+    let site = Hosts::start(Transport::Smarthost, vec![first, Server::new(&[])]).await;
     for id in 1..=5 {
         assert_eq!(site.attempt(id, 1).await.dispositions(id), ["sent"]);
     }
@@ -227,7 +227,7 @@ async fn a_server_that_always_defers_stands_behind_the_others_after_three_attemp
 #[tokio::test]
 async fn an_attempt_talks_to_five_servers_and_then_to_the_fallback() {
     let servers = vec![failing("MAIL", "451 4.3.0 broken"); 8];
-    let site = Site::with_fallback(Transport::Mx, servers, &[Server::new(&[])]).await;
+    let site = Hosts::with_fallback(Transport::Mx, servers, &[Server::new(&[])]).await;
     // The servers of a clone share what they have seen.
     assert_eq!(site.attempt(1, 1).await.dispositions(1), ["sent"]);
     assert_eq!((site.servers[0].count("EHLO"), site.servers[8].count("EHLO")), (5, 1));
@@ -236,7 +236,7 @@ async fn an_attempt_talks_to_five_servers_and_then_to_the_fallback() {
 #[tokio::test]
 async fn pipelined_commands_that_a_server_drops_cost_one_time_out() {
     let server = Server { drops_pipelined: true, ..Server::new(&[]) };
-    let site = Site::start(Transport::Smarthost, vec![server]).await;
+    let site = Hosts::start(Transport::Smarthost, vec![server]).await;
     for id in 1..=3 {
         assert_eq!(site.attempt(id, 2).await.dispositions(id), ["sent"; 2]);
     }
@@ -247,13 +247,13 @@ async fn pipelined_commands_that_a_server_drops_cost_one_time_out() {
 async fn a_route_without_login_waits_where_the_server_wants_one() {
     for stage in ["MAIL", "RCPT", "DATA"] {
         let server = failing(stage, "530 5.7.0 Authentication required");
-        let site = Site::start(Transport::Smarthost, vec![server.clone()]).await;
+        let site = Hosts::start(Transport::Smarthost, vec![server.clone()]).await;
         let work = site.attempt(1, 1).await;
         assert_eq!(work.dispositions(1), ["deferred"], "{stage}");
         let text = work.completed.lock().unwrap()[0].1[0].1.text.clone();
         assert!(text.contains("530 5.7.0") && text.contains("the route has no `login`"), "{text}");
         // At an exchanger nobody here has a login.
-        let site = Site::start(Transport::Mx, vec![server]).await;
+        let site = Hosts::start(Transport::Mx, vec![server]).await;
         assert_eq!(site.attempt(1, 1).await.dispositions(1), ["bounced"], "{stage}");
     }
 }
@@ -264,7 +264,7 @@ async fn a_mailbox_is_verified_at_the_next_server_if_the_first_does_not_say() {
     for how in ["451 4.7.1 greylisted", "CLOSE", "SILENT", "421 4.3.2 closing"] {
         for stage in ["MAIL", "RCPT"] {
             let second = Server::new(&[("RCPT TO:<no@", "550 5.1.1 no")]);
-            let site = Site::start(Transport::Smarthost, vec![failing(stage, how), second]).await;
+            let site = Hosts::start(Transport::Smarthost, vec![failing(stage, how), second]).await;
             let found = site.courier.verify(&site.destination, &mailbox("yes@b.test")).await;
             assert_eq!(found, Existence::Exists, "{stage} {how}");
             let found = site.courier.verify(&site.destination, &mailbox("no@b.test")).await;

@@ -14,7 +14,7 @@ pub(super) struct Since(Option<Reader>);
 
 /// What an event says about a recipient.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum Disposition {
     /// The next hop or the mailbox has the mail.
     Delivered(Outcome),
     /// An operator did not want it delivered.
@@ -55,9 +55,9 @@ fn apply(event: &Event<'_>, at: UnixMillis, found: &mut Recovered) -> bool {
     let recipient = found.message.envelope.recipients.get(index as usize);
     let (outcome, is_finished) = match fate {
         // The mail went into another message of the same spool.
-        Fate::Delivered(_) if recipient.is_some_and(is_expanded_later) => return false,
-        Fate::Delivered(outcome) | Fate::Deleted(outcome) => (outcome, true),
-        Fate::Returned(outcome) => (outcome, false),
+        Disposition::Delivered(_) if recipient.is_some_and(is_expanded_later) => return false,
+        Disposition::Delivered(outcome) | Disposition::Deleted(outcome) => (outcome, true),
+        Disposition::Returned(outcome) => (outcome, false),
     };
     state.settled = is_finished;
     state.attempt_count = state.attempt_count.max(1);
@@ -70,15 +70,17 @@ fn is_expanded_later(recipient: &Recipient) -> bool {
 }
 
 /// Returns the index of the recipient whom an event has ended, and how.
-fn fate_of(event: &Event<'_>) -> Option<(u32, Fate)> {
+fn fate_of(event: &Event<'_>) -> Option<(u32, Disposition)> {
     match *event {
         Event::Attempt(Attempted { index: Some(index), status, dsn, reply, .. }) => match status {
-            Status::Sent => Some((index, Fate::Delivered(Outcome::delivered(dsn, reply)))),
-            Status::Bounced | Status::Expired => Some((index, Fate::Returned(Outcome::failed(dsn, reply)))),
+            Status::Sent => Some((index, Disposition::Delivered(Outcome::delivered(dsn, reply)))),
+            Status::Bounced | Status::Expired => {
+                Some((index, Disposition::Returned(Outcome::failed(dsn, reply))))
+            }
             Status::Deferred => None,
         },
         Event::Deleted { index: Some(index), .. } => {
-            Some((index, Fate::Deleted(Outcome::failed(Enhanced(5, 7, 0), "deleted by an operator"))))
+            Some((index, Disposition::Deleted(Outcome::failed(Enhanced(5, 7, 0), "deleted by an operator"))))
         }
         _ => None,
     }
@@ -111,7 +113,7 @@ mod tests {
 
     /// The end of a recipient, as somebody outside sees it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Truth {
+    enum Oracle {
         Queued,
         Delivered,
         Deleted,
@@ -153,7 +155,7 @@ mod tests {
     }
 
     /// Ends a recipient, or not, and logs that as the daemon does.
-    fn end(log: &DeliveryLog, message: &Message, index: u32, random: &mut Random) -> Truth {
+    fn end(log: &DeliveryLog, message: &Message, index: u32, random: &mut Random) -> Oracle {
         let attempt = Attempt::default();
         let is_later = is_expanded_later(&message.envelope.recipients[index as usize]);
         let log_outcome = |outcome: Outcome| log.attempt(message, &[(index, outcome)], &attempt);
@@ -161,20 +163,20 @@ mod tests {
             log_outcome(Outcome::deferred(Enhanced(4, 4, 1), "refused"));
         }
         match random.below(6) {
-            0 => return Truth::Queued,
+            0 => return Oracle::Queued,
             1 => {
                 let outcome = Outcome::failed(Enhanced(5, 7, 0), "deleted");
                 log.deleted(message, &[(index, outcome)]);
-                return Truth::Deleted;
+                return Oracle::Deleted;
             }
             2 => log_outcome(Outcome::failed(Enhanced(5, 1, 1), "no such user")),
             3 => log_outcome(Outcome { cause: Cause::Expired, ..Outcome::failed(Enhanced(4, 4, 7), "late") }),
             _ => {
                 log_outcome(Outcome::delivered(Enhanced(2, 0, 0), "ok"));
-                return if is_later { Truth::Expanded } else { Truth::Delivered };
+                return if is_later { Oracle::Expanded } else { Oracle::Delivered };
             }
         }
-        Truth::Failed
+        Oracle::Failed
     }
 
     #[test]
@@ -189,7 +191,7 @@ mod tests {
                 let message = message(ids.next(UnixMillis::now().0), &mut random);
                 log.accepted(&message);
                 let mut backup = backup_of(&message);
-                let mut truth = vec![Truth::Queued; backup.recipients.len()];
+                let mut truth = vec![Oracle::Queued; backup.recipients.len()];
                 // Some recipients end before the backup, the others after it, in any order.
                 let mut order: Vec<u32> = (0..truth.len() as u32).collect();
                 order.sort_by_cached_key(|_| random.below(1 << 20));
@@ -197,7 +199,7 @@ mod tests {
                 for (number, index) in (0..).zip(order) {
                     let end = end(&log, &message, index, &mut random);
                     truth[index as usize] = end;
-                    let is_settled = number < backup_at && end != Truth::Queued;
+                    let is_settled = number < backup_at && end != Oracle::Queued;
                     backup.recipients[index as usize].settled = is_settled;
                 }
                 messages.push((backup, truth));
@@ -210,7 +212,7 @@ mod tests {
                 let count = since.settle(&mut backup);
                 let mut own_count = 0;
                 for ((state, was_settled), truth) in backup.recipients.iter().zip(before).zip(&truth) {
-                    let is_finished = matches!(truth, Truth::Delivered | Truth::Deleted);
+                    let is_finished = matches!(truth, Oracle::Delivered | Oracle::Deleted);
                     assert_eq!(state.settled, was_settled || is_finished, "{truth:?} of {backup:?}");
                     own_count += u64::from(state.settled && !was_settled);
                 }

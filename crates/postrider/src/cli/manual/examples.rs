@@ -287,6 +287,17 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         )],
     ),
     (
+        "postrider-drain",
+        &[
+            (
+                "postrider drain",
+                "Refuse new sessions with 421 until `postrider resume`; those under way and deliveries go on.",
+            ),
+            ("postrider drain --listener 25", "Refuse new sessions at port 25 only."),
+        ],
+    ),
+    ("postrider-resume", &[("postrider resume", "Take new sessions at all listeners again.")]),
+    (
         "postrider-queue-flush",
         &[(
             "postrider queue flush",
