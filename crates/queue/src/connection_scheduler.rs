@@ -57,6 +57,12 @@ struct Waiting {
     id: DestinationId,
 }
 
+impl From<Waiting> for Listed {
+    fn from(one: Waiting) -> Self {
+        Self { group: one.group, id: one.id, number: Some(one.number) }
+    }
+}
+
 /// Destinations that wait for a connection of one share.
 #[derive(Debug, Default)]
 struct WaitingList {
@@ -208,25 +214,21 @@ impl ConnectionScheduler {
         }
         // They have waited longer than what was listed meanwhile; the one that has waited longest goes first.
         resumed.sort_by_key(|one| Reverse(one.number));
-        for Waiting { priority, group, id, number } in resumed {
-            self.first_count += usize::from(!priority.1);
-            self.by_priority.entry(priority).or_default().push_front(Listed {
-                group,
-                id,
-                number: Some(number),
-            });
+        for one in resumed {
+            self.list_again(one.priority).push_front(one.into());
         }
+    }
+
+    /// Counts a destination that has waited for its share, and returns the list that it goes to.
+    fn list_again(&mut self, priority: Priority) -> &mut VecDeque<Listed> {
+        self.first_count += usize::from(!priority.1);
+        self.by_priority.entry(priority).or_default()
     }
 
     /// Lists a destination that waited for a connection of a share which is not its own any more.
     pub(crate) fn leave_share(&mut self, share: Share, id: DestinationId) {
-        if let Some(Waiting { priority, group, id, number }) = self.waiting[share as usize].remove(id) {
-            self.first_count += usize::from(!priority.1);
-            self.by_priority.entry(priority).or_default().push_back(Listed {
-                group,
-                id,
-                number: Some(number),
-            });
+        if let Some(one) = self.waiting[share as usize].remove(id) {
+            self.list_again(one.priority).push_back(one.into());
         }
     }
 
@@ -267,13 +269,8 @@ impl ConnectionScheduler {
             }
         }
         for share in Share::ALL {
-            while let Some(Waiting { priority, group, id, number }) = self.waiting[share as usize].pop() {
-                self.first_count += usize::from(!priority.1);
-                self.by_priority.entry(priority).or_default().push_back(Listed {
-                    group,
-                    id,
-                    number: Some(number),
-                });
+            while let Some(one) = self.waiting[share as usize].pop() {
+                self.list_again(one.priority).push_back(one.into());
             }
         }
     }
