@@ -412,7 +412,7 @@ pub struct ConnectionShare {
     pub share: String,
     /// Connections that are open or being opened.
     pub used: u32,
-    /// The most connections.
+    /// The most connections of this share; a share can be full before, because several have a common limit.
     pub max: u32,
     /// Destinations without a connection that wait for one.
     pub waiting: u64,

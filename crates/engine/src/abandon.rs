@@ -6,9 +6,8 @@ use mail::QueueId;
 use queue::{DestinationId, Millis, Share};
 use std::collections::VecDeque;
 
-/// The time that a destination which has not taken mail yet has for that while others wait for its connection. Servers that
-/// answer at all nearly always do so within this time; RFC 5321 §4.5.3.2 gives them five minutes, and has them without
-/// competition.
+/// How long a destination that has not taken mail yet may keep a connection while others wait for one. Nearly all servers that
+/// answer do so within this time; without competition they have the five minutes of RFC 5321 §4.5.3.2.
 const NEWCOMER_TIMEOUT: Millis = 10_000;
 
 /// The reason why a connection is given up.

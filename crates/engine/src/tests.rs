@@ -467,7 +467,7 @@ fn connections_whose_mail_is_deleted_or_held_are_given_up() {
         end(&mut bench, 2);
         assert_eq!(bench.abandoned, [unwanted(0, &bench), unwanted(1, &bench)]);
         end(&mut bench, 2);
-        assert_eq!(bench.abandoned.len(), 2, "it is told once");
+        assert_eq!(bench.abandoned.len(), 2, "a connection is given up once");
         let leases = std::mem::take(&mut bench.leases);
         for (connection, lease) in leases {
             bench.handle(Event::ConnectionClosed { connection, leases: vec![lease] });

@@ -22,7 +22,7 @@ pub struct ShareGauges {
     pub share: String,
     /// Connections that are open or being opened.
     pub used: u64,
-    /// The most connections.
+    /// The most connections of this share; a share can be full before, because several have a common limit.
     pub max: u64,
     /// Destinations without a connection that wait for one.
     pub waiting: u64,

@@ -50,14 +50,14 @@ pub(crate) struct State {
     pub(crate) engine: Engine,
     /// Wakers of idle connections, by their numbers.
     wakers: Vec<Option<Arc<Notify>>>,
-    /// Connections that are open, by their numbers: how each is told that it is given up.
+    /// Tells each open connection, by its number, that the engine gives it up.
     abandonments: Vec<Option<Arc<Abandonment>>>,
     /// Connections as the delivery client has them: ordered, and not ended. The queue counts them by itself.
     pub(super) client_connections: u32,
 }
 
 impl State {
-    /// Returns how a connection is told that it is given up.
+    /// Returns the signal by which the engine gives a connection up.
     pub(crate) fn abandonment(&mut self, connection: ConnectionId) -> Arc<Abandonment> {
         let at = connection.0 as usize;
         if self.abandonments.len() <= at {

@@ -534,7 +534,7 @@ impl Driver {
         }
     }
 
-    /// Is the connection given up? It is told once.
+    /// Returns once whether the engine has given the connection up.
     pub(super) fn is_abandoned(&mut self, id: ConnectionId) -> bool {
         self.abandoned.remove(&id)
     }
