@@ -24,7 +24,8 @@ use std::{
 
 /// Count the DNS packets of a mail server for each delivery
 ///
-/// Answers over UDP: each domain has the mail exchanger mx.DOMAIN, each name the address of --answer. COMMAND finds the
+/// Answers over UDP: each domain has the mail exchanger mx.DOMAIN, each name the address of --answer, but for names with a
+/// label such as ip-192-0-2-1, which have the address in it. COMMAND finds the
 /// server's address in $DNS_SERVER, its host in $DNS_HOST and its port in $DNS_PORT, and the address of --answer in
 /// $DNS_ANSWER.
 #[derive(Debug, Args)]
@@ -121,7 +122,8 @@ fn serve(
             entry.0 += 1;
             *entry.1.entry(question.name.clone()).or_default() += 1;
         }
-        let answer = question.answer(args.answer, args.ttl);
+        let address = packet::address_in(&question.name).unwrap_or(args.answer);
+        let answer = question.answer(address, args.ttl);
         // A client that has gone gets no answer.
         let _ = socket.send_to(&answer, from);
     }

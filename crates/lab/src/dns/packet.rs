@@ -129,6 +129,11 @@ impl Question {
     }
 }
 
+/// Returns the address in a label of a name, as in `ip-192-0-2-1.example`.
+pub(super) fn address_in(name: &str) -> Option<Ipv4Addr> {
+    name.split('.').find_map(|label| label.strip_prefix("ip-")?.replace('-', ".").parse().ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +160,14 @@ mod tests {
         assert_eq!((answer[7], answer[9]), (0, 1), "no answer, and one record of the authority");
         assert_eq!(answer[24..36], [0xc0, 12, 0, 6, 0, 1, 0, 0, 0, 60, 0, 22]);
         assert_eq!((answer.len(), &answer[54..]), (58, &[0, 0, 0, 60][..]));
+    }
+
+    #[test]
+    fn a_name_can_tell_its_address() {
+        assert_eq!(address_in("mx.ip-127-2-0-255.slow.test"), Some(Ipv4Addr::new(127, 2, 0, 255)));
+        for other in ["mx.slow.test", "ip-127-2-0.test", "ip-127-2-0-256.test", "127-2-0-1.test"] {
+            assert_eq!(address_in(other), None, "{other}");
+        }
     }
 
     #[test]

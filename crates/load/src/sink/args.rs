@@ -56,6 +56,13 @@ pub struct SinkArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0", hide_default_value = true,
         value_parser = clap::value_parser!(u8).range(..=100))]
     defer: u8,
+    /// Reply 4xx to RCPT for a recipient until its first attempt is so long ago
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_of)]
+    greylist: Option<Duration>,
+    /// Listen on so many addresses, from the IPv4 address of ENDPOINT on
+    #[arg(long, value_name = "COUNT", default_value = "1", hide_default_value = true,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    addresses: u16,
     /// Compare each message with the checksum in its header, as `source --random-size` sends it
     #[arg(long)]
     verify: bool,
@@ -246,6 +253,7 @@ impl SinkArgs {
             read_delay: self.read_delay,
             delays,
             defer_percent: self.defer,
+            greylist: self.greylist,
             verifies: self.verify,
             keeps_content: self.store != StoreKind::None
                 || self.verify
@@ -306,7 +314,13 @@ impl SinkArgs {
             _ => Family::Any,
         };
         let window_bytes = self.window.map(|w| w as usize);
-        listen::Settings { family, backlog: self.backlog, window_bytes, shares_port: self.reuse_port }
+        listen::Settings {
+            family,
+            backlog: self.backlog,
+            window_bytes,
+            shares_port: self.reuse_port,
+            address_count: self.addresses,
+        }
     }
 
     /// Returns the settings of the files that keep messages, if any are kept.

@@ -6,13 +6,16 @@ mod line;
 #[cfg(test)]
 mod tests;
 
-use super::{rules::Rules, verb::Verb};
+use super::{greylist::Greylist, rules::Rules, verb::Verb};
 use mail::Envelope;
 use smtp::{
     Limits,
     server::{Connection, Profile, replies},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The next action of the driver. Before `Read`, `Pause` and `Close` it writes the output.
 #[derive(Debug, PartialEq, Eq)]
@@ -90,6 +93,7 @@ pub(crate) struct Shared {
     rules: Arc<Rules>,
     limits: Arc<Limits>,
     profile: Arc<Profile>,
+    greylist: Greylist,
 }
 
 impl Shared {
@@ -105,7 +109,7 @@ impl Shared {
             ..Limits::default()
         };
         let profile = Profile::new(rules.hostname.as_str());
-        Self { rules, limits: Arc::new(limits), profile: Arc::new(profile) }
+        Self { rules, limits: Arc::new(limits), profile: Arc::new(profile), greylist: Greylist::default() }
     }
 
     /// The rules of this sink.
@@ -244,6 +248,17 @@ impl Dialog {
     fn say(&mut self, reply: &str) {
         self.connection.output().extend_from_slice(reply.as_bytes());
         self.connection.output().extend_from_slice(b"\r\n");
+    }
+
+    /// Refuses a recipient for now that comes too early behind its first attempt; true if it does.
+    fn greylisted(&mut self, verb: Verb, line: &[u8]) -> bool {
+        let Some(wait) = self.rules.greylist.filter(|_| verb == Verb::Rcpt) else { return false };
+        let is_early = self.shared.greylist.is_early(line.trim_ascii(), wait, Instant::now());
+        if is_early {
+            let rules = self.rules.clone();
+            self.say(&rules.soft_reply);
+        }
+        is_early
     }
 
     /// Applies the options that answer without looking; true if one did.

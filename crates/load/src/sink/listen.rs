@@ -9,6 +9,7 @@ use rustix::{
         sockopt,
     },
 };
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// The settings of -4, -6, -T, --reuse-port and the backlog.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) window_bytes: Option<usize>,
     /// Other processes may listen on the same port; the kernel spreads connections over them (SO_REUSEPORT).
     pub(crate) shares_port: bool,
+    /// Addresses to listen on, from that of the endpoint on.
+    pub(crate) address_count: u16,
 }
 
 /// Listens on every address of `endpoint`. A wildcard IPv6 that the kernel lacks is left out as long as
@@ -28,7 +31,12 @@ pub(crate) fn open(endpoint: &Endpoint, settings: Settings) -> Result<Vec<OwnedF
     }
     let mut listeners = Vec::new();
     let mut refused = None;
-    for address in endpoint.resolve(settings.family)? {
+    let mut addresses = endpoint.resolve(settings.family)?;
+    if settings.address_count > 1 {
+        addresses = following(&addresses, settings.address_count)
+            .ok_or_else(|| format!("--addresses: {endpoint} is not an IPv4 address with a port"))?;
+    }
+    for address in addresses {
         match open_one(&address, settings) {
             Ok(listener) => listeners.push(listener),
             Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if !listeners.is_empty() => {}
@@ -39,6 +47,18 @@ pub(crate) fn open(endpoint: &Endpoint, settings: Settings) -> Result<Vec<OwnedF
         Some(error) => Err(error),
         None => Ok(listeners),
     }
+}
+
+/// Returns so many addresses, from the only one of a list on. Returns none if it is not of IPv4, or has no port: the kernel
+/// would choose another one for each.
+fn following(addresses: &[SocketAddrAny], count: u16) -> Option<Vec<SocketAddrAny>> {
+    let [address] = addresses else { return None };
+    let first = SocketAddrV4::try_from(address.clone()).ok().filter(|first| first.port() != 0)?;
+    let bits = first.ip().to_bits();
+    let last = bits.checked_add(u32::from(count) - 1)?;
+    Some(
+        (bits..=last).map(|bits| SocketAddrV4::new(Ipv4Addr::from_bits(bits), first.port()).into()).collect(),
+    )
 }
 
 /// A socket without a listener is removed; anything else stays.
@@ -79,4 +99,23 @@ fn open_one(address: &SocketAddrAny, settings: Settings) -> Result<OwnedFd, Errn
 /// The address that was really taken: the kernel chooses for port 0.
 pub(crate) fn local_address(listener: &OwnedFd) -> Result<SocketAddrAny, Errno> {
     getsockname(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_follow_the_first_one_with_its_port() {
+        let shown = |text: &str| {
+            let endpoint: Endpoint = text.parse().unwrap();
+            let addresses = following(&endpoint.resolve(Family::Any).unwrap(), 3)?;
+            Some(addresses.iter().map(crate::address::shown).collect::<Vec<_>>())
+        };
+        let three = ["127.2.0.254:25", "127.2.0.255:25", "127.2.1.0:25"].map(str::to_owned);
+        assert_eq!(shown("127.2.0.254:25"), Some(three.to_vec()));
+        for other in ["127.2.0.1:0", "[::1]:25", "255.255.255.254:25"] {
+            assert_eq!(shown(other), None, "{other}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod blocking;
 mod dialog;
 mod dump;
 mod event;
+mod greylist;
 mod listen;
 mod log;
 mod privilege;

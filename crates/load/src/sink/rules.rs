@@ -36,6 +36,8 @@ pub(crate) struct Rules {
     pub(crate) keeps_content: bool,
     /// Of 100 RCPT commands, so many are answered with the soft reply.
     pub(crate) defer_percent: u8,
+    /// A recipient is answered with the soft reply until its first attempt is so long ago.
+    pub(crate) greylist: Option<Duration>,
     /// Each message is compared with its own checksum.
     pub(crate) verifies: bool,
     /// Commands and replies are shown.
@@ -197,6 +199,7 @@ impl Default for Rules {
             delays: [None; COUNT],
             keeps_content: false,
             defer_percent: 0,
+            greylist: None,
             verifies: false,
             verbose: false,
             known_user: None,

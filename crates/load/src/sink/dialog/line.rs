@@ -28,7 +28,7 @@ impl Dialog {
             self.notes.push(Note::Logged(text_of(line)));
         }
         self.answered = Some(verb);
-        if self.refused(verb) || self.handled_here(verb, line) {
+        if self.refused(verb) || self.greylisted(verb, line) || self.handled_here(verb, line) {
             return None;
         }
         let next = self.pass(verb, line);

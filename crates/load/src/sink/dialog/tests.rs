@@ -79,6 +79,10 @@ fn refused_commands_change_nothing() {
     assert_eq!(codes(soft, b"MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\n"), "220 250 450 503");
     let hard = Rules { hard: set("."), ..Rules::default() };
     assert_eq!(codes(hard, MAIL), "220 250 250 250 354 500 221 [close]");
+    let greylist = Rules { greylist: Some(Duration::from_secs(3600)), ..Rules::default() };
+    assert_eq!(codes(greylist, b"MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\n"), "220 250 450 503");
+    let greylist = Rules { greylist: Some(Duration::ZERO), ..Rules::default() };
+    assert_eq!(codes(greylist, b"MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\n"), "220 250 250 354");
     let greeting = Rules { hard: set("CONNECT"), ..Rules::default() };
     assert_eq!(codes(greeting, b"NOOP\r\n"), "500 250");
 }
