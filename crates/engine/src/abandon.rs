@@ -42,6 +42,10 @@ impl Engine {
     /// Gives up the connections to newcomers that have had no answer for long, one for each destination that waits.
     pub(crate) fn abandon_slow(&mut self, context: Context, effects: &mut Vec<Effect>) {
         let waiting = self.queue.waiting_newcomer_count();
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::KeepSilent {
+            return;
+        }
         while (self.connections.abandoned_count() as usize) < waiting {
             let Some((opened, id, serial)) = self.newcomers.0.front().copied() else { return };
             let is_slow = self.connections.is_open(id, serial) && {

@@ -125,6 +125,9 @@ impl Engine {
     #[cfg(feature = "mutants")]
     pub fn set_mutant(&mut self, mutant: crate::Mutant) {
         self.mutant = mutant;
+        if mutant == crate::Mutant::ShareConnections {
+            self.queue.share_all_connections();
+        }
     }
 
     // ---- what the driver may look at ----

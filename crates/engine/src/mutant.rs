@@ -32,10 +32,17 @@ pub enum Mutant {
     LoseSlot,
     /// A message that is durable after its client was told to try again is forgotten.
     ForgetLate,
+    /// All destinations share one budget of connections.
+    ShareConnections,
+    /// Connections without an answer are kept while other destinations wait.
+    KeepSilent,
 }
 
 impl Mutant {
-    /// Each that breaks a rule.
+    /// Those that let strangers delay other mail.
+    pub const OF_CONTENTION: [Self; 2] = [Self::ShareConnections, Self::KeepSilent];
+
+    /// Each other that breaks a rule.
     pub const ALL: [Self; 13] = [
         Self::KeepNumbers,
         Self::ReuseIds,

@@ -178,6 +178,12 @@ impl Queue {
         self.messages[entry.message].held || cancelled == entry.recipients.as_slice().len()
     }
 
+    /// Breaks a rule on purpose: all destinations share the connections.
+    #[cfg(feature = "mutants")]
+    pub fn share_all_connections(&mut self) {
+        self.connections.shares.is_one_budget = true;
+    }
+
     /// Returns the use of the shares of the connections.
     pub fn shares(&self) -> [ShareView; 4] {
         Share::ALL.map(|share| ShareView {
@@ -197,6 +203,8 @@ impl Queue {
             return;
         }
         destination.share = to;
+        self.remember_proven(id, is_proven);
+        let destination = self.destination_at(id);
         let (open, idle) = (destination.connection_count, destination.idle_count);
         let is_scheduled = destination.is_scheduled;
         self.connections.shares.move_to(from, to, open, idle);

@@ -1,16 +1,23 @@
 //! The table of destinations. The numbers of unused destinations are given to others, so that the table stays bounded
 //! by what is queued.
 
-use crate::{DestinationId, GroupId, Queue, destination_queue::DestinationQueue};
-use mail::{Destination, TlsMode};
+use crate::{DestinationId, GroupId, Queue, destination_queue::DestinationQueue, shares::Share};
+use mail::{Destination, NextHop, TlsMode};
 use std::collections::HashMap;
 
 /// Unused destinations that are kept with their windows.
 const DESTINATIONS_KEPT: usize = 1024;
+/// Domains that are remembered because they take mail, also while nothing is queued for them.
+const PROVEN_MAX: usize = 20_000;
 
 impl Queue {
     pub(crate) fn add_destination(&mut self, name: &Destination, group: GroupId) -> DestinationId {
-        let destination = DestinationQueue::new(name.clone(), group, &self.settings);
+        let mut destination = DestinationQueue::new(name.clone(), group, &self.settings);
+        if let NextHop::Mx(domain) = &name.next_hop
+            && self.proven.contains(domain)
+        {
+            destination.share = Share::Remote;
+        }
         let free = self.vacant.pop().or_else(|| self.find_unused());
         let id = match free {
             Some(id) => {
@@ -28,6 +35,27 @@ impl Queue {
         }
         self.by_name[usize::from(group.0)].insert(name.clone(), id);
         id
+    }
+
+    /// Notes whether the domain of a destination takes mail, for the time when the destination is used again.
+    pub(crate) fn remember_proven(&mut self, id: DestinationId, is_proven: bool) {
+        let NextHop::Mx(domain) = &self.destinations[id.0 as usize].name.next_hop else { return };
+        if !is_proven {
+            self.proven.remove(domain);
+            return;
+        }
+        if self.proven.len() >= PROVEN_MAX {
+            // Those that have mail now stay.
+            let used = self.destinations.iter().filter(|one| one.share == Share::Remote && !one.is_unused());
+            self.proven = used
+                .filter_map(|one| match &one.name.next_hop {
+                    NextHop::Mx(domain) => Some(domain.clone()),
+                    _ => None,
+                })
+                .take(PROVEN_MAX / 2)
+                .collect();
+        }
+        self.proven.insert(domain.clone());
     }
 
     /// Releases the numbers that were given out: what they were given out for is queued, or will not be.

@@ -16,7 +16,8 @@ use crate::{
     timetable::{Schedule, Timetable},
 };
 use mail::{Destination, Disposition, QueueId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// A message as it enters the queue.
 #[derive(Debug)]
@@ -75,6 +76,8 @@ pub struct Queue {
     pub(crate) by_name: Vec<HashMap<Destination, DestinationId>>,
     /// Numbers of removed destinations, for new ones.
     pub(crate) vacant: Vec<DestinationId>,
+    /// Domains that have taken mail since they last failed: their destinations are no newcomers when they are used again.
+    pub(crate) proven: HashSet<Arc<str>>,
     /// Numbers that were given out since a message was last queued.
     pub(crate) reserved: Vec<DestinationId>,
     /// The time at which the queue was made.
@@ -106,6 +109,7 @@ impl Queue {
             destinations: Vec::new(),
             by_name: Vec::new(),
             vacant: Vec::new(),
+            proven: HashSet::new(),
             reserved: Vec::new(),
             started_at: now,
             wheel: TimerWheel::new(now),

@@ -80,6 +80,8 @@ pub struct ShareView {
 pub(crate) struct Shares {
     pub(crate) used: [u32; SHARE_COUNT],
     pub(crate) idle: [u32; SHARE_COUNT],
+    #[cfg(feature = "mutants")]
+    pub(crate) is_one_budget: bool,
 }
 
 impl Shares {
@@ -118,6 +120,10 @@ impl Shares {
 
     /// Returns whether no connection of this share may be opened.
     pub(crate) fn is_full(&self, settings: &QueueSettings, share: Share) -> bool {
+        #[cfg(feature = "mutants")]
+        if self.is_one_budget {
+            return self.used.iter().sum::<u32>() >= settings.connections_max;
+        }
         self.is_itself_full(settings, share)
             || (share.is_remote() && self.is_remote_full(settings))
             || (share.is_network() && self.is_network_full(settings))

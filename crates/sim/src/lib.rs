@@ -8,6 +8,7 @@
 pub mod args;
 pub mod backend;
 pub mod clock;
+pub mod contention;
 pub mod disk;
 pub mod expected_totals;
 pub mod model;

@@ -41,7 +41,15 @@ fn main() -> ExitCode {
         println!("{what}\n  cargo xtask sim --seed {seed} --cases 0 --relays 1");
     }
     println!("{relays}, {} violations", violations.len());
-    if is_kept && violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let contentions = number("--relays", 200).div_ceil(4);
+    let late: Vec<(u64, String)> = (seed..seed + contentions)
+        .filter_map(|seed| sim::contention::run(seed, engine::Mutant::None).err().map(|what| (seed, what)))
+        .collect();
+    for (seed, what) in &late {
+        println!("{what}\n  cargo xtask sim --seed {seed} --cases 0 --relays 1");
+    }
+    println!("{contentions} bursts of mail for servers that do not take it, {} violations", late.len());
+    if is_kept && violations.is_empty() && late.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Replays a file, and tells what became of its messages.
