@@ -2,7 +2,9 @@
 //!
 //! `route` asks for mail exchangers, the daemon's rules for names of clients.
 
+mod questions;
 mod resolver;
 mod source;
 
+pub use questions::QuestionCount;
 pub use resolver::{Dns, DnsSettings, Lookup};

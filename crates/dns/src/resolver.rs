@@ -1,6 +1,9 @@
 //! The resolver.
 
-use crate::source::{ResolvConf, Source};
+use crate::{
+    questions::{QuestionCount, Questions},
+    source::{ResolvConf, Source},
+};
 use hickory_resolver::{
     ConnectionProvider, Resolver, TokioResolver,
     config::{ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts},
@@ -35,6 +38,10 @@ pub struct DnsSettings {
     pub attempts: usize,
     /// Names that are not looked up, in lower case, and their addresses.
     pub hosts: HashMap<String, Vec<IpAddr>>,
+    /// The most questions at a time on the way to destinations. Each takes up to two open files.
+    pub questions_max: usize,
+    /// The most questions at a time about clients.
+    pub client_questions_max: usize,
 }
 
 /// The result of a look-up.
@@ -54,6 +61,8 @@ pub enum Lookup<T> {
 pub struct Dns<P: ConnectionProvider = TokioRuntimeProvider> {
     source: Source<P>,
     hosts: HashMap<String, Vec<IpAddr>>,
+    questions: Questions,
+    client_questions: Questions,
 }
 
 impl Dns {
@@ -72,7 +81,12 @@ impl Dns {
             let config = ResolverConfig::from_name_servers(servers.collect());
             Source::Fixed(Arc::new(build(config, ResolverOpts::default(), timeout, attempts)?))
         };
-        Ok(Self { source, hosts: settings.hosts })
+        Ok(Self {
+            source,
+            hosts: settings.hosts,
+            questions: Questions::of_deliveries(settings.questions_max),
+            client_questions: Questions::of_clients(settings.client_questions_max),
+        })
     }
 }
 
@@ -97,7 +111,17 @@ fn build(
 impl<P: ConnectionProvider> Dns<P> {
     /// Asks a resolver that is set up already.
     pub fn with(resolver: Resolver<P>) -> Self {
-        Self { source: Source::Fixed(Arc::new(resolver)), hosts: HashMap::new() }
+        Self {
+            source: Source::Fixed(Arc::new(resolver)),
+            hosts: HashMap::new(),
+            questions: Questions::of_deliveries(100),
+            client_questions: Questions::of_clients(100),
+        }
+    }
+
+    /// Returns the questions that are asked now on the way to destinations, and those about clients.
+    pub fn question_counts(&self) -> [QuestionCount; 2] {
+        [self.questions.count(), self.client_questions.count()]
     }
 
     /// Returns the addresses from the configuration's table.
@@ -114,12 +138,16 @@ impl<P: ConnectionProvider> Dns<P> {
             }
             _ => None,
         };
-        lookup(&self.source, name, RecordType::MX, read).await
+        lookup(&self.source, &self.questions, name, RecordType::MX, read).await
     }
 
     /// Returns the addresses of a host, IPv6 first as RFC 6724 prefers it, and then of both kinds in turn (RFC 8305
     /// §4). Found when either kind is found; unknown when neither is found and either is unknown.
     pub async fn addresses(&self, name: &str) -> Lookup<Vec<IpAddr>> {
+        self.addresses_within(&self.questions, name).await
+    }
+
+    async fn addresses_within(&self, questions: &Questions, name: &str) -> Lookup<Vec<IpAddr>> {
         if let Some(fixed) = self.fixed(name) {
             return if fixed.is_empty() { Lookup::NoData } else { Lookup::Found(fixed.to_vec()) };
         }
@@ -127,11 +155,11 @@ impl<P: ConnectionProvider> Dns<P> {
         if name == "localhost" || name.ends_with(".localhost") {
             return Lookup::Found(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
         }
-        let v6 = lookup(&self.source, name, RecordType::AAAA, |data| match data {
+        let v6 = lookup(&self.source, questions, name, RecordType::AAAA, |data| match data {
             RData::AAAA(a) => Some(IpAddr::V6(a.0)),
             _ => None,
         });
-        let v4 = lookup(&self.source, name, RecordType::A, |data| match data {
+        let v4 = lookup(&self.source, questions, name, RecordType::A, |data| match data {
             RData::A(a) => Some(IpAddr::V4(a.0)),
             _ => None,
         });
@@ -155,10 +183,11 @@ impl<P: ConnectionProvider> Dns<P> {
             return Lookup::Found(name.clone());
         }
         let reverse = Name::from(address).to_ascii();
-        let names = lookup(&self.source, &reverse, RecordType::PTR, |data| match data {
-            RData::PTR(name) => Some(name.0.to_ascii().trim_end_matches('.').to_ascii_lowercase()),
-            _ => None,
-        });
+        let names =
+            lookup(&self.source, &self.client_questions, &reverse, RecordType::PTR, |data| match data {
+                RData::PTR(name) => Some(name.0.to_ascii().trim_end_matches('.').to_ascii_lowercase()),
+                _ => None,
+            });
         let names = match names.await {
             Lookup::Found(names) => names,
             Lookup::NoData | Lookup::NxDomain => return Lookup::NoData,
@@ -166,7 +195,7 @@ impl<P: ConnectionProvider> Dns<P> {
         };
         let mut unknown = None;
         for name in names.into_iter().take(PTR_NAMES_MAX).filter(|name| is_host_name(name)) {
-            match self.addresses(&name).await {
+            match self.addresses_within(&self.client_questions, &name).await {
                 Lookup::Found(addresses) if addresses.contains(&address) => return Lookup::Found(name),
                 Lookup::Unknown(why) => unknown = Some(why),
                 _ => {}
@@ -210,6 +239,7 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
 /// Asks for records of one type, and collects what `read` returns for each.
 async fn lookup<P: ConnectionProvider, T>(
     source: &Source<P>,
+    questions: &Questions,
     name: &str,
     kind: RecordType,
     read: impl Fn(&RData) -> Option<T>,
@@ -223,6 +253,10 @@ async fn lookup<P: ConnectionProvider, T>(
     };
     let resolver = match source.resolver() {
         Ok(resolver) => resolver,
+        Err(why) => return Lookup::Unknown(format!("look up {kind} of {name}: {why}")),
+    };
+    let _permit = match questions.begin().await {
+        Ok(permit) => permit,
         Err(why) => return Lookup::Unknown(format!("look up {kind} of {name}: {why}")),
     };
     match resolver.lookup(name.clone(), kind).await {

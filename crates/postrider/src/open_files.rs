@@ -7,6 +7,22 @@ use rustix::process::{Resource, getrlimit};
 /// Descriptors that are no connections: logs, segments of the spool, maps, sockets.
 const OTHER_FILES: u64 = 256;
 
+/// Of so many files one question of DNS on the way to destinations may be asked at a time, which takes up to two; of twice as many
+/// one about clients.
+const FILES_PER_QUESTION: u64 = 32;
+/// More questions at a time than any server needs.
+const QUESTIONS_MAX: u64 = 4096;
+
+/// Returns the most questions of DNS at a time on the way to destinations, and about clients.
+pub(crate) fn dns_questions() -> [usize; 2] {
+    let most = questions_within(getrlimit(Resource::Nofile).maximum);
+    [most, most / 2].map(|most| usize::try_from(most).unwrap_or(usize::MAX).max(2))
+}
+
+fn questions_within(files_max: Option<u64>) -> u64 {
+    files_max.map_or(QUESTIONS_MAX, |limit| (limit / FILES_PER_QUESTION).min(QUESTIONS_MAX))
+}
+
 /// Concurrent connections, each of which is an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Connections {
@@ -28,14 +44,19 @@ impl Connections {
     /// Outbound connections come first, as mail that is not delivered takes room; but they get half at most.
     fn within(self, files_max: Option<u64>) -> Self {
         let Some(limit) = files_max else { return self };
-        let room = usize::try_from(limit - OTHER_FILES.min(limit / 2)).unwrap_or(usize::MAX);
+        // Two for each question on the way to destinations, and one in addition for those about clients, of which there are half as many.
+        let questions = questions_within(files_max) * 3;
+        let room = usize::try_from(limit - (OTHER_FILES + questions).min(limit / 2)).unwrap_or(usize::MAX);
         let outbound = self.outbound.min((room / 2).max(1));
         Self { inbound: self.inbound.min(room.saturating_sub(outbound).max(1)), outbound }
     }
 
     /// Returns the limit of open files that has room for all of them.
     pub(crate) fn files_needed(self) -> u64 {
-        self.inbound as u64 + self.outbound as u64 + OTHER_FILES
+        let connections = self.inbound as u64 + self.outbound as u64 + OTHER_FILES;
+        // Three of 32 files are for questions.
+        let limit = (connections * FILES_PER_QUESTION).div_ceil(FILES_PER_QUESTION - 3);
+        connections + questions_within(Some(limit)) * 3
     }
 
     /// Returns a warning if not all connections that the configuration permits are possible.
@@ -68,8 +89,8 @@ mod tests {
         };
         assert_eq!(within(None), (10_000, 1000));
         assert_eq!(within(Some(wanted.files_needed())), (10_000, 1000));
-        assert_eq!(within(Some(8192)), (6936, 1000));
-        assert_eq!(within(Some(1024)), (384, 384));
+        assert_eq!(within(Some(8192)), (6168, 1000));
+        assert_eq!(within(Some(1024)), (336, 336));
         assert_eq!(within(Some(64)), (16, 16));
         assert_eq!(within(Some(0)), (1, 1));
     }

@@ -169,6 +169,8 @@ fn router_with(dns: &FakeDns, attempts: usize, timeout: Duration) -> Router {
         timeout,
         attempts,
         hosts: HashMap::from([("fixed.test".to_owned(), vec!["198.51.100.7".parse().unwrap()])]),
+        questions_max: 100,
+        client_questions_max: 100,
     };
     let here = RouterSettings {
         hostname: "here.test".into(),

@@ -165,7 +165,15 @@ pub(crate) fn courier_with(
     authorities: Option<Vec<CertificateDer<'static>>>,
 ) -> Courier {
     let timeout = Duration::from_secs(10);
-    let dns = Dns::new(DnsSettings { name_servers, timeout, attempts: 1, hosts }).unwrap();
+    let dns = Dns::new(DnsSettings {
+        name_servers,
+        timeout,
+        attempts: 1,
+        hosts,
+        questions_max: 100,
+        client_questions_max: 100,
+    })
+    .unwrap();
     let router =
         Router::new(dns, RouterSettings { hostname: "us.test".into(), listening: Vec::new(), mx_port });
     let client = TlsClient::new(authorities, rustls::ALL_VERSIONS).unwrap();

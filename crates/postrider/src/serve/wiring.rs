@@ -12,7 +12,12 @@ use super::{
     tls::{self, ServerTls},
     verifier::Verifier,
 };
-use crate::{expansion::Expansion, open_files::Connections, routing::Routes, spool_room::SpoolRoom};
+use crate::{
+    expansion::Expansion,
+    open_files::{self, Connections},
+    routing::Routes,
+    spool_room::SpoolRoom,
+};
 use auth::{ClientCredentials, Mechanism};
 use config::{
     Backend, ClientCertificates, Durability, EhloKeyword, EightBit, ForClients, LogFormat, Settings, Target,
@@ -290,11 +295,14 @@ pub(crate) fn dns(settings: &Settings) -> Result<Dns, String> {
         let key = Domain::parse(name).map_or_else(|_| name.clone(), |domain| domain.key().into_owned());
         (key, addresses.clone())
     };
+    let [questions_max, client_questions_max] = open_files::dns_questions();
     Dns::new(DnsSettings {
         name_servers: settings.dns.nameservers.iter().map(|server| server.0).collect(),
         timeout: settings.dns.timeout,
         attempts: settings.dns.attempts,
         hosts: settings.hosts.iter().map(lower).collect(),
+        questions_max,
+        client_questions_max,
     })
 }
 
