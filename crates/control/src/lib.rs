@@ -22,7 +22,7 @@ pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
 pub use protocol::{
     Action, ConnectionShare, DeliveryHelper, Failure, Gauges, Id, MessageInfo, RecipientInfo, Request,
-    Response, Status, WaitInfo,
+    Resource, Response, Status, WaitInfo,
 };
 pub use selection::{Matched, Selection};
 pub use server::serve_control;

@@ -12,6 +12,7 @@ use super::{
 use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use report::RecipientCounters;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Longest request line. Clients split long lists of ids into several requests.
 pub const REQUEST_BYTES_MAX: u64 = 256 * 1024;
@@ -455,6 +456,9 @@ pub struct Gauges {
     /// The use of the shares of the outbound connections.
     #[serde(default)]
     pub shares: Vec<ConnectionShare>,
+    /// The use of everything that can be used up.
+    #[serde(default)]
+    pub resources: Vec<Resource>,
     /// Events after which the two differed: 0, or the daemon has a fault.
     #[serde(default)]
     pub connection_drift: u64,
@@ -503,6 +507,32 @@ pub struct Gauges {
     /// Events and lines that were lost since the start.
     #[serde(default)]
     pub log_lost: u64,
+}
+
+/// Something of which the daemon has only so much.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Resource {
+    /// Its name, in words.
+    pub name: String,
+    /// What is in use. Memory and space are in octets.
+    pub used: u64,
+    /// All of it.
+    pub max: u64,
+    /// The key of the configuration that permits more, or what else helps.
+    pub key: String,
+}
+
+impl Resource {
+    /// Returns whether less than a fifth is left.
+    pub fn is_scarce(&self) -> bool {
+        self.used >= self.max - self.max / 5
+    }
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} of {} ({})", self.name, self.used, self.max, self.key)
+    }
 }
 
 /// The process that runs programs and writes files of other users.

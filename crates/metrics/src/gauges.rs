@@ -15,6 +15,17 @@ use std::{
 /// Destinations with series of their own: the largest ones. More would burden Prometheus, not the mail.
 const DESTINATIONS_MAX: usize = 50;
 
+/// The use of something of which there is only so much.
+#[derive(Debug, Clone)]
+pub struct ResourceGauges {
+    /// Its name, in words.
+    pub name: String,
+    /// What is in use.
+    pub used: u64,
+    /// All of it.
+    pub max: u64,
+}
+
 /// The use of a share of the connections to next hops.
 #[derive(Debug, Clone, Default)]
 pub struct ShareGauges {
@@ -41,6 +52,8 @@ pub struct Snapshot {
     pub delivery_connections: u64,
     /// The use of the shares of these connections.
     pub shares: Vec<ShareGauges>,
+    /// The use of everything that can be used up.
+    pub resources: Vec<ResourceGauges>,
     /// Commits of the spool.
     pub spool_commits: u64,
     /// Time of the last sync of the spool, in microseconds.
@@ -193,6 +206,26 @@ const DESTINATION_SUSPENDED: MetricDoc = MetricDoc {
     help: "1 if the destination is suspended, else 0, of the 50 largest destinations",
 };
 
+/// Reads a value of a resource.
+type OfResource = fn(&ResourceGauges) -> u64;
+
+/// The metrics of resources, and what each reads.
+const RESOURCES: [(MetricDoc, OfResource); 2] = {
+    const fn of(name: &'static str, help: &'static str) -> MetricDoc {
+        MetricDoc { name, kind: "gauge", labels: &["resource"], help }
+    }
+    [
+        (
+            of(
+                "resource_used",
+                "The part of a resource that is in use: docs/monitoring.md has the resources",
+            ),
+            |one| one.used,
+        ),
+        (of("resource_max", "All of a resource"), |one| one.max),
+    ]
+};
+
 /// Reads a value of a share.
 type OfShare = fn(&ShareGauges) -> u64;
 
@@ -222,6 +255,7 @@ pub(crate) fn documentation() -> impl Iterator<Item = MetricDoc> {
         .map(|row| row.doc)
         .chain([DESTINATION_JOBS, DESTINATION_SUSPENDED])
         .chain(SHARES.map(|(doc, _)| doc))
+        .chain(RESOURCES.map(|(doc, _)| doc))
 }
 
 /// Encodes a metric without labels.
@@ -250,6 +284,14 @@ impl Collector for Gauges {
             for share in &snapshot.shares {
                 let labels = [("share", share.share.as_str())];
                 ConstGauge::new(read(share) as f64).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        for (doc, read) in RESOURCES {
+            let mut family =
+                encoder.encode_descriptor(doc.name, doc.help, None, ConstGauge::new(0.0).metric_type())?;
+            for one in &snapshot.resources {
+                let labels = [("resource", one.name.as_str())];
+                ConstGauge::new(read(one) as f64).encode(family.encode_family(&labels)?)?;
             }
         }
         let mut destinations: Vec<&DestinationGauges> = snapshot.destinations.iter().collect();

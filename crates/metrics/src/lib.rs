@@ -6,7 +6,7 @@ mod counters;
 mod gauges;
 
 pub use counters::CounterSink;
-pub use gauges::{DestinationGauges, ShareGauges, Snapshot};
+pub use gauges::{DestinationGauges, ResourceGauges, ShareGauges, Snapshot};
 
 use counters::Counters;
 use gauges::Gauges;

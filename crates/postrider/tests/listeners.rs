@@ -246,3 +246,27 @@ fn a_drained_listener_refuses_new_sessions_while_deliveries_go_on() {
     until("an event tells of it", || daemon.log().iter().any(is_event));
     assert!(!daemon.ask(&["status"]).contains("DRAINED"));
 }
+
+#[test]
+fn sessions_that_are_nearly_used_up_are_named_before_the_last_one_is_taken() {
+    let daemon = Postrider::start("[inbound]\nmax_sessions = 5\n");
+    let open = |_| common::client::Client::connect(daemon.address).unwrap();
+    let three: Vec<_> = (0..3).map(open).collect();
+    assert!(!daemon.ask(&["status"]).contains("USED UP"));
+    let four = open(3);
+    let status = daemon.ask(&["status"]);
+    assert!(status.contains("NEARLY USED UP: sessions, 4 of 5 (inbound.max_sessions)"), "{status}");
+    let doctor = daemon.run(&["doctor", "--offline"], "");
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    assert!(doctor.contains("nearly used up: sessions, 4 of 5"), "{doctor}");
+    let seen = daemon.ask(&["status", "--prometheus"]);
+    assert!(seen.contains("postrider_resource_used{resource=\"sessions\"} 4"), "{seen}");
+    assert!(seen.contains("postrider_resource_max{resource=\"sessions\"} 5"), "{seen}");
+    for name in ["open files", "queued messages", "content memory", "DNS questions about clients"] {
+        assert!(seen.contains(&format!("postrider_resource_max{{resource=\"{name}\"}}")), "{name}: {seen}");
+    }
+    let five = open(4);
+    assert!(daemon.ask(&["status"]).contains("USED UP: sessions, 5 of 5"));
+    drop((three, four, five));
+    until("there is room again", || !daemon.ask(&["status"]).contains("USED UP"));
+}

@@ -89,6 +89,11 @@ impl Helper {
         self.condition.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns the number of deliveries that it has, and how many it may have.
+    pub fn deliveries(&self) -> (usize, usize) {
+        (DELIVERIES_MAX - self.permits.available_permits(), DELIVERIES_MAX)
+    }
+
     /// Ends the helper. Deliveries that it has are given up.
     pub fn close(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);

@@ -5,7 +5,7 @@ use crate::serve::queue_run;
 use config::Settings;
 use control::{ConnectionShare, Exit};
 use control::{
-    Gauges, Request, Response,
+    Gauges, Request, Resource, Response,
     client::{Client, ClientError},
 };
 use report::RecipientCounters;
@@ -119,6 +119,12 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
             out,
             "CONNECTION COUNTS DISAGREED after {drift} events: now {client} of the delivery client, {queue} of the queue"
         )?;
+    }
+    // Connections have a line of their own, which names what waits for them.
+    let is_shown = |one: &&Resource| one.is_scarce() && !one.name.starts_with("connections of");
+    for one in g.resources.iter().filter(is_shown) {
+        let state = if one.used >= one.max { "USED UP" } else { "NEARLY USED UP" };
+        writeln!(out, "{state}: {}", print::plain(&one.to_string()))?;
     }
     for share in g.shares.iter().filter(|share| share.waiting > 0) {
         writeln!(out, "CONNECTIONS ARE SHORT: {}", short(share))?;

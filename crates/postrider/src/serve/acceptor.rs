@@ -69,6 +69,10 @@ impl Acceptor {
         Self { driver, late: ActiveCount::default(), logins: Logins::new() }
     }
 
+    pub(super) fn logins(&self) -> &Logins {
+        &self.logins
+    }
+
     /// Expands a recipient of a queued message whose expansion failed before, and accepts a message for those that take its
     /// place. It has the age of the queued one.
     pub(crate) async fn expand_queued(self: &Arc<Self>, message: &Message, index: usize) -> Outcome {

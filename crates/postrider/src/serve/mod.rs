@@ -22,6 +22,7 @@ pub(crate) mod pipeline;
 mod process;
 pub(crate) mod queue_run;
 mod reload;
+mod resources;
 mod scrape;
 pub(crate) mod site_warnings;
 pub(crate) mod snapshot;

@@ -139,6 +139,7 @@ impl Operations for Daemon {
             dropped: dropped.count,
             dropped_reason: dropped.reason,
             drained_listeners: self.inbound.drained(),
+            resources: self.resources(),
             ..gauges(&self.driver)
         }
     }
@@ -242,7 +243,7 @@ fn command(action: Action, meant: &Matched) -> Command {
 }
 
 /// The use of the shares of the connections out.
-fn shares(driver: &Driver) -> Vec<ConnectionShare> {
+pub(super) fn shares(driver: &Driver) -> Vec<ConnectionShare> {
     let views = driver.lock().engine.queue().shares();
     let shown = |view: queue::ShareView| ConnectionShare {
         share: view.share.as_str().to_owned(),
@@ -289,6 +290,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         dropped: 0,
         dropped_reason: None,
         drained_listeners: Vec::new(),
+        resources: Vec::new(),
         log_faults: driver.delivery_log.faults(),
         log_lost: driver.delivery_log.lost_count(),
     }

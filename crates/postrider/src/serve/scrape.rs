@@ -2,7 +2,7 @@
 
 use super::{Daemon, operator};
 use control::Operations as _;
-use metrics::{DestinationGauges, ShareGauges, Snapshot};
+use metrics::{DestinationGauges, ResourceGauges, ShareGauges, Snapshot};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::PoisonError;
 
@@ -44,6 +44,11 @@ impl Daemon {
                     max: share.max.into(),
                     waiting: share.waiting,
                 })
+                .collect(),
+            resources: self
+                .resources()
+                .into_iter()
+                .map(|one| ResourceGauges { name: one.name, used: one.used, max: one.max })
                 .collect(),
             spool_commits: gauges.commits,
             spool_last_sync_us: gauges.last_sync_us,

@@ -13,7 +13,7 @@ use super::{
     metrics_server::{self, MetricsSocket},
     notify,
     process::{self, Process},
-    site_warnings,
+    resources, site_warnings,
     sockets::{self, Inherited},
     tls,
     welcome::Welcome,
@@ -479,6 +479,7 @@ impl Daemon {
         tokio::spawn(drops.run(wiring::DROP_INTERVAL, self.driver.closing.subscribe()));
         tokio::spawn(self.driver.clone().run_timer());
         tokio::spawn(expiry::watch(self.clone()));
+        tokio::spawn(resources::watch(self.clone()));
         tokio::spawn(dovecot_watch::watch(self.clone()));
         tokio::spawn(trim_allocator());
         self.driver.handle(Event::Started);

@@ -170,6 +170,11 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
         );
         findings.push(Finding::warning(DAEMON, seen, "when the maintenance is over: `postrider resume`"));
     }
+    for one in gauges.resources.iter().filter(|one| one.is_scarce()) {
+        let state = if one.used >= one.max { "used up" } else { "nearly used up" };
+        let (seen, advice) = (format!("{state}: {one}"), "see docs/monitoring.md, \"What can be used up\"");
+        findings.push(Finding::warning(DAEMON, seen, advice));
+    }
     if let Some(fault) = &gauges.sandbox_fault {
         let seen = format!("the sandbox of the running daemon is not complete: {fault}");
         let advice = "see docs/operating.md, \"The process, its user and its sandbox\"";

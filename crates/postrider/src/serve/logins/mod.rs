@@ -32,6 +32,8 @@ use tokio::sync::Semaphore;
 const HASHING_MAX: usize = 2;
 /// Logins that wait for that; the next one is told to try again.
 const WAITING_MAX: usize = 64;
+/// Logins that are checked or wait for it.
+pub(crate) const CHECKS_MAX: usize = WAITING_MAX + HASHING_MAX;
 
 /// State of logins that outlives a reload of the configuration.
 pub(crate) struct Logins {
@@ -91,6 +93,11 @@ impl Logins {
             hashing: Arc::new(Semaphore::new(HASHING_MAX)),
             waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// Logins whose passwords are checked now or wait for it.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Returns the facts for a new exchange.
@@ -229,7 +236,7 @@ struct Waiting<'a>(&'a AtomicUsize);
 impl<'a> Waiting<'a> {
     fn begin(count: &'a AtomicUsize) -> Option<Self> {
         let waiting = Self(count);
-        (count.fetch_add(1, Ordering::Relaxed) < WAITING_MAX + HASHING_MAX).then_some(waiting)
+        (count.fetch_add(1, Ordering::Relaxed) < CHECKS_MAX).then_some(waiting)
     }
 }
 

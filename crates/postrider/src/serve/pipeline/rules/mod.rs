@@ -49,6 +49,11 @@ pub(crate) struct RateTable {
 }
 
 impl RuleSources {
+    /// Returns the resolver, which deliveries use, too.
+    pub(crate) fn dns(&self) -> &Dns {
+        &self.dns
+    }
+
     /// Takes the limits of an older configuration over.
     pub(crate) fn new(settings: &Settings, dns: Arc<Dns>, old: Option<&Self>) -> Self {
         let new =

@@ -1,0 +1,163 @@
+//! What the daemon has only so much of: each resource names itself in the log, in `postrider status`, to `postrider doctor` and
+//! in the metrics before it is used up.
+
+use super::Daemon;
+use crate::open_files::Connections;
+use control::Resource;
+use rustix::{
+    io::{Errno, fcntl_dupfd_cloexec},
+    process::getrlimit,
+};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+/// Resources are looked at this often.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Looks until a resource that is scarce is named again, if it was not for a while.
+const NAMED_AGAIN_LOOKS: u32 = 60;
+
+impl Daemon {
+    /// Returns the use of each resource.
+    pub(super) fn resources(&self) -> Vec<Resource> {
+        let current = self.driver.current();
+        let settings = &current.settings;
+        let budget = self.inbound.budget();
+        let queued = self.driver.lock().engine.queue().len();
+        let one = |name: &str, used: u64, max: u64, key: &str| Resource {
+            name: name.to_owned(),
+            used,
+            max,
+            key: key.to_owned(),
+        };
+        let mut all = vec![
+            one(
+                "sessions",
+                budget.session_count() as u64,
+                Connections::possible(settings).inbound as u64,
+                "inbound.max_sessions",
+            ),
+            one(
+                "content memory",
+                budget.content_bytes() as u64,
+                settings.inbound.max_content_memory.0,
+                "inbound.max_content_memory",
+            ),
+            one("queued messages", queued as u64, settings.queue.max_messages as u64, "queue.max_messages"),
+            one(
+                "password checks",
+                self.acceptor.logins().waiting_count() as u64,
+                super::logins::CHECKS_MAX as u64,
+                "cheaper passwords: `postrider auth hash`",
+            ),
+        ];
+        for share in super::operator::shares(&self.driver) {
+            all.push(one(
+                &format!("connections of {}", share.share),
+                share.used.into(),
+                share.max.into(),
+                "delivery.max_connections",
+            ));
+        }
+        let names = ["DNS questions of deliveries", "DNS questions about clients"];
+        for (name, count) in names.into_iter().zip(current.sources.dns().question_counts()) {
+            all.push(one(name, count.used as u64, count.max as u64, "LimitNOFILE= in the unit"));
+        }
+        if let Some(helper) = &self.helper {
+            let (used, max) = helper.helper().deliveries();
+            all.push(one("helper deliveries", used as u64, max as u64, "shorter `timeout` of programs"));
+        }
+        if let Some(max) = getrlimit(rustix::process::Resource::Nofile).current {
+            all.push(one("open files", lowest_free_file(max), max, "LimitNOFILE= in the unit"));
+        }
+        // Without a limit of its own the spool shares the disk with others, whose files say nothing about its room.
+        let max = settings.spool.max_size.0;
+        if max > 0 {
+            let used = max.saturating_sub(self.driver.spool.room_bytes());
+            all.push(one("spool space", used, max, "spool.max_size"));
+        }
+        all
+    }
+}
+
+/// Returns the lowest number that no open file has: at least so many are open, and hardly more where most numbers are in use. The
+/// kernel does not show /proc/self/fd to a process that has changed its user.
+fn lowest_free_file(max: u64) -> u64 {
+    match fcntl_dupfd_cloexec(std::io::stderr(), 0) {
+        Ok(file) => u64::try_from(std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap_or_default(),
+        Err(Errno::MFILE) => max,
+        Err(_) => 0,
+    }
+}
+
+/// Looks at the resources for ever, and warns of those that are nearly used up.
+pub(super) async fn watch(daemon: Arc<Daemon>) {
+    let mut told = Told::default();
+    let mut look = tokio::time::interval(LOOK_INTERVAL);
+    loop {
+        look.tick().await;
+        told.warnings(&daemon.resources()).iter().for_each(|warning| tracing::warn!("{warning}"));
+    }
+}
+
+/// What was said about each resource, and how many looks ago.
+#[derive(Debug, Default)]
+struct Told(HashMap<String, (Level, u32)>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Scarce,
+    UsedUp,
+}
+
+impl Told {
+    /// Returns the warnings that are new, or were not given for a while.
+    fn warnings(&mut self, resources: &[Resource]) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (_, looks) in self.0.values_mut() {
+            *looks += 1;
+        }
+        self.0.retain(|_, (_, looks)| *looks < NAMED_AGAIN_LOOKS);
+        for one in resources.iter().filter(|one| one.is_scarce()) {
+            let level = if one.used >= one.max { Level::UsedUp } else { Level::Scarce };
+            if self.0.get(&one.name).is_some_and(|(before, _)| *before >= level) {
+                continue;
+            }
+            self.0.insert(one.name.clone(), (level, 0));
+            let state = if level == Level::UsedUp { "used up" } else { "nearly used up" };
+            warnings.push(format!("{state}: {one}"));
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(used: u64) -> [Resource; 1] {
+        let (name, key) = ("sessions".to_owned(), "inbound.max_sessions".to_owned());
+        [Resource { name, used, max: 100, key }]
+    }
+
+    #[test]
+    fn a_resource_is_named_before_it_is_used_up_and_not_all_the_time() {
+        let mut told = Told::default();
+        assert!(told.warnings(&sessions(79)).is_empty());
+        assert_eq!(
+            told.warnings(&sessions(80)),
+            ["nearly used up: sessions, 80 of 100 (inbound.max_sessions)"]
+        );
+        assert!(told.warnings(&sessions(85)).is_empty());
+        assert_eq!(told.warnings(&sessions(100)), ["used up: sessions, 100 of 100 (inbound.max_sessions)"]);
+        assert!(told.warnings(&sessions(90)).is_empty(), "it was worse just now");
+        let later = (0..NAMED_AGAIN_LOOKS).map(|_| told.warnings(&sessions(90)).len());
+        assert_eq!(later.sum::<usize>(), 1, "once more after a while");
+    }
+
+    #[test]
+    fn open_files_are_counted_from_below() {
+        let before = lowest_free_file(u64::MAX);
+        let files: Vec<_> = (0..50).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        assert!(lowest_free_file(u64::MAX) >= before.min(50));
+        drop(files);
+    }
+}
