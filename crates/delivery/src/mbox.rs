@@ -92,7 +92,7 @@ fn append(place: &Folder, links: Links, head: &str, mut pieces: impl Pieces) -> 
     let length = file.metadata()?.len();
     if length == 0 {
         // The name of a new file is in its directory. Before the message: whoever finds one here relies on the name.
-        fs::fsync(&dir)?;
+        File::from(dir.try_clone()?).sync_all()?;
     }
     let written = write(&mut file, length, head, &mut pieces);
     if let Err(e) = written {
@@ -187,6 +187,37 @@ mod tests {
             let text = files::read_to_string(&path).unwrap();
             assert!(text.starts_with(&format!("{before}{gap}From a@b.test")), "{text}");
         }
+    }
+
+    /// Returns whether this process has a lock of fcntl(2) on a whole file.
+    fn is_locked_whole(path: &Path) -> bool {
+        let inode = std::os::unix::fs::MetadataExt::ino(&files::metadata(path).unwrap());
+        let locks = files::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words[1..5] == ["POSIX", "ADVISORY", "WRITE", &std::process::id().to_string()]
+                && words[5].ends_with(&format!(":{inode}"))
+                && words[6..] == ["0", "EOF"]
+        })
+    }
+
+    #[test]
+    fn both_locks_are_held_from_the_first_octet_to_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, lock) = (dir.path().join("jane"), dir.path().join("jane.lock"));
+        let mailbox = Mailbox::parse("jane@b.test", false).unwrap();
+        let place = folder(path.to_str().unwrap(), &mailbox, None).unwrap();
+        // Without room for a second piece, a send returns when the first has been taken.
+        let (inlet, outlet) = mpsc::channel(1);
+        let writer = std::thread::spawn(move || append(&place, Links::OfOperator, "From x\n", outlet));
+        for piece in ["Subject: x\r\n\r\n", "one\r\n", "two\r\n"] {
+            inlet.blocking_send(Some(Bytes::from(piece))).unwrap();
+        }
+        assert!(is_locked_whole(&path) && lock.exists());
+        inlet.blocking_send(None).unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(!is_locked_whole(&path) && !lock.exists());
+        assert_eq!(files::read_to_string(&path).unwrap(), "From x\nSubject: x\n\none\ntwo\n\n");
     }
 
     #[test]

@@ -247,6 +247,8 @@ fn configure(dir: &Path, more: &str) {
 }
 
 const LOCAL: &str = "[local]\ndomains = [\"mx.test\"]\n";
+const MAILBOXES: &str = "[local]\ndomains = [\"mx.test\"]\n[[route]]\ndomains = [\"mx.test\"]\n\
+                         mbox = \"data/boxes/{local}\"\n";
 /// Above this drop directory the daemon makes nothing else.
 const DROPPED: &str = "[local]\ndomains = [\"mx.test\"]\n[control]\nmaildrop = \"else/drop\"\n";
 
@@ -261,30 +263,52 @@ fn whole(dir: &Path) -> Vec<String> {
     names
 }
 
+/// Returns the names of the messages in a user's mbox in their order. One that does not end with its own line has no name.
+fn mbox(dir: &Path) -> Vec<String> {
+    let text = fs::read_to_string(dir.join("data/boxes/bob")).unwrap_or_default();
+    let messages = text.strip_suffix('\n').unwrap_or_default().split("\nFrom ");
+    let name = |text: &str| Some(text.strip_suffix('\n')?.rsplit_once("\nend of ")?.1.to_owned());
+    messages.map(|text| name(text).unwrap_or_default()).collect()
+}
+
 fn content(name: &str, lines: usize) -> String {
     format!("Subject: {name}\r\n\r\n{}end of {name}\r\n", format!("{}\r\n", "x".repeat(70)).repeat(lines))
 }
 
 /// Three messages are delivered to a Maildir and leave the spool; then the power goes.
 fn delivered_mail(left_out: LeftOut) -> Option<Result<(), String>> {
-    let scene = Scene::new(LOCAL, left_out)?;
+    delivered(LOCAL, whole, ["one", "three", "two"], left_out)
+}
+
+/// Three messages are appended to an mbox and leave the spool; then the power goes.
+fn appended_mail(left_out: LeftOut) -> Option<Result<(), String>> {
+    delivered(MAILBOXES, mbox, ["one", "two", "three"], left_out)
+}
+
+fn delivered(
+    config: &str,
+    names: fn(&Path) -> Vec<String>,
+    expected: [&str; 3],
+    left_out: LeftOut,
+) -> Option<Result<(), String>> {
+    let scene = Scene::new(config, left_out)?;
     let daemon = scene.serve();
-    let mut client = Client::connect(daemon.address()).unwrap();
+    let (mut client, mut count) = (Client::connect(daemon.address()).unwrap(), 0);
     for (name, lines) in [("one", 1), ("two", 9000), ("three", 50)] {
         let (code, text) =
             client.send("a@a.test", &["bob@mx.test"], content(name, lines).as_bytes()).unwrap();
         assert_eq!(code, 250, "{text}");
+        count += 1;
+        until("it has left the spool", || {
+            let said = daemon.ask(&["status", "--json"]).unwrap();
+            let status: serde_json::Value = serde_json::from_str(&said).unwrap();
+            status["delivered"] == count && status["spool"]["messages"] == 0
+        });
     }
-    until("all have left the spool", || {
-        let said = daemon.ask(&["status", "--json"]).unwrap();
-        let status: serde_json::Value = serde_json::from_str(&said).unwrap();
-        status["delivered"] == 3 && status["spool"]["messages"] == 0
-    });
     daemon.end(rustix::process::Signal::KILL);
-    assert_eq!(whole(scene.dir.path()), ["one", "three", "two"]);
-    let left = scene.cut(LOCAL);
-    let names = whole(left.path());
-    let expected = ["one", "three", "two"];
+    assert_eq!(names(scene.dir.path()), expected);
+    let left = scene.cut(config);
+    let names = names(left.path());
     Some(if names == expected { Ok(()) } else { Err(format!("only {names:?} are left of {expected:?}")) })
 }
 
@@ -355,6 +379,21 @@ fn a_maildir_file_that_is_not_synced_is_noticed() {
 #[test]
 fn a_maildir_folder_that_is_not_synced_is_noticed() {
     is_noticed(delivered_mail, "fsync", "/bob/new");
+}
+
+#[test]
+fn mail_in_an_mbox_survives_a_power_cut_in_its_order_and_once() {
+    survives(appended_mail);
+}
+
+#[test]
+fn an_mbox_that_is_not_synced_is_noticed() {
+    is_noticed(appended_mail, "fdatasync", "/boxes/bob");
+}
+
+#[test]
+fn the_folder_of_a_new_mbox_that_is_not_synced_is_noticed() {
+    is_noticed(appended_mail, "fsync", "/data/boxes");
 }
 
 #[test]

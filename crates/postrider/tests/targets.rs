@@ -217,6 +217,28 @@ fn a_mailbox_file_waits_for_its_lock_and_keeps_its_length_when_the_disk_is_full(
     assert!(unchanged && is_locked);
 }
 
+/// The test is the other program: locks of fcntl(2) belong to processes.
+#[test]
+fn a_mailbox_file_that_another_program_has_locked_by_fcntl_is_appended_to_behind_what_that_program_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("joe");
+    let route = format!("[[route]]\ndomains = [\"old.test\"]\nmbox = \"{}\"\n", file.display());
+    let mut mailbox = fs::File::create(&file).unwrap();
+    rustix::fs::fcntl_lock(&mailbox, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let daemon = Postrider::start_in(dir, free_address(), &(route + LOG));
+    send(&daemon, "a@far.test", &["joe@old.test"], "Subject: two\r\n\r\nx\r\n");
+    let has_written = || mailbox.metadata().unwrap().len() > 0;
+    until("the daemon has the first lock", || file.with_extension("lock").exists() || has_written());
+    assert!(!has_written());
+    let own = "From x@y.test Mon Nov 23 10:00:00 2026\nSubject: one\n\nx\n\n";
+    std::io::Write::write_all(&mut mailbox, own.as_bytes()).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), own);
+    drop(mailbox);
+    assert_eq!(daemon.outcome("joe@old.test")["status"], "sent");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with(&format!("{own}From a@far.test ")), "{text}");
+}
+
 #[test]
 fn held_mail_waits_for_an_operator_and_then_takes_the_next_route() {
     let routes = "[[route]]\ndomains = [\"mx.test\"]\nhold = true\n[[route]]\ndomains = [\"far.test\"]\ndiscard = true\n";

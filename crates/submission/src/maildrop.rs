@@ -426,6 +426,20 @@ mod tests {
         assert!(write(b"From: x\n\nhello\n".to_vec()).starts_with("bad envelope"));
     }
 
+    #[test]
+    fn a_file_that_shrinks_or_grows_while_it_is_read_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1.mail");
+        let length = good_file().len() as u64;
+        for changed in [length - 1, length + 1, length + (1 << 40)] {
+            fs::write(&path, good_file()).unwrap();
+            let (file, file_bytes, uid) = open_message(&path, 1000).unwrap();
+            File::options().write(true).open(&path).unwrap().set_len(changed).unwrap();
+            let why = parse(file, file_bytes, uid, 1000).unwrap_err();
+            assert_eq!(why, Unreadable::Bad("its length is not what its first line says".to_owned()));
+        }
+    }
+
     /// Bytes that this thread has taken from files.
     fn read_bytes() -> u64 {
         let io = fs::read_to_string("/proc/thread-self/io").unwrap();

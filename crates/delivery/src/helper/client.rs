@@ -194,3 +194,74 @@ async fn in_memory(mut pieces: mpsc::Receiver<Option<Bytes>>) -> io::Result<File
     seal(&file)?;
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::helper::packet::Packet;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn request() -> Request {
+        let envelope = serde_json::json!({ "id": 1, "sender": "", "recipient": "joe@b.test" });
+        let place = serde_json::json!({ "Mbox": "/m/{local}" });
+        serde_json::from_value(serde_json::json!({ "place": place, "route": "x", "envelope": envelope }))
+            .unwrap()
+    }
+
+    /// The outcome of a delivery whose helper does this with its request.
+    async fn outcome(pieces: &[Option<&'static str>], helper: fn(Packet, &OwnedFd)) -> Outcome {
+        let kind = SocketType::SEQPACKET;
+        let (here, there) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let (client, (inlet, outlet)) = (Helper::new(here), mpsc::channel(9));
+        for piece in pieces {
+            inlet.try_send(piece.map(|text| Bytes::from_static(text.as_bytes()))).unwrap();
+        }
+        drop(inlet);
+        let serving = std::thread::spawn(move || {
+            if let Ok(Some(packet)) = receive(&there) {
+                helper(packet, &there);
+            }
+        });
+        let outcome = client.deliver(&request(), outlet).await;
+        client.close();
+        serving.join().unwrap();
+        outcome
+    }
+
+    /// Writes to the socket for the answer, which ends then.
+    fn reply(packet: Packet, text: &str) {
+        let mut reply = UnixStream::from(packet.descriptors.into_iter().next_back().unwrap());
+        reply.write_all(text.as_bytes()).unwrap();
+    }
+
+    const DELIVERED: &str = "{\"status\":\"2.0.0\",\"text\":\"a\"}";
+
+    #[tokio::test]
+    async fn an_answer_that_is_lost_cut_off_doubled_or_senseless_leaves_the_mail_in_the_queue() {
+        let whole = [Some("Subject: x\r\n"), None];
+        let answers: [fn(Packet, &OwnedFd); 6] = [
+            |packet, _| drop(packet),
+            |packet, _| reply(packet, &DELIVERED[..DELIVERED.len() - 1]),
+            |packet, _| reply(packet, &[DELIVERED, DELIVERED].concat()),
+            |packet, _| reply(packet, &DELIVERED.replace("2.0.0", "9.0.0")),
+            |packet, _| reply(packet, "delivered"),
+            // The answer comes in the wrong place: the socket of requests.
+            |packet, socket| {
+                send(socket, DELIVERED.as_bytes(), &[]).unwrap();
+                drop(packet);
+            },
+        ];
+        for (number, answer) in answers.into_iter().enumerate() {
+            let outcome = outcome(&whole, answer).await;
+            assert_eq!(outcome.status, Enhanced(4, 3, 5), "{number}: {outcome}");
+        }
+        let outcome = outcome(&whole, |packet, _| reply(packet, DELIVERED)).await;
+        assert_eq!(outcome, Outcome::delivered(Enhanced(2, 0, 0), "a"));
+    }
+
+    #[tokio::test]
+    async fn content_that_is_not_whole_is_never_handed_to_the_helper() {
+        let outcome = outcome(&[Some("Subject: x\r\n")], |_, _| panic!("a request")).await;
+        assert_eq!(outcome.status, Enhanced(4, 3, 0), "{outcome}");
+    }
+}

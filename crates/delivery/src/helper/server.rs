@@ -481,4 +481,41 @@ mod tests {
         let outcome = own.deliver(&request(&place, Some("as user x"), "joe@b.test"), None).await;
         assert!(outcome.text.contains("not sealed"), "{outcome}");
     }
+
+    /// The outcome of a message that this shell script writes. Its standard input is the socket of the helper.
+    async fn written_by(script: &str) -> Outcome {
+        let own = RunAs { uid: geteuid().as_raw(), ..user("x", 4711) };
+        let own = if geteuid().is_root() { user("x", 4711) } else { own };
+        let mut permitted = permitted(RouteUser::Fixed(own));
+        // A socket that is closed with unread packets loses the answer.
+        let script = format!("dd bs=128k count=1 of=/dev/null 2>/dev/null; {script}");
+        permitted.writer = ["/bin/sh", "-c", &script].map(OsString::from).into();
+        let request = request(&json!({ "Maildir": "/m/{local}" }), Some("as user x"), "joe@b.test");
+        permitted.deliver(&request, content(true)).await
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_dies_before_its_whole_answer_leaves_the_mail_in_the_queue() {
+        for (script, words) in [
+            ("kill -9 $$", "signal: 9"),
+            ("exit 0", "exit status: 0"),
+            ("printf '{\"status\":\"2.0.0\",\"te' >&0", "without an answer"),
+            ("printf '{\"status\":\"2.0.0\",\"text\":\"a\"}{}' >&0", "without an answer"),
+            ("printf '{\"status\":\"3.0.0\",\"text\":\"a\"}' >&0", "without an answer"),
+            ("printf 250 >&0", "without an answer"),
+        ] {
+            let outcome = written_by(script).await;
+            assert_eq!(outcome.status, Enhanced(4, 3, 0), "{script}: {outcome}");
+            assert!(outcome.text.contains(words), "{script}: {outcome}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_answer_of_a_writer_counts_also_when_it_dies_afterwards() {
+        let answer = |status: &str| format!("printf '{{\"status\":\"{status}\",\"text\":\"a\"}}' >&0; ");
+        let outcome = written_by(&(answer("2.0.0") + &answer("5.0.0") + "kill -9 $$")).await;
+        assert_eq!(outcome, Outcome::delivered(Enhanced(2, 0, 0), "a"));
+        let outcome = written_by(&(answer("5.1.1") + &answer("2.0.0"))).await;
+        assert_eq!(outcome, Outcome::failed(Enhanced(5, 1, 1), "a"));
+    }
 }

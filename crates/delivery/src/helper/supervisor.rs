@@ -146,8 +146,8 @@ mod tests {
         assert!(is_closed_within(&there, PAUSE_MAX, false).unwrap());
     }
 
-    #[tokio::test]
-    async fn the_end_of_a_helper_is_reported_and_that_of_its_supervisor_too() {
+    #[test]
+    fn the_end_of_a_helper_is_reported_and_that_of_its_supervisor_too() {
         let (here, there) = pair();
         let helper = Arc::new(Helper::new(here));
         let watching = std::thread::spawn({
@@ -155,17 +155,21 @@ mod tests {
             move || helper.watch()
         });
         let program = ["/bin/sh", "-c", "exit 3"].map(OsString::from);
-        let supervised = tokio::spawn(async move { supervise(there, &program).await });
+        // In a thread of its own, as in a process of its own: it blocks in its pauses.
+        let supervised = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(supervise(there, &program))
+        });
         // There is none while the helper has just started once more.
         let fault = loop {
             match helper.condition().fault {
                 Some(fault) => break fault,
-                None => tokio::task::yield_now().await,
+                None => std::thread::yield_now(),
             }
         };
         assert!(fault.contains("exit status: 3") && fault.contains("it starts again "), "{fault}");
         helper.close();
-        supervised.await.unwrap().unwrap();
+        supervised.join().unwrap().unwrap();
         watching.join().unwrap();
         assert!(helper.condition().fault.unwrap().contains("restart the daemon"));
     }
