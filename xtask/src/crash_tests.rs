@@ -81,7 +81,7 @@ pub(crate) struct PowerCut {
     #[arg(long, default_value = "log", value_parser = ["log", "queue-dirs", "both", "deliveries"])]
     backend: String,
     /// With deliveries, leave out a sync, which must be noticed
-    #[arg(long, value_parser = ["maildir-file", "maildir-folder", "drop-file", "drop-folder"])]
+    #[arg(long, value_parser = ["mbox", "maildir-file", "maildir-folder", "drop-file", "drop-folder"])]
     leave_out: Option<String>,
 }
 

@@ -39,7 +39,8 @@ fn session(address: SocketAddr, name: &str, tell: &Sender<(String, u16)>) -> io:
     code(&mut reader)?;
     for n in 0.. {
         let name = format!("{name}-{n}");
-        write!(stream, "MAIL FROM:<{name}@a.test>\r\nRCPT TO:<x@b.test>\r\nDATA\r\n")?;
+        let recipient = mail::recipient(&name);
+        write!(stream, "MAIL FROM:<{name}@a.test>\r\nRCPT TO:<{recipient}>\r\nDATA\r\n")?;
         let (from, to, data) = (code(&mut reader)?, code(&mut reader)?, code(&mut reader)?);
         if (from, to, data) != (250, 250, 354) {
             let refusal = [from, to, data].into_iter().find(|code| *code >= 400).unwrap_or(0);

@@ -4,7 +4,7 @@
 //! Acknowledged mail is noted off the device. The notes need no clock: once the device is off every sync fails, so
 //! that no reply of acceptance comes after the cut.
 
-use super::{client, mail, volume::run};
+use super::{RESTARTS_OF_DAEMON as RESTARTS, client, mail, volume::run};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
@@ -25,7 +25,8 @@ const DROPPED: u64 = 2;
 const FAULTS: &str = include_str!("../../../../postrider/tests/common/faults.c");
 
 /// Syncs that can be left out, which must be noticed: the call, and the end of the path, or a part of it.
-const LEFT_OUT: [(&str, &str, &str); 4] = [
+const LEFT_OUT: [(&str, &str, &str); 5] = [
+    ("mbox", "fdatasync", "/boxes/x"),
     ("maildir-file", "fdatasync", "*/mail/x/tmp/"),
     ("maildir-folder", "fsync", "/mail/x/new"),
     ("drop-file", "fsync", "*/data/drop/"),
@@ -80,8 +81,10 @@ impl Deliveries {
         let data = at.join("site/data");
         let text = format!(
             "hostname = \"mx.test\"\ndata_dir = \"{}\"\n[[listen]]\naddress = \"{address}\"\n\
-             [spool]\nsegment_size = \"1MiB\"\nmin_free = \"0B\"\n[local]\ndomains = [\"b.test\", \"mx.test\"]\n",
-            data.display()
+             [spool]\nsegment_size = \"1MiB\"\nmin_free = \"0B\"\n[local]\ndomains = [\"b.test\", \"mx.test\"]\n\
+             [[route]]\ndomains = [\"box.test\"]\nmbox = \"{}\"\n",
+            data.display(),
+            data.join("boxes/x").display()
         );
         fs::write(self.dir.path().join("postrider.toml"), text)?;
         Ok(address)
@@ -179,6 +182,7 @@ fn check(at: &Path, acknowledged: &Acknowledged) -> Result<(), String> {
         let text = text_of(&path);
         found.insert(whole(&text).ok_or_else(|| format!("{} is not whole", path.display()))?);
     }
+    found.extend(whole_of_mbox(&data.join("boxes/x"))?);
     for path in files(data.join("drop")).filter(|path| path.extension().is_some_and(|end| end == "mail")) {
         let text = text_of(&path);
         found.insert(whole(&text).ok_or_else(|| format!("{} is not whole", path.display()))?);
@@ -200,6 +204,20 @@ fn check(at: &Path, acknowledged: &Acknowledged) -> Result<(), String> {
         .map(|(name, how)| format!("{name}, {how}"))
         .collect();
     if lost.is_empty() { Ok(()) } else { Err(format!("lost: {}", lost.join("; "))) }
+}
+
+/// Returns the names of the whole messages of an mbox. A cut may leave a part of one at the end of the file, which is separated from
+/// the next one; no message before it may have changed.
+fn whole_of_mbox(path: &Path) -> Result<BTreeSet<String>, String> {
+    let bytes = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let messages: Vec<&str> = text.strip_suffix('\n').unwrap_or(&text).split("\nFrom ").collect();
+    let names: Vec<String> = messages.iter().filter_map(|text| whole(&text.replace('\n', "\r\n"))).collect();
+    let torn = messages.len() - names.len();
+    if torn as u64 > RESTARTS {
+        return Err(format!("{torn} messages of the mbox are not whole"));
+    }
+    Ok(names.into_iter().collect())
 }
 
 /// With the line ends of the wire.

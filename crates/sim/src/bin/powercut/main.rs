@@ -31,6 +31,8 @@ use volume::{Kind, LoopMount, Volume};
 
 /// After so many restarts a new file system takes the old one's place, as a new model does.
 const RESTARTS: u64 = 100;
+/// As [`RESTARTS`], of the daemon.
+const RESTARTS_OF_DAEMON: u64 = 10;
 
 /// The results of the cases.
 #[derive(Default)]
@@ -138,11 +140,10 @@ fn run_deliveries(
     seed: u64,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    const RESTARTS: u64 = 10;
     let deliveries = Deliveries::new(binary, args::text("--leave-out").as_deref())?;
     let mut rng = Rng::new(seed);
     while tally.cases < cases {
-        let (restarts, mut rng) = (RESTARTS.min(cases - tally.cases), rng.fork());
+        let (restarts, mut rng) = (RESTARTS_OF_DAEMON.min(cases - tally.cases), rng.fork());
         let mut acknowledged = Acknowledged::new();
         for restart in 0..=restarts {
             // The last one only looks.
