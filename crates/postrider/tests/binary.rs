@@ -9,7 +9,10 @@ use std::{
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpListener},
-    os::unix::fs::{MetadataExt, symlink},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt as _, symlink},
+        process::CommandExt as _,
+    },
     path::Path,
     process::{Command, Output, Stdio},
 };
@@ -110,8 +113,8 @@ fn make_maildrop(dir: &TempDir) {
 
 /// The one file in the drop directory: its first line and the rest.
 fn dropped(dir: &TempDir) -> (serde_json::Value, String) {
-    let files: Vec<_> =
-        fs::read_dir(dir.path().join("data/drop")).unwrap().map(|e| e.unwrap().path()).collect();
+    let files = fs::read_dir(dir.path().join("data/drop")).unwrap().map(|e| e.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end != "names")).collect();
     let [file] = &files[..] else { panic!("{files:?}") };
     assert!(file.extension().is_some_and(|e| e == "mail"));
     assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o644);
@@ -432,6 +435,37 @@ fn mail_for_a_daemon_that_is_down_waits_in_the_drop_directory() {
         "{content}"
     );
     assert!(content.ends_with("\r\n\r\nhello\r\n"), "{content}");
+}
+
+#[test]
+fn a_user_has_so_many_messages_in_the_drop_directory_and_the_next_one_is_refused_with_the_reason() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can run a command as another user");
+        return;
+    }
+    let dir = site("[control]\nmaildrop_max_messages = 2\nmaildrop_max_size = \"1MiB\"\n");
+    make_maildrop(&dir);
+    for (path, mode) in [("", 0o755), ("data", 0o755), ("data/drop", 0o1733)] {
+        fs::set_permissions(dir.path().join(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let drop_mail = |uid: u32, text: &str| {
+        let mut command = command(Path::new(BINARY), &dir);
+        let mut child = command.uid(uid).args(["sendmail", "-i", "x@y.test"]).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    const NOBODY: u32 = 65534;
+    let refused = drop_mail(NOBODY, &"x\n".repeat(600_000));
+    assert!(
+        stderr(&refused).contains("a user may have 1048576 (`control.maildrop_max_size`)"),
+        "{refused:?}"
+    );
+    for (uid, code) in [(NOBODY, 0), (NOBODY, 0), (NOBODY, 75), (1, 0), (0, 0), (0, 0), (0, 0)] {
+        let output = drop_mail(uid, "Subject: x\n\n");
+        assert_eq!(output.status.code(), Some(code), "{uid}: {}", stderr(&output));
+        let says_why = stderr(&output).contains("a user may have 2 (`control.maildrop_max_messages`)");
+        assert_eq!(says_why, code == 75, "{}", stderr(&output));
+    }
 }
 
 #[test]

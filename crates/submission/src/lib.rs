@@ -11,6 +11,7 @@ mod fake;
 mod fuzz;
 pub mod maildrop;
 pub mod maildrop_scanner;
+mod repeats;
 pub mod sendmail;
 pub mod submit_client;
 pub mod submit_socket;

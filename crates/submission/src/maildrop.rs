@@ -6,8 +6,13 @@
 //! because the daemon may be neither their owner nor root. What is in a file, and what kind of file
 //! it is, was decided by some local user: the daemon trusts neither.
 
+mod quota;
+
+pub use quota::{Quota, remove_excess};
+
 use crate::envelope::{HEADER_BYTES_MAX, Header, Submission, has_too_many, is_trusted, wire_form};
 use mail::{BodyType, Envelope, UnixMillis};
+use quota::{OwnNames, USERS_MAX};
 use rustix::{
     fs::{
         CWD, FileType, Mode, OFlags, ResolveFlags, chmod, fchmod, fstat, open, openat, openat2, renameat,
@@ -16,10 +21,13 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    collections::BinaryHeap,
+    collections::{BinaryHeap, HashMap},
     fs::{self, File},
     io::{self, BufRead, BufReader, Read, Write},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::MetadataExt as _},
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -76,9 +84,19 @@ fn open_below(data_dir: &Path, dir: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Writes a message so that it survives a crash once this returns.
-pub fn write(data_dir: &Path, dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// The message cannot be written, or the user has as many there as the quota permits.
+pub fn write(
+    data_dir: &Path,
+    dir: &Path,
+    quota: Quota,
+    envelope: &Envelope,
+    content: &[u8],
+) -> io::Result<()> {
     let folder = open_below(data_dir, dir)?;
     let name = format!("{:x}-{}", UnixMillis::now().0, random_name()?);
+    let _names = OwnNames::add(&folder, quota, &format!("{name}{SUFFIX}"), content.len() as u64)?;
     let draft = format!("{name}{DRAFT_SUFFIX}");
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut file = File::from(openat(&folder, &draft, flags, Mode::RUSR | Mode::WUSR)?);
@@ -141,20 +159,54 @@ pub enum Unreadable {
     Later(String),
 }
 
-/// Dropped messages in the order of their names, which begin with the time: the first `most` of those
-/// behind `after`. Anybody may have filled the directory: no more names are kept than are asked for.
-pub fn list(dir: &Path, after: Option<&Path>, most: usize) -> io::Result<Vec<PathBuf>> {
-    let mut first = BinaryHeap::new();
+/// A dropped message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// The user whose file it is.
+    pub uid: u32,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// Returns so many dropped messages at most, of each user in turn, and each user's in the order of their names, which begin with the
+/// time. Behind the file that `after` names for a user come the later ones first, and then the earlier ones. Anybody may have filled
+/// the directory: no more names of a user are kept than are asked for.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn list(dir: &Path, after: &HashMap<u32, PathBuf>, most: usize) -> io::Result<Vec<Dropped>> {
+    let mut users = HashMap::<u32, BinaryHeap<(bool, PathBuf)>>::new();
     for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if has_suffix(&path, SUFFIX) && after.is_none_or(|after| path.as_path() > after) {
-            first.push(path);
-            if first.len() > most {
-                first.pop();
-            }
+        let entry = entry?;
+        let path = entry.path();
+        if !has_suffix(&path, SUFFIX) {
+            continue;
+        }
+        // It may be gone.
+        let Ok(found) = entry.metadata() else { continue };
+        if users.len() >= USERS_MAX && !users.contains_key(&found.uid()) {
+            continue;
+        }
+        let first = users.entry(found.uid()).or_default();
+        first.push((after.get(&found.uid()).is_some_and(|after| path <= *after), path));
+        if first.len() > most {
+            first.pop();
         }
     }
-    Ok(first.into_sorted_vec())
+    let mut users: Vec<_> =
+        users.into_iter().map(|(uid, first)| (uid, first.into_sorted_vec().into_iter())).collect();
+    users.sort_unstable_by_key(|(uid, _)| *uid);
+    let mut files = Vec::new();
+    while !users.is_empty() && files.len() < most {
+        users.retain_mut(|(uid, own)| {
+            let next = own.next().map(|(_, path)| Dropped { uid: *uid, path });
+            let is_there = next.is_some();
+            files.extend(next);
+            is_there
+        });
+    }
+    files.truncate(most);
+    Ok(files)
 }
 
 /// Returns the number of dropped messages.
@@ -270,8 +322,14 @@ mod tests {
         e
     }
 
+    const QUOTA: Quota = Quota { messages: 10, bytes: 1 << 20 };
+
     fn all(dir: &Path) -> Vec<PathBuf> {
-        list(dir, None, 100).unwrap()
+        paths(list(dir, &HashMap::new(), 100))
+    }
+
+    fn paths(listed: io::Result<Vec<Dropped>>) -> Vec<PathBuf> {
+        listed.unwrap().into_iter().map(|file| file.path).collect()
     }
 
     #[test]
@@ -281,16 +339,16 @@ mod tests {
         fs::create_dir_all(data.join("deep")).unwrap();
         fs::create_dir(&other).unwrap();
         symlink(&other, data.join("drop")).unwrap();
-        let error = write(&data, &data.join("drop"), &envelope(), b"x\n").unwrap_err();
+        let error = write(&data, &data.join("drop"), QUOTA, &envelope(), b"x\n").unwrap_err();
         assert!(error.to_string().contains("symbolic link"), "{error}");
         for path in ["deep/../../other", "../other"] {
-            assert!(write(&data, &data.join(path), &envelope(), b"x\n").is_err(), "{path}");
+            assert!(write(&data, &data.join(path), QUOTA, &envelope(), b"x\n").is_err(), "{path}");
         }
         assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
         // The administrator may place the data behind a link.
         symlink(&data, dir.path().join("link")).unwrap();
         let deep = dir.path().join("link/deep");
-        write(&dir.path().join("link"), &deep, &envelope(), b"x\n").unwrap();
+        write(&dir.path().join("link"), &deep, QUOTA, &envelope(), b"x\n").unwrap();
         assert_eq!(all(&data.join("deep")).len(), 1);
     }
 
@@ -300,7 +358,7 @@ mod tests {
         let maildrop_dir = dir.path().join("drop");
         prepare(&maildrop_dir).unwrap();
         assert_eq!(fs::metadata(&maildrop_dir).unwrap().mode() & 0o7777, 0o1733);
-        write(Path::new("/nonexistent"), &maildrop_dir, &envelope(), b"Subject: x\n\n.\n").unwrap();
+        write(Path::new("/nonexistent"), &maildrop_dir, QUOTA, &envelope(), b"Subject: x\n\n.\n").unwrap();
         let [path] = &all(&maildrop_dir)[..] else { panic!() };
         let submission = read(path, 1000).unwrap();
         assert_eq!(submission.envelope, envelope());
@@ -361,9 +419,32 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |n: u32| dir.path().join(format!("{n}.mail"));
         [4, 2, 5, 1, 3].into_iter().for_each(|n| fs::write(path(n), b"").unwrap());
-        assert_eq!(list(dir.path(), None, 2).unwrap(), [1, 2].map(path));
-        assert_eq!(list(dir.path(), Some(&path(2)), 2).unwrap(), [3, 4].map(path));
-        assert_eq!(list(dir.path(), Some(&path(4)), 2).unwrap(), [path(5)]);
+        let own = rustix::process::geteuid().as_raw();
+        let listed = |after: Option<u32>| {
+            let after = after.map(|n| (own, path(n))).into_iter().collect();
+            paths(list(dir.path(), &after, 2))
+        };
+        assert_eq!(listed(None), [1, 2].map(path));
+        assert_eq!(listed(Some(2)), [3, 4].map(path));
+        assert_eq!(listed(Some(4)), [5, 1].map(path), "and then the first ones again");
+    }
+
+    #[test]
+    fn users_take_turns_however_many_files_one_of_them_has() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root can make files of other users");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str, uid| {
+            fs::write(dir.path().join(name), "").unwrap();
+            std::os::unix::fs::chown(dir.path().join(name), Some(uid), None).unwrap();
+        };
+        (0..500).for_each(|n| make(&format!("0{n:03}.mail"), 1001));
+        (0..3).for_each(|n| make(&format!("9{n}.mail"), 1002));
+        let listed = list(dir.path(), &HashMap::new(), 8).unwrap();
+        let users: Vec<u32> = listed.iter().map(|file| file.uid).collect();
+        assert_eq!(users, [1001, 1002, 1001, 1002, 1001, 1002, 1001, 1001]);
     }
 
     /// The reason why the one file in the directory is bad.
@@ -494,8 +575,8 @@ mod tests {
     #[test]
     fn a_message_that_cannot_be_written_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(write(dir.path(), &dir.path().join("missing"), &envelope(), b"x").is_err());
-        write(Path::new("/nonexistent"), dir.path(), &envelope(), b"x").unwrap();
+        assert!(write(dir.path(), &dir.path().join("missing"), QUOTA, &envelope(), b"x").is_err());
+        write(Path::new("/nonexistent"), dir.path(), QUOTA, &envelope(), b"x").unwrap();
         assert!(
             fs::read_dir(dir.path()).unwrap().all(|e| e
                 .unwrap()

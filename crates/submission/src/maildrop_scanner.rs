@@ -3,15 +3,16 @@
 
 use crate::{
     Acceptor, Refusal, Submission,
-    maildrop::{self, Unreadable},
+    maildrop::{self, Dropped, Quota, Unreadable},
+    repeats::Repeats,
 };
 use mail::QueueId;
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{sync::watch, task::spawn_blocking};
 
@@ -19,6 +20,10 @@ use tokio::{sync::watch, task::spawn_blocking};
 const PASSED_OVER_MAX: usize = 1000;
 /// Files looked at in a round.
 const FILES_A_ROUND: usize = 500;
+/// Time between two looks at what users have in the directory beyond their limits.
+const EXCESS_INTERVAL: Duration = Duration::from_secs(60);
+/// Users about whom something is noted.
+const USERS_MAX: usize = 4096;
 
 /// The mail in the drop directory after the last round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,9 +38,11 @@ pub struct Waiting {
 pub struct MaildropScanner<T> {
     dir: PathBuf,
     message_bytes_max: u64,
+    quota: Quota,
     target: Arc<T>,
-    /// The file at which the last round ended: files that cannot be taken in do not stand in the way of later files.
-    after: Option<PathBuf>,
+    /// The last file of each user that was looked at: files that cannot be taken in do not stand in the way of later files.
+    after: HashMap<u32, PathBuf>,
+    repeats: Repeats,
     /// What could be neither taken in nor put away, and was reported. Directories are among it: anybody can make one.
     passed_over: HashSet<PathBuf>,
     waiting: Arc<Mutex<Waiting>>,
@@ -53,13 +60,21 @@ enum Disposition {
 
 impl<T: Acceptor> MaildropScanner<T> {
     /// From this directory; larger messages are set aside. `waiting` tells what remains there.
-    pub fn new(dir: PathBuf, message_bytes_max: u64, target: Arc<T>, waiting: Arc<Mutex<Waiting>>) -> Self {
-        Self { dir, message_bytes_max, target, after: None, passed_over: HashSet::new(), waiting }
+    pub fn new(
+        dir: PathBuf,
+        message_bytes_max: u64,
+        quota: Quota,
+        target: Arc<T>,
+        waiting: Arc<Mutex<Waiting>>,
+    ) -> Self {
+        let (after, repeats, passed_over) = (HashMap::new(), Repeats::default(), HashSet::new());
+        Self { dir, message_bytes_max, quota, target, after, repeats, passed_over, waiting }
     }
 
     /// A round each `interval`, until the daemon closes.
     pub async fn run(mut self, interval: Duration, mut closing: watch::Receiver<bool>) {
         let mut look = tokio::time::interval(interval);
+        let mut excess_at = Instant::now();
         loop {
             tokio::select! {
                 _ = look.tick() => {}
@@ -68,6 +83,34 @@ impl<T: Acceptor> MaildropScanner<T> {
             // Nothing but mail, and more of it: that does not wait.
             while self.round(&closing).await {}
             self.count_waiting().await;
+            if Instant::now() >= excess_at {
+                self.remove_excess().await;
+                excess_at = Instant::now() + EXCESS_INTERVAL;
+            }
+            for (uid, count) in self.repeats.left_out(Instant::now()) {
+                tracing::warn!(
+                    "{count} more lines about files of user {uid} in the drop directory were left out"
+                );
+            }
+        }
+    }
+
+    async fn remove_excess(&mut self) {
+        let (dir, quota) = (self.dir.clone(), self.quota);
+        let Ok(removed) = waiting(move || maildrop::remove_excess(&dir, quota)).await else { return };
+        for (uid, count) in removed {
+            let text = format!(
+                "{count} files of user {uid} are removed from the drop directory: they were more than twice \
+                 `control.maildrop_max_messages` or `control.maildrop_max_size`"
+            );
+            self.warn(uid, &text);
+        }
+    }
+
+    /// Users can cause these lines as often as they like.
+    fn warn(&mut self, uid: u32, text: &str) {
+        if self.repeats.may_say(uid, Instant::now()) {
+            tracing::warn!("{text}");
         }
     }
 
@@ -87,39 +130,44 @@ impl<T: Acceptor> MaildropScanner<T> {
 
     /// True when there is more, and all of this was taken in.
     async fn round(&mut self, closing: &watch::Receiver<bool>) -> bool {
-        let paths = match self.list().await {
-            Ok(paths) => paths,
+        let files = match self.list().await {
+            Ok(files) => files,
             Err(e) => {
                 tracing::warn!("read the drop directory {}: {e}", self.dir.display());
                 return false;
             }
         };
-        let is_last = paths.len() < FILES_A_ROUND;
-        let mut is_mail = true;
-        for path in paths {
+        let is_last = files.len() < FILES_A_ROUND;
+        let (mut is_mail, mut refused) = (true, HashSet::new());
+        for Dropped { uid, path } in files {
             if *closing.borrow() {
                 return false;
             }
-            let disposition = self.accept_file(&path).await;
+            // The next one of this user would be refused as well; those of others perhaps not.
+            if refused.contains(&uid) {
+                continue;
+            }
+            let disposition = self.accept_file(uid, &path).await;
             is_mail &= disposition == Disposition::TakenIn;
-            self.after = Some(path);
-            // The next would be refused as well.
             if disposition == Disposition::Refused {
-                return false;
+                refused.insert(uid);
+            }
+            if self.after.len() < USERS_MAX || self.after.contains_key(&uid) {
+                self.after.insert(uid, path);
             }
         }
-        if is_last {
-            self.after = None;
+        if is_last && refused.is_empty() {
+            self.after.clear();
         }
         is_mail && !is_last
     }
 
-    async fn list(&self) -> io::Result<Vec<PathBuf>> {
+    async fn list(&self) -> io::Result<Vec<Dropped>> {
         let (dir, after) = (self.dir.clone(), self.after.clone());
-        waiting(move || maildrop::list(&dir, after.as_deref(), FILES_A_ROUND)).await
+        waiting(move || maildrop::list(&dir, &after, FILES_A_ROUND)).await
     }
 
-    async fn accept_file(&mut self, path: &Path) -> Disposition {
+    async fn accept_file(&mut self, uid: u32, path: &Path) -> Disposition {
         if self.passed_over.contains(path) {
             return Disposition::Skipped;
         }
@@ -129,22 +177,22 @@ impl<T: Acceptor> MaildropScanner<T> {
         let submission = match read.unwrap_or_else(|e| Err(Unreadable::Later(e.to_string()))) {
             Ok(submission) => submission,
             Err(Unreadable::Bad(why)) => {
-                self.put_away(path, &why, "renamed to .bad", maildrop::set_aside).await;
+                self.put_away(uid, path, &why, "renamed to .bad", maildrop::set_aside).await;
                 return Disposition::Skipped;
             }
             Err(Unreadable::NoFile(why)) => {
-                self.put_away(path, &why, "removed", maildrop::remove).await;
+                self.put_away(uid, path, &why, "removed", maildrop::remove).await;
                 return Disposition::Skipped;
             }
             Err(Unreadable::Later(why)) => {
-                tracing::warn!("read {shown} later: {why}");
+                self.warn(uid, &format!("read {shown} later: {why}"));
                 return Disposition::Skipped;
             }
         };
         let copy = submission.clone();
         let accepted = match self.target.submit(submission).await {
             // The program that wrote it has ended long ago: nobody else would hear of it.
-            Err(refusal) if refusal.permanent => self.give_back(path, copy, refusal).await,
+            Err(refusal) if refusal.permanent => self.give_back(uid, path, copy, refusal).await,
             accepted => accepted,
         };
         match accepted {
@@ -156,11 +204,11 @@ impl<T: Acceptor> MaildropScanner<T> {
                 Disposition::TakenIn
             }
             Err(refusal) if refusal.permanent => {
-                self.put_away(path, &refusal.text, "renamed to .bad", maildrop::set_aside).await;
+                self.put_away(uid, path, &refusal.text, "renamed to .bad", maildrop::set_aside).await;
                 Disposition::Skipped
             }
             Err(refusal) => {
-                tracing::warn!("accept {shown} later: {}", refusal.text);
+                self.warn(uid, &format!("accept {shown} later: {}", refusal.text));
                 self.state().reason = Some(refusal.text);
                 Disposition::Refused
             }
@@ -171,29 +219,42 @@ impl<T: Acceptor> MaildropScanner<T> {
 impl<T: Acceptor> MaildropScanner<T> {
     /// Puts a file away that is never taken in, and reports it once. One that stays where it is, such as a directory, is passed over
     /// from now on.
-    async fn put_away(&mut self, path: &Path, why: &str, done: &str, put: fn(&Path) -> io::Result<()>) {
+    async fn put_away(
+        &mut self,
+        uid: u32,
+        path: &Path,
+        why: &str,
+        done: &str,
+        put: fn(&Path) -> io::Result<()>,
+    ) {
         let (shown, file) = (shown(path), path.to_owned());
         let Err(e) = waiting(move || put(&file)).await else {
-            return tracing::error!("{shown} in the drop directory is {done}: {why}");
+            return self.warn(uid, &format!("{shown} in the drop directory is {done}: {why}"));
         };
         if self.passed_over.len() >= PASSED_OVER_MAX {
             self.passed_over.retain(|path| path.symlink_metadata().is_ok());
         }
         if self.passed_over.len() < PASSED_OVER_MAX {
             self.passed_over.insert(path.to_owned());
-            tracing::error!("{shown} in the drop directory is passed over: {why}, and cannot be {done}: {e}");
+            let text =
+                format!("{shown} in the drop directory is passed over: {why}, and cannot be {done}: {e}");
+            self.warn(uid, &text);
         }
     }
 
     async fn give_back(
-        &self,
+        &mut self,
+        uid: u32,
         path: &Path,
         submission: Submission,
         refusal: Refusal,
     ) -> Result<QueueId, Refusal> {
         let returned = self.target.give_back(submission, &refusal.text).await;
         match &returned {
-            Ok(id) => tracing::warn!("{} is returned to its sender as {id}: {}", shown(path), refusal.text),
+            Ok(id) => {
+                let text = format!("{} is returned to its sender as {id}: {}", shown(path), refusal.text);
+                self.warn(uid, &text);
+            }
             Err(not_returned) if not_returned.permanent => return Err(refusal),
             Err(_) => {}
         }
@@ -222,6 +283,8 @@ mod tests {
     };
     use tempfile::TempDir;
 
+    const QUOTA: Quota = Quota { messages: 1000, bytes: 1 << 20 };
+
     fn drop_mail(dir: &TempDir, count: usize) {
         let mut envelope = Envelope::new(ReversePath::Null);
         envelope.recipients.push(Recipient::new(ForwardPath::parse("bob@b.test", false).unwrap()));
@@ -231,7 +294,7 @@ mod tests {
     }
 
     fn scanner(dir: &TempDir) -> MaildropScanner<Memory> {
-        MaildropScanner::new(dir.path().to_owned(), 1000, Arc::default(), Arc::default())
+        MaildropScanner::new(dir.path().to_owned(), 1000, QUOTA, Arc::default(), Arc::default())
     }
 
     fn names(dir: &TempDir) -> Vec<String> {
@@ -261,20 +324,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_that_is_refused_for_now_ends_the_round_and_the_next_begins_behind_it() {
+    async fn the_first_of_a_user_that_is_refused_for_now_ends_that_users_round_and_the_next_begins_behind_it()
+    {
         let dir = tempfile::tempdir().unwrap();
         drop_mail(&dir, 3);
         let (_open, closing) = watch::channel(false);
         let mut drops = scanner(&dir);
         *drops.target.refuse.lock().unwrap() = Some(Refusal::temporary("452 4.3.1 no room"));
         assert!(!drops.round(&closing).await);
-        assert_eq!(drops.after, Some(dir.path().join("0000.mail")));
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(drops.after, [(own, dir.path().join("0000.mail"))].into());
         drops.count_waiting().await;
         let waiting = Waiting { count: 3, reason: Some("452 4.3.1 no room".to_owned()) };
         assert_eq!(*drops.state(), waiting);
         *drops.target.refuse.lock().unwrap() = None;
-        assert!(!drops.round(&closing).await);
-        assert_eq!(names(&dir), ["0000.mail"]);
         assert!(!drops.round(&closing).await);
         assert!(names(&dir).is_empty() && drops.target.submitted.lock().unwrap().len() == 3);
         drops.count_waiting().await;
@@ -334,7 +397,7 @@ mod tests {
         drop_mail(&dir, 2);
         let (_open, closing) = watch::channel(false);
         let target = Arc::new(Memory { keeps: true, ..Memory::default() });
-        let mut drops = MaildropScanner::new(dir.path().to_owned(), 1000, target, Arc::default());
+        let mut drops = MaildropScanner::new(dir.path().to_owned(), 1000, QUOTA, target, Arc::default());
         *drops.target.refuse.lock().unwrap() = Some(Refusal::permanent("554 5.6.0 never"));
         assert!(!drops.round(&closing).await);
         assert_eq!(names(&dir), ["0000.mail.bad", "0001.mail.bad"]);

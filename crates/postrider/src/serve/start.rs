@@ -39,7 +39,7 @@ use std::{
     sync::{Arc, Mutex, atomic::Ordering, mpsc},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use submission::{MaildropScanner, serve_submit};
+use submission::{MaildropScanner, maildrop::Quota, serve_submit};
 use tokio::{
     net::UnixListener,
     signal::unix::{Signal, SignalKind, signal},
@@ -473,6 +473,10 @@ impl Daemon {
         let drops = MaildropScanner::new(
             settings.control.maildrop.clone(),
             settings.limits.message_bytes,
+            Quota {
+                messages: settings.control.maildrop_max_messages.into(),
+                bytes: settings.control.maildrop_max_size.0,
+            },
             self.clone(),
             self.dropped.clone(),
         );

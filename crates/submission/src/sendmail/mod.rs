@@ -10,7 +10,7 @@ pub mod verify;
 
 use crate::{
     envelope::{RECIPIENTS_MAX, wire_form},
-    maildrop,
+    maildrop::{self, Quota},
     submit_client::{self, Submitted},
 };
 use config::Settings;
@@ -300,7 +300,9 @@ fn submit(
         Err(ClientError::Broken(text)) => text,
         Err(ClientError::NotTaken(error)) => error.to_string(),
     };
-    match maildrop::write(&settings.data_dir, &settings.control.maildrop, envelope, content) {
+    let control = &settings.control;
+    let quota = Quota { messages: control.maildrop_max_messages.into(), bytes: control.maildrop_max_size.0 };
+    match maildrop::write(&settings.data_dir, &control.maildrop, quota, envelope, content) {
         Ok(()) => {
             say(&format!("{trouble}: the message waits in {}", settings.control.maildrop.display()));
             Ok(Exit::Ok)

@@ -22,6 +22,7 @@ use control::Exit;
 use mail::UnixMillis;
 use output::OutputFile;
 use std::{
+    collections::HashMap,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
@@ -87,8 +88,8 @@ fn file_name(settings: &Settings, at: UnixMillis) -> String {
 /// Returns the messages of local programs that no daemon has accepted yet.
 fn drop_files(settings: &Settings) -> Result<Vec<PathBuf>, CliError> {
     let dir = &settings.control.maildrop;
-    match maildrop::list(dir, None, DROP_FILES_MAX) {
-        Ok(files) => Ok(files),
+    match maildrop::list(dir, &HashMap::new(), DROP_FILES_MAX) {
+        Ok(files) => Ok(files.into_iter().map(|file| file.path).collect()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => {
             let exit =

@@ -102,6 +102,7 @@ mod tests {
     use mail::{
         BodyType, Content, DeliveryOptions, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis,
     };
+    use std::collections::HashMap;
 
     #[test]
     fn salvaged_mail_with_options_is_not_handed_in_again_by_its_name() {
@@ -114,7 +115,7 @@ mod tests {
         let recipients = vec![spool::RecipientState::default()];
         let line = write(dir.path(), &Salvaged { message, recipients, lost_bytes: 0 }).unwrap();
         assert!(line.ends_with("for 1 recipients, without its options: requiretls"), "{line}");
-        assert_eq!(maildrop::list(dir.path(), None, 9).unwrap().len(), 0);
+        assert_eq!(maildrop::list(dir.path(), &HashMap::new(), 9).unwrap().len(), 0);
     }
 
     #[test]
@@ -129,8 +130,8 @@ mod tests {
         let message = Message { id, arrived, origin: "test".into(), envelope, content: content_of };
         let recipients = vec![spool::RecipientState::default()];
         write(dir.path(), &Salvaged { message, recipients, lost_bytes: 0 }).unwrap();
-        let files = maildrop::list(dir.path(), None, 9).unwrap();
-        let again = maildrop::read(&files[0], 1000).unwrap();
+        let files = maildrop::list(dir.path(), &HashMap::new(), 9).unwrap();
+        let again = maildrop::read(&files[0].path, 1000).unwrap();
         assert_eq!((&again.content[..], again.envelope.body), (content, BodyType::Binary));
     }
 }
