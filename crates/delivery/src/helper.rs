@@ -15,6 +15,7 @@ mod supervisor;
 
 pub use client::{Condition, Helper};
 pub use files::Job;
+pub(crate) use packet::{memory_file, seal};
 pub(crate) use protocol::Request;
 pub use server::{FileRoute, Permitted, RouteUser, serve};
 pub use supervisor::supervise;

@@ -4,6 +4,7 @@ mod arguments;
 mod exit;
 
 use crate::{
+    helper::{memory_file, seal},
     local::{ContentSource, Parcel},
     maildir::{PIECES_AHEAD, UnixLines},
 };
@@ -12,10 +13,16 @@ pub use arguments::can_run;
 use bytes::Bytes;
 use mail::{Enhanced, Outcome, Program};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::{ffi::OsStr, process::Stdio, time::Duration};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, BufWriter, Seek as _, Write as _},
+    process::Stdio,
+    time::Duration,
+};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
-    process::{Child, ChildStdin, Command},
+    io::{AsyncRead, AsyncReadExt as _},
+    process::{Child, Command},
     sync::mpsc,
     time::timeout,
 };
@@ -38,16 +45,19 @@ pub(crate) async fn deliver<S: ContentSource>(program: &Program, parcel: &Parcel
     if let Err(text) = refuse_root(program) {
         return Outcome::deferred(Enhanced(4, 3, 5), text);
     }
-    let command = match command(program, parcel) {
+    let mut command = match command(program, parcel) {
         Ok(command) => command,
         Err(outcome) => return outcome,
     };
-    let begun = start(command);
-    let (mut child, group) = match begun {
+    match whole_input(parcel).await {
+        Ok(input) => command.stdin(input),
+        Err(outcome) => return outcome,
+    };
+    let (mut child, group) = match start(command) {
         Ok(begun) => begun,
         Err(e) => return Outcome::deferred(Enhanced(4, 3, 5), format!("start the program {name}: {e}")),
     };
-    match timeout(program.time_limit, converse(&mut child, &group, parcel)).await {
+    match timeout(program.time_limit, converse(&mut child)).await {
         Ok(Ok((code, output))) => {
             group.ended();
             exit::outcome(name, code, &output)
@@ -114,17 +124,11 @@ impl ProcessGroup {
     }
 }
 
-impl ProcessGroup {
-    fn kill(&self) {
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
         if let Some(leader) = self.0 {
             let _ = kill_process_group(leader, Signal::KILL);
         }
-    }
-}
-
-impl Drop for ProcessGroup {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -134,7 +138,7 @@ fn command<S: ContentSource>(program: &Program, parcel: &Parcel<'_, S>) -> Resul
         return Err(Outcome::deferred(Enhanced(4, 3, 5), "a program without a name"));
     };
     let mut command = command_of(first, program);
-    command.args(rest).envs(environment).stdin(Stdio::piped());
+    command.args(rest).envs(environment);
     Ok(command)
 }
 
@@ -158,19 +162,13 @@ fn start(mut command: Command) -> std::io::Result<(Child, ProcessGroup)> {
     Ok((child, ProcessGroup(leader)))
 }
 
-/// Writes the message, and reads what the program prints, until it ends. Returns its exit code, none after a signal.
+/// Reads what the program prints, until it ends. Returns its exit code, none after a signal.
 ///
 /// # Errors
-/// The content cannot be read: the program must not see an end of it.
-async fn converse<S: ContentSource>(
-    child: &mut Child,
-    group: &ProcessGroup,
-    parcel: &Parcel<'_, S>,
-) -> Result<(Option<i32>, Vec<u8>), Outcome> {
-    let (Some(input), Some(output), Some(errors)) =
-        (child.stdin.take(), child.stdout.take(), child.stderr.take())
-    else {
-        unreachable!("all three are pipes");
+/// The program cannot be waited for.
+async fn converse(child: &mut Child) -> Result<(Option<i32>, Vec<u8>), Outcome> {
+    let (Some(output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
+        unreachable!("both are pipes");
     };
     let (mut said, mut complained) = (Vec::new(), Vec::new());
     let code = {
@@ -178,7 +176,6 @@ async fn converse<S: ContentSource>(
             tokio::join!(read(output, &mut said), read(errors, &mut complained));
         };
         let work = async {
-            feed(input, group, parcel).await?;
             let ended = child.wait().await;
             ended
                 .map(|status| status.code())
@@ -198,36 +195,34 @@ async fn converse<S: ContentSource>(
     Ok((code, said))
 }
 
-/// Writes the message to the program. A program that does not read all of it decides by its exit code.
-async fn feed<S: ContentSource>(
-    mut input: ChildStdin,
-    group: &ProcessGroup,
-    parcel: &Parcel<'_, S>,
-) -> Result<(), Outcome> {
+/// Returns a file in memory with the whole message. With a pipe, a program would take a part of the message for all of it if this process
+/// was killed meanwhile.
+async fn whole_input<S: ContentSource>(parcel: &Parcel<'_, S>) -> Result<File, Outcome> {
     let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
     let head = parcel.head();
-    let (sent, ()) = tokio::join!(parcel.content.send_pieces(pieces), write(&mut input, &head, inlet));
-    if sent.is_err() {
-        // Its input must not end as if the message were whole.
-        group.kill();
-    }
-    sent
+    let (sent, written) = tokio::join!(parcel.content.send_pieces(pieces), write(&head, inlet));
+    sent?;
+    written
+        .map_err(|e| Outcome::deferred(Enhanced(4, 3, 0), format!("copy the message for the program: {e}")))
 }
 
-async fn write(input: &mut ChildStdin, head: &str, mut pieces: mpsc::Receiver<Option<Bytes>>) {
-    let mut lines = UnixLines::default();
-    let mut buffer = head.as_bytes().to_vec();
-    while let Some(Some(piece)) = pieces.recv().await {
-        // Writing to memory does not fail.
-        let _ = lines.write(&piece, &mut buffer);
-        if input.write_all(&buffer).await.is_err() {
-            return;
+async fn write(head: &str, mut pieces: mpsc::Receiver<Option<Bytes>>) -> io::Result<File> {
+    let (mut file, mut lines) = (BufWriter::new(memory_file()?), UnixLines::default());
+    file.write_all(head.as_bytes())?;
+    loop {
+        match pieces.recv().await {
+            Some(Some(piece)) => lines.write(&piece, &mut file)?,
+            Some(None) => break,
+            None => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read"));
+            }
         }
-        buffer.clear();
     }
-    let _ = lines.finish(&mut buffer);
-    let _ = input.write_all(&buffer).await;
-    let _ = input.flush().await;
+    lines.finish(&mut file)?;
+    let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    seal(&file)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Reads to the end, and keeps the beginning.

@@ -77,13 +77,13 @@ pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<Packet>> {
 }
 
 /// Returns a new file in memory.
-pub(super) fn memory_file() -> io::Result<File> {
+pub(crate) fn memory_file() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     Ok(File::from(memfd_create("postrider-content", flags)?))
 }
 
 /// Seals a file in memory: nobody can change it any more.
-pub(super) fn seal(file: &File) -> io::Result<()> {
+pub(crate) fn seal(file: &File) -> io::Result<()> {
     Ok(fcntl_add_seals(file, SEALS)?)
 }
 
