@@ -11,6 +11,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::fd::{AsFd, OwnedFd},
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -36,16 +37,9 @@ impl<'a> DotLock<'a> {
     pub(super) fn take(dir: &'a OwnedFd, file: &OsStr, until: Instant) -> io::Result<Self> {
         let mut name = file.to_owned();
         name.push(".lock");
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         loop {
-            match fs::openat(dir, &name, flags, Mode::RUSR | Mode::WUSR) {
-                Ok(created) => {
-                    let lock = Self { dir, name };
-                    // Other programs look for the process; the lock holds without it, too. At once, lest it be cut off.
-                    let mark = mark(std::process::id());
-                    let _ = File::from(created).write_all(mark.as_bytes());
-                    return Ok(lock);
-                }
+            match create_marked(dir, &name) {
+                Ok(()) => return Ok(Self { dir, name }),
                 Err(Errno::EXIST) if Instant::now() >= until => return Err(locked(&name)),
                 Err(Errno::EXIST) => {}
                 Err(e) => {
@@ -64,6 +58,31 @@ impl<'a> DotLock<'a> {
 impl Drop for DotLock<'_> {
     fn drop(&mut self) {
         let _ = fs::unlinkat(self.dir, &self.name, AtFlags::empty());
+    }
+}
+
+/// Creates a lock file that says whose it is from its first moment on. A process that is killed between the file and its mark would
+/// leave a lock of nobody, which everybody has to take for one of another program.
+fn create_marked(dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let mut draft = name.to_owned();
+    draft.push(format!(".{}.{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
+    // One of a process that had the same number, and was killed here.
+    let _ = fs::unlinkat(dir, &draft, AtFlags::empty());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let open = |name: &OsStr| fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR).map(File::from);
+    let mark = mark(std::process::id());
+    // Without room for the mark, the lock holds all the same.
+    let _ = open(&draft)?.write_all(mark.as_bytes());
+    let linked = fs::linkat(dir, &draft, dir, name, AtFlags::empty());
+    let _ = fs::unlinkat(dir, &draft, AtFlags::empty());
+    match linked {
+        // A file system without links.
+        Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::XDEV | Errno::MLINK) => {
+            let _ = open(name)?.write_all(mark.as_bytes());
+            Ok(())
+        }
+        linked => linked,
     }
 }
 
@@ -174,6 +193,30 @@ mod tests {
         let held = DotLock::take(&dir, "box".as_ref(), until).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), mark(std::process::id()));
         drop(held);
+        assert_eq!(std::fs::read_dir(at.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lock_file_says_whose_it_is_from_its_first_moment_on() {
+        let at = tempfile::tempdir().unwrap();
+        let dir: OwnedFd = File::open(at.path()).unwrap().into();
+        let (path, own) = (at.path().join("box.lock"), mark(std::process::id()));
+        let (begin, begun) = std::sync::mpsc::channel::<()>();
+        let reader = std::thread::spawn(move || {
+            let mut count = 0;
+            while count < 3000 {
+                match std::fs::read_to_string(&path) {
+                    Ok(text) => assert_eq!(text, own),
+                    Err(e) => assert_eq!(e.kind(), io::ErrorKind::NotFound),
+                }
+                count += 1;
+            }
+            drop(begin);
+        });
+        while begun.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            drop(DotLock::take(&dir, "box".as_ref(), Instant::now() + Duration::from_secs(60)).unwrap());
+        }
+        reader.join().unwrap();
         assert_eq!(std::fs::read_dir(at.path()).unwrap().count(), 0);
     }
 }
