@@ -1,6 +1,8 @@
 //! The process of the daemon: its user, its sandbox, the delivery helper, and systemd.
 
 mod common;
+#[path = "process/kills.rs"]
+mod kills;
 
 use common::{Postrider, WAIT_TIMEOUT, client::Client, free_address, sink::Sink, until};
 use rustix::process::Signal;
