@@ -219,3 +219,91 @@ fn orders_for_other_calls_change_nothing() {
     assert_eq!(status.code(), Some(0));
     assert!(fs::exists(dir.path().join("mail.log")).unwrap());
 }
+
+const IO: &str = "5";
+const TOO_MANY_FILES: &str = "24";
+const NO_ROOM: &str = "28";
+const NO_QUOTA: &str = "122";
+
+/// A daemon with Maildirs and an mbox, whose mail waits until it is told to go.
+fn with_mailboxes() -> Option<(Postrider, Faults)> {
+    let faults = Faults::new()?;
+    let config = format!(
+        "{LOG}[queue]\nretry_min = \"1h\"\nretry_max = \"1h\"\n[local]\ndomains = [\"mx.test\"]\n\
+         [[route]]\ndomains = [\"box.test\"]\nmbox = \"data/boxes/{{local}}\"\n{}",
+        faults.permitted()
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Postrider::start_with(dir, free_address(), &config, &faults.environment());
+    Some((daemon, faults))
+}
+
+#[test]
+fn mail_whose_mailbox_cannot_be_written_waits_leaves_no_part_and_is_delivered_once() {
+    let Some((daemon, faults)) = with_mailboxes() else { return };
+    let mbox = || fs::read_to_string(daemon.dir.path().join("data/boxes/joe")).unwrap_or_default();
+    daemon.send("joe@box.test");
+    until("the mbox has a message", || daemon.counter("delivered") == 1);
+    let before = mbox();
+    let (mut delivered, mut deferred) = (1, 0);
+    for (call, error, status) in [
+        ("fdatasync", IO, "4.3.0"),
+        ("fdatasync", NO_ROOM, "4.3.1"),
+        ("fdatasync", NO_QUOTA, "4.2.2"),
+        ("write", IO, "4.3.0"),
+        ("write", NO_ROOM, "4.3.1"),
+    ] {
+        let unwritable = |files: &str| faults.order(call, error, &format!("* */data/{files}"));
+        let mut is_deferred = |to: &str| {
+            daemon.send(to);
+            deferred += 1;
+            let lines = || {
+                let log = daemon.log();
+                log.into_iter().filter(|line| line["status"] == "deferred").collect::<Vec<_>>()
+            };
+            until("it is deferred", || lines().len() == deferred);
+            let line = lines().pop().unwrap();
+            assert!(line["to"] == to && line["dsn"] == status, "{call} {error}: {line}");
+        };
+        unwritable("boxes/");
+        is_deferred("joe@box.test");
+        assert!(mbox().starts_with(&before) && mbox().matches("\nSubject: ").count() == delivered / 2 + 1);
+        unwritable("mail/");
+        is_deferred("ann@mx.test");
+        assert_eq!(daemon.mailbox("ann").len(), delivered / 2);
+        let tmp = fs::read_dir(daemon.dir.path().join("data/mail/ann/tmp")).unwrap();
+        assert_eq!(tmp.count(), 0, "{call} {error}");
+        faults.withdraw(call);
+        daemon.ask(&["queue", "flush"]);
+        delivered += 2;
+        until("both are delivered", || daemon.counter("delivered") == delivered as u64);
+    }
+    assert_eq!((mbox().matches("\nSubject: ").count(), daemon.mailbox("ann").len()), (6, 5));
+}
+
+#[test]
+fn a_delivery_log_that_cannot_be_written_delays_no_mail_and_says_how_much_it_lacks() {
+    let Some((daemon, faults)) = with_mailboxes() else { return };
+    for (count, error) in [(1, IO), (2, NO_ROOM)] {
+        faults.order("write", error, "* /mail.log");
+        daemon.send("ann@mx.test");
+        until("it is delivered", || daemon.mailbox("ann").len() == count);
+        until("the status has it", || daemon.ask(&["status"]).contains("mail.log"));
+        faults.withdraw("write");
+        daemon.send("joe@box.test");
+        until("the log goes on", || daemon.log().iter().any(|line| line["to"] == "joe@box.test"));
+    }
+}
+
+#[test]
+fn a_listener_without_a_descriptor_for_a_client_serves_it_when_there_is_one() {
+    let Some((daemon, faults)) = with_mailboxes() else { return };
+    faults.order("accept4", TOO_MANY_FILES, "*");
+    let address = daemon.address;
+    let client = std::thread::spawn(move || Client::connect(address).unwrap().say("NOOP").unwrap().0);
+    // The sockets of operators are in need as well.
+    assert!(daemon.try_ask(&["status"]).is_err() || !client.is_finished());
+    faults.withdraw("accept4");
+    assert_eq!(client.join().unwrap(), 250);
+    daemon.ask(&["status"]);
+}

@@ -1,5 +1,5 @@
 //! System calls of a daemon that fail on command: a library that is loaded before the others stands in place of
-//! `fdatasync`, `fsync` and `pwrite64`, and looks for an order in a directory at each call.
+//! `fdatasync`, `fsync`, `write`, `pwrite64` and `accept4`, and looks for an order in a directory at each call.
 
 use std::{
     fs,
@@ -9,7 +9,8 @@ use std::{
 use tempfile::TempDir;
 
 /// An order is a file with the name of the call: the number of an error, or `more` for a call that claims to
-/// have written more than it was given, and the name of the one thread it is for, or `*`. Or it is `skip` for a
+/// have written more than it was given, and the name of the one thread it is for, or `*`; behind it may stand which files
+/// it is for. Or it is `skip` for a
 /// sync that says it was done and was not, and how the path of what is synced ends, or behind a `*` what the path
 /// contains.
 const SOURCE: &str = include_str!("faults.c");
