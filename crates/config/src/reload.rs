@@ -32,7 +32,6 @@ fn keep(mut settings: Settings, started: &Settings) -> Reloaded {
     let new = &mut settings;
     keep_one("hostname", &mut new.hostname, &started.hostname, &mut waiting);
     keep_one("data_dir", &mut new.data_dir, &started.data_dir, &mut waiting);
-    keep_one("[[listen]]", &mut new.listen, &started.listen, &mut waiting);
     keep_one("[spool]", &mut new.spool, &started.spool, &mut waiting);
     // The groups themselves can change: mail already lies where those of the start put it.
     if stores(new) != stores(started) {

@@ -18,7 +18,7 @@ mod trace;
 mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
-pub use listener::{ClientCertificates, Inbound, ListenSocket, ListenTls, Listener, ListenerOptions};
+pub use listener::{ClientCertificates, Inbound, ListenSocket, ListenTls, Listener, ListenerOptions, Taken};
 pub use mail::Answer;
 pub use service::{
     AuthAnswer, Break, CertificateTls, Client, ClientTls, ConnectionEvent, Draft, EndPoints, Identity,

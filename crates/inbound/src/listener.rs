@@ -116,14 +116,36 @@ impl From<UnixListener> for ListenSocket {
     }
 }
 
+impl ListenSocket {
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(socket) => Self::Tcp(socket.try_clone()?),
+            Self::Unix { socket, path } => Self::Unix { socket: socket.try_clone()?, path: path.clone() },
+        })
+    }
+}
+
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
+    /// The address as the configuration has it, by which the listener is ended ([`Inbound::take`]).
+    pub label: String,
     /// The socket. What is set on it is set on its connections: TCP_NODELAY belongs there, since
     /// replies are small and awaited.
     pub socket: ListenSocket,
     /// The settings of the listener.
     pub options: ListenerOptions,
+    /// New sessions get 421.
+    pub is_drained: bool,
+}
+
+/// The socket of a listener that was ended, for another one.
+#[derive(Debug)]
+pub struct Taken {
+    /// The socket. Clients that connect meanwhile wait in its queue.
+    pub socket: ListenSocket,
+    /// New sessions got 421.
+    pub is_drained: bool,
 }
 
 /// The settings of a listener. The default is one of the kind mx without TLS.
@@ -226,9 +248,13 @@ pub struct Inbound<S: Service> {
 struct Named {
     /// The address of its socket.
     name: String,
+    label: String,
     kind: ListenerKind,
     /// New sessions get 421.
     is_drained: AtomicBool,
+    /// A second descriptor.
+    socket: ListenSocket,
+    ended: watch::Sender<bool>,
 }
 
 impl Named {
@@ -331,6 +357,20 @@ impl<S: Service> Inbound<S> {
         drained.map(|named| named.name.clone()).collect()
     }
 
+    /// Ends the listeners of this address; their sessions go on. Returns their sockets.
+    pub fn take(&self, label: &str) -> Vec<Taken> {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ended, left) = std::mem::take(&mut *listeners).into_iter().partition(|own| own.label == label);
+        *listeners = left;
+        let ended: Vec<Arc<Named>> = ended;
+        let taken = ended.iter().filter_map(|own| {
+            own.ended.send_replace(true);
+            let is_drained = own.is_drained.load(Ordering::Relaxed);
+            Some(Taken { socket: own.socket.try_clone().ok()?, is_drained })
+        });
+        taken.collect()
+    }
+
     /// New settings for sessions that begin from now on; the others end as they began.
     pub fn reconfigure(&self, settings: Settings, tls: Option<Arc<rustls::ServerConfig>>) {
         let new = Current::new(settings, tls);
@@ -347,7 +387,7 @@ impl<S: Service> Inbound<S> {
         self.closing.send_replace(true);
     }
 
-    /// Accepts until closed. Errors that accepting again may mend are logged and waited for.
+    /// Accepts until closed or taken. Errors that accepting again may mend are logged and waited for.
     ///
     /// # Errors
     /// When the socket cannot be waited for at all.
@@ -355,9 +395,13 @@ impl<S: Service> Inbound<S> {
         let mut closing = self.closing.subscribe();
         let named = Arc::new(Named {
             name: listener.socket.to_string(),
+            label: listener.label,
             kind: listener.options.kind,
-            is_drained: AtomicBool::new(false),
+            is_drained: AtomicBool::new(listener.is_drained),
+            socket: listener.socket.try_clone()?,
+            ended: watch::Sender::new(false),
         });
+        let mut ended = named.ended.subscribe();
         let (socket, address, is_unix) = listener.socket.into_parts()?;
         #[allow(deprecated)]
         // its heir is unsafe, for types that may lie about their descriptor; this one cannot
@@ -368,7 +412,13 @@ impl<S: Service> Inbound<S> {
         loop {
             let accepted = tokio::select! {
                 biased;
-                _ = closing.wait_for(|closing| *closing) => return Ok(()),
+                _ = closing.wait_for(|closing| *closing) => {
+                    // With its second descriptor, the socket would go on to take connections that nobody serves.
+                    let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+                    listeners.retain(|own| !Arc::ptr_eq(own, &open.named));
+                    return Ok(());
+                }
+                _ = ended.wait_for(|ended| *ended) => return Ok(()),
                 accepted = accept(&open.socket, open.is_unix) => accepted,
             };
             match accepted {

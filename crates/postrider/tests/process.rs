@@ -330,6 +330,29 @@ fn a_helper_that_was_killed_starts_again_with_the_same_rights_and_no_mail_is_ret
     assert_eq!((daemon.counter("delivered"), daemon.counter("bounced")), (4, 0));
 }
 
+#[test]
+fn a_daemon_that_has_given_up_root_listens_at_a_new_port_below_1024_by_its_helper() {
+    if !is_root() {
+        return;
+    }
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let low = (600..1000).find(is_free).unwrap();
+    let process = format!("{LOG}[process]\nuser = \"{DAEMON}\"\nsandbox = \"enforce\"\n");
+    let listener = format!("[[listen]]\naddress = \"127.0.0.1:{low}\"\n");
+    let pipe = "[[route]]\ndomains = [\"pipe.test\"]\npipe = { argv = [\"/bin/true\"], user = \"nobody\" }\n";
+    for (helper, code) in [("", 78), (pipe, 0)] {
+        let daemon = Postrider::start_in(open_dir(), free_address(), &format!("{process}{helper}"));
+        daemon.reconfigure(&format!("{listener}{process}{helper}"));
+        let output = daemon.run(&["reload"], "");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.contains("it has given up root"), code == 78, "{said}");
+        assert_eq!(TcpStream::connect(("127.0.0.1", low)).is_ok(), code == 0);
+        let mut client = Client::connect(daemon.address).unwrap();
+        client.send("a@far.test", &["x@mx.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    }
+}
+
 /// Returns the delivery helpers, or their supervisors, that a process has started.
 fn helpers_of(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();

@@ -219,3 +219,80 @@ fn sessions_leave_open_files_for_the_spool() {
     }
     until("the mail is delivered", || daemon.mailbox("joe").len() == 20);
 }
+
+fn listen(address: std::net::SocketAddr, more: &str) -> String {
+    format!("[[listen]]\naddress = \"{address}\"\n{more}")
+}
+
+/// Whether somebody greets with 220.
+fn greets(address: std::net::SocketAddr) -> bool {
+    Client::connect(address).is_ok()
+}
+
+#[test]
+fn listeners_are_added_changed_and_removed_without_a_restart_and_sessions_go_on() {
+    let [second, third] = [common::free_address(), common::free_address()];
+    let sandbox = "[process]\nsandbox = \"off\"\n";
+    let daemon = Postrider::start(&format!("{}{sandbox}", listen(second, "")));
+    let mut session = Client::connect(second).unwrap();
+    let socket = daemon.dir.path().join("lmtp.sock");
+    let unix = format!("[[listen]]\naddress = \"unix:{}\"\nkind = \"lmtp\"\n", socket.display());
+    let is_offered = |address, keyword: &str| common::client::hello(address).contains(keyword);
+    assert!(is_offered(second, "PIPELINING"));
+
+    daemon.reconfigure(&format!(
+        "{}{}{unix}{sandbox}",
+        listen(second, "discard_ehlo_keywords = [\"pipelining\"]\n"),
+        listen(third, "")
+    ));
+    daemon.ask(&["drain", "--listener", &second.to_string()]);
+    assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+    assert!(greets(third) && std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    assert!(!greets(second), "it stays drained");
+    daemon.ask(&["resume"]);
+    assert!(!is_offered(second, "PIPELINING"));
+    // The session of before has the settings of before, and its mail is delivered.
+    session.send("a@a.test", &["one@mx.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+
+    daemon.reconfigure(sandbox);
+    assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+    until("the sockets are closed", || {
+        TcpStream::connect(second).is_err() && TcpStream::connect(third).is_err()
+    });
+    assert!(!socket.exists() && greets(daemon.address));
+    session.send("a@a.test", &["one@mx.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("both are delivered", || daemon.mailbox("one").len() == 2);
+
+    // What cannot be opened changes nothing at all.
+    let taken = std::net::TcpListener::bind(third).unwrap();
+    daemon.reconfigure(&format!("{}{}{sandbox}", listen(second, ""), listen(third, "")));
+    let (code, said) = reload(&daemon);
+    assert!(code == Some(78) && said.contains("the address is in use by reload"), "{said}");
+    assert!(TcpStream::connect(second).is_err() && greets(daemon.address));
+    drop(taken);
+    assert_eq!(reload(&daemon).0, Some(0));
+    assert!(greets(second) && greets(third));
+    // At a stop, nobody is left to wait in the queue of a socket.
+    let (_, status) = daemon.stop();
+    assert!(status.success() && TcpStream::connect(third).is_err());
+}
+
+#[test]
+fn a_listener_that_the_sandbox_does_not_permit_is_refused_with_what_to_do() {
+    let second = common::free_address();
+    let daemon = Postrider::start("");
+    if daemon.ask(&["status"]).contains("sandbox") {
+        println!("SKIPPED: the kernel has no Landlock for ports");
+        return;
+    }
+    daemon.reconfigure(&listen(second, ""));
+    let (code, said) = reload(&daemon);
+    assert!(
+        code == Some(78) && said.contains("Restart the daemon, or let systemd open the socket"),
+        "{said}"
+    );
+    assert!(greets(daemon.address) && TcpStream::connect(second).is_err());
+    daemon.reconfigure("[[listen]]\naddress = \"systemd:smtp\"\n");
+    let (code, said) = reload(&daemon);
+    assert!(code == Some(78) && said.contains("restart the service"), "{said}");
+}

@@ -201,6 +201,10 @@ impl Rules {
         {
             self.connect.insert(host.port);
         }
+        // Listeners that a reload adds again, or adds where mail servers have them.
+        self.bind
+            .extend(s.listen.iter().filter_map(|listen| listen.address.ip()).map(|address| address.port()));
+        self.bind.extend(MAIL_PORTS);
         let has_source = s.delivery.source_address.is_some()
             || s.routes.iter().any(|route| route.source_address.is_some());
         if has_source {
@@ -294,7 +298,7 @@ mod tests {
         assert!(rules.read.contains(Path::new("/opt/postrider")), "{rules:?}");
         assert!(!permits(&rules.write, Path::new("/srv")) && !permits(&rules.write, Path::new("/etc")));
         assert_eq!(rules.connect, BTreeSet::from([25, 53, 465, 587, 2525, 2626, 2727]));
-        assert!(rules.bind.is_empty());
+        assert_eq!(rules.bind, BTreeSet::from(MAIL_PORTS));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use rustix::{
     io::Errno,
     process::{geteuid, getuid},
     thread::{
-        CapabilitySet, CapabilitySets, Gid, Uid, clear_ambient_capability_set, set_capabilities,
-        set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+        CapabilitySet, CapabilitySets, Gid, Uid, capabilities, clear_ambient_capability_set,
+        set_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
     },
 };
 use std::{fmt, fs, io};
@@ -85,14 +85,16 @@ pub fn drop_capabilities() -> Result<(), Errno> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
 }
 
-/// Keeps, of the capabilities of root, those to become other users, to end their processes, and to read a configuration
-/// that belongs to the daemon's user.
+/// Keeps, of the capabilities of root, those to become other users, to end their processes, to read a configuration that
+/// belongs to the daemon's user, and, where the process has it, to open the ports of new listeners.
 ///
 /// # Errors
 /// In words.
 pub fn keep_user_capabilities() -> Result<(), String> {
-    let kept =
+    let needed =
         CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::KILL | CapabilitySet::DAC_READ_SEARCH;
+    let own = capabilities(None).map_or(CapabilitySet::empty(), |own| own.permitted);
+    let kept = needed | (own & CapabilitySet::NET_BIND_SERVICE);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).map_err(|e| format!("drop capabilities: {}", io::Error::from(e)))
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use std::{
     fs::File,
     io::{self, Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
@@ -119,6 +120,24 @@ impl Helper {
             );
         }
         serde_json::from_slice(&answer).map_err(|e| failed(e.into()))?
+    }
+
+    /// Asks for a socket that listens at an address of the configuration. This process may not open it any more.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn listen(&self, address: SocketAddr) -> Result<TcpListener, String> {
+        let failed = |e: io::Error| format!("ask the delivery helper to listen on {address}: {e}");
+        let ended =
+            || format!("listen on {address}: the delivery helper has ended; it starts again by itself");
+        let (here, there) = UnixStream::pair().map_err(failed)?;
+        send_to(&self.socket, &ToHelper::Listen(address), &[there.as_fd()]).map_err(failed)?;
+        drop(there);
+        here.set_read_timeout(Some(RELOAD_TIMEOUT)).map_err(failed)?;
+        let answer = receive(&here).map_err(failed)?.ok_or_else(ended)?;
+        serde_json::from_slice::<Result<(), String>>(&answer.bytes).map_err(|e| failed(e.into()))??;
+        let socket = answer.descriptors.into_iter().next().ok_or_else(ended)?;
+        Ok(TcpListener::from(socket))
     }
 
     /// Runs the program for certificates with these arguments behind its own.

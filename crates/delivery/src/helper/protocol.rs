@@ -12,6 +12,8 @@ pub(super) enum ToHelper {
     Deliver(Request),
     /// The configuration has changed.
     Reload,
+    /// A socket that listens at this address of the configuration.
+    Listen(std::net::SocketAddr),
     /// A call of the program for certificates, with these arguments behind its own.
     Hook(Vec<String>),
 }

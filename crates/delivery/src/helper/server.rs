@@ -21,8 +21,9 @@ use std::{
     ffi::OsString,
     fs::File,
     io,
+    net::{SocketAddr, TcpListener},
     os::{
-        fd::{AsFd as _, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
     },
     process::Stdio,
@@ -86,6 +87,8 @@ pub struct Permitted {
     pub may_deliver_as: Box<dyn Fn(u32) -> bool + Send + Sync>,
     /// Finds a user of this machine.
     pub user_by_name: fn(&str) -> Option<RunAs>,
+    /// Opens a socket that listens at an address of the configuration; the reason why not, in words.
+    pub listen: Box<dyn Fn(SocketAddr) -> Result<TcpListener, String> + Send + Sync>,
     /// The program and arguments of a writer.
     pub writer: Vec<OsString>,
 }
@@ -129,6 +132,14 @@ pub async fn serve(socket: OwnedFd, load: impl Fn() -> Result<Permitted, String>
                     .map(|new| *permitted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new));
                 let text = serde_json::to_vec(&loaded).unwrap_or_default();
                 tokio::spawn(async move { write_reply(reply, &text).await });
+            }
+            // The configuration of the file is that of the reload that asks; it is not in use yet.
+            Ok(ToHelper::Listen(address)) => {
+                let opened = load().and_then(|new| (new.listen)(address));
+                let text = serde_json::to_vec(&opened.as_ref().map(|_| ())).unwrap_or_default();
+                let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
+                // A daemon that has gone asks again after its start.
+                let _ = send(&reply, &text, &descriptors);
             }
             Ok(ToHelper::Hook(arguments)) => {
                 tokio::spawn(async move {
@@ -388,6 +399,7 @@ mod tests {
             separator: Separator::parse("+"),
             may_deliver_as: Box::new(|uid| uid >= 1000),
             user_by_name: |name| (name == "low").then(|| user("low", 7)),
+            listen: Box::new(|_| Err("no such listener".to_owned())),
             writer: vec!["/does/not/exist".into()],
         }
     }

@@ -257,7 +257,8 @@ async fn start_on(
 }
 
 fn listener(socket: std::net::TcpListener, tls: ListenTls) -> Listener {
-    Listener { socket: socket.into(), options: ListenerOptions { tls, ..ListenerOptions::default() } }
+    let options = ListenerOptions { tls, ..ListenerOptions::default() };
+    Listener { label: String::new(), socket: socket.into(), options, is_drained: false }
 }
 
 /// Sends lines and reads whole replies.
@@ -351,7 +352,12 @@ async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_ot
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         server.port = socket.local_addr().unwrap().port();
         let options = ListenerOptions { bare_lf, ..ListenerOptions::default() };
-        tokio::spawn(server.inbound.clone().listen(Listener { socket: socket.into(), options }));
+        tokio::spawn(server.inbound.clone().listen(Listener {
+            label: String::new(),
+            socket: socket.into(),
+            options,
+            is_drained: false,
+        }));
         let mut c = connect_up_to_data(&server).await;
         c.expect("a\n.\nb\r\n.\r\n", if is_taken { "250" } else { "521 5.5.2" }).await;
         let messages = server.service.messages.lock().unwrap();

@@ -191,7 +191,7 @@ async fn a_listener_has_its_own_keywords_and_size() {
     let own_port = std::mem::replace(&mut server.port, socket.local_addr().unwrap().port());
     let (withheld, message_bytes) = (vec![Keyword::Chunking, Keyword::Dsn], Some(1000));
     let options = ListenerOptions { withheld, message_bytes, ..ListenerOptions::default() };
-    let listener = Listener { socket: socket.into(), options };
+    let listener = Listener { label: String::new(), socket: socket.into(), options, is_drained: false };
     tokio::spawn(server.inbound.clone().listen(listener));
     let mut c = connect(&server).await;
     c.reply().await;

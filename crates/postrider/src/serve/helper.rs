@@ -1,7 +1,8 @@
 //! The processes of the delivery helper: `postrider deliver-helper`, started by the daemon before it gives up its rights, is
 //! the supervisor; it starts `postrider deliver-helper --serve`, which delivers.
 
-use config::{DeliverAs, DeliveryUser, Group, Settings, Target, User};
+use super::sockets;
+use config::{DeliverAs, DeliveryUser, Group, ListenAt, Settings, Target, User};
 use delivery::helper::{FileRoute, Helper, Permitted, RouteUser};
 use mail::{NextHop, RunAs};
 use rustix::{
@@ -10,6 +11,7 @@ use rustix::{
 };
 use std::{
     ffi::OsString,
+    net::SocketAddr,
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Child, Command, Stdio},
@@ -117,6 +119,8 @@ pub(crate) fn permitted(settings: &Settings) -> Permitted {
     };
     let addresses = &settings.addresses;
     let process = settings.process.clone();
+    let listeners: Vec<SocketAddr> =
+        settings.listen.iter().filter_map(|listen| listen.address.ip()).collect();
     // Without `process.user`, a helper of root has no user for programs without one, and refuses them.
     let daemon = settings.process.user.as_ref().filter(|_| geteuid().is_root());
     Permitted {
@@ -130,6 +134,14 @@ pub(crate) fn permitted(settings: &Settings) -> Permitted {
         separator: addresses.separator.0,
         may_deliver_as: Box::new(move |uid| process.may_deliver_as(uid)),
         user_by_name: |name| config::user_by_name(name).map(|user| run_as(&user, None)),
+        listen: Box::new(move |address| {
+            if !listeners.contains(&address) {
+                return Err(format!(
+                    "the delivery helper refuses: the configuration has no listener {address}"
+                ));
+            }
+            sockets::bind(address, &listeners).map_err(|e| sockets::not_bound(&ListenAt::Ip(address), &e))
+        }),
         writer: [SELF, COMMAND, WRITE].map(OsString::from).into(),
     }
 }

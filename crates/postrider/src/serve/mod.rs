@@ -14,6 +14,7 @@ mod engine_setup;
 mod expiry;
 pub(crate) mod helper;
 mod latency;
+mod listeners;
 mod logins;
 mod metrics_server;
 mod notify;

@@ -5,6 +5,7 @@ use super::{
     Daemon,
     acme::ObtainedCertificate,
     helper::{self, HelperProcess},
+    listeners::ListenerChanges,
     notify,
     process::Process,
     snapshot::ConfigSnapshot,
@@ -29,6 +30,7 @@ const ALONE_WAIT: Duration = Duration::from_secs(2);
 struct NewConfiguration {
     snapshot: ConfigSnapshot,
     server_tls: Arc<ServerTls>,
+    listeners: ListenerChanges,
     /// Messages that wait may have other destinations.
     is_rerouted: bool,
     /// Notes for the operator.
@@ -122,8 +124,9 @@ impl Daemon {
             obtained: self.obtained.clone(),
         };
         let new = in_thread(move || reader.read()).await.map_err(Refusal::for_now)??;
-        let NewConfiguration { snapshot, server_tls, is_rerouted, notes } = new;
+        let NewConfiguration { snapshot, server_tls, listeners, is_rerouted, notes } = new;
         self.put_in_use(snapshot, server_tls, is_rerouted);
+        self.change_listeners(listeners);
         tracing::info!("the configuration was read again");
         self.driver.delivery_log.write(&report::Event::Reloaded);
         Ok(notes)
@@ -186,6 +189,9 @@ impl Reader {
         if !faults.is_empty() {
             return Err(Refusal::by_configuration(faults.join("; ")));
         }
+        let listeners =
+            ListenerChanges::prepare(&old.settings.listen, &snapshot.settings.listen, self.helper.as_deref())
+                .map_err(Refusal::by_configuration)?;
         if let Some(helper) = &self.helper {
             helper.reload().map_err(Refusal::for_now)?;
         }
@@ -196,7 +202,7 @@ impl Reader {
         let waiting = waiting.iter().map(|key| format!("{key} has changed, which needs a restart"));
         let hidden = snapshot.settings.rules.warnings.iter().cloned();
         let notes = waiting.chain(tls_note).chain(hidden).collect();
-        Ok(NewConfiguration { snapshot, server_tls, is_rerouted, notes })
+        Ok(NewConfiguration { snapshot, server_tls, listeners, is_rerouted, notes })
     }
 
     /// Reads certificates and keys. Those that only root can read stay as they were at the start, with a note.

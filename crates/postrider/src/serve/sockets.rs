@@ -146,7 +146,7 @@ pub(crate) fn try_addresses<'a>(listen: impl IntoIterator<Item = &'a ListenAt>) 
 }
 
 /// Returns the text about an address that cannot be listened at, with what to do about it.
-fn not_bound(address: &ListenAt, error: &io::Error) -> String {
+pub(super) fn not_bound(address: &ListenAt, error: &io::Error) -> String {
     let port = address.ip().map(|address| address.port());
     match (error.kind(), port) {
         (io::ErrorKind::AddrInUse, Some(port)) => {

@@ -10,6 +10,7 @@ use super::{
     engine_setup::EngineSetup,
     expiry,
     helper::{self, HelperProcess},
+    listeners,
     metrics_server::{self, MetricsSocket},
     notify,
     process::{self, Process},
@@ -25,7 +26,7 @@ use config::{ListenAddress, ListenAt, Settings};
 use control::Exit;
 use control::{serve_control, server::Access, socket};
 use engine::Event;
-use inbound::{Inbound, Listener, ListenerOptions, WorkerPool};
+use inbound::{Inbound, Listener, WorkerPool};
 use mail::{UnixMillis, plain_text};
 use metrics::Metrics;
 use report::Sink;
@@ -33,7 +34,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use spool::{CommitWaiters, RecoveryReport, Spool};
 use std::{
     io::{self, Write as _},
-    net::SocketAddr,
     path::Path,
     process::ExitCode,
     sync::{Arc, Mutex, atomic::Ordering, mpsc},
@@ -412,32 +412,18 @@ fn bind_all(
     process: &Process,
     mut inherited: Inherited,
 ) -> Result<(Vec<Listener>, Option<acme::Prepared>), String> {
-    let addresses: Vec<SocketAddr> =
-        settings.listen.iter().filter_map(|listen| listen.address.ip()).collect();
-    let mut listeners = Vec::new();
+    let addresses = listeners::addresses(&settings.listen);
+    let mut opened = Vec::new();
     for listen in &settings.listen {
-        let options = ListenerOptions {
-            kind: listen.kind,
-            tls: listen.tls,
-            client_certificates: listen.client_certificates,
-            hide_client: listen.hide_client,
-            has_auth: listen.auth,
-            bare_lf: listen.bare_lf,
-            withheld: listen.discard_ehlo_keywords.iter().map(|one| wiring::keyword(*one)).collect(),
-            message_bytes: listen.max_message_size.map(|size| size.0),
-            proxies: listen.proxy.clone(),
-            greeting_delay: listen.greeting_delay,
-            sessions_max: listen.max_sessions,
-            xclient: listen.xclient.clone(),
-            xforward: listen.xforward.clone(),
-        };
+        let (label, options) = (listen.address.to_string(), listeners::options_of(listen));
         for socket in sockets::open(listen, &addresses, &mut inherited, process.owner())? {
-            listeners.push(Listener { socket, options: options.clone() });
+            let (label, options) = (label.clone(), options.clone());
+            opened.push(Listener { label, socket, options, is_drained: false });
         }
     }
     let acme = acme::prepare(settings, &mut inherited)?;
     inherited.refuse_rest();
-    Ok((listeners, acme))
+    Ok((opened, acme))
 }
 
 impl Daemon {
@@ -457,16 +443,7 @@ impl Daemon {
         let control = UnixListener::from_std(control).map_err(|e| watching(&e))?;
         let submit = UnixListener::from_std(submit).map_err(|e| watching(&e))?;
         let access = if settings.control.group.is_some() { Access::Permissions } else { Access::Owner };
-        for listener in listeners {
-            let address = listener.socket.to_string();
-            tracing::info!("listening on {address}");
-            let listening = self.inbound.clone().listen(listener);
-            tokio::spawn(async move {
-                if let Err(e) = listening.await {
-                    tracing::error!("listen on {address}: {e}");
-                }
-            });
-        }
+        listeners.into_iter().for_each(|listener| self.listen(listener));
         welcome.lines().for_each(|line| tracing::info!("{line}"));
         tokio::spawn(serve_control(control, access, self.clone()));
         tokio::spawn(serve_submit(submit, settings.limits.message_bytes, self.clone()));
@@ -522,7 +499,8 @@ impl Daemon {
         if exit != Exit::Ok {
             self.stop(FAILURE_GRACE).await;
         }
-        let own = settings.listen.iter().filter_map(|listen| match &listen.address {
+        let current = self.driver.current();
+        let own = current.settings.listen.iter().filter_map(|listen| match &listen.address {
             ListenAt::Unix { path, .. } => Some(path),
             ListenAt::Ip(_) | ListenAt::Systemd(_) => None,
         });
