@@ -3,7 +3,7 @@
 
 use hickory_resolver::{ConnectionProvider, Resolver};
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::MetadataExt as _,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -70,7 +70,8 @@ impl<P: ConnectionProvider> ResolvConf<P> {
         }
         let mut resolver = self.read();
         // A file that is being written has no name server for a moment.
-        if let (Err(_), Some(State { resolver: Ok(former), .. })) = (&resolver, &*state) {
+        if let (Err(why), Some(State { resolver: Ok(former), .. })) = (&resolver, &*state) {
+            tracing::warn!("the name servers of before are asked, since {why}");
             resolver = Ok(former.clone());
         }
         *state = Some(State { looked: Instant::now(), seen, resolver: resolver.clone() });
@@ -79,7 +80,14 @@ impl<P: ConnectionProvider> ResolvConf<P> {
 
     fn read(&self) -> Result<Arc<Resolver<P>>, String> {
         let path = self.path.display();
-        let text = fs::read(&self.path).map_err(|e| format!("read {path}: {e}"))?;
+        let text = fs::read(&self.path).map_err(|e| match e.kind() {
+            // The sandbox of a process of root permits the file of the start, and none that takes its place.
+            io::ErrorKind::PermissionDenied => format!(
+                "{path} was replaced by a file that this process may not read: restart the daemon, or set `process.user` or \
+                 `dns.nameservers`"
+            ),
+            _ => format!("read {path}: {e}"),
+        })?;
         let text = String::from_utf8_lossy(&text);
         let is_server = |line: &str| line.split_whitespace().next() == Some("nameserver");
         if !text.lines().any(is_server) {

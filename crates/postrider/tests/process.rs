@@ -501,6 +501,61 @@ fn a_restart_refuses_no_connection_of_a_socket_that_systemd_keeps() {
 }
 
 #[test]
+fn a_resolv_conf_that_is_replaced_is_noticed_in_the_sandbox_and_one_that_cannot_be_read_is_told() {
+    if !is_root() {
+        return;
+    }
+    for (process, is_read) in [(format!("user = \"{DAEMON}\"\n"), true), (String::new(), false)] {
+        let (dir, address) = (open_dir(), free_address());
+        let own = dir.path().join("etc");
+        assert!(Command::new("cp").args(["-a", "/etc"]).arg(&own).status().unwrap().success());
+        let _ = fs::remove_file(own.join("resolv.conf"));
+        fs::write(own.join("resolv.conf"), "search example.com\nnameserver 127.0.0.1\n").unwrap();
+        let text = format!(
+            "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n[dns]\ntimeout = \"1s\"\n\
+             attempts = 1\n[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n[process]\nsandbox = \"enforce\"\n{process}{LOG}"
+        );
+        fs::write(dir.path().join("postrider.toml"), text).unwrap();
+        let script = "mount --bind etc /etc && exec \"$@\" 2>stderr";
+        let mut serve = Command::new("unshare");
+        serve.args([
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            common::BINARY,
+            "serve",
+            "--config",
+            "postrider.toml",
+        ]);
+        let mut daemon = serve.current_dir(dir.path()).stdout(Stdio::null()).spawn().unwrap();
+        until("it listens", || TcpStream::connect(address).is_ok());
+        let mut number = 0;
+        let mut send = || {
+            number += 1;
+            let to = format!("x@other{number}.test");
+            let mut client = Client::connect(address).unwrap();
+            client.send("a@mx.test", &[&to], b"Subject: s\r\n\r\nbody\r\n").unwrap();
+        };
+        send();
+        let log = dir.path().join("mail.log");
+        let has_failed =
+            || fs::read_to_string(&log).unwrap_or_default().contains("look up MX of other1.test");
+        until("nobody answers", has_failed);
+        // A file without a name server is another one, and says so.
+        fs::write(own.join("new"), "search example.com\n").unwrap();
+        fs::rename(own.join("new"), own.join("resolv.conf")).unwrap();
+        let told = if is_read { "names no name server" } else { "may not read: restart the daemon" };
+        until("the change is noticed", || {
+            send();
+            fs::read_to_string(dir.path().join("stderr")).unwrap().contains(told)
+        });
+        let _ = (daemon.kill(), daemon.wait());
+    }
+}
+
+#[test]
 fn a_machine_without_a_name_server_starts_and_notices_when_there_is_one() {
     if !is_root() {
         return;

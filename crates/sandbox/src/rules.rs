@@ -81,6 +81,9 @@ impl Rules {
         for path in system.iter().chain(&KERNEL) {
             rules.read.insert(path.into());
         }
+        // Where it is a link, the file is replaced in the folder of a program that knows the network.
+        let servers = Path::new("/etc/resolv.conf").canonicalize().unwrap_or_default();
+        rules.read.extend(servers.parent().filter(|folder| folder.starts_with("/run")).map(Path::to_owned));
         rules.written(settings);
         rules.certificates(settings, source);
         rules.maps(settings);
