@@ -16,8 +16,13 @@ use tar::{EntryType, Header};
 
 /// Members between two lists of checksums.
 const GROUP: usize = 1000;
-/// Longest entry that is read.
-const ENTRY_BYTES_MAX: u64 = 4 << 30;
+/// Octets that an entry, and an archive, may have however short its file is; beyond them so many for each octet of the file. Mail that
+/// somebody could have sent is not compressed better, and a few octets must not fill the memory.
+const ENTRY_BYTES_FREE: u64 = 256 << 20;
+const ARCHIVE_BYTES_FREE: u64 = 16 << 30;
+const BYTES_PER_OCTET: u64 = 200;
+/// Longest name of an entry.
+const NAME_BYTES_MAX: u64 = 8192;
 /// Names of lists of checksums begin with it.
 const CHECKSUMS: &str = "checksums/";
 /// The name of the last entry.
@@ -150,17 +155,32 @@ impl ArchiveEntry {
 /// in a list behind it: nothing that is passed on may be believed before this returns.
 ///
 /// # Errors
-/// The archive cannot be read, is not whole, or has another checksum; or `each` refuses an entry.
+/// The archive cannot be read, is not whole, is much longer than its file (`file_bytes`), or has another checksum; or `each` refuses
+/// an entry.
 pub(crate) fn read(
     from: impl Read,
+    file_bytes: u64,
     each: &mut dyn FnMut(ArchiveEntry) -> Result<(), Unusable>,
 ) -> Result<(), Unusable> {
     let decoder = zstd::Decoder::new(from).map_err(Unusable::Io)?;
+    let grown = file_bytes.saturating_mul(BYTES_PER_OCTET);
+    let (entry_max, archive_max) = (grown.max(ENTRY_BYTES_FREE), grown.max(ARCHIVE_BYTES_FREE));
     let mut tar = tar::Archive::new(decoder);
     let (mut open, mut entries, mut end) = (VecDeque::new(), 0, None);
-    for entry in tar.entries().map_err(broken)? {
+    let (mut name, mut bytes) = (None, 0_u64);
+    // As they stand there: the library would take a long name of any length into memory.
+    for entry in tar.entries().map_err(broken)?.raw(true) {
         let entry = entry.map_err(broken)?;
-        let entry = read_entry(entry)?;
+        bytes = bytes.saturating_add(entry.size());
+        if bytes > archive_max {
+            let why = format!("it has more than {archive_max} octets, and its file only {file_bytes}");
+            return Err(Unusable::Broken(why));
+        }
+        if entry.header().entry_type() == EntryType::GNULongName && name.is_none() {
+            name = Some(read_name(entry)?);
+            continue;
+        }
+        let entry = read_entry(entry, name.take(), entry_max)?;
         if end.is_some() {
             return Err(Unusable::Broken(format!("{} stands behind the end", entry.name)));
         }
@@ -199,17 +219,42 @@ pub(crate) fn read(
     }
 }
 
-fn read_entry(entry: tar::Entry<'_, impl Read>) -> Result<ArchiveEntry, Unusable> {
+/// Reads a name that is too long for the header of its entry.
+fn read_name(entry: tar::Entry<'_, impl Read>) -> Result<String, Unusable> {
+    let bad = || Unusable::Broken("an entry has a bad name".to_owned());
+    if entry.size() > NAME_BYTES_MAX {
+        return Err(bad());
+    }
+    let mut bytes = Vec::new();
+    entry.take(NAME_BYTES_MAX).read_to_end(&mut bytes).map_err(broken)?;
+    let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    bytes.truncate(length);
+    String::from_utf8(bytes).map_err(|_| bad())
+}
+
+fn read_entry(
+    entry: tar::Entry<'_, impl Read>,
+    long_name: Option<String>,
+    bytes_max: u64,
+) -> Result<ArchiveEntry, Unusable> {
     let size = entry.size();
-    let name = entry.path().map_err(broken)?.to_str().map(str::to_owned);
+    let name = match long_name {
+        Some(name) => Some(name),
+        None => entry.path().map_err(broken)?.to_str().map(str::to_owned),
+    };
     // No empty part: what is behind `files//` would be an absolute path.
     let is_plain = |name: &String| !name.split('/').any(|part| matches!(part, "" | "." | ".."));
     let name = name.filter(is_plain).ok_or_else(|| Unusable::Broken("an entry has a bad name".to_owned()))?;
-    if entry.header().entry_type() != EntryType::Regular || size > ENTRY_BYTES_MAX {
-        return Err(Unusable::Broken(format!("{name} is no file, or too long")));
+    if entry.header().entry_type() != EntryType::Regular {
+        return Err(Unusable::Broken(format!("{name} is no file")));
+    }
+    if size > bytes_max {
+        let why =
+            format!("{name} has {size} octets, and at most {bytes_max} can be in a file of this length");
+        return Err(Unusable::Broken(why));
     }
     let mut bytes = Vec::with_capacity(size.min(TRUSTED_BYTES) as usize);
-    entry.take(ENTRY_BYTES_MAX).read_to_end(&mut bytes).map_err(broken)?;
+    entry.take(size).read_to_end(&mut bytes).map_err(broken)?;
     if bytes.len() as u64 != size {
         return Err(Unusable::Broken(format!("{name} is cut off")));
     }
@@ -254,7 +299,7 @@ mod tests {
 
     fn read_all(bytes: &[u8]) -> Result<Vec<ArchiveEntry>, Unusable> {
         let mut entries = Vec::new();
-        read(bytes, &mut |entry| {
+        read(bytes, bytes.len() as u64, &mut |entry| {
             entries.push(entry);
             Ok(())
         })?;
@@ -339,5 +384,43 @@ mod tests {
                 "{name}: {read:?}"
             );
         }
+    }
+
+    /// Compresses a tar file with one entry of so many zeros, which has this header.
+    fn bomb(kind: EntryType, zeros: u64) -> Vec<u8> {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        let mut header = Header::new_gnu();
+        header.set_size(zeros);
+        header.set_entry_type(kind);
+        header.as_gnu_mut().unwrap().name[..4].copy_from_slice(b"zero");
+        header.set_cksum();
+        encoder.write_all(header.as_bytes()).unwrap();
+        io::copy(&mut io::repeat(0).take(zeros + 1024), &mut encoder).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_short_file_never_fills_the_memory() {
+        for (kind, why) in [
+            (EntryType::Regular, "octets, and at most"),
+            (EntryType::GNULongName, "bad name"),
+            (EntryType::XHeader, "no file"),
+            (EntryType::GNUSparse, "no file"),
+            (EntryType::Symlink, "no file"),
+        ] {
+            let bytes = bomb(kind, ENTRY_BYTES_FREE + 1);
+            assert!(bytes.len() < 1 << 20);
+            let read = read_all(&bytes);
+            assert!(
+                matches!(&read, Err(Unusable::Broken(found)) if found.contains(why)),
+                "{kind:?}: {read:?}"
+            );
+        }
+        // The size of an entry that is not there.
+        let mut header = Header::new_gnu();
+        header.set_size(1 << 40);
+        header.set_cksum();
+        let bytes = zstd::encode_all(&header.as_bytes()[..], 1).unwrap();
+        assert!(matches!(read_all(&bytes), Err(Unusable::Broken(why)) if why.contains("and its file only")));
     }
 }

@@ -93,7 +93,7 @@ impl Verified {
         let (mut about, mut summary) = (None, None);
         let (mut ids, mut held, mut arrived) = (HashSet::new(), 0, Vec::new());
         let mut messages = Messages::default();
-        archive::read(BufReader::with_capacity(1 << 18, file), &mut |member| {
+        read(file, &mut |member| {
             if about.is_none() {
                 about = Some(about_of(&member)?);
             } else if member.name == SUMMARY {
@@ -140,6 +140,11 @@ impl Verified {
         }
         Ok(())
     }
+}
+
+fn read(file: &File, each: &mut dyn FnMut(ArchiveEntry) -> Result<(), Unusable>) -> Result<(), Unusable> {
+    let bytes = file.metadata().map_err(Unusable::Io)?.len();
+    archive::read(BufReader::with_capacity(1 << 18, file), bytes, each)
 }
 
 /// Reads the first member.
@@ -233,7 +238,7 @@ fn queue(
         let writer = writer.spawn_scoped(scope, || write(found, dir, settings, from));
         let writer = writer.map_err(|e| CliError::new(Exit::Unavailable, format!("start a thread: {e}")))?;
         let mut messages = Messages::default();
-        let read = archive::read(BufReader::with_capacity(1 << 18, file), &mut |member| {
+        let read = read(file, &mut |member| {
             if member.name != ABOUT
                 && let Some(message) = messages.take(member)?
             {
@@ -447,7 +452,7 @@ fn count_are(count: u64) -> String {
 /// Writes the files of the archive below a folder: [`archive::read`] gives no name that leads out of it.
 fn write_files(file: &File, dir: &Path, out: &mut dyn Write) -> Result<Exit, Unusable> {
     let mut written = Vec::new();
-    archive::read(BufReader::with_capacity(1 << 18, file), &mut |member| {
+    read(file, &mut |member| {
         let target = match (member.name.strip_prefix(FILES), member.name.strip_prefix(DROP)) {
             (Some(path), _) => dir.join(path),
             (None, Some(_)) => dir.join(&member.name),
