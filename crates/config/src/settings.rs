@@ -394,8 +394,8 @@ section! {
 section! {
     /// Changes of recipients before their mail is stored, in this order: `canonical`, `virtual`, `aliases`. They apply to
     /// mail of clients and of programs on this machine. A map that does not answer is a temporary error (451 4.3.0 at
-    /// RCPT); an alias that leads back to itself or to more than 10 others one behind the other is one,
-    /// too (451 4.2.4). docs/addresses.md has examples.
+    /// RCPT); an alias that leads back to itself or to more than 10 others one behind the other is refused for good
+    /// (554 5.4.6). docs/addresses.md has examples.
     pub Addresses = "addresses" {
         /// Maps of names to lists of targets, in the format of aliases(5): `aliases:/etc/aliases`. They apply to local
         /// domains that are listed by name. A target is an address, a local name, `\name` (the user, without further

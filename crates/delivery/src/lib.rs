@@ -22,8 +22,8 @@ mod verify;
 mod work_source;
 
 pub use courier::{Courier, DeliverySettings, EightBit, RouteSettings};
-pub use maildir::can_have_maildir;
-pub use pipe::can_run;
+pub use maildir::{can_have_maildir, mailbox_path};
+pub use pipe::{can_run, command_line};
 pub use tls::TlsClient;
 pub use verify::Existence;
 pub use work_source::{LeasedMessage, WorkSource};

@@ -26,7 +26,7 @@ use std::{
 use tokio::sync::mpsc;
 pub(crate) use unix_lines::UnixLines;
 
-pub use folder::can_have_maildir;
+pub use folder::{can_have_maildir, mailbox_path};
 
 /// The pieces of content that are read ahead of the writer.
 pub(crate) const PIECES_AHEAD: usize = 2;

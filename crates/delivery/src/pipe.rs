@@ -9,7 +9,7 @@ use crate::{
     maildir::{PIECES_AHEAD, UnixLines},
 };
 use arguments::arguments;
-pub use arguments::can_run;
+pub use arguments::{can_run, command_line};
 use bytes::Bytes;
 use mail::{Enhanced, Outcome, Program};
 use rustix::process::{Pid, Signal, kill_process_group};

@@ -3,13 +3,14 @@
 use crate::{
     cli,
     expansion::{Expansion, Outcome},
+    mailboxes::Mailboxes,
     own_address,
-    routing::Routes,
+    routing::{self, Routes},
     serve::wiring,
 };
 use config::Settings;
 use control::{CommandError, Exit, Selection};
-use mail::{Destination, ForwardPath, Mailbox, NextHop};
+use mail::{AliasTarget, Destination, ForwardPath, Mailbox, NextHop};
 use maps::LookupError;
 use policy::Policy;
 use rewrite::Expanded;
@@ -41,11 +42,12 @@ impl sendmail::Commands for Commands {
         let routes = Routes::new(settings, maps.clone());
         let policy = wiring::policy(settings, &maps);
         let runtime = cli::map::runtime()?;
+        let mailboxes = Mailboxes { settings, routes: &routes, sender: None };
         let Some(expansion) = Expansion::new(settings, maps) else {
-            let known = |path| runtime.block_on(known(settings, &policy, &routes, path));
+            let known = |path| runtime.block_on(known(mailboxes, &policy, path));
             return Ok(paths.iter().map(known).collect());
         };
-        let expanded = |path| runtime.block_on(expanded(settings, &expansion, &routes, path));
+        let expanded = |path| runtime.block_on(expanded(mailboxes, &expansion, path));
         Ok(paths.iter().map(expanded).collect())
     }
 
@@ -55,99 +57,91 @@ impl sendmail::Commands for Commands {
 }
 
 /// The route of an address, where nothing changes addresses.
-async fn known(settings: &Settings, policy: &Policy, routes: &Routes, path: &ForwardPath) -> Route {
-    let own = own_address::resolve(path, settings, None);
-    let path = own.as_ref().unwrap_or(path);
-    if policy.is_for_postmaster(path) || policy.is_for_absent_root(path) {
-        let postmaster = ForwardPath::Mailbox(settings.postmaster.clone());
-        return match routes.recipient_by_maps(&postmaster, None).await {
-            Ok(destination) => Route::To(format!("{} by {destination}", settings.postmaster)),
-            Err(error) => Route::Failed(error.to_string()),
-        };
-    }
-    if !policy.knows(path) {
+async fn known(mailboxes: Mailboxes<'_>, policy: &Policy, given: &ForwardPath) -> Route {
+    let settings = mailboxes.settings;
+    let own = own_address::resolve(given, settings, None);
+    let path = own.as_ref().unwrap_or(given);
+    let is_for_postmaster = policy.is_for_postmaster(path) || policy.is_for_absent_root(path);
+    if !is_for_postmaster && !policy.knows(path) {
         return Route::NoSuchUser;
     }
-    match held_or_destination(routes, path).await {
-        Ok((Destination { next_hop: NextHop::Reject(reply), .. }, false)) => {
-            Route::Refused(reply.to_string())
-        }
-        Ok((destination, is_held)) => Route::To(by(&destination, is_held)),
-        Err(error) => Route::Failed(error.to_string()),
-    }
-}
-
-/// Returns where mail for a recipient goes, and whether a route holds it before.
-///
-/// # Errors
-/// A map does not answer.
-async fn held_or_destination(
-    routes: &Routes,
-    path: &ForwardPath,
-) -> Result<(Destination, bool), LookupError> {
-    let first = routes.explicit_by_maps(path, None, |_| true).await?;
-    let is_held = first.is_some_and(|route| route.target == config::Target::Hold);
-    Ok((routes.recipient_by_maps(path, None).await?, is_held))
-}
-
-/// `by smarthost:…`, or `held by a route; after a release by smarthost:…`.
-fn by(destination: &Destination, is_held: bool) -> String {
-    let held = if is_held { "held by its route; after a release " } else { "" };
-    format!("{held}by {destination}")
+    let mailbox = path.mailbox().filter(|_| !is_for_postmaster).unwrap_or(&settings.postmaster);
+    let has = mailboxes.has(mailbox).await;
+    let expanded = match (has, routing::last_resort(settings).filter(|_| is_for_postmaster)) {
+        (Ok(true), _) => Expanded::single(mailbox.clone(), None),
+        (Ok(false), Some(last)) => Expanded::single(last, Some(routing::to_last_resort())),
+        (Ok(false), None) => return Route::NoSuchUser,
+        (Err(error), _) => return Route::Failed(error.to_string()),
+    };
+    told(&expanded, mailboxes, path).await
 }
 
 /// The recipients of an address by maps, and their routes.
-async fn expanded(settings: &Settings, expansion: &Expansion, routes: &Routes, path: &ForwardPath) -> Route {
-    let own = own_address::resolve(path, settings, None);
-    let mailbox = own.as_ref().unwrap_or(path).mailbox().unwrap_or(&settings.postmaster).clone();
-    let is_for_postmaster = ["postmaster", "root"].iter().any(|name| expansion.is_named(&mailbox, name));
-    let outcome = match expansion.expand(mailbox).await {
-        Outcome::NoSuchUser if is_for_postmaster => expansion.expand(settings.postmaster.clone()).await,
-        outcome => outcome,
-    };
-    match outcome {
-        Outcome::Recipients(expanded) => match told(&expanded, routes, path).await {
-            Ok(route) => route,
-            Err(error) => Route::Failed(error.to_string()),
-        },
+async fn expanded(mailboxes: Mailboxes<'_>, expansion: &Expansion, given: &ForwardPath) -> Route {
+    let settings = mailboxes.settings;
+    let own = own_address::resolve(given, settings, None);
+    let path = own.as_ref().unwrap_or(given);
+    let mailbox = path.mailbox().unwrap_or(&settings.postmaster);
+    match expansion.expand_given(mailbox, true, mailboxes).await {
+        Outcome::Recipients(expanded) => told(&expanded, mailboxes, path).await,
         Outcome::NoSuchUser => Route::NoSuchUser,
         Outcome::Failed(trouble) => Route::Failed(trouble.to_string()),
     }
 }
 
+/// The place where mail for a recipient goes.
+struct Told {
+    destination: Destination,
+    is_held: bool,
+    text: String,
+}
+
+impl Mailboxes<'_> {
+    /// Returns the place of mail for a mailbox, or for the target in its place.
+    ///
+    /// # Errors
+    /// A map does not answer.
+    async fn tell(&self, mailbox: &Mailbox, target: Option<&AliasTarget>) -> Result<Told, LookupError> {
+        let path = ForwardPath::Mailbox(mailbox.clone());
+        let (destination, is_held) = match target {
+            Some(target) => (self.routes.alias_target(target, &path), false),
+            None => {
+                let first = self.routes.explicit_by_maps(&path, None, |_| true).await?;
+                let is_held = first.is_some_and(|route| route.target == config::Target::Hold);
+                (self.routes.recipient_by_maps(&path, None).await?, is_held)
+            }
+        };
+        let held = if is_held { "held by its route; after a release " } else { "" };
+        let text = format!("{held}by {}", self.place(&destination, mailbox));
+        Ok(Told { destination, is_held, text })
+    }
+}
+
 /// `joe@a.test by maildir:… (through staff@a.test, team@a.test), jane@b.test by mx:b.test`.
-async fn told(expanded: &Expanded, routes: &Routes, given: &ForwardPath) -> Result<Route, LookupError> {
-    let mut destinations = Vec::new();
+async fn told(expanded: &Expanded, mailboxes: Mailboxes<'_>, given: &ForwardPath) -> Route {
+    let mut all = Vec::with_capacity(expanded.recipients().len());
     for (index, mailbox) in expanded.recipients().enumerate() {
-        destinations.push(match expanded.target(index) {
-            None => held_or_destination(routes, &ForwardPath::Mailbox(mailbox.clone())).await?,
-            Some(target) => (routes.alias_target(target, given), false),
+        let Told { destination, is_held, text: by } =
+            match mailboxes.tell(mailbox, expanded.target(index)).await {
+                Ok(told) => told,
+                Err(error) => return Route::Failed(error.to_string()),
+            };
+        // One recipient that is refused is enough: the client is refused.
+        if let (NextHop::Reject(reply), false) = (&destination.next_hop, is_held) {
+            return Route::Refused(reply.to_string());
+        }
+        let through = expanded.through(index);
+        all.push(match through.get(1..).unwrap_or_default() {
+            _ if Some(mailbox) == given.mailbox() => by,
+            [] => format!("{mailbox} {by}"),
+            through => format!("{mailbox} {by} (through {})", through.join(", ")),
         });
     }
-    // One recipient that is refused is enough: the client is refused.
-    let refusing = destinations.iter().find_map(|(destination, is_held)| match &destination.next_hop {
-        NextHop::Reject(reply) if !is_held => Some(reply.to_string()),
-        _ => None,
-    });
-    if let Some(reply) = refusing {
-        return Ok(Route::Refused(reply));
-    }
-    let one = |(index, mailbox): (usize, &Mailbox)| {
-        let (destination, is_held) = &destinations[index];
-        let by = by(destination, *is_held);
-        if Some(mailbox) == given.mailbox() {
-            return by;
-        }
-        match &expanded.through(index)[..] {
-            [] | [_] => format!("{mailbox} {by}"),
-            [_, through @ ..] => format!("{mailbox} {by} (through {})", through.join(", ")),
-        }
-    };
-    let all: Vec<String> = expanded.recipients().enumerate().map(one).collect();
     let mut owners: Vec<&Mailbox> = (0..all.len()).filter_map(|index| expanded.owner(index)).collect();
     owners.dedup();
     let owners: String = owners.iter().map(|owner| format!("; the owner is {owner}")).collect();
-    Ok(Route::To(all.join(", ") + &owners))
+    let missing: String = expanded.missing().iter().map(|missing| format!("; {missing}")).collect();
+    Route::To(all.join(", ") + &owners + &missing)
 }
 
 #[cfg(test)]
@@ -161,7 +155,7 @@ mod tests {
         settings.postmaster = mail::Mailbox::parse("jane@host.test", true).unwrap();
         settings.local.domains = vec!["host.test".to_owned()];
         settings.local.users = Some(vec!["jane".to_owned()]);
-        let maildir = settings.local.maildir.as_str().to_owned();
+        let maildir = settings.local.maildir.as_str().replace("{local}", "jane");
         let ask = |given: &[&str]| {
             let mut out = Vec::new();
             let given: Vec<String> = given.iter().map(|&text| text.to_owned()).collect();

@@ -2,6 +2,7 @@
 
 pub(crate) mod include;
 
+use crate::{mailboxes::Mailboxes, routing};
 use config::Settings;
 use mail::{Mailbox, Recipient, RecipientOptions};
 use maps::{Looked, LookupError, Maps, Reference};
@@ -30,7 +31,7 @@ pub(crate) struct Expansion {
 pub(crate) enum Outcome {
     /// The recipients that take the place of the one that was given.
     Recipients(Expanded),
-    /// A local address that no user has.
+    /// A local address that no user has, or an address that no mailbox here can have.
     NoSuchUser,
     /// No answer now.
     Failed(Trouble),
@@ -63,6 +64,13 @@ pub(crate) fn recipients(
     to.collect()
 }
 
+/// Logs the targets of aliases that do not exist: the other ones get the mail.
+pub(crate) fn warn_of_missing(given: &Mailbox, expanded: &Expanded) {
+    for missing in expanded.missing() {
+        tracing::error!("expand {given}: {missing}; the others get the mail");
+    }
+}
+
 /// Returns the addresses between the one that was given and a recipient. A catch-all is no address.
 fn aliases(expanded: &Expanded, index: usize) -> Vec<Mailbox> {
     let between = expanded.through(index).into_iter().skip(1);
@@ -73,7 +81,12 @@ impl Expansion {
     /// Returns `None` if nothing is configured that changes addresses.
     pub(crate) fn new(settings: &Settings, maps: Arc<Maps>) -> Option<Self> {
         let (local, addresses) = (&settings.local, &settings.addresses);
-        if settings.address_maps().next().is_none() && addresses.masquerade.is_empty() {
+        // Users of this machine are looked up as those of a map are.
+        let needs_accounts = settings.routes.iter().any(|route| {
+            route.deliver_as.as_ref().is_some_and(|own| own.user == config::DeliveryUser::Recipient)
+        });
+        let changes_addresses = settings.address_maps().next().is_some() || !addresses.masquerade.is_empty();
+        if !changes_addresses && !needs_accounts {
             return None;
         }
         let rules = rewrite::Settings {
@@ -83,10 +96,12 @@ impl Expansion {
             has_domain_maps: !local.domain_maps.is_empty(),
             targets_max: usize::try_from(addresses.max_list_members).ok(),
             has_users: local.users.is_some(),
+            has_mailboxes: true,
             has_canonical: !addresses.canonical.is_empty(),
             has_virtual: !addresses.r#virtual.is_empty(),
             has_aliases: !addresses.aliases.is_empty(),
             postmaster: Some(settings.postmaster.clone()),
+            last_resort: routing::last_resort(settings).map(|mailbox| (mailbox, routing::LAST_RESORT.into())),
             programs: addresses.programs.iter().map(|path| path.to_string_lossy().into()).collect(),
             files: addresses.files.iter().map(|path| path.to_string_lossy().into()).collect(),
         };
@@ -111,14 +126,14 @@ impl Expansion {
         Ok(self.rules.domains.contains(key) || self.maps.first(&self.domain_maps, key).await?.is_some())
     }
 
-    /// Expands a recipient.
-    pub(crate) async fn expand(&self, recipient: Mailbox) -> Outcome {
+    /// Expands a recipient. What cannot be delivered to any of `mailboxes` does not exist.
+    pub(crate) async fn expand(&self, recipient: Mailbox, mailboxes: Mailboxes<'_>) -> Outcome {
         let (mut expander, mut answers) = (Expander::new(&self.rules, recipient), Answers::default());
         loop {
             match expander.step(&answers) {
                 Step::Ask(questions) => {
                     for question in questions {
-                        let found = self.answer(&question).await;
+                        let found = self.answer(&question, mailboxes).await;
                         answers.add(question, found);
                     }
                 }
@@ -126,6 +141,44 @@ impl Expansion {
                 Step::NoSuchUser => return Outcome::NoSuchUser,
                 Step::Failed(trouble) => return Outcome::Failed(trouble),
             }
+        }
+    }
+
+    /// Expands a recipient that was given. Every domain here has a postmaster (RFC 5321 §4.5.1): mail for one who is no user, has no
+    /// mailbox, or whose aliases lead nowhere goes to the address in `postmaster`, and at last into a Maildir of the daemon.
+    /// `takes_root`: so does mail for root.
+    pub(crate) async fn expand_given(
+        &self,
+        given: &Mailbox,
+        takes_root: bool,
+        mailboxes: Mailboxes<'_>,
+    ) -> Outcome {
+        let leads_nowhere = |found: &Outcome| match found {
+            Outcome::NoSuchUser => true,
+            Outcome::Failed(trouble) => trouble.is_lasting(),
+            Outcome::Recipients(_) => false,
+        };
+        let postmaster = &mailboxes.settings.postmaster;
+        let is_own = given == postmaster;
+        let found = self.expand(given.clone(), mailboxes).await;
+        let is_for_postmaster =
+            is_own || self.is_named(given, "postmaster") || takes_root && self.is_named(given, "root");
+        if !is_for_postmaster || !leads_nowhere(&found) {
+            return found;
+        }
+        let next = if is_own { found } else { self.expand(postmaster.clone(), mailboxes).await };
+        if !leads_nowhere(&next) {
+            return next;
+        }
+        if let Outcome::Failed(trouble) = next {
+            tracing::error!("mail for {given} stays with the daemon: {trouble}");
+        }
+        match (mailboxes.has(postmaster).await, routing::last_resort(mailboxes.settings)) {
+            (Ok(true), _) | (_, None) => Outcome::Recipients(Expanded::single(postmaster.clone(), None)),
+            (Ok(false), Some(last)) => {
+                Outcome::Recipients(Expanded::single(last, Some(routing::to_last_resort())))
+            }
+            (Err(error), _) => Outcome::Failed(Trouble::LookUp(error.to_string().into())),
         }
     }
 
@@ -149,13 +202,17 @@ impl Expansion {
         Ok(hidden.or(changed).filter(|changed| changed != sender))
     }
 
-    async fn answer(&self, question: &Question) -> Found {
+    async fn answer(&self, question: &Question, mailboxes: Mailboxes<'_>) -> Found {
         let looked = match question {
             Question::Canonical(key) => self.maps.first_address(&self.canonical, key).await,
             Question::Virtual(key) => self.maps.first_address(&self.r#virtual, key).await,
             Question::Alias(name) => self.maps.first(&self.aliases, name).await,
             Question::Domain(domain) => self.maps.first(&self.domain_maps, domain).await,
             Question::User(address) => self.user(address).await,
+            Question::Mailbox(address) => match Mailbox::parse(address, true) {
+                Ok(mailbox) => mailboxes.has(&mailbox).await.map(|has| has.then(Box::default)),
+                Err(_) => Ok(None),
+            },
             Question::Include(path) => return include::read(path).await,
         };
         match looked {
@@ -163,6 +220,17 @@ impl Expansion {
             Ok(None) => Found::Absent,
             Err(error) => Found::Failed(error.to_string().into()),
         }
+    }
+
+    /// Returns whether an address is a user's here, or no address of a local domain whose users are known.
+    ///
+    /// # Errors
+    /// A map does not answer.
+    pub(crate) async fn is_user(&self, mailbox: &Mailbox) -> Result<bool, LookupError> {
+        if !self.rules.has_users || !self.is_local(&mailbox.domain().key()).await? {
+            return Ok(true);
+        }
+        Ok(self.user(&mailbox.key()).await?.is_some())
     }
 
     /// Looks a user up: the address, then the local part, both also without a detail.

@@ -7,6 +7,7 @@ mod archive;
 mod cli;
 mod expansion;
 mod imported;
+mod mailboxes;
 mod map_entries;
 mod open_files;
 mod own_address;

@@ -4,7 +4,9 @@ mod alias_targets;
 
 use alias_targets::AliasTargets;
 use config::{DeliveryUser, DomainPattern, QueueGroup, Route, Settings, Target};
-use mail::{AliasTarget, Destination, Envelope, ForwardPath, NextHop, Recipient, ReversePath, TlsMode};
+use mail::{
+    AliasTarget, Destination, Envelope, ForwardPath, Mailbox, NextHop, Recipient, ReversePath, TlsMode,
+};
 use maps::{LookupError, Maps};
 use queue::GroupId;
 use route::{Rule, Table};
@@ -13,6 +15,19 @@ use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
+
+/// The route of mail that the postmaster's mailbox cannot take: the Maildir that the daemon writes itself.
+pub(crate) const LAST_RESORT: &str = "local.maildir";
+
+/// Returns the target of a recipient whose mail takes [`LAST_RESORT`].
+pub(crate) fn to_last_resort() -> AliasTarget {
+    AliasTarget::Route(LAST_RESORT.into())
+}
+
+/// Returns the mailbox of [`LAST_RESORT`].
+pub(crate) fn last_resort(settings: &Settings) -> Option<Mailbox> {
+    Mailbox::parse(&format!("postmaster@{}", settings.hostname), true).ok()
+}
 
 /// The routes and queue groups of one configuration.
 #[derive(Debug)]
@@ -52,6 +67,10 @@ impl Routes {
         for (name, rule) in named(|route| route.label.clone()).chain(named(Route::stored_name)) {
             by_name.entry(name).or_insert(rule);
         }
+        let maildir = || Some(NextHop::Maildir(settings.local.maildir.as_str().into()));
+        let last_resort =
+            Rule { matches: Box::new(|_, _| false), next_hop: maildir(), tls: TlsMode::Off, route: None };
+        by_name.entry(LAST_RESORT.into()).or_insert(last_resort);
         let named = by_name;
         let all_maps = maps.clone();
         let domains: HashSet<String> = settings.local.domains.iter().cloned().collect();
@@ -59,12 +78,7 @@ impl Routes {
         let is_local = move |key: &str, _: Option<&ReversePath>| {
             domains.contains(key) || maps.has_now(&domain_maps, key)
         };
-        let local = Rule {
-            matches: Box::new(is_local),
-            next_hop: Some(NextHop::Maildir(settings.local.maildir.as_str().into())),
-            tls: TlsMode::Off,
-            route: None,
-        };
+        let local = Rule { matches: Box::new(is_local), next_hop: maildir(), tls: TlsMode::Off, route: None };
         Self {
             table: Table::new(explicit.into_iter().chain([local]), TlsMode::May),
             groups: settings.queue_groups.clone(),
@@ -246,6 +260,12 @@ impl Routes {
             |route: &Route| route.deliver_as.as_ref().is_some_and(|own| own.user == DeliveryUser::Recipient);
         self.explicit.iter().any(writes_as_recipient)
             && self.route_of(path, target, sender).is_some_and(writes_as_recipient)
+    }
+
+    /// Returns the user as whom a route, given by its name in destinations, writes files: a name, or `{local}`.
+    pub(crate) fn deliver_as(&self, name: &str) -> Option<String> {
+        let route = self.explicit.iter().find(|route| route.name().as_deref() == Some(name))?;
+        route.deliver_as.as_ref().map(|own| own.user.to_string())
     }
 
     /// Returns the explicit route that mail of a recipient takes.

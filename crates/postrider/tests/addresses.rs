@@ -95,9 +95,10 @@ fn aliases_reach_their_users_from_clients_and_from_local_programs() {
     assert!(sendmail(&daemon, &["root"]).success());
     has_mail(&daemon, &[("joe", 3)]);
     let mut client = Client::connect(daemon.address).unwrap();
-    for recipient in ["loop@mx.test", "prog@mx.test"] {
+    // An operator permits the program; nobody repairs the loop for a sender who tries again.
+    for (recipient, code) in [("loop@mx.test", "554 5.4.6"), ("prog@mx.test", "451 4.2.4")] {
         let reply = rcpt(&mut client, recipient);
-        assert!(reply.starts_with("451 4.2.4"), "{recipient}: {reply}");
+        assert!(reply.starts_with(code), "{recipient}: {reply}");
     }
     // Names in a recipient are names: neither programs nor files nor routes.
     for recipient in ["|/bin/true@mx.test", "/etc/passwd@mx.test", "\":include:/etc/passwd\"@mx.test"] {

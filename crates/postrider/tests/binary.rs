@@ -221,16 +221,16 @@ fn newaliases_checks_the_files_of_aliases_and_sendmail_bv_expands_by_them() {
     assert!(stdout(&said).starts_with(&found) && stdout(&said).contains("reads a changed file by itself"));
     assert!(stderr(&said).contains("warning: line 6, column 6: |/bin/old is a program"), "{}", stderr(&said));
 
-    let maildir = format!("maildir:{}/data/mail/{{local}}", dir.path().display());
+    let maildir = format!("maildir:{}/data/mail", dir.path().display());
     let told = |arguments: &[&str]| {
         let output = postrider(&dir, &[&["sendmail", "-bv"], arguments].concat());
         (output.status.code(), stdout(&output).replace(&maildir, "MAILDIR"))
     };
-    let lines = "root@host.test: joe@host.test by MAILDIR\n\
-                 team@host.test: ann@host.test by MAILDIR, joe@host.test by MAILDIR (through root@host.test); \
+    let lines = "root@host.test: joe@host.test by MAILDIR/joe\n\
+                 team@host.test: ann@host.test by MAILDIR/ann, joe@host.test by MAILDIR/joe (through root@host.test); \
                  the owner is owner-team@host.test\n\
-                 info@hosted.test: eve@else.test by mx:else.test, joe@host.test by MAILDIR\n\
-                 any@hosted.test: ann@host.test by MAILDIR\npostmaster@host.test: joe@host.test by MAILDIR\n";
+                 info@hosted.test: eve@else.test by mx:else.test, joe@host.test by MAILDIR/joe\n\
+                 any@hosted.test: ann@host.test by MAILDIR/ann\npostmaster@host.test: joe@host.test by MAILDIR/joe\n";
     let given = ["root", "team", "info@hosted.test", "any@hosted.test"];
     fs::write(
         dir.path().join("postrider.toml"),

@@ -201,6 +201,8 @@ fn the_helper_writes_as_the_users_that_it_may_and_refuses_links_pipes_and_the_sy
         let outcome = daemon.outcome(to);
         assert!(outcome["dsn"] == status && outcome.to_string().contains(words), "{outcome}");
     }
+    daemon.send("postmaster@home.test");
+    until("the postmaster has it", || daemon.mailbox("postmaster").len() == 1);
     // The recipient check knows what the helper knows.
     let mut client = Client::connect(daemon.address).unwrap();
     client.say("MAIL FROM:<a@far.test>").unwrap();
@@ -209,7 +211,7 @@ fn the_helper_writes_as_the_users_that_it_may_and_refuses_links_pipes_and_the_sy
         ("daemon@home.test", "550 5.1.1"),
         ("daemon+x@home.test", "550 5.1.1"),
         ("stranger@home.test", "550 5.1.1"),
-        ("postmaster@home.test", "451 4.2.4"),
+        ("postmaster@home.test", "250 2.1.5"),
         ("nobody+x@home.test", "250 2.1.5"),
         ("daemon@box.test", "250 2.1.5"),
     ] {
@@ -250,6 +252,84 @@ fn next_helper(supervisor: u32, former: Option<u32>) -> u32 {
 fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
+}
+
+#[test]
+fn mail_for_a_root_without_a_mailbox_reaches_a_person_and_names_of_the_system_are_refused() {
+    if !is_root() {
+        return;
+    }
+    let dir = open_dir();
+    fs::create_dir(dir.path().join("boxes")).unwrap();
+    fs::set_permissions(dir.path().join("boxes"), Permissions::from_mode(0o777)).unwrap();
+    fs::write(
+        dir.path().join("aliases"),
+        "postmaster: root\nabuse: postmaster\nstaff: nobody, daemon, gone\njobs: daemon\nnone: gone\n",
+    )
+    .unwrap();
+    let at = dir.path().display().to_string();
+    let config = format!(
+        "[process]\nuser = \"{DAEMON}\"\n[local]\ndomains = [\"mx.test\"]\nusers = [\"accounts:/etc/passwd\"]\n\
+         [addresses]\naliases = [\"aliases:{at}/aliases\"]\n\
+         [[route]]\ndomains = [\"mx.test\"]\nmbox = \"{at}/boxes/{{local}}\"\nuser = \"{{local}}\"\n"
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    let count = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.matches("Subject: s\n").count());
+    let rcpt = |to: &str| {
+        let mut client = Client::connect(daemon.address).unwrap();
+        client.say("MAIL FROM:<a@far.test>").unwrap();
+        client.say(&format!("RCPT TO:<{to}>")).unwrap().1
+    };
+    for name in ["root", "daemon", "jobs", "none", "gone"] {
+        assert!(rcpt(&format!("{name}@mx.test")).starts_with("550 5.1.1"), "{name}");
+    }
+    // Nobody is named: the daemon keeps it.
+    for (number, to) in ["postmaster", "postmaster@mx.test", "abuse@mx.test"].into_iter().enumerate() {
+        daemon.send(to);
+        until("it is kept", || daemon.mailbox("postmaster").len() == number + 1);
+    }
+    let sendmail = |to: &str| {
+        let mut sendmail = Command::new(common::BINARY);
+        sendmail.args(["sendmail", "-f", "nobody@mx.test", to]).env("POSTRIDER_CONFIG", daemon.config());
+        let mut child = sendmail.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"Subject: s\n\nx\n").unwrap();
+        assert!(child.wait().unwrap().success());
+    };
+    sendmail("root");
+    until("root's mail is kept", || daemon.mailbox("postmaster").len() == 4);
+    let warned = || String::from_utf8(daemon.run(&["config", "check"], "").stderr).unwrap();
+    let wanted = "nobody reads the mail for postmaster: it goes to maildir:";
+    assert!(warned().contains(wanted) && warned().contains("data/mail/postmaster, which is"), "{}", warned());
+    // The members who exist get the mail of a list.
+    let file = daemon.dir.path().join("boxes/nobody");
+    daemon.send("staff@mx.test");
+    until("the member has it", || count(&file) == 1);
+    // A person is named.
+    let text = fs::read_to_string(daemon.config()).unwrap();
+    fs::write(daemon.config(), format!("postmaster = \"nobody@mx.test\"\n{text}")).unwrap();
+    daemon.ask(&["reload"]);
+    for (number, to) in ["postmaster", "postmaster@mx.test", "abuse@mx.test"].into_iter().enumerate() {
+        daemon.send(to);
+        until("the person has it", || count(&file) == number + 2);
+    }
+    sendmail("root");
+    until("the person has root's mail", || count(&file) == 5);
+    assert!(!warned().contains(wanted), "{}", warned());
+    let bv = |to: &str| {
+        let mut bv = Command::new(common::BINARY);
+        bv.args(["sendmail", "-bv", to]).env("POSTRIDER_CONFIG", daemon.config());
+        String::from_utf8(bv.output().unwrap().stdout).unwrap()
+    };
+    let by = format!("by mbox:{at}/boxes/nobody as user nobody");
+    assert_eq!(bv("nobody"), format!("nobody@mx.test: {by}\n"));
+    assert_eq!(bv("daemon"), "daemon@mx.test: no such user here\n");
+    assert!(
+        bv("abuse").starts_with(&format!("abuse@mx.test: nobody@mx.test {by} (through ")),
+        "{}",
+        bv("abuse")
+    );
+    assert!(bv("staff").contains("daemon@mx.test does not exist"), "{}", bv("staff"));
+    assert_eq!((daemon.counter("bounced"), daemon.counter("queued")), (0, 0));
 }
 
 #[test]

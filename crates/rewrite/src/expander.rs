@@ -33,14 +33,18 @@ pub struct Settings {
     pub targets_max: Option<usize>,
     /// True if local users are known, and are asked for.
     pub has_users: bool,
+    /// True if it is known which addresses can be delivered to, and is asked.
+    pub has_mailboxes: bool,
     /// True if canonical maps are asked.
     pub has_canonical: bool,
     /// True if virtual maps are asked.
     pub has_virtual: bool,
     /// True if alias maps are asked.
     pub has_aliases: bool,
-    /// The address that gets the mail of aliases for a postmaster or root who is no user here.
+    /// The address that gets the mail of aliases for a postmaster or root who is no user here, or has no mailbox.
     pub postmaster: Option<Mailbox>,
+    /// The mailbox, and the name of its route, that keeps the mail for a postmaster who has no mailbox either.
+    pub last_resort: Option<(Mailbox, Box<str>)>,
     /// Paths of the programs that aliases may name.
     pub programs: HashSet<Box<str>>,
     /// Paths of the files that aliases may name.
@@ -67,6 +71,9 @@ pub enum Question {
     Domain(Box<str>),
     /// Any value if this local address, in lower case, is a user's.
     User(Box<str>),
+    /// Any value if mail for this address, in lower case, can be delivered: a mailbox on this machine can have its name, or
+    /// it goes elsewhere.
+    Mailbox(Box<str>),
     /// The content of this `:include:` file.
     Include(Box<str>),
 }
@@ -102,7 +109,7 @@ pub enum Step {
     Done(Expanded),
     /// The address is local, and there is no such user or alias.
     NoSuchUser,
-    /// The recipient cannot be expanded now: a temporary error, never a bounce.
+    /// The recipient cannot be expanded, now or at all: [`Trouble::is_lasting`].
     Failed(Trouble),
 }
 
@@ -112,10 +119,18 @@ pub struct Expanded {
     recipients: Vec<(Mailbox, Option<LinkId>)>,
     /// By index of the recipient, ascending: programs and files, in place of its mailbox.
     targets: Vec<(usize, AliasTarget)>,
+    /// Targets that do not exist.
+    missing: Vec<Trouble>,
     links: Links,
 }
 
 impl Expanded {
+    /// One recipient, or one that has a target in its place, without aliases.
+    pub fn single(mailbox: Mailbox, target: Option<AliasTarget>) -> Self {
+        let targets = target.into_iter().map(|target| (0, target)).collect();
+        Self { recipients: vec![(mailbox, None)], targets, ..Self::default() }
+    }
+
     /// The recipients, each once.
     pub fn recipients(&self) -> impl ExactSizeIterator<Item = &Mailbox> {
         self.recipients.iter().map(|(mailbox, _)| mailbox)
@@ -123,7 +138,13 @@ impl Expanded {
 
     /// The program or file that the recipient with this index stands for.
     pub fn target(&self, index: usize) -> Option<&AliasTarget> {
-        self.targets.iter().find(|(of, _)| *of == index).map(|(_, target)| target)
+        let at = self.targets.binary_search_by_key(&index, |(of, _)| *of).ok()?;
+        Some(&self.targets[at].1)
+    }
+
+    /// The targets of aliases that do not exist, each a [`Trouble::NoSuchTarget`]. The other ones are the recipients.
+    pub fn missing(&self) -> &[Trouble] {
+        &self.missing
     }
 
     /// The aliases that led to the recipient with this index, the one that was given first.
@@ -280,12 +301,20 @@ impl<'s> Expander<'s> {
                 (Ok(_), _) => {}
                 (Err(Wait::Answer), item) => waiting.push_back(item),
                 (Err(Wait::Stop(Stop::NoSuchUser)), _) => return Step::NoSuchUser,
+                // One who has left does not stop the mail of the others.
+                (Err(Wait::Stop(Stop::Failed(missing @ Trouble::NoSuchTarget { .. }))), _) => {
+                    self.expanded.missing.push(missing);
+                }
                 (Err(Wait::Stop(Stop::Failed(trouble))), _) => return Step::Failed(trouble),
             }
         }
         self.open = waiting;
         if self.open.is_empty() {
-            return Step::Done(std::mem::take(&mut self.expanded));
+            let expanded = std::mem::take(&mut self.expanded);
+            return match expanded.missing.first() {
+                Some(missing) if expanded.recipients.is_empty() => Step::Failed(missing.clone()),
+                _ => Step::Done(expanded),
+            };
         }
         Step::Ask(asking.asked)
     }
@@ -304,33 +333,51 @@ impl<'s> Expander<'s> {
             }
             address.stage = Stage::Alias;
         }
-        if !self.settings.has_aliases && !self.settings.has_users {
+        let Settings { has_aliases, has_users, has_mailboxes, .. } = *self.settings;
+        if !has_aliases && !has_users && !has_mailboxes {
             return Ok(Advanced::Recipient);
         }
         let at = address.key.rfind('@').map_or(0, |at| at + 1);
         let domain = address.key[at..].to_owned();
         let is_named = self.settings.domains.contains(domain.as_str());
         if address.stage == Stage::Alias {
-            if self.settings.has_aliases && is_named && self.alias(address, &domain, asking)? {
+            if has_aliases && is_named && self.alias(address, &domain, asking)? {
                 return Ok(Advanced::Replaced);
             }
             address.stage = Stage::User;
         }
-        if self.settings.has_users && self.is_local(&domain, is_named, asking)? {
-            let is_user = asking.value(Question::User(address.key.clone()))?.is_some();
-            if !is_user {
-                let Some(postmaster) = self.postmaster_for(address) else {
-                    return Err(self.no_such_user(address));
-                };
-                let from = self.link(address)?;
-                let key = postmaster.key().into();
-                self.push(postmaster, key, Stage::Virtual, from, address.depth, false)?;
-                return Ok(Advanced::Replaced);
-            }
+        let is_user = !has_users
+            || !self.is_local(&domain, is_named, asking)?
+            || asking.value(Question::User(address.key.clone()))?.is_some();
+        if is_user && Self::has_mailbox(has_mailboxes, &address.key, asking)? {
+            return Ok(Advanced::Recipient);
         }
-        Ok(Advanced::Recipient)
+        let Some(postmaster) = self.postmaster_for(address) else {
+            return Err(self.no_such_user(address));
+        };
+        let key: Box<str> = postmaster.key().into();
+        let leads_back = self.expanded.links.path_to(address.from).contains(&&*key);
+        if *key != *address.key && !leads_back {
+            let from = self.link(address)?;
+            self.push(postmaster, key, Stage::Virtual, from, address.depth, false)?;
+            return Ok(Advanced::Replaced);
+        }
+        // There is nobody else: the postmaster is a recipient, whether he is a user or not.
+        if Self::has_mailbox(has_mailboxes, &key, asking)? {
+            (address.mailbox, address.key) = (postmaster, key);
+            return Ok(Advanced::Recipient);
+        }
+        let (Some((mailbox, route)), Some(from)) = (&self.settings.last_resort, address.from) else {
+            return Err(self.no_such_user(address));
+        };
+        let last = Address { mailbox: mailbox.clone(), ..address.clone() };
+        self.found_target(AliasTarget::Route(route.clone()), Some(&last), &key, from, address.depth)?;
+        Ok(Advanced::Replaced)
     }
 
+    fn has_mailbox(is_asked: bool, key: &str, asking: &mut Asking<'_>) -> Result<bool, Wait> {
+        Ok(!is_asked || asking.value(Question::Mailbox(key.into()))?.is_some())
+    }
     /// Adds a recipient, unless it was found before.
     fn found(&mut self, address: Address) {
         if self.seen.insert(address.key) {
@@ -358,7 +405,7 @@ impl<'s> Expander<'s> {
         let is_it = ["postmaster", "root"]
             .iter()
             .any(|name| is_named(&address.mailbox, self.settings.separator, name));
-        (is_it && *postmaster.key() != *address.key).then(|| postmaster.clone())
+        is_it.then(|| postmaster.clone())
     }
 
     fn no_such_user(&self, address: &Address) -> Wait {

@@ -17,6 +17,14 @@ pub fn can_have_maildir(mailbox: &Mailbox, separator: Option<Separator>) -> bool
     !is_odd || folder("", mailbox, separator).is_some()
 }
 
+/// Returns the path of a Maildir or mailbox file, or another text with placeholders; `None` if no path can have the name.
+pub fn mailbox_path(template: &str, mailbox: &Mailbox, separator: Option<Separator>) -> Option<String> {
+    if !template.contains('{') {
+        return Some(template.to_owned());
+    }
+    folder(template, mailbox, separator).map(|folder| folder.path.display().to_string())
+}
+
 /// The path of a Maildir. Its beginning was written by the operator; the rest may be under the control of the
 /// Maildir's user.
 #[derive(Debug, Clone, PartialEq, Eq)]

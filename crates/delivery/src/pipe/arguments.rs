@@ -16,6 +16,18 @@ pub fn can_run(program: &Program, mailbox: &Mailbox, separator: Option<Separator
     })
 }
 
+/// Returns the words that start a program for a mailbox, for people. What only a message has stays a placeholder.
+pub fn command_line(program: &Program, mailbox: &Mailbox, separator: Option<Separator>) -> String {
+    let parts = Parts::of(mailbox, separator);
+    let word = |argument: &Argument| match argument {
+        Argument::Text(text) => text.as_ref().to_owned(),
+        Argument::Field(field) => {
+            parts.get(*field).map_or_else(|| argument.as_str().to_owned(), str::to_owned)
+        }
+    };
+    program.argv.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// Returns the arguments, the program first, and the environment.
 ///
 /// # Errors

@@ -324,7 +324,9 @@ impl<'c> Rehearsal<'c> {
         let recipients = envelope.recipients.iter().zip(&seen.recipients);
         for ((own, seen), (destination, _)) in recipients.zip(routes) {
             let sent = if destination.next_hop.is_smtp() { seen } else { own };
-            let mut text = format!("{} by {destination}", own.path);
+            let mailboxes = self.view(Stage::Rcpt).with_envelope(envelope).mailboxes();
+            let place = own.path.mailbox().map(|mailbox| mailboxes.place(&destination, mailbox));
+            let mut text = format!("{} by {}", own.path, place.unwrap_or_else(|| destination.to_string()));
             if sent.path != own.path {
                 text += &format!(", as {}", sent.path);
             }

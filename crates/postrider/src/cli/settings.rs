@@ -4,7 +4,10 @@ use super::{CliError, Ending, args::ConfigCommand, complain, map};
 use crate::{
     access::{self, Checked, Fault},
     applets::Commands,
-    serve::{helper, refuse_ephemeral, site_warnings},
+    expansion::Expansion,
+    mailboxes,
+    routing::Routes,
+    serve::{helper, refuse_ephemeral, site_warnings, wiring},
     unnamed_spools,
 };
 use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
@@ -132,7 +135,7 @@ pub(super) fn check(file: Option<&Path>) -> Result<(), CliError> {
     if !faults.is_empty() {
         return Err(show_problems(&loaded.map_problems(&faults)));
     }
-    for warning in without_user(&loaded.settings)? {
+    for warning in without_user(&loaded.settings)?.into_iter().chain(unread_postmaster(&loaded.settings)?) {
         complain("postrider", &format!("warning: {warning}"));
     }
     if file.is_some() {
@@ -183,6 +186,13 @@ fn without_user(settings: &Settings) -> Result<Vec<String>, CliError> {
             format!("{place} sends mail to {mailbox}, who does not exist here: name a user, or an alias")
         })
         .collect())
+}
+
+/// Returns a warning if nobody reads the mail for the postmaster.
+pub(super) fn unread_postmaster(settings: &Settings) -> Result<Option<String>, CliError> {
+    let maps = wiring::maps(settings, None);
+    let (routes, expansion) = (Routes::new(settings, maps.clone()), Expansion::new(settings, maps));
+    Ok(map::runtime()?.block_on(mailboxes::unread_postmaster(settings, &routes, expansion.as_ref())))
 }
 
 /// Explains the rules, the checks, or a key.

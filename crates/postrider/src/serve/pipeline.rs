@@ -7,7 +7,7 @@ mod rules;
 mod submission;
 mod targets;
 
-use crate::{expansion::Expansion, routing::Routes};
+use crate::{expansion::Expansion, mailboxes::Mailboxes, routing::Routes};
 use addresses::Addresses;
 use config::Settings;
 pub(crate) use copies::Copies;
@@ -102,6 +102,12 @@ impl<'a> View<'a> {
         if let Some(state) = self.rule_state {
             state.note(self.stage, what, text);
         }
+    }
+
+    /// What delivery knows of the addresses of this machine, for the sender of the message.
+    pub(crate) fn mailboxes(&self) -> Mailboxes<'a> {
+        let Rules { settings, routes, .. } = self.rules;
+        Mailboxes { settings, routes, sender: self.envelope.map(|envelope| &envelope.reverse_path) }
     }
 
     pub(crate) fn with_rule_state(self, rule_state: Option<&'a RuleState>) -> Self {

@@ -127,6 +127,7 @@ impl Daemon {
         let NewConfiguration { snapshot, server_tls, listeners, is_rerouted, notes } = new;
         self.put_in_use(snapshot, server_tls, is_rerouted);
         self.change_listeners(listeners);
+        self.driver.current().warn_of_unread_postmaster().await;
         tracing::info!("the configuration was read again");
         self.driver.delivery_log.write(&report::Event::Reloaded);
         Ok(notes)

@@ -4,7 +4,7 @@ use super::{
     logins::LoginSettings,
     pipeline::{Pipeline, RuleSources, Rules},
 };
-use crate::{expansion::Expansion, routing::Routes};
+use crate::{expansion::Expansion, mailboxes, routing::Routes};
 use delivery::Courier;
 use engine::Routing;
 use mail::{Destination, Envelope};
@@ -31,6 +31,13 @@ pub(crate) struct ConfigSnapshot {
 }
 
 impl ConfigSnapshot {
+    /// Logs a warning if nobody reads the mail for the postmaster.
+    pub(crate) async fn warn_of_unread_postmaster(&self) {
+        let warning =
+            mailboxes::unread_postmaster(&self.settings, &self.routes, self.expansion.as_ref()).await;
+        warning.iter().for_each(|warning| tracing::warn!("{warning}"));
+    }
+
     /// The part by which drafts are judged.
     pub(crate) fn rules(&self) -> Rules<'_> {
         Rules {

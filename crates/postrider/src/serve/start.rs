@@ -287,6 +287,10 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     {
         let _context = runtime.enter();
         driver.begin(effects);
+        if source.is_some() {
+            let current = driver.current();
+            tokio::spawn(async move { current.warn_of_unread_postmaster().await });
+        }
     }
     let acceptor = Arc::new(Acceptor::new(driver.clone()));
     driver.set_acceptor(&acceptor);

@@ -12,6 +12,7 @@ struct Tables {
     /// Domains in a map.
     domains: Vec<String>,
     users: Vec<String>,
+    no_mailbox: Vec<String>,
     includes: BTreeMap<String, String>,
     /// Questions that fail.
     broken: Vec<Question>,
@@ -33,6 +34,7 @@ impl Tables {
             Question::Include(path) => of(&self.includes, path),
             Question::Domain(domain) => any(self.domains.iter().any(|d| **d == **domain)),
             Question::User(address) => any(self.users.iter().any(|u| **u == **address)),
+            Question::Mailbox(address) => any(!self.no_mailbox.iter().any(|u| **u == **address)),
         }
     }
 }
@@ -54,10 +56,12 @@ fn settings() -> Settings {
         domains: [Box::from("here.test"), Box::from("mx.test")].into(),
         has_domain_maps: true,
         has_users: false,
+        has_mailboxes: false,
         has_canonical: true,
         has_virtual: true,
         has_aliases: true,
         postmaster: None,
+        last_resort: None,
         programs: [Box::from("/bin/vacation")].into(),
         files: [Box::from("/var/mail/joe")].into(),
     }
@@ -355,7 +359,7 @@ fn nothing_in_a_recipient_is_interpreted() {
 #[test]
 fn unknown_users_are_told_apart_from_targets_that_do_not_exist() {
     let settings = Settings { has_users: true, ..settings() };
-    let mut tables = aliases(&[("staff", "joe"), ("old", "gone, x@else.test")]);
+    let mut tables = aliases(&[("staff", "joe"), ("old", "gone, x@else.test"), ("left", "gone")]);
     tables.users = vec!["joe@here.test".to_owned(), "ann@map.test".to_owned()];
     tables.domains = vec!["map.test".to_owned()];
     for (recipient, exists) in [
@@ -369,8 +373,14 @@ fn unknown_users_are_told_apart_from_targets_that_do_not_exist() {
         let step = run_with(&settings, &tables, recipient);
         assert_eq!(step != Step::NoSuchUser, exists, "{recipient}: {step:?}");
     }
-    let step = run_with(&settings, &tables, "old@here.test");
-    assert!(matches!(step, Step::Failed(Trouble::NoSuchTarget { .. })), "{step:?}");
+    // Those who exist get the mail, and the one who does not is told.
+    let Step::Done(expanded) = run_with(&settings, &tables, "old@here.test") else { panic!("old") };
+    assert_eq!(expanded.recipients().map(Mailbox::as_str).collect::<Vec<_>>(), ["x@else.test"]);
+    assert!(
+        matches!(expanded.missing(), [Trouble::NoSuchTarget { target, .. }] if **target == *"gone@here.test")
+    );
+    let step = run_with(&settings, &tables, "left@here.test");
+    assert!(matches!(&step, Step::Failed(trouble) if trouble.is_lasting()), "{step:?}");
 }
 
 #[test]
@@ -388,9 +398,37 @@ fn an_alias_for_root_leads_to_the_postmaster_where_root_is_no_user() {
     let Step::Done(expanded) = run_with(&settings, &tables, "postmaster@here.test") else { panic!() };
     assert_eq!(expanded.recipients().map(Mailbox::as_str).collect::<Vec<_>>(), ["root@here.test"]);
     let own = Settings { postmaster: Mailbox::parse("postmaster@here.test", false).ok(), ..settings };
+    // A postmaster who is an alias of himself has nobody else, and gets the mail, unless no mailbox can have the name.
+    let own = Settings { has_mailboxes: true, ..own };
     tables.users.clear();
+    for given in ["mailer-daemon@here.test", "postmaster@here.test"] {
+        let Step::Done(expanded) = run_with(&own, &tables, given) else { panic!("{given}") };
+        assert_eq!(expanded.recipients().map(Mailbox::as_str).collect::<Vec<_>>(), ["postmaster@here.test"]);
+    }
+    tables.no_mailbox.push("postmaster@here.test".to_owned());
     let step = run_with(&own, &tables, "mailer-daemon@here.test");
-    assert!(matches!(step, Step::Failed(_)), "a postmaster who is an alias of himself: {step:?}");
+    assert!(matches!(&step, Step::Failed(trouble) if trouble.is_lasting()), "{step:?}");
+    let last = Mailbox::parse("postmaster@mx.test", false).unwrap();
+    let own = Settings { last_resort: Some((last, "kept".into())), ..own };
+    let Step::Done(expanded) = run_with(&own, &tables, "mailer-daemon@here.test") else { panic!() };
+    assert_eq!(expanded.recipients().map(Mailbox::as_str).collect::<Vec<_>>(), ["postmaster@mx.test"]);
+    assert_eq!(expanded.target(0), Some(&AliasTarget::Route("kept".into())));
+}
+
+#[test]
+fn a_root_without_a_mailbox_leads_to_the_postmaster_and_another_name_is_missing() {
+    let postmaster = Mailbox::parse("jane@here.test", false).ok();
+    let settings = Settings { has_users: true, has_mailboxes: true, postmaster, ..settings() };
+    let mut tables = aliases(&[("postmaster", "root"), ("staff", "jane, bin"), ("jobs", "bin")]);
+    tables.users = ["jane", "root", "bin"].map(|name| format!("{name}@here.test")).to_vec();
+    tables.no_mailbox = ["root@here.test", "bin@here.test"].map(str::to_owned).to_vec();
+    for given in ["postmaster@here.test", "staff@here.test"] {
+        let Step::Done(expanded) = run_with(&settings, &tables, given) else { panic!("{given}") };
+        assert_eq!(expanded.recipients().map(Mailbox::as_str).collect::<Vec<_>>(), ["jane@here.test"]);
+    }
+    assert_eq!(run_with(&settings, &tables, "bin@here.test"), Step::NoSuchUser);
+    let step = run_with(&settings, &tables, "jobs@here.test");
+    assert!(matches!(step, Step::Failed(Trouble::NoSuchTarget { .. })), "{step:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A fault of maps, aliases or files. The sender's mail waits until it is repaired.
+/// A fault of maps, aliases or files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
     /// A look-up failed, for this reason.
@@ -69,6 +69,15 @@ impl Trouble {
             *named = format!("{path}: line {line}, column {column}").into();
         }
         self
+    }
+
+    /// Returns whether nothing will be different at the next attempt: the aliases lead nowhere, in a circle, or to too many
+    /// addresses. What cannot be read, and a value that is none, waits until it is repaired.
+    pub fn is_lasting(&self) -> bool {
+        matches!(
+            self,
+            Self::Loop(_) | Self::TooDeep { .. } | Self::TooMany { .. } | Self::NoSuchTarget { .. }
+        )
     }
 
     /// Returns whether a map did not answer, which may repair itself.

@@ -3,7 +3,7 @@
 use super::{Finding, lenient};
 use crate::{
     access::{self, Checked},
-    cli::{CliError, map},
+    cli::{CliError, map, settings::unread_postmaster},
     serve::{acme::certificate_file, helper, site_warnings},
 };
 use config::{Purpose, Settings};
@@ -49,6 +49,10 @@ pub(super) fn load(source: Option<&Path>, is_offline: bool) -> (Option<Settings>
         for (reference, what, help) in map::faults(&settings).unwrap_or_default() {
             findings.push(Finding::error(CONFIGURATION, format!("{reference}: {what}"), help));
         }
+        let unread = source.and_then(|_| unread_postmaster(&settings).unwrap_or_default());
+        findings.extend(
+            unread.map(|text| Finding::warning(CONFIGURATION, text, "see `sendmail -bv postmaster`")),
+        );
     }
     if findings.is_empty() {
         findings.push(Finding::ok(CONFIGURATION, format!("{name}: no problems")));

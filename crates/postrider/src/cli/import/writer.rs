@@ -7,6 +7,8 @@ use crate::{
     },
     expansion::{self, Expansion, Outcome as Expanded},
     imported::{self, ImportList},
+    mailboxes::Mailboxes,
+    routing::Routes,
     serve::{prepare_folders, wiring},
 };
 use config::Settings;
@@ -96,11 +98,13 @@ fn write(
         CliError::new(Exit::IoErr, format!("the list of imported messages, {}: {error}", path.display()))
     };
     let runtime = map::runtime()?;
-    let (expansion, mut spool) = {
+    let (expansion, routes, mut spool) = {
         let _context = runtime.enter();
         let spool = wiring::spool(settings).map_err(|why| CliError::new(why.exit, why.text))?;
-        (Expansion::new(settings, wiring::maps(settings, None)), spool)
+        let maps = wiring::maps(settings, None);
+        (Expansion::new(settings, maps.clone()), Routes::new(settings, maps), spool)
     };
+    let mailboxes = Mailboxes { settings, routes: &routes, sender: None };
     let (ids, mut live) = (IdSource::default(), Vec::new());
     let report = spool.recover(&mut |found| {
         ids.never_before(found.message.id);
@@ -127,7 +131,7 @@ fn write(
             written.known += 1;
             continue;
         }
-        let expanded = runtime.block_on(recipients(&message, expansion.as_ref(), settings));
+        let expanded = runtime.block_on(recipients(&message, expansion.as_ref(), mailboxes));
         let recipients = match expanded {
             Ok(recipients) => recipients,
             Err(why) => {
@@ -175,7 +179,7 @@ struct Next {
 async fn recipients(
     message: &QueuedMessage,
     expansion: Option<&Expansion>,
-    settings: &Settings,
+    mailboxes: Mailboxes<'_>,
 ) -> Result<Vec<Next>, String> {
     let finished: HashSet<String> =
         message.finished.iter().map(|address| import::exim::queue::address_key(address)).collect();
@@ -187,13 +191,8 @@ async fn recipients(
             all.push(Next { recipient: given.clone(), last });
             continue;
         };
-        let mut found = expansion.expand(mailbox.clone()).await;
-        let is_for_postmaster =
-            || ["postmaster", "root"].iter().any(|name| expansion.is_named(mailbox, name));
-        if found == Expanded::NoSuchUser && is_for_postmaster() {
-            found = expansion.expand(settings.postmaster.clone()).await;
-        }
-        match found {
+        let mailboxes = Mailboxes { sender: Some(&message.reverse_path), ..mailboxes };
+        match expansion.expand_given(mailbox, true, mailboxes).await {
             Expanded::Recipients(expanded) if is_same(&expanded, mailbox) => {
                 all.push(Next { recipient: given.clone(), last });
             }

@@ -3,10 +3,11 @@
 mod expanded;
 
 use super::{Check, Rules, View};
-use crate::own_address;
+use crate::{own_address, routing};
+use config::Settings;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{AliasTarget, Destination, Enhanced, ForwardPath, NextHop, Recipient, Reply};
+use mail::{ForwardPath, Recipient};
 use policy::SessionFacts;
 
 /// Refuses mail of clients that is not ours to take. Redirects mail for address literals of this machine, for the
@@ -35,110 +36,12 @@ impl Check for Addresses {
     }
 }
 
-/// Returns whether the recipient can be delivered to, where a Maildir or a file is named after it, or a program gets its
-/// address.
-///
-/// # Errors
-/// The reply that refuses it. Mail for it would be returned later.
-fn is_deliverable(path: &ForwardPath, view: &View<'_>) -> Result<(), Reply> {
-    // Where maps decide on routes, the next check says it when they have answered.
-    if view.rules.routes.ask_maps() {
-        return Ok(());
-    }
-    has_account(path, None, view)?;
-    can_deliver(path, view, || {
-        view.rules.routes.recipient(path, view.envelope.map(|envelope| &envelope.reverse_path))
-    })
-}
-
-/// As [`is_deliverable`], for a recipient whose route is chosen.
-pub(super) fn is_deliverable_by(recipient: &Recipient, view: &View<'_>) -> Result<(), Reply> {
-    if recipient.is_alias() {
-        return Ok(());
-    }
-    has_account(&recipient.path, recipient.target(), view)?;
-    can_deliver(&recipient.path, view, || {
-        view.rules.routes.destination(recipient, view.envelope.map(|envelope| &envelope.reverse_path))
-    })
-}
-
-/// The verdict on a recipient that cannot be delivered to: on one of an alias, a temporary one.
-pub(super) fn undeliverable(recipient: &Recipient, reply: Reply) -> Verdict {
-    if recipient.expansion().is_none() {
-        return Verdict::Reject(reply);
-    }
-    tracing::error!("{}: no mailbox here can have this name", recipient.path);
-    Verdict::Defer(expanded::NOT_EXPANDABLE)
-}
-
-/// Returns whether a recipient is a user as whom mail is delivered, where its route writes files as the user that it names. The
-/// delivery helper asks the same: users of the system, such as daemon and www-data, have no mailbox.
-///
-/// # Errors
-/// The reply that refuses it.
-fn has_account(path: &ForwardPath, target: Option<&AliasTarget>, view: &View<'_>) -> Result<(), Reply> {
-    let Rules { settings, routes, .. } = view.rules;
-    let sender = view.envelope.map(|envelope| &envelope.reverse_path);
-    let Some(mailbox) = path.mailbox().filter(|_| routes.needs_account(path, target, sender)) else {
-        return Ok(());
-    };
-    let local = mailbox.local_name();
-    let split = settings.addresses.separator.0.and_then(|separator| separator.split(&local));
-    let name = split.map_or(&*local, |(user, _)| user);
-    match config::local_user(name) {
-        Ok(user) if user.as_ref().is_some_and(|user| settings.process.may_deliver_as(user.uid)) => Ok(()),
-        Ok(_) => Err(policy::no_such_user(mailbox)),
-        Err(e) => {
-            tracing::error!(
-                "<{mailbox}> is taken without a look at the users of this machine: read /etc/passwd: {e}"
-            );
-            Ok(())
-        }
-    }
-}
-
-/// Returns whether this is a postmaster's address, which is never refused for good (RFC 5321 §4.5.1).
-fn is_postmaster(path: &ForwardPath, view: &View<'_>) -> bool {
-    let separator = view.rules.settings.addresses.separator.0;
-    path.mailbox().is_none_or(|mailbox| rewrite::is_named(mailbox, separator, "postmaster"))
-}
-
-/// The verdict on a recipient of a client whose mail cannot be delivered.
-fn refusal(path: &ForwardPath, reply: Reply, view: &View<'_>) -> Verdict {
-    if !is_postmaster(path, view) {
-        return Verdict::Reject(reply);
-    }
-    tracing::error!(
-        "mail for {path} cannot be delivered: {}; write an alias, such as `postmaster: jane`, or another `postmaster`",
-        reply.text()
-    );
-    Verdict::Defer(expanded::NOT_EXPANDABLE)
-}
-
-fn can_deliver(
-    path: &ForwardPath,
-    view: &View<'_>,
-    destination: impl FnOnce() -> Destination,
-) -> Result<(), Reply> {
-    let rules = view.rules;
-    let separator = rules.settings.addresses.separator.0;
-    let Some(mailbox) = path.mailbox() else { return Ok(()) };
-    // Few local parts need to be routed for this.
-    if !mailbox.local().contains('-') && delivery::can_have_maildir(mailbox, separator) {
-        return Ok(());
-    }
-    let can = match destination().next_hop {
-        // One mailbox for all needs no name of theirs.
-        NextHop::Maildir(path) | NextHop::Mbox(path) if !path.contains('{') => true,
-        NextHop::Maildir(_) | NextHop::Mbox(_) => delivery::can_have_maildir(mailbox, separator),
-        NextHop::Pipe(program) => delivery::can_run(&program, mailbox, separator),
-        _ => true,
-    };
-    if can {
-        return Ok(());
-    }
-    let text = format!("<{mailbox}>: no mailbox here can have this name");
-    Err(Reply::new(550, Enhanced(5, 1, 1), text))
+/// Returns the recipient for mail that the postmaster's own mailbox cannot take, which is never refused (RFC 5321 §4.5.1).
+fn last_resort(given: &Recipient, settings: &Settings) -> Option<Recipient> {
+    let path = ForwardPath::Mailbox(routing::last_resort(settings)?);
+    let mut recipient = Recipient { path, ..given.clone() };
+    recipient.set_route(routing::LAST_RESORT);
+    Some(recipient)
 }
 
 /// Returns whether the recipient that is judged may be given by this client; `None` if maps have to be waited for.
@@ -186,8 +89,20 @@ fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
         policy.is_for_postmaster(path) || client.is_none() && policy.is_for_absent_root(path);
     let path = if is_for_postmaster { Some(ForwardPath::Mailbox(settings.postmaster.clone())) } else { own };
     let last = path.as_ref().unwrap_or(&recipient.path);
-    if let Some(Err(reply)) = client.map(|_| is_deliverable(last, view)) {
-        return refusal(last, reply, view);
+    // Where maps decide on routes, the next check says it when they have answered.
+    if (client.is_some() || is_for_postmaster)
+        && !view.rules.routes.ask_maps()
+        && let Err(reply) = view.mailboxes().check(last, None)
+    {
+        let kept =
+            last_resort(recipient, settings).filter(|_| is_postmaster(last, view) || is_for_postmaster);
+        return kept.map_or(Verdict::Reject(reply), |kept| Verdict::Redirect(vec![kept]));
     }
     path.map_or(Verdict::Pass, |path| Verdict::Redirect(vec![Recipient { path, ..recipient.clone() }]))
+}
+
+/// Returns whether this is a postmaster's address.
+fn is_postmaster(path: &ForwardPath, view: &View<'_>) -> bool {
+    let separator = view.rules.settings.addresses.separator.0;
+    path.mailbox().is_none_or(|mailbox| rewrite::is_named(mailbox, separator, "postmaster"))
 }

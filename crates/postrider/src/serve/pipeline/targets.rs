@@ -1,6 +1,6 @@
 //! The checks of routes when mail is taken: those that hold it, those that refuse it, and those that maps decide on.
 
-use super::{Check, LOOKUP_FAILED, REPORT_RETRIES, View, addresses};
+use super::{Check, LOOKUP_FAILED, REPORT_RETRIES, View};
 use config::{Route, Target};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
@@ -70,10 +70,12 @@ impl Check for MapsChooseRoute {
             if let Err(refused) = choose(&view, &mut chosen).await {
                 return refused;
             }
+            // With maps of addresses, the expansion has asked.
             if matches!(view.facts.source, Source::Smtp { .. })
-                && let Err(reply) = addresses::is_deliverable_by(&chosen, &view)
+                && view.rules.expansion.is_none()
+                && let Err(reply) = view.mailboxes().check(&chosen.path, chosen.target())
             {
-                return addresses::undeliverable(&chosen, reply);
+                return Verdict::Reject(reply);
             }
             if chosen == *recipient { Verdict::Pass } else { Verdict::Redirect(vec![chosen]) }
         })

@@ -1,8 +1,8 @@
 //! Addresses that maps decide on.
 
-use super::{is_deliverable, own_address, refusal, session_facts};
+use super::{own_address, session_facts};
 use crate::{
-    expansion::{Expansion, Outcome, recipients},
+    expansion::{Expansion, Outcome, recipients, warn_of_missing},
     serve::pipeline::{LOOKUP_FAILED, REPORT_RETRIES, Rules, View},
 };
 use engine::accept::{Source, Verdict};
@@ -27,27 +27,9 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
         return refused;
     }
     let mailbox = path.mailbox().unwrap_or(&settings.postmaster).clone();
-    let outcome = match expand(expansion, &view, &mailbox).await {
-        // Every domain has a postmaster (RFC 5321 §4.5.1), and programs on this machine write to root as well.
-        Outcome::NoSuchUser if path.mailbox().is_none() || is_for_postmaster(expansion, &view, &mailbox) => {
-            match expansion.expand(settings.postmaster.clone()).await {
-                Outcome::NoSuchUser => {
-                    let path = ForwardPath::Mailbox(settings.postmaster.clone());
-                    if matches!(view.facts.source, Source::Smtp { .. })
-                        && let Err(reply) = is_deliverable(&path, &view)
-                    {
-                        return refusal(&path, reply, &view);
-                    }
-                    let to = replaced(&view, given, settings.postmaster.clone(), Role::Single);
-                    return Verdict::Redirect(vec![to]);
-                }
-                outcome => outcome,
-            }
-        }
-        outcome => outcome,
-    };
+    let outcome = expand(expansion, &view, &mailbox).await;
     match outcome {
-        Outcome::Recipients(expanded) => accepted(&view, given, &expanded),
+        Outcome::Recipients(expanded) => accepted(&view, given, &mailbox, &expanded),
         Outcome::NoSuchUser => unknown(&view, given, &mailbox),
         // A program that hands mail in waits for no reply: the message is queued, and this recipient is expanded later.
         Outcome::Failed(trouble) if matches!(view.facts.source, Source::Local { .. }) && !view.is_queued => {
@@ -82,42 +64,26 @@ async fn may_send(expansion: &Expansion, view: &View<'_>, path: &ForwardPath) ->
     }
 }
 
-/// Expands; for a notification of this server, a look-up that fails is repeated.
+/// Expands; for a notification of this server, a look-up that fails is repeated. Programs on this machine write to root as well.
 async fn expand(expansion: &Expansion, view: &View<'_>, mailbox: &Mailbox) -> Outcome {
+    let takes_root = !matches!(view.facts.source, Source::Smtp { .. });
+    let expand = || expansion.expand_given(mailbox, takes_root, view.mailboxes());
     let intervals = if view.facts.can_be_refused() { &[] } else { &REPORT_RETRIES[..] };
     for interval in intervals {
-        match expansion.expand(mailbox.clone()).await {
+        match expand().await {
             Outcome::Failed(trouble) if trouble.is_look_up() => tokio::time::sleep(*interval).await,
             outcome => return outcome,
         }
     }
-    expansion.expand(mailbox.clone()).await
-}
-
-fn is_for_postmaster(expansion: &Expansion, view: &View<'_>, mailbox: &Mailbox) -> bool {
-    let is_client = matches!(view.facts.source, Source::Smtp { .. });
-    expansion.is_named(mailbox, "postmaster") || !is_client && expansion.is_named(mailbox, "root")
+    expand().await
 }
 
 /// The recipients that were found, or a pass if they are the one that was given.
-fn accepted(view: &View<'_>, given: &Recipient, expanded: &Expanded) -> Verdict {
-    let is_client = matches!(view.facts.source, Source::Smtp { .. });
+fn accepted(view: &View<'_>, given: &Recipient, mailbox: &Mailbox, expanded: &Expanded) -> Verdict {
     let is_same = expanded.recipients().len() == 1
         && expanded.recipients().next() == given.path.mailbox()
         && expanded.target(0).is_none();
-    if is_client {
-        let all = expanded.recipients().enumerate();
-        for (_, mailbox) in all.filter(|(index, _)| expanded.target(*index).is_none()) {
-            let path = ForwardPath::Mailbox(mailbox.clone());
-            if let Err(reply) = is_deliverable(&path, view) {
-                if is_same {
-                    return refusal(&path, reply, view);
-                }
-                tracing::error!("expand {}: {mailbox} cannot be delivered to: {}", given.path, reply.text());
-                return Verdict::Defer(NOT_EXPANDABLE);
-            }
-        }
-    }
+    warn_of_missing(mailbox, expanded);
     if is_same {
         return Verdict::Pass;
     }
@@ -156,20 +122,33 @@ fn unknown(view: &View<'_>, given: &Recipient, mailbox: &Mailbox) -> Verdict {
 
 fn failed(view: &View<'_>, trouble: &Trouble, recipient: &str) -> Verdict {
     view.note("expansion", || trouble.to_string());
-    if let Trouble::TooMany { limit, .. } = trouble {
-        // It would not be shorter after a while.
-        tracing::error!("expand {recipient}: {trouble}");
-        let text =
-            format!("<{recipient}>: The list has more than {limit} members (addresses.max_list_members)");
-        return Verdict::Reject(Reply::new(550, Enhanced(5, 2, 4), text));
-    }
-    let reply = if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE };
-    if view.is_queued {
-        // The queue shows the reason.
+    // What a program on this machine has handed in waits for the repair, and the queue shows the reason.
+    if view.is_queued && !matches!(trouble, Trouble::TooMany { .. }) {
+        let reply = if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE };
         return Verdict::Defer(Reply::new(reply.code, reply.enhanced, trouble.to_string()));
     }
     tracing::error!("expand {recipient}: {trouble}");
-    Verdict::Defer(reply)
+    if trouble.is_lasting() {
+        // It would not be different after a while.
+        return Verdict::Reject(refusal(trouble, recipient));
+    }
+    Verdict::Defer(if trouble.is_look_up() { LOOKUP_FAILED } else { NOT_EXPANDABLE })
+}
+
+/// The reply to aliases that lead nowhere, and what is wrong with them. Their names are none of the client's business.
+fn refusal(trouble: &Trouble, recipient: &str) -> Reply {
+    let (code, enhanced, what) = match trouble {
+        Trouble::TooMany { limit, .. } => {
+            let what = format!("The list has more than {limit} members (addresses.max_list_members)");
+            (550, Enhanced(5, 2, 4), what)
+        }
+        Trouble::Loop(_) => (554, Enhanced(5, 4, 6), "An alias leads back to itself".to_owned()),
+        Trouble::TooDeep { limit, .. } => {
+            (554, Enhanced(5, 4, 6), format!("More than {limit} aliases lead to one another"))
+        }
+        _ => (550, Enhanced(5, 1, 1), "No target of this alias exists".to_owned()),
+    };
+    Reply::new(code, enhanced, format!("<{recipient}>: {what}"))
 }
 
 /// Replaces the sender by its canonical address, with its host hidden.

@@ -2,7 +2,7 @@
 
 use super::{LOOKUP_FAILED, View};
 use crate::{
-    expansion::{self, Outcome},
+    expansion::{self, Outcome, warn_of_missing},
     serve::pipeline::{existence, targets},
 };
 use engine::accept::Verdict;
@@ -101,8 +101,9 @@ async fn expanded(
         }
         return Ok(vec![passed_on(given, mailbox, Role::Single)]);
     };
-    match expansion.expand(mailbox.clone()).await {
+    match expansion.expand(mailbox.clone(), view.mailboxes()).await {
         Outcome::Recipients(expanded) => {
+            warn_of_missing(&mailbox, &expanded);
             let has_sender = view.envelope.is_some_and(|envelope| !envelope.reverse_path.is_null());
             let replace = |mailbox, role: Role<'_>| passed_on(given, mailbox, role);
             Ok(expansion::recipients(given, &expanded, has_sender, &replace))
