@@ -79,6 +79,8 @@ fn sockets(draft: &mut Draft, report: &mut Report) {
 
 /// Mailboxes of the users of the machine are written as those users.
 fn mailboxes(draft: &mut Draft, report: &mut Report) {
+    // Also for a daemon without such mailboxes: root starts the service of a new package.
+    draft.set("[process]", "user", "postrider", "what the daemon becomes, if root starts it");
     let mut is_any = false;
     for section in draft.sections_mut().iter_mut().filter(|section| section.header() == "[[route]]") {
         let path = ["mbox", "maildir"].into_iter().find_map(|key| match section.value(key) {
@@ -103,12 +105,6 @@ fn mailboxes(draft: &mut Draft, report: &mut Report) {
                 entry.verdict = Verdict::Mapped;
             }
         }
-        draft.set(
-            "[process]",
-            "user",
-            "postrider",
-            "root starts the daemon, so that it can deliver as other users",
-        );
         report.notes.push(format!("mailboxes are written as their users; the service needs: {AS_OTHERS}"));
         report.notes.push(
             "nobody delivers as root: write the user who reads root's mail in /etc/aliases, `root: NAME`"

@@ -1,6 +1,11 @@
 //! `postrider quickstart`: asks for the few facts that every site needs, and writes a commented configuration.
 
-use super::{CliError, Ending, args::QuickstartArgs, complain, settings::show_problems};
+use super::{
+    CliError, Ending,
+    args::QuickstartArgs,
+    complain,
+    settings::{show_problems, unread_postmaster},
+};
 use crate::serve::site_warnings;
 use config::Purpose;
 use control::Exit;
@@ -129,7 +134,8 @@ pub(super) fn run(args: &QuickstartArgs, explicit: Option<&Path>, out: &mut dyn 
     // What the answers make together, and files that are not there, show in the same words as later.
     let loaded = config::load_with_origins(Some(&file), Purpose::Ask);
     let loaded = loaded.map_err(|problems| show_problems(&problems))?;
-    for warning in site_warnings::lasting_warnings(&loaded.settings) {
+    let unread = unread_postmaster(&loaded.settings)?;
+    for warning in site_warnings::lasting_warnings(&loaded.settings).into_iter().chain(unread) {
         complain("postrider", &format!("warning: {warning}"));
     }
     writeln!(out, "Written: {}", file.display())?;
@@ -298,7 +304,8 @@ fn machine_sections(machine: &Machine) -> Vec<(&'static str, Vec<String>)> {
         ];
         sections.push(("The log of all mail, as JSON and in Postfix's format.", lines));
     }
-    if machine.user.is_some() && machine.is_root && !machine.has_socket_units {
+    // The service of the package may also start as this user: then nothing changes.
+    if machine.user.is_some() && machine.is_root {
         let lines = vec!["[process]".to_owned(), format!("user = {USER:?}")];
         sections.push(("The user whom the daemon becomes after its start by root.", lines));
     }
