@@ -9,15 +9,17 @@ use crate::{
     maildir::{Folder, Links, PIECES_AHEAD, Pieces, Unwritten, folder, open_parent},
 };
 use format::{Quoted, from_line};
-use lock::{DotLock, lock_whole};
+use lock::{DotLock, RETRY_INTERVAL, locked, try_lock_whole};
 use mail::{Enhanced, Outcome, UnixMillis};
 use rustix::{
     fs::{self, Mode, OFlags},
     io::Errno,
 };
 use std::{
+    ffi::OsStr,
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    os::fd::OwnedFd,
     path::Path,
     time::{Duration, Instant},
 };
@@ -75,20 +77,19 @@ pub(crate) fn append_blocking(place: &Folder, links: Links, head: &str, pieces: 
 fn append(place: &Folder, links: Links, head: &str, mut pieces: impl Pieces) -> Result<(), Unwritten> {
     let (dir, name) = open_parent(place, links)?;
     let until = Instant::now() + LOCK_TIMEOUT;
-    let _lock = DotLock::take(&dir, &name, until)?;
-    let follow = if links == Links::Follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
-    let mut file = match fs::openat(&dir, &name, flags, Mode::RUSR | Mode::WUSR) {
-        Err(Errno::LOOP) => return Err(Unwritten::link(links, &place.path)),
-        opened => File::from(opened?),
+    let (_lock, mut file) = loop {
+        let dot_lock = DotLock::take(&dir, &name, until)?;
+        let file = open(&dir, &name, place, links)?;
+        if try_lock_whole(&file)? {
+            break (dot_lock, file);
+        }
+        // Debian's programs take fcntl(2) first, and then wait for the other lock (Debian Policy 11.6): they get it.
+        drop(dot_lock);
+        if Instant::now() >= until {
+            return Err(locked("the file".as_ref()).into());
+        }
+        std::thread::sleep(RETRY_INTERVAL);
     };
-    let found = fs::fstat(&file)?;
-    let is_file = fs::FileType::from_raw_mode(found.st_mode).is_file();
-    if !is_file || found.st_nlink > 1 {
-        let what = "it must be a file with a single name (no device, pipe or hard link)";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
-    }
-    lock_whole(&file, until)?;
     let length = file.metadata()?.len();
     if length == 0 {
         // The name of a new file is in its directory. Before the message: whoever finds one here relies on the name.
@@ -102,6 +103,23 @@ fn append(place: &Folder, links: Links, head: &str, mut pieces: impl Pieces) -> 
         return Err(e.into());
     }
     Ok(())
+}
+
+/// Opens the file of a mailbox; makes it if it is missing.
+fn open(dir: &OwnedFd, name: &OsStr, place: &Folder, links: Links) -> Result<File, Unwritten> {
+    let follow = if links == Links::Follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
+    let file = match fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR) {
+        Err(Errno::LOOP) => return Err(Unwritten::link(links, &place.path)),
+        opened => File::from(opened?),
+    };
+    let found = fs::fstat(&file)?;
+    let is_file = fs::FileType::from_raw_mode(found.st_mode).is_file();
+    if !is_file || found.st_nlink > 1 {
+        let what = "it must be a file with a single name (no device, pipe or hard link)";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
+    }
+    Ok(file)
 }
 
 fn write(file: &mut File, length: u64, head: &str, pieces: &mut impl Pieces) -> io::Result<()> {

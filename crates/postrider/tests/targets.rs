@@ -240,6 +240,26 @@ fn a_mailbox_file_that_another_program_has_locked_by_fcntl_is_appended_to_behind
 }
 
 #[test]
+fn a_program_that_locks_in_the_other_order_gets_both_locks_of_a_mailbox_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display().to_string();
+    let route = format!("[[route]]\ndomains = [\"old.test\"]\nmbox = \"{at}/boxes/joe\"\n");
+    fs::create_dir(dir.path().join("boxes")).unwrap();
+    let (path, lock) = (dir.path().join("boxes/joe"), dir.path().join("boxes/joe.lock"));
+    let file = fs::File::create(&path).unwrap();
+    rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let daemon = Postrider::start_in(dir, free_address(), &(route + LOG));
+    send(&daemon, "a@far.test", &["joe@old.test"], "Subject: s\r\n\r\nx\r\n");
+    until("the delivery waits for the file", || lock.exists());
+    until("the other lock is free", || fs::File::create_new(&lock).is_ok());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "");
+    drop(file);
+    fs::remove_file(&lock).unwrap();
+    until("the message is there", || fs::read_to_string(&path).unwrap().contains("Subject: s"));
+    assert_eq!(daemon.outcome("joe@old.test")["dsn"], "2.0.0");
+}
+
+#[test]
 fn held_mail_waits_for_an_operator_and_then_takes_the_next_route() {
     let routes = "[[route]]\ndomains = [\"mx.test\"]\nhold = true\n[[route]]\ndomains = [\"far.test\"]\ndiscard = true\n";
     let daemon = Postrider::start(&format!("{routes}{LOG}"));

@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Interval between two attempts to lock.
-const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Age at which a lock file is left by a program that has crashed. Nobody needs a lock for so long. One of this program on this host is
 /// known to be left as soon as its process has ended.
 const STALE_AGE: Duration = Duration::from_secs(300);
@@ -130,24 +130,19 @@ fn remove_stale(dir: &OwnedFd, name: &OsStr, inode: u64) {
     let _ = fs::unlinkat(dir, &aside, AtFlags::empty());
 }
 
-/// Locks a whole file by fcntl(2), until it is closed.
+/// Locks a whole file by fcntl(2), until it is closed. Returns false if another program has the lock.
 ///
 /// # Errors
-/// Another program has the lock until then.
-pub(super) fn lock_whole(file: &File, until: Instant) -> io::Result<()> {
-    loop {
-        match fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(()),
-            Err(Errno::ACCESS | Errno::AGAIN) if Instant::now() >= until => {
-                return Err(locked("the file".as_ref()));
-            }
-            Err(Errno::ACCESS | Errno::AGAIN) => std::thread::sleep(RETRY_INTERVAL),
-            Err(e) => return Err(e.into()),
-        }
+/// The file cannot be locked at all.
+pub(super) fn try_lock_whole(file: &File) -> io::Result<bool> {
+    match fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::ACCESS | Errno::AGAIN) => Ok(false),
+        Err(e) => Err(e.into()),
     }
 }
 
-fn locked(name: &OsStr) -> io::Error {
+pub(super) fn locked(name: &OsStr) -> io::Error {
     let what = format!("another program holds the lock {}", name.display());
     io::Error::new(io::ErrorKind::WouldBlock, what)
 }
