@@ -126,7 +126,7 @@ impl Check<'_, '_> {
 
     /// A fixed next hop that is one of our own listeners would take mail round until it has too many hops.
     fn loops(&mut self, s: &Settings) {
-        for (number, route) in s.routes.iter().enumerate() {
+        for (number, route) in s.numbered_routes() {
             let main = match &route.target {
                 Target::Smarthost(host) => Some(("smarthost", host)),
                 Target::Lmtp(LmtpServer::Tcp(host)) => Some(("lmtp", host)),

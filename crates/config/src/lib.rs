@@ -23,6 +23,7 @@ mod last_good;
 mod listen_address;
 mod listing;
 mod load;
+mod local;
 mod log;
 mod map;
 mod metrics;

@@ -3,17 +3,17 @@
 use crate::{
     check,
     listing::{self, Effective, Origin},
+    local::{Local, LocalKeys},
     map,
     problem::{Problem, Problems, line_and_column},
     schema::schema,
     section::{Placeholders, Reading, Section as _},
     settings::*,
-    value::{Context, HostTable, OrMap, Value, Word},
+    value::{Context, HostTable, OrMap, Value},
 };
 use mail::Domain;
 use maps::Reference;
 use std::{
-    collections::HashSet,
     fs, io,
     ops::Range,
     path::{Path, PathBuf},
@@ -302,11 +302,13 @@ impl Reading<'_> {
         let relay: RelayKeys = self.plain(root, "relay");
         let (networks, network_maps) = OrMap::split(relay.networks);
         let relay = Relay { networks, network_maps };
-        let local = self.local(root);
+        let local_keys: LocalKeys = self.plain(root, "local");
+        let local = Local::from(&local_keys);
         let addresses: crate::settings::Addresses = self.plain(root, "addresses");
         let notifications = self.plain(root, "notifications");
         let maps = self.maps(root);
-        let routes = self.routes(root, addresses.separator.0);
+        let mut routes = self.routes(root, addresses.separator.0);
+        self.add_local_route(&local_keys, root, &mut routes);
         let rules = self.rules(root, &hostname, &local, &routes, addresses.separator.0);
         let tls = self.plain(root, "tls");
         let certificates = self.certificates(root);
@@ -393,24 +395,6 @@ impl Reading<'_> {
 
     pub(crate) fn missing(&mut self, span: Range<usize>, key: &str, example: &str) {
         self.cx.problem(span, format!("`{key}` is missing"), "in this section", format!("write {example}"));
-    }
-
-    fn local(&mut self, root: &DeTable<'_>) -> Local {
-        let keys: LocalKeys = self.plain(root, "local");
-        let (names, domain_maps) = OrMap::split(keys.domains);
-        let mut seen = HashSet::new();
-        let domains =
-            names.into_iter().map(|domain| domain.0).filter(|name| seen.insert(name.clone())).collect();
-        let (users, user_maps) = keys.users.map(OrMap::split).unzip();
-        let users = users.map(|users| users.into_iter().map(|Word(name)| name).collect());
-        Local {
-            domains,
-            domain_maps,
-            maildir: keys.maildir,
-            follow_symlinks: keys.follow_symlinks,
-            users,
-            user_maps: user_maps.unwrap_or_default(),
-        }
     }
 
     fn certificates(&mut self, root: &DeTable<'_>) -> Vec<Certificate> {

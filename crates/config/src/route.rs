@@ -27,6 +27,8 @@ use std::{
 /// A `[[route]]`. The first route whose domains match is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
+    /// The number of its section in the file, from 0. `None`: the keys of `[local]` make the route.
+    pub number: Option<usize>,
     /// The name of the section, by which rules choose the route.
     pub label: Option<Box<str>>,
     /// The domains of the route.

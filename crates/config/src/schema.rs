@@ -5,6 +5,7 @@ use crate::{
     dns::Dns,
     extensions::Extensions,
     history::History,
+    local::LocalKeys,
     log::Log,
     map::MapKeys,
     metrics::Metrics,

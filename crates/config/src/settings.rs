@@ -11,12 +11,13 @@ use crate::{
     group::QueueGroup,
     history::History,
     listen_address::{ListenAddress, ListenAt},
+    local::Local,
     log::Log,
     metrics::Metrics,
     notifications::LanguageCode,
     oauth::OAuth,
     process::Process,
-    route::{MaildirTemplate, Route},
+    route::Route,
     rules::RuleSet,
     section::section,
     units::ByteSize,
@@ -154,6 +155,11 @@ impl Settings {
         matching.find(|(_, route)| route.senders.is_all())
     }
 
+    /// The routes that have a `[[route]]` of their own, with its number in the file, from 0.
+    pub fn numbered_routes(&self) -> impl Iterator<Item = (usize, &Route)> {
+        self.routes.iter().filter_map(|route| Some((route.number?, route)))
+    }
+
     /// Every spool: that of `[spool]`, then those of queue groups in the order of the file.
     pub fn spools(&self) -> Vec<Spool> {
         let own = self.queue_groups.iter().filter_map(|group| group.spool.as_ref());
@@ -240,23 +246,6 @@ impl ListenKeys {
             xforward: self.xforward.clone(),
         }
     }
-}
-
-/// Domains and users whose mail is delivered here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Local {
-    /// Local domains that are listed by name, as [`mail::Domain::key`] gives them.
-    pub domains: Vec<String>,
-    /// Maps of further local domains.
-    pub domain_maps: Vec<Reference>,
-    /// The target of their mail.
-    pub maildir: MaildirTemplate,
-    /// True if mail is delivered through symbolic links in Maildirs' paths.
-    pub follow_symlinks: bool,
-    /// The users that exist; none: every user exists.
-    pub users: Option<Vec<String>>,
-    /// Maps of further users. Without a list of users there are none.
-    pub user_maps: Vec<Reference>,
 }
 
 section! {
@@ -360,35 +349,6 @@ pub struct Relay {
     pub networks: Vec<IpNet>,
     /// Files that have addresses or networks of clients.
     pub network_maps: Vec<Reference>,
-}
-
-section! {
-    /// Local domains and users. Mail for local domains is accepted from all clients. It is delivered to
-    /// `maildir`, unless a `[[route]]` matches the domain.
-    pub(crate) LocalKeys = "local" {
-        /// Local domains, and maps of them, such as `text:domains`, in which each key is a domain. The hostname must be
-        /// listed by name, or must match a route, because mail from programs on this machine and its notifications go
-        /// there. Only domains that are listed by name have `addresses.aliases`. Mail for an address literal of this
-        /// machine, such as `postmaster@[192.0.2.1]`, is delivered to the same user at the hostname.
-        domains: Vec<OrMap<HostName>> = "[\"localhost\", \"{hostname}\"]",
-        /// The Maildir of a recipient. `{local}` stands for the part before the `@` in lower case, `{domain}`
-        /// for the part after it.
-        maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
-        /// True if mail is delivered through symbolic links in the path of a Maildir, from the part that begins
-        /// with a placeholder (without a placeholder: from the last part), and in `tmp` and `new`. If false,
-        /// such mail is deferred, because a user who can create the link could redirect mail to other files.
-        /// Applies to the Maildirs of routes, too. A folder that a link leads to outside of these paths needs
-        /// `process.extra_paths`.
-        follow_symlinks: bool = "false",
-        /// Local parts that exist, and maps of them. In a map, `joe@example.com` is looked up first, and then `joe`; both
-        /// also without a detail (`addresses.separator`). Mail from clients for other local parts is rejected with 550 5.1.1, and mail
-        /// from local programs for them is returned, if it would go to a Maildir. The list holds for all local domains, also
-        /// for those that a `[[route]]` takes elsewhere, with `verify` or without; for users of one domain, write
-        /// `joe@example.com` in a map. Postmaster always exists: if
-        /// `users` does not name it, its mail goes to the address in `postmaster`, as does mail from local
-        /// programs to `root`. Without this key, every local part exists.
-        users: Option<Vec<OrMap<Word>>> = "",
-    }
 }
 
 section! {

@@ -90,6 +90,26 @@ fn the_first_route_that_matches_decides() {
 }
 
 #[test]
+fn a_file_for_local_mail_comes_before_a_route_for_all_domains_and_after_one_for_the_domain() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "hostname = \"mx.test\"\n[local]\nmbox = \"/var/mail/{local}\"\nuser = \"{local}\"\n\
+                [[route]]\ndomains = [\"localhost\"]\ndiscard = true\n[[route]]\ndomains = [\"*\"]\nmx = true\n";
+    let s = loaded(dir.path(), text).settings;
+    let target = |domain| &s.route(domain).unwrap().1.target;
+    assert!(matches!(target("mx.test"), Target::Mbox(file) if file.as_str() == "/var/mail/{local}"));
+    assert!(matches!(target("localhost"), Target::Discard) && matches!(target("far.test"), Target::Mx));
+    let numbers: Vec<_> = s.routes.iter().map(|route| route.number).collect();
+    assert_eq!(numbers, [Some(0), None, Some(1)]);
+    for (keys, what) in [
+        ("user = \"{local}\"", "`user` means nothing without `mbox`"),
+        ("mbox = \"/m/{local}\"\ngroup = \"mail\"", "`group` means nothing without `user`"),
+    ] {
+        let problems = config::load_text(&format!("[local]\n{keys}\n")).unwrap_err().to_string();
+        assert!(problems.contains(what), "{problems}");
+    }
+}
+
+#[test]
 fn no_listener_is_added_to_those_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let s =

@@ -270,8 +270,7 @@ fn mail_for_a_root_without_a_mailbox_reaches_a_person_and_names_of_the_system_ar
     let at = dir.path().display().to_string();
     let config = format!(
         "[process]\nuser = \"{DAEMON}\"\n[local]\ndomains = [\"mx.test\"]\nusers = [\"accounts:/etc/passwd\"]\n\
-         [addresses]\naliases = [\"aliases:{at}/aliases\"]\n\
-         [[route]]\ndomains = [\"mx.test\"]\nmbox = \"{at}/boxes/{{local}}\"\nuser = \"{{local}}\"\n"
+         mbox = \"{at}/boxes/{{local}}\"\nuser = \"{{local}}\"\n[addresses]\naliases = [\"aliases:{at}/aliases\"]\n"
     );
     let daemon = Postrider::start_in(dir, free_address(), &config);
     let count = |path: &Path| fs::read_to_string(path).map_or(0, |text| text.matches("Subject: s\n").count());

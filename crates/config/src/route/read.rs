@@ -31,6 +31,7 @@ impl Reading<'_> {
         for (number, table) in tables.iter().enumerate() {
             let keys: RouteKeys = self.section(&format!("route[{number}]"), Some(table.get_ref()));
             if let Some(route) = self.one_route(keys, separator, table) {
+                let route = Route { number: Some(number), ..route };
                 self.refuse_same_name(&routes, &route, table);
                 self.refuse_unreachable(&routes, &route, table);
                 routes.push(route);
@@ -140,6 +141,7 @@ impl Reading<'_> {
         let (label, senders) = (label.map(|Word(name)| name.into()), Senders::new(senders, separator));
         let (domains, domain_maps) = OrMap::split(domains);
         Some(Route {
+            number: None,
             label,
             domains,
             domain_maps,

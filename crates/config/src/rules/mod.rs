@@ -4,7 +4,7 @@ mod compile;
 pub(crate) mod keys;
 mod values;
 
-use crate::{problem::line_and_column, route::Route, section::Reading, settings::Local};
+use crate::{local::Local, problem::line_and_column, route::Route, section::Reading};
 use compile::{Compiler, NamedLimit};
 use keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys};
 use maps::{Reference, Server};

@@ -189,7 +189,7 @@ pub(crate) fn warnings(settings: &Settings, own: Uid) -> Vec<String> {
             .push(format!("{what} waits: programs do not run as root: name a user there, or in [process]")),
         _ => {}
     };
-    for (number, route) in settings.routes.iter().enumerate() {
+    for (number, route) in settings.numbered_routes() {
         if let Target::Pipe(program) = &route.target {
             judge_program(
                 &format!("mail of `route[{number}].pipe`"),

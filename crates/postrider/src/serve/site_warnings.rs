@@ -108,7 +108,7 @@ fn unknown_recipients(settings: &Settings) -> impl Iterator<Item = String> {
             }
     };
     let takes_all = settings.local.users.is_none() && settings.listen.iter().any(is_open);
-    let routes = settings.routes.iter().enumerate().filter(move |_| takes_all);
+    let routes = settings.numbered_routes().filter(move |_| takes_all);
     routes.filter_map(|(number, route)| {
         let (Target::Lmtp(_) | Target::Smarthost(_), false) = (&route.target, route.verify) else { return None };
         let by_name = settings.local.domains.iter().find(|domain| route.matches(domain)).cloned();
@@ -124,7 +124,7 @@ fn unknown_recipients(settings: &Settings) -> impl Iterator<Item = String> {
 
 /// Addresses that no connection can be made from now: mail would wait.
 fn foreign_source_addresses(settings: &Settings) -> impl Iterator<Item = String> {
-    let routes = settings.routes.iter().enumerate();
+    let routes = settings.numbered_routes();
     let of_routes = routes.filter_map(|(number, route)| {
         Some((format!("route[{number}].source_address"), route.source_address?))
     });
@@ -136,7 +136,7 @@ fn foreign_source_addresses(settings: &Settings) -> impl Iterator<Item = String>
 
 /// Programs that may be installed later: their mail waits until then.
 fn missing_programs(settings: &Settings) -> impl Iterator<Item = String> {
-    let pipes = settings.routes.iter().enumerate().filter_map(|(number, route)| match &route.target {
+    let pipes = settings.numbered_routes().filter_map(|(number, route)| match &route.target {
         Target::Pipe(program) => Some((format!("route[{number}].pipe"), Path::new(program.name()))),
         _ => None,
     });
