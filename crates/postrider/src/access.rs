@@ -3,15 +3,17 @@
 //! The kernel answers: a thread takes on the user, and asks about each path. So groups, access control lists and mounts that
 //! are read-only count, too.
 
+mod boxes;
+
 use crate::site_files::{FileUse, site_files};
-use config::{Settings, Target};
+use config::Settings;
 use rustix::{
     fs::{Access, access},
     io::Errno,
     process::{geteuid, getuid},
     thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
-use sandbox::{Identity, fixed_folder};
+use sandbox::Identity;
 use std::{
     collections::HashSet,
     fs, io,
@@ -31,6 +33,15 @@ enum Need {
     WriteIn,
     /// Appends to the file.
     Append,
+}
+
+/// The users of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// One.
+    Own,
+    /// Each recipient.
+    Recipients,
 }
 
 /// Something that the daemon's user may not do.
@@ -59,9 +70,25 @@ pub(crate) enum Checked {
 /// # Errors
 /// A thread of that user cannot be started, in words.
 pub(crate) fn check(settings: &Settings, source: Option<&Path>) -> Result<Checked, String> {
-    let needs = needs(settings, source);
+    ask(settings, needs(settings, source))
+}
+
+/// Returns what keeps the daemon and its helper from writing mailboxes: their mail would wait.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn mailbox_faults(settings: &Settings) -> Result<Vec<Fault>, String> {
+    match ask(settings, boxes::own(settings))? {
+        Checked::As { faults, .. } => Ok(faults),
+        Checked::Root => Ok(boxes::files(settings)),
+        Checked::NeedsRoot(_) => Ok(Vec::new()),
+    }
+}
+
+/// Asks for these needs as the user of the daemon, and for the places of mailboxes.
+fn ask(settings: &Settings, needs: Vec<Needed>) -> Result<Checked, String> {
     let count = needs.len();
-    let (user, faults) = match asker(settings) {
+    let (user, mut faults) = match asker(settings) {
         Asker::Root => return Ok(Checked::Root),
         Asker::Unreachable(user) => return Ok(Checked::NeedsRoot(user)),
         Asker::Other { identity, starts_as_root } => {
@@ -74,6 +101,8 @@ pub(crate) fn check(settings: &Settings, source: Option<&Path>) -> Result<Checke
             (name, asked)
         }
     };
+    faults.extend(boxes::files(settings));
+    faults.extend(boxes::of_users(settings)?);
     Ok(Checked::As { user, count, faults })
 }
 
@@ -189,26 +218,13 @@ fn needs(settings: &Settings, source: Option<&Path>) -> Vec<Needed> {
     if s.history.enabled {
         write(&s.history.path, "history");
     }
-    let own = s.routes.iter().filter(|route| route.deliver_as.is_none());
-    let templates = own.filter_map(|route| match &route.target {
-        Target::Maildir(template) | Target::Mbox(template) => Some(template.as_str()),
-        _ => None,
-    });
-    let locals = (!s.local.domains.is_empty()).then(|| s.local.maildir.as_str());
-    for template in templates.chain(locals) {
-        write(&fixed_folder(template), "folder of mailboxes");
-    }
     for log in [&s.log.file, &s.log.postfix_file].into_iter().flatten() {
         all.push((log.clone(), "log", Need::Append));
     }
+    let all = all.into_iter().map(|(path, noun, need)| Needed::new(path, noun, need));
     let mut seen = HashSet::new();
-    all.retain(|(path, _, need)| seen.insert((path.clone(), *need as u8)));
-    all.into_iter()
-        .map(|(path, noun, need)| {
-            let real = path.canonicalize().unwrap_or_else(|_| path.clone());
-            Needed { path, real, noun, need }
-        })
-        .collect()
+    let is_new = |needed: &Needed| seen.insert((needed.path.clone(), needed.need as u8));
+    all.chain(boxes::own(settings)).filter(is_new).collect()
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -216,6 +232,11 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 impl Needed {
+    fn new(path: PathBuf, noun: &'static str, need: Need) -> Self {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        Self { path, real, noun, need }
+    }
+
     /// Asks the kernel for the user of the calling thread. `starts_as_root`: the daemon makes missing folders and logs before it
     /// changes its user.
     fn fault(&self, user: &str, starts_as_root: bool) -> Option<Fault> {

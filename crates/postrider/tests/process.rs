@@ -279,6 +279,14 @@ fn mail_for_a_root_without_a_mailbox_reaches_a_person_and_names_of_the_system_ar
         client.say("MAIL FROM:<a@far.test>").unwrap();
         client.say(&format!("RCPT TO:<{to}>")).unwrap().1
     };
+    // The place of the mailboxes is checked as the helper uses it.
+    let warned = || String::from_utf8(daemon.run(&["config", "check"], "").stderr).unwrap();
+    let boxes = daemon.dir.path().join("boxes");
+    fs::set_permissions(&boxes, Permissions::from_mode(0o755)).unwrap();
+    assert!(warned().contains("each recipient may not write in the folder of mailboxes"), "{}", warned());
+    assert!(daemon.run(&["doctor"], "").stdout.windows(14).any(|part| part == b"each recipient"));
+    fs::set_permissions(&boxes, Permissions::from_mode(0o777)).unwrap();
+    assert!(!warned().contains("each recipient"), "{}", warned());
     for name in ["root", "daemon", "jobs", "none", "gone"] {
         assert!(rcpt(&format!("{name}@mx.test")).starts_with("550 5.1.1"), "{name}");
     }
@@ -296,7 +304,6 @@ fn mail_for_a_root_without_a_mailbox_reaches_a_person_and_names_of_the_system_ar
     };
     sendmail("root");
     until("root's mail is kept", || daemon.mailbox("postmaster").len() == 4);
-    let warned = || String::from_utf8(daemon.run(&["config", "check"], "").stderr).unwrap();
     let wanted = "nobody reads the mail for postmaster: it goes to maildir:";
     assert!(warned().contains(wanted) && warned().contains("data/mail/postmaster, which is"), "{}", warned());
     // The members who exist get the mail of a list.

@@ -21,7 +21,12 @@ use super::{
     wiring,
     workers::{self, Workers},
 };
-use crate::{imported, open_files::Connections, unnamed_spools};
+use crate::{
+    access::{self, Fault},
+    imported,
+    open_files::Connections,
+    unnamed_spools,
+};
 use config::{ListenAddress, ListenAt, Settings};
 use control::Exit;
 use control::{serve_control, server::Access, socket};
@@ -222,7 +227,14 @@ fn warn(settings: &Settings, source: Option<&Path>) {
     let warnings =
         helper::warnings(settings, rustix::process::geteuid()).into_iter().chain(site.into_iter().flatten());
     let limited = Connections::warning(settings);
-    warnings.chain(limited).for_each(|warning| tracing::warn!("{warning}"));
+    let faults = source.map(|_| {
+        access::mailbox_faults(settings).unwrap_or_else(|error| {
+            tracing::warn!("the places of mailboxes are not checked: {error}");
+            Vec::new()
+        })
+    });
+    let boxes = faults.into_iter().flatten().map(|Fault { text, advice, .. }| format!("{text}: {advice}"));
+    warnings.chain(limited).chain(boxes).for_each(|warning| tracing::warn!("{warning}"));
     if settings.spool.durability == config::Durability::None {
         tracing::warn!(
             "spool.durability is \"none\": the reply 250 does not wait for the disk, and a crash loses accepted mail"
