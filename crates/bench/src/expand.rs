@@ -26,7 +26,7 @@ pub fn run(count: u64) {
     for _ in 0..count {
         let (mut expander, mut answers) = (Expander::new(&settings, recipient.clone()), Answers::default());
         let expanded = loop {
-            match expander.step(&answers) {
+            match expander.step(&mut answers) {
                 Step::Ask(questions) => {
                     for question in questions {
                         let Question::Alias(name) = &question else { unreachable!("only aliases are asked") };

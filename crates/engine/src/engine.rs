@@ -388,7 +388,9 @@ impl Engine {
             Refused::Full if task.is_none() && transaction.iter().all(Entry::is_deferral) => {}
             #[cfg(feature = "mutants")]
             _ if self.mutant == crate::Mutant::ForgetRefused => {}
-            Refused::Busy | Refused::Full => self.refused.push_refused(task, transaction, context.now),
+            Refused::Busy | Refused::Full | Refused::TooLarge => {
+                self.refused.push_refused(task, transaction, context.now)
+            }
             Refused::Poisoned => {
                 let failure = SpoolFailure::Io(refused.to_string());
                 effects.push(Effect::Fail(failure.clone()));

@@ -130,7 +130,7 @@ impl Expansion {
     pub(crate) async fn expand(&self, recipient: Mailbox, mailboxes: Mailboxes<'_>) -> Outcome {
         let (mut expander, mut answers) = (Expander::new(&self.rules, recipient), Answers::default());
         loop {
-            match expander.step(&answers) {
+            match expander.step(&mut answers) {
                 Step::Ask(questions) => {
                     for question in questions {
                         let found = self.answer(&question, mailboxes).await;

@@ -501,6 +501,46 @@ fn local_mail_waits_in_the_queue_for_one_recipient_that_cannot_be_expanded() {
 }
 
 #[test]
+fn a_list_of_any_length_is_queued_as_several_messages_all_or_none_of_which_survive_a_crash() {
+    const MEMBERS: u64 = 50_001;
+    let dir = tempfile::tempdir().unwrap();
+    let list = |name: &str, count: u64| {
+        let file = dir.path().join(name);
+        fs::write(&file, (0..count).map(|n| format!("m{n}@far.test\n")).collect::<String>()).unwrap();
+        format!("{name}: :include:{}\n", file.display())
+    };
+    let aliases = list("all", MEMBERS) + &list("most", 150_000) + "few: joe, ann\n";
+    let keys = "segment_size = \"8MiB\"\n[addresses]\naliases = [\"aliases:aliases\"]\n[[route]]\ndomains = [\"far.test\"]\n";
+    let held = format!("{keys}hold = true\n");
+    let daemon = start(&[("aliases", &aliases)], &held);
+    let mut client = Client::connect(daemon.address).unwrap();
+    // A part of the content is in the spool before the message ends.
+    let body = format!("Subject: s\r\n\r\n{}", "0123456789abcdef\r\n".repeat(30_000));
+    let to = ["all@mx.test", "joe@mx.test"];
+    let reply = client.send("a@far.test", &to, body.as_bytes()).unwrap();
+    assert_eq!(reply.0, 250, "{}", reply.1);
+    // The segments of this spool are smaller than this list.
+    let reply = client.send("a@far.test", &["most@mx.test"], b"Subject: s\r\n\r\nx\r\n").unwrap();
+    assert!(reply.0 == 550 && reply.1.contains("spool.segment_size"), "{}", reply.1);
+    let (dir, address) = daemon.kill();
+    let daemon = Postrider::start_in(dir, address, &held);
+    assert_eq!(daemon.counter("queued"), MEMBERS + 1);
+    assert_eq!(daemon.ask(&["queue", "count"]), "2\n");
+    daemon.reconfigure(&format!("{keys}discard = true\n"));
+    daemon.ask(&["reload"]);
+    daemon.ask(&["queue", "release", "all"]);
+    until("all are delivered", || daemon.counter("queued") == 0);
+    assert_eq!((daemon.counter("delivered"), daemon.counter("bounced")), (MEMBERS + 1, 0));
+    let text = fs::read_to_string(&daemon.mailbox("joe")[0]).unwrap();
+    assert_eq!(text.lines().count(), text.lines().position(|line| line == "Subject: s").unwrap() + 30_002);
+    // What one list needs is no reason to refuse it together with a short one before it.
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<a@far.test>").unwrap();
+    assert!(client.say("RCPT TO:<all@mx.test>").unwrap().1.starts_with("250"));
+    assert!(client.say("RCPT TO:<few@mx.test>").unwrap().1.starts_with("452 4.5.3"));
+}
+
+#[test]
 fn a_list_that_is_too_long_is_refused_for_good_and_the_reply_names_the_key() {
     let list: Vec<String> = (0..1500).map(|n| format!("user{n}@mx.test")).collect();
     let aliases = format!("all: {}\nfew: joe, ann, bob\n", list.join(", "));

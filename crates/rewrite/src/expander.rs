@@ -17,6 +17,8 @@ pub use trouble::Trouble;
 const DEPTH_MAX: u8 = 10;
 /// Targets of one recipient, those of aliases in between included.
 const TARGETS_MAX: usize = 1_000;
+/// Addresses that wait for answers at once. So the answers for a long list do not fill the memory.
+const WAITING_MAX: usize = 1_000;
 
 /// The rules of expansion.
 #[derive(Debug, Clone, Default)]
@@ -89,7 +91,7 @@ pub enum Found {
     Failed(Box<str>),
 }
 
-/// Answers to questions. They stay valid for all recipients of a transaction.
+/// Answers to questions. The expander forgets those that it needs no longer.
 #[derive(Debug, Clone, Default)]
 pub struct Answers(HashMap<Question, Found>);
 
@@ -202,6 +204,9 @@ enum Item {
 #[derive(Debug, Clone)]
 pub struct Expander<'s> {
     settings: &'s Settings,
+    /// Items that were begun, and wait for answers.
+    waiting: Vec<Item>,
+    /// Items that were not begun.
     open: VecDeque<Item>,
     expanded: Expanded,
     /// Keys of the recipients that were found.
@@ -227,6 +232,8 @@ impl From<Trouble> for Stop {
 struct Asking<'k> {
     known: &'k Answers,
     asked: Vec<Question>,
+    /// The same as `asked`.
+    are_asked: HashSet<Question>,
 }
 
 impl<'k> Asking<'k> {
@@ -234,7 +241,7 @@ impl<'k> Asking<'k> {
     fn value(&mut self, question: Question) -> Result<Option<&'k str>, Wait> {
         match self.known.0.get(&question) {
             None => {
-                if !self.asked.contains(&question) {
+                if self.are_asked.insert(question.clone()) {
                     self.asked.push(question);
                 }
                 Err(Wait::Answer)
@@ -278,6 +285,7 @@ impl<'s> Expander<'s> {
         };
         Self {
             settings,
+            waiting: Vec::new(),
             open: VecDeque::from([Item::Address(first)]),
             expanded: Expanded::default(),
             seen: HashSet::new(),
@@ -288,10 +296,35 @@ impl<'s> Expander<'s> {
 
     /// Goes on as far as the answers allow. Each question is asked once; all questions of a step can be answered in
     /// parallel.
-    pub fn step(&mut self, known: &Answers) -> Step {
-        let mut asking = Asking { known, asked: Vec::new() };
-        let mut waiting = VecDeque::new();
-        while let Some(mut item) = self.open.pop_front() {
+    pub fn step(&mut self, known: &mut Answers) -> Step {
+        loop {
+            if self.waiting.is_empty() {
+                // No answer is needed any more.
+                known.0.clear();
+                let count = self.open.len().min(WAITING_MAX);
+                self.waiting.extend(self.open.drain(..count));
+            }
+            if self.waiting.is_empty() {
+                break;
+            }
+            match self.go_on(known) {
+                Ok(asked) if asked.is_empty() => {}
+                Ok(asked) => return Step::Ask(asked),
+                Err(Stop::NoSuchUser) => return Step::NoSuchUser,
+                Err(Stop::Failed(trouble)) => return Step::Failed(trouble),
+            }
+        }
+        let expanded = std::mem::take(&mut self.expanded);
+        match expanded.missing.first() {
+            Some(missing) if expanded.recipients.is_empty() => Step::Failed(missing.clone()),
+            _ => Step::Done(expanded),
+        }
+    }
+
+    /// Goes on with those that wait. Returns their questions; none if all of them are done.
+    fn go_on(&mut self, known: &Answers) -> Result<Vec<Question>, Stop> {
+        let mut asking = Asking { known, asked: Vec::new(), are_asked: HashSet::new() };
+        for mut item in std::mem::take(&mut self.waiting) {
             let advanced = match &mut item {
                 Item::Address(address) => self.advance(address, &mut asking),
                 Item::Include(include) => self.include(include, &mut asking).map(|()| Advanced::Replaced),
@@ -299,24 +332,15 @@ impl<'s> Expander<'s> {
             match (advanced, item) {
                 (Ok(Advanced::Recipient), Item::Address(address)) => self.found(address),
                 (Ok(_), _) => {}
-                (Err(Wait::Answer), item) => waiting.push_back(item),
-                (Err(Wait::Stop(Stop::NoSuchUser)), _) => return Step::NoSuchUser,
+                (Err(Wait::Answer), item) => self.waiting.push(item),
                 // One who has left does not stop the mail of the others.
                 (Err(Wait::Stop(Stop::Failed(missing @ Trouble::NoSuchTarget { .. }))), _) => {
                     self.expanded.missing.push(missing);
                 }
-                (Err(Wait::Stop(Stop::Failed(trouble))), _) => return Step::Failed(trouble),
+                (Err(Wait::Stop(stop)), _) => return Err(stop),
             }
         }
-        self.open = waiting;
-        if self.open.is_empty() {
-            let expanded = std::mem::take(&mut self.expanded);
-            return match expanded.missing.first() {
-                Some(missing) if expanded.recipients.is_empty() => Step::Failed(missing.clone()),
-                _ => Step::Done(expanded),
-            };
-        }
-        Step::Ask(asking.asked)
+        Ok(asking.asked)
     }
 
     /// Takes an address through the stages that are left.

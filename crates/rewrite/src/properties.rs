@@ -58,7 +58,7 @@ fn expand(aliases: &Table, virtuals: &Table, recipient: &str, at_once: usize) ->
     let mut expander = Expander::new(&settings, Mailbox::parse(recipient, true).unwrap());
     let mut answers = Answers::default();
     for _ in 0..10_000 {
-        match expander.step(&answers) {
+        match expander.step(&mut answers) {
             Step::Ask(questions) => {
                 for question in questions.into_iter().take(at_once) {
                     let found = answer(aliases, virtuals, &question);

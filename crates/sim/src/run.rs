@@ -239,7 +239,7 @@ impl Run {
     fn labour(&mut self, spool: &Subject) -> Result<(), String> {
         for _ in 0..self.steps {
             match self.workload.step(&**spool, &mut self.model) {
-                Ok(_) | Err(Refused::Busy | Refused::Full) => {}
+                Ok(_) | Err(Refused::Busy | Refused::Full | Refused::TooLarge) => {}
                 Err(Refused::Poisoned) => break,
             }
             for step in [WorkStep::Prepare, WorkStep::Compact, WorkStep::Commit] {

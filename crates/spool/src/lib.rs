@@ -117,6 +117,8 @@ pub enum Refused {
     Busy,
     /// No room; the reserve is for outcomes and DSNs.
     Full,
+    /// One transaction is larger than the spool can ever store as a whole.
+    TooLarge,
     /// A write or sync failed before: nothing can be promised until a restart.
     Poisoned,
 }
@@ -126,6 +128,7 @@ impl fmt::Display for Refused {
         f.write_str(match self {
             Self::Busy => "the commit queue is full",
             Self::Full => "the spool has no room",
+            Self::TooLarge => "one transaction is larger than a segment of the spool",
             Self::Poisoned => "the spool failed and stopped",
         })
     }

@@ -245,7 +245,7 @@ fn use_up_segments(spool: &dyn Spool) {
             },
             Err(Refused::Poisoned) => break,
             Err(Refused::Busy) => std::thread::yield_now(),
-            Err(Refused::Full) => panic!("the disk is not full"),
+            Err(Refused::Full | Refused::TooLarge) => panic!("the disk is not full"),
         }
     }
 }

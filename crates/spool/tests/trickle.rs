@@ -45,7 +45,7 @@ fn fill(spool: &LogSpool) -> u64 {
         match spool.submit(accept(count + 1, 800)) {
             Ok(_) => count += 1,
             Err(Refused::Busy) => {}
-            Err(Refused::Full) => break,
+            Err(Refused::Full | Refused::TooLarge) => break,
             Err(Refused::Poisoned) => panic!("the spool has failed"),
         }
         if count % 64 == 0 {

@@ -19,8 +19,8 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 /// Time to read a file.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest file: a list of 1,000 addresses is much smaller.
-const BYTES_MAX: u64 = 1 << 20;
+/// Largest file. A list of 250,000 addresses is smaller.
+const BYTES_MAX: u64 = 32 << 20;
 
 /// Advice for a file that is not there, or cannot be read.
 const UNREADABLE: &str = "write the file, or remove the target; the daemon's user has to read it";
@@ -127,7 +127,7 @@ fn read_blocking(path: &str, owner: u32) -> Result<Option<String>, FileFault> {
         return Err(fault("others can change it", "let root own it, and nobody else write it"));
     }
     if meta.len() > BYTES_MAX {
-        return Err(fault("larger than 1 MiB", "use a mailing list program"));
+        return Err(fault("larger than 32 MiB", "use a mailing list program"));
     }
     let mut bytes = Vec::new();
     file.take(BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;

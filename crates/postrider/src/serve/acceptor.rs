@@ -21,8 +21,8 @@ use bytes::Bytes;
 use engine::accept::{self, Accepted, Decisions, Facts, NamedHost, Source, Stage, Verdict};
 use inbound::{Answer, AuthAnswer, Client, ConnectionEvent, Draft, Service, StoreError, UNIX_CLIENT};
 use mail::{
-    BodyType, ChunkId, Enhanced, Envelope, ListenerKind, Message, Outcome, Part, QueueId, ReceivedContent,
-    Recipient, Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
+    BodyType, ChunkId, Content, Enhanced, Envelope, ListenerKind, Message, Outcome, Part, QueueId,
+    ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
 };
 use smtp::{
     forwarded::Attribute,
@@ -39,6 +39,16 @@ use tokio::time::timeout;
 
 /// Content above this goes to the spool in pieces of this size.
 pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
+
+/// A list with more members becomes several messages: each fits into memory beside others when it is read back.
+const PORTION_RECIPIENTS: usize = 50_000;
+
+/// A spool of small segments cannot store a long list as a whole.
+const TOO_LARGE_FOR_SPOOL: Reply = Reply::fixed(
+    550,
+    Enhanced(5, 2, 4),
+    "The list is too long for a segment of this spool (spool.segment_size)",
+);
 
 /// A disk that is behind is asked again after this.
 const BEHIND: Duration = Duration::from_millis(5);
@@ -263,7 +273,14 @@ impl Acceptor {
                     Some(expanded) => Box::pin(self.reports_on(config, &expanded, &message)).await,
                     None => Vec::new(),
                 };
-                (SharedMessage::new(message), LoggedDecisions { held, discarded, reports })
+                let rest = match self.portions(&mut message).await {
+                    Ok(rest) => rest,
+                    Err(reply) => {
+                        self.forget(message.content.parts());
+                        return reply;
+                    }
+                };
+                (SharedMessage::new(message), LoggedDecisions { held, discarded, rest, reports })
             }
             Accepted::Discarded { id, envelope, content, reason } => {
                 self.forget(content.parts());
@@ -273,14 +290,15 @@ impl Acceptor {
         };
         let (id, size_bytes, begun) = (message.id, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id.0);
-        // A crash leaves neither the message without the reports on its expansion nor these without it.
+        // A crash leaves neither a portion without the others nor without the reports on the expansion.
         let reports = || logged.reports.iter().cloned().map(Entry::Accept);
-        let entry = || accept::entry(&message, logged.held.is_some());
-        let submit = || self.driver.spool.submit(std::iter::once(entry()).chain(reports()).collect());
+        let portions = || std::iter::once(&message).chain(&logged.rest);
+        let entries = || portions().map(|portion| accept::entry(portion, logged.held.is_some()));
+        let submit = || self.driver.spool.submit(entries().chain(reports()).collect());
         let commit_seq = match self.with_deadline(submit).await {
             Ok(commit_seq) => commit_seq,
             Err(refused) => {
-                self.forget(message.content.parts());
+                portions().for_each(|portion| self.forget(portion.content.parts()));
                 if refused == Refused::Poisoned {
                     self.driver.failed.notify_one();
                 }
@@ -303,6 +321,69 @@ impl Acceptor {
         logged.accept(&self.driver, message, false);
         probe::probe!(postrider, message_accepted, id.0, size_bytes);
         queued_as(id)
+    }
+
+    /// Leaves a message [`PORTION_RECIPIENTS`] recipients, and returns messages with the others. Each has content of its own, so that
+    /// none of them waits for the others before its space is freed.
+    ///
+    /// # Errors
+    /// The reply that refuses the message; no content of the others is left.
+    async fn portions(&self, message: &mut Message) -> Result<Vec<SharedMessage>, Reply> {
+        let mut all = std::mem::take(&mut message.envelope.recipients).into_iter();
+        let without = message.envelope.clone();
+        let mut next = || all.by_ref().take(PORTION_RECIPIENTS).collect::<Vec<_>>();
+        message.envelope.recipients = next();
+        let mut rest = Vec::new();
+        loop {
+            let recipients = next();
+            if recipients.is_empty() {
+                return Ok(rest);
+            }
+            let content = match self.copied_content(message).await {
+                Ok(content) => content,
+                Err(reply) => {
+                    rest.iter().for_each(|one: &SharedMessage| self.forget(one.content.parts()));
+                    return Err(reply);
+                }
+            };
+            let id = self.driver.ids.next(UnixMillis::now().0);
+            tracing::info!("{id}: {} further recipients of {}", recipients.len(), message.id);
+            let envelope = Envelope { recipients, ..without.clone() };
+            let Message { arrived, ref origin, .. } = *message;
+            rest.push(SharedMessage::new(Message { id, arrived, origin: origin.clone(), envelope, content }));
+        }
+    }
+
+    /// Returns a message's content, with pieces in the spool of its own.
+    async fn copied_content(&self, message: &Message) -> Result<Content, Reply> {
+        let mut parts = Vec::new();
+        for part in message.content.parts() {
+            let Part::Stored { chunk_id, length_bytes } = *part else {
+                parts.push(part.clone());
+                continue;
+            };
+            let copied = match self.driver.load(chunk_id).await {
+                Ok(piece) => {
+                    let store = || self.driver.spool.store_for(&message.envelope, piece.clone());
+                    self.with_deadline(store).await.map_err(Self::refusal)
+                }
+                Err(failure) => {
+                    tracing::error!(
+                        "{}: copy its content for a portion of its recipients: {failure}",
+                        message.id
+                    );
+                    Err(replies::LOCAL_ERROR)
+                }
+            };
+            match copied {
+                Ok(chunk_id) => parts.push(Part::Stored { chunk_id, length_bytes }),
+                Err(reply) => {
+                    self.forget(&parts);
+                    return Err(reply);
+                }
+            }
+        }
+        Ok(Content::new(message.content.traits, parts))
     }
 
     /// Composes the reports on expanded recipients, and takes them through the pipeline.
@@ -383,6 +464,7 @@ impl Acceptor {
         match refused {
             Refused::Busy => replies::SPOOL_BUSY,
             Refused::Full => replies::NO_ROOM,
+            Refused::TooLarge => TOO_LARGE_FOR_SPOOL,
             Refused::Poisoned => replies::LOCAL_ERROR,
         }
     }
@@ -394,6 +476,8 @@ struct LoggedDecisions {
     held: Option<Box<str>>,
     /// Given recipients that were discarded, with the reasons.
     discarded: Box<[(Box<str>, Box<str>)]>,
+    /// The messages for further recipients, with the same content.
+    rest: Vec<SharedMessage>,
     /// Reports that are stored with the message.
     reports: Vec<SharedMessage>,
 }
@@ -405,10 +489,12 @@ impl LoggedDecisions {
             let from = message.envelope.reverse_path.as_str();
             driver.delivery_log.discarded(message.id, from, Some(recipient), reason);
         }
-        if let Some(reason) = &self.held {
-            driver.delivery_log.held(message.id, reason);
+        for portion in std::iter::once(message).chain(self.rest.iter().cloned()) {
+            if let Some(reason) = &self.held {
+                driver.delivery_log.held(portion.id, reason);
+            }
+            driver.accept(portion, self.held.is_some(), is_late);
         }
-        driver.accept(message, self.held.is_some(), is_late);
         for report in &self.reports {
             driver.accept(report.clone(), false, false);
         }

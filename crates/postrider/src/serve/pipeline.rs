@@ -396,13 +396,15 @@ impl Pipeline {
     }
 }
 
-/// Recipients of a message that may take the place of those that were given.
+/// Recipients of a message that may take the place of those that were given, but for one list, which has a limit of its own:
+/// another transaction would be refused as well.
 const REPLACEMENTS_MAX: usize = 50_000;
 
 /// Checks that a message does not get too many recipients by redirection.
 fn within_limit(decisions: &Decisions, more: &[Recipient]) -> Result<(), Reply> {
+    let before = decisions.replacement_count();
     // A single recipient for a given one is bounded by the limit of given ones.
-    if more.len() > 1 && decisions.replacement_count() + more.len() > REPLACEMENTS_MAX {
+    if before > 0 && more.len() > 1 && before + more.len() > REPLACEMENTS_MAX {
         return Err(replies::TOO_MANY_RECIPIENTS);
     }
     Ok(())

@@ -202,10 +202,12 @@ impl Drop for Postrider {
     }
 }
 
+/// `more` may begin with another `segment_size`.
 fn configure(dir: &Path, address: SocketAddr, more: &str) {
+    let size = if more.starts_with("segment_size") { "" } else { "segment_size = \"4MiB\"\n" };
     let text = format!(
         "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n\
-         [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n{more}"
+         [spool]\nmin_free = \"16MiB\"\n{size}{more}"
     );
     fs::write(dir.join("postrider.toml"), text).unwrap();
 }

@@ -78,7 +78,7 @@ fn run_with(settings: &Settings, tables: &Tables, recipient: &str) -> Step {
     let mut expander = Expander::new(settings, Mailbox::parse(recipient, true).unwrap());
     let mut answers = Answers::default();
     loop {
-        match expander.step(&answers) {
+        match expander.step(&mut answers) {
             Step::Ask(questions) => {
                 assert!(!questions.is_empty());
                 for question in questions {

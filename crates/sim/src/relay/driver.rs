@@ -731,7 +731,7 @@ fn settled(entry: &Entry) -> Vec<(QueueId, u32)> {
 pub(super) fn refusal(refused: Refused) -> Reply {
     match refused {
         Refused::Busy => replies::SPOOL_BUSY,
-        Refused::Full => replies::NO_ROOM,
+        Refused::Full | Refused::TooLarge => replies::NO_ROOM,
         Refused::Poisoned => replies::LOCAL_ERROR,
     }
 }

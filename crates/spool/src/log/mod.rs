@@ -511,10 +511,13 @@ impl LogSpool {
     }
 
     fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Pending<Work>>, Refused> {
+        if bytes > self.shared.record_bytes_max() {
+            return Err(Refused::TooLarge);
+        }
         let may_use_all = internal || self.shared.mutant.is(Mutant::SpendReserve);
         let usable_count = if may_use_all { u64::MAX } else { self.shared.allocator.usable_count() };
         let lacks_room = !internal && self.shared.lacks_room.load(Ordering::Relaxed);
-        if usable_count == 0 || lacks_room || bytes > self.shared.record_bytes_max() {
+        if usable_count == 0 || lacks_room {
             compact::start_compaction_if_due(&self.shared);
             return Err(Refused::Full);
         }

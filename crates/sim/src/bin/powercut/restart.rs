@@ -152,7 +152,7 @@ fn load(past: &Mutex<&mut Past>, spool: &dyn Spool) {
         };
         let commit_seq = match stepped {
             Ok(Some(commit_seq)) => commit_seq,
-            Ok(None) | Err(Refused::Busy | Refused::Full) => continue,
+            Ok(None) | Err(Refused::Busy | Refused::Full | Refused::TooLarge) => continue,
             Err(Refused::Poisoned) => return,
         };
         match wait(spool.durable(commit_seq)) {
