@@ -84,7 +84,7 @@ impl Driver {
     /// A message is durable.
     pub fn accept(&mut self, message: SharedMessage, now: Millis) {
         let routed = Routed::new(self.routing.clone(), &message.envelope);
-        self.handle(Event::Accepted { message, routed, is_held: false, is_late: false }, now);
+        self.handle(Event::Accepted { message, routed, held: None, is_late: false }, now);
     }
 
     /// The next lease of a connection that was opened or woken. A connection without one becomes idle.

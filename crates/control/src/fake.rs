@@ -2,8 +2,8 @@
 
 use super::{
     Action, Applied, CertificateInfo, CertificateOrigin, DestinationInfo, Failure, Gauges, Id, Matched,
-    MessageCopy, MessageInfo, Operations, RecipientInfo, RenewalInfo, Status, Summary, serve_control,
-    server::Access, socket,
+    MessageCopy, MessageInfo, Operations, RecipientInfo, RenewalInfo, Status, Summary, SummaryBy,
+    serve_control, server::Access, socket,
 };
 use bytes::Bytes;
 use mail::{ChunkId, Part, QueueId};
@@ -35,12 +35,13 @@ pub fn message(number: u64) -> MessageInfo {
         size_bytes: 1234,
         arrived_ms: number * 1000,
         sender: "alice@a.test".to_owned(),
-        origin: "client=[127.0.0.1]".to_owned(),
+        origin: "client=[127.0.0.1] helo=a.test proto=ESMTP".to_owned(),
         options: None,
         recipients: vec![
             recipient("bob@b.test", "mx:b.test", Status::Waiting),
             recipient("carol@c.test", "mx:c.test", Status::Held),
         ],
+        hold_reason: None,
         damaged: None,
     }
 }
@@ -94,7 +95,7 @@ impl Operations for Memory {
         Ok(known.then(|| b"Subject: \xff hi\r\n\r\n".to_vec()))
     }
 
-    async fn apply(&self, action: Action, matched: &[Matched]) -> Result<Applied, Failure> {
+    async fn apply(&self, action: Action, matched: &[Matched], _: u32) -> Result<Applied, Failure> {
         assert!(matched.len() <= crate::server::PAGE, "{} changed at once", matched.len());
         let mut queue = self.queue.lock().unwrap();
         let known: Vec<&Matched> = matched.iter().filter(|matched| queue.contains_key(&matched.id)).collect();
@@ -106,14 +107,15 @@ impl Operations for Memory {
         }
         self.done.lock().unwrap().extend(known.iter().map(|matched| (action, (*matched).clone())));
         // A message of this queue is never held: nothing is released.
-        let unchanged = if action == Action::Release { known.len() as u64 } else { 0 };
-        Ok(Applied { found: known.len() as u64, unchanged })
+        let mut applied = Applied { found: known.len() as u64, ..Applied::default() };
+        known.iter().filter(|_| action == Action::Release).for_each(|_| applied.add_unchanged("not held"));
+        Ok(applied)
     }
 
-    async fn summary(&self) -> Vec<DestinationInfo> {
+    async fn summary(&self, by: SummaryBy) -> Vec<DestinationInfo> {
         let mut summary = Summary::default();
         for message in self.queue.lock().unwrap().values() {
-            summary.add_message(message, 10_000_000);
+            summary.add_message(by, message, 10_000_000);
         }
         summary.finish()
     }
@@ -122,7 +124,7 @@ impl Operations for Memory {
         "# EOF\n".to_owned()
     }
 
-    fn flush(&self) -> u64 {
+    fn flush(&self, _: u32) -> u64 {
         self.queue.lock().unwrap().len() as u64
     }
 

@@ -22,24 +22,38 @@ pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
 pub use protocol::{
     Action, ConnectionShare, DeliveryHelper, Failure, Gauges, Id, MessageInfo, RecipientInfo, Request,
-    Resource, Response, Status, WaitInfo,
+    Resource, Response, Status, WaitInfo, held_text,
 };
 pub use selection::{Matched, Selection};
 pub use server::serve_control;
-pub use summary::{AGE_MINUTES, DestinationInfo, Summary};
+pub use summary::{AGE_MINUTES, DestinationInfo, NO_REASON, Summary, SummaryBy};
 
 use bytes::Bytes;
 use mail::{ChunkId, QueueId};
 use report::RecipientCounters;
-use std::future::Future;
+use std::{collections::BTreeMap, future::Future};
 
 /// The effect of an action on messages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Messages that were there.
     pub found: u64,
-    /// Messages among them that were left as they were: held already, not held, or in flight.
-    pub unchanged: u64,
+    /// Messages among them that were left as they were, by the reason.
+    pub unchanged: BTreeMap<String, u64>,
+    /// Messages that are due, and wait nevertheless, by the reason.
+    pub waiting: BTreeMap<String, u64>,
+}
+
+impl Applied {
+    /// Returns the number of messages that were left as they were.
+    pub fn unchanged_count(&self) -> u64 {
+        self.unchanged.values().sum()
+    }
+
+    /// Counts a message that was left as it was.
+    pub fn add_unchanged(&mut self, reason: &str) {
+        *self.unchanged.entry(reason.to_owned()).or_default() += 1;
+    }
 }
 
 /// The operations that the daemon offers to operators.
@@ -62,18 +76,20 @@ pub trait Operations: Send + Sync + 'static {
         max_bytes: usize,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, Failure>> + Send;
 
-    /// Applies an action to each of these messages that is still there, durably. At most [`server::PAGE`] at a time.
+    /// Applies an action of the user with this number to each of these messages that is still there, durably. At most
+    /// [`server::PAGE`] at a time.
     fn apply(
         &self,
         action: Action,
         matched: &[Matched],
+        uid: u32,
     ) -> impl Future<Output = Result<Applied, Failure>> + Send;
 
     /// Makes everything that waits due now and revives every destination; says how many messages that is.
-    fn flush(&self) -> u64;
+    fn flush(&self, uid: u32) -> u64;
 
-    /// Returns the destinations of all queued recipients.
-    fn summary(&self) -> impl Future<Output = Vec<DestinationInfo>> + Send;
+    /// Returns the rows of all queued recipients.
+    fn summary(&self, by: SummaryBy) -> impl Future<Output = Vec<DestinationInfo>> + Send;
 
     /// Returns all metrics in the text format of OpenMetrics.
     fn metrics(&self) -> String;

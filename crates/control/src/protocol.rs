@@ -7,7 +7,7 @@ use super::{
     copy::CopyEnd,
     options_info::OptionsInfo,
     selection::Selection,
-    summary::DestinationInfo,
+    summary::{DestinationInfo, SummaryBy},
 };
 use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use report::RecipientCounters;
@@ -65,14 +65,18 @@ pub enum Request {
         action: Action,
         /// The selection of messages.
         selection: Selection,
-        /// The reason, for the log and for notifications.
+        /// The reason, for the history, listings and notifications.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
     /// Every destination is tried now, suspended or not.
     Flush,
-    /// The destinations of all queued recipients: a [`Response::Destination`] each.
-    Summary,
+    /// The queued recipients by destination, sender or reason: a [`Response::Destination`] each.
+    Summary {
+        /// What the rows are for.
+        #[serde(default)]
+        by: SummaryBy,
+    },
     /// [`Response::Counters`].
     Status,
     /// [`Response::Metrics`].
@@ -171,6 +175,16 @@ pub enum Response {
     Unchanged {
         /// The number of messages; they are counted in [`Response::Done`], too.
         count: u64,
+        /// Why they were left as they were.
+        #[serde(default)]
+        reason: String,
+    },
+    /// Selected messages that an action made due, and that wait nevertheless.
+    Waiting {
+        /// The number of messages.
+        count: u64,
+        /// What they wait for.
+        reason: String,
     },
     /// A copy of a message begins. Its envelope follows behind the line, as raw bytes.
     Copy {
@@ -269,9 +283,21 @@ pub struct MessageInfo {
     pub options: Option<OptionsInfo>,
     /// Every recipient of its envelope; those that are left where that cannot be read.
     pub recipients: Vec<RecipientInfo>,
+    /// Who or what holds the message, and why: `by root: a phishing report`. Empty where a held message has no reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_reason: Option<String>,
     /// The reason why the spool cannot give its envelope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damaged: Option<String>,
+}
+
+/// Returns why a message is held, as listings say it: `held by root: a phishing report`, `held: rule 7`.
+pub fn held_text(reason: &str) -> String {
+    match reason {
+        "" => "held by an operator, a rule or a route".to_owned(),
+        reason if reason.starts_with("by ") => format!("held {reason}"),
+        reason => format!("held: {reason}"),
+    }
 }
 
 /// One recipient and where it is.
@@ -568,7 +594,7 @@ mod tests {
             Request::Show { id },
             Request::Apply { action: Action::Bounce, selection, reason: Some("closed".to_owned()) },
             Request::Flush,
-            Request::Summary,
+            Request::Summary { by: SummaryBy::Reason },
             Request::Status,
             Request::Reload,
             Request::Drain { listener: Some("mx".to_owned()) },
@@ -582,7 +608,7 @@ mod tests {
             Response::Header { text: "Subject: ä\r\n".to_owned() },
             Response::Counters(RecipientCounters { accepted: 3, queued: 3, ..RecipientCounters::default() }),
             Response::Gauges(Gauges { commits: 3, ..Gauges::default() }),
-            Response::Unchanged { count: 2 },
+            Response::Unchanged { count: 2, reason: "held".to_owned() },
             Response::Note { text: "restart".to_owned() },
             Response::Done { count: 3 },
             Response::Failed(Failure::Denied { text: "no".to_owned() }),

@@ -54,9 +54,9 @@ pub async fn serve_control<T: Operations>(listener: UnixListener, access: Access
         let Some(stream) = accept(&listener).await else { continue };
         let target = target.clone();
         tokio::spawn(async move {
-            let rights = rights(&stream, access);
+            let (rights, uid) = rights(&stream, access);
             // A client that went away is no news.
-            let _ = Connection::new(stream, target).serve(rights).await;
+            let _ = Connection::new(stream, target, uid).serve(rights).await;
             drop(permit);
         });
     }
@@ -77,16 +77,18 @@ impl Rights {
     }
 }
 
-fn rights(stream: &UnixStream, access: Access) -> Rights {
+/// Returns what the client may do, and the number of its user, as the kernel says it.
+fn rights(stream: &UnixStream, access: Access) -> (Rights, u32) {
     let own = rustix::process::geteuid().as_raw();
-    let Ok(peer) = stream.peer_cred() else { return Rights::Nothing };
-    if Access::Owner.allows(peer.uid(), own) {
+    let Ok(peer) = stream.peer_cred() else { return (Rights::Nothing, u32::MAX) };
+    let rights = if Access::Owner.allows(peer.uid(), own) {
         Rights::All
     } else if access.allows(peer.uid(), own) {
         Rights::Operate
     } else {
         Rights::Nothing
-    }
+    };
+    (rights, peer.uid())
 }
 
 /// The reason why a connection ends early.
@@ -120,12 +122,13 @@ pub(crate) struct Connection<T> {
     from: BufReader<OwnedReadHalf>,
     to: BufWriter<OwnedWriteHalf>,
     pub(crate) target: Arc<T>,
+    uid: u32,
 }
 
 impl<T: Operations> Connection<T> {
-    fn new(stream: UnixStream, target: Arc<T>) -> Self {
+    fn new(stream: UnixStream, target: Arc<T>, uid: u32) -> Self {
         let (from, to) = stream.into_split();
-        Self { from: BufReader::new(from), to: BufWriter::new(to), target }
+        Self { from: BufReader::new(from), to: BufWriter::new(to), target, uid }
     }
 
     async fn serve(mut self, rights: Rights) -> Result<(), Ended> {
@@ -176,14 +179,17 @@ impl<T: Operations> Connection<T> {
             Request::Show { id } => self.show(id).await?,
             Request::Apply { action, selection, reason } => {
                 let applied = self.apply(action, &selection, reason.as_deref()).await?;
-                if applied.unchanged > 0 {
-                    self.send(&Response::Unchanged { count: applied.unchanged }).await?;
+                for (reason, count) in applied.unchanged {
+                    self.send(&Response::Unchanged { count, reason }).await?;
+                }
+                for (reason, count) in applied.waiting {
+                    self.send(&Response::Waiting { count, reason }).await?;
                 }
                 applied.found
             }
-            Request::Flush => self.target.flush(),
-            Request::Summary => {
-                let destinations = self.target.summary().await;
+            Request::Flush => self.target.flush(self.uid),
+            Request::Summary { by } => {
+                let destinations = self.target.summary(by).await;
                 let count = destinations.len() as u64;
                 for destination in destinations {
                     self.send(&Response::Destination(destination)).await?;
@@ -322,9 +328,14 @@ impl<T: Operations> Connection<T> {
                 }
             }
             if !matched.is_empty() {
-                let applied = self.target.apply(action, &matched).await?;
+                let applied = self.target.apply(action, &matched, self.uid).await?;
                 all.found += applied.found;
-                all.unchanged += applied.unchanged;
+                for (reason, count) in applied.unchanged {
+                    *all.unchanged.entry(reason).or_default() += count;
+                }
+                for (reason, count) in applied.waiting {
+                    *all.waiting.entry(reason).or_default() += count;
+                }
             }
         }
         Ok(all)

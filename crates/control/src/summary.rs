@@ -1,6 +1,7 @@
-//! The queue by destination: recipients, their ages, and why they wait.
+//! The queue by destination, sender or reason: recipients, their ages, and why they wait.
 
-use crate::{MessageInfo, Status};
+use crate::{MessageInfo, RecipientInfo, Status, held_text};
+use mail::pattern::domain_of;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -8,11 +9,62 @@ use std::collections::HashMap;
 pub const AGE_MINUTES: [u64; 9] = [5, 10, 20, 40, 80, 160, 320, 640, 1280];
 /// Different reasons that are counted of a destination.
 const REASONS_MAX: usize = 64;
+/// Different names that are counted: senders can be as many as messages. The rest is counted together.
+const NAMES_MAX: usize = 50_000;
+/// The name of the rest.
+const OTHERS: &str = "(others)";
 
-/// The queued recipients of a destination.
+/// What the rows of a summary are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum SummaryBy {
+    /// Destinations.
+    #[default]
+    Destination,
+    /// Reverse-paths.
+    Sender,
+    /// The domains of reverse-paths.
+    SenderDomain,
+    /// Reasons for which recipients wait.
+    Reason,
+}
+
+impl SummaryBy {
+    /// Returns the name of the field in JSON.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::Destination => "destination",
+            Self::Sender => "sender",
+            Self::SenderDomain => "sender_domain",
+            Self::Reason => "reason",
+        }
+    }
+
+    /// Returns the row of a recipient.
+    fn row<'a>(
+        self,
+        message: &'a MessageInfo,
+        recipient: &'a RecipientInfo,
+        reason: Option<&'a str>,
+    ) -> &'a str {
+        match self {
+            Self::Destination => &recipient.destination,
+            Self::Reason => reason.unwrap_or(NO_REASON),
+            _ if message.damaged.is_some() => "(unknown)",
+            _ if message.sender.is_empty() => "<>",
+            Self::Sender => &message.sender,
+            Self::SenderDomain => domain_of(&message.sender),
+        }
+    }
+}
+
+/// The row of recipients that nothing was tried for.
+pub const NO_REASON: &str = "no attempt yet";
+
+/// The queued recipients of a destination, or of another row.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DestinationInfo {
-    /// `mx:example.com`.
+    /// `mx:example.com`; the sender, its domain or the reason where the rows are for these.
     pub destination: String,
     /// Recipients that are not finished.
     pub recipients: u64,
@@ -38,6 +90,8 @@ pub struct Summary {
 impl Summary {
     /// Counts recipients of a message with this age.
     pub fn add(&mut self, destination: &str, age_ms: u64, reasons: impl Iterator<Item = Option<String>>) {
+        let is_known = self.by_name.contains_key(destination);
+        let destination = if is_known || self.by_name.len() < NAMES_MAX { destination } else { OTHERS };
         if !self.by_name.contains_key(destination) {
             let info = DestinationInfo { destination: destination.to_owned(), ..DestinationInfo::default() };
             self.by_name.insert(destination.to_owned(), (info, HashMap::new()));
@@ -55,10 +109,14 @@ impl Summary {
     }
 
     /// Counts the recipients of a message that are not finished.
-    pub fn add_message(&mut self, message: &MessageInfo, now_ms: u64) {
+    pub fn add_message(&mut self, by: SummaryBy, message: &MessageInfo, now_ms: u64) {
         let age_ms = now_ms.saturating_sub(message.arrived_ms);
+        let held = message.hold_reason.as_deref().map(held_text);
         for recipient in message.recipients.iter().filter(|r| r.status != Status::Done) {
-            self.add(&recipient.destination, age_ms, std::iter::once(recipient.last.clone()));
+            let reason = held.clone().or_else(|| recipient.last.clone());
+            let row = by.row(message, recipient, reason.as_deref()).to_owned();
+            let reason = reason.filter(|_| by != SummaryBy::Reason);
+            self.add(&row, age_ms, std::iter::once(reason));
         }
     }
 

@@ -74,7 +74,10 @@ fn a_change_reaches_the_selected_messages_only() {
 fn messages_that_an_action_leaves_as_they_were_are_counted_by_themselves() {
     let daemon = Daemon::serving(Memory::with(300));
     let request = Request::Apply { action: Action::Release, selection: Selection::all(), reason: None };
-    assert_eq!(ask(&mut client(&daemon), &request), (300, vec![Response::Unchanged { count: 300 }]));
+    assert_eq!(
+        ask(&mut client(&daemon), &request),
+        (300, vec![Response::Unchanged { count: 300, reason: "not held".to_owned() }])
+    );
 }
 
 #[test]

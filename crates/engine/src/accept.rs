@@ -446,12 +446,10 @@ fn set_route(recipients: &mut [Recipient], name: &str) {
 
 /// Returns what the spool stores of an accepted message. A message that is held is one entry with its hold: no crash
 /// separates the two.
-pub fn entry(message: &SharedMessage, is_held: bool) -> Entry {
-    if !is_held {
-        return Entry::Accept(message.clone());
-    }
+pub fn entry(message: &SharedMessage, held: Option<Box<str>>) -> Entry {
+    let Some(reason) = held else { return Entry::Accept(message.clone()) };
     let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
-    Entry::Import(Box::new(Recovered { message: message.clone(), recipients, held: true }))
+    Entry::Import(Box::new(Recovered { message: message.clone(), recipients, held: Some(reason) }))
 }
 
 #[cfg(test)]

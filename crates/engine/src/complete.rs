@@ -269,6 +269,7 @@ impl Engine {
         self.last_outcomes.note_all(id, &result.results, "", completion.last, || context.wall);
         if completion.last {
             self.cache.remove(id);
+            self.hold_reasons.remove(&id);
         }
         effects.push(Effect::Log(LogEvent::Unreadable(id, failure.clone())));
         self.count(&result);
@@ -383,6 +384,7 @@ impl Engine {
             LogEvent::Attempt { message, results, attempt }
         }));
         if completion.last {
+            self.hold_reasons.remove(&id);
             effects.push(Effect::Log(LogEvent::Completed(id)));
         }
         effects.extend(completion.resumed.map(|name| Effect::Log(LogEvent::Resumed(name))));

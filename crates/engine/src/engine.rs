@@ -60,6 +60,8 @@ pub struct Engine {
     pub(crate) warning_permits: Permits<(QueueId, Vec<u32>)>,
     /// The reasons of operators for the end of recipients, which may be in flight.
     pub(crate) cancel_reasons: HashMap<QueueId, Box<str>>,
+    /// Why messages are held, of each held one.
+    pub(crate) hold_reasons: HashMap<QueueId, Box<str>>,
     pub(crate) refused: RefusedTransactions,
     pub(crate) reroute: Reroute,
     pub(crate) settings: EngineSettings,
@@ -103,6 +105,7 @@ impl Engine {
             report_permits: Permits::new(REPORTS_MAX),
             warning_permits: Permits::new(WARNINGS_MAX),
             cancel_reasons: HashMap::new(),
+            hold_reasons: HashMap::new(),
             refused: RefusedTransactions::default(),
             reroute: Reroute::default(),
             settings,
@@ -145,6 +148,11 @@ impl Engine {
     /// The last outcomes of a message's recipients, of each that was tried.
     pub fn last_outcomes(&self, id: QueueId) -> &[LastOutcome] {
         self.last_outcomes.of(id)
+    }
+
+    /// Returns who or what holds a message, and why; none if it is not held. Empty where that is not known.
+    pub fn hold_reason(&self, id: QueueId) -> Option<&str> {
+        self.hold_reasons.get(&id).map(|reason| &**reason)
     }
 
     /// A message that is in memory.
@@ -203,7 +211,7 @@ impl Engine {
             Event::ConnectionClosed { connection, leases } => {
                 self.on_closed(context, connection, leases, effects);
             }
-            Event::Accepted { message, routed, is_held, is_late } => {
+            Event::Accepted { message, routed, held, is_late } => {
                 if is_late {
                     effects.push(Effect::Log(crate::LogEvent::StoredLate(message.id)));
                 }
@@ -211,7 +219,7 @@ impl Engine {
                 if is_late && self.mutant == crate::Mutant::ForgetLate {
                     return;
                 }
-                self.on_accepted(context, message, routed, is_held, effects);
+                self.on_accepted(context, message, routed, held, effects);
             }
             Event::AttemptFinished { connection, lease, message, mut results, attempt } => {
                 self.take_lease(connection, lease.job);
@@ -276,17 +284,17 @@ impl Engine {
         context: Context,
         message: SharedMessage,
         routed: Routed,
-        is_held: bool,
+        held: Option<Box<str>>,
         effects: &mut Vec<Effect>,
     ) {
         #[cfg(feature = "mutants")]
-        let is_held = is_held && self.mutant != crate::Mutant::DeliverHeld;
+        let held = held.filter(|_| self.mutant != crate::Mutant::DeliverHeld);
         let destinations = if is_same(&routed.by, &self.routing) {
             routed.destinations
         } else {
             self.routing.route(&message.envelope)
         };
-        self.enqueue(context, message, &destinations, is_held, effects);
+        self.enqueue(context, message, &destinations, held, effects);
     }
 
     /// Queues a message that is durable.
@@ -295,7 +303,7 @@ impl Engine {
         context: Context,
         message: SharedMessage,
         destinations: &[(Destination, GroupId)],
-        is_held: bool,
+        held: Option<Box<str>>,
         effects: &mut Vec<Effect>,
     ) {
         let mut rows = Vec::with_capacity(destinations.len());
@@ -305,6 +313,7 @@ impl Engine {
         let schedule = schedule_of(&message.envelope, context);
         let is_released = schedule.as_ref().and_then(|one| one.release).is_none_or(|at| at <= context.now);
         // A suspended destination would only evict messages that are about to leave.
+        let is_held = held.is_some();
         let is_cached = !is_held && is_released && !rows.iter().all(|row| self.queue.is_suspended(row.1));
         let arrival = Arrival {
             id: message.id,
@@ -316,6 +325,7 @@ impl Engine {
         };
         if self.queue.insert(&arrival, context.now) {
             self.counters.accept(rows.len() as u64);
+            self.hold_reasons.extend(held.map(|reason| (message.id, reason)));
             if !is_held && is_released {
                 self.log_waiting(&message, &rows, effects);
             }

@@ -31,7 +31,12 @@ pub enum Command {
     /// Try everything for some destinations now that is not held.
     FlushDestinations(Box<[Destination]>),
     /// Do not try a message until it is released.
-    Hold(QueueId),
+    Hold {
+        /// The message.
+        id: QueueId,
+        /// Who holds it and why, for listings: `by root: a phishing report`.
+        reason: Box<str>,
+    },
     /// Undo [`Command::Hold`].
     Release(QueueId),
     /// End recipients of a message without a further attempt. Recipients in flight end when their attempt does.
@@ -78,8 +83,8 @@ pub enum Event<'a> {
         message: SharedMessage,
         /// The destinations of its recipients.
         routed: Routed,
-        /// True if the message is held until an operator releases it. The spool has that already.
-        is_held: bool,
+        /// Why the message is held until an operator releases it, if it is held. The spool has that already.
+        held: Option<Box<str>>,
         /// True if the client was told to try again before the message was durable. Delivering the message twice is
         /// better than losing it.
         is_late: bool,

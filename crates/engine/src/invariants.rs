@@ -16,6 +16,10 @@ impl Engine {
         let is_queued = |id| self.queue.contains(id);
         self.cache.check_invariants(is_queued);
         self.last_outcomes.check_invariants(is_queued);
+        assert!(
+            self.hold_reasons.keys().all(|id| self.queue.is_held(*id)),
+            "only held messages have a reason"
+        );
         self.refused.check_invariants();
         self.check_connections();
         self.check_leases();

@@ -14,7 +14,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let meant = match &command {
-            Command::Hold(id) | Command::Cancel { id, .. } => self.destinations_of(*id),
+            Command::Hold { id, .. } | Command::Cancel { id, .. } => self.destinations_of(*id),
             _ => Vec::new(),
         };
         self.perform_command(context, request, command, effects);
@@ -40,7 +40,9 @@ impl Engine {
                     _ => CommandResult::Changed,
                 }
             }
-            Command::Hold(id) => return self.change(context, request, id, ControlOp::Hold, effects),
+            Command::Hold { id, reason } => {
+                return self.change(context, request, id, ControlOp::Hold(reason), effects);
+            }
             Command::Release(id) => return self.change(context, request, id, ControlOp::Release, effects),
             Command::Cancel { id, recipients, cancel_as, reason } => {
                 self.keep_reason(id, reason);
@@ -60,9 +62,12 @@ impl Engine {
         change: ControlOp,
         effects: &mut Vec<Effect>,
     ) {
-        let result = match change {
-            ControlOp::Hold => self.queue.hold(id),
-            ControlOp::Release => self.queue.release(id, context.now),
+        let result = match &change {
+            ControlOp::Hold(reason) => self.hold(id, reason),
+            ControlOp::Release => {
+                self.hold_reasons.remove(&id);
+                self.queue.release(id, context.now)
+            }
             ControlOp::Delete => CommandResult::Missing,
         };
         if result == CommandResult::Missing {
@@ -72,9 +77,22 @@ impl Engine {
         if self.mutant == crate::Mutant::ForgetHolds {
             return effects.push(Effect::Answer { request, result: Ok(result) });
         }
+        let op = match (change, self.hold_reasons.get(&id)) {
+            // A message that was held keeps its first reason.
+            (ControlOp::Hold(_), Some(reason)) => ControlOp::Hold(reason.clone()),
+            (change, _) => change,
+        };
         // What is unchanged may not be durable yet: it is answered behind the change before it.
         let task = self.tasks.add(Task::Answer(request, result));
-        self.submit(Some(task), vec![Entry::Control { id, op: change }], effects);
+        self.submit(Some(task), vec![Entry::Control { id, op }], effects);
+    }
+
+    fn hold(&mut self, id: QueueId, reason: &str) -> CommandResult {
+        let result = self.queue.hold(id);
+        if result == CommandResult::Changed {
+            self.hold_reasons.insert(id, reason.into());
+        }
+        result
     }
 
     /// Keeps the reason of a command until its message is gone: recipients in flight end later.

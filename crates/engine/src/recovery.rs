@@ -40,11 +40,12 @@ impl Engine {
             return self.end_recovered(Entry::Outcome { id, results: Vec::new(), last: true }, effects);
         }
         let size_bytes = message.content.size_bytes();
-        let (held, schedule) = (found.held, schedule_of(&message.envelope, context));
+        let (held, schedule) = (found.held.is_some(), schedule_of(&message.envelope, context));
         let arrival =
             Arrival { id, arrived, size_bytes, held, recipients: &rows, schedule: schedule.as_ref() };
         if self.queue.insert(&arrival, context.now) {
             self.counters.accept(rows.len() as u64);
+            self.hold_reasons.extend(found.held.clone().map(|reason| (id, reason)));
         }
     }
 
@@ -76,6 +77,9 @@ impl Engine {
             self.last_outcomes.note_all(copy.id, &results, "", last, || context.wall);
             let finished = results.iter().filter_map(|(_, outcome)| outcome.finished_as());
             finished.for_each(|finished_as| self.counters.finish(finished_as));
+            if last {
+                self.hold_reasons.remove(&copy.id);
+            }
             self.end_recovered(Entry::Outcome { id: copy.id, results, last }, effects);
         }
     }

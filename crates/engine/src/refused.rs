@@ -107,13 +107,17 @@ mod tests {
     use super::*;
     use spool::ControlOp;
 
+    fn hold() -> ControlOp {
+        ControlOp::Hold("by root".into())
+    }
+
     fn amend(id: u64, change: ControlOp) -> Transaction {
         vec![Entry::Control { id: QueueId(id), op: change }]
     }
 
     fn shown(due: &[(Option<TaskId>, Transaction)]) -> Vec<(u64, ControlOp)> {
         let one = |transaction: &Transaction| match &transaction[0] {
-            Entry::Control { id, op: change } => (id.0, *change),
+            Entry::Control { id, op: change } => (id.0, change.clone()),
             other => panic!("{other:?}"),
         };
         due.iter().map(|(_, transaction)| one(transaction)).collect()
@@ -122,20 +126,17 @@ mod tests {
     #[test]
     fn the_transactions_of_a_message_keep_their_order_however_often_they_are_refused() {
         let mut refused = RefusedTransactions::default();
-        refused.push_refused(None, amend(1, ControlOp::Hold), 0);
-        assert!(
-            refused.is_before(&amend(1, ControlOp::Release))
-                && !refused.is_before(&amend(2, ControlOp::Hold))
-        );
+        refused.push_refused(None, amend(1, hold()), 0);
+        assert!(refused.is_before(&amend(1, ControlOp::Release)) && !refused.is_before(&amend(2, hold())));
         refused.push_behind(None, amend(1, ControlOp::Release));
         assert_eq!(shown(&refused.take_due(99)), []);
         let due = refused.take_due(100);
-        assert_eq!(shown(&due), [(1, ControlOp::Hold)]);
+        assert_eq!(shown(&due), [(1, hold())]);
         for (task, transaction) in due {
             refused.push_refused(task, transaction, 100);
         }
         refused.check_invariants();
-        assert_eq!(shown(&refused.take_due(200)), [(1, ControlOp::Hold)]);
+        assert_eq!(shown(&refused.take_due(200)), [(1, hold())]);
         assert_eq!(shown(&refused.take_due(300)), [(1, ControlOp::Release)]);
         assert_eq!((refused.len(), refused.retry_at()), (0, None));
     }

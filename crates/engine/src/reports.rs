@@ -328,7 +328,7 @@ impl Engine {
                         effects.push(Effect::Log(LogEvent::Notified { id, notification, kind }));
                     }
                     let destinations = self.routing.route(&report.envelope);
-                    self.enqueue(context, report, &destinations, false, effects);
+                    self.enqueue(context, report, &destinations, None, effects);
                 }
             }
         }

@@ -154,13 +154,13 @@ impl Bench {
     fn accept(&mut self, message: &SharedMessage) {
         self.messages.push(message.clone());
         let routed = Routed::new(self.routing.clone(), &message.envelope);
-        self.handle(Event::Accepted { message: message.clone(), routed, is_held: false, is_late: false });
+        self.handle(Event::Accepted { message: message.clone(), routed, held: None, is_late: false });
     }
 
     fn recover(&mut self, message: &SharedMessage) {
         self.messages.push(message.clone());
         let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
-        self.handle(Event::Recovered(&Recovered { message: message.clone(), recipients, held: false }));
+        self.handle(Event::Recovered(&Recovered { message: message.clone(), recipients, held: None }));
     }
 
     /// The next job of the connection that was opened last.
@@ -183,7 +183,7 @@ impl Bench {
 
     fn amendments(&self) -> Vec<ControlOp> {
         let amendment = |entry: &Entry| match entry {
-            Entry::Control { op: change, .. } => Some(*change),
+            Entry::Control { op: change, .. } => Some(change.clone()),
             _ => None,
         };
         self.stored.iter().flatten().filter_map(amendment).collect()
@@ -305,7 +305,11 @@ fn a_busy_spool_gets_the_changes_of_a_message_in_the_order_in_which_an_operator_
     bench.accept(&message(1, 0, 1));
     bench.is_busy = true;
     let id = QueueId(1);
-    for (request, command) in (1..).zip([Command::Hold(id), Command::Release(id), Command::Hold(id)]) {
+    for (request, command) in (1..).zip([
+        Command::Hold { id, reason: "by root".into() },
+        Command::Release(id),
+        Command::Hold { id, reason: "by root".into() },
+    ]) {
         bench.handle(Event::Operator { request: RequestId(request), command });
         bench.is_busy = false;
     }
@@ -315,7 +319,10 @@ fn a_busy_spool_gets_the_changes_of_a_message_in_the_order_in_which_an_operator_
         bench.now = bench.wake_at.unwrap();
         bench.handle(Event::Tick);
     }
-    assert_eq!(bench.amendments(), [ControlOp::Hold, ControlOp::Release, ControlOp::Hold]);
+    assert_eq!(
+        bench.amendments(),
+        [ControlOp::Hold("by root".into()), ControlOp::Release, ControlOp::Hold("by root".into())]
+    );
     assert_eq!(bench.answers, [1, 2, 3].map(|request| (RequestId(request), Some(CommandResult::Changed))));
 }
 
@@ -324,7 +331,9 @@ fn an_operator_is_answered_about_a_message_that_is_not_there() {
     let mut bench = bench();
     let id = QueueId(7);
     let cancel = Command::Cancel { id, recipients: None, cancel_as: CancelAs::Delete, reason: None };
-    for command in [Command::Hold(id), Command::Release(id), Command::Retry(id), cancel] {
+    for command in
+        [Command::Hold { id, reason: "by root".into() }, Command::Release(id), Command::Retry(id), cancel]
+    {
         bench.handle(Event::Operator { request: RequestId(1), command });
         assert_eq!(bench.answers.pop(), Some((RequestId(1), Some(CommandResult::Missing))));
     }
@@ -406,7 +415,7 @@ fn the_end_of_a_recovered_message_without_open_recipients_is_stored() {
     let mut bench = bench();
     let last = Some((UnixMillis(WALL), Outcome::delivered(Enhanced(2, 0, 0), "")));
     let recipients = vec![RecipientState { settled: true, attempt_count: 1, last }];
-    bench.handle(Event::Recovered(&Recovered { message: message(1, 0, 1), recipients, held: false }));
+    bench.handle(Event::Recovered(&Recovered { message: message(1, 0, 1), recipients, held: None }));
     assert!(matches!(&bench.stored[..], [one] if matches!(one[..], [Entry::Outcome { last: true, .. }])));
     assert_eq!(bench.engine.counters().accepted, 0);
 }
@@ -418,7 +427,7 @@ fn what_a_wrong_clock_deferred_in_years_to_come_waits_no_longer_than_the_first_w
         let last = Some((context(tried).wall, Outcome::deferred(Enhanced(4, 4, 1), "nobody answers")));
         let recipients = vec![RecipientState { settled: false, attempt_count: 1, last }];
         let message = message(1, arrived, 1);
-        bench.handle(Event::Recovered(&Recovered { message, recipients, held: false }));
+        bench.handle(Event::Recovered(&Recovered { message, recipients, held: None }));
         match bench.engine.queue().message(QueueId(1)).unwrap().jobs[0].status {
             JobStatus::Waiting(due) => due,
             ref other => panic!("{other:?}"),
@@ -449,7 +458,7 @@ fn connections_whose_mail_is_deleted_or_held_are_given_up() {
         bench.accept(&SharedMessage::new(more));
         let end = |bench: &mut Bench, id: u64| {
             let command = match hold {
-                true => Command::Hold(QueueId(id)),
+                true => Command::Hold { id: QueueId(id), reason: "by root".into() },
                 false => Command::Cancel {
                     id: QueueId(id),
                     recipients: None,

@@ -1,10 +1,15 @@
 //! Keys: the parts of events by which messages are found.
 
-use mail::QueueId;
+use ipnet::IpNet;
+use mail::{
+    QueueId,
+    pattern::{domain_of, has_wildcard, matches_destination, matches_pattern},
+};
 use report::{Event, UnixMicros};
 use std::{fmt::Write as _, net::IpAddr};
 
-/// Something that messages are searched for. Letter case does not matter, except in a Message-ID.
+/// Something that messages are searched for. Texts may have the wildcards `*` and `?`; letter case does not matter, except in
+/// a Message-ID without wildcards.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Key {
     /// A queue id; that of a notification finds the message that it is about, too.
@@ -17,13 +22,13 @@ pub enum Key {
     Recipient(String),
     /// The domain of a recipient.
     Domain(String),
-    /// The address of a client.
-    Client(IpAddr),
+    /// The address of a client, or its network.
+    Client(IpNet),
     /// A login.
     Login(String),
     /// The host or the address of a next hop, or the words that the log has instead: `maildir`.
     Relay(String),
-    /// A destination: `mx:example.com`.
+    /// A destination: `mx:example.com`, or what stands behind the colon, or the domain of a recipient.
     Destination(String),
 }
 
@@ -58,7 +63,20 @@ impl Key {
         }
     }
 
-    /// Returns the hash under which the index has the key.
+    /// Returns whether the index has the key: not one with wildcards, and not one that stands for several.
+    pub(crate) fn is_indexed(&self) -> bool {
+        let is_plain = |text: &str| text.is_ascii() && !has_wildcard(text);
+        match self {
+            Self::Id(_) => true,
+            Self::Client(network) => network.prefix_len() == network.max_prefix_len(),
+            Self::Destination(text) => is_plain(text) && text.contains(':'),
+            Self::MessageId(text) => !has_wildcard(text),
+            Self::Sender(text) | Self::Recipient(text) | Self::Domain(text) => is_plain(text),
+            Self::Login(text) | Self::Relay(text) => is_plain(text),
+        }
+    }
+
+    /// Returns the hash under which the index has the key, if it [has](Self::is_indexed) it.
     pub(crate) fn hash(&self) -> u64 {
         let lower = |kind: Kind, text: &str| hash_of_lower(kind as u8, text.as_bytes());
         match self {
@@ -67,7 +85,7 @@ impl Key {
             Self::Sender(text) => lower(Kind::Sender, text),
             Self::Recipient(text) => lower(Kind::Recipient, text),
             Self::Domain(text) => lower(Kind::Domain, text),
-            Self::Client(ip) => lower(Kind::Client, &ip.to_string()),
+            Self::Client(network) => lower(Kind::Client, &network.addr().to_string()),
             Self::Login(text) => lower(Kind::Login, text),
             Self::Relay(text) => lower(Kind::Relay, relay_parts(text).next().unwrap_or_default()),
             Self::Destination(text) => lower(Kind::Destination, text),
@@ -84,23 +102,28 @@ impl Key {
             Self::Login(text) | Self::Destination(text) => text,
             Self::Relay(text) => relay_parts(text).next().unwrap_or_default(),
         };
-        (!text.is_empty()).then(|| text.to_ascii_lowercase().into_bytes())
+        let literals = text.split(|c: char| !c.is_ascii() || c == '*' || c == '?');
+        let longest = literals.max_by_key(|literal| literal.len()).unwrap_or_default();
+        (!longest.is_empty()).then(|| longest.to_ascii_lowercase().into_bytes())
     }
 
     /// Returns whether an event has the key.
     pub(crate) fn matches(&self, event: &Event<'_>) -> bool {
-        let same = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
+        let same = |one: &str, pattern: &str| matches_pattern(pattern, one);
         match self {
             Self::Id(id) => id_of(event) == Some(*id) || notification_of(event) == Some(*id),
             Self::MessageId(text) => {
-                matches!(event, Event::Accepted(a) if !a.message_id.is_empty() && bare_message_id(a.message_id) == bare_message_id(text))
+                let (wanted, is_pattern) = (bare_message_id(text), has_wildcard(text));
+                matches!(event, Event::Accepted(a) if !a.message_id.is_empty()
+                    && (bare_message_id(a.message_id) == wanted || is_pattern && same(bare_message_id(a.message_id), wanted)))
             }
             Self::Sender(text) => sender_of(event).is_some_and(|from| same(from, text)),
             Self::Recipient(text) => recipient_of(event).is_some_and(|to| same(to, text)),
             Self::Domain(text) => recipient_of(event).is_some_and(|to| same(domain_of(to), text)),
-            Self::Client(ip) => match event {
-                Event::Accepted(a) => client_of(a.origin).is_some_and(|client| client.parse() == Ok(*ip)),
-                Event::Rejected(r) => r.client.ip() == *ip,
+            Self::Client(network) => match event {
+                Event::Accepted(a) => client_of(a.origin)
+                    .is_some_and(|client| client.parse().is_ok_and(|ip: IpAddr| network.contains(&ip))),
+                Event::Rejected(r) => network.contains(&r.client.ip()),
                 _ => false,
             },
             Self::Login(text) => login_of(event).is_some_and(|login| same(login, text)),
@@ -109,7 +132,10 @@ impl Key {
                 let wanted = relay_parts(text).next().unwrap_or_default();
                 relay_parts(a.relay).any(|part| same(part, wanted))
             }
-            Self::Destination(text) => destination_of(event).is_some_and(|name| same(name, text)),
+            Self::Destination(text) => {
+                destination_of(event).is_some_and(|name| matches_destination(text, name))
+                    || recipient_of(event).is_some_and(|to| same(domain_of(to), text))
+            }
         }
     }
 }
@@ -197,6 +223,7 @@ pub fn id_of(event: &Event<'_>) -> Option<QueueId> {
         | Event::Discarded { id, .. }
         | Event::Notified { id, .. }
         | Event::Completed(id) => Some(*id),
+        Event::Changed(changed) => Some(changed.id),
         _ => None,
     }
 }
@@ -205,10 +232,14 @@ fn notification_of(event: &Event<'_>) -> Option<QueueId> {
     if let Event::Notified { notification, .. } = event { Some(*notification) } else { None }
 }
 
-/// Returns the id of an event in binary form without reading the rest of it: the first nine variants begin with theirs.
+/// The number of [`Event::Changed`] in binary form.
+const CHANGED: u8 = 25;
+
+/// Returns the id of an event in binary form without reading the rest of it: the first nine variants begin with theirs, and
+/// so does that of an operator's change.
 pub(crate) fn peek_id(event: &[u8]) -> Option<QueueId> {
     let (variant, rest) = event.split_first()?;
-    if *variant > 8 {
+    if *variant > 8 && *variant != CHANGED {
         return None;
     }
     crate::frame::take_varint(rest).map(|(id, _)| QueueId(id))
@@ -253,11 +284,6 @@ fn destination_of<'a>(event: &Event<'a>) -> Option<&'a str> {
         Event::Suspended { destination, .. } | Event::Resumed { destination } => Some(destination),
         _ => None,
     }
-}
-
-/// Returns the part after the last `@`; nothing of an address without a domain.
-fn domain_of(address: &str) -> &str {
-    memchr::memrchr(b'@', address.as_bytes()).map_or("", |at| &address[at + 1..])
 }
 
 /// Returns what is before and behind the first of these octets, which is one of ASCII.
@@ -327,7 +353,7 @@ fn lower_word(word: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::event::{Accepted, Attempted, Status};
+    use report::event::{Accepted, Attempted, Changed, Status};
 
     const ID: QueueId = QueueId(7 << 40);
 
@@ -401,7 +427,7 @@ mod tests {
         let keys = [
             Key::MessageId("M.1@a.test".into()),
             Key::Sender("ann@a.TEST".into()),
-            Key::Client("2001:db8::1".parse().unwrap()),
+            Key::Client("2001:db8::1/128".parse().unwrap()),
             Key::Login("ANN".into()),
             Key::Sender(String::new()),
             Key::Recipient("\"x@y\"@b.test".into()),
@@ -431,6 +457,14 @@ mod tests {
             attempt("x"),
             Event::Completed(ID),
             Event::Held { id: ID, reason: "r" },
+            Event::Changed(Changed {
+                id: ID,
+                action: "hold",
+                user: "root",
+                uid: 0,
+                reason: None,
+                detail: None,
+            }),
             Event::Reloaded,
             Event::Resumed { destination: "mx:x" },
         ] {

@@ -2,9 +2,10 @@
 
 use crate::Key;
 use aws_lc_rs::hmac;
+use mail::pattern::has_wildcard;
 use report::{
     Event,
-    event::{Accepted, Attempted, Rejected, Waiting},
+    event::{Accepted, Attempted, Changed, Rejected, Waiting},
 };
 use std::borrow::Cow;
 
@@ -140,6 +141,11 @@ impl Concealer {
                 let (from, to) = (self.address(from), self.address(to));
                 then(&Event::Deleted { id, from: &from, to: &to, index });
             }
+            Event::Changed(c) => {
+                let (reason, detail) =
+                    (c.reason.map(|text| self.text(text)), c.detail.map(|text| self.text(text)));
+                then(&Event::Changed(Changed { reason: reason.as_deref(), detail: detail.as_deref(), ..c }));
+            }
             Event::Held { id, reason } => then(&Event::Held { id, reason: &self.text(reason) }),
             Event::Discarded { id, from, to, reason } => {
                 let (from, to, reason) =
@@ -164,11 +170,17 @@ impl Concealer {
         }
     }
 
-    /// Returns the key under which a segment has what is searched for; `None` if the segment has only the domains of addresses.
+    /// Returns the key under which a segment has what is searched for; `None` if the segment cannot tell: it has only the domains of
+    /// addresses, or hashes that no wildcard matches.
     pub(crate) fn key_of(&self, key: &Key) -> Option<Key> {
+        let asks_of_local_part = |text: &str| {
+            let local = text.rsplit_once('@').map_or(text, |(local, _)| local);
+            !text.is_empty() && local != NO_LOCAL_PART
+        };
         let address = |text: &str| match self.mode {
-            Addresses::Domain if !text.is_empty() && !text.starts_with(NO_LOCAL_PART) => None,
-            Addresses::Hashed => Some(self.address(text).into_owned()),
+            Addresses::Domain if asks_of_local_part(text) => None,
+            Addresses::Hashed if has_wildcard(text) && asks_of_local_part(text) => None,
+            Addresses::Hashed if !has_wildcard(text) => Some(self.address(text).into_owned()),
             _ => Some(text.to_owned()),
         };
         Some(match key {

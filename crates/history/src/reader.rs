@@ -178,7 +178,7 @@ impl Reader {
     pub fn query(&self, query: &Query) -> Page {
         let mut page = Page { problems: self.problems.clone(), ..Page::default() };
         let mut keys = query.keys.clone();
-        keys.sort_by_key(Key::rank);
+        keys.sort_by_key(|key| (!key.is_indexed(), key.rank()));
         for number in (0..self.segments.len()).rev() {
             let segment = &self.segments[number];
             if query.cursor.is_some_and(|cursor| segment.number > cursor.segment) {
@@ -202,7 +202,7 @@ impl Reader {
     /// Returns the parts of a segment that may have the first key, and are within the times.
     fn candidates(&self, segment: &Segment, keys: &[Key], query: &Query, page: &mut Page) -> Vec<PartNumber> {
         let mut parts = segment.parts_between(query.from, query.to);
-        let with_key: Option<BTreeSet<PartNumber>> = match keys.first() {
+        let with_key: Option<BTreeSet<PartNumber>> = match keys.first().filter(|key| key.is_indexed()) {
             None => None,
             Some(key) => match segment.parts_with(key.hash()) {
                 Ok(parts) => Some(match key {

@@ -144,12 +144,12 @@ fn a_message_is_found_by_each_of_its_keys_with_all_its_events() {
         (Key::Recipient("R1234@B1.test".into()), 1),
         (Key::Sender("s4@a.test".into()), 150),
         (Key::Domain("b1.test".into()), 500),
-        (Key::Client("192.0.2.7".parse().unwrap()), 1500),
+        (Key::Client("192.0.2.7/32".parse().unwrap()), 1500),
         (Key::Login("ann@a.test".into()), 1500),
         (Key::Relay("mx.b.test".into()), 1500),
         (Key::Relay("192.0.2.1".into()), 1500),
         (Key::Recipient("nobody@b1.test".into()), 0),
-        (Key::Client("192.0.2.8".parse().unwrap()), 0),
+        (Key::Client("192.0.2.8/32".parse().unwrap()), 0),
     ] {
         let page = search(&folder, vec![key.clone()]);
         assert_eq!((page.entries.len(), page.next), (count, None), "{key:?}");
@@ -236,7 +236,7 @@ fn pages_have_each_message_once_and_the_newest_first() {
     store.write(clock.pass(1), &attempt(all[3], "s3@a.test", "x@y.test", Status::Deferred, "450"));
     drop(store);
     let reader = Reader::open(&folder).unwrap();
-    let mut query = Query::new(vec![Key::Client("192.0.2.7".parse().unwrap())], 7);
+    let mut query = Query::new(vec![Key::Client("192.0.2.7/32".parse().unwrap())], 7);
     let mut found = Vec::new();
     loop {
         let page = reader.query(&query);
@@ -276,7 +276,7 @@ fn rejections_and_destinations_are_found_without_a_message() {
     drop(store);
     let count = |keys: Vec<Key>| search(&folder, keys).entries.len();
     assert_eq!(count(vec![]), 2, "connections are in the log only");
-    assert_eq!(count(vec![Key::Client("2001:db8::1".parse().unwrap())]), 1);
+    assert_eq!(count(vec![Key::Client("2001:db8::1/128".parse().unwrap())]), 1);
     assert_eq!(count(vec![Key::Sender("x@y.test".into()), Key::Recipient("z@w.test".into())]), 1);
     assert_eq!(count(vec![Key::Sender("x@y.test".into()), Key::Recipient("else@w.test".into())]), 0);
     assert_eq!(count(vec![Key::Destination("mx:W.test".into())]), 1);
@@ -398,7 +398,8 @@ fn a_damaged_segment_is_named_and_the_others_are_read() {
     drop(store);
     let names = files(&folder);
     assert_eq!(names.len(), 2);
-    let (sound, key) = (folder.content(&names[0]).unwrap(), vec![Key::Client("192.0.2.7".parse().unwrap())]);
+    let (sound, key) =
+        (folder.content(&names[0]).unwrap(), vec![Key::Client("192.0.2.7/32".parse().unwrap())]);
     assert_eq!(search(&folder, key.clone()).entries.len(), 1600);
     // The header: nothing of the segment can be read.
     let mut bytes = sound.clone();

@@ -19,6 +19,7 @@ mod invisible;
 pub mod listener;
 pub mod origin;
 pub mod outcome;
+pub mod pattern;
 mod plain_text;
 mod program;
 pub mod received;

@@ -214,6 +214,7 @@ impl Sink for CounterSink {
             | Event::Disconnected { .. }
             | Event::Resumed { .. }
             | Event::Operator { .. }
+            | Event::Changed(_)
             | Event::Listeners { .. }
             | Event::ReloadFailed { .. }
             | Event::Started { .. }

@@ -342,3 +342,159 @@ fn times_are_in_the_zone_of_the_variable_tz() {
         assert!(said.contains(&wanted), "{zone}: {wanted}: {said}");
     }
 }
+
+#[test]
+fn what_operators_and_rules_do_to_a_message_is_told_with_who_and_why_also_after_a_restart() {
+    let rule = "[[rule]]\nfor = \"all\"\nheader = [\"Subject: /lottery/\"]\nhold = \"may be a fraud\"\n";
+    let sink = hop();
+    let config = format!("{LOG}{}{rule}", sink.route());
+    let daemon = Postrider::start(&config);
+    let user = String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
+    let by = format!("by {}", user.trim());
+    let mut client = Client::connect(daemon.address).unwrap();
+    assert_eq!(
+        client.send("ann@a.test", &["busy@b.test"], b"Subject: a lottery\r\n\r\nx\r\n").unwrap().0,
+        250
+    );
+    let listed = daemon.ask(&["queue", "list", "--ids"]);
+    let ruled = listed.trim().to_owned();
+    let id = send(&daemon, "ann@a.test", &["busy@b.test"], "one@a.test");
+    until("it waits", || daemon.ask(&["queue", "list", &id]).contains("450 4.2.1"));
+    let hold = ["queue", "hold", &id, "--reason", "an odd attachment"];
+    assert!(daemon.ask(&hold).contains("1 message held"));
+    let again = daemon.ask(&["queue", "hold", &id, "--reason", "another"]);
+    assert!(again.contains("0 messages held, 1 unchanged: held already"), "{again}");
+    let holds = |daemon: &Postrider| {
+        let (mine, rules) = (format!("held {by}: an odd attachment"), "may be a fraud (rule 1");
+        let json = daemon.ask(&["queue", "list", &id, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["hold_reason"], format!("{by}: an odd attachment"));
+        for view in [&["queue", "list"][..], &["mailq"], &["queue", "summary"]] {
+            let said = daemon.ask(view);
+            assert!(said.contains(rules) || view.contains(&"summary"), "{view:?}: {said}");
+            assert!(said.contains(&mine) || said.contains(rules), "{view:?}: {said}");
+        }
+        for (id, reason) in [(&id, &*mine), (&ruled, rules)] {
+            for view in [&["why", &**id][..], &["queue", "show", id], &["queue", "list", id]] {
+                let said = daemon.ask(view);
+                assert!(said.contains(reason), "{view:?}: {said}");
+            }
+        }
+    };
+    holds(&daemon);
+    let (dir, address) = daemon.kill();
+    let offline = run(dir.path(), &["queue", "list"]).1;
+    assert!(offline.contains("an odd attachment") && offline.contains("may be a fraud"), "{offline}");
+    let daemon = Postrider::start_in(dir, address, &config);
+    holds(&daemon);
+    assert!(
+        daemon
+            .ask(&["queue", "retry", &id])
+            .contains("0 messages due now, 1 unchanged: held: release them first")
+    );
+    assert!(daemon.ask(&["queue", "release", &id, "--reason", "checked"]).contains("1 message released"));
+    assert!(!daemon.ask(&["queue", "list", &id]).contains("odd attachment"));
+    until("it waits again", || daemon.ask(&["queue", "list", &id]).contains("next attempt"));
+    assert!(daemon.ask(&["queue", "retry", &id, "--reason", "b.test called"]).contains("1 message due now"));
+    until("it waits again", || daemon.ask(&["queue", "list", &id]).contains("next attempt"));
+    daemon.ask(&["queue", "bounce", &id, "--reason", "the list is closed"]);
+    daemon.ask(&["queue", "delete", &ruled, "--reason", "spam"]);
+    let uid = rustix::process::getuid().as_raw();
+    for (id, done) in [
+        (&id, format!("held {by} (uid {uid}): an odd attachment")),
+        (&id, format!("released {by} (uid {uid}): checked")),
+        (&id, format!("due now {by} (uid {uid}): b.test called")),
+        (&id, format!("returned {by} (uid {uid}): the list is closed")),
+        (&ruled, format!("deleted {by} (uid {uid}): spam")),
+        (&ruled, "held: may be a fraud".to_owned()),
+    ] {
+        found(&daemon, &["--id", id], &done);
+    }
+    let why = daemon.ask(&["why", &id]);
+    let order = ["held", "released", "due now", "returned"];
+    let order = order.map(|done| why.find(&format!("  {done} {by} (uid")).expect(done));
+    assert!(order.is_sorted(), "{why}");
+    assert!(!why.contains(": another"), "{why}");
+    let text = fs::read_to_string(daemon.dir.path().join("mail.log")).unwrap();
+    let line = text.lines().find(|line| line.contains("\"changed\"") && line.contains("odd attachment"));
+    let line: serde_json::Value = serde_json::from_str(line.expect("the log has it, too")).unwrap();
+    assert_eq!((line["action"].as_str(), line["user"].as_str()), (Some("hold"), Some(user.trim())));
+}
+
+#[test]
+fn the_queue_and_the_history_take_the_same_patterns_and_keys() {
+    let sink = hop();
+    let daemon = Postrider::start(&format!("{LOG}{}", sink.route()));
+    let one = send(&daemon, "News-12@Lists.test", &["busy@b.test"], "one@a.test");
+    let two = send(&daemon, "ann@a.test", &["busy@c.test"], "two@a.test");
+    until("both wait", || {
+        [&one, &two].iter().all(|id| daemon.ask(&["queue", "list", id]).contains("450 4.2.1"))
+    });
+    let only_one: [&[&str]; 9] = [
+        &["--sender", "news-*@lists.test"],
+        &["--sender", "<NEWS-??@*>"],
+        &["--sender", "News-12@lists.TEST"],
+        &["--recipient", "b*@b.test"],
+        &["--recipient", "<busy@B.test>"],
+        &["--domain", "@b.test"],
+        &["--domain", "?.test", "--sender", "news*"],
+        &["--destination", "B.test"],
+        &["--client", "127.0.0.0/8", "--domain", "b.*"],
+    ];
+    found(&daemon, &["--id", &one], "450 4.2.1");
+    found(&daemon, &["--id", &two], "450 4.2.1");
+    for conditions in only_one {
+        for command in [&["queue", "list"][..], &["history", "query"]] {
+            let said = daemon.ask(&[command, conditions].concat());
+            assert!(said.contains(&one) && !said.contains(&two), "{command:?} {conditions:?}: {said}");
+        }
+    }
+    let nothing: [&[&str]; 4] = [
+        &["--sender", "x*@lists.test"],
+        &["--client", "192.0.2.0/24"],
+        &["--login", "*"],
+        &["--domain", "test"],
+    ];
+    for conditions in nothing {
+        let queue = daemon.ask(&[&["queue", "count"], conditions].concat());
+        let history = daemon.ask(&[&["history", "query"], conditions].concat());
+        assert!(queue.starts_with('0') && history.contains("Nothing was found"), "{conditions:?}");
+    }
+    for command in [["queue", "list"], ["history", "query"]] {
+        let said = daemon.try_ask(&[&command[..], &["--client", "127.0.*"]].concat()).unwrap_err();
+        assert!(said.contains("write 192.0.2.7, 192.0.2.0/24"), "{said}");
+    }
+    let rows = |arguments: &[&str]| daemon.ask(&[&["queue", "summary"], arguments].concat());
+    let said = rows(&["--by", "sender"]);
+    assert!(said.contains("News-12@Lists.test") && said.contains("ann@a.test"), "{said}");
+    let said = rows(&["--by", "sender-domain", "--json"]);
+    assert!(said.contains(r#""sender_domain":"a.test""#), "{said}");
+    let said = rows(&["--by", "reason"]);
+    assert!(
+        said.lines().any(|row| row.starts_with("450 4.2.1 mailbox busy") && row.contains(" 2 ")),
+        "{said}"
+    );
+    let said = rows(&["--by", "sender", "--limit", "1"]);
+    assert!(said.contains("1 more row with 1 recipient; use --limit"), "{said}");
+}
+
+#[test]
+fn retry_says_for_how_many_messages_and_why_others_did_not_change() {
+    let sink = hop();
+    let dead = free_address();
+    let routes = format!("[[route]]\ndomains = [\"dead.test\"]\nsmarthost = \"{dead}\"\n{}", sink.route());
+    let daemon = Postrider::start(&format!("{LOG}{routes}"));
+    let waits = send(&daemon, "ann@a.test", &["busy@b.test"], "1@a.test");
+    let held = send(&daemon, "ann@a.test", &["busy@b.test"], "2@a.test");
+    daemon.ask(&["queue", "hold", &held]);
+    until("it waits", || daemon.ask(&["queue", "list", &waits]).contains("450 4.2.1"));
+    let said = daemon.ask(&["queue", "retry", &waits, &held]);
+    assert!(said.contains("1 message due now, 1 unchanged: held: release them first"), "{said}");
+    let json = daemon.ask(&["queue", "retry", &held, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["unchanged_by_reason"]["held: release them first"], 1);
+    let id = send(&daemon, "ann@a.test", &["x@dead.test"], "3@a.test");
+    until("the destination is down", || daemon.ask(&["queue", "list", &id]).contains("refused"));
+    let said = daemon.ask(&["queue", "retry", &id]);
+    assert!(said.contains("1 message due now\n1 message waits for the probe of "), "{said}");
+}

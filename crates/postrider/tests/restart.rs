@@ -244,7 +244,7 @@ fn the_next_attempt_of_an_old_message_is_counted_from_its_last_one() {
         last: Some((UnixMillis(now - 30 * MINUTE_MS), Outcome::deferred(Enhanced(4, 2, 1), "busy"))),
     }];
     let message = message(id, arrived).into();
-    let found = spool::Recovered { message, recipients, held: false };
+    let found = spool::Recovered { message, recipients, held: None };
     before.submit(vec![Entry::Import(Box::new(found))]).unwrap();
     before.close();
     drop(before);

@@ -108,6 +108,11 @@ impl Queue {
         self.by_id.get(&self.messages, id).is_some()
     }
 
+    /// Returns whether there is such a message, and it is held.
+    pub fn is_held(&self, id: QueueId) -> bool {
+        self.by_id.get(&self.messages, id).is_some_and(|message| self.messages[message].held)
+    }
+
     /// Returns the recipients that are left of a message, in ascending order; none if there is no such message.
     pub fn recipients(&self, id: QueueId) -> Vec<u32> {
         self.by_id.get(&self.messages, id).map_or(Vec::new(), |message| self.recipients_of(message))

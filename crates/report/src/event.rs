@@ -157,6 +157,9 @@ pub enum Event<'a> {
         action: &'a str,
         /// Messages that were changed.
         messages: u64,
+        /// The operator; `None` in events of earlier builds.
+        #[serde(deserialize_with = "later")]
+        user: Option<&'a str>,
     },
     /// The daemon has started.
     Started {
@@ -183,6 +186,9 @@ pub enum Event<'a> {
         /// The problem in one line.
         reason: &'a str,
     },
+    /// An operator changed a message, or ordered the end of recipients whose [`Event::Deleted`] or [`Event::Attempt`]
+    /// follows.
+    Changed(Changed<'a>),
 }
 
 /// The facts of a message when it is accepted.
@@ -210,6 +216,23 @@ pub struct Accepted<'a> {
     pub deliver_by: Option<&'a str>,
     /// The priority (RFC 6710).
     pub priority: Option<i8>,
+}
+
+/// A change that an operator made to a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed<'a> {
+    /// The message.
+    pub id: QueueId,
+    /// The action: `hold`, `release`, `retry`, `bounce`, `delete`, `redirect`.
+    pub action: &'a str,
+    /// The name of the operator's user; `uid-1000` where it has none.
+    pub user: &'a str,
+    /// The number of the operator's user, as the kernel says it.
+    pub uid: u32,
+    /// The reason that the operator gave.
+    pub reason: Option<&'a str>,
+    /// What was changed, where the action does not say all: `<a@b.test> to <c@d.test>`.
+    pub detail: Option<&'a str>,
 }
 
 /// The end of an attempt for one recipient.
@@ -439,6 +462,7 @@ mod tests {
             Event::SessionBroken { client, cause: SessionBreak::Timeout, after: "DATA" },
             Event::Completed(QueueId(7)),
             Event::Dropped(3),
+            Event::Changed(CHANGED),
         ] {
             let mut bytes = Vec::new();
             encode(&event, &mut bytes);
@@ -467,6 +491,15 @@ mod tests {
         assert_eq!(decode(b"\x04\x07\x03a@b\x03c@d"), Some(deleted));
     }
 
+    const CHANGED: Changed<'_> =
+        Changed { id: QueueId(7), action: "hold", user: "root", uid: 0, reason: Some("odd"), detail: None };
+
+    #[test]
+    fn an_operators_command_of_a_build_that_knew_no_users_is_read_without_one() {
+        let read = decode(b"\x12\x04hold\x03");
+        assert_eq!(read, Some(Event::Operator { action: "hold", messages: 3, user: None }));
+    }
+
     #[test]
     fn the_numbers_of_variants_stay_as_they_are_stored() {
         let number = |event: Event<'_>| {
@@ -482,7 +515,8 @@ mod tests {
             number(Event::Resumed { destination: "" }),
             number(Event::Dropped(0)),
             number(Event::ReloadFailed { reason: "" }),
+            number(Event::Changed(CHANGED)),
         ];
-        assert_eq!(numbers, [3, 8, 10, 17, 22, 24]);
+        assert_eq!(numbers, [3, 8, 10, 17, 22, 24, 25]);
     }
 }

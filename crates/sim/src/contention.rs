@@ -301,7 +301,7 @@ impl World {
             self.waits.good_count += 1;
         }
         let routed = Routed::new(self.routing.clone(), &message.envelope);
-        self.handle(Event::Accepted { message, routed, is_held: false, is_late: false });
+        self.handle(Event::Accepted { message, routed, held: None, is_late: false });
     }
 
     fn handle(&mut self, event: Event<'_>) {

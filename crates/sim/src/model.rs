@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
     recipients: Vec<Past>,
-    held: bool,
+    held: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,10 +73,10 @@ fn apply(queue: &mut Queue, transaction: &Transaction) {
         match entry {
             Entry::Accept(message) => {
                 let recipients = vec![Past::default(); message.envelope.recipients.len()];
-                queue.insert(message.id.0, Live { recipients, held: false });
+                queue.insert(message.id.0, Live { recipients, held: None });
             }
             Entry::Import(found) => {
-                queue.insert(found.message.id.0, Live::recovered(&found.recipients, found.held));
+                queue.insert(found.message.id.0, Live::recovered(&found.recipients, found.held.clone()));
             }
             Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => {
                 queue.remove(&id.0);
@@ -88,7 +88,8 @@ fn apply(queue: &mut Queue, transaction: &Transaction) {
             Entry::Count(_) => {}
             Entry::Control { id, op: change } => {
                 if let Some(live) = queue.get_mut(&id.0) {
-                    live.held = *change == ControlOp::Hold;
+                    live.held =
+                        if let ControlOp::Hold(reason) = change { Some(reason.clone()) } else { None };
                 }
             }
         }
@@ -128,7 +129,7 @@ impl Past {
 
 impl Live {
     /// As recovery tells it.
-    pub fn recovered(states: &[RecipientState], held: bool) -> Self {
+    pub fn recovered(states: &[RecipientState], held: Option<Box<str>>) -> Self {
         let past = |s: &RecipientState| Past {
             settled: s.settled,
             attempt_count: s.attempt_count,

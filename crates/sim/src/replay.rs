@@ -282,12 +282,13 @@ impl<'r> World<'r> {
         let wall = context(self.now).wall;
         let (id, origin) = (self.ids.next(wall.0), Origin::from("replay"));
         let message = SharedMessage::new(Message { id, arrived: wall, origin, envelope, content });
-        self.store(vec![engine::accept::entry(&message, recorded.is_held)])?;
+        let held: Option<Box<str>> = recorded.is_held.then(|| "by an operator".into());
+        self.store(vec![engine::accept::entry(&message, held.clone())])?;
         self.numbers.insert(id, number);
         self.report.messages += 1;
         self.report.recipients += recorded.recipients.len() as u64;
         let routed = Routed::new(Arc::new(Routes), &message.envelope);
-        let event = Event::Accepted { message, routed, is_held: recorded.is_held, is_late: false };
+        let event = Event::Accepted { message, routed, held, is_late: false };
         self.handle(event).map(drop)
     }
 

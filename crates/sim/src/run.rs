@@ -198,7 +198,7 @@ impl Run {
         let mut twice = None;
         let report = spool.recover(is_listed, &mut |r| {
             let id = r.message.id.0;
-            if found.insert(id, Live::recovered(&r.recipients, r.held)).is_some() {
+            if found.insert(id, Live::recovered(&r.recipients, r.held.clone())).is_some() {
                 twice = Some(id);
             }
         });

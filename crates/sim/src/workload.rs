@@ -327,7 +327,7 @@ impl Workload {
             let size_bytes = self.rng.index(1500);
             entries.push(match self.some(model) {
                 Some(other) if other != id && self.rng.chance(50) => {
-                    Entry::Control { id: other, op: ControlOp::Hold }
+                    Entry::Control { id: other, op: ControlOp::Hold("by root: a drill".into()) }
                 }
                 _ => self.mail(model, "", size_bytes),
             });
@@ -356,7 +356,7 @@ impl Workload {
 
     fn amend(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<Option<CommitSeq>, Refused> {
         let Some(id) = self.some(model) else { return Ok(None) };
-        let change = if self.rng.chance(50) { ControlOp::Hold } else { ControlOp::Release };
+        let change = if self.rng.chance(50) { ControlOp::Hold("by root".into()) } else { ControlOp::Release };
         Self::submit(spool, model, vec![Entry::Control { id, op: change }])
     }
 }

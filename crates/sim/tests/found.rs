@@ -226,7 +226,7 @@ fn what_became_of_a_message_that_cannot_be_read_keeps_no_segments() {
         disk.list().unwrap().into_iter().find(|name| disk.synced(name).get(4096) == Some(&b'P')).unwrap();
     pass(2, 3);
     let held = |change| vec![Entry::Control { id: QueueId(1), op: change }];
-    commit(&spool, held(ControlOp::Hold));
+    commit(&spool, held(ControlOp::Hold("by root".into())));
     disk.decay(&name, 4200, Decay::Garbage, &mut Rng::new(1));
     pass(100, 100);
     // Only a start quarantines.

@@ -9,7 +9,7 @@ pub fn export_envelope(found: &Recovered) -> Vec<u8> {
     let content = Content::new(found.message.content.traits, []);
     let message = Message { content, ..Message::clone(&found.message) };
     let mut out = Vec::new();
-    message::write_message_again(&mut out, &message, Some((&found.recipients, found.held)), &[]);
+    message::write_message_again(&mut out, &message, Some((&found.recipients, found.held.as_deref())), &[]);
     out
 }
 
@@ -51,14 +51,14 @@ mod tests {
             RecipientState { settled: false, attempt_count: 3, last },
             RecipientState { settled: true, ..RecipientState::default() },
         ];
-        Recovered { message: message.into(), recipients, held: true }
+        Recovered { message: message.into(), recipients, held: Some("by root".into()) }
     }
 
     #[test]
     fn an_envelope_comes_back_as_it_was_and_without_content() {
         let found = found();
         let read = import_envelope(QueueId(7), &export_envelope(&found)).unwrap();
-        assert_eq!((&read.recipients, read.held), (&found.recipients, true));
+        assert_eq!((&read.recipients, read.held.as_deref()), (&found.recipients, Some("by root")));
         assert_eq!(read.message.envelope, found.message.envelope);
         assert_eq!(
             (read.message.arrived, &read.message.origin),

@@ -44,7 +44,7 @@ pub fn bodies(body: &[u8]) {
         write_message_again(
             &mut out,
             &stored.message,
-            stored.states.as_deref().map(|states| (states, stored.held)),
+            stored.states.as_deref().map(|states| (states, stored.held.as_deref())),
             &stored.unknown,
         );
         let again = read_message(QueueId(1), &out, true).expect("it was just written");

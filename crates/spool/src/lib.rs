@@ -97,10 +97,10 @@ impl Entry {
 }
 
 /// A change that an operator may make to a queued message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlOp {
-    /// Keep it, try nothing.
-    Hold,
+    /// Keep it, try nothing, for this reason.
+    Hold(Box<str>),
     /// Undo [`ControlOp::Hold`].
     Release,
     /// Forget it; its space may be freed once this is durable. An [`Entry::Count`] says how many recipients end.
@@ -171,8 +171,8 @@ pub struct Recovered {
     pub message: SharedMessage,
     /// One for each recipient of the envelope.
     pub recipients: Vec<RecipientState>,
-    /// An operator holds it.
-    pub held: bool,
+    /// Why an operator, a rule or a route holds it; none if it is not held. Empty where the reason is not known.
+    pub held: Option<Box<str>>,
 }
 
 /// The folded outcomes of one recipient.

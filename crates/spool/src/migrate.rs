@@ -50,7 +50,7 @@ fn copy_message(
     }
     let content = Content::new(message.content.traits, parts);
     let message = SharedMessage::new(Message { content, ..Message::clone(&message) });
-    let imported = Recovered { message, recipients: found.recipients.clone(), held: found.held };
+    let imported = Recovered { message, recipients: found.recipients.clone(), held: found.held.clone() };
     retry_while_busy(&mut || to.submit(vec![Entry::Import(Box::new(imported.clone()))]), busy)
 }
 

@@ -257,7 +257,7 @@ fn what_finds_no_room_waits_for_it_and_mail_is_refused_meanwhile() {
         let (spool, ..) = recovered_with_faults(dir.path(), &faults);
         commit(&spool, small(1));
         let names = || fs::read_dir(dir.path()).unwrap().count();
-        let held = Entry::Control { id: QueueId(1), op: spool::ControlOp::Hold };
+        let held = Entry::Control { id: QueueId(1), op: spool::ControlOp::Hold("by root".into()) };
         // New files, a line, and an intent over several messages.
         for transaction in [vec![small(2)], vec![held], vec![small(3), small(4)]] {
             let before = names();
@@ -344,14 +344,17 @@ fn no_number_in_a_line_or_name_stops_a_start_or_a_commit() {
         fs::write(dir.path().join("q00").join("ffffffffffffffff.intent"), "a stranger's").unwrap();
         for start in 0..2 {
             let (mut spool, mut held) = (opened(dir.path()), Vec::new());
-            let report = spool.recover(&mut |one| held.push(one.held)).unwrap();
+            let report = spool.recover(&mut |one| held.push(one.held.is_some())).unwrap();
             assert_eq!((&held[..2], report.corrupt.len()), (&[is_held, false][..], 1), "{line}: {report:?}");
             // Both of a transaction: an intent is written.
             let commit_seq = spool.submit(vec![small(3 + 2 * start), small(4 + 2 * start)]).unwrap();
             wait(spool.durable(commit_seq)).unwrap();
             for id in [1, 2] {
-                let change =
-                    if is_held && id == 1 { spool::ControlOp::Hold } else { spool::ControlOp::Release };
+                let change = if is_held && id == 1 {
+                    spool::ControlOp::Hold("".into())
+                } else {
+                    spool::ControlOp::Release
+                };
                 commit(&spool, Entry::Control { id: QueueId(id), op: change });
             }
         }
@@ -361,8 +364,8 @@ fn no_number_in_a_line_or_name_stops_a_start_or_a_commit() {
         drop(spool);
         let mut spool = opened(dir.path());
         spool.recover_listed(false).unwrap();
-        assert!(spool.open_listed(&[QueueId(1)]).unwrap().0.iter().all(|one| !one.held), "{line}");
-        commit(&spool, Entry::Control { id: QueueId(2), op: spool::ControlOp::Hold });
+        assert!(spool.open_listed(&[QueueId(1)]).unwrap().0.iter().all(|one| one.held.is_none()), "{line}");
+        commit(&spool, Entry::Control { id: QueueId(2), op: spool::ControlOp::Hold("by root".into()) });
         drop(spool);
         let (spool, found, _) = recovered(dir.path());
         assert_eq!((found.len(), spool.pressure().poisoned), (6, false));

@@ -202,7 +202,7 @@ fn what_waits_for_the_commit_thread_when_another_thread_fails_is_not_called_dura
         let first = spool.submit(accept(1, 100)).unwrap();
         let asked = spool.durable(first);
         faults.await_sync();
-        let held = vec![Entry::Control { id: QueueId(1), op: ControlOp::Hold }];
+        let held = vec![Entry::Control { id: QueueId(1), op: ControlOp::Hold("by root".into()) }];
         let second = [accept(2, 100), held].map(|entries| spool.submit(entries).unwrap());
         faults.is_replaced.store(true, Ordering::Relaxed);
         wait(spool.failed()).expect("no failure is reported");

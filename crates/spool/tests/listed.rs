@@ -53,7 +53,7 @@ fn fill(dir: &Path) {
     for id in [3, 5] {
         spool.submit(vec![outcome(id, 1, deferred())]).unwrap();
     }
-    spool.submit(vec![Entry::Control { id: QueueId(7), op: ControlOp::Hold }]).unwrap();
+    spool.submit(vec![Entry::Control { id: QueueId(7), op: ControlOp::Hold("by root".into()) }]).unwrap();
     spool.submit(vec![Entry::Control { id: QueueId(40), op: ControlOp::Delete }]).unwrap();
     spool.close();
 }

@@ -362,16 +362,16 @@ pub(crate) struct HistoryArgs {
     /// The domain of a recipient
     #[arg(long, value_name = "DOMAIN")]
     pub(crate) domain: Option<String>,
-    /// The address of the client
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) client: Option<std::net::IpAddr>,
+    /// The address of the client, or its network, such as 192.0.2.0/24
+    #[arg(long, value_name = "ADDRESS", value_parser = control::selection::parse_clients)]
+    pub(crate) client: Option<ipnet::IpNet>,
     /// The login of the client, also of one that failed
     #[arg(long, value_name = "LOGIN")]
     pub(crate) login: Option<String>,
     /// The name or the address of the next hop
     #[arg(long, value_name = "HOST")]
     pub(crate) relay: Option<String>,
-    /// A destination that was suspended, such as mx:example.com, and messages that waited for it
+    /// A destination that was suspended, such as mx:example.com, with messages that waited for it; or the domain of a recipient
     #[arg(long, value_name = "NAME")]
     pub(crate) destination: Option<String>,
     /// Only events since then: 2h, 3d, 14:30, 2026-11-21, "2026-11-21 14:30"
@@ -545,13 +545,19 @@ pub(crate) enum QueueCommand {
     },
     /// Explain where a message is, or what became of it; the same as `postrider why`
     Explain(WhyArgs),
-    /// Show the destinations of the queue: recipients, their ages, and the most frequent reason
+    /// Show the recipients of the queue by destination, sender or reason, with their ages and the most frequent reason
     ///
     /// The columns are those of Postfix's qshape: T is the number of all recipients, and below each other title are those that
     /// have been queued for fewer minutes than it says, and not fewer than the title before. Ages are those of the messages. A
     /// line below says why most recipients of the destination wait, or since when it is down.
     Summary {
-        /// Print one JSON object for each destination
+        /// What the rows are for: destination, sender, sender-domain or reason
+        #[arg(long, value_enum, default_value_t = control::SummaryBy::Destination, hide_possible_values = true)]
+        by: control::SummaryBy,
+        /// The most rows, those with the most recipients first; a line counts what is left out
+        #[arg(long, value_name = "COUNT")]
+        limit: Option<usize>,
+        /// Print one JSON object for each row
         #[arg(long)]
         json: bool,
     },
@@ -572,13 +578,7 @@ pub(crate) enum QueueCommand {
     /// Attempt delivery of all messages now, and probe suspended destinations; with a selection as retry
     Flush(Change),
     /// Return messages: the recipients that are left fail, and the senders get delivery status notifications
-    Bounce {
-        #[command(flatten)]
-        change: Change,
-        /// The reason, which the sender is told, such as "the list is closed"
-        #[arg(long, value_name = "TEXT")]
-        reason: Option<String>,
-    },
+    Bounce(Change),
     /// Delete messages without a delivery status notification
     Delete(Change),
     /// Attempt delivery of each message once, as `sendmail -q` does, and print how long each phase took
@@ -683,7 +683,7 @@ impl QueueCommand {
             Self::Hold(change) => Some((Action::Hold, change)),
             Self::Release(change) => Some((Action::Release, change)),
             Self::Retry(change) | Self::Flush(change) => Some((Action::Retry, change)),
-            Self::Bounce { change, .. } => Some((Action::Bounce, change)),
+            Self::Bounce(change) => Some((Action::Bounce, change)),
             Self::Delete(change) => Some((Action::Delete, change)),
             Self::List { .. }
             | Self::Count { .. }
@@ -707,6 +707,15 @@ pub(crate) struct Chosen {
     /// A recipient that is not finished
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) recipient: Option<String>,
+    /// The domain of a recipient that is not finished
+    #[arg(long, value_name = "DOMAIN")]
+    pub(crate) domain: Option<String>,
+    /// The address of the client, or its network, such as 192.0.2.0/24
+    #[arg(long, value_name = "ADDRESS", value_parser = control::selection::parse_clients)]
+    pub(crate) client: Option<ipnet::IpNet>,
+    /// The login that submitted the message
+    #[arg(long, value_name = "LOGIN")]
+    pub(crate) login: Option<String>,
     /// The domain or the destination, such as mx:example.com, of a recipient that is not finished
     #[arg(long, value_name = "NAME")]
     pub(crate) destination: Option<String>,
@@ -753,4 +762,7 @@ pub(crate) struct Change {
     /// Change nothing: list the messages, and count the recipients that would be changed
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
+    /// The reason, for the history and for listings of held messages; senders of bounced messages are told
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
 }

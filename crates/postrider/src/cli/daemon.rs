@@ -4,26 +4,28 @@ use super::{CliError, offline, print};
 use config::Settings;
 use control::Exit;
 use control::{
-    DestinationInfo, Failure, Id, MessageInfo, Request, Response, Selection, Summary,
+    DestinationInfo, Failure, Id, MessageInfo, Request, Response, Selection, Summary, SummaryBy,
     client::{Client, ClientError},
 };
 use mail::UnixMillis;
-use std::io;
+use std::{collections::BTreeMap, io};
 
 /// The result of a request for many messages.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Answer {
     /// Number of messages.
     pub(super) count: u64,
-    /// Messages among them that an action left as they were.
-    pub(super) unchanged: u64,
+    /// Messages among them that an action left as they were, by the reason.
+    pub(super) unchanged: BTreeMap<String, u64>,
+    /// Messages that an action made due, and that wait nevertheless, by the reason.
+    pub(super) waiting: BTreeMap<String, u64>,
     /// Nothing was damaged; else the damage was printed on standard error.
     pub(super) is_sound: bool,
 }
 
 impl Answer {
     /// The command's end if nothing else is wrong.
-    pub(super) fn exit(self) -> Exit {
+    pub(super) fn exit(&self) -> Exit {
         if self.is_sound { Exit::Ok } else { Exit::DataErr }
     }
 }
@@ -35,7 +37,7 @@ pub(super) fn ask_each(
     request: impl Fn(Selection) -> Request,
     each: &mut dyn FnMut(MessageInfo) -> io::Result<()>,
 ) -> Result<Answer, CliError> {
-    let (mut is_sound, mut unchanged) = (true, 0);
+    let (mut is_sound, mut unchanged, mut waiting) = (true, BTreeMap::new(), BTreeMap::new());
     let mut complain = |text: &str| {
         is_sound = false;
         super::complain("postrider", &print::plain(text));
@@ -51,13 +53,17 @@ pub(super) fn ask_each(
             complain(&text);
             Ok(())
         }
-        Response::Unchanged { count } => {
-            unchanged += count;
+        Response::Unchanged { count, reason } => {
+            *unchanged.entry(reason).or_default() += count;
+            Ok(())
+        }
+        Response::Waiting { count, reason } => {
+            *waiting.entry(reason).or_default() += count;
             Ok(())
         }
         _ => Ok(()),
     })?;
-    Ok(Answer { count, unchanged, is_sound })
+    Ok(Answer { count, unchanged, waiting, is_sound })
 }
 
 /// Returns the text about a damaged message.
@@ -89,11 +95,11 @@ pub(super) fn count(settings: &Settings, selection: &Selection) -> Result<Answer
 }
 
 /// Returns the destinations of the queue, from the daemon when it runs, else from the spool.
-pub(super) fn summary(settings: &Settings) -> Result<(Vec<DestinationInfo>, Exit), CliError> {
+pub(super) fn summary(settings: &Settings, by: SummaryBy) -> Result<(Vec<DestinationInfo>, Exit), CliError> {
     match Client::connect(&settings.control.socket) {
         Ok(mut client) => {
             let mut all = Vec::new();
-            client.ask(&Request::Summary, &mut |response| {
+            client.ask(&Request::Summary { by }, &mut |response| {
                 if let Response::Destination(destination) = response {
                     all.push(destination);
                 }
@@ -104,7 +110,7 @@ pub(super) fn summary(settings: &Settings) -> Result<(Vec<DestinationInfo>, Exit
         Err(ClientError::NotRunning) => {
             let (mut summary, now) = (Summary::default(), UnixMillis::now().0);
             let answer = offline::list(settings, &Selection::all(), &mut |message| {
-                summary.add_message(&message, now);
+                summary.add_message(by, &message, now);
                 Ok(())
             })?;
             Ok((summary.finish(), answer.exit()))

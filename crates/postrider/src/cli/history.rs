@@ -9,12 +9,11 @@ use config::Settings;
 use control::Exit;
 use history::{DiskFolder, Entry, Key, Page, Query, Reader, StoredEvent};
 use jiff::{Timestamp, civil, tz::TimeZone};
-use mail::QueueId;
+use mail::{QueueId, pattern::bare_address};
 use report::{Event, UnixMicros};
 use std::{
     collections::BTreeSet,
     io::{self, Write},
-    net::IpAddr,
 };
 
 /// Messages that are read at a time.
@@ -96,8 +95,9 @@ fn query(args: &HistoryArgs, settings: &Settings, out: &mut dyn Write) -> Ending
     if has_domains_only {
         complain(
             "postrider",
-            "a part of the history has only the domains of addresses (`history.addresses` was \"domain\"), and was not \
-             searched: use --domain",
+            "a part of the history was not searched: it has only the domains of addresses (`history.addresses` was \
+             \"domain\"), or hashes instead of the parts before the @ (\"hashed\"), which no * or ? matches: use --domain, or a \
+             whole address where they are hashed",
         );
     }
     for problem in problems {
@@ -115,12 +115,12 @@ fn query_of(args: &HistoryArgs, now: UnixMicros) -> Result<Query, CliError> {
             |why| CliError::new(Exit::Usage, format!("{:?}: {why}", args.id.as_deref().unwrap_or_default()));
         keys.push(Key::Id(id.map_err(wrong)?));
     }
-    let bare = |text: &String| text.trim().trim_start_matches('<').trim_end_matches('>').to_owned();
+    let bare = |text: &String| bare_address(text).to_owned();
     keys.extend(args.message_id.clone().map(Key::MessageId));
     keys.extend(args.sender.as_ref().map(|text| Key::Sender(bare(text))));
     keys.extend(args.recipient.as_ref().map(|text| Key::Recipient(bare(text))));
     keys.extend(args.domain.as_ref().map(|text| Key::Domain(text.trim_start_matches('@').to_owned())));
-    keys.extend(args.client.map(|ip: IpAddr| Key::Client(ip.to_canonical())));
+    keys.extend(args.client.map(Key::Client));
     keys.extend(args.login.clone().map(Key::Login));
     keys.extend(args.relay.clone().map(Key::Relay));
     keys.extend(args.destination.clone().map(Key::Destination));

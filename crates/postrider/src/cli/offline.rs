@@ -24,7 +24,10 @@ pub(super) fn list(
             failed = each(message).err();
         }
     })?;
-    failed.map_or(Ok(Answer { count, unchanged: 0, is_sound }), |error| Err(error.into()))
+    failed.map_or(
+        Ok(Answer { count, unchanged: Default::default(), waiting: Default::default(), is_sound }),
+        |error| Err(error.into()),
+    )
 }
 
 /// One message. Its content stays in the spool, so there is no header to show.
@@ -78,7 +81,7 @@ fn listed(recovered: &Recovered, routes: &Routes) -> MessageInfo {
     let message = &recovered.message;
     let recipients = message.envelope.recipients.iter().zip(&recovered.recipients);
     let recipients = recipients.map(|(recipient, state)| {
-        let status = match (state.settled, recovered.held) {
+        let status = match (state.settled, recovered.held.is_some()) {
             (true, _) => Status::Done,
             (false, true) => Status::Held,
             (false, false) => Status::Waiting,
@@ -116,6 +119,7 @@ fn listed(recovered: &Recovered, routes: &Routes) -> MessageInfo {
         origin: message.origin.to_string(),
         options: message.envelope.options.as_deref().map(OptionsInfo::from),
         recipients: recipients.collect(),
+        hold_reason: recovered.held.as_deref().map(str::to_owned),
         damaged: None,
     }
 }
@@ -142,7 +146,7 @@ mod tests {
     use mail::{Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath};
     use spool::RecipientState;
 
-    fn recovered(held: bool) -> Recovered {
+    fn recovered(held: Option<Box<str>>) -> Recovered {
         let mut envelope = Envelope::new(ReversePath::Null);
         for address in ["a@example.com", "b@localhost", "postmaster"] {
             envelope.recipients.push(Recipient::new(ForwardPath::parse(address, false).unwrap()));
@@ -173,13 +177,16 @@ mod tests {
     #[test]
     fn a_recovered_message_is_listed_with_its_routes_and_states() {
         let settings = config::load(None).unwrap();
-        let message = listed(&recovered(false), &Routes::from(&settings));
+        let message = listed(&recovered(None), &Routes::from(&settings));
         let seen: Vec<_> = message.recipients.iter().map(|r| (r.destination.as_str(), r.status)).collect();
         let maildir = format!("maildir:{}", settings.local.maildir);
         let expected =
             [("mx:example.com", Status::Waiting), (&maildir, Status::Done), (&maildir, Status::Waiting)];
         assert_eq!(seen, expected);
         assert_eq!(message.recipients[0].last.as_deref(), Some("deferred 4.4.1 (refused)"));
-        assert_eq!(listed(&recovered(true), &Routes::from(&settings)).recipients[0].status, Status::Held);
+        assert_eq!(
+            listed(&recovered(Some("by root".into())), &Routes::from(&settings)).recipients[0].status,
+            Status::Held
+        );
     }
 }

@@ -80,6 +80,9 @@ pub(super) fn message(message: &MessageInfo, out: &mut dyn Write) -> io::Result<
     if let Some(why) = &message.damaged {
         writeln!(out, "    (its record is damaged: {})", plain(why))?;
     }
+    if let Some(reason) = &message.hold_reason {
+        writeln!(out, "    ({})", plain(&control::held_text(reason)))?;
+    }
     let mut said = None;
     for recipient in message.recipients.iter().filter(|r| r.status != Status::Done) {
         let reason = reason(recipient);

@@ -10,7 +10,8 @@ use crate::serve::queue_run::{self, Options};
 use config::Settings;
 use control::Exit;
 use control::{
-    AGE_MINUTES, Action, DestinationInfo, Id, MessageInfo, Request, Selection, Status, client::Client,
+    AGE_MINUTES, Action, DestinationInfo, Id, MessageInfo, Request, Selection, Status, SummaryBy,
+    client::Client,
 };
 use std::{
     collections::BTreeSet,
@@ -27,11 +28,7 @@ pub(super) fn run(
 ) -> Ending {
     if let Some((action, change)) = command.change() {
         let is_flush = matches!(command, QueueCommand::Flush(_));
-        let reason = match command {
-            QueueCommand::Bounce { reason, .. } => reason.as_deref(),
-            _ => None,
-        };
-        return self::change(action, is_flush, change, reason, settings, out);
+        return self::change(action, is_flush, change, settings, out);
     }
     match command {
         QueueCommand::List { chosen, format } => list(settings, &or_all(selection(chosen)?), *format, out),
@@ -41,7 +38,7 @@ pub(super) fn run(
             Ok(counted.exit())
         }
         QueueCommand::Explain(args) => explain::run(args, settings, out),
-        QueueCommand::Summary { json } => summary(*json, settings, out),
+        QueueCommand::Summary { by, limit, json } => summary(*by, *limit, *json, settings, out),
         QueueCommand::Show { id, json } => show(settings, parse_id(id)?, *json, out),
         QueueCommand::Run(run) => run_once(run, explicit, settings, out),
         _ => unreachable!("changes were handled above"),
@@ -75,7 +72,7 @@ pub(crate) fn flush(settings: &Settings) -> Result<u64, CliError> {
 
 /// Attempts delivery of the selected messages now.
 pub(crate) fn retry(settings: &Settings, selection: &Selection) -> Result<Exit, CliError> {
-    apply(settings, Action::Retry, selection, None).map(Answer::exit)
+    apply(settings, Action::Retry, selection, None).map(|answer| answer.exit())
 }
 
 /// Looking costs nothing, so that no selection means all.
@@ -91,6 +88,9 @@ pub(super) fn selection_from(chosen: &Chosen, stdin: &mut dyn BufRead) -> Result
     let mut selection = Selection {
         sender: chosen.sender.clone(),
         recipient: chosen.recipient.clone(),
+        domain: chosen.domain.clone(),
+        client: chosen.client,
+        login: chosen.login.clone(),
         destination: chosen.destination.clone(),
         older_ms: chosen.older.as_deref().map(duration_ms).transpose()?,
         younger_ms: chosen.younger.as_deref().map(duration_ms).transpose()?,
@@ -190,13 +190,31 @@ fn not_there(missing: &BTreeSet<Id>) -> CliError {
     CliError::new(Exit::NoInput, format!("not among the selected messages: {}{more}", ids.join(", ")))
 }
 
-/// Prints the destinations of the queue.
-fn summary(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
-    let (destinations, exit) = daemon::summary(settings)?;
+/// Prints the recipients of the queue by destination, sender or reason: at most `limit` rows, and what was left out.
+fn summary(
+    by: SummaryBy,
+    limit: Option<usize>,
+    json: bool,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Ending {
+    let (destinations, exit) = daemon::summary(settings, by)?;
+    let (shown, left) = destinations.split_at(limit.unwrap_or(usize::MAX).min(destinations.len()));
+    let left_recipients: u64 = left.iter().map(|one| one.recipients).sum();
     if json {
-        for destination in &destinations {
-            serde_json::to_writer(&mut *out, destination).map_err(io::Error::from)?;
-            writeln!(out)?;
+        for one in shown {
+            let mut row = serde_json::to_value(one).map_err(io::Error::from)?;
+            if by != SummaryBy::Destination
+                && let Some(row) = row.as_object_mut()
+                && let Some(name) = row.remove("destination")
+            {
+                row.insert(by.field().to_owned(), name);
+            }
+            writeln!(out, "{row}")?;
+        }
+        if !left.is_empty() {
+            let rest = serde_json::json!({ "left_out": left.len(), "recipients": left_recipients });
+            writeln!(out, "{rest}")?;
         }
         return Ok(exit);
     }
@@ -220,7 +238,7 @@ fn summary(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
         total.ages.iter_mut().zip(one.ages).for_each(|(sum, count)| *sum += count);
     }
     cells("TOTAL", total.recipients.to_string(), &texts(&total.ages), out)?;
-    for one in &destinations {
+    for one in shown {
         cells(&print::plain(&one.destination), one.recipients.to_string(), &texts(&one.ages), out)?;
         let reason = one.reason.as_deref().map(print::plain).unwrap_or_default();
         match (one.down_since_ms, one.until_ms) {
@@ -235,6 +253,12 @@ fn summary(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
             _ if reason.is_empty() => {}
             _ => writeln!(out, "    {reason}")?,
         }
+    }
+    if !left.is_empty() {
+        let s = |count: u64| if count == 1 { "" } else { "s" };
+        let (rows, recipients) = (left.len() as u64, left_recipients);
+        let text = format!("{rows} more row{} with {recipients} recipient{}", s(rows), s(recipients));
+        writeln!(out, "{text}; use --limit to see more")?;
     }
     Ok(exit)
 }
@@ -256,6 +280,9 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     } else {
         writeln!(out, "origin:   {}", print::plain(&message.origin))?;
         writeln!(out, "sender:   <{}>", print::plain(&message.sender))?;
+    }
+    if let Some(reason) = &message.hold_reason {
+        writeln!(out, "held:     {}", print::plain(&control::held_text(reason)))?;
     }
     if let Some(options) = &message.options {
         writeln!(out, "options:  {}", print::plain(&options.to_string()))?;
@@ -296,7 +323,6 @@ fn change(
     action: Action,
     is_flush: bool,
     change: &Change,
-    reason: Option<&str>,
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Ending {
@@ -314,15 +340,36 @@ fn change(
     if change.dry_run {
         return preview(action, &selection, change.format, settings, out);
     }
-    let applied = apply(settings, action, &selection, reason)?;
-    let (count, unchanged) = (applied.count - applied.unchanged, applied.unchanged);
+    let applied = apply(settings, action, &selection, change.reason.as_deref())?;
+    let unchanged: u64 = applied.unchanged.values().sum();
+    let count = applied.count - unchanged;
     if change.format.json {
-        writeln!(out, "{}", serde_json::json!({ "action": action, "count": count, "unchanged": unchanged }))?;
+        writeln!(
+            out,
+            "{}",
+            serde_json::json!({
+                "action": action, "count": count, "unchanged": unchanged, "unchanged_by_reason": applied.unchanged,
+            "waiting_by_reason": applied.waiting,
+            })
+        )?;
     } else if !change.format.only_ids {
         let part = action.is_of_recipients() && selection.asks_of_recipients();
         let which = if part { " for the selected recipients" } else { "" };
-        let rest = if unchanged == 0 { String::new() } else { format!(", {unchanged} unchanged") };
+        let rest: String = match &applied.unchanged {
+            one if one.len() == 1 => {
+                one.keys().map(|why| format!(", {unchanged} unchanged: {why}")).collect()
+            }
+            none if none.is_empty() => String::new(),
+            several => {
+                let each: Vec<_> = several.iter().map(|(why, count)| format!("{count} {why}")).collect();
+                format!(", {unchanged} unchanged: {}", each.join(", "))
+            }
+        };
         writeln!(out, "{} {}{which}{rest}", print::messages(count), action.done())?;
+        for (why, count) in &applied.waiting {
+            let s = if *count == 1 { "s" } else { "" };
+            writeln!(out, "{} wait{s} {}", print::messages(*count), print::plain(why))?;
+        }
     }
     match (selection.ids.len() as u64).saturating_sub(applied.count) {
         0 => Ok(applied.exit()),

@@ -15,7 +15,8 @@ pub(super) struct NewMessage {
     pub(super) message: Message,
     /// One for each recipient of the envelope.
     pub(super) recipients: Vec<RecipientState>,
-    pub(super) held: bool,
+    /// Why it is held, if it is.
+    pub(super) held: Option<Box<str>>,
     /// Added to the totals of the spool in the same transaction.
     pub(super) counts: Option<Totals>,
 }

@@ -199,7 +199,7 @@ fn one_message_is_shown_and_its_story_told() {
         "1234 bytes from alice@a.test",
         "<bob@b.test> via mx:b.test",
         "waiting for the next attempt",
-        "held by",
+        "status: held; `postrider queue release` ends the hold",
     ] {
         assert!(story.contains(part), "{part}: {story}");
     }

@@ -5,7 +5,7 @@ use history::StoredEvent;
 use mail::QueueId;
 use report::{
     Event, UnixMicros,
-    event::{Attempted, Notification, Rejected, Status},
+    event::{Attempted, Changed, Notification, Rejected, Status},
     log::Format,
 };
 use std::io::{self, Write};
@@ -93,9 +93,11 @@ fn text(of: Option<QueueId>, event: &Event<'_>) -> String {
             format!("{destination} suspended{until}: {reason}")
         }
         Event::Resumed { destination } => format!("{destination} is reached again"),
-        Event::Operator { action, messages } => {
-            format!("an operator changed {}: {action}", print::messages(*messages))
+        Event::Operator { action, messages, user } => {
+            let who = user.unwrap_or("an operator");
+            format!("{who} changed {}: {action}", print::messages(*messages))
         }
+        Event::Changed(changed) => changed_text(changed),
         Event::Listeners { action: "drain", listeners } => {
             format!("an operator drains {listeners}: new sessions get 421")
         }
@@ -115,6 +117,21 @@ fn text(of: Option<QueueId>, event: &Event<'_>) -> String {
         | Event::ClientTlsFailed { .. }
         | Event::ServerTls { .. } => String::new(),
     }
+}
+
+fn changed_text(c: &Changed<'_>) -> String {
+    let done = match c.action {
+        "hold" => "held",
+        "release" => "released",
+        "retry" => "due now",
+        "bounce" => "returned",
+        "delete" => "deleted",
+        "redirect" => "redirected",
+        other => other,
+    };
+    let detail = c.detail.map(|detail| format!(" {detail}")).unwrap_or_default();
+    let reason = c.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{done}{detail} by {} (uid {}){reason}", c.user, c.uid)
 }
 
 fn attempt_text(a: &Attempted<'_>) -> String {

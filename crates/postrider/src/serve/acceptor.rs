@@ -293,7 +293,7 @@ impl Acceptor {
         // A crash leaves neither a portion without the others nor without the reports on the expansion.
         let reports = || logged.reports.iter().cloned().map(Entry::Accept);
         let portions = || std::iter::once(&message).chain(&logged.rest);
-        let entries = || portions().map(|portion| accept::entry(portion, logged.held.is_some()));
+        let entries = || portions().map(|portion| accept::entry(portion, logged.held.clone()));
         let submit = || self.driver.spool.submit(entries().chain(reports()).collect());
         let commit_seq = match self.with_deadline(submit).await {
             Ok(commit_seq) => commit_seq,
@@ -493,10 +493,10 @@ impl LoggedDecisions {
             if let Some(reason) = &self.held {
                 driver.delivery_log.held(portion.id, reason);
             }
-            driver.accept(portion, self.held.is_some(), is_late);
+            driver.accept(portion, self.held.clone(), is_late);
         }
         for report in &self.reports {
-            driver.accept(report.clone(), false, false);
+            driver.accept(report.clone(), None, false);
         }
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use control::{Failure, MessageCopy};
 use engine::LastOutcome;
 use mail::{ChunkId, QueueId};
-use queue::{JobStatus, MessageView};
+use queue::MessageView;
 use spool::{RecipientState, Recovered, SpoolFailure, export_envelope};
 
 /// Returns a message as a restart would find it; none if it has left the queue.
@@ -13,10 +13,10 @@ use spool::{RecipientState, Recovered, SpoolFailure, export_envelope};
 /// # Errors
 /// The spool cannot give it.
 pub(super) async fn message(driver: &Driver, id: QueueId) -> Result<Option<MessageCopy>, Failure> {
-    let (view, outcomes) = {
+    let (view, outcomes, held) = {
         let state = driver.lock();
         let Some(view) = state.engine.queue().message(id) else { return Ok(None) };
-        (view, state.engine.last_outcomes(id).to_vec())
+        (view, state.engine.last_outcomes(id).to_vec(), state.engine.hold_reason(id).map(Into::into))
     };
     let message = match driver.read(id).await {
         Ok(message) => message,
@@ -24,7 +24,6 @@ pub(super) async fn message(driver: &Driver, id: QueueId) -> Result<Option<Messa
     };
     let count = message.envelope.recipients.len() as u32;
     let recipients = (0..count).map(|index| state(&view, &outcomes, index)).collect();
-    let held = view.jobs.iter().any(|job| job.status == JobStatus::Held);
     let parts = message.content.parts().to_vec();
     let envelope = export_envelope(&Recovered { message, recipients, held });
     Ok(Some(MessageCopy { envelope, parts }))

@@ -2,6 +2,7 @@
 
 mod message_id;
 
+use control::{Action, Matched};
 use inbound::{Break, Client, ConnectionEvent};
 use mail::{
     Attempt, Cause, DeliverBy, DeliverByMode, Destination, Disposition, Envelope, Message, Outcome, QueueId,
@@ -11,7 +12,7 @@ use message_id::message_id;
 use report::{
     Event, EventStream,
     dsn::DsnKind,
-    event::{Accepted, Attempted, Notification, Rejected, SessionBreak, Status, Waiting},
+    event::{Accepted, Attempted, Changed, Notification, Rejected, SessionBreak, Status, Waiting},
 };
 use std::net::SocketAddr;
 
@@ -236,6 +237,12 @@ impl DeliveryLog {
     /// Logs that a message is held from the start.
     pub(crate) fn held(&self, id: QueueId, reason: &str) {
         self.stream.write(&Event::Held { id, reason });
+    }
+
+    /// Logs what an operator does to a message.
+    pub(crate) fn changed(&self, action: Action, meant: &Matched, user: &str, uid: u32) {
+        let (id, action, reason) = (meant.id, action.as_str(), meant.reason.as_deref());
+        self.stream.write(&Event::Changed(Changed { id, action, user, uid, reason, detail: None }));
     }
 
     /// Logs that a message was accepted and discarded.

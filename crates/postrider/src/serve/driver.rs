@@ -534,10 +534,10 @@ impl Driver {
     // ---- messages in ----
 
     /// Logs and queues a message that is durable. `is_late`: its client was told to try again.
-    pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage, is_held: bool, is_late: bool) {
+    pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage, held: Option<Box<str>>, is_late: bool) {
         self.delivery_log.accepted(&message);
         let routed = Routed::new(self.current(), &message.envelope);
-        self.handle(Event::Accepted { message, routed, is_held, is_late });
+        self.handle(Event::Accepted { message, routed, held, is_late });
     }
 
     /// Waits until it would survive a power cut.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use control::{
     Action, Applied, CertificateInfo, ConnectionShare, DeliveryHelper, DestinationInfo, Failure, Gauges, Id,
     Matched, MessageCopy, MessageInfo, Operations, OptionsInfo, RecipientInfo, RenewalFailure, RenewalInfo,
-    Status, Summary, WaitInfo,
+    Status, Summary, SummaryBy, WaitInfo,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -63,33 +63,51 @@ impl Operations for Daemon {
         Ok(Some(header))
     }
 
-    async fn apply(&self, action: Action, meant: &[Matched]) -> Result<Applied, Failure> {
-        let answers: Vec<_> = meant.iter().map(|one| self.driver.request(command(action, one))).collect();
-        let mut applied = Applied::default();
+    async fn apply(&self, action: Action, meant: &[Matched], uid: u32) -> Result<Applied, Failure> {
+        let (user, mut applied) = (user_of(uid), Applied::default());
+        let log = |one: &Matched| self.driver.delivery_log.changed(action, one, &user, uid);
+        let mut answers = Vec::with_capacity(meant.len());
+        for one in meant {
+            let why_unchanged = self.why_unchanged(action, one.id);
+            // What ends a message comes before the end.
+            if action.is_of_recipients() && self.driver.lock().engine.queue().contains(one.id) {
+                log(one);
+            }
+            answers.push((one, why_unchanged, self.driver.request(command(action, one, &user))));
+        }
         // After all of them were handed to the spool, so that they share its commits.
-        for answer in answers {
+        for (one, why_unchanged, answer) in answers {
             // Without an answer the daemon ends.
             let answer = answer.await.unwrap_or(Err(SpoolFailure::Io("the daemon ends".to_owned())));
-            let result = answer.map_err(|failure| failed(&failure))?;
-            applied.found += u64::from(result != CommandResult::Missing);
-            applied.unchanged += u64::from(result == CommandResult::Unchanged);
+            match answer.map_err(|failure| failed(&failure))? {
+                CommandResult::Missing => continue,
+                CommandResult::Unchanged => applied.add_unchanged(why_unchanged),
+                CommandResult::Changed if action.is_of_recipients() => {}
+                CommandResult::Changed => {
+                    log(one);
+                    let reason = (action == Action::Retry).then(|| self.why_waiting(one.id)).flatten();
+                    reason.into_iter().for_each(|why| *applied.waiting.entry(why).or_default() += 1);
+                }
+            }
+            applied.found += 1;
         }
-        let messages = applied.found - applied.unchanged;
-        if messages > 0 {
-            self.driver.delivery_log.write(&report::Event::Operator { action: action.as_str(), messages });
-        }
+        self.log_operator(action.as_str(), applied.found - applied.unchanged_count(), &user);
         Ok(applied)
     }
 
-    fn flush(&self) -> u64 {
+    fn flush(&self, uid: u32) -> u64 {
         let now = self.driver.clock.now();
         let count = self.driver.lock().engine.queue().flushable_count(now) as u64;
         // Nothing is stored: the answer is there already.
         drop(self.driver.request(Command::Flush));
+        self.log_operator("flush", count, &user_of(uid));
         count
     }
 
-    async fn summary(&self) -> Vec<DestinationInfo> {
+    async fn summary(&self, by: SummaryBy) -> Vec<DestinationInfo> {
+        if matches!(by, SummaryBy::Sender | SummaryBy::SenderDomain) {
+            return self.summary_of_senders(by).await;
+        }
         let (mut summary, now, mut from) = (Summary::default(), UnixMillis::now(), Some(0));
         while let Some(place) = from {
             {
@@ -97,11 +115,23 @@ impl Operations for Daemon {
                 let state = self.driver.lock();
                 let (jobs, next) = state.engine.scan_jobs(place);
                 for (job, outcomes) in jobs {
-                    let name = state.engine.queue().destination_name(job.destination).to_string();
+                    let held = state.engine.hold_reason(job.id).map(control::held_text);
+                    let queue = state.engine.queue();
+                    let name = queue.destination_name(job.destination).to_string();
                     let age_ms = now.0.saturating_sub(state.engine.on_wall(job.arrived).0);
-                    let reasons =
-                        outcomes.iter().map(|one| one.as_ref().map(|last| last.outcome.text.to_string()));
-                    summary.add(&name, age_ms, reasons);
+                    let down = queue.down_reason(job.destination).map(|outcome| outcome.text.to_string());
+                    let reasons = outcomes.iter().map(|one| {
+                        let last = || one.as_ref().map(|last| last.outcome.text.to_string());
+                        held.clone().or_else(last).or_else(|| down.clone())
+                    });
+                    if by == SummaryBy::Destination {
+                        summary.add(&name, age_ms, reasons);
+                        continue;
+                    }
+                    for reason in reasons {
+                        let reason = reason.as_deref().unwrap_or(control::NO_REASON);
+                        summary.add(reason, age_ms, std::iter::once(None));
+                    }
                 }
                 from = next;
             }
@@ -109,7 +139,9 @@ impl Operations for Daemon {
         }
         let state = self.driver.lock();
         for one in state.engine.queue().destinations() {
-            if let Some((until, reason)) = &one.suspended {
+            if by == SummaryBy::Destination
+                && let Some((until, reason)) = &one.suspended
+            {
                 let on_wall = |at| state.engine.on_wall(at).0;
                 summary.suspended(
                     &one.name.to_string(),
@@ -216,6 +248,65 @@ impl submission::Acceptor for Daemon {
 }
 
 impl Daemon {
+    /// Counts recipients by sender. The envelopes are read from the spool, some at a time.
+    async fn summary_of_senders(&self, by: SummaryBy) -> Vec<DestinationInfo> {
+        let (mut summary, now) = (Summary::default(), UnixMillis::now());
+        for ids in self.ids().chunks(control::server::PAGE) {
+            self.messages(ids).await.iter().for_each(|message| summary.add_message(by, message, now.0));
+        }
+        summary.finish()
+    }
+
+    /// Returns what a message waits for that is due: a message of which a job is being delivered waits for nothing.
+    fn why_waiting(&self, id: QueueId) -> Option<String> {
+        let state = self.driver.lock();
+        let queue = state.engine.queue();
+        let view = queue.message(id)?;
+        if view.jobs.iter().any(|job| job.status == queue::JobStatus::InFlight) {
+            return None;
+        }
+        let is_due =
+            |job: &&JobView| matches!(job.status, queue::JobStatus::Ready | queue::JobStatus::Suspended(..));
+        let job = view.jobs.iter().find(is_due)?;
+        let (destination, open) = (&job.destination, queue.connections_of(job.destination_id).open);
+        if let Some(reason) = queue.down_reason(job.destination_id) {
+            return Some(format!("for the probe of {destination}, which is down: {}", reason.text));
+        }
+        let others = queue.job_count(job.destination_id).saturating_sub(1);
+        match open {
+            0 => Some("for a connection: all that are allowed at a time are in use".to_owned()),
+            _ if others > open => {
+                Some(format!("behind other mail for {destination}, which has {open} connections"))
+            }
+            _ => None,
+        }
+    }
+
+    fn log_operator(&self, action: &str, messages: u64, user: &str) {
+        if messages > 0 {
+            self.driver.delivery_log.write(&report::Event::Operator { action, messages, user: Some(user) });
+        }
+    }
+
+    /// Returns why an action would leave a message as it is, if it does.
+    fn why_unchanged(&self, action: Action, id: QueueId) -> &'static str {
+        match action {
+            Action::Hold => return "held already",
+            Action::Release => return "not held",
+            Action::Retry | Action::Bounce | Action::Delete => {}
+        }
+        let state = self.driver.lock();
+        if state.engine.queue().is_held(id) {
+            return "held: release them first";
+        }
+        let view = state.engine.queue().message(id);
+        let is_in_flight = |job: &JobView| job.status == queue::JobStatus::InFlight;
+        if view.is_some_and(|view| view.jobs.iter().all(is_in_flight)) {
+            return "being delivered now";
+        }
+        "not before the time that their senders chose"
+    }
+
     /// Returns the message that a program of this machine has handed in.
     fn draft(&self, submission: Submission) -> Draft {
         let now = UnixMillis::now();
@@ -230,12 +321,20 @@ impl Daemon {
     }
 }
 
-/// An action on one message, in the engine's terms.
-fn command(action: Action, meant: &Matched) -> Command {
+/// Returns the name of a user, or its number.
+fn user_of(uid: u32) -> String {
+    submission::sendmail::user_name(uid).unwrap_or_else(|| format!("uid-{uid}"))
+}
+
+/// An action of a user on one message, in the engine's terms.
+fn command(action: Action, meant: &Matched, user: &str) -> Command {
     let (id, recipients, reason) = (meant.id, meant.recipients.clone(), meant.reason.clone());
     match action {
         Action::Retry => Command::Retry(id),
-        Action::Hold => Command::Hold(id),
+        Action::Hold => {
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            Command::Hold { id, reason: format!("by {user}{reason}").into() }
+        }
         Action::Release => Command::Release(id),
         Action::Bounce => Command::Cancel { id, recipients, cancel_as: CancelAs::Bounce, reason },
         Action::Delete => Command::Cancel { id, recipients, cancel_as: CancelAs::Delete, reason },
@@ -363,6 +462,7 @@ fn describe(
         origin: message.origin.to_string(),
         options: message.envelope.options.as_deref().map(OptionsInfo::from),
         recipients: recipients.collect(),
+        hold_reason: engine.hold_reason(message.id).map(str::to_owned),
         damaged: None,
     }
 }
@@ -384,6 +484,7 @@ fn describe_damaged(
         origin: String::new(),
         options: None,
         recipients: left.into_iter().filter_map(|index| described(engine, view, notes, index)).collect(),
+        hold_reason: engine.hold_reason(view.id).map(str::to_owned),
         damaged: Some(failure.to_string()),
     }
 }

@@ -1,7 +1,10 @@
 //! The JSON lines of the text log: one object a line. docs/log.md describes every field. Later versions only add fields.
 
 use super::time::iso;
-use crate::{UnixMicros, event::Event};
+use crate::{
+    UnixMicros,
+    event::{Changed, Event},
+};
 use mail::{QueueId, UnixMillis};
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -155,6 +158,8 @@ enum JsonLine<'a> {
         time: &'a str,
         action: &'a str,
         messages: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user: Option<&'a str>,
     },
     Started {
         time: &'a str,
@@ -175,6 +180,17 @@ enum JsonLine<'a> {
     },
     Stopping {
         time: &'a str,
+    },
+    Changed {
+        time: &'a str,
+        id: Id,
+        action: &'a str,
+        user: &'a str,
+        uid: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        detail: Option<&'a str>,
     },
     DroppedLines {
         time: &'a str,
@@ -297,13 +313,16 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
             JsonLine::Suspended { time, destination, reason, until: until.map(UnixMillis::rfc3339) }
         }
         Event::Resumed { destination } => JsonLine::Resumed { time, destination },
-        Event::Operator { action, messages } => JsonLine::Operator { time, action, messages },
+        Event::Operator { action, messages, user } => JsonLine::Operator { time, action, messages, user },
         Event::Started { version, queued } => JsonLine::Started { time, version, queued },
         Event::Reloaded => JsonLine::Reloaded { time },
         Event::Stopping => JsonLine::Stopping { time },
         Event::Dropped(lines) => JsonLine::DroppedLines { time, lines },
         Event::Listeners { action, listeners } => JsonLine::Listeners { time, action, listeners },
         Event::ReloadFailed { reason } => JsonLine::ReloadFailed { time, reason },
+        Event::Changed(Changed { id, action, user, uid, reason, detail }) => {
+            JsonLine::Changed { time, id: Id(id), action, user, uid, reason, detail }
+        }
     };
     // Into memory, of strings and numbers: it cannot fail.
     let _ = serde_json::to_writer(&mut *out, &row);

@@ -3,7 +3,7 @@
 use super::time::with_second;
 use crate::{
     UnixMicros,
-    event::{Accepted, Attempted, Event, Notification, Rejected, SessionBreak, Status, Waiting},
+    event::{Accepted, Attempted, Changed, Event, Notification, Rejected, SessionBreak, Status, Waiting},
 };
 use mail::{Enhanced, Origin};
 use std::{io::Write as _, net::SocketAddr};
@@ -106,17 +106,12 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
             line("qmgr", format_args!("warning: {destination} is suspended: {reason}"));
         }
         Event::Resumed { destination } => line("qmgr", format_args!("{destination} is reached again")),
-        Event::Operator { action, messages } => {
+        Event::Operator { action, messages, user } => {
             let s = if messages == 1 { "" } else { "s" };
-            // The words of Postfix: pflogsumm takes `hold:` for a rule that holds a message.
-            let done = match action {
-                "hold" => "Placed on hold",
-                "release" => "Released from hold",
-                "delete" => "Deleted",
-                other => other,
-            };
-            line("postsuper", format_args!("{done}: {messages} message{s}"));
+            let by = user.map(|user| format!(" by {user}")).unwrap_or_default();
+            line("postsuper", format_args!("{}: {messages} message{s}{by}", done(action)));
         }
+        Event::Changed(changed) => changed_line(&changed, line),
         Event::Started { version, .. } => {
             line("master", format_args!("daemon started -- version {version}"));
         }
@@ -130,6 +125,25 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
             line("postlogd", format_args!("warning: {count} lines of the log were dropped"));
         }
     }
+}
+
+/// Returns the words of Postfix: pflogsumm takes `hold:` for a rule that holds a message.
+fn done(action: &str) -> &str {
+    match action {
+        "hold" => "Placed on hold",
+        "release" => "Released from hold",
+        "delete" => "Deleted",
+        other => other,
+    }
+}
+
+/// `ABC: placed on hold by root (uid 0): reason`
+fn changed_line(changed: &Changed<'_>, line: Line<'_>) {
+    let Changed { id, action, user, uid, reason, detail } = *changed;
+    let detail = detail.map(|detail| format!(" {detail}")).unwrap_or_default();
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    let done = done(action).to_lowercase();
+    line("postsuper", format_args!("{id}: {done}{detail} by {user} (uid {uid}){reason}"));
 }
 
 fn accepted_lines(accepted: &Accepted<'_>, line: Line<'_>) {

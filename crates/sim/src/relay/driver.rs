@@ -47,7 +47,7 @@ struct Commit {
 /// A message on its way to the disk.
 struct Accepted {
     message: SharedMessage,
-    is_held: bool,
+    held: Option<Box<str>>,
     /// The client that reads the reply: its place among the sources, and its turn.
     client: (usize, u64),
     since: Millis,
@@ -392,13 +392,13 @@ impl Driver {
                 oracle.expected.durable(&commit.counted);
             }
             match (commit.accepted, &result) {
-                (Some(Accepted { message, is_held, client: (place, turn), is_late, .. }), Ok(())) => {
+                (Some(Accepted { message, held, client: (place, turn), is_late, .. }), Ok(())) => {
                     if !is_late {
                         let text = format!("Ok: queued as {}", message.id);
                         sources[place].answer(turn, Reply::new(250, Enhanced(2, 0, 0), text));
                     }
                     let routed = Routed::new(self.routes.clone(), &message.envelope);
-                    self.handle(Event::Accepted { message, routed, is_held, is_late }, oracle, rng);
+                    self.handle(Event::Accepted { message, routed, held, is_late }, oracle, rng);
                 }
                 (Some(Accepted { client: (place, turn), is_late: false, .. }), Err(_)) => {
                     sources[place].answer(turn, replies::LOCAL_ERROR);
@@ -441,18 +441,18 @@ impl Driver {
         let message =
             SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
         // As a check of the accept pipeline may decide.
-        let is_held = id.0 % 13 == 5;
-        let entry = engine::accept::entry(&message, is_held);
+        let held: Option<Box<str>> = (id.0 % 13 == 5).then(|| "by a rule".into());
+        let entry = engine::accept::entry(&message, held.clone());
         let transaction = vec![entry];
         let counted = counted(&transaction);
         let commit_seq = self.spool.submit(transaction).map_err(refusal)?;
         oracle.expected.submitted(&counted);
         oracle.accepted.insert(id, self.context.now);
-        if is_held {
+        if held.is_some() {
             oracle.hold_from_start(id);
         }
         let since = self.context.now;
-        let accepted = Some(Accepted { message, is_held, client: (place, turn), since, is_late: false });
+        let accepted = Some(Accepted { message, held, client: (place, turn), since, is_late: false });
         self.commits.push(Commit { commit_seq, task: None, accepted, settled: Vec::new(), counted });
         Ok(id)
     }
@@ -559,7 +559,7 @@ impl Driver {
         let request = RequestId(self.last_request);
         self.requests.insert(request, command.clone());
         match command {
-            Command::Hold(id) => oracle.change_wanted(id, request.0, true),
+            Command::Hold { id, .. } => oracle.change_wanted(id, request.0, true),
             Command::Release(id) => oracle.change_wanted(id, request.0, false),
             _ => {}
         }
@@ -572,7 +572,7 @@ impl Driver {
         let Some(id) = (!ids.is_empty()).then(|| ids[rng.index(ids.len())]) else { return };
         match rng.below(8) {
             0 => {
-                self.request(Command::Hold(id), oracle, rng);
+                self.request(Command::Hold { id, reason: "by root".into() }, oracle, rng);
                 if rng.chance(50) {
                     self.request(Command::Release(id), oracle, rng);
                 }

@@ -166,13 +166,14 @@ impl Oracle {
     /// A message is held according to the last command that was answered, or to a later one.
     fn check_held(&mut self, found: &Recovered) {
         let changes = self.changes.entry(found.message.id).or_default();
+        let is_held = found.held.is_some();
         let told = changes.iter().rposition(|change| change.2);
         let before = told.is_some_and(|at| changes[at].1);
         let later = &changes[told.map_or(0, |at| at + 1)..];
-        if found.held != before && later.iter().all(|change| change.1 != found.held) {
-            self.violations.push(format!("{}: held is {} after {changes:?}", found.message.id, found.held));
+        if is_held != before && later.iter().all(|change| change.1 != is_held) {
+            self.violations.push(format!("{}: held is {is_held} after {changes:?}", found.message.id));
         }
-        *changes = vec![(0, found.held, true)];
+        *changes = vec![(0, is_held, true)];
     }
 
     /// Forgets the message that had this id before; it has ended.

@@ -37,7 +37,7 @@ impl Run {
         let mut found = Queue::new();
         let is_listed = self.listed.chance(25);
         let report = spool.recover(is_listed, &mut |r| {
-            found.insert(r.message.id.0, Live::recovered(&r.recipients, r.held));
+            found.insert(r.message.id.0, Live::recovered(&r.recipients, r.held.clone()));
         });
         let report = self
             .setup

@@ -123,9 +123,10 @@ impl CommitBatch {
             Entry::Outcome { id, results, last: false } => {
                 self.note(shared, id, &[Note::Outcomes(shared.now(), results)])
             }
-            Entry::Control { id, op: change } => {
-                self.note(shared, id, &[Note::Held(change == ControlOp::Hold)])
+            Entry::Control { id, op: ControlOp::Hold(reason) } => {
+                self.note(shared, id, &[Note::Held(Some(reason))])
             }
+            Entry::Control { id, op: ControlOp::Release } => self.note(shared, id, &[Note::Held(None)]),
         }
     }
 
@@ -224,7 +225,7 @@ impl ChangedMessage {
 fn past(found: &Recovered) -> Vec<Note> {
     let states = (0..).zip(&found.recipients).filter(|(_, state)| **state != RecipientState::default());
     let mut notes: Vec<Note> = states.map(|(index, state)| Note::Past(index, state.clone())).collect();
-    notes.extend(found.held.then_some(Note::Held(true)));
+    notes.extend(found.held.clone().map(|reason| Note::Held(Some(reason))));
     notes
 }
 

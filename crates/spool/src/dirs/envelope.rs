@@ -38,7 +38,7 @@ pub(super) struct Filed {
     pub(super) message: Message,
     pub(super) pieces: Vec<Piece>,
     pub(super) states: Vec<RecipientState>,
-    pub(super) held: bool,
+    pub(super) held: Option<Box<str>>,
     /// The append that wrote the last line behind the envelope.
     pub(super) last: Option<Append>,
     /// Offset at which the next line belongs.

@@ -54,8 +54,8 @@ pub use queues::{Placement, QueueDirectory};
 pub use split_disk::SplitDisk;
 
 use crate::{
-    CommitSeq, CommitStats, Durable, Entry, Failed, Pressure, RecipientState, Recovered, RecoveryReport,
-    Refused, Spool, SpoolFailure, Transaction,
+    CommitSeq, CommitStats, ControlOp, Durable, Entry, Failed, Pressure, RecipientState, Recovered,
+    RecoveryReport, Refused, Spool, SpoolFailure, Transaction,
     commit_queue::{self, Pending, Urgency},
     disk::RealDisk,
     mutant::{ActiveMutant, Mutant},
@@ -211,6 +211,7 @@ fn size(entry: &Entry) -> (u64, u64) {
     match entry {
         Entry::Accept(message) => message_size(message, &[]),
         Entry::Import(found) => message_size(&found.message, &found.recipients),
+        Entry::Control { op: ControlOp::Hold(reason), .. } => (64 + reason.len() as u64, 0),
         Entry::Outcome { last: true, .. } | Entry::Control { .. } | Entry::Count(_) => (64, 0),
         Entry::Outcome { results, .. } => {
             let bytes = 64 + results.iter().map(|r| 32 + r.1.text.len() as u64).sum::<u64>();

@@ -13,7 +13,8 @@ use mail::{Cause, Disposition, Enhanced, Outcome, UnixMillis};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Note {
     Outcomes(UnixMillis, Vec<(u32, Outcome)>),
-    Held(bool),
+    /// Held for a reason, or released.
+    Held(Option<Box<str>>),
     /// A recipient's past in another spool.
     Past(u32, RecipientState),
 }
@@ -31,8 +32,8 @@ pub(super) struct Append {
 pub(super) fn write(to: &mut Lines<'_>, append: Append, note: &Note) {
     let word = match note {
         Note::Outcomes(..) => "outcome",
-        Note::Held(true) => "hold",
-        Note::Held(false) => "release",
+        Note::Held(Some(_)) => "hold",
+        Note::Held(None) => "release",
         Note::Past(..) => "past",
     };
     to.line(word, |w| {
@@ -41,6 +42,9 @@ pub(super) fn write(to: &mut Lines<'_>, append: Append, note: &Note) {
             Note::Outcomes(at, results) => {
                 w.word(at.0);
                 results.iter().for_each(|(index, outcome)| write_outcome(w, *index, outcome));
+            }
+            Note::Held(Some(reason)) if !reason.is_empty() => {
+                w.word("").escaped(reason.as_bytes());
             }
             Note::Held(_) => {}
             Note::Past(index, state) => {
@@ -80,8 +84,8 @@ pub(super) fn read(text: &str) -> Result<(Append, Note), Malformed> {
     let base = number(next()?.strip_prefix('@').ok_or(Malformed("no base"))?)?;
     let batch = number(next()?.strip_prefix('#').ok_or(Malformed("no batch"))?)?;
     let note = match first {
-        "hold" => Note::Held(true),
-        "release" => Note::Held(false),
+        "hold" => Note::Held(Some(words.next().map_or(Ok(Box::default()), unescape_text)?)),
+        "release" => Note::Held(None),
         "outcome" => {
             let at = UnixMillis(number(next()?)?);
             Note::Outcomes(at, words.map(read_outcome).collect::<Result<_, _>>()?)

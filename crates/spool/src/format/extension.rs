@@ -15,6 +15,8 @@ const EXPANSION: u8 = 4;
 const RETURN_PATH: u8 = 5;
 /// A recipient of which the sender does not know.
 const COPY: u8 = 6;
+/// The reason of a hold.
+const HOLD_REASON: u8 = 7;
 /// Tags from here on must not be skipped.
 const MUST_KNOW: u8 = 128;
 const REQUIRETLS: u8 = 128;
@@ -73,9 +75,18 @@ fn needed_bytes_max(envelope: &Envelope) -> usize {
     options + envelope.recipients.iter().map(all).sum::<usize>()
 }
 
+/// What a section says that is no part of the envelope.
+#[derive(Debug, Default)]
+pub(super) struct Extra {
+    /// Why the message is held.
+    pub(super) hold_reason: Box<str>,
+    /// Extensions that were skipped.
+    pub(super) unknown: Box<[u8]>,
+}
+
 /// Writes the section. `unknown` are the extensions of a record that is written again, as [`read`] returned them.
 #[cold]
-pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
+pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, hold_reason: &str, unknown: &[u8]) {
     let start = out.len();
     put_u32(out, 0);
     if let Some(options) = &envelope.options {
@@ -114,6 +125,9 @@ pub(super) fn write(out: &mut Vec<u8>, envelope: &Envelope, unknown: &[u8]) {
                 out.extend_from_slice(text.as_bytes());
             });
         }
+    }
+    if !hold_reason.is_empty() {
+        put(out, HOLD_REASON, |out| out.extend_from_slice(hold_reason.as_bytes()));
     }
     out.extend_from_slice(unknown);
     set_length(out, start);
@@ -168,10 +182,11 @@ pub(super) fn section<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     r.bytes(length)
 }
 
-/// Reads a section into an envelope whose recipients are complete. Returns the extensions that were skipped.
+/// Reads a section into an envelope whose recipients are complete.
 #[cold]
-pub(super) fn read(section: &[u8], envelope: &mut Envelope) -> Result<Box<[u8]>, Malformed> {
+pub(super) fn read(section: &[u8], envelope: &mut Envelope) -> Result<Extra, Malformed> {
     let (mut r, mut options, mut unknown) = (Reader(section), DeliveryOptions::default(), Vec::new());
+    let mut hold_reason = "".into();
     while !r.0.is_empty() {
         let from = r.0;
         let tag = r.u8()?;
@@ -181,6 +196,7 @@ pub(super) fn read(section: &[u8], envelope: &mut Envelope) -> Result<Box<[u8]>,
             RETURN_PATH => read_return_path(&mut body, envelope)?,
             COPY => read_copy(&mut body, envelope)?,
             TARGET => read_target(&mut body, envelope)?,
+            HOLD_REASON => hold_reason = rest(&mut body)?.into(),
             LOGIN | AUTH | PRIORITY | REQUIRETLS | DELIVER_BY | RELEASE => {
                 read_option(tag, &mut body, &mut options)?;
             }
@@ -195,7 +211,7 @@ pub(super) fn read(section: &[u8], envelope: &mut Envelope) -> Result<Box<[u8]>,
         }
     }
     envelope.options = options.boxed();
-    Ok(unknown.into())
+    Ok(Extra { hold_reason, unknown: unknown.into() })
 }
 
 fn read_option(tag: u8, body: &mut Reader<'_>, options: &mut DeliveryOptions) -> Result<(), Malformed> {
@@ -353,7 +369,7 @@ pub(crate) mod tests {
 
     fn written(envelope: &Envelope, unknown: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        write(&mut out, envelope, unknown);
+        write(&mut out, envelope, "", unknown);
         out
     }
 
@@ -361,7 +377,7 @@ pub(crate) mod tests {
         let mut r = Reader(bytes);
         let read = read(section(&mut r)?, envelope)?;
         assert!(r.0.is_empty());
-        Ok(read)
+        Ok(read.unknown)
     }
 
     fn one() -> Envelope {
@@ -423,7 +439,7 @@ pub(crate) mod tests {
         #[test]
         fn arbitrary_sections_never_panic(bytes: Vec<u8>) {
             let mut envelope = one();
-            if let Ok(unknown) = read(&bytes, &mut envelope) {
+            if let Ok(Extra { unknown, .. }) = read(&bytes, &mut envelope) {
                 let mut again = one();
                 prop_assert_eq!(read_back(&written(&envelope, &unknown), &mut again), Ok(unknown));
                 prop_assert_eq!(again, envelope);

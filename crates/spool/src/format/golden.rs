@@ -119,7 +119,7 @@ pub(crate) fn batch() -> Vec<u8> {
         chain.add(record::append(&mut out, FIRST_BATCH, HEADER.seed, kind, name, write));
     };
     put(Kind::Chunk, 3, &|out| out.extend_from_slice(b"c\r\nd\n"));
-    put(Kind::Message, ID.0, &|out| write_message_again(out, &message(), Some((&states(), true)), &[]));
+    put(Kind::Message, ID.0, &|out| write_message_again(out, &message(), Some((&states(), Some(""))), &[]));
     put(Kind::Outcome, ID.0, &|out| write_results(out, UnixMillis(1_795_255_202_000), &results()));
     put(Kind::Hold, ID.0, &|out| out.push(0));
     put(Kind::Tombstone, ID.0, &|_| {});
@@ -226,8 +226,8 @@ fn check_first_batch(mut bytes: Vec<u8>) {
     assert_eq!((head.sequence, head.count), (BATCH, 5));
     let stored = read_message(ID, records[1].2.body, true).unwrap();
     assert_eq!(
-        (stored.message, stored.states.as_deref(), stored.held),
-        (message(), Some(&states()[..]), true)
+        (stored.message, stored.states.as_deref(), stored.held.as_deref()),
+        (message(), Some(&states()[..]), Some(""))
     );
     assert_eq!(read_results(records[2].2.body).unwrap(), (UnixMillis(1_795_255_202_000), results().to_vec()));
 }

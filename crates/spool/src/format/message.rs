@@ -19,12 +19,12 @@ pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message) {
     write_message_again(out, message, None, &[]);
 }
 
-/// Writes a message; with `past`, also what became of its recipients and whether it is held. `unknown` are the
+/// Writes a message; with `past`, also what became of its recipients and why it is held. `unknown` are the
 /// extensions that were skipped when it was read.
 pub(crate) fn write_message_again(
     out: &mut Vec<u8>,
     message: &Message,
-    past: Option<(&[RecipientState], bool)>,
+    past: Option<(&[RecipientState], Option<&str>)>,
     unknown: &[u8],
 ) {
     let e = &message.envelope;
@@ -41,14 +41,15 @@ pub(crate) fn write_message_again(
         Some(Ret::Full) => 1,
         Some(Ret::Headers) => 2,
     };
-    let has_extensions = extension::is_needed(e) || !unknown.is_empty();
+    let reason = past.and_then(|(_, held)| held).unwrap_or_default();
+    let has_extensions = extension::is_needed(e) || !unknown.is_empty() || !reason.is_empty();
     let follow = u8::from(e.envid.is_some()) << 5 | u8::from(has_extensions) << 6;
     out.push(body | ret << 2 | u8::from(e.smtputf8) << 4 | follow);
     if let Some(envid) = &e.envid {
         put_text(out, envid);
     }
     if has_extensions {
-        extension::write(out, e, unknown);
+        extension::write(out, e, reason, unknown);
     }
     out.push(traits_byte(message.content.traits));
     put_u32(out, e.recipients.len() as u32);
@@ -56,7 +57,7 @@ pub(crate) fn write_message_again(
     match past {
         None => out.push(0),
         Some((states, held)) => {
-            out.push(1 | u8::from(held) << 1);
+            out.push(1 | u8::from(held.is_some()) << 1);
             states.iter().for_each(|s| write_state(out, s));
         }
     }
@@ -192,7 +193,7 @@ fn skip_part<'a>(r: &mut Reader<'a>) -> Result<(&'a [u8], Option<u64>), Malforme
 pub(crate) struct Stored {
     pub(crate) message: Message,
     pub(crate) states: Option<Vec<RecipientState>>,
-    pub(crate) held: bool,
+    pub(crate) held: Option<Box<str>>,
     /// Extensions of a later version, which are kept when the message is written again.
     pub(crate) unknown: Box<[u8]>,
 }
@@ -244,15 +245,15 @@ fn read(id: QueueId, body: &[u8], bodies: Bodies) -> Result<Stored, Malformed> {
     let traits = traits_of(r.u8()?);
     let count = r.count(3)?;
     envelope.recipients = read_all(count, || read_recipient(&mut r))?;
-    let unknown = section.map_or(Ok(Box::default()), |section| extension::read(section, &mut envelope))?;
+    let extra = section.map_or(Ok(Default::default()), |section| extension::read(section, &mut envelope))?;
     let past = r.u8()?;
     let states = if past & 1 == 1 { Some(read_all(count, || read_state(&mut r))?) } else { None };
     let content = read_content(&mut r, traits, bodies)?;
     Ok(Stored {
         message: Message { id, arrived, origin, envelope, content },
         states,
-        held: past >> 1 & 1 == 1,
-        unknown,
+        held: (past >> 1 & 1 == 1).then_some(extra.hold_reason),
+        unknown: extra.unknown,
     })
 }
 
@@ -417,7 +418,7 @@ mod tests {
 
     #[test]
     fn messages_and_their_past_are_read_as_written() {
-        for past in [None, Some((&states()[..], true))] {
+        for past in [None, Some((&states()[..], Some("by a rule")))] {
             let mut out = Vec::new();
             write_message_again(&mut out, &message(), past, &[]);
             let stored = read_message(QueueId(5), &out, true).unwrap();
@@ -429,7 +430,10 @@ mod tests {
                 read_abridged(QueueId(5), &abridged[6..]).unwrap(),
                 read_message(QueueId(5), &out, false).unwrap()
             );
-            assert_eq!((stored.states.as_deref(), stored.held), (past.map(|p| p.0), past.is_some()));
+            assert_eq!(
+                (stored.states.as_deref(), stored.held.as_deref()),
+                (past.map(|p| p.0), past.and_then(|p| p.1))
+            );
             for cut in 0..out.len() {
                 assert!(read_message(QueueId(5), &out[..cut], true).is_err(), "cut at {cut}");
                 assert!(read_places(&out[..cut]).is_err(), "cut at {cut}");
@@ -506,7 +510,7 @@ mod tests {
         #[test]
         fn damaged_messages_never_panic(at in any::<usize>(), flip in 1u8..) {
             let mut out = Vec::new();
-            write_message_again(&mut out, &message(), Some((&states(), false)), &[]);
+            write_message_again(&mut out, &message(), Some((&states(), None)), &[]);
             let at = at % out.len();
             out[at] ^= flip;
             let _ = read_message(QueueId(5), &out, true);

@@ -278,7 +278,7 @@ impl LogCommitter {
                 self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message));
             }
             Entry::Import(found) => {
-                let (message, past) = (&found.message, (&found.recipients[..], found.held));
+                let (message, past) = (&found.message, (&found.recipients[..], found.held.as_deref()));
                 let chunks = chunk_ids(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| {
                     write_message_again(out, message, Some(past), &[]);
@@ -293,8 +293,14 @@ impl LogCommitter {
                 self.record(Kind::Outcome, id.0, Vec::new(), |out| write_results(out, now, results));
             }
             Entry::Control { id, op: change } => {
-                let held = u8::from(*change == ControlOp::Hold);
-                self.record(Kind::Hold, id.0, Vec::new(), |out| out.push(held));
+                let reason = if let ControlOp::Hold(reason) = change { Some(&**reason) } else { None };
+                if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
+                    self.record(Kind::Hold, id.0, Vec::new(), |out| {
+                        out.push(super::HOLD_REASON);
+                        out.extend_from_slice(reason.as_bytes());
+                    });
+                }
+                self.record(Kind::Hold, id.0, Vec::new(), |out| out.push(u8::from(reason.is_some())));
             }
         }
     }
@@ -305,7 +311,7 @@ impl LogCommitter {
 
     fn moved(&mut self, moved: &super::compact::Relocated) {
         let chunks = moved.entry.extras.as_ref().map(|more| more.chunks.clone()).unwrap_or_default();
-        let past = (&moved.folded.states[..], moved.folded.held);
+        let past = (&moved.folded.states[..], moved.folded.held.as_deref());
         self.record(Kind::Message, moved.name, chunks, |out| {
             write_message_again(out, &moved.folded.message, Some(past), &moved.folded.unknown);
         });
@@ -428,8 +434,12 @@ fn write_durably(current: &Current, batch: &[u8]) -> Result<u64, (&'static str, 
 pub(super) fn entry_bytes(entry: &Entry) -> usize {
     match entry {
         Entry::Accept(message) => super::message_bytes(message),
-        Entry::Import(found) => super::message_bytes(&found.message) + super::states_bytes(&found.recipients),
+        Entry::Import(found) => {
+            let reason = found.held.as_ref().map_or(0, |reason| 16 + reason.len());
+            super::message_bytes(&found.message) + super::states_bytes(&found.recipients) + reason
+        }
         Entry::Outcome { results, .. } => 64 + results.iter().map(|r| 32 + r.1.text.len()).sum::<usize>(),
+        Entry::Control { op: ControlOp::Hold(reason), .. } => 128 + reason.len(),
         Entry::Control { .. } | Entry::Count(_) => 64,
     }
 }

@@ -4,6 +4,8 @@
 
 use super::{
     header::{FoundHeader, find_header},
+    hold_note,
+    read::Note,
     recover::next_batch,
     segment_allocator::{is_quarantined, is_unfinished},
     tolerant::{FaultTolerantFile, with_retries},
@@ -92,8 +94,8 @@ pub enum RecordBody {
         message: Box<Message>,
         /// The states of its recipients before it was written here, if it was moved.
         states: Option<Vec<RecipientState>>,
-        /// An operator held it before.
-        held: bool,
+        /// Why it was held before; none if it was not.
+        held: Option<Box<str>>,
     },
     /// Outcomes of attempts, by recipient's index.
     Outcome {
@@ -115,6 +117,13 @@ pub enum RecordBody {
         id: QueueId,
         /// Held.
         held: bool,
+    },
+    /// The reason of the hold that follows.
+    HoldReason {
+        /// The message.
+        id: QueueId,
+        /// The reason.
+        reason: Box<str>,
     },
     /// A piece of content.
     Chunk {
@@ -146,7 +155,10 @@ impl RecordBody {
             }),
             Kind::Outcome => read_results(record.body).map(|(at, results)| Self::Outcome { id, at, results }),
             Kind::Tombstone => Ok(Self::Tombstone { id }),
-            Kind::Hold => Ok(Self::Hold { id, held: record.body == [1] }),
+            Kind::Hold => hold_note(record.body).map(|note| match note {
+                Note::HoldReason(reason) => Self::HoldReason { id, reason },
+                note => Self::Hold { id, held: matches!(note, Note::Hold(true)) },
+            }),
             Kind::Chunk => Ok(Self::Chunk { chunk_id: ChunkId(record.name), bytes: record.body.to_vec() }),
             Kind::Totals => read_totals(record.body).map(|totals| Self::Totals { totals }),
         };

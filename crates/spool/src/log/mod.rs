@@ -216,7 +216,7 @@ impl Shared {
         self.record_from(source, at, Kind::Chunk, chunk_id.0).map(Bytes::from)
     }
 
-    /// A message with the outcomes noted since it was written, and whether it is held.
+    /// A message with the outcomes noted since it was written, and why it is held.
     fn fold(&self, id: QueueId, entry: &MessageEntry, with_content: bool) -> Result<Folded, SpoolFailure> {
         let body = self.record(entry.at, Kind::Message, id.0)?;
         let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
@@ -227,12 +227,12 @@ impl Shared {
     fn fold_stored(&self, id: QueueId, entry: &MessageEntry, stored: Stored) -> Folded {
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
-        let mut lost = None;
+        let (mut lost, mut reason) = (None, Box::default());
         for at in self.latest_notes(id, entry) {
             let bad = |m: Malformed| SpoolFailure::Corrupt(m.0.to_owned());
             let (at, read) = at;
             let read = read.and_then(|(kind, body)| match kind {
-                Kind::Hold => Ok(Note::Hold(body == [1])),
+                Kind::Hold => hold_note(&body).map_err(bad),
                 Kind::Outcome => {
                     let (when, results) = read_results(&body).map_err(bad)?;
                     Ok(Note::Outcome(when, results))
@@ -240,7 +240,8 @@ impl Shared {
                 Kind::Message | Kind::Tombstone | Kind::Chunk | Kind::Totals => Err(self.unexpected(at)),
             });
             match read {
-                Ok(Note::Hold(is_held)) => held = is_held,
+                Ok(Note::HoldReason(text)) => reason = text,
+                Ok(Note::Hold(is_held)) => held = is_held.then(|| std::mem::take(&mut reason)),
                 Ok(Note::Outcome(when, results)) => {
                     for (index, outcome) in results {
                         if let Some(state) = states.get_mut(index as usize) {
@@ -532,12 +533,27 @@ impl LogSpool {
 pub(crate) struct Folded {
     message: Message,
     states: Vec<RecipientState>,
-    held: bool,
+    held: Option<Box<str>>,
     /// A part of the past that cannot be read.
     lost: Option<SpoolFailure>,
     /// Extensions of a later version.
     unknown: Box<[u8]>,
 }
+
+/// Reads a hold or a release, or the reason that a hold has in a note of its own before it: an earlier version takes that
+/// for a release, and then sees the hold.
+fn hold_note(body: &[u8]) -> Result<Note, Malformed> {
+    match body.split_first() {
+        Some((&HOLD_REASON, text)) => {
+            let text = std::str::from_utf8(text).map_err(|_| Malformed("the reason of a hold"))?;
+            Ok(Note::HoldReason(text.into()))
+        }
+        _ => Ok(Note::Hold(body == [1])),
+    }
+}
+
+/// The first byte of a hold's record with the reason of the hold.
+const HOLD_REASON: u8 = 2;
 
 /// At least what the past of a message takes in a batch.
 fn states_bytes(states: &[RecipientState]) -> usize {

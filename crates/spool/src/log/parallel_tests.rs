@@ -117,7 +117,9 @@ fn write(dir: &Path, steps: &[Step], closes: bool) {
                 let outcome = Outcome::deferred(Enhanced(4, 2, 1), "mailbox busy");
                 Entry::Outcome { id, results: vec![(0, outcome)], last: false }
             }),
-            Step::Hold(at) => some(&live, at).map(|id| Entry::Control { id, op: ControlOp::Hold }),
+            Step::Hold(at) => {
+                some(&live, at).map(|id| Entry::Control { id, op: ControlOp::Hold("by root".into()) })
+            }
             Step::Done(at) => some(&live, at).map(|id| {
                 live.retain(|other| *other != id.0);
                 Entry::Outcome { id, results: Vec::new(), last: true }

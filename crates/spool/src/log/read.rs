@@ -29,8 +29,9 @@ impl Source {
     }
 }
 
-/// A note on a message: a hold or a release, or outcomes.
+/// A note on a message: the reason of the hold that follows, a hold or a release, or outcomes.
 pub(super) enum Note {
+    HoldReason(Box<str>),
     Hold(bool),
     Outcome(UnixMillis, Vec<(u32, Outcome)>),
 }

@@ -195,6 +195,7 @@ impl Heap {
             RecordBody::Message { .. }
             | RecordBody::Outcome { .. }
             | RecordBody::Hold { .. }
+            | RecordBody::HoldReason { .. }
             | RecordBody::Chunk { .. }
             | RecordBody::Totals { .. }
             | RecordBody::Nonsense { .. } => {}

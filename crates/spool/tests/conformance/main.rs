@@ -265,7 +265,7 @@ fn recovery_gives_back_every_message_with_its_recipients_past() {
         );
         commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
         commit(&*spool, vec![Entry::Outcome { id: QueueId(2), results: vec![], last: true }]);
-        commit(&*spool, vec![Entry::Control { id: QueueId(3), op: ControlOp::Hold }]);
+        commit(&*spool, vec![Entry::Control { id: QueueId(3), op: ControlOp::Hold("by root".into()) }]);
         drop(spool);
         for _ in 0..3 {
             let (spool, found, report) = backend.open(dir);
@@ -279,7 +279,10 @@ fn recovery_gives_back_every_message_with_its_recipients_past() {
                 (states[1].attempt_count, &*states[1].last.as_ref().unwrap().1.text),
                 (2, "mailbox busy")
             );
-            assert_eq!(found.iter().map(|r| r.held).collect::<Vec<_>>(), [false, true, false]);
+            assert_eq!(
+                found.iter().map(|r| r.held.as_deref()).collect::<Vec<_>>(),
+                [None, Some("by root"), None]
+            );
             assert_eq!(*spool.read(QueueId(4)).unwrap(), *small(4));
             drop(spool);
             assert_eq!(backend.inspected(dir), [1, 3, 4]);
@@ -305,7 +308,7 @@ fn segments_are_used_again_and_leftovers_are_moved() {
         &*spool,
         vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0), deferred(1)], last: false }],
     );
-    commit(&*spool, vec![Entry::Control { id: QueueId(1), op: ControlOp::Hold }]);
+    commit(&*spool, vec![Entry::Control { id: QueueId(1), op: ControlOp::Hold("by root".into()) }]);
     for id in 2..400 {
         commit(&*spool, vec![Entry::Accept(message(id, 1, Content::from_bytes(body.clone())))]);
         commit(&*spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
@@ -317,7 +320,11 @@ fn segments_are_used_again_and_leftovers_are_moved() {
     assert!(files <= 30, "{files} segments of 256 KiB for one live message");
     let (_, found, report) = open(dir.path());
     assert_eq!((found.len(), report.corrupt), (1, vec![]));
-    assert!(found[0].held && found[0].recipients[0].settled && found[0].recipients[1].attempt_count == 1);
+    assert!(
+        found[0].held.as_deref() == Some("by root")
+            && found[0].recipients[0].settled
+            && found[0].recipients[1].attempt_count == 1
+    );
 }
 
 /// Asks again until it is done; a wait without end is a failure.
@@ -586,7 +593,7 @@ fn a_message_is_migrated_from_each_backend_to_each_other() {
         let results = vec![delivered(0), deferred(1)];
         commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: results.clone(), last: false }]);
         commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
-        commit(&*spool, vec![Entry::Control { id: QueueId(1), op: ControlOp::Hold }]);
+        commit(&*spool, vec![Entry::Control { id: QueueId(1), op: ControlOp::Hold("by root".into()) }]);
         commit(&*spool, vec![Entry::Accept(small(2))]);
         drop(spool);
         let (spool, found, _) = from.open(old.path());
@@ -600,7 +607,10 @@ fn a_message_is_migrated_from_each_backend_to_each_other() {
         let (other, arrived, report) = to.open(new.path());
         assert_eq!((arrived.len(), report.corrupt), (2, vec![]));
         for (was, is) in found.iter().zip(&arrived) {
-            assert_eq!((was.message.id, was.held, &was.recipients), (is.message.id, is.held, &is.recipients));
+            assert_eq!(
+                (was.message.id, &was.held, &was.recipients),
+                (is.message.id, &is.held, &is.recipients)
+            );
             assert_eq!(was.message.envelope, is.message.envelope);
         }
         let content = other.read(QueueId(1)).unwrap().content.clone();
@@ -621,7 +631,7 @@ fn larger_than_the_line(dir: &Path) -> (NullSpool, Recovered, LogSpool) {
     let parts: Vec<Part> = (0..20).map(piece).collect();
     let message = message(1, 2, Content::new(ContentTraits::default(), parts));
     commit(&from, vec![Entry::Accept(message.clone())]);
-    let found = Recovered { message, recipients: vec![Default::default(); 2], held: false };
+    let found = Recovered { message, recipients: vec![Default::default(); 2], held: None };
     let settings = LogSettings { queued_bytes_max: 100_000, segment_bytes: 1024 * 1024, ..settings() };
     let disk = Arc::new(spool::disk::RealDisk::new(dir).unwrap());
     let mut to = LogSpool::single_stepped(disk, settings).unwrap();

@@ -103,7 +103,7 @@ impl Verified {
                 if !ids.insert(id) {
                     return Err(Unusable::Broken(format!("{id} is in it twice")));
                 }
-                held += u64::from(found.held);
+                held += u64::from(found.held.is_some());
                 arrived.push(found.message.arrived);
             }
             Ok(())
@@ -323,7 +323,7 @@ fn check_empty(
     let (mut present, mut other) = (HashSet::new(), Vec::new());
     let report = spool.recover(&mut |found| {
         let id = found.message.id;
-        if found.held && verified.ids.contains(&id) {
+        if found.held.is_some() && verified.ids.contains(&id) {
             present.insert(id);
         } else {
             other.push(id);
@@ -353,7 +353,7 @@ fn on_hold(found: Recovered, about: &About) -> NewMessage {
     let now = UnixMillis::now();
     for state in recipients.iter_mut().filter(|state| !state.settled) {
         let mut text = format!("restored from the backup of {}", about.begun);
-        text.push_str(if held {
+        text.push_str(if held.is_some() {
             "; it was on hold before, too"
         } else {
             "; it may have been delivered since"
@@ -371,7 +371,9 @@ fn on_hold(found: Recovered, about: &About) -> NewMessage {
         state.last = Some((now, Outcome::deferred(RESTORED, text)));
         state.attempt_count = state.attempt_count.max(1);
     }
-    NewMessage { message: Message::clone(&message), recipients, held: true, counts: None }
+    let before = held.filter(|reason| !reason.is_empty()).map(|reason| format!("; held before: {reason}"));
+    let reason = format!("restored from the backup of {}{}", about.begun, before.unwrap_or_default());
+    NewMessage { message: Message::clone(&message), recipients, held: Some(reason.into()), counts: None }
 }
 
 fn tell_restored(

@@ -151,7 +151,7 @@ mod tests {
 
     fn backup_of(message: &Message) -> Recovered {
         let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
-        Recovered { message: message.clone().into(), recipients, held: false }
+        Recovered { message: message.clone().into(), recipients, held: None }
     }
 
     /// Ends a recipient, or not, and logs that as the daemon does.

@@ -170,7 +170,10 @@ fn queue(settings: &Settings) -> String {
         let line = |one: &control::DestinationInfo| serde_json::to_string(one).unwrap_or_default() + "\n";
         destinations.iter().map(line).collect()
     };
-    or_error(daemon::summary(settings).map(|(destinations, _)| lines(destinations)))
+    or_error(
+        daemon::summary(settings, control::SummaryBy::Destination)
+            .map(|(destinations, _)| lines(destinations)),
+    )
 }
 
 /// Returns the last whole lines of the log.

@@ -33,6 +33,8 @@ struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    hold_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     damaged: Option<String>,
     /// The message has left the queue.
     finished: bool,
@@ -110,6 +112,7 @@ pub(super) fn print_queued(
         size: Some(message.size_bytes),
         accepted_at: time(Some(message.arrived_ms)),
         origin: is_known.then(|| message.origin.clone()),
+        hold_reason: message.hold_reason.clone(),
         damaged: message.damaged.clone(),
         finished: false,
         warned_at: past.and_then(warned_at).map(|at| at.millis().rfc3339()),
@@ -147,6 +150,7 @@ pub(super) fn print_past(
         size: accepted.map(|(_, a)| a.size_bytes),
         accepted_at: accepted.map(|(at, _)| at.millis().rfc3339()),
         origin: accepted.map(|(_, a)| a.origin.to_owned()),
+        hold_reason: past.hold_reason(),
         damaged: None,
         finished: past.is_finished,
         warned_at: past.warned.map(|at| at.millis().rfc3339()),

@@ -53,6 +53,9 @@ fn explain_queued(message: &MessageInfo, settings: &Settings, out: &mut dyn Writ
         None => message.origin.clone(),
     };
     writeln!(out, "{}: {size} bytes from {sender}, accepted {age} ago ({})", id.0, print::plain(&origin))?;
+    if let Some(reason) = &message.hold_reason {
+        writeln!(out, "{}", print::plain(&control::held_text(reason)))?;
+    }
     for recipient in &message.recipients {
         print_recipient(recipient, now, out)?;
         print_wait(id.0, recipient, past.as_deref(), now, out)?;
@@ -296,7 +299,7 @@ fn status_text(r: &RecipientInfo, now: u64) -> String {
         }
         Status::Waiting | Status::Deferred => "waiting for the next attempt",
         Status::InFlight => "an attempt is under way",
-        Status::Held => "held by an operator, a rule or a route; `postrider queue release` ends the hold",
+        Status::Held => "held; `postrider queue release` ends the hold",
         Status::Done => "done",
     };
     text.to_owned()

@@ -15,8 +15,10 @@ pub(super) struct Past<'a> {
     pub(super) accepted: Option<(UnixMicros, Accepted<'a>)>,
     /// The message has left the queue.
     pub(super) is_finished: bool,
-    /// The message was held when it was accepted, for this reason.
-    held: Option<(UnixMicros, &'a str)>,
+    /// An operator holds the message; else it is held since it was accepted.
+    is_held_by_operator: bool,
+    /// The message is held, for this reason.
+    held: Option<(UnixMicros, String)>,
     /// Time of the last delay warning.
     pub(super) warned: Option<UnixMicros>,
     /// The recipients that any event names, also a later one, in the order of the events.
@@ -99,9 +101,12 @@ impl<'a> Past<'a> {
                 past.recipient(to, index_of(&event));
             }
         }
-        if let (Some((at, reason)), false) = (past.held, past.is_finished) {
-            for recipient in past.recipients.iter_mut().filter(|recipient| recipient.state == State::New) {
-                (recipient.state, recipient.last) = (State::Held, Some((at, reason.to_owned())));
+        if let (Some((at, reason)), false) = (past.held.clone(), past.is_finished) {
+            // Earlier builds stored holds from the start only, and no release: what was tried since is not held.
+            let is_held = |state: State| state == State::New || past.is_held_by_operator && !state.is_end();
+            for recipient in past.recipients.iter_mut().filter(|recipient| is_held(recipient.state)) {
+                (recipient.state, recipient.next) = (State::Held, None);
+                recipient.last.get_or_insert_with(|| (at, reason.clone()));
             }
         }
         if past.is_finished {
@@ -116,6 +121,11 @@ impl<'a> Past<'a> {
         for recipient in self.recipients.iter_mut().filter(|recipient| !recipient.state.is_end()) {
             (recipient.state, recipient.next) = (State::Unknown, None);
         }
+    }
+
+    /// Returns why the message is held, if it is.
+    pub(super) fn hold_reason(&self) -> Option<String> {
+        self.held.as_ref().filter(|_| !self.is_finished).map(|(_, reason)| reason.clone())
     }
 
     /// Returns the number of recipients that no event names.
@@ -138,7 +148,16 @@ impl<'a> Past<'a> {
             Event::Discarded { to: Some(to), reason, .. } => {
                 self.end(at, (to, None), State::Discarded, reason);
             }
-            Event::Held { reason, .. } => self.held = Some((at, reason)),
+            Event::Held { reason, .. } => self.held = Some((at, reason.to_owned())),
+            Event::Changed(changed) => match changed.action {
+                "hold" => {
+                    self.is_held_by_operator = true;
+                    let reason = changed.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+                    self.held = Some((at, format!("by {}{reason}", changed.user)));
+                }
+                "release" => self.held = None,
+                _ => {}
+            },
             Event::Notified { kind: Notification::Delay, .. } => self.warned = Some(at),
             Event::Completed(_) => self.is_finished = true,
             _ => {}

@@ -237,8 +237,8 @@ impl Work<'_> {
         let arrived = UnixMillis((queued.arrived_us / 1000).min(now.0));
         let (id, origin) = (self.ids.next(now.0), imported::origin(key));
         let message = Message { id, arrived, origin, envelope, content: Content::from_bytes("") };
-        self.writer
-            .import(NewMessage { message, recipients, held: queued.held, counts: None }, queued.content)
+        let held = queued.held.then(|| "by the server that it was imported from".into());
+        self.writer.import(NewMessage { message, recipients, held, counts: None }, queued.content)
     }
 }
 

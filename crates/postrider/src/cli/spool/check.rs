@@ -126,6 +126,8 @@ fn count(dir: &Path) -> Result<Count, super::CliError> {
             RecordBody::Outcome { .. } => count.outcomes += 1,
             RecordBody::Tombstone { .. } => count.tombstones += 1,
             RecordBody::Hold { .. } => count.holds += 1,
+            // A part of the hold behind it.
+            RecordBody::HoldReason { .. } => {}
             RecordBody::Chunk { .. } => count.chunks += 1,
             RecordBody::Totals { .. } => count.totals += 1,
             RecordBody::Nonsense { why } => {
@@ -143,7 +145,7 @@ fn live(dir: &Path) -> Result<(Live, RecoveryReport), super::CliError> {
         live.messages += 1;
         live.bytes += found.message.content.size_bytes();
         live.recipients += found.recipients.len() as u64;
-        live.held_messages += u64::from(found.held);
+        live.held_messages += u64::from(found.held.is_some());
         let left = found.recipients.iter().filter(|r| !r.settled);
         live.recipients_left += left.clone().count() as u64;
         live.deferred_recipients += left.filter(|r| r.attempt_count > 0).count() as u64;

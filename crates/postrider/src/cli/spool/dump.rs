@@ -69,9 +69,10 @@ impl Dump<'_> {
     fn record(&mut self, offset: u64, length: u32, is_loose: bool, body: &RecordBody) -> io::Result<()> {
         let of = match body {
             RecordBody::Message { message, .. } => Some(message.id),
-            RecordBody::Outcome { id, .. } | RecordBody::Tombstone { id } | RecordBody::Hold { id, .. } => {
-                Some(*id)
-            }
+            RecordBody::Outcome { id, .. }
+            | RecordBody::Tombstone { id }
+            | RecordBody::Hold { id, .. }
+            | RecordBody::HoldReason { id, .. } => Some(*id),
             RecordBody::Chunk { .. } | RecordBody::Totals { .. } | RecordBody::Nonsense { .. } => None,
         };
         if self.only.is_some() && of != self.only {
@@ -81,7 +82,9 @@ impl Dump<'_> {
         let mark = if is_loose { " loose" } else { "" };
         write!(self.out, "  {offset} {length}{mark} ")?;
         match body {
-            RecordBody::Message { message, states, held } => self.message(message, states.as_deref(), *held),
+            RecordBody::Message { message, states, held } => {
+                self.message(message, states.as_deref(), held.as_deref())
+            }
             RecordBody::Outcome { id, at, results } => {
                 write!(self.out, "outcome {id} noted {}", at.rfc3339())?;
                 for (index, outcome) in results {
@@ -90,6 +93,9 @@ impl Dump<'_> {
                 writeln!(self.out)
             }
             RecordBody::Tombstone { id } => writeln!(self.out, "tombstone {id}"),
+            RecordBody::HoldReason { id, reason } => {
+                writeln!(self.out, "reason {id} {}", mail::escape_invisible(reason))
+            }
             RecordBody::Hold { id, held: true } => writeln!(self.out, "hold {id}"),
             RecordBody::Hold { id, held: false } => writeln!(self.out, "release {id}"),
             RecordBody::Chunk { chunk_id, bytes } => {
@@ -101,12 +107,20 @@ impl Dump<'_> {
         }
     }
 
-    fn message(&mut self, m: &Message, states: Option<&[RecipientState]>, held: bool) -> io::Result<()> {
+    fn message(
+        &mut self,
+        m: &Message,
+        states: Option<&[RecipientState]>,
+        held: Option<&str>,
+    ) -> io::Result<()> {
         let (arrived, size) = (m.arrived.rfc3339(), m.content.size_bytes());
         let (from, origin) = (plain(m.envelope.reverse_path.as_str()), plain(&m.origin.to_string()));
         write!(self.out, "message {} arrived {arrived} bytes {size} from <{from}> origin {origin:?}", m.id)?;
-        if held {
+        if let Some(reason) = held {
             write!(self.out, " held")?;
+            if !reason.is_empty() {
+                write!(self.out, "={:?}", mail::escape_invisible(reason))?;
+            }
         }
         if let Some(options) = &m.envelope.options {
             write!(self.out, " options ({})", plain(&OptionsInfo::from(&**options).to_string()))?;

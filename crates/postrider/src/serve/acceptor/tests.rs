@@ -168,7 +168,7 @@ fn now<T>(answer: Later<'_, T>) -> T {
 fn queued(driver: &Arc<Driver>, message: Message) -> SharedMessage {
     let message = SharedMessage::new(message);
     driver.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-    driver.accept(message.clone(), false, false);
+    driver.accept(message.clone(), None, false);
     message
 }
 
@@ -364,13 +364,18 @@ async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
     queued(driver, message(1));
     let is_held =
         || driver.lock().engine.queue().message(id).unwrap().jobs[0].status == queue::JobStatus::Held;
-    for command in [Command::Hold(id), Command::Release(id), Command::Hold(id)] {
+    for command in [
+        Command::Hold { id, reason: "by root".into() },
+        Command::Release(id),
+        Command::Hold { id, reason: "by root".into() },
+    ] {
         // The disk has not answered yet.
         drop(driver.request(command.clone()));
-        assert_eq!(is_held(), command == Command::Hold(id));
+        assert_eq!(is_held(), command == Command::Hold { id, reason: "by root".into() });
     }
     let changes = spool.kept.pressure().transaction_count;
-    let missing = driver.request(Command::Hold(QueueId(2))).await.unwrap().unwrap();
+    let missing =
+        driver.request(Command::Hold { id: QueueId(2), reason: "by root".into() }).await.unwrap().unwrap();
     assert_eq!(missing, CommandResult::Missing, "there is no such message");
     assert_eq!(spool.kept.pressure().transaction_count, changes, "the spool heard nothing of it");
 }
@@ -392,7 +397,7 @@ async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message
     let spool = Arc::new(Stuck::default());
     let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     queued(driver, message(1));
-    drop(driver.request(Command::Hold(QueueId(1))));
+    drop(driver.request(Command::Hold { id: QueueId(1), reason: "by root".into() }));
     let destination =
         || driver.lock().engine.queue().message(QueueId(1)).unwrap().jobs[0].destination.to_string();
     driver.replace(routed(dir.path(), "*", "discard = true"), true);
@@ -484,7 +489,7 @@ async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_
     let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     tokio::spawn(driver.clone().run_timer());
     // In the queue, and nowhere else.
-    driver.accept(SharedMessage::new(message(1)), false, false);
+    driver.accept(SharedMessage::new(message(1)), None, false);
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
     drop(cancel(driver, 1, CancelAs::Delete));
     until(|| counters(driver).deleted == 1).await;
@@ -517,7 +522,7 @@ fn finished() -> Recovered {
     let delivered = Outcome::delivered(Enhanced(2, 0, 0), "");
     let last = Some((UnixMillis::now(), delivered));
     let recipients = vec![RecipientState { settled: true, attempt_count: 1, last }];
-    Recovered { message: SharedMessage::new(message(1)), recipients, held: false }
+    Recovered { message: SharedMessage::new(message(1)), recipients, held: None }
 }
 
 fn recovered(driver: &Driver, found: &Recovered) -> Vec<Effect> {
@@ -552,7 +557,7 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
         if is_readable {
             queued(driver, message(1));
         } else {
-            driver.accept(SharedMessage::new(message(1)), false, false);
+            driver.accept(SharedMessage::new(message(1)), None, false);
         }
         let before = spool.kept.pressure().transaction_count;
         let mut answer = cancel(driver, 1, verdict);
@@ -571,7 +576,7 @@ async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     let driver = &acceptor_with(dir.path(), spool).driver;
-    driver.accept(SharedMessage::new(message(1)), false, false);
+    driver.accept(SharedMessage::new(message(1)), None, false);
     let answer = cancel(driver, 1, CancelAs::Bounce).await.unwrap();
     assert!(matches!(answer, Err(SpoolFailure::Missing)), "{answer:?}");
 }

@@ -109,7 +109,7 @@ pub(crate) fn live(
     };
     let mut found = Queue::new();
     let recovered = spool.recover(&mut |r| {
-        found.insert(r.message.id.0, Live::recovered(&r.recipients, r.held));
+        found.insert(r.message.id.0, Live::recovered(&r.recipients, r.held.clone()));
     });
     let report = match recovered {
         _ if is_off() => return Ok(End::InRecovery),

@@ -33,7 +33,7 @@ pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], checksum: LineChecksum) -
         },
         pieces: Vec::new(),
         states: Vec::new(),
-        held: false,
+        held: None,
         last: None,
         end: 0,
         torn_bytes: 0,

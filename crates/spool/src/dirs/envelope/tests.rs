@@ -41,9 +41,11 @@ fn file() -> (Vec<u8>, Vec<usize>) {
     let deferred = Outcome::deferred(Enhanced(4, 2, 1), "full up");
     let delivered = Outcome { from_remote: true, ..Outcome::delivered(Enhanced(2, 0, 0), "250 ok") };
     let outcomes = Note::Outcomes(UnixMillis(1000), vec![(0, delivered), (1, deferred)]);
-    for (batch, notes) in
-        (7..).zip([vec![outcomes.clone()], vec![outcomes, Note::Held(true)], vec![Note::Held(false)]])
-    {
+    for (batch, notes) in (7..).zip([
+        vec![outcomes.clone()],
+        vec![outcomes, Note::Held(Some("".into()))],
+        vec![Note::Held(None)],
+    ]) {
         let base = out.len() as u64;
         let mut append = Vec::new();
         let mut lines = Lines::new(&mut append, LineChecksum::new(ID.0), base);
@@ -138,7 +140,7 @@ fn what_was_written_is_read() {
     let sum = crc32c::crc32c(b"tail\r\n");
     let chunk = Piece::Chunk { chunk_id: 7, length_bytes: 9, sum: 7 };
     assert_eq!(filed.pieces, [chunk, Piece::Here { length_bytes: 6, sum }]);
-    assert_eq!((filed.end, filed.torn_bytes, filed.held), (bytes.len() as u64, 0, false));
+    assert_eq!((filed.end, filed.torn_bytes, filed.held), (bytes.len() as u64, 0, None));
     let named = |bytes: &[u8]| chunk_ids(bytes, LineChecksum::new(ID.0)).collect::<Vec<_>>();
     assert_eq!((named(&bytes), named(&bytes[1..])), (vec![7], vec![]));
     assert!(filed.states[0].settled && filed.states[1].attempt_count == 2);
@@ -167,7 +169,7 @@ fn a_hole_in_the_last_append_is_torn_and_one_before_it_is_damage() {
     bytes.truncate(ends[2]);
     bytes[ends[1] + 3] ^= 1;
     let filed = read(ID, &bytes, LineChecksum::new(ID.0)).unwrap();
-    assert_eq!((filed.end, filed.held, filed.damaged), (ends[1] as u64, false, vec![]));
+    assert_eq!((filed.end, filed.held, filed.damaged), (ends[1] as u64, None, vec![]));
     assert_eq!(filed.torn_bytes, (ends[2] - ends[1]) as u64);
 
     let (mut bytes, ends) = file();
@@ -185,7 +187,7 @@ fn a_line_of_an_earlier_round_behind_a_later_one_does_not_count() {
     let mut out = Vec::new();
     write(&mut out, LineChecksum::new(ID.0), &message(), |_| 0);
     let base = out.len() as u64;
-    for (batch, held) in [(9, false), (8, true)] {
+    for (batch, held) in [(9, None), (8, Some("".into()))] {
         let (mut line, at) = (Vec::new(), out.len() as u64);
         note::write(
             &mut Lines::new(&mut line, LineChecksum::new(ID.0), at),
@@ -195,7 +197,7 @@ fn a_line_of_an_earlier_round_behind_a_later_one_does_not_count() {
         out.extend(line);
     }
     let filed = read(ID, &out, LineChecksum::new(ID.0)).unwrap();
-    assert!(!filed.held && filed.torn_bytes > 0 && filed.damaged.is_empty());
+    assert!(filed.held.is_none() && filed.torn_bytes > 0 && filed.damaged.is_empty());
 }
 
 #[test]

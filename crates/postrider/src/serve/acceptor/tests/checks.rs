@@ -155,7 +155,7 @@ async fn a_message_that_a_check_holds_is_durable_and_held_also_after_a_restart()
             let became = take(&[(stage, hold)], is_slow, is_local).await;
             assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
             let found = became.message.unwrap();
-            assert!(found.held && found.recipients.iter().all(|r| !r.settled), "{stage:?}");
+            assert!(found.held.is_some() && found.recipients.iter().all(|r| !r.settled), "{stage:?}");
             assert_eq!(became.queued, 1);
         }
     }
@@ -309,7 +309,7 @@ async fn reports_pass_the_pipeline_and_cannot_be_refused() {
     let message_1 = SharedMessage::new(message(1));
     let stored = spool.submit(vec![Entry::Accept(message_1.clone())]).unwrap();
     spool.durable(stored).await.unwrap();
-    acceptor.driver.accept(message_1, false, false);
+    acceptor.driver.accept(message_1, None, false);
     assert_eq!(cancel(&acceptor.driver, 1, CancelAs::Bounce).await.unwrap().unwrap(), CommandResult::Changed);
     close(acceptor, spool).await;
     let (spool, found) = recover(dir.path());
