@@ -2,7 +2,7 @@
 
 use super::{
     Action, Applied, CertificateInfo, CertificateOrigin, DestinationInfo, Failure, Gauges, Id, Matched,
-    MessageCopy, MessageInfo, Operations, RecipientInfo, RenewalInfo, Status, Summary, SummaryBy,
+    MessageCopy, MessageInfo, Operations, RecipientInfo, RedirectTo, RenewalInfo, Status, Summary, SummaryBy,
     serve_control, server::Access, socket,
 };
 use bytes::Bytes;
@@ -110,6 +110,14 @@ impl Operations for Memory {
         let mut applied = Applied { found: known.len() as u64, ..Applied::default() };
         known.iter().filter(|_| action == Action::Release).for_each(|_| applied.add_unchanged("not held"));
         Ok(applied)
+    }
+
+    async fn check_redirect(&self, _: &RedirectTo) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn redirect(&self, _: &RedirectTo, matched: &[Matched], _: u32) -> Result<Applied, Failure> {
+        Ok(Applied { found: matched.len() as u64, ..Applied::default() })
     }
 
     async fn summary(&self, by: SummaryBy) -> Vec<DestinationInfo> {

@@ -21,8 +21,8 @@ pub use copy::{BackupItem, Copied, CopyEnd, MessageCopy};
 pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
 pub use protocol::{
-    Action, ConnectionShare, DeliveryHelper, Failure, Gauges, Id, MessageInfo, RecipientInfo, Request,
-    Resource, Response, Status, WaitInfo, held_text,
+    Action, ConnectionShare, DeliveryHelper, Failure, Gauges, Id, MessageInfo, RecipientInfo, RedirectTo,
+    Request, Resource, Response, Status, WaitInfo, held_text,
 };
 pub use selection::{Matched, Selection};
 pub use server::serve_control;
@@ -81,6 +81,17 @@ pub trait Operations: Send + Sync + 'static {
     fn apply(
         &self,
         action: Action,
+        matched: &[Matched],
+        uid: u32,
+    ) -> impl Future<Output = Result<Applied, Failure>> + Send;
+
+    /// Looks whether redirected mail can go there.
+    fn check_redirect(&self, to: &RedirectTo) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Queues other messages in place of these messages or of some of their recipients, durably, for the user with this number.
+    fn redirect(
+        &self,
+        to: &RedirectTo,
         matched: &[Matched],
         uid: u32,
     ) -> impl Future<Output = Result<Applied, Failure>> + Send;

@@ -69,6 +69,19 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// Selected recipients go elsewhere: another message takes their place.
+    Redirect {
+        /// The selection of messages and recipients.
+        selection: Selection,
+        /// Where they go.
+        to: RedirectTo,
+        /// The reason, for the history.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// Only look whether mail can go there, and list the messages: a [`Response::Message`] each.
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// Every destination is tried now, suspended or not.
     Flush,
     /// The queued recipients by destination, sender or reason: a [`Response::Destination`] each.
@@ -102,6 +115,16 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         listener: Option<String>,
     },
+}
+
+/// Where redirected recipients go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RedirectTo {
+    /// To this address.
+    Address(String),
+    /// By the route with this name.
+    Route(String),
 }
 
 /// An action of an operator on messages.
@@ -593,6 +616,12 @@ mod tests {
             Request::Count { selection: Selection::all() },
             Request::Show { id },
             Request::Apply { action: Action::Bounce, selection, reason: Some("closed".to_owned()) },
+            Request::Redirect {
+                selection: Selection::all(),
+                to: RedirectTo::Route("relay".to_owned()),
+                reason: None,
+                dry_run: true,
+            },
             Request::Flush,
             Request::Summary { by: SummaryBy::Reason },
             Request::Status,

@@ -4,7 +4,7 @@
 
 use super::{
     Applied, Operations,
-    protocol::{Action, Failure, Id, MessageInfo, REQUEST_BYTES_MAX, Request, Response},
+    protocol::{Action, Failure, Id, MessageInfo, REQUEST_BYTES_MAX, RedirectTo, Request, Response},
     selection::{Matched, Selection},
     socket::accept,
 };
@@ -117,6 +117,26 @@ impl From<Failure> for Ended {
     }
 }
 
+/// A change of messages.
+enum Change {
+    Action(Action),
+    Redirect(RedirectTo),
+}
+
+impl Change {
+    fn is_of_recipients(&self) -> bool {
+        matches!(self, Self::Redirect(_)) || matches!(self, Self::Action(action) if action.is_of_recipients())
+    }
+
+    fn needs_envelope(&self) -> bool {
+        matches!(self, Self::Redirect(_) | Self::Action(Action::Bounce))
+    }
+
+    fn done(&self) -> &'static str {
+        if let Self::Action(action) = self { action.done() } else { "redirected" }
+    }
+}
+
 /// A client of the socket.
 pub(crate) struct Connection<T> {
     from: BufReader<OwnedReadHalf>,
@@ -177,15 +197,17 @@ impl<T: Operations> Connection<T> {
             Request::List { selection } => self.list(&selection).await?,
             Request::Count { selection } => self.count(&selection).await?,
             Request::Show { id } => self.show(id).await?,
+            Request::Redirect { selection, to, dry_run: true, .. } => {
+                self.target.check_redirect(&to).await?;
+                self.list(&selection).await?
+            }
+            Request::Redirect { selection, to, reason, dry_run: false } => {
+                let applied = self.apply(&Change::Redirect(to), &selection, reason.as_deref()).await?;
+                self.send_applied(applied).await?
+            }
             Request::Apply { action, selection, reason } => {
-                let applied = self.apply(action, &selection, reason.as_deref()).await?;
-                for (reason, count) in applied.unchanged {
-                    self.send(&Response::Unchanged { count, reason }).await?;
-                }
-                for (reason, count) in applied.waiting {
-                    self.send(&Response::Waiting { count, reason }).await?;
-                }
-                applied.found
+                let applied = self.apply(&Change::Action(action), &selection, reason.as_deref()).await?;
+                self.send_applied(applied).await?
             }
             Request::Flush => self.target.flush(self.uid),
             Request::Summary { by } => {
@@ -299,9 +321,20 @@ impl<T: Operations> Connection<T> {
         Ok(count)
     }
 
+    /// Sends what an action left as it was, and returns how many messages it found.
+    async fn send_applied(&mut self, applied: Applied) -> Result<u64, Ended> {
+        for (reason, count) in applied.unchanged {
+            self.send(&Response::Unchanged { count, reason }).await?;
+        }
+        for (reason, count) in applied.waiting {
+            self.send(&Response::Waiting { count, reason }).await?;
+        }
+        Ok(applied.found)
+    }
+
     async fn apply(
         &mut self,
-        action: Action,
+        change: &Change,
         selection: &Selection,
         reason: Option<&str>,
     ) -> Result<Applied, Ended> {
@@ -309,17 +342,20 @@ impl<T: Operations> Connection<T> {
         if selection.is_empty() {
             return Err(Failure::Bad { text: "no message was selected".to_owned() }.into());
         }
+        if let Change::Redirect(to) = change {
+            self.target.check_redirect(to).await?;
+        }
         let mut all = Applied::default();
         for ids in self.candidates(selection).chunks(PAGE) {
             let mut matched = Vec::new();
             for message in self.page(ids, selection).await? {
                 let id = message.id.0;
                 let recipients =
-                    action.is_of_recipients().then(|| selection.recipients_meant(&message)).flatten();
+                    change.is_of_recipients().then(|| selection.recipients_meant(&message)).flatten();
                 match message.damaged {
                     // Nobody knows whom to tell, or which recipient is which; it can be deleted as a whole.
-                    Some(why) if action == Action::Bounce || recipients.is_some() => {
-                        let what = action.done();
+                    Some(why) if change.needs_envelope() || recipients.is_some() => {
+                        let what = change.done();
                         let which = if recipients.is_some() { " for some recipients" } else { "" };
                         let text = format!("{id} cannot be {what}{which}, its record is damaged: {why}");
                         self.send(&Response::Note { text }).await?;
@@ -328,7 +364,10 @@ impl<T: Operations> Connection<T> {
                 }
             }
             if !matched.is_empty() {
-                let applied = self.target.apply(action, &matched, self.uid).await?;
+                let applied = match change {
+                    Change::Action(action) => self.target.apply(*action, &matched, self.uid).await?,
+                    Change::Redirect(to) => self.target.redirect(to, &matched, self.uid).await?,
+                };
                 all.found += applied.found;
                 for (reason, count) in applied.unchanged {
                     *all.unchanged.entry(reason).or_default() += count;

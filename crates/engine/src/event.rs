@@ -1,6 +1,6 @@
 //! Events: what a driver reports to the engine.
 
-use crate::{ConnectionId, EngineSettings, Lease, Routed, Routing, TaskId};
+use crate::{ConnectionId, EngineSettings, Lease, Redirect, Routed, Routing, TaskId};
 use mail::{Attempt, Destination, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{CancelAs, Millis};
 use spool::{Recovered, Refused, SecondCopy, SpoolFailure, Totals, Transaction};
@@ -50,6 +50,8 @@ pub enum Command {
         /// The operator's reason, for the DSN and the log.
         reason: Option<Box<str>>,
     },
+    /// Queue another message in place of recipients of a message. Those in flight stay.
+    Redirect(Box<Redirect>),
 }
 
 /// An event. The driver reports each one once.

@@ -28,6 +28,7 @@ mod operator;
 mod parts;
 mod permits;
 mod recovery;
+mod redirect;
 mod refused;
 mod reports;
 mod reroute;
@@ -47,6 +48,7 @@ pub use last_outcomes::{LastAttempt, LastOutcome};
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use queue::{DestinationId, Lease};
+pub use redirect::Redirect;
 pub use reports::ReportRequest;
 pub use routing::{Routed, Routing};
 pub use settings::{EngineSettings, ReportSettings, RetryAt};

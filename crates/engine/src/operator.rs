@@ -15,6 +15,7 @@ impl Engine {
     ) {
         let meant = match &command {
             Command::Hold { id, .. } | Command::Cancel { id, .. } => self.destinations_of(*id),
+            Command::Redirect(redirect) => self.destinations_of(redirect.message.id),
             _ => Vec::new(),
         };
         self.perform_command(context, request, command, effects);
@@ -44,6 +45,7 @@ impl Engine {
                 return self.change(context, request, id, ControlOp::Hold(reason), effects);
             }
             Command::Release(id) => return self.change(context, request, id, ControlOp::Release, effects),
+            Command::Redirect(redirect) => return self.redirect(context, request, *redirect, effects),
             Command::Cancel { id, recipients, cancel_as, reason } => {
                 self.keep_reason(id, reason);
                 return self.cancel(context, request, id, recipients.as_deref(), cancel_as, effects);

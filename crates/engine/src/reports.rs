@@ -312,6 +312,9 @@ impl Engine {
             Some(Task::Answer(request, result)) => {
                 (Vec::new(), Vec::new(), Some((request, result)), Permit::None)
             }
+            Some(Task::Redirect(redirecting)) => {
+                return self.on_redirected(context, *redirecting, stored, effects);
+            }
             other => return debug_assert!(false, "{other:?} stores nothing"),
         };
         if let Some((request, result)) = answer {

@@ -1,6 +1,6 @@
 //! Tasks that the engine waits for: reads, reports, commits.
 
-use crate::{RequestId, attempt_result::AttemptResult, parts::ReportedRecipients};
+use crate::{RequestId, attempt_result::AttemptResult, parts::ReportedRecipients, redirect::Redirecting};
 use mail::{Outcome, QueueId, SharedMessage};
 use queue::CommandResult;
 use report::dsn::DsnKind;
@@ -50,6 +50,8 @@ pub(crate) enum Task {
     Store { reports: Vec<SharedMessage>, notices: Vec<Notice>, answer: Option<RequestId>, permit: Permit },
     /// Answer an operator once a decision is durable.
     Answer(RequestId, CommandResult),
+    /// Queue a message in place of recipients, and end these.
+    Redirect(Box<Redirecting>),
     /// Read a message that is routed again.
     Reroute(QueueId),
 }
@@ -58,7 +60,11 @@ impl Task {
     /// Returns whether a decision would be lost if the process ended now. A warning or a new route is decided again.
     fn is_decided(&self) -> bool {
         match self {
-            Self::Read(_) | Self::ReadForReport(_) | Self::Report { .. } | Self::Answer(..) => true,
+            Self::Read(_)
+            | Self::ReadForReport(_)
+            | Self::Report { .. }
+            | Self::Answer(..)
+            | Self::Redirect(_) => true,
             Self::Store { permit, .. } => *permit != Permit::Warning,
             Self::ReadForWarning(_) | Self::Warning(..) | Self::Reroute(_) => false,
         }
@@ -68,6 +74,7 @@ impl Task {
     pub(crate) fn result(&self) -> Option<&AttemptResult> {
         match self {
             Self::Read(result) | Self::ReadForReport(result) | Self::Report { result, .. } => Some(result),
+            Self::Redirect(redirecting) => Some(&redirecting.result),
             _ => None,
         }
     }
@@ -77,7 +84,7 @@ impl Task {
             Self::ReadForReport(_) => Permit::Report,
             Self::Report { permit, .. } | Self::Store { permit, .. } => *permit,
             Self::ReadForWarning(_) | Self::Warning(..) => Permit::Warning,
-            Self::Read(_) | Self::Answer(..) | Self::Reroute(_) => Permit::None,
+            Self::Read(_) | Self::Answer(..) | Self::Redirect(_) | Self::Reroute(_) => Permit::None,
         }
     }
 }

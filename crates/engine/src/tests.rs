@@ -518,3 +518,37 @@ fn newcomers_without_an_answer_make_room_for_those_that_wait() {
     }
     assert_eq!((bench.opened.len(), bench.abandoned.len()), (600, 99));
 }
+
+#[test]
+fn what_takes_the_place_of_redirected_recipients_is_durable_before_they_end_and_no_attempt_is_interrupted() {
+    let mut bench = bench();
+    bench.handle(Event::Started);
+    let old = message(1, 0, 2);
+    bench.accept(&old);
+    let redirect = |recipients: &[u32], replacement: u64| {
+        let (message, replacement) = (old.clone(), message(replacement, 0, 1));
+        let (recipients, text) = (recipients.into(), "redirected".into());
+        let redirect = Redirect { message, recipients, replacement, reports: Vec::new(), text };
+        let command = Command::Redirect(Box::new(redirect));
+        Event::Operator { request: RequestId(1), command }
+    };
+    let lease = bench.lease();
+    let busy = lease.1.recipients.as_slice()[0];
+    bench.handle(redirect(&[0, 1], 2));
+    assert_eq!(bench.answers.pop().unwrap().1, Some(CommandResult::Unchanged), "one is in flight");
+    bench.is_busy = true;
+    bench.handle(redirect(&[1 - busy], 3));
+    assert!(bench.answers.is_empty() && bench.engine.queue().recipients(QueueId(1)).len() == 2);
+    (bench.is_busy, bench.now) = (false, 200);
+    bench.handle(Event::Tick);
+    assert_eq!(bench.answers.pop().unwrap().1, Some(CommandResult::Changed));
+    let kinds = bench.stored.iter().flatten().map(|entry| match entry {
+        Entry::Accept(message) => message.id.0,
+        Entry::Outcome { id, .. } => id.0,
+        _ => 0,
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), [3, 1], "the new message first");
+    assert_eq!(bench.engine.queue().recipients(QueueId(1)), [busy]);
+    bench.handle(redirect(&[1 - busy], 4));
+    assert_eq!(bench.answers.pop().unwrap().1, Some(CommandResult::Unchanged), "it has ended");
+}

@@ -57,7 +57,7 @@ impl sendmail::Commands for Commands {
 }
 
 /// The route of an address, where nothing changes addresses.
-async fn known(mailboxes: Mailboxes<'_>, policy: &Policy, given: &ForwardPath) -> Route {
+pub(crate) async fn known(mailboxes: Mailboxes<'_>, policy: &Policy, given: &ForwardPath) -> Route {
     let settings = mailboxes.settings;
     let own = own_address::resolve(given, settings, None);
     let path = own.as_ref().unwrap_or(given);
@@ -77,7 +77,7 @@ async fn known(mailboxes: Mailboxes<'_>, policy: &Policy, given: &ForwardPath) -
 }
 
 /// The recipients of an address by maps, and their routes.
-async fn expanded(mailboxes: Mailboxes<'_>, expansion: &Expansion, given: &ForwardPath) -> Route {
+pub(crate) async fn expanded(mailboxes: Mailboxes<'_>, expansion: &Expansion, given: &ForwardPath) -> Route {
     let settings = mailboxes.settings;
     let own = own_address::resolve(given, settings, None);
     let path = own.as_ref().unwrap_or(given);

@@ -90,6 +90,12 @@ impl Routes {
         }
     }
 
+    /// Returns the names of routes that operators gave.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let labels = self.explicit.iter().filter_map(|route| route.label.as_deref());
+        labels.filter(|label| self.named.contains_key(*label)).collect()
+    }
+
     /// Returns where mail for a recipient goes. Without a sender, routes for some senders are left out.
     pub(crate) fn recipient(&self, path: &ForwardPath, sender: Option<&ReversePath>) -> Destination {
         self.table.destination(&self.key(path), sender)

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{Postrider, client::Client, free_address, sink::Sink, until};
-use std::fs;
+use std::{
+    fs,
+    sync::{Arc, Mutex},
+};
 
 const FROM: &str = "MAIL FROM:<author@mx.test>";
 
@@ -111,4 +114,92 @@ fn sendmail_bv_and_test_tell_of_held_mail_and_of_addresses_of_this_machine() {
     let routed = ["test", "--client", "127.0.0.1", "--from", "a@far.test", "--to", "@far.test:joe@mx.test"];
     let said = daemon.ask(&routed);
     assert!(said.contains("joe@mx.test by maildir:"), "{said}");
+}
+
+/// A next hop that takes DSN parameters and notes the RCPT commands.
+fn noting(taken: &Arc<Mutex<Vec<String>>>) -> Sink {
+    let taken = taken.clone();
+    Sink::with(move |line| {
+        if line.starts_with("RCPT") {
+            taken.lock().unwrap().push(line.to_owned());
+        }
+        line.starts_with("EHLO").then(|| "250-sink.test\r\n250-8BITMIME\r\n250 DSN".to_owned())
+    })
+}
+
+#[test]
+fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
+    let taken = Arc::default();
+    let sink = noting(&taken);
+    let dead = free_address();
+    let relay = sink.route().replace("domains = [\"*\"]", "name = \"relay\"\ndomains = [\"new.test\"]");
+    let refusing = "[[route]]\nname = \"never\"\ndomains = [\"no.test\"]\nreject = \"550 5.7.1 not here\"\n";
+    let routes = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{dead}\"\ntls = \"off\"\n");
+    let config = format!("[local]\nusers = [\"joe\"]\n{relay}{refusing}{routes}[log]\nfile = \"mail.log\"\n");
+    let daemon = Postrider::start(&config);
+    let send = |rcpts: &[&str], bytes: usize| {
+        let mut client = Client::connect(daemon.address).unwrap();
+        assert_eq!(client.say("MAIL FROM:<ann@a.test> ENVID=e1").unwrap().0, 250);
+        for rcpt in rcpts {
+            assert_eq!(client.say(&format!("RCPT TO:{rcpt}")).unwrap().0, 250);
+        }
+        assert_eq!(client.say("DATA").unwrap().0, 354);
+        let said = client.say(&format!("Subject: s\r\n\r\n{}\r\n.", "line\r\n".repeat(bytes / 6))).unwrap().1;
+        said.trim().rsplit(' ').next().unwrap().to_owned()
+    };
+    let one = send(&["<x@old.test> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;orig@a.test", "<y@else.test>"], 6);
+    let two = send(&["<z@old.test> NOTIFY=NEVER"], 600_000);
+    until("both wait", || {
+        [&one, &two].iter().all(|id| daemon.ask(&["queue", "list", id]).contains("refused"))
+    });
+    // What cannot be delivered is refused, and changes nothing.
+    for (target, why) in [
+        (["--to", "nobody@mx.test"], "<nobody@mx.test>: there is no such user here"),
+        (["--to", "x@no.test"], "<x@no.test>: a route refuses its mail: 550 5.7.1 not here"),
+        (["--to", "no address"], "is no address"),
+        (["--route", "other"], "no route is called \"other\"; the routes with a `name` are: relay, never"),
+        (["--route", "never"], "the route \"never\" refuses all mail"),
+    ] {
+        let said = daemon.try_ask(&[&["queue", "redirect", "all"], &target[..]].concat()).unwrap_err();
+        assert!(said.contains(why), "{target:?}: {said}");
+    }
+    assert!(daemon.try_ask(&["queue", "redirect", "--to", "x@new.test"]).is_err(), "nothing is selected");
+    let old = ["queue", "redirect", "--recipient", "*@old.test", "--to", "new@new.test", "--reason", "moved"];
+    let said = daemon.ask(&[&old[..], &["-n"]].concat());
+    assert!(said.contains("2 messages would be redirected, with 2 recipients"), "{said}");
+    assert_eq!(daemon.counter("delivered"), 0);
+    let said = daemon.ask(&old);
+    assert!(said.contains("2 messages redirected for the selected recipients"), "{said}");
+    until("both arrive", || sink.count() == 2);
+    let rcpts: Vec<String> = taken.lock().unwrap().clone();
+    let has = |parts: &[&str]| rcpts.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+    assert!(has(&["<new@new.test>", "NOTIFY=SUCCESS,FAILURE", "ORCPT=rfc822;orig@a.test"]), "{rcpts:?}");
+    assert!(has(&["<new@new.test>", "NOTIFY=NEVER", "ORCPT=rfc822;z@old.test"]), "{rcpts:?}");
+    let sizes: Vec<usize> = sink.messages().iter().map(|message| message.content.len()).collect();
+    assert!(sizes.iter().any(|size| *size > 600_000), "{sizes:?}");
+    // The history has it for both messages, and the other recipient waits on.
+    let mut why = String::new();
+    until("the history has it", || {
+        why = daemon.ask(&["why", &one]);
+        why.contains("redirected <x@old.test> to <new@new.test> as ") && why.contains(": moved")
+    });
+    let list = daemon.ask(&["queue", "list"]);
+    assert!(list.contains("y@else.test") && !list.contains("old.test") && !list.contains(&two), "{list}");
+    let new = why.split(" as ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    until("and for the new one", || {
+        let said = daemon.try_ask(&["why", &new]).unwrap_or_default();
+        said.contains(&format!("redirected from {one}: <x@old.test> to <new@new.test> by "))
+    });
+    // A held message stays held at its new place, also after a kill, and leaves by the route that was chosen.
+    assert!(daemon.ask(&["queue", "hold", &one, "--reason", "odd"]).contains("1 message held"));
+    assert!(daemon.ask(&["queue", "redirect", &one, "--route", "relay"]).contains("1 message redirected"));
+    let (dir, address) = daemon.kill();
+    let daemon = Postrider::start_in(dir, address, &config);
+    let moved = daemon.ask(&["queue", "list", "--ids"]).trim().to_owned();
+    assert_ne!(moved, one);
+    assert!(daemon.ask(&["queue", "list"]).contains(": odd)"));
+    assert_eq!(sink.count(), 2);
+    daemon.ask(&["queue", "release", &moved]);
+    until("it arrives", || sink.count() == 3);
+    assert_eq!(sink.messages()[2].to, ["y@else.test"]);
 }

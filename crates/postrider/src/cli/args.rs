@@ -581,6 +581,22 @@ pub(crate) enum QueueCommand {
     Bounce(Change),
     /// Delete messages without a delivery status notification
     Delete(Change),
+    /// Send messages elsewhere: to another address, or by another route
+    ///
+    /// Another message, with a queue id of its own and the same content, takes the place of the selected recipients. NOTIFY and
+    /// ORCPT stay what the sender wrote. The command refuses an address that has no mailbox here, one that a route refuses, and
+    /// an unknown route. Messages that are being delivered now stay as they are.
+    #[command(group = clap::ArgGroup::new("target").required(true))]
+    Redirect {
+        #[command(flatten)]
+        change: Change,
+        /// The address that gets the mail of all selected recipients
+        #[arg(long, value_name = "ADDRESS", group = "target")]
+        to: Option<String>,
+        /// The `name` of the [[route]] that the mail takes
+        #[arg(long, value_name = "NAME", group = "target")]
+        route: Option<String>,
+    },
     /// Attempt delivery of each message once, as `sendmail -q` does, and print how long each phase took
     ///
     /// The daemon must not be running. Root runs this command as the user who owns `data_dir`, so that the daemon can
@@ -690,6 +706,7 @@ impl QueueCommand {
             | Self::Explain { .. }
             | Self::Summary { .. }
             | Self::Show { .. }
+            | Self::Redirect { .. }
             | Self::Run(_) => None,
         }
     }

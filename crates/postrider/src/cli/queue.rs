@@ -10,7 +10,7 @@ use crate::serve::queue_run::{self, Options};
 use config::Settings;
 use control::Exit;
 use control::{
-    AGE_MINUTES, Action, DestinationInfo, Id, MessageInfo, Request, Selection, Status, SummaryBy,
+    AGE_MINUTES, Action, DestinationInfo, Id, MessageInfo, RedirectTo, Request, Selection, Status, SummaryBy,
     client::Client,
 };
 use std::{
@@ -40,6 +40,12 @@ pub(super) fn run(
         QueueCommand::Explain(args) => explain::run(args, settings, out),
         QueueCommand::Summary { by, limit, json } => summary(*by, *limit, *json, settings, out),
         QueueCommand::Show { id, json } => show(settings, parse_id(id)?, *json, out),
+        QueueCommand::Redirect { change, to, route } => {
+            let address = to.clone().map(RedirectTo::Address);
+            let to = address.or_else(|| route.clone().map(RedirectTo::Route));
+            let to = to.ok_or_else(|| CliError::new(Exit::Usage, "write --to ADDRESS or --route NAME"))?;
+            redirect(change, &to, settings, out)
+        }
         QueueCommand::Run(run) => run_once(run, explicit, settings, out),
         _ => unreachable!("changes were handled above"),
     }
@@ -319,6 +325,8 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     Ok(exit)
 }
 
+const NOTHING_SELECTED: &str = "no message was selected: name queue ids, conditions, or `all`";
+
 fn change(
     action: Action,
     is_flush: bool,
@@ -334,16 +342,55 @@ fn change(
     }
     let selection = if is_flush { or_all(selection) } else { selection };
     if selection.is_empty() {
-        let text = "no message was selected: name queue ids, conditions, or `all`";
-        return Err(CliError::new(Exit::Usage, text));
+        return Err(CliError::new(Exit::Usage, NOTHING_SELECTED));
     }
     if change.dry_run {
         return preview(action, &selection, change.format, settings, out);
     }
     let applied = apply(settings, action, &selection, change.reason.as_deref())?;
+    let is_of_part = action.is_of_recipients() && selection.asks_of_recipients();
+    print_applied(action.as_str(), action.done(), is_of_part, &applied, (&selection, change.format), out)
+}
+
+fn redirect(change: &Change, to: &RedirectTo, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let selection = selection(&change.chosen)?;
+    if selection.is_empty() {
+        return Err(CliError::new(Exit::Usage, NOTHING_SELECTED));
+    }
+    let mut client = Client::connect(&settings.control.socket)?;
+    let (reason, dry_run) = (change.reason.clone(), change.dry_run);
+    let request =
+        |selection| Request::Redirect { selection, to: to.clone(), reason: reason.clone(), dry_run };
+    let mut count = Preview::default();
+    let answer = daemon::ask_each(&mut client, &selection, request, &mut |message| {
+        count.add(&selection, &message, true);
+        print_one(&message, change.format, out)
+    })?;
+    if dry_run {
+        return count.end(&answer, "redirected", change.format, out);
+    }
+    print_applied(
+        "redirect",
+        "redirected",
+        selection.asks_of_recipients(),
+        &answer,
+        (&selection, change.format),
+        out,
+    )
+}
+
+/// Prints what a change has done.
+fn print_applied(
+    action: &str,
+    done: &str,
+    is_of_part: bool,
+    applied: &Answer,
+    (selection, format): (&Selection, Format),
+    out: &mut dyn Write,
+) -> Ending {
     let unchanged: u64 = applied.unchanged.values().sum();
     let count = applied.count - unchanged;
-    if change.format.json {
+    if format.json {
         writeln!(
             out,
             "{}",
@@ -352,9 +399,8 @@ fn change(
             "waiting_by_reason": applied.waiting,
             })
         )?;
-    } else if !change.format.only_ids {
-        let part = action.is_of_recipients() && selection.asks_of_recipients();
-        let which = if part { " for the selected recipients" } else { "" };
+    } else if !format.only_ids {
+        let which = if is_of_part { " for the selected recipients" } else { "" };
         let rest: String = match &applied.unchanged {
             one if one.len() == 1 => {
                 one.keys().map(|why| format!(", {unchanged} unchanged: {why}")).collect()
@@ -365,7 +411,7 @@ fn change(
                 format!(", {unchanged} unchanged: {}", each.join(", "))
             }
         };
-        writeln!(out, "{} {}{which}{rest}", print::messages(count), action.done())?;
+        writeln!(out, "{} {}{which}{rest}", print::messages(count), done)?;
         for (why, count) in &applied.waiting {
             let s = if *count == 1 { "s" } else { "" };
             writeln!(out, "{} wait{s} {}", print::messages(*count), print::plain(why))?;
@@ -402,19 +448,35 @@ fn preview(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Ending {
-    let mut recipient_count = 0u64;
+    let mut count = Preview::default();
     let listed = daemon::list(settings, selection, &mut |message| {
-        let meant = action.is_of_recipients().then(|| selection.recipients_meant(&message)).flatten();
-        let left = || message.recipients.iter().filter(|r| r.status != Status::Done).count();
-        recipient_count += meant.map_or_else(left, |meant| meant.len()) as u64;
+        count.add(selection, &message, action.is_of_recipients());
         print_one(&message, format, out)
     })?;
-    if !format.json && !format.only_ids {
-        let (messages, done) = (print::messages(listed.count), action.done());
-        let plural = if recipient_count == 1 { "" } else { "s" };
-        writeln!(out, "{messages} would be {done}, with {recipient_count} recipient{plural}")?;
+    count.end(&listed, action.done(), format, out)
+}
+
+/// Counts the recipients that a change would be done to.
+#[derive(Default)]
+struct Preview {
+    recipients: u64,
+}
+
+impl Preview {
+    fn add(&mut self, selection: &Selection, message: &MessageInfo, is_of_recipients: bool) {
+        let meant = is_of_recipients.then(|| selection.recipients_meant(message)).flatten();
+        let left = || message.recipients.iter().filter(|r| r.status != Status::Done).count();
+        self.recipients += meant.map_or_else(left, |meant| meant.len()) as u64;
     }
-    Ok(listed.exit())
+
+    fn end(&self, listed: &Answer, done: &str, format: Format, out: &mut dyn Write) -> Ending {
+        if !format.json && !format.only_ids {
+            let (messages, count) = (print::messages(listed.count), self.recipients);
+            let plural = if count == 1 { "" } else { "s" };
+            writeln!(out, "{messages} would be {done}, with {count} recipient{plural}")?;
+        }
+        Ok(listed.exit())
+    }
 }
 
 /// Is anything of it still to be done?

@@ -3,6 +3,7 @@
 
 mod authenticate;
 mod extensions;
+pub(crate) mod redirect;
 #[cfg(test)]
 mod tests;
 

@@ -2,7 +2,7 @@
 
 mod message_id;
 
-use control::{Action, Matched};
+use control::Matched;
 use inbound::{Break, Client, ConnectionEvent};
 use mail::{
     Attempt, Cause, DeliverBy, DeliverByMode, Destination, Disposition, Envelope, Message, Outcome, QueueId,
@@ -240,9 +240,15 @@ impl DeliveryLog {
     }
 
     /// Logs what an operator does to a message.
-    pub(crate) fn changed(&self, action: Action, meant: &Matched, user: &str, uid: u32) {
-        let (id, action, reason) = (meant.id, action.as_str(), meant.reason.as_deref());
-        self.stream.write(&Event::Changed(Changed { id, action, user, uid, reason, detail: None }));
+    pub(crate) fn changed(
+        &self,
+        action: &str,
+        meant: &Matched,
+        (user, uid): (&str, u32),
+        detail: Option<&str>,
+    ) {
+        let (id, reason) = (meant.id, meant.reason.as_deref());
+        self.stream.write(&Event::Changed(Changed { id, action, user, uid, reason, detail }));
     }
 
     /// Logs that a message was accepted and discarded.

@@ -1,11 +1,17 @@
 //! Requests of operators and local users to the running daemon.
 
-use super::{Daemon, copy, driver::Driver, snapshot::ConfigSnapshot};
+use super::{
+    Daemon,
+    acceptor::redirect::{self, Redirected},
+    copy,
+    driver::Driver,
+    snapshot::ConfigSnapshot,
+};
 use bytes::Bytes;
 use control::{
     Action, Applied, CertificateInfo, ConnectionShare, DeliveryHelper, DestinationInfo, Failure, Gauges, Id,
-    Matched, MessageCopy, MessageInfo, Operations, OptionsInfo, RecipientInfo, RenewalFailure, RenewalInfo,
-    Status, Summary, SummaryBy, WaitInfo,
+    Matched, MessageCopy, MessageInfo, Operations, OptionsInfo, RecipientInfo, RedirectTo, RenewalFailure,
+    RenewalInfo, Status, Summary, SummaryBy, WaitInfo,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -65,7 +71,7 @@ impl Operations for Daemon {
 
     async fn apply(&self, action: Action, meant: &[Matched], uid: u32) -> Result<Applied, Failure> {
         let (user, mut applied) = (user_of(uid), Applied::default());
-        let log = |one: &Matched| self.driver.delivery_log.changed(action, one, &user, uid);
+        let log = |one: &Matched| self.driver.delivery_log.changed(action.as_str(), one, (&user, uid), None);
         let mut answers = Vec::with_capacity(meant.len());
         for one in meant {
             let why_unchanged = self.why_unchanged(action, one.id);
@@ -92,6 +98,31 @@ impl Operations for Daemon {
             applied.found += 1;
         }
         self.log_operator(action.as_str(), applied.found - applied.unchanged_count(), &user);
+        Ok(applied)
+    }
+
+    async fn check_redirect(&self, to: &RedirectTo) -> Result<(), Failure> {
+        redirect::target(&self.driver.current(), to).await.map(drop)
+    }
+
+    async fn redirect(&self, to: &RedirectTo, meant: &[Matched], uid: u32) -> Result<Applied, Failure> {
+        let (user, mut applied) = (user_of(uid), Applied::default());
+        let target = redirect::target(&self.driver.current(), to).await?;
+        for one in meant {
+            match self.acceptor.redirect(one, &target, &user).await? {
+                Redirected::Missing => continue,
+                Redirected::Unchanged => applied.add_unchanged("being delivered now"),
+                Redirected::Done { recipients, id } => {
+                    let detail = format!("{recipients} to {target} as {id}");
+                    self.driver.delivery_log.changed("redirect", one, (&user, uid), Some(&detail));
+                    let (detail, new) = (format!("from {}: {recipients} to {target}", one.id), one.clone());
+                    let new = Matched { id, ..new };
+                    self.driver.delivery_log.changed("redirect", &new, (&user, uid), Some(&detail));
+                }
+            }
+            applied.found += 1;
+        }
+        self.log_operator("redirect", applied.found - applied.unchanged_count(), &user);
         Ok(applied)
     }
 

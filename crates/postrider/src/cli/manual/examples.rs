@@ -322,6 +322,19 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "postrider-queue-redirect",
+        &[
+            (
+                "postrider queue redirect --recipient 'joe@old.example' --to joe@new.example --reason 'moved'",
+                "Send the queued mail of an address to another one.",
+            ),
+            (
+                "postrider queue redirect -n --destination mx:partner.example --route backup-relay",
+                "Print which mail would leave by the route with this name.",
+            ),
+        ],
+    ),
+    (
         "postrider-queue-run",
         &[
             (

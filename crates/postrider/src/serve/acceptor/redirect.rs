@@ -1,0 +1,209 @@
+//! Sends recipients of a queued message elsewhere, as an operator wants it.
+
+use super::{Acceptor, LOOKUP_TIMEOUT, View, expand, verp};
+use crate::{applets, mailboxes::Mailboxes, serve::snapshot::ConfigSnapshot};
+use control::{Failure, Matched, RedirectTo};
+use engine::{
+    Command, Redirect,
+    accept::{Accepted, Decisions, Facts, Source, Stage},
+};
+use mail::{
+    Envelope, ForwardPath, Message, NextHop, QueueId, Recipient, RecipientOptions, Reply, SharedMessage,
+    UnixMillis, content::chunk_ids, pattern::bare_address,
+};
+use queue::CommandResult;
+use std::sync::Arc;
+use submission::sendmail::Route;
+use tokio::time::timeout;
+
+/// Where redirected recipients go.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    Address(ForwardPath),
+    Route(Box<str>),
+}
+
+/// What was done for a message.
+#[derive(Debug)]
+pub(crate) enum Redirected {
+    Missing,
+    Unchanged,
+    /// The recipients, and the message that took their place.
+    Done {
+        recipients: String,
+        id: QueueId,
+    },
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Address(path) => write!(f, "<{path}>"),
+            Self::Route(name) => write!(f, "the route {name:?}"),
+        }
+    }
+}
+
+/// Reads what an operator wants, and checks it against the configuration.
+///
+/// # Errors
+/// Mail for the address or by the route would come back.
+pub(crate) async fn target(config: &ConfigSnapshot, to: &RedirectTo) -> Result<Target, Failure> {
+    let bad = |text: String| Failure::Bad { text };
+    let rules = config.rules();
+    match to {
+        RedirectTo::Route(name) => {
+            let known = rules.routes.names();
+            if known.iter().any(|known| known == name) {
+                return Ok(Target::Route(name.as_str().into()));
+            }
+            let help = match &known[..] {
+                [] => "no [[route]] has a `name`".to_owned(),
+                known => format!("the routes with a `name` are: {}", known.join(", ")),
+            };
+            Err(bad(format!("no route is called {name:?}; {help}")))
+        }
+        RedirectTo::Address(text) => {
+            let path = ForwardPath::parse(bare_address(text), true);
+            let path = path.map_err(|_| bad(format!("{text:?} is no address: write joe@example.com")))?;
+            let mailboxes = Mailboxes { settings: rules.settings, routes: rules.routes, sender: None };
+            let route = match rules.expansion {
+                Some(expansion) => applets::expanded(mailboxes, expansion, &path).await,
+                None => applets::known(mailboxes, rules.policy, &path).await,
+            };
+            match route {
+                Route::To(_) => Ok(Target::Address(path)),
+                Route::NoSuchUser => Err(bad(format!("<{path}>: there is no such user here"))),
+                Route::Refused(reply) => Err(bad(format!("<{path}>: a route refuses its mail: {reply}"))),
+                Route::Failed(why) => {
+                    Err(Failure::Failed { text: format!("<{path}>: it cannot be looked up now: {why}") })
+                }
+            }
+        }
+    }
+}
+
+impl Acceptor {
+    /// Queues another message for recipients of a queued one. It is durable, and they have ended, when this returns.
+    ///
+    /// # Errors
+    /// The mail cannot go there, or cannot be stored now.
+    pub(crate) async fn redirect(
+        self: &Arc<Self>,
+        meant: &Matched,
+        target: &Target,
+        user: &str,
+    ) -> Result<Redirected, Failure> {
+        let (config, failed) = (self.driver.current(), |text: String| Failure::Failed { text });
+        self.room().map_err(|reply| failed(reply.to_string()))?;
+        let left = self.driver.lock().engine.queue().recipients(meant.id);
+        let is_meant = |index: &u32| meant.recipients.as_ref().is_none_or(|some| some.contains(index));
+        let recipients: Vec<u32> = left.into_iter().filter(is_meant).collect();
+        let message = match self.driver.read(meant.id).await {
+            Ok(message) => message,
+            Err(spool::SpoolFailure::Missing) => return Ok(Redirected::Missing),
+            Err(failure) => return Err(failed(failure.to_string())),
+        };
+        if recipients.is_empty() {
+            return Ok(Redirected::Missing);
+        }
+        let (envelope, decisions) = self.redirected_envelope(&config, &message, &recipients, target).await?;
+        let content = self.copied(&message).await.map_err(|outcome| failed(outcome.text.to_string()))?;
+        let content = self.in_pieces(&envelope, content).await.map_err(|reply| failed(reply.to_string()))?;
+        let id = self.driver.ids.next(UnixMillis::now().0);
+        let finished = decisions.finish(id, message.arrived, message.origin.clone(), envelope, content);
+        let Accepted::Message { message: mut replacement, expanded, .. } = finished else {
+            return Err(failed(format!("mail for {target} is discarded")));
+        };
+        if matches!(target, Target::Address(_)) {
+            verp::apply(&config.settings.addresses, &mut replacement.envelope);
+        }
+        let reports = match expanded {
+            Some(expanded) => Box::pin(self.reports_on(&config, &expanded, &replacement)).await,
+            None => Vec::new(),
+        };
+        let parts = replacement.content.parts().to_vec();
+        let names: Vec<_> = recipients
+            .iter()
+            .map(|index| format!("<{}>", message.envelope.recipients[*index as usize].path))
+            .collect();
+        let text = format!("redirected to {target} by {user}, queued as {id}").into();
+        let replacement = SharedMessage::new(replacement);
+        let redirect = Redirect { message, recipients, replacement, reports, text };
+        let answer = self.driver.request(Command::Redirect(Box::new(redirect))).await;
+        let result = answer.map_err(|_| failed("the daemon ends".to_owned()))?;
+        match result.map_err(|failure| failed(failure.to_string()))? {
+            CommandResult::Changed => Ok(Redirected::Done { recipients: names.join(", "), id }),
+            unchanged => {
+                self.driver.spool.discard_chunks(&chunk_ids(&parts));
+                let is_missing = unchanged == CommandResult::Missing;
+                Ok(if is_missing { Redirected::Missing } else { Redirected::Unchanged })
+            }
+        }
+    }
+
+    /// Returns the envelope of the message that takes the place of these recipients, and who takes the place of its recipients.
+    /// NOTIFY and ORCPT stay what the sender wrote (RFC 3461 §5.2.7); without ORCPT the address that was given becomes it.
+    async fn redirected_envelope(
+        &self,
+        config: &ConfigSnapshot,
+        message: &Message,
+        recipients: &[u32],
+        target: &Target,
+    ) -> Result<(Envelope, Decisions), Failure> {
+        let mut envelope = Envelope { recipients: Vec::new(), ..message.envelope.clone() };
+        let mut decisions = Decisions::default();
+        for index in recipients {
+            let old = &message.envelope.recipients[*index as usize];
+            match target {
+                Target::Route(name) => {
+                    let mut recipient = old.clone();
+                    if old.is_alias() {
+                        let text =
+                            format!("{}: <{}> is a program or a file of an alias", message.id, old.path);
+                        return Err(Failure::Bad { text });
+                    }
+                    recipient.set_route(name);
+                    let next_hop =
+                        config.rules().routes.destination(&recipient, Some(&envelope.reverse_path)).next_hop;
+                    if let NextHop::Reject(reply) = next_hop {
+                        return Err(Failure::Bad { text: format!("{target} refuses all mail: {reply}") });
+                    }
+                    envelope.recipients.push(recipient);
+                }
+                Target::Address(path) => {
+                    if let Some(known) = envelope.recipients.first_mut() {
+                        // One copy is enough, and tells of all that was wanted.
+                        known.notify.success |= old.notify.success;
+                        known.notify.failure |= old.notify.failure;
+                        known.notify.delay |= old.notify.delay;
+                        continue;
+                    }
+                    envelope.recipients.push(moved(old, path));
+                }
+            }
+        }
+        if let Target::Address(_) = target {
+            let facts = Facts::new(Source::Local { uid: 0 });
+            let given = Envelope { recipients: Vec::new(), ..envelope.clone() };
+            let view = View::new(Stage::Rcpt, config.rules(), &facts).with_envelope(&given);
+            let judged = expand(View { recipient: envelope.recipients.first(), ..view });
+            let refused = |reply: Reply| Failure::Failed { text: format!("mail for {target}: {reply}") };
+            let timed_out = |_| Failure::Failed { text: format!("mail for {target}: a map does not answer") };
+            let replaced = timeout(LOOKUP_TIMEOUT, judged).await.map_err(timed_out)?.map_err(refused)?;
+            decisions.redirect(0, replaced);
+        }
+        Ok((envelope, decisions))
+    }
+}
+
+/// Returns a recipient with another address.
+fn moved(old: &Recipient, path: &ForwardPath) -> Recipient {
+    let given = old.expansion().map_or(old.path.as_str(), |expansion| expansion.original.as_str());
+    let own = || given.is_ascii().then(|| format!("rfc822;{given}").into());
+    let orcpt = old.orcpt.clone().or_else(own);
+    // The owner of a list hears of its members.
+    let return_path = old.return_path().filter(|own| own.is_list).cloned();
+    let options = RecipientOptions { return_path, ..RecipientOptions::default() }.boxed();
+    Recipient { path: path.clone(), notify: old.notify, orcpt, options }
+}
