@@ -84,6 +84,18 @@ impl Engine {
         }
     }
 
+    /// A destination that an earlier start could not reach since a time, and at last at another time.
+    pub fn remember_outage(
+        &mut self,
+        destination: &str,
+        since: UnixMillis,
+        failed: UnixMillis,
+        context: Context,
+    ) {
+        let times = (self.monotonic(since, context.now), self.monotonic(failed, context.now));
+        self.queue.remember_outage(destination, times);
+    }
+
     /// Continues the counters of earlier starts.
     pub(crate) fn on_totals(&mut self, totals: &Totals) {
         let Totals { accepted: _, delivered, bounced, expired, deleted, moved } = *totals;

@@ -360,3 +360,45 @@ fn options_and_expansions_are_shown_after_each_restart() {
         }
     }
 }
+
+#[test]
+fn a_destination_is_down_since_its_first_failure_also_after_a_stop_or_a_kill_but_not_after_a_long_time() {
+    let address = free_address();
+    let config =
+        format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{address}\"\ntls = \"off\"\n{SLOW_RETRY}");
+    let mut daemon = Postrider::start(&config);
+    daemon.send("x@b.test");
+    let down_since = |daemon: &Postrider| {
+        let mut since = None;
+        until("the destination is down", || {
+            let id = daemon.ask(&["queue", "list", "--ids"]);
+            let why: Value = serde_json::from_str(&daemon.ask(&["why", id.trim(), "--json"])).unwrap();
+            since =
+                why["recipients"][0]["down_since"].as_str().map(|at| at.parse::<jiff::Timestamp>().unwrap());
+            since.is_some()
+        });
+        since.unwrap().as_millisecond()
+    };
+    let file = daemon.dir.path().join("data/unreachable.json");
+    let first = down_since(&daemon);
+    let has = |text: &str| std::fs::read_to_string(&file).is_ok_and(|now| now.contains(text));
+    for is_killed in [true, false] {
+        until("the file has it", || has("since_ms"));
+        let address = daemon.address;
+        let dir = if is_killed { daemon.kill().0 } else { daemon.stop().0 };
+        // The first failure of this start comes later than the time that is told.
+        let started = UnixMillis::now().0 as i64;
+        daemon = Postrider::start_in(dir, address, &config);
+        let again = down_since(&daemon);
+        assert!((first - again).abs() <= 100 && again < started, "killed: {is_killed}: {first} {again}");
+    }
+    let (dir, address) = daemon.kill();
+    let mut outages: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    for outage in outages.as_object_mut().unwrap().values_mut() {
+        outage["since_ms"] = 1_700_000_000_000_u64.into();
+        outage["failed_ms"] = 1_700_000_001_000_u64.into();
+    }
+    std::fs::write(&file, outages.to_string()).unwrap();
+    let daemon = Postrider::start_in(dir, address, &config);
+    assert!(down_since(&daemon) > first, "a year later nobody knows");
+}

@@ -153,7 +153,14 @@ impl DestinationQueue {
     }
 
     /// Suspends the destination, because no host could be used. While other connections work only the window shrinks.
-    pub(crate) fn failed(&mut self, settings: &QueueSettings, now: Millis, reason: Outcome, random: f64) {
+    /// `since`: if it is not suspended yet, it is down since then.
+    pub(crate) fn failed(
+        &mut self,
+        settings: &QueueSettings,
+        (since, now): (Millis, Millis),
+        reason: Outcome,
+        random: f64,
+    ) {
         self.window -= 1.0 / self.window.max(1.0);
         let others_work =
             matches!(self.health, Health::Up) && self.connection_count > 1 && self.window >= 1.0;
@@ -161,7 +168,7 @@ impl DestinationQueue {
             return;
         }
         let since = match self.health {
-            Health::Up => now,
+            Health::Up => since,
             Health::Suspended { since, .. } | Health::Probing { since, .. } => since,
         };
         let until = now + settings.probe_after((&self.name, self.group), now - since, random);

@@ -94,6 +94,9 @@ pub struct Queue {
     pub(crate) timers: BTreeSet<(Millis, DestinationId)>,
     random: u64,
     due: Vec<JobId>,
+    /// Outages that an earlier start has seen, by destination: since when, and the last failure. Each ends or goes on at the
+    /// first attempt.
+    pub(crate) outages: HashMap<String, (Millis, Millis)>,
     /// The earliest time set since the last [`Queue::wake_hint`].
     hint: Option<Millis>,
 }
@@ -121,6 +124,7 @@ impl Queue {
             timers: BTreeSet::new(),
             random: seed | 1,
             due: Vec::new(),
+            outages: HashMap::new(),
             hint: None,
         }
     }
@@ -440,6 +444,9 @@ impl Queue {
         let resumed = (reached && is_probing).then(|| destination.name.clone());
         if reached {
             destination.succeeded(settings);
+            if !self.outages.is_empty() {
+                self.outages.remove(&destination.name.to_string());
+            }
         }
         let has_final = results.iter().any(|(_, disposition)| *disposition != Disposition::Deferred);
         if has_final || !reached {

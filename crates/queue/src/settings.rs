@@ -145,6 +145,12 @@ impl QueueSettings {
         self.wait(down, (least / 30, most), random)
     }
 
+    /// Returns a time that no wait between two probes exceeds.
+    pub(crate) fn longest_wait(&self, (destination, group): (&Destination, GroupId)) -> Millis {
+        let most = self.bounds(destination, group).1;
+        most + most / 4
+    }
+
     /// Returns the shortest and the longest wait.
     fn bounds(&self, destination: &Destination, group: GroupId) -> (Millis, Millis) {
         let group = self.group(group);

@@ -1,11 +1,14 @@
 //! Builds the engine and its driver, and hands recovered messages to the engine.
 
-use super::{clock::Clock, connection, delivery_log::DeliveryLog, driver::Driver, snapshot::ConfigSnapshot};
+use super::{
+    clock::Clock, connection, delivery_log::DeliveryLog, driver::Driver, snapshot::ConfigSnapshot,
+    unreachable::Outage,
+};
 use crate::imported;
 use engine::{Effect, Engine, Event};
-use mail::IdSource;
+use mail::{IdSource, UnixMillis};
 use spool::{Recovered, SecondCopy, Spool, Totals};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// An engine before its spool is recovered. The spool takes no transaction before that: the effects are performed
 /// afterwards, by [`Driver::begin`].
@@ -43,6 +46,14 @@ impl EngineSetup {
     /// Applies what a second copy of a recovered message says.
     pub(super) fn second_copy(&mut self, copy: &SecondCopy) {
         self.engine.handle(Event::SecondCopy(copy), self.clock.context(), &mut self.effects);
+    }
+
+    /// Continues the outages of destinations that an earlier start has seen.
+    pub(super) fn outages(&mut self, outages: &BTreeMap<String, Outage>) {
+        for (destination, outage) in outages {
+            let (since, failed) = (UnixMillis(outage.since_ms), UnixMillis(outage.failed_ms));
+            self.engine.remember_outage(destination, since, failed, self.clock.context());
+        }
     }
 
     /// Continues the counters of earlier starts.

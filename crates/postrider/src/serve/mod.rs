@@ -31,6 +31,7 @@ mod sockets;
 mod start;
 mod terminal;
 mod tls;
+mod unreachable;
 mod unscheduled;
 mod verifier;
 pub(crate) mod verp;

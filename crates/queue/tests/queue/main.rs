@@ -684,3 +684,28 @@ fn without_delay_warnings_queued_messages_cause_none_either() {
     assert_eq!(aged(&mut q, 99_999), []);
     assert_eq!(aged(&mut q, 100_001).len(), 2);
 }
+
+#[test]
+fn an_outage_that_an_earlier_start_saw_goes_on_unless_it_was_too_long_ago_or_has_ended() {
+    let name = domain("a").to_string();
+    let down_since = |failed: Millis, is_reached: bool| {
+        let mut q = new();
+        q.remember_outage(&name, (-50_000_000, failed));
+        let a = q.destination(&domain("a"));
+        put(&mut q, 1, &[a], 100, 0);
+        put(&mut q, 2, &[a], 100, 0);
+        assert_eq!(q.down_since(a), None, "nothing was tried yet");
+        requests(&mut q, 0);
+        if is_reached {
+            let lease = q.lease(a, 10).unwrap();
+            done(&mut q, &lease, Disposition::Delivered, 10);
+            q.connection_closed(a, true, 10);
+            requests(&mut q, 10);
+        }
+        q.fail(a, 20);
+        q.down_since(a)
+    };
+    assert_eq!(down_since(-3_900_000, false), Some(-50_000_000));
+    assert_eq!(down_since(-5_100_000, false), Some(20), "nobody knows what was meanwhile");
+    assert_eq!(down_since(-3_900_000, true), Some(20));
+}

@@ -1,0 +1,115 @@
+//! The destinations that cannot be reached, in a file: after a restart `down since` goes on from there. Without the file a
+//! destination is down since its first failure after the start.
+
+use mail::UnixMillis;
+use report::{Event, Sink, UnixMicros};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// The name of the file in `data_dir`.
+const FILE: &str = "unreachable.json";
+/// The file is written at most so often.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Destinations that are kept.
+const DESTINATIONS_MAX: usize = 10_000;
+/// A file that is larger was not written by this program.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// A destination that could not be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Outage {
+    /// Since then, in Unix milliseconds.
+    pub(super) since_ms: u64,
+    /// The last attempt that failed.
+    pub(super) failed_ms: u64,
+}
+
+type Outages = BTreeMap<String, Outage>;
+
+/// Reads the file of an earlier start. A file that is missing or damaged costs the times, and nothing else.
+pub(super) fn load(data_dir: &Path) -> Outages {
+    let path = data_dir.join(FILE);
+    let read = || -> io::Result<Outages> {
+        if fs::metadata(&path)?.len() > FILE_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(serde_json::from_slice(&fs::read(&path)?)?)
+    };
+    read().unwrap_or_else(|error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            tracing::warn!("read {}: {error}: \"down since\" begins anew", path.display());
+        }
+        Outages::new()
+    })
+}
+
+/// Follows the events, and keeps the file.
+pub(super) struct Keeper {
+    data_dir: PathBuf,
+    /// Between two failures of one outage there is at most this time.
+    gap_max: Duration,
+    outages: Outages,
+    is_changed: bool,
+    written: Option<Instant>,
+}
+
+impl Keeper {
+    /// `gap_max`: the longest time between two probes, without the spread that [`queue`] adds.
+    pub(super) fn new(data_dir: &Path, gap_max: Duration) -> Self {
+        let outages = load(data_dir);
+        let gap_max = gap_max + gap_max / 4;
+        Self { data_dir: data_dir.to_owned(), gap_max, outages, is_changed: false, written: None }
+    }
+
+    fn write_file(&mut self, now: UnixMillis) -> io::Result<()> {
+        // What was forgotten, because it had no mail any more, gets old.
+        self.outages.retain(|_, outage| now.since(UnixMillis(outage.failed_ms)) <= self.gap_max);
+        let (new, path) = (self.data_dir.join(format!("{FILE}.new")), self.data_dir.join(FILE));
+        fs::write(&new, serde_json::to_vec(&self.outages)?)?;
+        fs::rename(new, path)
+    }
+}
+
+impl Sink for Keeper {
+    fn write(&mut self, at: UnixMicros, event: &Event<'_>) {
+        let at_ms = at.millis().0;
+        match event {
+            Event::Suspended { destination, .. } => {
+                let is_known = |outage: &&mut Outage| {
+                    UnixMillis(at_ms).since(UnixMillis(outage.failed_ms)) <= self.gap_max
+                };
+                if let Some(outage) = self.outages.get_mut(*destination).filter(is_known) {
+                    outage.failed_ms = at_ms;
+                } else if self.outages.len() < DESTINATIONS_MAX {
+                    let outage = Outage { since_ms: at_ms, failed_ms: at_ms };
+                    self.outages.insert((*destination).to_owned(), outage);
+                }
+                self.is_changed = true;
+            }
+            Event::Resumed { destination } => self.is_changed |= self.outages.remove(*destination).is_some(),
+            _ => {}
+        }
+    }
+
+    fn flush(&mut self) -> bool {
+        if self.is_changed && self.written.is_none_or(|at| at.elapsed() >= INTERVAL) {
+            (self.is_changed, self.written) = (false, Some(Instant::now()));
+            if let Err(error) = self.write_file(UnixMillis::now()) {
+                tracing::warn!("write {FILE} in {}: {error}", self.data_dir.display());
+            }
+        }
+        self.is_changed
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.written = None;
+        self.flush();
+    }
+}
