@@ -296,14 +296,14 @@ impl<'a> Driver<'a> {
             last: last.clone(),
         };
         let recipients = (0..message.envelope.recipients.len()).map(state).collect();
-        self.handle(Event::Recovered(&Recovered { message, recipients, held: kind & 8 != 0 }));
+        self.handle(Event::Recovered(&Recovered { message, recipients, held: held(kind & 8 != 0) }));
     }
 
     fn accept(&mut self) {
         let (message, kind) = (self.message(), self.byte());
-        let (is_held, is_late) = (kind > 240, kind % 16 == 1);
+        let (held, is_late) = (held(kind > 240), kind % 16 == 1);
         let routed = Routed::new(self.routes.clone(), &message.envelope);
-        self.handle(Event::Accepted { message, routed, is_held, is_late });
+        self.handle(Event::Accepted { message, routed, held, is_late });
     }
 
     fn finish_attempt(&mut self) {
@@ -393,7 +393,7 @@ impl<'a> Driver<'a> {
         let command = match kind % 8 {
             0 => Command::Retry(id),
             1 => Command::Flush,
-            2 => Command::Hold(id),
+            2 => Command::Hold { id, reason: "by root".into() },
             3 => Command::Release(id),
             4 => Command::Cancel { id, recipients: None, cancel_as: CancelAs::Bounce, reason: None },
             5 => Command::Cancel { id, recipients: None, cancel_as: CancelAs::Delete, reason: None },
@@ -502,4 +502,9 @@ impl<'a> Driver<'a> {
 
 fn deferred() -> Outcome {
     Outcome::deferred(Enhanced(4, 2, 2), "452 mailbox full")
+}
+
+/// Returns the reason of a hold, if there is one.
+fn held(is_held: bool) -> Option<Box<str>> {
+    is_held.then(|| "by a rule".into())
 }

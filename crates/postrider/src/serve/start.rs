@@ -150,7 +150,7 @@ fn open_events(settings: &Settings, viewer: Option<Viewer>) -> Result<(Metrics, 
     let metrics = Metrics::new();
     let mut sinks = wiring::history(settings)?;
     sinks.push(Box::new(metrics.sink()));
-    sinks.push(Box::new(unreachable::Keeper::new(&settings.data_dir, settings.queue.retry_max)));
+    sinks.push(Box::new(unreachable::OutageFile::new(&settings.data_dir, settings.queue.retry_max)));
     sinks.extend(viewer.map(|viewer| Box::new(viewer) as Box<dyn Sink>));
     let events = wiring::log(settings, sinks)?;
     Ok((metrics, DeliveryLog::new(events, settings.log.connections)))

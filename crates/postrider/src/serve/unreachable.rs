@@ -6,7 +6,9 @@ use report::{Event, Sink, UnixMicros};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -49,7 +51,7 @@ pub(super) fn load(data_dir: &Path) -> Outages {
 }
 
 /// Follows the events, and keeps the file.
-pub(super) struct Keeper {
+pub(super) struct OutageFile {
     data_dir: PathBuf,
     /// Between two failures of one outage there is at most this time.
     gap_max: Duration,
@@ -58,7 +60,7 @@ pub(super) struct Keeper {
     written: Option<Instant>,
 }
 
-impl Keeper {
+impl OutageFile {
     /// `gap_max`: the longest time between two probes, without the spread that [`queue`] adds.
     pub(super) fn new(data_dir: &Path, gap_max: Duration) -> Self {
         let outages = load(data_dir);
@@ -70,12 +72,15 @@ impl Keeper {
         // What was forgotten, because it had no mail any more, gets old.
         self.outages.retain(|_, outage| now.since(UnixMillis(outage.failed_ms)) <= self.gap_max);
         let (new, path) = (self.data_dir.join(format!("{FILE}.new")), self.data_dir.join(FILE));
-        fs::write(&new, serde_json::to_vec(&self.outages)?)?;
+        // A link that stands there is not followed.
+        let _ = fs::remove_file(&new);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(&self.outages)?)?;
         fs::rename(new, path)
     }
 }
 
-impl Sink for Keeper {
+impl Sink for OutageFile {
     fn write(&mut self, at: UnixMicros, event: &Event<'_>) {
         let at_ms = at.millis().0;
         match event {
@@ -107,7 +112,7 @@ impl Sink for Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for OutageFile {
     fn drop(&mut self) {
         self.written = None;
         self.flush();
