@@ -382,6 +382,9 @@ fn what_operators_and_rules_do_to_a_message_is_told_with_who_and_why_also_after_
         }
     };
     holds(&daemon);
+    // A kill costs the last second of the history, and nothing of the queue.
+    found(&daemon, &["--id", &id], "an odd attachment");
+    found(&daemon, &["--id", &ruled], "held: may be a fraud");
     let (dir, address) = daemon.kill();
     let offline = run(dir.path(), &["queue", "list"]).1;
     assert!(offline.contains("an odd attachment") && offline.contains("may be a fraud"), "{offline}");
