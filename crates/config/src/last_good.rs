@@ -5,6 +5,7 @@ use crate::{
     choice::did_you_mean,
     load::{self, Purpose},
     settings::Settings,
+    state_file::read_state_file,
 };
 use std::{
     fs::{self, OpenOptions},
@@ -104,7 +105,8 @@ fn nearly_named(file: &Path) -> Option<PathBuf> {
 
 fn read_copy(file: &Path, copy: &Path) -> Option<Settings> {
     let owner = fs::symlink_metadata(copy).ok().filter(fs::Metadata::is_file)?.uid();
-    let text = fs::read_to_string(copy).ok().filter(|text| is_copy_of(text, file))?;
+    let bytes = read_state_file(copy.parent()?, copy).ok()?;
+    let text = String::from_utf8(bytes).ok().filter(|text| is_copy_of(text, file))?;
     // Paths in it are relative to the folder of the file itself.
     let settings = load::read(&text, file, Some(file), Purpose::Ask, None).ok()?.settings;
     let (data_dir, control) = (&settings.data_dir, &settings.control);

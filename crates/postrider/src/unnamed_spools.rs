@@ -8,7 +8,8 @@ use config::{Backend, Settings};
 use spool::{SpoolReader, has_queue_directories};
 use std::{
     collections::BTreeMap,
-    fmt, fs, io,
+    fmt, fs,
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -114,26 +115,39 @@ pub(crate) fn record(settings: &Settings) -> io::Result<()> {
 /// # Errors
 /// The file cannot be written.
 pub(crate) fn record_moved(settings: &Settings, spool: &Path) -> io::Result<()> {
-    let old = fs::read_to_string(settings.data_dir.join(FILE)).unwrap_or_default();
+    let old = read(&settings.data_dir);
     write(settings, &format!("{old}{MOVED}\t{}\t\n", spool.display()))
 }
 
 fn write(settings: &Settings, text: &str) -> io::Result<()> {
     let path = settings.data_dir.join(FILE);
-    match fs::read_to_string(&path) {
-        Ok(old) if old == text => return Ok(()),
+    match config::read_state_file(&settings.data_dir, &path) {
+        Ok(old) if old == text.as_bytes() => return Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound && text.is_empty() => return Ok(()),
         _ => {}
     }
     let new = path.with_extension("new");
-    fs::write(&new, text)?;
-    fs::File::open(&new)?.sync_all()?;
+    // What a write that was cut off, or somebody else, has left: it is not written through.
+    if let Err(e) = fs::remove_file(&new)
+        && e.kind() != io::ErrorKind::NotFound
+    {
+        return Err(e);
+    }
+    let mut file = fs::File::create_new(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
     fs::rename(&new, &path)
+}
+
+/// Returns the text of the file, as far as it can be read.
+fn read(data_dir: &Path) -> String {
+    let bytes = config::read_state_file(data_dir, &data_dir.join(FILE)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Returns the spools in the file.
 fn recorded(data_dir: &Path) -> BTreeMap<PathBuf, (String, Backend)> {
-    let text = fs::read_to_string(data_dir.join(FILE)).unwrap_or_default();
+    let text = read(data_dir);
     let line = |line: &str| {
         let mut fields = line.split('\t');
         let (backend, path, group) = (fields.next()?, fields.next()?, fields.next()?);
@@ -145,7 +159,7 @@ fn recorded(data_dir: &Path) -> BTreeMap<PathBuf, (String, Backend)> {
 
 /// Returns the spools in the file whose messages were moved.
 fn moved(data_dir: &Path) -> Vec<PathBuf> {
-    let text = fs::read_to_string(data_dir.join(FILE)).unwrap_or_default();
+    let text = read(data_dir);
     let fields = text.lines().filter_map(|line| line.strip_prefix(MOVED)?.strip_prefix('\t'));
     fields.filter_map(|fields| Some(fields.split('\t').next()?.into())).collect()
 }

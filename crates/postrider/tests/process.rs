@@ -439,6 +439,41 @@ fn a_daemon_that_has_given_up_root_listens_at_a_new_port_below_1024_by_its_helpe
     }
 }
 
+#[test]
+fn what_a_captured_daemon_leaves_in_its_folder_keeps_no_start_of_root_waiting_and_opens_no_key_of_root() {
+    if !is_root() {
+        return;
+    }
+    let config = format!(
+        "{LOG}[process]\nuser = \"{DAEMON}\"\n[acme]\nnames = [\"mx.test\"]\nagree_to_terms = true\n\
+         directory = \"https://127.0.0.1:9/directory\"\nlisten = \"127.0.0.1:{}\"\n",
+        free_address().port()
+    );
+    let daemon = Postrider::start_in(open_dir(), free_address(), &config);
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    let data = dir.path().join("data");
+    // A key that only root can read, where a certificate of the daemon is expected.
+    let made = rcgen::generate_simple_self_signed(["secret.test".to_owned()]).unwrap();
+    let secret = dir.path().join("secret.pem");
+    fs::write(&secret, made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    let folder = data.join("acme/127.0.0.1-9-directory");
+    fs::create_dir_all(&folder).unwrap();
+    let _ = fs::remove_file(folder.join("certificate.pem"));
+    std::os::unix::fs::symlink(&secret, folder.join("certificate.pem")).unwrap();
+    for name in ["queue-groups", "queue-run.json", "last-good.toml"] {
+        let _ = fs::remove_file(data.join(name));
+        assert!(Command::new("mkfifo").arg(data.join(name)).status().unwrap().success());
+    }
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    daemon.send("x@mx.test");
+    daemon.ask(&["status"]);
+    let client = common::tls::Client::starttls(daemon.address, &common::tls::client_config(None));
+    let shown = client.unwrap().0.certificate();
+    assert_ne!(shown, made.cert.der().to_vec(), "the certificate of root is not used");
+}
+
 /// Returns the delivery helpers, or their supervisors, that a process has started.
 fn helpers_of(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();

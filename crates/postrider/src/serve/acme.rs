@@ -25,7 +25,12 @@ impl ObtainedCertificate {
     /// Reads the stored certificate. One that cannot be read is as good as none: another one is obtained.
     pub(crate) fn read(settings: &Settings) -> Self {
         let path = certificate_file(settings);
-        let stored = path.filter(|path| path.exists()).map(|path| Bundle::read(&path));
+        // Root reads the folder of the daemon's user, who could lead it to a key of somebody else.
+        let stored = path.filter(|path| path.exists()).map(|path| {
+            let bytes = config::read_state_file(&settings.data_dir, &path)
+                .map_err(|e| format!("read the certificate {}: {e}", path.display()))?;
+            Bundle::of(&bytes, &path)
+        });
         let bundle = stored.and_then(|read| read.inspect_err(|why| tracing::warn!("acme: {why}")).ok());
         Self(Arc::new(RwLock::new(bundle)))
     }

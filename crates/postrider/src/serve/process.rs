@@ -286,3 +286,39 @@ fn forgo_huge_pages() {
     // A kernel without huge pages has nothing to forgo.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    #[test]
+    fn a_new_folder_is_given_away_and_not_what_was_put_in_its_place() {
+        if !geteuid().is_root() {
+            println!("SKIPPED: only root can give folders away");
+            return;
+        }
+        const USER: u32 = 65_534;
+        let identity = Identity { name: "x".into(), uid: USER, gid: USER, groups: vec![USER] };
+        let process =
+            Process { identity: Some(identity), mode: None, rules: None, lacking: Mutex::default() };
+        let dir = tempfile::tempdir().unwrap();
+        let [new, moved, secret] = ["new", "moved", "secret"].map(|name| dir.path().join(name));
+        let owner = |path: &Path| path.metadata().unwrap().uid();
+        // In the moment between the folder and its owner.
+        let replace_by_link = |_: &OwnedFd| {
+            fs::rename(&new, &moved).unwrap();
+            fs::create_dir(&secret).unwrap();
+            symlink(&secret, &new).unwrap();
+            Ok(())
+        };
+        process.make_dir_with(&new, 0o700, replace_by_link).unwrap();
+        assert_eq!((owner(&moved), owner(&secret)), (USER, 0));
+        // And in the moment before it is opened.
+        for path in [&new, &secret.join("none")] {
+            assert!(open_new_dir(path).is_err());
+        }
+        let refused = open_new_dir(&moved).unwrap_err();
+        assert!(refused.to_string().contains("it was replaced while it was made"), "{refused}");
+    }
+}

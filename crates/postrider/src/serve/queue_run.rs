@@ -153,7 +153,8 @@ fn keep(settings: &Settings, report: &Report) -> io::Result<()> {
 
 /// Returns the phases of the last run that was no dry run.
 pub(crate) fn last(settings: &Settings) -> Option<serde_json::Value> {
-    serde_json::from_slice(&std::fs::read(settings.data_dir.join(LAST_RUN)).ok()?).ok()
+    let path = settings.data_dir.join(LAST_RUN);
+    serde_json::from_slice(&config::read_state_file(&settings.data_dir, &path).ok()?).ok()
 }
 
 #[allow(clippy::too_many_arguments)] // once, with everything the start has made

@@ -1,0 +1,79 @@
+//! Files below `data_dir`, whose owner is the daemon's user. Root reads some of them at the start, and commands of root others: the
+//! daemon's user must neither lead them elsewhere nor keep them waiting.
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    os::fd::OwnedFd,
+    path::Path,
+};
+
+/// No such file is larger.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// Reads a file of the daemon. Below `data_dir` no symbolic link is followed; the administrator may place `data_dir` itself behind one.
+///
+/// # Errors
+/// The file cannot be opened, is no regular file with a single name, or is too large.
+pub fn read_state_file(data_dir: &Path, path: &Path) -> io::Result<Vec<u8>> {
+    let file = open_below(data_dir, path)?;
+    let found = fstat(&file)?;
+    let refused = |what: &str| {
+        let text = format!("{}: {what}, which the daemon has not made", path.display());
+        Err(io::Error::new(io::ErrorKind::InvalidData, text))
+    };
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return refused("no regular file");
+    }
+    if found.st_nlink != 1 {
+        return refused("a file with a second name");
+    }
+    if u64::try_from(found.st_size).unwrap_or(u64::MAX) > BYTES_MAX {
+        return refused("a file of more than 16 MiB");
+    }
+    let mut bytes = Vec::new();
+    File::from(file).take(BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn open_below(data_dir: &Path, path: &Path) -> io::Result<OwnedFd> {
+    // A FIFO would be waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match path.strip_prefix(data_dir) {
+        Ok(below) => {
+            let above = open(data_dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            let no_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            Ok(openat2(&above, below, flags, Mode::empty(), no_links)?)
+        }
+        Err(_) => Ok(open(path, flags, Mode::empty())?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    #[test]
+    fn what_the_daemon_has_not_made_is_neither_followed_nor_waited_for() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (data, file) = (dir.path().join("link"), |name: &str| dir.path().join("data").join(name));
+        fs::create_dir(dir.path().join("data")).unwrap();
+        symlink(dir.path().join("data"), &data).unwrap();
+        fs::write(other.path().join("secret"), "root's").unwrap();
+        fs::write(file("own"), "text").unwrap();
+        let read = |name: &str| read_state_file(&data, &data.join(name));
+        assert_eq!(read("own").unwrap(), b"text");
+        symlink(other.path().join("secret"), file("soft")).unwrap();
+        symlink(other.path(), file("folder")).unwrap();
+        fs::write(file("one"), "text").unwrap();
+        fs::hard_link(file("one"), file("two")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, file("fifo"), Mode::RUSR).unwrap();
+        File::create(file("large")).unwrap().set_len(BYTES_MAX + 1).unwrap();
+        for name in ["soft", "folder/secret", "two", "fifo", "large", "../../etc/passwd", "missing"] {
+            assert!(read(name).is_err(), "{name}");
+        }
+        assert_eq!(read("missing").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
