@@ -9,6 +9,8 @@ use std::{
     path::Path,
 };
 
+/// A FIFO would be waited for.
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 /// No such file is larger.
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -18,28 +20,42 @@ const BYTES_MAX: u64 = 16 << 20;
 /// The file cannot be opened, is no regular file with a single name, or is too large.
 pub fn read_state_file(data_dir: &Path, path: &Path) -> io::Result<Vec<u8>> {
     let file = open_below(data_dir, path)?;
+    if fstat(&file)?.st_nlink != 1 {
+        return Err(unusable("a file with a second name, which the daemon has not made"));
+    }
+    read(file, BYTES_MAX)
+}
+
+/// Reads a file that somebody else has written, of so many octets at most. A FIFO is not waited for.
+///
+/// # Errors
+/// The file cannot be opened, is no regular file, or is larger.
+pub fn read_regular_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    read(open(path, FLAGS, Mode::empty())?, bytes_max)
+}
+
+fn read(file: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
     let found = fstat(&file)?;
-    let refused = |what: &str| {
-        let text = format!("{}: {what}, which the daemon has not made", path.display());
-        Err(io::Error::new(io::ErrorKind::InvalidData, text))
-    };
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return refused("no regular file");
+        return Err(unusable("no regular file"));
     }
-    if found.st_nlink != 1 {
-        return refused("a file with a second name");
+    let too_large = || Err(unusable(&format!("a file of more than {bytes_max} octets")));
+    // A hole costs nobody anything.
+    if u64::try_from(found.st_size).unwrap_or(u64::MAX) > bytes_max {
+        return too_large();
     }
-    if u64::try_from(found.st_size).unwrap_or(u64::MAX) > BYTES_MAX {
-        return refused("a file of more than 16 MiB");
-    }
+    // It may grow while it is read.
     let mut bytes = Vec::new();
-    File::from(file).take(BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    File::from(file).take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max { too_large() } else { Ok(bytes) }
+}
+
+fn unusable(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("it is {what}"))
 }
 
 fn open_below(data_dir: &Path, path: &Path) -> io::Result<OwnedFd> {
-    // A FIFO would be waited for.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let flags = FLAGS | OFlags::NOFOLLOW;
     match path.strip_prefix(data_dir) {
         Ok(below) => {
             let above = open(data_dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -75,5 +91,10 @@ mod tests {
             assert!(read(name).is_err(), "{name}");
         }
         assert_eq!(read("missing").unwrap_err().kind(), io::ErrorKind::NotFound);
+        for (name, bytes_max, is_read) in
+            [("own", 4, true), ("own", 3, false), ("fifo", 9, false), ("large", 9, false)]
+        {
+            assert_eq!(read_regular_file(&file(name), bytes_max).is_ok(), is_read, "{name}");
+        }
     }
 }

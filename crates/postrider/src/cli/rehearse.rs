@@ -20,12 +20,18 @@ use mail::{
 use smtp::{command::without_source_route, server::replies};
 use std::{fs, io::Write, net::SocketAddr, sync::Arc};
 
+/// No message is longer.
+const MESSAGE_BYTES_MAX: u64 = 1 << 30;
+
 /// Runs the command.
 pub(super) fn run(args: &TestArgs, settings: Settings, out: &mut dyn Write) -> Ending {
     let sender = sender_of(&args.from)?;
     let recipients = args.to.iter().map(|to| recipient_of(to)).collect::<Result<Vec<_>, _>>()?;
     let content = args.file.as_ref().map(|file| {
-        let read = fs::read(file);
+        let read = fs::metadata(file).and_then(|found| match found.len() {
+            0..=MESSAGE_BYTES_MAX => fs::read(file),
+            bytes => Err(std::io::Error::other(format!("it has {bytes} octets, more than any message"))),
+        });
         read.map_err(|e| CliError::new(Exit::NoInput, format!("read {}: {e}", file.display())))
     });
     let content = content.transpose()?.map(|bytes| crlf(&bytes));

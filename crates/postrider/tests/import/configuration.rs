@@ -103,7 +103,7 @@ fn passwords_are_read_beside_the_configuration_that_was_copied() {
 }
 
 #[test]
-fn a_fifo_in_the_place_of_a_configuration_is_an_error_at_once() {
+fn a_fifo_or_a_hole_in_the_place_of_a_configuration_is_an_error_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("main.cf");
     rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
@@ -111,6 +111,15 @@ fn a_fifo_in_the_place_of_a_configuration_is_an_error_at_once() {
     let output = Command::new(BINARY).args(["import", "postfix"]).arg(dir.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(66), "{}", said(&output));
     assert!(said(&output).contains("main.cf: it is not a file"), "{}", said(&output));
+    fs::remove_file(&file).unwrap();
+    fs::File::create(&file).unwrap().set_len(1 << 40).unwrap();
+    let output = Command::new(BINARY).args(["import", "postfix"]).arg(dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(66), "{}", said(&output));
+    assert!(
+        said(&output).contains("main.cf: it is a file of more than 1073741824 octets"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]

@@ -23,7 +23,6 @@ use mail::UnixMillis;
 use output::OutputFile;
 use std::{
     collections::HashMap,
-    fs,
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -31,6 +30,8 @@ use submission::maildrop::{self, Unreadable};
 
 /// The first bytes that every private key in a PEM file has.
 const KEY_IN_PEM: &[u8] = b"PRIVATE KEY-----";
+/// Largest file of the configuration that is copied.
+const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Messages in the drop directory that are copied.
 const DROP_FILES_MAX: usize = 1_000_000;
 
@@ -143,7 +144,7 @@ fn add_files(
             leave_out("private");
             continue;
         }
-        let bytes = match fs::read(&file.path) {
+        let bytes = match config::read_regular_file(&file.path, FILE_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) => {
                 leave_out(&format!("cannot be read: {error}"));

@@ -3,7 +3,7 @@
 use super::{
     Server,
     machine::Copied,
-    queue::{Found, unreadable, walk},
+    queue::{Found, read_queue_file, unreadable, walk},
     read_optional,
     stopped::{Stopped, is_locked},
 };
@@ -108,7 +108,7 @@ impl Server for Exim {
                 };
             }
             let Some(id) = name.strip_suffix("-H") else { return Ok(()) };
-            let header = fs::read(path).map_err(|error| unreadable(path, &error))?;
+            let header = read_queue_file(path)?;
             let (data, journal) = (beside("-D", id), beside("-J", id));
             let Some(body) = read_optional(&data)? else {
                 let why = format!("there is no {id}-D");

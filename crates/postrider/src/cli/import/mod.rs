@@ -196,10 +196,13 @@ fn refuse_special(path: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
+/// No configuration and no message of another server is larger.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
 /// Reads a file of a configuration; `None` if there is no such file.
 fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, CliError> {
     refuse_special(path)?;
-    match fs::read(path) {
+    match config::read_regular_file(path, FILE_BYTES_MAX) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => {

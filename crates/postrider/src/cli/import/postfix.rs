@@ -3,7 +3,7 @@
 use super::{
     Server,
     machine::Machine,
-    queue::{Found, unreadable, walk},
+    queue::{Found, read_queue_file, unreadable, walk},
     read_optional,
     stopped::Stopped,
 };
@@ -69,8 +69,8 @@ impl Server for Postfix {
         for queue in Queue::ALL {
             walk(&dir.join(queue.directory()), 6, &mut |path| {
                 let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let read = fs::metadata(path).and_then(|found| Ok((found, fs::read(path)?)));
-                let (metadata, file) = read.map_err(|error| unreadable(path, &error))?;
+                let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+                let file = read_queue_file(path)?;
                 let is_complete = metadata.permissions().mode() & 0o100 != 0;
                 if !is_complete && matches!(queue, Queue::Maildrop | Queue::Incoming) {
                     return found(Found::Incomplete { path: path.to_owned() });
@@ -80,7 +80,7 @@ impl Server for Postfix {
                     Err(damage) => return found(Found::Damaged { path: path.to_owned(), why: damage.0 }),
                 };
                 if let Some(log) = deferred.get(&id) {
-                    let file = fs::read(log).map_err(|error| unreadable(log, &error))?;
+                    let file = read_queue_file(log)?;
                     let at =
                         fs::metadata(log).map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0) * 1000);
                     let mut reasons = postfix::queue::deferrals(&file, UnixMillis(at));
@@ -89,7 +89,7 @@ impl Server for Postfix {
                     }
                 }
                 if let Some(log) = failed.get(&id) {
-                    let file = fs::read(log).map_err(|error| unreadable(log, &error))?;
+                    let file = read_queue_file(log)?;
                     add_failed(&mut message, &file);
                 }
                 found(Found::Message(Box::new(message)))

@@ -148,6 +148,14 @@ pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> CliError {
     CliError::new(exit, format!("read {}: {error}", path.display()))
 }
 
+/// Reads a file of a queue.
+///
+/// # Errors
+/// The file cannot be read, is no regular file any more, or is too large.
+pub(super) fn read_queue_file(path: &Path) -> Result<Vec<u8>, CliError> {
+    config::read_regular_file(path, super::FILE_BYTES_MAX).map_err(|error| unreadable(path, &error))
+}
+
 /// Passes on each file below a directory, with the directories in the order of their names; those that do not exist are
 /// empty.
 pub(super) fn walk(

@@ -3,17 +3,14 @@
 use super::{
     Server,
     machine::Machine,
-    queue::{Found, unreadable, walk},
+    queue::{Found, read_queue_file, walk},
     read_optional,
     stopped::{Stopped, is_locked},
 };
 use crate::cli::CliError;
 use control::Exit;
 use import::{Draft, Report, sendmail};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 /// Sendmail, by the directory of its configuration.
 pub(super) struct Sendmail {
@@ -83,7 +80,7 @@ impl Server for Sendmail {
                 "df" => return found(Found::Incomplete { path: path.to_owned() }),
                 _ => return Ok(()),
             }
-            let control = fs::read(path).map_err(|error| unreadable(path, &error))?;
+            let control = read_queue_file(path)?;
             let mut body = None;
             for file in data_files(path, id, &control) {
                 body = match body {
