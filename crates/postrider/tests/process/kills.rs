@@ -167,7 +167,7 @@ impl World {
             .map(|session| {
                 let (tell, random) = (tell.clone(), Random::new(random.below(u64::MAX)));
                 std::thread::spawn(move || {
-                    drop(send(address, &format!("r{number}-{session}"), random, &tell))
+                    drop(send(address, &format!("r{number}-{session}"), random, &tell));
                 })
             })
             .collect();

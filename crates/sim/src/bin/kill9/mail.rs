@@ -30,7 +30,7 @@ pub(crate) fn course(name: &str) -> Course {
 
 /// Half of the messages have another domain, which can have another kind of mailbox.
 pub(crate) fn recipient(name: &str) -> &'static str {
-    if hash(name) / 16 % 2 == 0 { "x@b.test" } else { "x@box.test" }
+    if (hash(name) / 16).is_multiple_of(2) { "x@b.test" } else { "x@box.test" }
 }
 
 /// Some lines that only this message has; a few messages are larger than one chunk of the spool.
