@@ -13,9 +13,9 @@ const USERS_MAX: usize = 4096;
 
 /// Counts the lines about each user.
 #[derive(Default)]
-pub(crate) struct Repeats(HashMap<u32, Said>);
+pub(crate) struct Repeats(HashMap<u32, Lines>);
 
-struct Said {
+struct Lines {
     since: Instant,
     count: u64,
 }
@@ -26,18 +26,18 @@ impl Repeats {
         if self.0.len() >= USERS_MAX && !self.0.contains_key(&uid) {
             return false;
         }
-        let said = self.0.entry(uid).or_insert(Said { since: now, count: 0 });
-        said.count += 1;
-        said.count <= LINES_MAX
+        let lines = self.0.entry(uid).or_insert(Lines { since: now, count: 0 });
+        lines.count += 1;
+        lines.count <= LINES_MAX
     }
 
     /// Ends the intervals that are over. Returns the users about whom lines were left out, and how many.
     pub(crate) fn left_out(&mut self, now: Instant) -> Vec<(u32, u64)> {
         let mut left_out = Vec::new();
-        self.0.retain(|uid, said| {
-            let is_over = now.duration_since(said.since) >= INTERVAL;
-            if is_over && said.count > LINES_MAX {
-                left_out.push((*uid, said.count - LINES_MAX));
+        self.0.retain(|uid, lines| {
+            let is_over = now.duration_since(lines.since) >= INTERVAL;
+            if is_over && lines.count > LINES_MAX {
+                left_out.push((*uid, lines.count - LINES_MAX));
             }
             !is_over
         });
@@ -52,9 +52,10 @@ mod tests {
     #[test]
     fn the_first_lines_about_a_user_are_written_and_the_others_are_counted() {
         let (mut repeats, begun) = (Repeats::default(), Instant::now());
-        let mut said = |count: u64, uid, now| (0..count).filter(|_| repeats.may_say(uid, now)).count() as u64;
-        assert_eq!(said(1000, 7, begun), LINES_MAX);
-        assert_eq!(said(3, 8, begun), 3);
+        let mut lines =
+            |count: u64, uid, now| (0..count).filter(|_| repeats.may_say(uid, now)).count() as u64;
+        assert_eq!(lines(1000, 7, begun), LINES_MAX);
+        assert_eq!(lines(3, 8, begun), 3);
         assert_eq!(repeats.left_out(begun + INTERVAL / 2), []);
         assert_eq!(repeats.left_out(begun + INTERVAL), [(7, 1000 - LINES_MAX)]);
         assert!(repeats.may_say(7, begun + INTERVAL));

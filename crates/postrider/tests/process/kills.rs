@@ -1,4 +1,4 @@
-//! SIGKILL for every process at random while mail of all kinds is on its way, and a ledger of the test's own: what was acknowledged is
+//! SIGKILL for every process at random while mail of all kinds is on its way, and a list of the test's own: what was acknowledged is
 //! delivered or returned, whole, and no more often than the kills explain.
 //!
 //! `POSTRIDER_TEST_ROUNDS` and `POSTRIDER_TEST_SEED` make it longer and different.
@@ -93,7 +93,7 @@ struct World {
     sink: Sink,
     address: SocketAddr,
     config: String,
-    ledger: Vec<Entry>,
+    acknowledged: Vec<Entry>,
     /// Kills of each round, and whether the queue was empty before the last of them.
     rounds: Vec<(u64, bool)>,
 }
@@ -145,7 +145,7 @@ impl World {
         );
         let address = free_address();
         let daemon = Some(Postrider::start_in(dir, address, &config));
-        Self { daemon, sink, address, config, ledger: Vec::new(), rounds: Vec::new() }
+        Self { daemon, sink, address, config, acknowledged: Vec::new(), rounds: Vec::new() }
     }
 
     fn daemon(&self) -> &Postrider {
@@ -175,7 +175,7 @@ impl World {
         let mut count = 0;
         while count < goal {
             let Ok((name, places)) = told.recv() else { break };
-            self.ledger.push(Entry { name, round: number, places });
+            self.acknowledged.push(Entry { name, round: number, places });
             if count == helper_dies_at {
                 kills += u64::from(self.kill_helper(random));
             }
@@ -193,7 +193,7 @@ impl World {
             self.kill_daemon();
         } else {
             self.kill_daemon();
-            self.ledger.extend(told.iter().map(|(name, places)| Entry { name, round: number, places }));
+            self.acknowledged.extend(told.iter().map(|(name, places)| Entry { name, round: number, places }));
         }
         self.rounds.push((kills, is_drained));
     }
@@ -230,7 +230,7 @@ impl World {
         sendmail.stdin.take().unwrap().write_all(content(&name).replace('\r', "").as_bytes()).unwrap();
         assert!(sendmail.wait().unwrap().success());
         let round = self.rounds.len() as u64;
-        self.ledger.push(Entry { name, round, places: vec![Place::Maildir] });
+        self.acknowledged.push(Entry { name, round, places: vec![Place::Maildir] });
         self.daemon = Some(Postrider::start_in(dir, address, &self.config));
     }
 
@@ -337,7 +337,7 @@ fn what_was_acknowledged_is_delivered_or_returned_whatever_process_is_killed() {
     assert!(world.drain());
     let arrivals = world.arrivals();
     let (mut places, mut copies, mut faults) = (0, 0, Vec::new());
-    for entry in &world.ledger {
+    for entry in &world.acknowledged {
         for place in &entry.places {
             let count = arrivals.get(&(*place, entry.name.clone())).copied().unwrap_or(0);
             let most = world.most_copies(entry);
@@ -351,7 +351,7 @@ fn what_was_acknowledged_is_delivered_or_returned_whatever_process_is_killed() {
     let kills: u64 = world.rounds.iter().map(|(kills, _)| kills).sum();
     println!(
         "seed {seed}: {rounds} rounds, {kills} kills, {} messages acknowledged for {places} places, {} copies more",
-        world.ledger.len(),
+        world.acknowledged.len(),
         copies.saturating_sub(places)
     );
     assert!(faults.is_empty(), "seed {seed}: {faults:#?}");
