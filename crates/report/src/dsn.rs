@@ -11,7 +11,8 @@ use crate::texts::Texts;
 use explanation::{explanation, subject};
 pub use kind::DsnKind;
 use mail::{
-    Cause, Content, Envelope, ForwardPath, Mailbox, Message, Outcome, QueueId, Recipient, Ret, UnixMillis,
+    Cause, Content, Disposition, Envelope, ForwardPath, Mailbox, Message, Outcome, QueueId, Recipient, Ret,
+    UnixMillis,
 };
 use original::{can_go_back_whole, is_convertible, message_id, returned};
 use status::status;
@@ -167,6 +168,10 @@ impl<'a> Report<'a> {
             let (relay, text) = match last.and_then(|last| last.answer) {
                 // An operator's words are about the end of the message.
                 Some((relay, text)) if outcome.cause != Cause::Returned => (Some(relay), text),
+                // A report on success goes to the sender of the message, who must not see paths of this machine.
+                _ if outcome.disposition == Disposition::Delivered && !outcome.from_remote => {
+                    (None, outcome.text.split('/').next().unwrap_or_default().trim_end())
+                }
                 _ => (outcome.from_remote.then_some(context.relay), &*outcome.text),
             };
             let is_of_attempt = kind != DsnKind::Delayed && !outcome.cause.is_without_attempt();

@@ -43,6 +43,23 @@ fn bounce(kind: DsnKind, original: &Message) -> Option<(Message, String)> {
 }
 
 #[test]
+fn a_report_on_success_names_no_path_of_this_machine() {
+    let notify = Notify { success: true, failure: false, delay: false, explicit: true };
+    let message = original(notify);
+    let content = message.content.in_memory().unwrap();
+    for (said, told) in [
+        ("delivered to mailbox /var/mail/one", "delivered to mailbox"),
+        ("delivered to the program /usr/bin/x", "delivered to the program"),
+    ] {
+        let affected = [(0, Outcome::delivered(Enhanced(2, 0, 0), said))];
+        let report =
+            compose(DsnKind::Delivered, &message, &affected, &context(&content), QueueId(9)).unwrap();
+        let text = String::from_utf8(report.content.in_memory().unwrap().to_vec()).unwrap();
+        assert!(text.contains(told) && !text.contains("/var/mail") && !text.contains("/usr/bin"), "{text}");
+    }
+}
+
+#[test]
 fn a_failure_names_each_recipient_with_notify_failure() {
     let (report, text) = bounce(DsnKind::Failed, &original(Notify::default())).unwrap();
     assert!(report.envelope.reverse_path.is_null());

@@ -76,8 +76,13 @@ impl Pseudonyms {
                 return format!("{name}{separator}{quote}{}{quote}", self.named("login", login));
             }
             if found.name("mailbox").is_some() {
+                // Which part of a path is a name is not known.
                 let (words, mailbox) = whole.rsplit_once(' ').unwrap_or(("", whole));
-                return format!("{words} {}", self.named("local", mailbox));
+                let path = mailbox.split('/').map(|name| match name {
+                    "" => String::new(),
+                    name => self.named("local", name),
+                });
+                return format!("{words} {}", path.collect::<Vec<_>>().join("/"));
             }
             if found.name("user").is_some() {
                 let user = whole.rsplit('"').nth(1).unwrap_or_default();
@@ -185,7 +190,7 @@ mod tests {
                     \"client\":\"192.0.2.7:4711\",\"relay\":\"mx1.example.com[2001:db8::25]:25\",\"v\":1}\n\
                     mx:example.com 127.0.0.1:25 [::1]:25 /etc/postrider/postrider.toml Linux 6.18.44 fullchain.pem \
                     spool.min_free 550 5.7.1 12:30:05 sasl_username=jane, localhost\n\
-                    {\"reply\":\"delivered to Maildir jane\"} delivered to mailbox jane\nlogin = { user = \"jane\", secret = \"file:x\" }\n\
+                    {\"reply\":\"delivered to Maildir jane\"} delivered to mailbox /home/jane/jane\nlogin = { user = \"jane\", secret = \"file:x\" }\n\
                     users = [\"joe\", \"ann\"]\nlogin = { secret = \"file:y\", user = \"box\" }";
         let hidden = pseudonyms.hide(text);
         for name in
