@@ -6,7 +6,7 @@ use history::Addresses;
 use inbound::{ClientCertificates, ListenTls};
 use mail::{ListenerKind, TlsMode};
 use queue::SortOrder;
-use smtp::server::BareLf;
+use smtp::{LoosePaths, server::BareLf};
 use spool::Placement;
 
 /// An enum whose values are words.
@@ -130,6 +130,14 @@ choice! {
         /// Clients in `relay.networks`, and logins.
         Trusted = "trusted",
         /// All.
+        Everybody = "everybody",
+    }
+}
+
+words! {
+    LoosePaths: "one of \"nobody\", \"trusted\" and \"everybody\"" {
+        Nobody = "nobody",
+        Trusted = "trusted",
         Everybody = "everybody",
     }
 }

@@ -48,7 +48,7 @@ pub use delivery::EightBit;
 pub use inbound::{ClientCertificates, ListenTls};
 pub use mail::{ListenerKind, TlsMode};
 pub use queue::SortOrder;
-pub use smtp::server::BareLf;
+pub use smtp::{LoosePaths, server::BareLf};
 pub use spool::Placement;
 
 pub use self::history::History;

@@ -423,6 +423,7 @@ impl Reading<'_> {
             command_line_bytes: limits.max_command_line.as_usize(),
             path_bytes: limits.max_path.as_usize(),
             strict_local_parts: limits.strict_local_parts,
+            loose_paths: limits.loose_paths,
             message_bytes: limits.max_message_size.0,
             recipients: limits.max_recipients,
             transactions: limits.max_transactions,

@@ -1,7 +1,7 @@
 //! The keys by section. A key's comment is its entry in postrider.toml(5); the literal behind `=` is its default, as TOML.
 
 use crate::{
-    BareLf, ClientCertificates, EightBit, ListenTls, Placement, SortOrder,
+    BareLf, ClientCertificates, EightBit, ListenTls, LoosePaths, Placement, SortOrder,
     account::{Group, SocketMode, User},
     acme::Acme,
     choice::{Backend, Durability, EhloKeyword, SaslMechanism, TlsVersion},
@@ -509,6 +509,10 @@ section! {
         /// VERP, some providers); if false, they are accepted and passed on unchanged. Reply: 501 5.1.7 or 501
         /// 5.1.3.
         strict_local_parts: bool = "false",
+        /// The clients that may write an address in MAIL and RCPT otherwise than RFC 5321 wants, as Postfix takes it by default
+        /// (`strict_rfc821_envelopes = no`): without brackets, with two pairs of them, or with blanks between bracket and address.
+        /// `nobody`, `trusted` (clients in `relay.networks`, and logins) or `everybody`. Reply to others: 501 5.1.7 or 501 5.1.3.
+        loose_paths: LoosePaths = "\"trusted\"",
         /// Size of a message, announced by SIZE. Reply: 552 5.3.4.
         /// At least 64KiB.
         max_message_size: ByteSize = "\"50MiB\"",

@@ -125,6 +125,7 @@ impl<S: Service> SessionDriver<S> {
         let mut connection =
             Connection::new(self.settings.limits.clone(), self.settings.profile.clone(), implicit);
         connection.set_bare_lf(self.bare_lf);
+        connection.set_trusted(self.service.is_trusted(&self.client));
         if self.may_certify {
             connection.certified();
         }

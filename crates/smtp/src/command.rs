@@ -94,6 +94,14 @@ pub struct EtrnNode {
 /// The reply to send: 500 for what is no command, 501 for bad arguments, 502 for commands that exist
 /// and do not offer.
 pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply> {
+    parse_with(line, limits, utf8, false)
+}
+
+/// As [`parse`]; `loose`: a path may lack its brackets, or have more of them, as in [`LoosePaths`](crate::LoosePaths).
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn parse_with(line: &[u8], limits: &Limits, utf8: bool, loose: bool) -> Result<Command, Reply> {
     if line.contains(&0) {
         return Err(replies::NUL_IN_COMMAND);
     }
@@ -114,8 +122,8 @@ pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply>
     upper.make_ascii_uppercase();
     let alone = |command| if rest.is_empty() { Ok(command) } else { Err(replies::NO_ARGUMENT_ALLOWED) };
     match &*upper {
-        b"MAIL" => parse_mail(rest, limits),
-        b"RCPT" => parse_rcpt(rest, limits, utf8),
+        b"MAIL" => parse_mail(rest, limits, loose),
+        b"RCPT" => parse_rcpt(rest, limits, utf8, loose),
         b"DATA" => alone(Command::Data),
         b"BDAT" => parse_bdat(rest),
         b"EHLO" => parse_name(rest).map(Command::Ehlo),
@@ -168,8 +176,9 @@ fn is_hello(line: &[u8]) -> bool {
     is(b"EHLO ") || is(b"HELO ") || is(b"LHLO ")
 }
 
-fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
-    let (path, params) = split_path(rest, "FROM:", limits, &replies::BAD_SENDER)?;
+fn parse_mail(rest: &str, limits: &Limits, loose: bool) -> Result<Command, Reply> {
+    let bad = (&replies::BAD_SENDER, &replies::SENDER_WITHOUT_BRACKETS);
+    let (path, params) = split_path(rest, "FROM:", limits, bad, loose)?;
     let utf8 = params.split_ascii_whitespace().any(|p| p.eq_ignore_ascii_case("SMTPUTF8"));
     let reverse_path = if path.is_empty() {
         ReversePath::Null
@@ -185,8 +194,9 @@ fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
     Ok(Command::Mail(envelope, declared))
 }
 
-fn parse_rcpt(rest: &str, limits: &Limits, utf8: bool) -> Result<Command, Reply> {
-    let (path, params) = split_path(rest, "TO:", limits, &replies::BAD_RECIPIENT)?;
+fn parse_rcpt(rest: &str, limits: &Limits, utf8: bool, loose: bool) -> Result<Command, Reply> {
+    let bad = (&replies::BAD_RECIPIENT, &replies::RECIPIENT_WITHOUT_BRACKETS);
+    let (path, params) = split_path(rest, "TO:", limits, bad, loose)?;
     let path = ForwardPath::parse(path, utf8).map_err(|e| address_reply(e, &replies::BAD_RECIPIENT))?;
     if limits.strict_local_parts && path.mailbox().is_some_and(|mailbox| !mailbox.is_strict()) {
         return Err(replies::BAD_RECIPIENT);
@@ -204,31 +214,57 @@ fn address_reply(error: AddressError, bad: &Reply) -> Reply {
 }
 
 /// `FROM:<path> params` into path and params. A space behind the colon is let through, as every
-/// server does; a source route is ignored (RFC 5321 §4.1.1.3).
+/// server does; a source route is ignored (RFC 5321 §4.1.1.3). The second reply is for a path without brackets.
 fn split_path<'a>(
     rest: &'a str,
     tag: &str,
     limits: &Limits,
-    bad: &Reply,
+    (bad, without_brackets): (&Reply, &Reply),
+    loose: bool,
 ) -> Result<(&'a str, &'a str), Reply> {
     let rest = rest.trim_start();
     let head = rest.get(..tag.len()).filter(|head| head.eq_ignore_ascii_case(tag)).ok_or(replies::SYNTAX)?;
     let rest = rest[head.len()..].trim_start();
-    let inner = rest.strip_prefix('<').ok_or_else(|| bad.clone())?;
-    let end = path_end(inner).ok_or_else(|| bad.clone())?;
-    let (path, params) = (&inner[..end], &inner[end + 1..]);
-    let separated = params.is_empty() || params.starts_with(' ');
+    let (path, params) = match rest.strip_prefix('<') {
+        _ if loose => split_loose(rest).ok_or_else(|| bad.clone())?,
+        None => return Err(without_brackets.clone()),
+        Some(inner) => {
+            let end = path_end(inner).ok_or_else(|| bad.clone())?;
+            (&inner[..end], &inner[end + 1..])
+        }
+    };
+    let separated = params.is_empty() || params.starts_with([' ', '\t']);
     if !separated || path.len() + 2 > limits.path_bytes {
         return Err(bad.clone());
     }
     Ok((without_source_route(path).ok_or_else(|| bad.clone())?, params))
 }
 
+/// Splits a path that Postfix takes by default: without brackets, with several around it, with blanks within, and with a `>` too
+/// many.
+fn split_loose(text: &str) -> Option<(&str, &str)> {
+    let open = text.len() - text.trim_start_matches('<').len();
+    let inner = &text[open..];
+    let end = match open {
+        0 => unquoted(inner, |b| matches!(b, b' ' | b'\t' | b'>')).unwrap_or(inner.len()),
+        _ => path_end(inner)?,
+    };
+    let behind = inner[end..].trim_start_matches('>');
+    let path = inner[..end].trim_matches([' ', '\t']);
+    let closed = inner.len() - end - behind.len();
+    (closed >= open && (open > 0 || !path.is_empty())).then_some((path, behind))
+}
+
 /// The `>` that ends the path, outside of quotes.
 fn path_end(text: &str) -> Option<usize> {
+    unquoted(text, |b| b == b'>')
+}
+
+/// The place of the first such octet outside of quotes.
+fn unquoted(text: &str, is_meant: impl Fn(u8) -> bool) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     text.bytes().position(|b| {
-        let here = !quoted && b == b'>';
+        let here = !quoted && is_meant(b);
         (quoted, escaped) = match b {
             _ if escaped => (quoted, false),
             b'\\' if quoted => (quoted, true),
@@ -453,15 +489,52 @@ mod tests {
         assert_eq!(parse(path(63).as_bytes(), &limits, false), Err(replies::BAD_RECIPIENT));
     }
 
+    #[test]
+    fn a_path_of_a_trusted_client_needs_no_brackets_and_another_one_is_told_how_to_write_it() {
+        let loose = |line: &str| match parse_with(line.as_bytes(), &Limits::default(), false, true) {
+            Ok(Command::Mail(envelope, declared)) => {
+                format!("{} {:?}", envelope.reverse_path.as_str(), declared.size)
+            }
+            Ok(Command::Rcpt(recipient)) => recipient.path.as_str().to_owned(),
+            Ok(other) => format!("{other:?}"),
+            Err(reply) => reply.code.to_string(),
+        };
+        for (line, read) in [
+            ("MAIL FROM:a@b.test", "a@b.test None"),
+            ("MAIL FROM: a@b.test SIZE=10", "a@b.test Some(10)"),
+            ("MAIL FROM:<<a@b.test>> SIZE=10", "a@b.test Some(10)"),
+            ("MAIL FROM:\"x >y\"@b.test SIZE=1", "\"x >y\"@b.test Some(1)"),
+            ("MAIL FROM:<>", " None"),
+            ("MAIL FROM:", "501"),
+            ("MAIL FROM:<a@b.test", "501"),
+            ("MAIL FROM:<<a@b.test>", "501"),
+            ("MAIL FROM:<a@b.test>SIZE=1", "501"),
+            ("RCPT TO:< a@b.test >", "a@b.test"),
+            ("RCPT TO:a@b.test>", "a@b.test"),
+            ("RCPT TO:@x.test:a@b.test", "a@b.test"),
+            ("RCPT TO:postmaster", "postmaster"),
+            ("RCPT TO:Joe <a@b.test>", "501"),
+        ] {
+            assert_eq!(loose(line).to_lowercase(), read.to_lowercase(), "{line}");
+        }
+        for line in ["MAIL FROM:a@b.test", "RCPT TO: a@b.test"] {
+            let refused = parse(line.as_bytes(), &Limits::default(), false).unwrap_err();
+            assert!(refused.text().contains("<user@example.com>"), "{refused}");
+        }
+    }
+
     proptest! {
         #[test]
-        fn no_line_makes_it_panic(line: Vec<u8>) {
-            let _ = parse(&line, &Limits::default(), true);
+        fn no_line_makes_it_panic(line: Vec<u8>, loose: bool) {
+            let _ = parse_with(&line, &Limits::default(), true, loose);
         }
 
         #[test]
-        fn no_command_like_line_makes_it_panic(line in "(MAIL FROM:|RCPT TO:|BDAT )[<>@\"\\\\:, a-c0-9=+ä]{0,40}") {
-            let _ = parse(line.as_bytes(), &Limits::default(), true);
+        fn no_command_like_line_makes_it_panic(
+            line in "(MAIL FROM:|RCPT TO:|BDAT )[<>@\"\\\\:, a-c0-9=+ä]{0,40}",
+            loose: bool,
+        ) {
+            let _ = parse_with(line.as_bytes(), &Limits::default(), true, loose);
         }
     }
 }

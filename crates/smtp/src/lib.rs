@@ -12,4 +12,4 @@ pub mod server;
 pub mod xtext;
 
 pub use command::Command;
-pub use limits::Limits;
+pub use limits::{Limits, LoosePaths};

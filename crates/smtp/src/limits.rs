@@ -5,6 +5,19 @@ use crate::server::replies;
 use mail::{Reply, header::ContentScanner};
 use std::time::Duration;
 
+/// The clients whose paths may be written otherwise than RFC 5321 wants: `joe@example.com`, `< joe@example.com >`,
+/// `<<joe@example.com>>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoosePaths {
+    /// None.
+    Nobody,
+    /// Those that the driver trusts, and those that have authenticated.
+    #[default]
+    Trusted,
+    /// All.
+    Everybody,
+}
+
 /// The resources that one session may use. The doc of each field names the reaction at the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -15,6 +28,8 @@ pub struct Limits {
     pub path_bytes: usize,
     /// Take only local parts that RFC 5321 allows. Others: as for a path that is too long.
     pub strict_local_parts: bool,
+    /// The clients that may write paths without brackets, and with more of them.
+    pub loose_paths: LoosePaths,
     /// Longest content in octets, announced by SIZE. More: `552 5.3.4`.
     pub message_bytes: u64,
     /// Recipients a transaction. More: `452 4.5.3`, the others stand.
@@ -64,6 +79,7 @@ impl Default for Limits {
             command_line_bytes: 4096,
             path_bytes: 256,
             strict_local_parts: false,
+            loose_paths: LoosePaths::default(),
             message_bytes: 50 * 1024 * 1024,
             recipients: 1000,
             transactions: 100_000,

@@ -40,7 +40,9 @@ impl<S: Service> SessionDriver<S> {
         {
             io.connection.withdraw(keyword);
         }
-        io.connection.set_bare_lf(self.options.bare_lf_of(self.service.is_trusted(&self.client)));
+        let is_trusted = self.service.is_trusted(&self.client);
+        io.connection.set_bare_lf(self.options.bare_lf_of(is_trusted));
+        io.connection.set_trusted(is_trusted);
         let hello = match hello {
             Some((name, is_extended)) => {
                 let (_, context, waiting) = io.split();

@@ -5,6 +5,7 @@
 mod common;
 mod document;
 mod envelopes;
+mod paths;
 
 use common::{
     Postrider,

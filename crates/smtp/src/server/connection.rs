@@ -15,7 +15,7 @@ use super::{
     replies,
     session::{Action, AuthInput, Input, Query, Refused, Session, closes},
 };
-use crate::{Command, Limits, command, forwarded::ClientAttributes};
+use crate::{Command, Limits, LoosePaths, command, forwarded::ClientAttributes};
 use mail::{Envelope, Reply, UnixMillis};
 use memchr::memchr;
 use read_content::ChunkText;
@@ -99,6 +99,7 @@ pub struct Connection {
     chunks_begun: bool,
     /// The treatment of a bare CR or LF.
     bare_lf: BareLf,
+    is_trusted: bool,
     /// The last command line ended in CRLF.
     is_crlf_line: bool,
     /// The way in which the octets of chunks become content.
@@ -126,6 +127,7 @@ impl Connection {
             content_bytes: 0,
             chunks_begun: false,
             bare_lf: BareLf::default(),
+            is_trusted: false,
             is_crlf_line: false,
             chunk_text: ChunkText::default(),
             refusal: None,
@@ -133,6 +135,20 @@ impl Connection {
             counts: CommandCounts::default(),
             closed_by: None,
         }
+    }
+
+    /// Sets whether the driver trusts the client, by its address. The default is not to.
+    pub fn set_trusted(&mut self, is_trusted: bool) {
+        self.is_trusted = is_trusted;
+    }
+
+    fn parse(&self, line: &[u8]) -> Result<Command, Reply> {
+        let loose = match self.limits.loose_paths {
+            LoosePaths::Nobody => false,
+            LoosePaths::Trusted => self.is_trusted || self.session.is_authenticated(),
+            LoosePaths::Everybody => true,
+        };
+        command::parse_with(line, &self.limits, self.session.utf8(), loose)
     }
 
     /// Sets the treatment of a bare CR or LF in commands and content. The default is to reject.
@@ -310,10 +326,8 @@ impl Connection {
         *input = rest;
         self.is_crlf_line = line.ends_with(b"\r\n");
         let parsed = match line {
-            [text @ .., b'\r', b'\n'] => command::parse(text, &self.limits, self.session.utf8()),
-            [text @ .., b'\n'] if self.bare_lf == BareLf::Normalize => {
-                command::parse(text, &self.limits, self.session.utf8())
-            }
+            [text @ .., b'\r', b'\n'] => self.parse(text),
+            [text @ .., b'\n'] if self.bare_lf == BareLf::Normalize => self.parse(text),
             // Only CRLF ends a line (RFC 5321 §2.3.8).
             _ => Err(replies::BARE_LF_IN_COMMAND),
         };

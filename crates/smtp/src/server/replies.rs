@@ -75,8 +75,12 @@ replies! {
     UNKNOWN_PARAMETER = 555 5 . 5 . 4 "Parameter not recognized";
     /// MAIL's path.
     BAD_SENDER = 501 5 . 1 . 7 "Bad sender address syntax";
+    /// MAIL's path without brackets.
+    SENDER_WITHOUT_BRACKETS = 501 5 . 1 . 7 "Bad sender address syntax: write MAIL FROM:<user@example.com>";
     /// RCPT's path.
     BAD_RECIPIENT = 501 5 . 1 . 3 "Bad recipient address syntax";
+    /// RCPT's path without brackets.
+    RECIPIENT_WITHOUT_BRACKETS = 501 5 . 1 . 3 "Bad recipient address syntax: write RCPT TO:<user@example.com>";
     /// RFC 6531 §3.5.
     NEEDS_SMTPUTF8 = 553 5 . 6 . 7 "A non-ASCII address needs the SMTPUTF8 parameter";
     /// A command of the standard that is not offered.

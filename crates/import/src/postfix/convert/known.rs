@@ -105,7 +105,10 @@ const NAMES: &[(&str, Treatment)] = &[
     ("smtpd_delay_reject", Mapped),
     ("smtpd_delay_open_until_valid_rcpt", Mapped),
     ("smtpd_helo_required", Note("[checks] with hello = \"enforce\" refuses clients without a proper name")),
-    ("strict_rfc821_envelopes", Note("addresses must be valid; limits.strict_local_parts is stricter")),
+    (
+        "strict_rfc821_envelopes",
+        Note("limits.loose_paths = \"nobody\" does nearly the same; limits.strict_local_parts is stricter"),
+    ),
     ("allow_percent_hack", Mapped),
     ("swap_bangpath", Mapped),
     ("show_user_unknown_table_name", Mapped),
