@@ -399,7 +399,7 @@ impl Engine {
             #[cfg(feature = "mutants")]
             _ if self.mutant == crate::Mutant::ForgetRefused => {}
             Refused::Busy | Refused::Full | Refused::TooLarge => {
-                self.refused.push_refused(task, transaction, context.now)
+                self.refused.push_refused(task, transaction, context.now);
             }
             Refused::Poisoned => {
                 let failure = SpoolFailure::Io(refused.to_string());

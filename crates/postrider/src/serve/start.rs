@@ -7,6 +7,7 @@ use super::{
     capture::Viewer,
     delivery_log::DeliveryLog,
     dovecot_watch,
+    driver::Driver,
     engine_setup::EngineSetup,
     expiry,
     helper::{self, HelperProcess},
@@ -243,6 +244,14 @@ fn warn(settings: &Settings, source: Option<&Path>) {
     }
 }
 
+/// Says if nobody reads the postmaster's mail, as soon as its maps have answered.
+fn warn_of_unread_postmaster(driver: &Driver, source: Option<&Path>) {
+    if source.is_some() {
+        let current = driver.current();
+        tokio::spawn(async move { current.warn_of_unread_postmaster().await });
+    }
+}
+
 /// The order is that of docs/decisions/sandbox.md: until the process has its user and its files, it has no other
 /// thread, because threads that run already would keep the rights of the start.
 fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, Problem> {
@@ -300,10 +309,7 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     {
         let _context = runtime.enter();
         driver.begin(effects);
-        if source.is_some() {
-            let current = driver.current();
-            tokio::spawn(async move { current.warn_of_unread_postmaster().await });
-        }
+        warn_of_unread_postmaster(&driver, source.as_deref());
     }
     let acceptor = Arc::new(Acceptor::new(driver.clone()));
     driver.set_acceptor(&acceptor);
