@@ -349,3 +349,111 @@ fn a_route_says_a_name_of_its_own_in_ehlo() {
     send(&daemon, "b@usual.test");
     until("both are delivered", || named.count() == 1 && usual.count() == 1);
 }
+
+/// A server that answers a stage in its own way, and one that takes everything, at two addresses with one port.
+struct Pair {
+    first: Sink,
+    second: Sink,
+}
+
+impl Pair {
+    fn listen(net: u8, number: usize, stage: &'static str, how: &'static str) -> Self {
+        let at = |last: u8| format!("127.{net}.{number}.{last}");
+        let script = move |command: &str| command.starts_with(stage).then(|| how.to_owned());
+        // A port that is free at both addresses.
+        let (first, second) = loop {
+            let first = TcpListener::bind((at(2), 0)).unwrap();
+            let port = first.local_addr().unwrap().port();
+            if let Ok(second) = TcpListener::bind((at(3), port)) {
+                break (first, second);
+            }
+        };
+        Self { first: Sink::listen(first, script), second: Sink::listen(second, |_| None) }
+    }
+
+    fn arrivals(&self) -> (usize, usize) {
+        (self.first.count(), self.second.count())
+    }
+}
+
+/// The arrivals at both servers, and what became of the recipient.
+type Seen = ((usize, usize), String);
+
+/// Postfix and Postrider send each of these messages, and both do the same with it.
+#[test]
+fn the_next_server_is_asked_where_postfix_asks_it() {
+    let stages = ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "."];
+    let replies = [
+        "451 4.3.0 not now",
+        "421 4.3.2 closing",
+        "450 4.2.1 greylisted",
+        "452 4.3.1 full",
+        "550 5.7.1 no",
+        "CLOSE",
+    ];
+    let cases = || stages.into_iter().flat_map(|stage| replies.map(|how| (stage, how)));
+    let listen = |net| cases().enumerate().map(move |(n, (stage, how))| Pair::listen(net, n, stage, how));
+    let (ours, theirs): (Vec<Pair>, Vec<Pair>) = (listen(74).collect(), listen(75).collect());
+
+    let transports = theirs.iter().enumerate().map(|(n, pair)| {
+        let ([first, second], port) = (["2", "3"], pair.first.address.port());
+        format!("c{n}.test smtp:[127.75.{n}.{first}]:{port},[127.75.{n}.{second}]:{port}\n")
+    });
+    let tables = tempfile::tempdir().unwrap();
+    let table = tables.path().join("transport");
+    std::fs::write(&table, transports.collect::<String>()).unwrap();
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(tables.path(), permissions).unwrap();
+    let main = format!("transport_maps = texthash:{}\nsmtp_tls_security_level = none\n", table.display());
+    let Some(postfix) = common::servers::Postfix::start(&main) else { return };
+
+    let routes = ours.iter().enumerate().map(|(n, pair)| {
+        let port = pair.first.address.port();
+        format!("[[route]]\ndomains = [\"c{n}.test\"]\nsmarthost = \"site{n}.test:{port}\"\ntls = \"off\"\n")
+    });
+    let hosts = (0..ours.len()).map(|n| format!("\"site{n}.test\" = [\"127.74.{n}.2\", \"127.74.{n}.3\"]\n"));
+    let text = format!("{LOG}{}[hosts]\n{}", routes.collect::<String>(), hosts.collect::<String>());
+    let daemon = Postrider::start(&text);
+
+    for (n, _) in cases().enumerate() {
+        for address in [postfix.address, daemon.address] {
+            let to = format!("x@c{n}.test");
+            Client::connect(address).unwrap().send("", &[&to], b"Subject: x\r\n\r\nx\r\n").unwrap();
+        }
+    }
+    let log = || std::fs::read_to_string(postfix.dir.path().join("log")).unwrap_or_default();
+    let status_of = |n: usize| {
+        let (to, log) = (format!("to=<x@c{n}.test>"), log());
+        let line = log.lines().find(|line| line.contains(&to))?.to_owned();
+        Some(line.split_once("status=")?.1.split(' ').next()?.to_owned())
+    };
+    let mut differences = Vec::new();
+    for (n, (stage, how)) in cases().enumerate() {
+        until("Postfix has tried it", || status_of(n).is_some());
+        let is_attempt = |line: &serde_json::Value| {
+            let is_it = line["to"] == format!("x@c{n}.test");
+            is_it && (line["event"] == "attempt" || line["event"] == "waiting")
+        };
+        until("Postrider has tried it", || daemon.log().iter().any(is_attempt));
+        let log = daemon.log();
+        let line = log.iter().find(|line| is_attempt(line)).unwrap();
+        let status = line["status"].as_str().unwrap_or("deferred").to_owned();
+        let (postfix, postrider): (Seen, Seen) =
+            ((theirs[n].arrivals(), status_of(n).unwrap()), (ours[n].arrivals(), status));
+        let is_known = match (stage, how) {
+            // Postfix gives the message to the next server, although the first one may have it.
+            (".", "CLOSE") => {
+                postfix == ((0, 1), "sent".to_owned()) && postrider == ((0, 0), "deferred".to_owned())
+            }
+            // Postfix tries HELO after any refusal of EHLO, Postrider after 5yz only; the mail arrives once all the same.
+            ("EHLO", how) if how.starts_with("45") => {
+                postfix == ((1, 0), "sent".to_owned()) && postrider == ((0, 1), "sent".to_owned())
+            }
+            _ => false,
+        };
+        if postfix != postrider && !is_known {
+            differences.push((stage, how, postfix, postrider));
+        }
+    }
+    assert!(differences.is_empty(), "{differences:#?}");
+}

@@ -111,7 +111,11 @@ fn talk(stream: &TcpStream, kept: &Kept, script: &Script) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut out = stream;
     let say = |mut out: &TcpStream, text: &str| out.write_all(format!("{text}\r\n").as_bytes());
-    say(out, &script("CONNECT").unwrap_or_else(|| "220 sink.test ESMTP".to_owned()))?;
+    match script("CONNECT").as_deref() {
+        Some("CLOSE") => return Ok(()),
+        Some(greeting) => say(out, greeting)?,
+        None => say(out, "220 sink.test ESMTP")?,
+    }
     let mut message = Received { from: String::new(), to: Vec::new(), content: Vec::new() };
     let (mut line, mut is_lmtp) = (String::new(), false);
     loop {
