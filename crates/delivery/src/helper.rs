@@ -6,6 +6,7 @@
 //! ([`Permitted`]), and takes user, time limit and program from there. Files are written by one more process for each
 //! message, which becomes the user first ([`Job`]). A supervisor starts a helper that has ended again ([`supervise`]).
 
+mod budget;
 mod client;
 mod files;
 mod packet;

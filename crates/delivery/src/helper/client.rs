@@ -1,6 +1,7 @@
 //! The daemon's side: one request for each delivery.
 
 use super::{
+    budget::Budget,
     packet::{memory_file, receive, seal, send},
     protocol::{Answer, FromSupervisor, Request, ToHelper},
     supervisor,
@@ -19,14 +20,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{
-    io::AsyncReadExt as _,
-    sync::{Semaphore, mpsc},
-    task::spawn_blocking,
-};
+use tokio::{io::AsyncReadExt as _, sync::mpsc, task::spawn_blocking};
 
-/// Deliveries at a time: the content of each is in memory.
-const DELIVERIES_MAX: usize = 32;
+/// Programs at a time, and those of one recipient. The content of each is in memory.
+const PROGRAMS: (usize, usize) = (64, 8);
+/// Mailboxes that are written at a time, and those of one recipient.
+const FILES: (usize, usize) = (32, 4);
 /// Time to read the configuration again.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -34,7 +33,8 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Helper {
     socket: Arc<OwnedFd>,
-    permits: Semaphore,
+    programs: Budget,
+    files: Budget,
     condition: Mutex<Condition>,
 }
 
@@ -52,7 +52,8 @@ impl Helper {
     pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket: Arc::new(socket),
-            permits: Semaphore::new(DELIVERIES_MAX),
+            programs: Budget::new(PROGRAMS.0, PROGRAMS.1),
+            files: Budget::new(FILES.0, FILES.1),
             condition: Mutex::default(),
         }
     }
@@ -90,9 +91,14 @@ impl Helper {
         self.condition.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the number of deliveries that it has, and how many it may have.
-    pub fn deliveries(&self) -> (usize, usize) {
-        (DELIVERIES_MAX - self.permits.available_permits(), DELIVERIES_MAX)
+    /// Returns the number of programs that it runs, and how many it may run.
+    pub fn programs(&self) -> (usize, usize) {
+        self.programs.count()
+    }
+
+    /// Returns the number of mailboxes that it writes, and how many it may write.
+    pub fn files(&self) -> (usize, usize) {
+        self.files.count()
     }
 
     /// Ends the helper. Deliveries that it has are given up.
@@ -181,7 +187,8 @@ impl Helper {
         request: &Request,
         pieces: mpsc::Receiver<Option<Bytes>>,
     ) -> io::Result<Option<Outcome>> {
-        let _permit = self.permits.acquire().await.map_err(io::Error::other)?;
+        let budget = if request.is_program() { &self.programs } else { &self.files };
+        let _counted = budget.begin(request.recipient()).await.map_err(io::Error::other)?;
         let content = in_memory(pieces).await?;
         let (here, there) = UnixStream::pair()?;
         here.set_nonblocking(true)?;

@@ -72,6 +72,14 @@ impl RequestedProgram {
 }
 
 impl Request {
+    pub(super) fn is_program(&self) -> bool {
+        matches!(self.place, RequestedPlace::Program(_))
+    }
+
+    pub(super) fn recipient(&self) -> &str {
+        &self.envelope.recipient
+    }
+
     pub(crate) fn new<S>(place: Place<'_>, route: Option<&str>, parcel: &Parcel<'_, S>) -> Self {
         let place = match place {
             Place::Maildir(template) => RequestedPlace::Maildir(template.to_owned()),

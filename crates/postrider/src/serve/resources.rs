@@ -62,8 +62,10 @@ impl Daemon {
             all.push(one(name, count.used as u64, count.max as u64, "LimitNOFILE= in the unit"));
         }
         if let Some(helper) = &self.helper {
-            let (used, max) = helper.helper().deliveries();
-            all.push(one("helper deliveries", used as u64, max as u64, "shorter `timeout` of programs"));
+            let helper = helper.helper();
+            let ((programs, programs_max), (files, files_max)) = (helper.programs(), helper.files());
+            all.push(one("programs", programs as u64, programs_max as u64, "programs that end sooner"));
+            all.push(one("mailboxes of users", files as u64, files_max as u64, "a faster disk"));
         }
         if let Some(max) = getrlimit(rustix::process::Resource::Nofile).current {
             all.push(one("open files", lowest_free_file(max), max, "LimitNOFILE= in the unit"));
