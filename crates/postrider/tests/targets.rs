@@ -250,8 +250,11 @@ fn a_program_that_locks_in_the_other_order_gets_both_locks_of_a_mailbox_file() {
     rustix::fs::fcntl_lock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let daemon = Postrider::start_in(dir, free_address(), &(route + LOG));
     send(&daemon, "a@far.test", &["joe@old.test"], "Subject: s\r\n\r\nx\r\n");
-    until("the delivery waits for the file", || lock.exists());
+    let delivering = || daemon.ask(&["queue", "list", "--json"]).contains("\"in-flight\"");
+    until("the delivery waits for the file", delivering);
     until("the other lock is free", || fs::File::create_new(&lock).is_ok());
+    let has_given_up = daemon.log().iter().any(|line| line["event"] == "attempt");
+    assert!(!has_given_up, "the lock is free while the delivery goes on");
     assert_eq!(fs::read_to_string(&path).unwrap(), "");
     drop(file);
     fs::remove_file(&lock).unwrap();

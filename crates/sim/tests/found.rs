@@ -102,7 +102,7 @@ fn what_is_larger_than_a_segment_is_refused() {
         }
     }
     assert!(last > 2000 && last < 16 * 1024, "{last}");
-    assert_eq!(spool.store(vec![0; 20_000].into()), Err(spool::Refused::Full));
+    assert_eq!(spool.store(vec![0; 20_000].into()), Err(spool::Refused::TooLarge));
     let (_, found, report) = open(&disk.after_crash(1)).unwrap();
     assert_eq!((found.last(), report.corrupt), (Some(&last), vec![]));
 }
