@@ -222,6 +222,7 @@ pub fn id_of(event: &Event<'_>) -> Option<QueueId> {
         | Event::Held { id, .. }
         | Event::Discarded { id, .. }
         | Event::Notified { id, .. }
+        | Event::NotMailed { id, .. }
         | Event::Completed(id) => Some(*id),
         Event::Changed(changed) => Some(changed.id),
         _ => None,
@@ -232,14 +233,14 @@ fn notification_of(event: &Event<'_>) -> Option<QueueId> {
     if let Event::Notified { notification, .. } = event { Some(*notification) } else { None }
 }
 
-/// The number of [`Event::Changed`] in binary form.
-const CHANGED: u8 = 25;
+/// The numbers of [`Event::Changed`] and [`Event::NotMailed`] in binary form.
+const LATER_WITH_ID: std::ops::RangeInclusive<u8> = 25..=26;
 
 /// Returns the id of an event in binary form without reading the rest of it: the first nine variants begin with theirs, and
-/// so does that of an operator's change.
+/// so do those of an operator's change and of a notification that made no mail.
 pub(crate) fn peek_id(event: &[u8]) -> Option<QueueId> {
     let (variant, rest) = event.split_first()?;
-    if *variant > 8 && *variant != CHANGED {
+    if *variant > 8 && !LATER_WITH_ID.contains(variant) {
         return None;
     }
     crate::frame::take_varint(rest).map(|(id, _)| QueueId(id))
@@ -263,7 +264,7 @@ pub fn recipient_of<'a>(event: &Event<'a>) -> Option<&'a str> {
     match event {
         Event::Attempt(a) => Some(a.to),
         Event::Waiting(w) => Some(w.to),
-        Event::Deleted { to, .. } => Some(to),
+        Event::Deleted { to, .. } | Event::NotMailed { to, .. } => Some(to),
         Event::Discarded { to, .. } => *to,
         Event::Rejected(r) => r.to,
         _ => None,
@@ -465,6 +466,7 @@ mod tests {
                 reason: None,
                 detail: None,
             }),
+            Event::NotMailed { id: ID, to: "a@b", reason: "r", why: report::event::NotMailed::Limit },
             Event::Reloaded,
             Event::Resumed { destination: "mx:x" },
         ] {

@@ -149,6 +149,10 @@ impl Concealer {
                     (c.reason.map(|text| self.text(text)), c.detail.map(|text| self.text(text)));
                 then(&Event::Changed(Changed { reason: reason.as_deref(), detail: detail.as_deref(), ..c }));
             }
+            Event::NotMailed { id, to, reason, why } => {
+                let (to, reason) = (self.address(to), self.text_about(reason, to));
+                then(&Event::NotMailed { id, to: &to, reason: &reason, why });
+            }
             Event::Held { id, reason } => then(&Event::Held { id, reason: &self.text(reason) }),
             Event::Discarded { id, from, to, reason } => {
                 let (from, to, reason) =

@@ -215,6 +215,7 @@ impl Sink for CounterSink {
             | Event::Resumed { .. }
             | Event::Operator { .. }
             | Event::Changed(_)
+            | Event::NotMailed { .. }
             | Event::Listeners { .. }
             | Event::ReloadFailed { .. }
             | Event::Started { .. }

@@ -6,6 +6,7 @@ mod kind;
 mod original;
 mod status;
 mod text;
+mod unmailed;
 
 use crate::texts::Texts;
 use explanation::{explanation, subject};
@@ -19,6 +20,7 @@ use status::status;
 use std::{collections::HashMap, fmt::Write as _};
 
 pub use original::{RETURNED_MAX_BYTES, is_auto_submitted};
+pub use unmailed::Unmailed;
 
 /// The texts of all recipients together; each is told twice, and what failed for a thousand need not be told
 /// each of them at length.

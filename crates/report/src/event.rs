@@ -189,6 +189,18 @@ pub enum Event<'a> {
     /// An operator changed a message, or ordered the end of recipients whose [`Event::Deleted`] or [`Event::Attempt`]
     /// follows.
     Changed(Changed<'a>),
+    /// A notification of this server failed for a recipient, and no mail to the postmaster is made for it. Before the
+    /// [`Event::Attempt`] of the recipient.
+    NotMailed {
+        /// The notification that failed.
+        id: QueueId,
+        /// The recipient.
+        to: &'a str,
+        /// The reason that it failed.
+        reason: &'a str,
+        /// The reason that no mail is made.
+        why: NotMailed,
+    },
 }
 
 /// The facts of a message when it is accepted.
@@ -344,6 +356,29 @@ impl Notification {
     }
 }
 
+/// The reason that the postmaster gets no mail about a notification that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum NotMailed {
+    /// `notifications.double_bounces` is false, or `notifications.max_double_bounces_per_hour` is 0.
+    Off,
+    /// The postmaster has had as many in the last hour as `notifications.max_double_bounces_per_hour` permits. A summary
+    /// follows.
+    Limit,
+    /// The notification was for the postmaster, about another one that failed.
+    DoubleBounce,
+}
+
+impl NotMailed {
+    /// Returns the word of the JSON log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Limit => "limit",
+            Self::DoubleBounce => "double_bounce",
+        }
+    }
+}
+
 /// A rejection of an inbound session.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rejected<'a> {
@@ -463,6 +498,7 @@ mod tests {
             Event::Completed(QueueId(7)),
             Event::Dropped(3),
             Event::Changed(CHANGED),
+            NOT_MAILED,
         ] {
             let mut bytes = Vec::new();
             encode(&event, &mut bytes);
@@ -491,6 +527,9 @@ mod tests {
         assert_eq!(decode(b"\x04\x07\x03a@b\x03c@d"), Some(deleted));
     }
 
+    const NOT_MAILED: Event<'_> =
+        Event::NotMailed { id: QueueId(7), to: "a@b", reason: "550 no", why: NotMailed::Limit };
+
     const CHANGED: Changed<'_> =
         Changed { id: QueueId(7), action: "hold", user: "root", uid: 0, reason: Some("odd"), detail: None };
 
@@ -516,7 +555,8 @@ mod tests {
             number(Event::Dropped(0)),
             number(Event::ReloadFailed { reason: "" }),
             number(Event::Changed(CHANGED)),
+            number(NOT_MAILED),
         ];
-        assert_eq!(numbers, [3, 8, 10, 17, 22, 24, 25]);
+        assert_eq!(numbers, [3, 8, 10, 17, 22, 24, 25, 26]);
     }
 }

@@ -5,7 +5,7 @@ use history::StoredEvent;
 use mail::QueueId;
 use report::{
     Event, UnixMicros,
-    event::{Attempted, Changed, Notification, Rejected, Status},
+    event::{Attempted, Changed, NotMailed, Notification, Rejected, Status},
     log::Format,
 };
 use std::io::{self, Write};
@@ -85,6 +85,14 @@ fn text(of: Option<QueueId>, event: &Event<'_>) -> String {
             } else {
                 format!("{what}: {notification}")
             }
+        }
+        Event::NotMailed { to, reason, why, .. } => {
+            let why = match why {
+                NotMailed::Off => "double bounces are switched off",
+                NotMailed::Limit => "notifications.max_double_bounces_per_hour; a summary follows",
+                NotMailed::DoubleBounce => "it was for the postmaster",
+            };
+            format!("<{to}> did not get this notification, and no mail is made about it ({why}): {reason}")
         }
         Event::Completed(_) => "finished: the message has left the queue".to_owned(),
         Event::Rejected(r) => rejected_text(r),

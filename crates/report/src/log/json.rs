@@ -92,6 +92,13 @@ enum JsonLine<'a> {
         notification: Id,
         kind: &'a str,
     },
+    NotMailed {
+        time: &'a str,
+        id: Id,
+        to: &'a str,
+        reason: &'a str,
+        why: &'a str,
+    },
     Completed {
         time: &'a str,
         id: Id,
@@ -279,6 +286,9 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
         }
         Event::Notified { id, notification, kind } => {
             JsonLine::Notified { time, id: Id(id), notification: Id(notification), kind: kind.as_str() }
+        }
+        Event::NotMailed { id, to, reason, why } => {
+            JsonLine::NotMailed { time, id: Id(id), to, reason, why: why.as_str() }
         }
         Event::Completed(id) => JsonLine::Completed { time, id: Id(id) },
         Event::Rejected(r) => JsonLine::Rejected {

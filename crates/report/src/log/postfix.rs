@@ -73,6 +73,12 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
             };
             line("bounce", format_args!("{id}: {name}: {notification}"));
         }
+        Event::NotMailed { id, to, reason, .. } => {
+            line(
+                "bounce",
+                format_args!("{id}: postmaster non-delivery notification not sent: to=<{to}> ({reason})"),
+            );
+        }
         Event::Completed(id) => line("qmgr", format_args!("{id}: removed")),
         Event::Rejected(rejected) => rejected_line(&rejected, line),
         Event::Connected { client, .. } => line("smtpd", format_args!("connect from {}", Client(client))),
