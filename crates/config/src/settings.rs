@@ -416,6 +416,10 @@ section! {
         /// True if `postmaster` gets a notification that could not be delivered, for example because its recipient does
         /// not exist. What cannot be delivered to the postmaster is discarded.
         double_bounces: bool = "true",
+        /// The most mails to `postmaster` in an hour about notifications that could not be delivered. The others are in the
+        /// log and in the history, and one mail an hour summarizes them. With 0 they are in the log and in the history
+        /// only.
+        max_double_bounces_per_hour: u32 = "20",
     }
 }
 

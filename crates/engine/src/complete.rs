@@ -305,7 +305,12 @@ impl Engine {
         if result.results.iter().any(|(_, outcome)| outcome.disposition == Disposition::Deferred) {
             self.expire_overdue(&mut result, context);
         }
-        if reports::wants_report(&message, &result, &self.settings.reports) {
+        let is_lost = reports::is_lost_notification(&message, &result);
+        let not_mailed = if is_lost { self.why_not_mailed(&message.origin, context.now) } else { None };
+        if let Some(why) = not_mailed {
+            let failures = result.results.iter().filter(|one| reports::is_lost(one)).cloned().collect();
+            self.note_not_mailed(context, &message, failures, why, effects);
+        } else if reports::wants_report(&message, &result) {
             return self.report_when_permitted(context, result, message, effects);
         }
         let task = result.answer.map(|request| self.tasks.add(Task::Answer(request, CommandResult::Changed)));

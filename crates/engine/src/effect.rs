@@ -3,7 +3,7 @@
 use crate::{Abandoned, ConnectionId, Lease, ReportRequest, RequestId, TaskId};
 use mail::{Attempt, Destination, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{CommandResult, DestinationId, Millis};
-use report::dsn::DsnKind;
+use report::{dsn::DsnKind, event::NotMailed};
 use spool::{SpoolFailure, Transaction};
 
 /// An effect. A driver performs effects in their order.
@@ -104,6 +104,15 @@ pub enum LogEvent {
         notification: QueueId,
         /// The kind of the report.
         kind: DsnKind,
+    },
+    /// A notification of this server failed, and the postmaster gets no mail about it. Before its [`LogEvent::Attempt`].
+    NotMailed {
+        /// The notification.
+        message: SharedMessage,
+        /// By recipient index.
+        failures: Vec<(u32, Outcome)>,
+        /// The reason that there is no mail.
+        why: NotMailed,
     },
     /// A recipient waits, because its destination is suspended.
     Waiting {

@@ -6,6 +6,7 @@ use crate::{
     attempt_result::AttemptResult,
     cache::MessageCache,
     connections::Connections,
+    double_bounces::DoubleBounces,
     event::Context,
     last_outcomes::{LastAttempt, LastOutcome, LastOutcomes},
     permits::Permits,
@@ -58,6 +59,7 @@ pub struct Engine {
     pub(crate) read_permits: Permits<AttemptResult>,
     pub(crate) report_permits: Permits<AttemptResult>,
     pub(crate) warning_permits: Permits<(QueueId, Vec<u32>)>,
+    pub(crate) double_bounces: DoubleBounces,
     /// The reasons of operators for the end of recipients, which may be in flight.
     pub(crate) cancel_reasons: HashMap<QueueId, Box<str>>,
     /// Why messages are held, of each held one.
@@ -104,6 +106,7 @@ impl Engine {
             read_permits: Permits::new(READS_MAX),
             report_permits: Permits::new(REPORTS_MAX),
             warning_permits: Permits::new(WARNINGS_MAX),
+            double_bounces: DoubleBounces::default(),
             cancel_reasons: HashMap::new(),
             hold_reasons: HashMap::new(),
             refused: RefusedTransactions::default(),
@@ -262,6 +265,7 @@ impl Engine {
         if self.is_started {
             self.request_connections(context, effects);
         }
+        self.summarize_not_mailed(context, effects);
         self.schedule(effects);
         #[cfg(debug_assertions)]
         self.check_now_and_then();
@@ -483,6 +487,9 @@ impl Engine {
             self.wake_by(at, effects);
         }
         if let Some(at) = self.reroute.again_at() {
+            self.wake_by(at, effects);
+        }
+        if let Some(at) = self.double_bounces.due() {
             self.wake_by(at, effects);
         }
     }

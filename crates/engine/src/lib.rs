@@ -17,6 +17,7 @@ mod attempt_result;
 mod cache;
 mod complete;
 mod connections;
+mod double_bounces;
 mod effect;
 mod engine;
 mod event;

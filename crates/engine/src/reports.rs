@@ -14,7 +14,7 @@ use mail::{
     ReturnPath, SharedMessage, UnixMillis,
 };
 use queue::CommandResult;
-use report::dsn::{self, EarlierAttempt};
+use report::dsn::{self, EarlierAttempt, Unmailed};
 use spool::{Entry, SpoolFailure};
 use std::{collections::HashMap, sync::Arc};
 
@@ -31,23 +31,38 @@ struct Planned {
     id: QueueId,
 }
 
-/// The reports on one message that are to be composed. A driver composes them without the lock.
+/// The reports on one message that are to be composed, or the summary of failed notifications. A driver composes them without the lock.
 #[derive(Clone)]
 pub struct ReportRequest {
     task: TaskId,
+    hostname: Arc<str>,
+    settings: ReportSettings,
+    subject: Subject,
+}
+
+#[derive(Clone)]
+enum Subject {
+    Message(MessageReports),
+    /// Notifications that failed, and the id of the summary.
+    Unmailed(Unmailed, QueueId),
+}
+
+#[derive(Clone)]
+struct MessageReports {
     message: SharedMessage,
     attempt: Attempt,
     reports: Vec<Planned>,
     /// The last attempts for recipients whose outcome is not that of an attempt.
     earlier: Vec<LastOutcome>,
-    hostname: Arc<str>,
-    settings: ReportSettings,
     gives_up: UnixMillis,
 }
 
 impl std::fmt::Debug for ReportRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReportRequest").field("task", &self.task).field("id", &self.message.id).finish()
+        f.debug_struct("ReportRequest")
+            .field("task", &self.task)
+            .field("id", &self.message().map(|message| message.id))
+            .finish()
     }
 }
 
@@ -55,9 +70,14 @@ impl ReportRequest {
     /// The most of the content that is returned.
     pub const CONTENT_MAX_BYTES: usize = dsn::RETURNED_MAX_BYTES;
 
-    /// The most of the content that each report returns: many reports together stay within a bound.
-    fn content_share(&self) -> usize {
-        (CONTENT_TOTAL_BYTES / self.reports.len().max(1)).clamp(CONTENT_MIN_BYTES, Self::CONTENT_MAX_BYTES)
+    pub(crate) fn of_unmailed(
+        task: TaskId,
+        hostname: Arc<str>,
+        settings: ReportSettings,
+        unmailed: Unmailed,
+        id: QueueId,
+    ) -> Self {
+        Self { task, hostname, settings, subject: Subject::Unmailed(unmailed, id) }
     }
 
     /// For [`crate::Event::Composed`].
@@ -65,31 +85,48 @@ impl ReportRequest {
         self.task
     }
 
-    /// The message that is reported on.
-    pub fn message(&self) -> &SharedMessage {
-        &self.message
+    /// The message that is reported on; none of a summary.
+    pub fn message(&self) -> Option<&SharedMessage> {
+        match &self.subject {
+            Subject::Message(on) => Some(&on.message),
+            Subject::Unmailed(..) => None,
+        }
     }
 
     /// Composes the reports. A driver takes them through the accept pipeline before it hands them to the engine:
     /// [`crate::accept`]. `content` is the beginning of the message's content, in whole parts, of at least
     /// [`Self::CONTENT_MAX_BYTES`] if there is so much.
     pub fn compose(&self, content: &[u8], now: UnixMillis) -> Vec<Message> {
-        let earlier: Vec<_> = self.earlier.iter().map(earlier_attempt).collect();
+        let on = match &self.subject {
+            Subject::Message(on) => on,
+            Subject::Unmailed(unmailed, id) => {
+                return vec![unmailed.compose(*id, &self.hostname, &self.settings.postmaster, now)];
+            }
+        };
+        let earlier: Vec<_> = on.earlier.iter().map(earlier_attempt).collect();
         let context = dsn::DsnContext {
             reporting_mta: &self.hostname,
             postmaster: &self.settings.postmaster,
             texts: &self.settings.texts,
-            relay: &self.attempt.relay,
+            relay: &on.attempt.relay,
             earlier: &earlier,
             now,
-            gives_up: self.gives_up,
-            content: &content[..content.len().min(self.content_share())],
+            gives_up: on.gives_up,
+            content: &content[..content.len().min(on.content_share())],
         };
         let compose = |planned: &Planned| {
             let Planned { kind, affected, id } = planned;
-            dsn::compose(*kind, &self.message, affected, &context, *id)
+            dsn::compose(*kind, &on.message, affected, &context, *id)
         };
-        self.reports.iter().filter_map(compose).collect()
+        on.reports.iter().filter_map(compose).collect()
+    }
+}
+
+impl MessageReports {
+    /// The most of the content that each report returns: many reports together stay within a bound.
+    fn content_share(&self) -> usize {
+        let share = CONTENT_TOTAL_BYTES / self.reports.len().max(1);
+        share.clamp(CONTENT_MIN_BYTES, ReportRequest::CONTENT_MAX_BYTES)
     }
 }
 
@@ -98,21 +135,25 @@ fn earlier_attempt((index, last, at): &LastOutcome) -> EarlierAttempt<'_> {
     EarlierAttempt { index: *index, at: *at, answer }
 }
 
-/// Returns whether the postmaster gets a report on these outcomes: a report of this server failed, but not one of this
-/// kind, and not by an operator's command.
-fn is_double_bounce(message: &Message, result: &AttemptResult, settings: &ReportSettings) -> bool {
-    let is_lost = |(_, outcome): &(u32, Outcome)| {
-        outcome.disposition == Disposition::Failed && outcome.cause != Cause::Returned
-    };
-    settings.double_bounces
-        && message.origin == Origin::Dsn
-        && !result.is_deleted()
-        && result.results.iter().any(is_lost)
+/// Returns whether a recipient failed, but not by an operator's command.
+pub(crate) fn is_lost((_, outcome): &(u32, Outcome)) -> bool {
+    outcome.disposition == Disposition::Failed && outcome.cause != Cause::Returned
 }
 
-/// Returns whether the sender gets a report on any of these outcomes (RFC 3461 §4.1).
-pub(crate) fn wants_report(message: &Message, result: &AttemptResult, settings: &ReportSettings) -> bool {
-    is_double_bounce(message, result, settings) || sender_wants_report(message, result)
+/// Returns whether a report of this server failed, but not by an operator's command.
+pub(crate) fn is_lost_notification(message: &Message, result: &AttemptResult) -> bool {
+    message.is_report() && !result.is_deleted() && result.results.iter().any(is_lost)
+}
+
+/// Returns whether the postmaster gets a report on these outcomes, unless the limit of these reports is reached
+/// ([`Engine::why_not_mailed`]): a report of this server failed, but not one of this kind.
+fn is_double_bounce(message: &Message, result: &AttemptResult) -> bool {
+    message.origin == Origin::Dsn && is_lost_notification(message, result)
+}
+
+/// Returns whether the sender or the postmaster gets a report on any of these outcomes (RFC 3461 §4.1).
+pub(crate) fn wants_report(message: &Message, result: &AttemptResult) -> bool {
+    is_double_bounce(message, result) || sender_wants_report(message, result)
 }
 
 fn sender_wants_report(message: &Message, result: &AttemptResult) -> bool {
@@ -197,7 +238,7 @@ impl Engine {
             DsnDuty::ReportRelayed => Some(dsn::DsnKind::Relayed),
             DsnDuty::NextHop => None,
         };
-        let is_double_bounce = is_double_bounce(&message, &result, &self.settings.reports);
+        let is_double_bounce = is_double_bounce(&message, &result);
         let failed = if is_double_bounce { dsn::DsnKind::DoubleBounce } else { dsn::DsnKind::Failed };
         let kind_of = |(index, outcome): &(u32, Outcome)| match outcome.disposition {
             Disposition::Failed => Some(failed),
@@ -258,13 +299,9 @@ impl Engine {
     ) {
         let request = ReportRequest {
             task,
-            attempt,
-            reports,
-            earlier,
             hostname: self.settings.hostname.clone(),
             settings: self.settings.reports.clone(),
-            gives_up,
-            message,
+            subject: Subject::Message(MessageReports { message, attempt, reports, earlier, gives_up }),
         };
         effects.push(Effect::Compose(Box::new(request)));
     }
@@ -281,6 +318,13 @@ impl Engine {
                 let answer = result.answer;
                 let store = self.tasks.add(Task::Store { reports: reports.clone(), notices, answer, permit });
                 self.complete(context, result, &message, (&reports, &planned), Some(store), effects);
+            }
+            Some(Task::Summary) if reports.is_empty() => self.double_bounces.end_summary(),
+            Some(Task::Summary) => {
+                let transaction = reports.iter().cloned().map(Entry::Accept).collect();
+                let (notices, permit) = (Vec::new(), Permit::Summary);
+                let store = self.tasks.add(Task::Store { reports, notices, answer: None, permit });
+                self.submit(Some(store), transaction, effects);
             }
             Some(Task::Warning(..)) if reports.is_empty() => self.release_warning(effects),
             Some(Task::Warning(notices)) => {
@@ -339,6 +383,7 @@ impl Engine {
             Permit::None => {}
             Permit::Report => self.release_report(effects),
             Permit::Warning => self.release_warning(effects),
+            Permit::Summary => self.double_bounces.end_summary(),
         }
     }
 

@@ -30,12 +30,14 @@ pub struct ReportSettings {
     pub postmaster: Mailbox,
     /// True if the postmaster gets a report that cannot be delivered.
     pub double_bounces: bool,
+    /// The most of these reports in an hour; the others are told in a summary.
+    pub max_double_bounces_per_hour: u32,
 }
 
 impl ReportSettings {
     /// In English, and with reports to this postmaster.
     pub fn new(postmaster: Mailbox) -> Self {
-        Self { texts: Arc::default(), postmaster, double_bounces: true }
+        Self { texts: Arc::default(), postmaster, double_bounces: true, max_double_bounces_per_hour: 20 }
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) enum Permit {
     None,
     Report,
     Warning,
+    /// The only summary.
+    Summary,
 }
 
 /// The report on a message.
@@ -46,6 +48,8 @@ pub(crate) enum Task {
     ReadForWarning(Vec<u32>),
     /// Compose a delay warning. Holds a warning permit.
     Warning(Vec<Notice>),
+    /// Compose the summary of failed notifications that made no mail.
+    Summary,
     /// Queue these reports once they are durable, and answer an operator.
     Store { reports: Vec<SharedMessage>, notices: Vec<Notice>, answer: Option<RequestId>, permit: Permit },
     /// Answer an operator once a decision is durable.
@@ -63,6 +67,7 @@ impl Task {
             Self::Read(_)
             | Self::ReadForReport(_)
             | Self::Report { .. }
+            | Self::Summary
             | Self::Answer(..)
             | Self::Redirect(_) => true,
             Self::Store { permit, .. } => *permit != Permit::Warning,
@@ -84,6 +89,7 @@ impl Task {
             Self::ReadForReport(_) => Permit::Report,
             Self::Report { permit, .. } | Self::Store { permit, .. } => *permit,
             Self::ReadForWarning(_) | Self::Warning(..) => Permit::Warning,
+            Self::Summary => Permit::Summary,
             Self::Read(_) | Self::Answer(..) | Self::Redirect(_) | Self::Reroute(_) => Permit::None,
         }
     }

@@ -329,6 +329,39 @@ fn a_notification_that_cannot_be_delivered_goes_to_the_postmaster_once() {
 }
 
 #[test]
+fn notifications_that_fail_beyond_the_limit_are_logged_and_the_postmaster_gets_one_summary() {
+    let (sink, _) = hop();
+    let limit = "[notifications]\nmax_double_bounces_per_hour = 1\n";
+    let more = format!("{limit}{}", route_far(&sink));
+    let daemon = start(&[], &more);
+    for number in 0..4 {
+        let from = format!("MAIL FROM:<bad.writer{number}@b.test>");
+        transact(&daemon, &[&from, "RCPT TO:<bad@a.test>"], CONTENT);
+        until("message and notification have failed", || daemon.counter("bounced") == 2 * (number + 1));
+    }
+    mail_of(&daemon, "postmaster", 1);
+    is_empty(&daemon);
+    // The stop queues the summary, and the next start delivers it.
+    let address = daemon.address;
+    let (dir, status) = daemon.stop();
+    assert!(status.success(), "{status}");
+    let daemon = Postrider::start_in(dir, address, &more);
+    let all = mail_of(&daemon, "postmaster", 2);
+    let summary = all.iter().find(|text| field(text, "Subject").starts_with('3')).expect("a summary");
+    assert_eq!(field(summary, "Subject"), "3 notifications could not be delivered");
+    let command = summary.lines().find_map(|line| line.strip_prefix("    postrider ")).expect("a command");
+    let since = command.split(' ').skip_while(|word| *word != "--since").nth(1).unwrap();
+    let found = daemon.ask(&["history", "query", "--sender", "<>", "--since", since, "--json"]);
+    let found: Vec<&str> = found.lines().filter(|line| line.contains("not_mailed")).collect();
+    assert_eq!(found.len(), 3, "{found:#?}");
+    for number in 1..4 {
+        let to = format!("<bad.writer{number}@b.test>");
+        assert!(summary.contains(&to) && summary.contains("550 5.1.1 no such user"), "{summary}");
+        assert!(found.iter().any(|line| line.contains(&to[1..to.len() - 1])), "{found:#?}");
+    }
+}
+
+#[test]
 fn a_notification_for_a_sender_who_is_no_user_here_goes_to_the_postmaster() {
     for users in ["\"joe\", \"postmaster\"", "\"text:users\""] {
         let (sink, _) = hop();

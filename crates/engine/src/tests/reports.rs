@@ -109,6 +109,86 @@ fn the_postmaster_gets_no_report_where_nobody_wants_one() {
     }
 }
 
+/// Fails a notification of this server for its only recipient.
+fn fail_notification(bench: &mut Bench, id: u64) {
+    let mut notification = (*message(id, bench.now, 1)).clone();
+    notification.envelope.reverse_path = ReversePath::Null;
+    notification.origin = Origin::Dsn;
+    // A destination of its own: none of them waits for a connection of another.
+    let to = format!("c@n{id}.test");
+    notification.envelope.recipients[0].path = ForwardPath::parse(&to, false).unwrap();
+    bench.accept(&SharedMessage::new(notification));
+    fail(bench, Cause::default());
+}
+
+fn not_mailed_count(bench: &Bench) -> usize {
+    bench.log.iter().filter(|event| matches!(event, LogEvent::NotMailed { .. })).count()
+}
+
+#[test]
+fn failed_notifications_beyond_the_limit_are_logged_and_told_in_one_summary_when_an_hour_is_over() {
+    let mut bench = bench();
+    bench.engine.settings.reports.max_double_bounces_per_hour = 2;
+    bench.handle(Event::Started);
+    for id in 1..=5 {
+        fail_notification(&mut bench, id);
+    }
+    assert_eq!((bench.reports.len(), not_mailed_count(&bench)), (2, 3));
+    assert_eq!((bench.engine.unsummarized_count(), bench.engine.unstored_count()), (3, 0));
+    bench.now = HOUR - 1;
+    bench.handle(Event::Tick);
+    assert_eq!(bench.reports.len(), 2);
+    bench.now = HOUR;
+    bench.handle(Event::Tick);
+    assert_eq!((bench.reports.len(), bench.engine.unsummarized_count()), (3, 0));
+    let text = String::from_utf8(bench.reports[2].content.in_memory().unwrap().to_vec()).unwrap();
+    assert!(text.contains("Subject: 3 notifications could not be delivered\r\n"), "{text}");
+    for to in ["<c@n3.test>", "<c@n4.test>", "<c@n5.test>"] {
+        assert!(text.contains(to), "{to}: {text}");
+    }
+    assert!(
+        matches!(&bench.stored.last().unwrap()[..], [Entry::Accept(report)] if report.id == bench.reports[2].id)
+    );
+    bench.now = 5 * HOUR;
+    bench.handle(Event::Tick);
+    assert_eq!(bench.reports.len(), 3, "there is nothing new to tell");
+}
+
+#[test]
+fn a_shutdown_stores_the_summary_first() {
+    let mut bench = bench();
+    bench.engine.settings.reports.max_double_bounces_per_hour = 1;
+    bench.handle(Event::Started);
+    for id in 1..=3 {
+        fail_notification(&mut bench, id);
+    }
+    bench.is_busy = true;
+    bench.handle(Event::Shutdown);
+    assert!(bench.engine.unstored_count() > 0, "the process must not end yet");
+    bench.is_busy = false;
+    while bench.engine.unstored_count() > 0 {
+        bench.now += 100;
+        bench.handle(Event::Tick);
+    }
+    let last = bench.stored.last().unwrap();
+    assert!(
+        matches!(&last[..], [Entry::Accept(report)] if report.origin == Origin::DoubleBounce),
+        "{last:?}"
+    );
+    assert_eq!(bench.engine.unsummarized_count(), 0);
+}
+
+#[test]
+fn a_limit_of_zero_mails_and_summarizes_nothing_and_logs_each_failure() {
+    let mut bench = bench();
+    bench.engine.settings.reports.max_double_bounces_per_hour = 0;
+    bench.handle(Event::Started);
+    fail_notification(&mut bench, 1);
+    bench.now = 2 * HOUR;
+    bench.handle(Event::Tick);
+    assert_eq!((bench.reports.len(), not_mailed_count(&bench), bench.engine.counters().queued), (0, 1, 0));
+}
+
 /// A message whose recipients have reverse-paths of their own.
 fn verp(id: u64, arrived: Millis, recipient_count: u32) -> SharedMessage {
     let mut message = (*message(id, arrived, recipient_count)).clone();

@@ -12,7 +12,7 @@ use message_id::message_id;
 use report::{
     Event, EventStream,
     dsn::DsnKind,
-    event::{Accepted, Attempted, Changed, Notification, Rejected, SessionBreak, Status, Waiting},
+    event::{Accepted, Attempted, Changed, NotMailed, Notification, Rejected, SessionBreak, Status, Waiting},
 };
 use std::net::SocketAddr;
 
@@ -137,6 +137,14 @@ impl DeliveryLog {
             DsnKind::DoubleBounce => Notification::DoubleBounce,
         };
         self.stream.write(&Event::Notified { id, notification, kind });
+    }
+
+    /// Logs failures of a notification about which the postmaster gets no mail.
+    pub(crate) fn not_mailed(&self, message: &Message, failures: &[(u32, Outcome)], why: NotMailed) {
+        for (recipient, outcome) in failures {
+            let (id, to) = (message.id, recipient_of(message, *recipient));
+            self.stream.write(&Event::NotMailed { id, to, reason: &outcome.text, why });
+        }
     }
 
     /// Logs that an operator deleted these recipients.

@@ -374,7 +374,10 @@ impl Driver {
                     let own = self.clone();
                     tokio::spawn(async move {
                         let max_bytes = engine::ReportRequest::CONTENT_MAX_BYTES;
-                        let content = own.content_up_to(request.message(), max_bytes).await;
+                        let content = match request.message() {
+                            Some(message) => own.content_up_to(message, max_bytes).await,
+                            None => Vec::new(),
+                        };
                         let (current, mut reports) = (own.current(), Vec::new());
                         for report in request.compose(&content, UnixMillis::now()) {
                             let judged = current.pipeline.judge_report(current.rules(), report);
@@ -426,6 +429,9 @@ impl Driver {
             }
             LogEvent::Notified { id, notification, kind } => {
                 self.delivery_log.notified(*id, *notification, *kind);
+            }
+            LogEvent::NotMailed { message, failures, why } => {
+                self.delivery_log.not_mailed(message, failures, *why);
             }
             LogEvent::StoredLate(id) => {
                 tracing::warn!("{id}: stored after its sender was told to try again");
@@ -504,6 +510,11 @@ impl Driver {
     /// Decisions that are not stored yet, see [`Engine::unstored_count`].
     pub(crate) fn unstored_count(&self) -> usize {
         self.lock().engine.unstored_count()
+    }
+
+    /// Failed notifications that no summary tells yet, see [`Engine::unsummarized_count`].
+    pub(crate) fn unsummarized_count(&self) -> u64 {
+        self.lock().engine.unsummarized_count()
     }
 
     /// Connections out.

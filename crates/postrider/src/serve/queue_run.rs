@@ -221,6 +221,10 @@ fn deliver(
             }
         }
         driver.close();
+        // The summary of failed notifications.
+        while driver.unstored_count() > 0 {
+            look.tick().await;
+        }
         Ok(())
     })?;
     spool.close();

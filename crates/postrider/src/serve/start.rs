@@ -562,6 +562,13 @@ impl Daemon {
                     "stopping with {sessions} sessions and {connections} deliveries cut off, and {open} outcomes \
                      not stored"
                 );
+                let unsummarized = self.driver.unsummarized_count();
+                if unsummarized > 0 {
+                    tracing::warn!(
+                        "{unsummarized} notifications failed that no summary to the postmaster tells: find them with \
+                         `postrider history query --sender '<>' --json | grep not_mailed`"
+                    );
+                }
                 return;
             }
         }

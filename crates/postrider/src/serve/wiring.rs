@@ -131,6 +131,7 @@ pub(crate) fn engine_settings(settings: &Settings) -> Result<engine::EngineSetti
         texts: Arc::new(texts),
         postmaster: settings.postmaster.clone(),
         double_bounces: notifications.double_bounces,
+        max_double_bounces_per_hour: notifications.max_double_bounces_per_hour,
     };
     Ok(engine::EngineSettings {
         queue: queue_settings(settings),

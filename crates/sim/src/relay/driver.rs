@@ -295,6 +295,7 @@ impl Driver {
             | LogEvent::Resumed(_)
             | LogEvent::Waiting { .. }
             | LogEvent::Notified { .. }
+            | LogEvent::NotMailed { .. }
             | LogEvent::Rerouted(_) => {}
         }
     }
@@ -340,7 +341,7 @@ impl Driver {
 
     fn compose(&mut self, request: &ReportRequest, oracle: &mut Oracle, rng: &mut Rng) {
         let mut content = Vec::new();
-        for part in request.message().content.parts() {
+        for part in request.message().into_iter().flat_map(|message| message.content.parts()) {
             match part {
                 Part::Memory(bytes) => content.extend_from_slice(bytes),
                 Part::Stored { chunk_id, .. } => match self.spool.load(*chunk_id) {
@@ -357,8 +358,8 @@ impl Driver {
             oracle.accepted.insert(report.id, self.context.now);
             let text = report.content.in_memory().unwrap_or_default();
             let failed = oracle::reported(&String::from_utf8_lossy(&text), "failed");
-            if !failed.is_empty() {
-                self.count_report(request.message().id, oracle);
+            if let Some(message) = request.message().filter(|_| !failed.is_empty()) {
+                self.count_report(message.id, oracle);
             }
             oracle.reports.insert(report.id, failed);
         }
