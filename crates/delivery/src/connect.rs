@@ -113,7 +113,7 @@ impl Connector<'_> {
 
     /// Notes that the next attempt to this server uses clear text.
     pub(crate) fn tls_broke(&self, relay: &str, server: SocketAddr, why: &str) {
-        tracing::warn!("{relay}: TLS broke after the handshake, clear text is next: {why}");
+        tracing::warn!("{relay}: TLS does not work, clear text is next: {why}");
         self.tls_faults.add(server);
     }
 
@@ -417,7 +417,6 @@ impl Connector<'_> {
         connection: &mut Connection,
         relay: &str,
     ) -> Result<Event, Unusable> {
-        let lost = |e: io::Error| unusable(Enhanced(4, 4, 2), format!("talk to {relay}: {e}"));
         loop {
             if let Some(event) = connection.next_event() {
                 // A server that accepts and closes at once takes no mail: the event is its 421.
@@ -435,7 +434,16 @@ impl Connector<'_> {
                     }
                 }
             }
-            let reply_timeout = reply_timeout(self.settings, connection.phase());
+            let phase = connection.phase();
+            let reply_timeout = reply_timeout(self.settings, phase);
+            let lost = |e: io::Error| {
+                let what = match phase {
+                    _ if e.kind() != io::ErrorKind::TimedOut => format!("{relay}: {e}"),
+                    Phase::Greeting => format!("{relay} sent no greeting within {reply_timeout:?}"),
+                    _ => format!("{relay} did not answer within {reply_timeout:?}"),
+                };
+                unusable(Enhanced(4, 4, 2), what)
+            };
             stream.flush(reply_timeout).await.map_err(lost)?;
             let bytes = stream.read(reply_timeout).await.map_err(lost)?;
             let read = connection.receive(bytes);

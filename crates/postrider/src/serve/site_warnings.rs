@@ -111,7 +111,14 @@ fn unknown_recipients(settings: &Settings) -> impl Iterator<Item = String> {
     let routes = settings.numbered_routes().filter(move |_| takes_all);
     routes.filter_map(|(number, route)| {
         let (Target::Lmtp(_) | Target::Smarthost(_), false) = (&route.target, route.verify) else { return None };
-        let by_name = settings.local.domains.iter().find(|domain| route.matches(domain)).cloned();
+        // The first route that matches takes the mail.
+        let earlier = || settings.routes.iter().take_while(|other| !std::ptr::eq(*other, route));
+        let is_taken = |domain: &str| {
+            let takes = |other: &config::Route| other.number.is_some() && other.senders.is_all();
+            earlier().any(|other| takes(other) && other.matches(domain))
+        };
+        let mut names = settings.local.domains.iter().filter(|domain| route.matches(domain));
+        let by_name = names.find(|domain| !is_taken(domain)).cloned();
         let maps = &settings.local.domain_maps;
         let by_map = || route.domain_maps.iter().find(|map| maps.contains(map)).map(ToString::to_string);
         let domain = by_name.or_else(by_map)?;
