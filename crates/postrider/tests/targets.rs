@@ -228,7 +228,8 @@ fn a_mailbox_file_that_another_program_has_locked_by_fcntl_is_appended_to_behind
     let daemon = Postrider::start_in(dir, free_address(), &(route + LOG));
     send(&daemon, "a@far.test", &["joe@old.test"], "Subject: two\r\n\r\nx\r\n");
     let has_written = || mailbox.metadata().unwrap().len() > 0;
-    until("the daemon has the first lock", || file.with_extension("lock").exists() || has_written());
+    let delivering = || daemon.ask(&["queue", "list", "--json"]).contains("\"in-flight\"");
+    until("the delivery waits for the lock", || delivering() || has_written());
     assert!(!has_written());
     let own = "From x@y.test Mon Nov 23 10:00:00 2026\nSubject: one\n\nx\n\n";
     std::io::Write::write_all(&mut mailbox, own.as_bytes()).unwrap();
