@@ -576,6 +576,16 @@ impl Resource {
     pub fn is_scarce(&self) -> bool {
         self.used >= self.max - self.max / 5
     }
+
+    /// Returns whether nothing is left.
+    pub fn is_used_up(&self) -> bool {
+        self.used >= self.max
+    }
+
+    /// Says how scarce it is: `nearly used up` or `used up`.
+    pub fn scarcity(&self) -> &'static str {
+        if self.is_used_up() { "used up" } else { "nearly used up" }
+    }
 }
 
 impl fmt::Display for Resource {

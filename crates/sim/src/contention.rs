@@ -13,7 +13,7 @@ use mail::{
 use queue::{GroupId, Millis, QueueSettings};
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, HashMap},
+    collections::{BTreeMap, BinaryHeap, HashMap, HashSet},
     fmt,
     sync::Arc,
 };
@@ -143,7 +143,7 @@ struct World {
     connection_count: u64,
     /// Good messages that were not tried yet: since when, and whether their domain had taken mail.
     waiting: BTreeMap<QueueId, (Millis, Manner, bool)>,
-    has_delivered: HashMap<Arc<str>, bool>,
+    has_delivered: HashSet<Arc<str>>,
     first_attempts: HashMap<QueueId, Millis>,
     /// A new good domain may wait so long.
     new_wait_max: Millis,
@@ -184,7 +184,7 @@ pub fn run(seed: u64, mutant: engine::Mutant) -> Result<LongestWaits, String> {
         numbers: HashMap::new(),
         connection_count: 0,
         waiting: BTreeMap::new(),
-        has_delivered: HashMap::new(),
+        has_delivered: HashSet::new(),
         first_attempts: HashMap::new(),
         new_wait_max: turns * TURN + WAIT_MAX,
         waits: LongestWaits::default(),
@@ -296,7 +296,7 @@ impl World {
         let message = SharedMessage::new(Message { id, arrived, origin, envelope, content });
         let manner = Manner::of(domain);
         if manner.is_good() {
-            let is_known = self.has_delivered.contains_key(domain);
+            let is_known = self.has_delivered.contains(domain);
             self.waiting.insert(id, (self.now, manner, is_known));
             self.waits.good_count += 1;
         }
@@ -388,7 +388,7 @@ impl World {
         let first = *self.first_attempts.entry(lease.id).or_insert(self.now);
         let is_taken = manner != Manner::Greylisting || self.now >= first + GREYLIST;
         let outcome = if is_taken {
-            self.has_delivered.insert(domain_of(&message.envelope), true);
+            self.has_delivered.insert(domain_of(&message.envelope));
             Outcome::delivered(Enhanced(2, 0, 0), "250 ok")
         } else {
             Outcome::deferred(Enhanced(4, 7, 1), "451 greylisted")

@@ -123,8 +123,7 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     // Connections have a line of their own, which names what waits for them.
     let is_shown = |one: &&Resource| one.is_scarce() && !one.name.starts_with("connections of");
     for one in g.resources.iter().filter(is_shown) {
-        let state = if one.used >= one.max { "USED UP" } else { "NEARLY USED UP" };
-        writeln!(out, "{state}: {}", print::plain(&one.to_string()))?;
+        writeln!(out, "{}: {}", one.scarcity().to_uppercase(), print::plain(&one.to_string()))?;
     }
     for share in g.shares.iter().filter(|share| share.waiting > 0) {
         writeln!(out, "CONNECTIONS ARE SHORT: {}", short(share))?;

@@ -119,13 +119,12 @@ impl Told {
         }
         self.0.retain(|_, (_, looks)| *looks < NAMED_AGAIN_LOOKS);
         for one in resources.iter().filter(|one| one.is_scarce()) {
-            let level = if one.used >= one.max { Level::UsedUp } else { Level::Scarce };
+            let level = if one.is_used_up() { Level::UsedUp } else { Level::Scarce };
             if self.0.get(&one.name).is_some_and(|(before, _)| *before >= level) {
                 continue;
             }
             self.0.insert(one.name.clone(), (level, 0));
-            let state = if level == Level::UsedUp { "used up" } else { "nearly used up" };
-            warnings.push(format!("{state}: {one}"));
+            warnings.push(format!("{}: {one}", one.scarcity()));
         }
         warnings
     }

@@ -175,8 +175,8 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
         findings.push(Finding::warning(DAEMON, seen, "when the maintenance is over: `postrider resume`"));
     }
     for one in gauges.resources.iter().filter(|one| one.is_scarce()) {
-        let state = if one.used >= one.max { "used up" } else { "nearly used up" };
-        let (seen, advice) = (format!("{state}: {one}"), "see docs/monitoring.md, \"What can be used up\"");
+        let (seen, advice) =
+            (format!("{}: {one}", one.scarcity()), "see docs/monitoring.md, \"What can be used up\"");
         findings.push(Finding::warning(DAEMON, seen, advice));
     }
     if let Some(fault) = &gauges.sandbox_fault {
