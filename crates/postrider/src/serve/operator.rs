@@ -195,15 +195,15 @@ impl Operations for Daemon {
             failure_count: condition.failure_count,
             fault: condition.fault,
         });
-        let dropped = self.dropped();
+        let (dropped, gauges) = (self.dropped(), gauges(&self.driver));
         Gauges {
             delivery_helper: helper,
             sandbox_fault: self.process.sandbox_fault(),
             dropped: dropped.count,
             dropped_reason: dropped.reason,
             drained_listeners: self.inbound.drained(),
-            resources: self.resources(),
-            ..gauges(&self.driver)
+            resources: self.resources(&gauges.shares),
+            ..gauges
         }
     }
 

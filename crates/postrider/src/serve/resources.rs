@@ -1,9 +1,9 @@
 //! What the daemon has only so much of: each resource names itself in the log, in `postrider status`, to `postrider doctor` and
 //! in the metrics before it is used up.
 
-use super::Daemon;
+use super::{Daemon, operator};
 use crate::open_files::Connections;
-use control::Resource;
+use control::{ConnectionShare, Resource};
 use rustix::{
     io::{Errno, fcntl_dupfd_cloexec},
     process::getrlimit,
@@ -16,8 +16,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const NAMED_AGAIN_LOOKS: u32 = 60;
 
 impl Daemon {
-    /// Returns the use of each resource.
-    pub(super) fn resources(&self) -> Vec<Resource> {
+    /// Returns the use of each resource; that of the shares of the connections is known already.
+    pub(super) fn resources(&self, shares: &[ConnectionShare]) -> Vec<Resource> {
         let current = self.driver.current();
         let settings = &current.settings;
         let budget = self.inbound.budget();
@@ -49,7 +49,7 @@ impl Daemon {
                 "cheaper passwords: `postrider auth hash`",
             ),
         ];
-        for share in super::operator::shares(&self.driver) {
+        for share in shares {
             all.push(one(
                 &format!("connections of {}", share.share),
                 share.used.into(),
@@ -96,7 +96,8 @@ pub(super) async fn watch(daemon: Arc<Daemon>) {
     let mut look = tokio::time::interval(LOOK_INTERVAL);
     loop {
         look.tick().await;
-        told.warnings(&daemon.resources()).iter().for_each(|warning| tracing::warn!("{warning}"));
+        let resources = daemon.resources(&operator::shares(&daemon.driver));
+        told.warnings(&resources).iter().for_each(|warning| tracing::warn!("{warning}"));
     }
 }
 

@@ -46,7 +46,7 @@ impl Daemon {
                 })
                 .collect(),
             resources: self
-                .resources()
+                .resources(&gauges.shares)
                 .into_iter()
                 .map(|one| ResourceGauges { name: one.name, used: one.used, max: one.max })
                 .collect(),
