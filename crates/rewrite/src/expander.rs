@@ -19,6 +19,8 @@ const DEPTH_MAX: u8 = 10;
 const TARGETS_MAX: usize = 1_000;
 /// Addresses that wait for answers at once. So the answers for a long list do not fill the memory.
 const WAITING_MAX: usize = 1_000;
+/// Comparing with so many questions is cheaper than a hash set of them.
+const FEW_QUESTIONS: usize = 16;
 
 /// The rules of expansion.
 #[derive(Debug, Clone, Default)]
@@ -232,7 +234,7 @@ impl From<Trouble> for Stop {
 struct Asking<'k> {
     known: &'k Answers,
     asked: Vec<Question>,
-    /// The same as `asked`.
+    /// The same as `asked`, once that is longer than [`FEW_QUESTIONS`].
     are_asked: HashSet<Question>,
 }
 
@@ -241,7 +243,7 @@ impl<'k> Asking<'k> {
     fn value(&mut self, question: Question) -> Result<Option<&'k str>, Wait> {
         match self.known.0.get(&question) {
             None => {
-                if self.are_asked.insert(question.clone()) {
+                if self.is_new(&question) {
                     self.asked.push(question);
                 }
                 Err(Wait::Answer)
@@ -250,6 +252,17 @@ impl<'k> Asking<'k> {
             Some(Found::Absent) => Ok(None),
             Some(Found::Failed(why)) => Err(Wait::Stop(Trouble::LookUp(why.clone()).into())),
         }
+    }
+
+    /// Returns whether the question was not asked in this step, and notes that it is asked now.
+    fn is_new(&mut self, question: &Question) -> bool {
+        if self.asked.len() < FEW_QUESTIONS {
+            return !self.asked.contains(question);
+        }
+        if self.are_asked.is_empty() {
+            self.are_asked.extend(self.asked.iter().cloned());
+        }
+        self.are_asked.insert(question.clone())
     }
 }
 
