@@ -1,8 +1,9 @@
 //! Messages kept in memory after their acceptance, so that the first attempt need not read them back. Dropping a
 //! message from the cache loses nothing: each cached message is durable.
 
+use foldhash::HashMap;
 use mail::{QueueId, SharedMessage};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Memory of a message besides its content, estimated: envelope, maps, allocator.
 const OVERHEAD_BYTES: u64 = 768;
@@ -18,7 +19,7 @@ pub(crate) struct MessageCache {
 
 impl MessageCache {
     pub(crate) fn new(max_bytes: u64) -> Self {
-        Self { by_id: HashMap::new(), order: VecDeque::new(), size_bytes: 0, max_bytes }
+        Self { by_id: HashMap::default(), order: VecDeque::new(), size_bytes: 0, max_bytes }
     }
 
     fn cost(message: &SharedMessage) -> u64 {

@@ -1,9 +1,9 @@
 //! The connections that the driver has open or is opening, and the events about them.
 
 use crate::{Effect, Engine, LogEvent, event::Context};
+use foldhash::HashMap;
 use mail::{Attempt, Disposition, Outcome};
 use queue::{ConnectionCounts, ConnectionRequest, DestinationId, JobId};
-use std::collections::HashMap;
 
 /// A connection's number, from [`crate::Effect::OpenConnection`] to [`crate::Event::ConnectionClosed`]. Numbers are
 /// small, and given again.
@@ -160,7 +160,7 @@ impl Connections {
         (open_count, evicting_count): (u32, u32),
         counted: impl Fn(DestinationId) -> ConnectionCounts,
     ) {
-        let mut by_destination: HashMap<DestinationId, ConnectionCounts> = HashMap::new();
+        let mut by_destination: HashMap<DestinationId, ConnectionCounts> = HashMap::default();
         let mut evicting = 0;
         let abandoned = self.slots.iter().flatten().filter(|one| one.is_abandoned).count();
         assert_eq!(abandoned, self.abandoned_count as usize, "connections that are given up");

@@ -16,11 +16,12 @@ use crate::{
     schedule::schedule_of,
     task::{TaskId, Tasks},
 };
+use foldhash::HashMap;
 use mail::{Destination, IdSource, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, DestinationId, GroupId, Millis, Queue, Recipients, ScannedJob};
 use report::RecipientCounters;
 use spool::{Entry, Refused, SpoolFailure, Transaction};
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 /// Results whose messages may be read at a time.
 const READS_MAX: usize = 16;
@@ -107,8 +108,8 @@ impl Engine {
             report_permits: Permits::new(REPORTS_MAX),
             warning_permits: Permits::new(WARNINGS_MAX),
             double_bounces: DoubleBounces::default(),
-            cancel_reasons: HashMap::new(),
-            hold_reasons: HashMap::new(),
+            cancel_reasons: HashMap::default(),
+            hold_reasons: HashMap::default(),
             refused: RefusedTransactions::default(),
             reroute: Reroute::default(),
             settings,

@@ -1,7 +1,8 @@
 //! The last outcome of each recipient that was tried, for `queue explain` and listings.
 
+use foldhash::HashMap;
 use mail::{Cause, Disposition, Outcome, QueueId, UnixMillis};
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 /// The end of an attempt for a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]

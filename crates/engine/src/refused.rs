@@ -2,10 +2,11 @@
 //! crash, and keep its message in the spool for ever.
 
 use crate::TaskId;
+use foldhash::HashMap;
 use mail::QueueId;
 use queue::Millis;
 use spool::{Entry, Transaction};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 /// A refused transaction is submitted again after this, in milliseconds.
 const RETRY_AFTER: Millis = 100;

@@ -1,10 +1,10 @@
 //! Tasks that the engine waits for: reads, reports, commits.
 
 use crate::{RequestId, attempt_result::AttemptResult, parts::ReportedRecipients, redirect::Redirecting};
+use foldhash::HashMap;
 use mail::{Outcome, QueueId, SharedMessage};
 use queue::CommandResult;
 use report::dsn::DsnKind;
-use std::collections::HashMap;
 
 /// The number of a task: it stands in an effect, and in the event that answers the effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
