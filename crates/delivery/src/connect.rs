@@ -2,8 +2,8 @@
 
 use crate::{
     DeliverySettings, EightBit,
-    address_budget::{AddressBudget, Unproven},
     buffered_stream::{BufferedStream, Stream},
+    exchanger_budget::{Exchanger, ExchangerBudget, Unproven},
     host_memory::HostMemory,
     tls::{Secured, TlsClient, TlsError, TlsFaults},
 };
@@ -15,6 +15,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
@@ -54,7 +55,7 @@ pub(crate) struct Connector<'a> {
     pub(crate) tls: &'a TlsClient,
     pub(crate) tls_faults: &'a TlsFaults,
     pub(crate) host_memory: &'a HostMemory,
-    pub(crate) address_budget: &'a AddressBudget,
+    pub(crate) exchanger_budget: &'a ExchangerBudget,
     /// The server was found by the domain of the recipient: nobody here has a login there.
     pub(crate) is_mx: bool,
     pub(crate) mode: TlsMode,
@@ -80,10 +81,21 @@ enum Unusable {
 }
 
 impl Connector<'_> {
-    /// Counts a connection to a mail exchanger; other servers are the operator's, and not counted. None: the server has as
-    /// many as it may.
-    pub(crate) fn unproven(&self, address: SocketAddr) -> Option<Option<Unproven>> {
-        if self.is_mx { self.address_budget.begin(address.ip()).map(Some) } else { Some(None) }
+    /// Waits until a connection to a mail exchanger is permitted, and counts it. Other servers are the operator's, and not
+    /// counted.
+    ///
+    /// # Errors
+    /// What has as many as it may.
+    pub(crate) async fn unproven(
+        &self,
+        address: SocketAddr,
+        site: &Arc<str>,
+    ) -> Result<Option<Unproven>, Exchanger> {
+        if !self.is_mx {
+            return Ok(None);
+        }
+        let unproven = self.exchanger_budget.wait(address.ip(), site, self.settings.connect_timeout).await;
+        unproven.map(Some)
     }
 
     /// Connects to one address of a host.

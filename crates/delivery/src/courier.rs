@@ -3,8 +3,8 @@
 use crate::{
     TlsClient, WorkSource,
     active_lease::Unfinished,
-    address_budget::AddressBudget,
     connect::Connector,
+    exchanger_budget::ExchangerBudget,
     helper::Helper,
     host_memory::HostMemory,
     hosts::Hosts,
@@ -100,7 +100,7 @@ pub struct Courier {
     tls: TlsClient,
     tls_faults: TlsFaults,
     host_memory: HostMemory,
-    address_budget: AddressBudget,
+    exchanger_budget: ExchangerBudget,
     helper: Option<Arc<Helper>>,
 }
 
@@ -108,8 +108,8 @@ impl Courier {
     /// A courier that finds hosts by this router.
     pub fn new(router: Router, settings: DeliverySettings, tls: TlsClient) -> Self {
         let (tls_faults, host_memory) = (TlsFaults::default(), HostMemory::default());
-        let address_budget = AddressBudget::default();
-        Self { router, settings, tls, tls_faults, host_memory, address_budget, helper: None }
+        let exchanger_budget = ExchangerBudget::default();
+        Self { router, settings, tls, tls_faults, host_memory, exchanger_budget, helper: None }
     }
 
     /// Adds the helper that runs programs, and writes files as other users.
@@ -210,7 +210,7 @@ impl Courier {
             tls: &self.tls,
             tls_faults: &self.tls_faults,
             host_memory: &self.host_memory,
-            address_budget: &self.address_budget,
+            exchanger_budget: &self.exchanger_budget,
             is_mx,
             mode: mode.min(TlsMode::Verify),
             is_requiretls: mode == TlsMode::RequireTls,

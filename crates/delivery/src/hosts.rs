@@ -1,13 +1,13 @@
 //! The servers of a destination, and the order in which one attempt tries them.
 
 use crate::{
-    address_budget::UNPROVEN_MAX,
     connect::{Connector, Ready},
+    exchanger_budget::{Exchanger, OF_ADDRESS_MAX, OF_SITE_MAX},
     host_memory::HostMemory,
 };
 use mail::{Disposition, Enhanced, HostPort, LmtpServer, NextHop, Outcome};
 use route::{Host, Router};
-use std::{collections::VecDeque, net::SocketAddr, path::Path, time::Instant};
+use std::{collections::VecDeque, net::SocketAddr, path::Path, sync::Arc, time::Instant};
 
 /// The most servers that one attempt talks to before it turns to the fallback. Each may take minutes to fail, and a
 /// large site has dozens.
@@ -32,7 +32,7 @@ pub(crate) struct Hosts<'a> {
 
 #[derive(Debug, Clone)]
 enum Server<'a> {
-    Tcp { host: String, address: SocketAddr },
+    Tcp { host: String, address: SocketAddr, site: Arc<str> },
     Unix(&'a Path),
 }
 
@@ -87,6 +87,7 @@ impl<'a> Hosts<'a> {
     }
 
     fn add(&mut self, hosts: Vec<Host>) {
+        let site = site_of(&hosts);
         let addresses = |host: Host| {
             let Host { name, addresses } = host;
             addresses.into_iter().map(move |address| (name.clone(), address))
@@ -99,7 +100,7 @@ impl<'a> Hosts<'a> {
                 true => &mut self.last_resort,
                 false => &mut self.untried,
             };
-            servers.push_back(Server::Tcp { host, address });
+            servers.push_back(Server::Tcp { host, address, site: site.clone() });
         }
     }
 
@@ -132,10 +133,13 @@ impl<'a> Hosts<'a> {
             };
             let connected = match &server {
                 Server::Unix(path) => connector.unix(path).await,
-                Server::Tcp { host, address } => {
-                    let Some(unproven) = connector.unproven(*address) else {
-                        self.failed(crowded(host, *address));
-                        continue;
+                Server::Tcp { host, address, site } => {
+                    let unproven = match connector.unproven(*address, site).await {
+                        Ok(unproven) => unproven,
+                        Err(full) => {
+                            self.failed(crowded(host, &full));
+                            continue;
+                        }
                     };
                     match Box::pin(connector.tcp(host, *address)).await {
                         Ok(ready) => Ok(Ready { unproven, ..ready }),
@@ -197,10 +201,22 @@ impl<'a> Hosts<'a> {
 }
 
 /// The outcome of a server that has as many connections as it may before it takes mail.
-fn crowded(host: &str, address: SocketAddr) -> Outcome {
-    let ip = address.ip();
-    let text = format!(
-        "{UNPROVEN_MAX} connections to {host}[{ip}] wait for an answer already, and it has not taken mail lately"
-    );
+/// The names of all exchangers. The order of equal preferences changes with each look-up.
+fn site_of(hosts: &[Host]) -> Arc<str> {
+    let mut names: Vec<String> = hosts.iter().map(|host| host.name.to_ascii_lowercase()).collect();
+    names.sort_unstable();
+    names.join(",").into()
+}
+
+fn crowded(host: &str, full: &Exchanger) -> Outcome {
+    let text = match full {
+        Exchanger::Address(ip) => format!(
+            "{OF_ADDRESS_MAX} connections to {host}[{ip}] wait for an answer already, and it has not taken mail lately"
+        ),
+        Exchanger::Site(_) => format!(
+            "{OF_SITE_MAX} connections to {host} and the other exchangers of its domains wait for an answer already, \
+             and none of them has taken mail lately"
+        ),
+    };
     Outcome::deferred(Enhanced(4, 4, 1), text)
 }

@@ -4,10 +4,10 @@
 //! Read first: [`WorkSource`] and [`Courier`].
 
 mod active_lease;
-mod address_budget;
 mod buffered_stream;
 mod connect;
 mod courier;
+mod exchanger_budget;
 pub mod helper;
 mod host_memory;
 mod hosts;

@@ -6,10 +6,10 @@ mod results;
 use crate::{
     DeliverySettings, LeasedMessage, WorkSource,
     active_lease::{ActiveLease, Unfinished},
-    address_budget::Unproven,
     buffered_stream::BufferedStream,
     connect::{Ready, reply_timeout},
     courier::withdrawn,
+    exchanger_budget::Unproven,
     reply_rules::wants_login,
 };
 use bytes::Bytes;

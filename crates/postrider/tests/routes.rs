@@ -300,6 +300,29 @@ fn domains_whose_servers_say_nothing_delay_no_other_mail() {
 }
 
 #[test]
+fn mail_for_many_domains_of_one_exchanger_waits_for_its_first_answer_and_is_not_deferred() {
+    const DOMAINS: usize = 30;
+    let port = free_address().port();
+    let exchanger = silent_at("127.74.1.1", port);
+    let hosts: String = (0..DOMAINS).map(|n| format!("\"d{n}.test\" = [\"127.74.1.1\"]\n")).collect();
+    let daemon = Postrider::start(&format!("[delivery]\nmx_port = {port}\n[hosts]\n{hosts}{LOG}"));
+    for n in 0..DOMAINS {
+        send(&daemon, &format!("x@d{n}.test"));
+    }
+    // More than may be connected before the first delivery.
+    until("each has a place among the connections", || {
+        let status: serde_json::Value = serde_json::from_str(&daemon.ask(&["status", "--json"])).unwrap();
+        status["spool"]["queue_connections"].as_u64() == Some(DOMAINS as u64)
+    });
+    let sink = Sink::listen(exchanger, |_| None);
+    until("all are delivered", || daemon.counter("delivered") == DOMAINS as u64);
+    assert_eq!(sink.count(), DOMAINS);
+    let deferred: Vec<_> =
+        daemon.log().into_iter().filter(|line| line.to_string().contains("deferred")).collect();
+    assert!(deferred.is_empty(), "{deferred:?}");
+}
+
+#[test]
 fn mail_that_the_first_mail_exchanger_defers_goes_to_the_second_one_at_once() {
     let names = NameServer::start(
         UdpSocket::bind("127.0.0.1:0").unwrap(),
