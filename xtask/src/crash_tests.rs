@@ -1,7 +1,9 @@
 //! The crash tests: simulated crashes, processes killed, file systems cut off. The programs are in `crates/sim`; this
 //! file builds and runs them. docs/crash-testing.md describes each test.
 
-use crate::shell::{Done, build_as_tests, cargo, cargo_program, output, program, run, target_dir, watch};
+use crate::shell::{
+    ALL_MAPS, Done, build_as_tests, cargo, cargo_program, output, program, run, target_dir, watch,
+};
 use std::{
     process::Command,
     thread,
@@ -43,10 +45,11 @@ pub(crate) fn kill9(seed: u64, rounds: u64, release: bool) -> Done {
     }
     let binary = target_dir().join(if release { "release" } else { "debug" }).join("postrider");
     run(tool("kill9", &[("seed", seed), ("rounds", rounds)]).arg("--binary").arg(binary))?;
-    // The same for all processes, with mail of all kinds.
+    // The same for all processes, with mail of all kinds. Of the whole workspace: one package alone has other features, and
+    // everything would be compiled again.
     let mut test = program(cargo_program());
-    test.args(["test", "--quiet", "--locked", "--package", "postrider", "--features", "all-maps"]);
-    test.args(["--test", "process", "whatever_process", "--", "--nocapture"]);
+    test.args(["test", "--quiet", "--locked", "--workspace", ALL_MAPS, "--test", "process"]);
+    test.args(["whatever_process", "--", "--nocapture"]);
     test.env("POSTRIDER_TEST_ROUNDS", rounds.to_string()).env("POSTRIDER_TEST_SEED", seed.to_string());
     run(&mut test)
 }
