@@ -431,9 +431,9 @@ impl<S: Service> SessionDriver<S> {
         self.with_deadline(sleep, None, stream.end(&output, false)).await
     }
 
-    async fn end(&self, io: &mut SessionIo<S>) -> io::Result<()> {
+    /// Writes the last reply. `is_asked`: it answers a command, such as QUIT.
+    async fn end(&self, io: &mut SessionIo<S>, is_asked: bool) -> io::Result<()> {
         let SessionIo { connection, stream, sleep, transaction_ends, .. } = io;
-        let is_asked = connection.closed_by().is_none();
         self.with_deadline(sleep, *transaction_ends, stream.end(connection.output(), is_asked)).await
     }
 
@@ -508,6 +508,7 @@ impl<S: Service> Session<S> {
     /// Serves commands to the end of the connection. `Some`: the session is to move to this worker.
     async fn converse(&mut self) -> io::Result<Option<usize>> {
         let Self { driver, io } = self;
+        let mut is_asked = true;
         loop {
             match driver.process_input(io).await? {
                 // On the heap: large, and soon over.
@@ -517,12 +518,18 @@ impl<S: Service> Session<S> {
                 None => match driver.wait(io).await? {
                     Wait::Input(0) => return Ok(None),
                     Wait::Input(_) => {}
-                    Wait::Timeout => io.connection.close_with(&replies::TIMEOUT),
-                    Wait::Shutdown => io.connection.close_with(&replies::SHUTTING_DOWN),
+                    Wait::Timeout => {
+                        is_asked = false;
+                        io.connection.close_with(&replies::TIMEOUT);
+                    }
+                    Wait::Shutdown => {
+                        is_asked = false;
+                        io.connection.close_with(&replies::SHUTTING_DOWN);
+                    }
                 },
             }
         }
-        driver.end(io).await?;
+        driver.end(io, is_asked).await?;
         Ok(None)
     }
 

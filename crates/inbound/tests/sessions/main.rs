@@ -4,10 +4,11 @@ mod stages;
 
 use bytes::Bytes;
 use inbound::{
-    Answer, AuthAnswer, Client, Draft, Inbound, ListenTls, Listener, ListenerOptions, Service, Settings,
-    StoreError, WorkerPool,
+    Answer, AuthAnswer, Client, ConnectionEvent, Draft, Inbound, ListenTls, Listener, ListenerOptions,
+    Service, Settings, StoreError, WorkerPool,
 };
 use mail::{ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply};
+use rustix::net::RecvFlags;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
@@ -15,6 +16,7 @@ use smtp::{
 };
 use std::{
     collections::BTreeMap,
+    os::fd::{AsFd as _, OwnedFd},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -50,6 +52,8 @@ struct TestService {
     waiting: Arc<AtomicU64>,
     /// The name of each stage that was asked, with its text.
     seen: Mutex<Vec<String>>,
+    /// The client's end of the connection, and whether something had arrived there before the session closed it.
+    watched: Mutex<(Option<OwnedFd>, Option<bool>)>,
 }
 
 /// The service's data of a session: the last name in EHLO, and the pieces of the body.
@@ -187,6 +191,14 @@ impl Service for TestService {
         replies::ACCEPTED
     }
     fn log_reject(&self, _: &Client, _: &'static str, _: Option<&Envelope>, _: &Reply) {}
+    fn log_connection(&self, _: &Client, event: ConnectionEvent<'_>) {
+        if let ((Some(client), has_arrived), ConnectionEvent::Disconnected(_)) =
+            (&mut *self.watched.lock().unwrap(), event)
+        {
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            *has_arrived = Some(rustix::net::recv(client, &mut [0][..], flags).is_ok());
+        }
+    }
 }
 
 impl TestService {
@@ -364,6 +376,21 @@ async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_ot
         assert_eq!(messages.len(), usize::from(is_taken), "{trusted} {bare_lf:?}");
         assert!(messages.iter().all(|(_, content)| content.ends_with(b"\r\na\r\n.\r\nb\r\n")));
     }
+}
+
+#[tokio::test]
+async fn the_reply_to_quit_leaves_in_one_segment_with_the_fin() {
+    let server = start(TestService::default(), Limits::default(), ListenTls::Off, 10).await;
+    let mut c = connect(&server).await;
+    c.reply().await;
+    server.service.watched.lock().unwrap().0 = Some(c.0.get_ref().as_fd().try_clone_to_owned().unwrap());
+    c.expect("QUIT\r\n", "221").await;
+    assert!(c.is_closed().await);
+    assert_eq!(
+        server.service.watched.lock().unwrap().1,
+        Some(false),
+        "it left before the connection was closed"
+    );
 }
 
 #[tokio::test]
