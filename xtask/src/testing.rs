@@ -30,9 +30,9 @@ fn run_all(filter: Option<&str>, beside: impl FnOnce()) -> Done {
 }
 
 fn run_programs(filter: Option<&str>, programs: Vec<TestProgram>, seen: &mut Seen) -> Done {
-    let programs = programs::longest_first(programs);
-    let arguments: Vec<&str> = filter.into_iter().chain(["--show-output"]).collect();
-    let is_good = programs::run(programs, programs::count_at_a_time(), &arguments, |text| {
+    let programs: Result<Vec<_>, _> = programs.into_iter().map(TestProgram::by_module).collect();
+    let programs = programs::longest_first(programs?.into_iter().flatten().collect());
+    let is_good = programs::run(programs, programs::count_at_a_time(), filter, |text| {
         // With the output gone the program's end still counts.
         let _ = io::stdout().write_all(text);
         String::from_utf8_lossy(text).lines().for_each(|line| seen.line(line));

@@ -1,10 +1,10 @@
 //! The test programs of the workspace: cargo builds them, and several of them run at a time, since many of them mostly wait.
 //! Each has the directory and the environment that `cargo test` would give it.
 
-use crate::shell::root;
+use crate::shell::{Failure, output, root};
 use serde::Deserialize;
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     io::{self, Read as _},
     num::NonZero,
     path::PathBuf,
@@ -16,19 +16,22 @@ use std::{
 
 /// Programs that run for the longest time. They start first, so that none of them runs alone at the end.
 const LONGEST: [&str; 9] = [
-    "-p postrider --test migration",
-    "-p postrider --test import",
+    "-p postrider --test e2e migration",
+    "-p postrider --test e2e import",
     "-p sim --test relay",
     "-p sim --test errors",
-    "-p postrider --test from_postfix",
+    "-p postrider --test e2e from_postfix",
     "-p sim --test cases",
     "-p sim --test mutants",
-    "-p postrider --test programs",
-    "-p postrider --test verify",
+    "-p postrider --test e2e programs",
+    "-p postrider --test e2e verify",
 ];
 
+/// The programs that are run module by module.
+const BY_MODULE: &str = " --test e2e";
+
 /// A test program.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TestProgram {
     /// Arguments of `cargo test` that run it again.
     pub(super) arguments: String,
@@ -37,6 +40,8 @@ pub(super) struct TestProgram {
     dir: PathBuf,
     /// The source, as cargo shows it.
     source: String,
+    /// One of its modules alone, with the names of its tests.
+    module: Option<(String, Vec<String>)>,
 }
 
 /// A message of cargo with `--message-format=json`. Other messages have fewer fields.
@@ -76,7 +81,44 @@ impl TestProgram {
         let source = src_path.strip_prefix(&dir).unwrap_or(&src_path).display();
         let source = if kind == "test" { source.to_string() } else { format!("unittests {source}") };
         let arguments = format!("-p {} {target}", package(&artifact.package_id));
-        Some(Self { arguments, executable, dir, source })
+        Some(Self { arguments, executable, dir, source, module: None })
+    }
+
+    /// Returns a program for each of its modules, if that is how it is to run: many small runs fill the processors better than a
+    /// large one, and their output comes sooner.
+    pub(super) fn by_module(self) -> Result<Vec<Self>, Failure> {
+        if !self.arguments.ends_with(BY_MODULE) {
+            return Ok(vec![self]);
+        }
+        let mut command = Command::new(&self.executable);
+        let list = output(command.args(["--list", "--format", "terse"]))?;
+        let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for test in String::from_utf8_lossy(&list).lines().filter_map(|line| line.strip_suffix(": test")) {
+            let module = test.split_once("::").map_or("", |(module, _)| module);
+            modules.entry(module.to_owned()).or_default().push(test.to_owned());
+        }
+        Ok(modules.into_iter().map(|module| Self { module: Some(module), ..self.clone() }).collect())
+    }
+
+    /// The arguments that run the tests whose name contains the filter; none if there are none.
+    fn filtered<'a>(&'a self, filter: Option<&'a str>) -> Option<Vec<&'a str>> {
+        let Some((_, tests)) = &self.module else {
+            return Some(filter.into_iter().collect());
+        };
+        let tests: Vec<&str> = tests
+            .iter()
+            .map(String::as_str)
+            .filter(|test| filter.is_none_or(|filter| test.contains(filter)))
+            .collect();
+        (!tests.is_empty()).then(|| [&["--exact"], tests.as_slice()].concat())
+    }
+
+    /// The words of [`LONGEST`].
+    fn name(&self) -> String {
+        match &self.module {
+            Some((module, _)) => format!("{} {module}", self.arguments),
+            None => self.arguments.clone(),
+        }
     }
 
     /// Runs it to its end. Both of its outputs are returned together, so that their lines keep their order.
@@ -95,7 +137,8 @@ impl TestProgram {
 
     fn line(&self, took: Duration) -> String {
         let executable = self.executable.strip_prefix(root()).unwrap_or(&self.executable).display();
-        format!("     Running {} ({executable}), {:.1} s\n", self.source, took.as_secs_f64())
+        let module = self.module.as_ref().map_or(String::new(), |(module, _)| format!(" {module}"));
+        format!("     Running {}{module} ({executable}), {:.1} s\n", self.source, took.as_secs_f64())
     }
 }
 
@@ -116,7 +159,7 @@ pub(super) fn count_at_a_time() -> usize {
 
 /// Returns the programs in the order in which they start.
 pub(super) fn longest_first(mut programs: Vec<TestProgram>) -> Vec<TestProgram> {
-    let place = |program: &TestProgram| LONGEST.iter().position(|long| *long == program.arguments);
+    let place = |program: &TestProgram| LONGEST.iter().position(|long| *long == program.name());
     programs.sort_by_key(|program| place(program).unwrap_or(LONGEST.len()));
     programs
 }
@@ -126,7 +169,7 @@ pub(super) fn longest_first(mut programs: Vec<TestProgram>) -> Vec<TestProgram> 
 pub(super) fn run(
     programs: Vec<TestProgram>,
     at_a_time: usize,
-    arguments: &[&str],
+    filter: Option<&str>,
     mut see: impl FnMut(&[u8]),
 ) -> bool {
     let waiting = Mutex::new(VecDeque::from(programs));
@@ -138,8 +181,10 @@ pub(super) fn run(
             let sender = sender.clone();
             scope.spawn(move || {
                 while let Some(program) = next() {
+                    let Some(mut arguments) = program.filtered(filter) else { continue };
+                    arguments.push("--show-output");
                     let begun = Instant::now();
-                    let done = program.run(arguments);
+                    let done = program.run(&arguments);
                     if sender.send((program, begun.elapsed(), done)).is_err() {
                         return;
                     }
@@ -219,7 +264,33 @@ mod tests {
             executable,
             dir,
             source: format!("tests/{name}.rs"),
+            module: None,
         }
+    }
+
+    #[test]
+    fn the_largest_program_runs_module_by_module() {
+        let lists = "[ $1 = --list ] && { echo 'own_spool::a: test'; echo 'spool::a: test'; echo 'spool::b::c: test'; \
+                     exit; }; echo \"$*\"";
+        let whole = TestProgram { arguments: format!("-p x{BY_MODULE}"), ..program("modules", lists) };
+        let file = whole.executable.clone();
+        let modules = whole.by_module().unwrap();
+        let mut texts = Vec::new();
+        for filter in [None, Some("b")] {
+            assert!(
+                run(modules.clone(), 1, filter, |text| texts.push(String::from_utf8(text.to_vec()).unwrap()))
+            );
+        }
+        std::fs::remove_file(file).unwrap();
+        let ran: Vec<&str> = texts.iter().map(|text| text.trim_end().rsplit('\n').next().unwrap()).collect();
+        let expected = [
+            "--exact own_spool::a --show-output",
+            "--exact spool::a spool::b::c --show-output",
+            "--exact spool::b::c --show-output",
+        ];
+        assert_eq!(ran, expected);
+        assert!(texts[1].starts_with("     Running tests/modules.rs spool ("), "{texts:?}");
+        assert_eq!(modules[1].name(), "-p x --test e2e spool");
     }
 
     #[test]
@@ -236,7 +307,7 @@ mod tests {
         ];
         let files: Vec<PathBuf> = programs.iter().map(|program| program.executable.clone()).collect();
         let mut texts = Vec::new();
-        let is_good = run(programs.into(), 2, &["--show-output"], |text| {
+        let is_good = run(programs.into(), 2, None, |text| {
             texts.push(String::from_utf8(text.to_vec()).unwrap());
         });
         files.iter().chain([&PathBuf::from(fifo)]).for_each(|file| std::fs::remove_file(file).unwrap());
@@ -258,6 +329,7 @@ mod tests {
             executable: PathBuf::new(),
             dir: PathBuf::new(),
             source: String::new(),
+            module: None,
         });
         let ordered: Vec<String> =
             longest_first(programs.into()).into_iter().map(|program| program.arguments).collect();
