@@ -446,20 +446,15 @@ impl Connector<'_> {
                     }
                 }
             }
-            let phase = connection.phase();
-            let reply_timeout = reply_timeout(self.settings, phase);
-            let lost = |e: io::Error| {
-                let what = match phase {
-                    _ if e.kind() != io::ErrorKind::TimedOut => format!("{relay}: {e}"),
-                    Phase::Greeting => format!("{relay} sent no greeting within {reply_timeout:?}"),
-                    _ => format!("{relay} did not answer within {reply_timeout:?}"),
-                };
-                unusable(Enhanced(4, 4, 2), what)
-            };
+            let reply_timeout = reply_timeout(self.settings, connection.phase());
+            let step = connection.step();
+            let lost = |e: io::Error| unusable(Enhanced(4, 4, 2), lost(relay, step, reply_timeout, &e));
             stream.flush(reply_timeout).await.map_err(lost)?;
             let bytes = stream.read(reply_timeout).await.map_err(lost)?;
             let read = connection.receive(bytes);
-            read.map_err(|e| unusable(Enhanced(4, 5, 0), format!("talk to {relay}: {e}")))?;
+            read.map_err(|e| {
+                unusable(Enhanced(4, 5, 0), format!("talk to {relay} while {}: {e}", connection.step()))
+            })?;
         }
     }
 }
@@ -496,6 +491,15 @@ pub(crate) fn reply_timeout(settings: &DeliverySettings, phase: Phase) -> Durati
         Phase::Data => settings.data_timeout,
         Phase::Final => settings.data_done_timeout,
         Phase::Idle => settings.idle_timeout,
+    }
+}
+
+/// Says that a connection was lost, and what was being done.
+pub(crate) fn lost(relay: &str, step: &str, limit: Duration, e: &io::Error) -> String {
+    if e.kind() == io::ErrorKind::TimedOut {
+        format!("conversation with {relay} timed out while {step}: no progress within {limit:?}")
+    } else {
+        format!("lost connection with {relay} while {step}: {e}")
     }
 }
 

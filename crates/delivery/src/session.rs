@@ -7,7 +7,7 @@ use crate::{
     DeliverySettings, LeasedMessage, WorkSource,
     active_lease::{ActiveLease, Unfinished},
     buffered_stream::BufferedStream,
-    connect::{Ready, reply_timeout},
+    connect::{Ready, lost, reply_timeout},
     courier::withdrawn,
     exchanger_budget::Unproven,
     reply_rules::wants_login,
@@ -416,7 +416,12 @@ impl<'a, J: WorkSource> Session<'a, J> {
 
     async fn flush(&mut self) -> Result<(), End> {
         let Err(e) = self.stream.flush(self.settings.data_timeout).await else { return Ok(()) };
-        let end = self.broken(&e);
+        let step = match self.connection.phase() {
+            // What is read until then may be the end of the content, but it has not left yet.
+            Phase::Final => "sending message body",
+            _ => self.connection.step(),
+        };
+        let end = self.broken(step, self.settings.data_timeout, &e);
         // Content that is refused before its end is not read to its end: the reason was said, and is there to
         // be read.
         while let Ok(bytes) = self.stream.read(QUIT_TIMEOUT).await {
@@ -440,24 +445,19 @@ impl<'a, J: WorkSource> Session<'a, J> {
             }
         };
         match read {
-            Ok(bytes) => self.connection.receive(bytes).map_err(|e| End::Broken {
-                why: Outcome::deferred(Enhanced(4, 5, 0), format!("talk to {}: {e}", self.relay)),
-                is_closed: false,
-                is_ours: false,
+            Ok(bytes) => self.connection.receive(bytes).map_err(|e| {
+                let text = format!("talk to {} while {}: {e}", self.relay, self.connection.step());
+                let why = Outcome::deferred(Enhanced(4, 5, 0), text);
+                End::Broken { why, is_closed: false, is_ours: false }
             })?,
-            Err(e) => return Err(self.broken(&e)),
+            Err(e) => return Err(self.broken(self.connection.step(), reply_timeout, &e)),
         }
         self.take_events();
         Ok(())
     }
 
-    fn broken(&self, e: &io::Error) -> End {
-        let command = match self.connection.phase() {
-            Phase::Final => "while the reply to the end of the content was awaited",
-            Phase::Data => "while the reply to DATA was awaited",
-            _ => "in the conversation",
-        };
-        let text = format!("lost connection with {} {command}: {e}", self.relay);
+    fn broken(&self, step: &str, limit: Duration, e: &io::Error) -> End {
+        let text = lost(&self.relay, step, limit, e);
         let is_closed = e.kind() != io::ErrorKind::TimedOut;
         End::Broken { why: Outcome::deferred(Enhanced(4, 4, 2), text), is_closed, is_ours: false }
     }

@@ -5,7 +5,7 @@ use crate::{
     connect::{Connector, Ready},
 };
 use mail::{Destination, Enhanced, Mailbox, Outcome, Reply};
-use smtp::client::OutputPiece;
+use smtp::client::{ExpectedReply, OutputPiece};
 use std::time::Duration;
 
 /// Time limit for the reply to QUIT, which changes nothing any more.
@@ -65,11 +65,11 @@ async fn ask_server(
         return Ok(Existence::Refused(Reply::new(553, Enhanced(5, 6, 7), text)));
     }
     let mail = if needs_utf8 { "MAIL FROM:<> SMTPUTF8" } else { "MAIL FROM:<>" };
-    let reply = ask(connector, ready, mail).await?;
+    let reply = ask(connector, ready, mail, ExpectedReply::Mail).await?;
     if !reply.is_positive() {
         return Ok(Existence::Unclear(unclear(&ready.relay, "MAIL FROM:<>", &reply)));
     }
-    let reply = ask(connector, ready, &format!("RCPT TO:<{mailbox}>")).await?;
+    let reply = ask(connector, ready, &format!("RCPT TO:<{mailbox}>"), ExpectedReply::Rcpt).await?;
     Ok(of_recipient(&ready.relay, reply))
 }
 
@@ -87,8 +87,13 @@ fn unclear(relay: &str, command: &str, reply: &Reply) -> Outcome {
     Outcome::deferred(status, format!("{relay} replied to {command}: {}", reply.excerpt()))
 }
 
-async fn ask(connector: &Connector<'_>, ready: &mut Ready, line: &str) -> Result<Reply, Outcome> {
-    ready.connection.ask(line);
+async fn ask(
+    connector: &Connector<'_>,
+    ready: &mut Ready,
+    line: &str,
+    command: ExpectedReply,
+) -> Result<Reply, Outcome> {
+    ready.connection.ask(line, command);
     connector.answer(ready).await
 }
 

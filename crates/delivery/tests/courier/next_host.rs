@@ -272,3 +272,36 @@ async fn a_mailbox_is_verified_at_the_next_server_if_the_first_does_not_say() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_text_of_a_lost_connection_names_the_command_that_was_not_answered() {
+    let steps = [
+        ("CONNECT", "receiving the initial server greeting"),
+        ("EHLO", "performing the EHLO handshake"),
+        ("MAIL", "sending MAIL FROM"),
+        ("RCPT", "sending RCPT TO"),
+        ("DATA", "sending DATA command"),
+        (".", "sending end of data -- message may be sent more than once"),
+    ];
+    for transport in [Transport::Smarthost, Transport::Lmtp] {
+        for (stage, step) in steps {
+            for how in ["SILENT", "CLOSE"] {
+                let site = Hosts::start(transport, vec![failing(stage, how)]).await;
+                let work = site.attempt(1, 1).await;
+                let completed = work.completed.lock().unwrap().clone();
+                let unreachable = work.unreachable.lock().unwrap().clone();
+                let outcome = completed.first().map(|row| &row.1[0].1).or(unreachable.first()).unwrap();
+                let step = match transport {
+                    Transport::Lmtp => step.replace("EHLO", "LHLO"),
+                    _ => step.to_owned(),
+                };
+                let expected = if how == "SILENT" {
+                    format!("timed out while {step}: no progress within ")
+                } else {
+                    format!(" while {step}: the server closed the connection")
+                };
+                assert!(outcome.text.contains(&expected), "{stage} {how}: {}", outcome.text);
+            }
+        }
+    }
+}

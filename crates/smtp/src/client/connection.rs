@@ -91,6 +91,8 @@ pub struct Connection {
     settings: ClientSettings,
     reader: ReplyReader,
     expected: VecDeque<Expected>,
+    /// What the reply answered that violated the protocol.
+    violated: Option<Expected>,
     events: VecDeque<Event>,
     output: Output,
     capabilities: Capabilities,
@@ -118,6 +120,7 @@ impl Connection {
             settings,
             reader: ReplyReader::default(),
             expected: VecDeque::from([Expected::Greeting]),
+            violated: None,
             events: VecDeque::new(),
             output: Output::default(),
             capabilities: Capabilities::default(),
@@ -164,6 +167,22 @@ impl Connection {
         self.expected.iter().map(|expect| (*expect).into())
     }
 
+    /// Returns what the connection does while it waits for the next reply, in Postfix's words: behind "while".
+    pub fn step(&self) -> &'static str {
+        match self.violated.or_else(|| self.expected.front().copied()) {
+            None => "no reply was expected",
+            Some(Expected::Ehlo) if self.settings.protocol == Protocol::Lmtp => {
+                "performing the LHLO handshake"
+            }
+            Some(Expected::Helo) => "performing the HELO handshake",
+            Some(Expected::Question(command)) => command.step(),
+            Some(Expected::Final | Expected::FinalFor(_)) if self.has_unsent_content() => {
+                "sending message body"
+            }
+            Some(expected) => ExpectedReply::from(expected).step(),
+        }
+    }
+
     /// Returns whether no transaction is in flight and no reply is expected.
     pub fn is_idle(&self) -> bool {
         self.transactions.is_empty() && self.expected.is_empty() && self.output.is_empty()
@@ -205,7 +224,10 @@ impl Connection {
             let Some(expected) = self.expected.pop_front() else {
                 return self.unasked(code, raw);
             };
-            self.reply(expected, code, raw)?;
+            if let Err(violation) = self.reply(expected, code, raw) {
+                self.violated = Some(expected);
+                return Err(violation);
+            }
             if expected == Expected::StartTls
                 && self.events.back() == Some(&Event::StartTls)
                 && !reader.is_empty()
@@ -262,8 +284,9 @@ impl Connection {
 
     /// Sends a command that asks the server something without sending mail: MAIL and RCPT of an address that is verified,
     /// and then RSET. [`Event::Answer`] follows. No transaction may begin until the question is over.
-    pub fn ask(&mut self, line: &str) {
-        self.command(line, Expected::Question);
+    /// `command`: what the line begins with.
+    pub fn ask(&mut self, line: &str, command: ExpectedReply) {
+        self.command(line, Expected::Question(command));
     }
 
     /// The certificate of the server was verified, and names it: mail that requires TLS may be sent (RFC 8689 §4.2.1).
@@ -362,7 +385,7 @@ impl Connection {
                 self.events.push_back(Event::NoTls(to_reply(code, raw)));
             }
             Expected::Auth => self.events.push_back(Event::Auth(to_reply(code, raw))),
-            Expected::Question => self.events.push_back(Event::Answer(to_reply(code, raw))),
+            Expected::Question(_) => self.events.push_back(Event::Answer(to_reply(code, raw))),
             Expected::Mail => self.mail_reply(is_ok, code, raw),
             Expected::Rcpt(i) => self.rcpt_reply(i, is_ok, code, raw),
             Expected::Data => self.data_reply(code, raw)?,

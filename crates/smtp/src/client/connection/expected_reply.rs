@@ -27,6 +27,25 @@ pub enum ExpectedReply {
     Quit,
 }
 
+impl ExpectedReply {
+    /// Returns what a client does that waits for the reply, in Postfix's words: behind "while".
+    pub(super) fn step(self) -> &'static str {
+        match self {
+            Self::Greeting => "receiving the initial server greeting",
+            Self::Hello => "performing the EHLO handshake",
+            Self::StartTls => "sending STARTTLS",
+            Self::Auth => "sending AUTH",
+            Self::Question => "verifying an address",
+            Self::Mail => "sending MAIL FROM",
+            Self::Rcpt => "sending RCPT TO",
+            Self::Data => "sending DATA command",
+            Self::Final => "sending end of data -- message may be sent more than once",
+            Self::Reset => "sending RSET",
+            Self::Quit => "sending QUIT",
+        }
+    }
+}
+
 impl From<Expected> for ExpectedReply {
     fn from(expect: Expected) -> Self {
         match expect {
@@ -34,7 +53,7 @@ impl From<Expected> for ExpectedReply {
             Expected::Ehlo | Expected::Helo => Self::Hello,
             Expected::StartTls => Self::StartTls,
             Expected::Auth => Self::Auth,
-            Expected::Question => Self::Question,
+            Expected::Question(_) => Self::Question,
             Expected::Mail => Self::Mail,
             Expected::Rcpt(_) => Self::Rcpt,
             Expected::Data => Self::Data,
@@ -53,7 +72,8 @@ pub(super) enum Expected {
     Helo,
     StartTls,
     Auth,
-    Question,
+    /// A command of a question.
+    Question(ExpectedReply),
     Mail,
     Rcpt(usize),
     Data,
