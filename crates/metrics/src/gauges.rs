@@ -70,6 +70,8 @@ pub struct Snapshot {
     pub accept_latency_sum_us: u64,
     /// Events and log lines that were dropped.
     pub log_lost: u64,
+    /// Logs and histories that lose events now, or soon.
+    pub log_faults: u64,
     /// Resident memory of the process, in bytes.
     pub resident_bytes: u64,
     /// CPU time of the process, in seconds.
@@ -121,7 +123,7 @@ const fn counter(name: &'static str, help: &'static str, read: fn(&Snapshot) -> 
     Row { doc: MetricDoc { name, kind: "counter", labels: &[], help }, read }
 }
 
-const ROWS: [Row; 28] = [
+const ROWS: [Row; 29] = [
     counter("recipients_accepted", "Recipients of accepted messages, since the spool was made", |s| {
         s.recipients.accepted as f64
     }),
@@ -177,6 +179,9 @@ const ROWS: [Row; 28] = [
     }),
     counter("accept_latency_seconds", "Sum of the times from the end of the content to durability", |s| {
         s.accept_latency_sum_us as f64 / 1e6
+    }),
+    gauge("log_faults", "Logs and histories that cannot be written now, or that nobody reads", |s| {
+        s.log_faults as f64
     }),
     counter("log_lost", "Events and log lines that were dropped", |s| s.log_lost as f64),
     gauge("resident_bytes", "Resident memory of the process", |s| s.resident_bytes as f64),

@@ -232,11 +232,28 @@ fn a_log_that_nobody_reads_delays_no_mail_and_no_stop_and_status_says_so() {
         let found =
             || daemon.ask(&["history", "query", "--sender", "a@far.test", "--limit", "1000", "--json"]);
         until("the history has all", || found().matches("\"event\":\"completed\"").count() == 200);
-        if kind != "pipe" {
-            let status = || daemon.ask(&["status"]);
-            until("status says so", || status().contains("EVENTS ARE NOT LOGGED: write"));
-            assert!(status().contains("log lines were lost since the start"));
+        let status = || daemon.ask(&["status"]);
+        let path = daemon.dir.path().display();
+        let said = match kind {
+            "socket" => {
+                format!("EVENTS ARE NOT LOGGED: write to the system log {path}/unread: it does not read; ")
+            }
+            "pipe" => format!(
+                "EVENTS ARE NOT LOGGED: nobody reads the delivery log {path}/unread at its other end: "
+            ),
+            _ => "EVENTS ARE NOT LOGGED: write the delivery log /dev/full: ".to_owned(),
+        };
+        until("status says so", || status().contains(&said));
+        if kind == "pipe" {
+            assert!(status().contains(" events in memory"), "{}", status());
+        } else {
+            until("status counts", || {
+                status().contains(" lines lost") && status().contains("since the start")
+            });
         }
+        let doctor = daemon.run(&["doctor"], "");
+        assert!(String::from_utf8_lossy(&doctor.stdout).contains("events are not logged: "), "{doctor:?}");
+        assert!(daemon.ask(&["status", "--prometheus"]).contains("postrider_log_faults 1"), "{kind}");
         drop(client);
         let begun = Instant::now();
         let (_dir, status) = daemon.stop();

@@ -10,11 +10,15 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+/// The name of a log on the standard error.
+pub const STANDARD_ERROR: &str = "the standard error";
 /// The most bytes that wait for the sink; above, events are dropped.
 const WAITING_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// The time for which the sink takes nothing, after which nobody is said to read.
+const UNREAD_AFTER: Duration = Duration::from_secs(2);
 /// The longest time that the end of the process waits for the sink.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -25,6 +29,8 @@ pub struct Apart {
 }
 
 struct Shared {
+    /// What should be read at its other end, in words.
+    name: String,
     state: Mutex<State>,
     change: Condvar,
     /// Events that were dropped here.
@@ -40,6 +46,10 @@ struct State {
     waiting: Vec<u8>,
     /// The events in `waiting`, and those that the sink has not taken yet.
     waiting_count: u64,
+    /// When the sink was given what it has not taken yet.
+    busy_since: Option<Instant>,
+    /// The log of the daemon says that nobody reads.
+    is_told: bool,
     is_reopening: bool,
     is_closing: bool,
     has_ended: bool,
@@ -52,12 +62,13 @@ impl Shared {
 }
 
 impl Apart {
-    /// Starts the thread of a sink.
+    /// Starts the thread of a sink. `name`: what somebody should read.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn start(sink: Box<dyn Sink>) -> io::Result<Self> {
+    pub fn start(name: String, sink: Box<dyn Sink>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
+            name,
             state: Mutex::default(),
             change: Condvar::new(),
             dropped_count: AtomicU64::new(0),
@@ -82,6 +93,7 @@ fn run(shared: &Shared, mut sink: Box<dyn Sink>) {
         };
         std::mem::swap(&mut state.waiting, &mut taken);
         let taken_count = state.waiting_count;
+        state.busy_since = (taken_count > 0).then(Instant::now);
         let (is_reopening, is_closing) = (std::mem::take(&mut state.is_reopening), state.is_closing);
         drop(state);
         let mut bytes = &taken[..];
@@ -100,6 +112,7 @@ fn run(shared: &Shared, mut sink: Box<dyn Sink>) {
         *shared.fault.lock().unwrap_or_else(PoisonError::into_inner) = sink.fault();
         let mut state = shared.state();
         state.waiting_count -= taken_count;
+        (state.busy_since, state.is_told) = (None, false);
         if is_closing && state.waiting.is_empty() {
             state.has_ended = true;
             shared.change.notify_all();
@@ -140,10 +153,19 @@ impl Sink for Apart {
     }
 
     fn fault(&self) -> Option<String> {
-        if self.shared.state().waiting.len() > WAITING_MAX_BYTES {
-            return Some("a log is not read at its other end".to_owned());
+        let mut state = self.shared.state();
+        if state.busy_since.is_none_or(|since| since.elapsed() < UNREAD_AFTER) {
+            drop(state);
+            return self.shared.fault.lock().unwrap_or_else(PoisonError::into_inner).clone();
         }
-        self.shared.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let waiting = mail::counted(state.waiting_count, "event");
+        let text = format!("nobody reads {} at its other end: {waiting} in memory", self.shared.name);
+        // The log of the daemon would not be read, either, and would make this thread wait.
+        if !std::mem::replace(&mut state.is_told, true) && self.shared.name != STANDARD_ERROR {
+            drop(state);
+            tracing::warn!("{text}");
+        }
+        Some(text)
     }
 }
 
@@ -156,10 +178,8 @@ impl Drop for Apart {
         let state = ended.unwrap_or_else(PoisonError::into_inner).0;
         if !state.has_ended {
             // The thread ends with the process.
-            let count = state.waiting_count;
-            tracing::warn!(
-                "nobody reads a log at its other end: {count} events were not written before the end"
-            );
+            let (name, count) = (&self.shared.name, mail::counted(state.waiting_count, "event"));
+            tracing::warn!("nobody reads {name} at its other end: {count} not written before the end");
         }
     }
 }
@@ -194,7 +214,7 @@ mod tests {
     #[test]
     fn a_sink_that_takes_nothing_delays_neither_the_others_nor_the_end() {
         let seen = Arc::new(AtomicU64::new(0));
-        let apart = Apart::start(Box::new(Blocked)).unwrap();
+        let apart = Apart::start("the pipe".to_owned(), Box::new(Blocked)).unwrap();
         let stream = EventStream::start(vec![Box::new(apart), Box::new(Counter(seen.clone()))]).unwrap();
         let long = "x".repeat(10_000);
         let held = Event::Held { id: QueueId(1), reason: &long };
@@ -220,7 +240,7 @@ mod tests {
         let path = dir.path().join("log");
         let _server = UnixDatagram::bind(&path).unwrap();
         let seen = Arc::new(AtomicU64::new(0));
-        let apart = Apart::start(Box::new(Syslog::open(path, 7))).unwrap();
+        let apart = Apart::start("the socket".to_owned(), Box::new(Syslog::open(path, 7))).unwrap();
         let stream = EventStream::start(vec![Box::new(apart), Box::new(Counter(seen.clone()))]).unwrap();
         for id in 0..2000 {
             stream.write(&Event::Completed(QueueId(id)));

@@ -11,7 +11,7 @@ pub mod log;
 mod stream;
 pub mod texts;
 
-pub use apart::Apart;
+pub use apart::{Apart, STANDARD_ERROR};
 pub use counters::RecipientCounters;
 pub use event::{Event, UnixMicros};
 pub use stream::{EventStream, Sink};

@@ -238,7 +238,7 @@ impl Writer {
             }
             let lost_count = self.sinks.iter().map(|sink| sink.lost_count()).sum();
             self.shared.lost_count.store(lost_count, Ordering::Relaxed);
-            let faults = self.sinks.iter().filter_map(|sink| sink.fault()).collect();
+            let faults = self.sinks.iter().filter_map(|sink| fault(&**sink)).collect();
             *self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
             if requests.is_closing {
                 return;
@@ -293,6 +293,12 @@ impl Writer {
             self.reported_count = dropped_count;
         }
     }
+}
+
+/// Returns why a sink loses events, and how many lines it has lost since the start.
+fn fault(sink: &dyn Sink) -> Option<String> {
+    let (fault, lost_count) = (sink.fault()?, sink.lost_count());
+    Some(if lost_count > 0 { format!("{fault}; {} lost", mail::counted(lost_count, "line")) } else { fault })
 }
 
 /// Returns the time and the binary form of the first event, and the rest.

@@ -102,7 +102,8 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
         writeln!(out, "EVENTS ARE NOT LOGGED: {}", print::plain(fault))?;
     }
     if g.log_lost > 0 {
-        writeln!(out, "{} events and log lines were lost since the start", g.log_lost)?;
+        let (lost, were) = (mail::counted(g.log_lost, "line"), if g.log_lost == 1 { "was" } else { "were" });
+        writeln!(out, "{lost} of the logs {were} lost since the start")?;
     }
     if let Some(fault) = &g.sandbox_fault {
         writeln!(out, "the sandbox is not complete: {}", print::plain(fault))?;

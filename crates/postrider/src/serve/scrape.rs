@@ -57,6 +57,7 @@ impl Daemon {
             spool_is_faulty: gauges.failure.is_some() || !gauges.faults.is_empty(),
             accept_latency_count: gauges.accept_latency_count,
             accept_latency_sum_us: driver.accept_latency.sum_us(),
+            log_faults: driver.delivery_log.faults().len() as u64,
             log_lost: driver.delivery_log.lost_count(),
             resident_bytes: resident_bytes(),
             cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,

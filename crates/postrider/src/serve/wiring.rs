@@ -29,7 +29,7 @@ use mail::{Domain, Envelope};
 use maps::{Maps, Purposes};
 use policy::{ClientTable, Policy};
 use report::{
-    Apart, EventStream, Sink, UnixMicros,
+    Apart, EventStream, STANDARD_ERROR, Sink, UnixMicros,
     log::{Format, LogFile, Postfix, Syslog},
 };
 use route::{Router, RouterSettings};
@@ -563,22 +563,26 @@ pub(crate) fn log(settings: &Settings, more: Vec<Box<dyn Sink>>) -> Result<Event
     for (path, format) in files {
         // A program reads JSON, and a person at a terminal does not.
         if path.is_none() && std::io::stdout().is_terminal() {
-            sinks.push(apart(Box::new(Terminal))?);
+            sinks.push(apart(STANDARD_ERROR.to_owned(), Box::new(Terminal))?);
             continue;
         }
         let file = Box::new(LogFile::open(path.clone(), format)?);
-        sinks.push(if LogFile::may_block(path.as_deref()) { apart(file)? } else { file });
+        let name = path
+            .as_ref()
+            .map_or_else(|| STANDARD_ERROR.to_owned(), |path| format!("the delivery log {}", path.display()));
+        sinks.push(if LogFile::may_block(path.as_deref()) { apart(name, file)? } else { file });
     }
     let default = (l.format == LogFormat::Syslog).then(|| PathBuf::from("/dev/log"));
     if let Some(path) = l.syslog.clone().or(default) {
-        sinks.push(apart(Box::new(Syslog::open(path, std::process::id())))?);
+        let name = format!("the system log {}", path.display());
+        sinks.push(apart(name, Box::new(Syslog::open(path, std::process::id())))?);
     }
     EventStream::start(sinks).map_err(|e| format!("start the thread of the events: {e}"))
 }
 
-/// Gives a sink that may block a thread of its own.
-fn apart(sink: Box<dyn Sink>) -> Result<Box<dyn Sink>, String> {
-    match Apart::start(sink) {
+/// Gives a sink that may block a thread of its own. `name`: what somebody should read.
+fn apart(name: String, sink: Box<dyn Sink>) -> Result<Box<dyn Sink>, String> {
+    match Apart::start(name, sink) {
         Ok(apart) => Ok(Box::new(apart)),
         Err(e) => Err(format!("start the thread of a log: {e}")),
     }

@@ -52,7 +52,7 @@ impl Syslog {
             Err(full) if full.kind() == io::ErrorKind::WouldBlock => {
                 // Until it reads again, no further line waits for it.
                 let _ = socket.set_nonblocking(true);
-                self.fail(&full);
+                self.fail(&"it does not read");
             }
             Err(first) => {
                 // The system log was started again: its socket is a new one.
@@ -67,7 +67,7 @@ impl Syslog {
         }
     }
 
-    fn fail(&mut self, e: &io::Error) {
+    fn fail(&mut self, e: &dyn std::fmt::Display) {
         self.lost_count += 1;
         let text = format!("write to the system log {}: {e}", self.path.display());
         if self.fault.is_none() {

@@ -179,6 +179,11 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
             (format!("{}: {one}", one.scarcity()), "see docs/monitoring.md, \"What can be used up\"");
         findings.push(Finding::warning(DAEMON, seen, advice));
     }
+    for fault in &gauges.log_faults {
+        let seen = format!("events are not logged: {fault}");
+        let advice = "read or repair this log, or change [log]; mail is not delayed, but events are lost";
+        findings.push(Finding::error(DAEMON, seen, advice));
+    }
     if let Some(fault) = &gauges.sandbox_fault {
         let seen = format!("the sandbox of the running daemon is not complete: {fault}");
         let advice = "see docs/operating.md, \"The process, its user and its sandbox\"";
