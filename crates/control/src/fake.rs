@@ -112,8 +112,8 @@ impl Operations for Memory {
         Ok(applied)
     }
 
-    async fn check_redirect(&self, _: &RedirectTo) -> Result<(), Failure> {
-        Ok(())
+    async fn check_redirect(&self, _: &RedirectTo) -> Result<Option<String>, Failure> {
+        Ok(None)
     }
 
     async fn redirect(&self, _: &RedirectTo, matched: &[Matched], _: u32) -> Result<Applied, Failure> {

@@ -85,8 +85,9 @@ pub trait Operations: Send + Sync + 'static {
         uid: u32,
     ) -> impl Future<Output = Result<Applied, Failure>> + Send;
 
-    /// Looks whether redirected mail can go there.
-    fn check_redirect(&self, to: &RedirectTo) -> impl Future<Output = Result<(), Failure>> + Send;
+    /// Looks whether redirected mail can go there. Returns a warning if it would wait there.
+    fn check_redirect(&self, to: &RedirectTo)
+    -> impl Future<Output = Result<Option<String>, Failure>> + Send;
 
     /// Queues other messages in place of these messages or of some of their recipients, durably, for the user with this number.
     fn redirect(

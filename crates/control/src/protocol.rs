@@ -235,6 +235,11 @@ pub enum Response {
         /// In words.
         text: String,
     },
+    /// What is likely to go wrong with something that was asked for, and that is done all the same.
+    Warning {
+        /// In words.
+        text: String,
+    },
     /// The answer is complete.
     Done {
         /// Messages listed, counted, or found for an action.
@@ -649,6 +654,7 @@ mod tests {
             Response::Gauges(Gauges { commits: 3, ..Gauges::default() }),
             Response::Unchanged { count: 2, reason: "held".to_owned() },
             Response::Note { text: "restart".to_owned() },
+            Response::Warning { text: "no such domain".to_owned() },
             Response::Done { count: 3 },
             Response::Failed(Failure::Denied { text: "no".to_owned() }),
         ] {

@@ -198,7 +198,7 @@ impl<T: Operations> Connection<T> {
             Request::Count { selection } => self.count(&selection).await?,
             Request::Show { id } => self.show(id).await?,
             Request::Redirect { selection, to, dry_run: true, .. } => {
-                self.target.check_redirect(&to).await?;
+                self.check_redirect(&to).await?;
                 self.list(&selection).await?
             }
             Request::Redirect { selection, to, reason, dry_run: false } => {
@@ -343,7 +343,7 @@ impl<T: Operations> Connection<T> {
             return Err(Failure::Bad { text: "no message was selected".to_owned() }.into());
         }
         if let Change::Redirect(to) = change {
-            self.target.check_redirect(to).await?;
+            self.check_redirect(to).await?;
         }
         let mut all = Applied::default();
         for ids in self.candidates(selection).chunks(PAGE) {
@@ -378,6 +378,13 @@ impl<T: Operations> Connection<T> {
             }
         }
         Ok(all)
+    }
+
+    async fn check_redirect(&mut self, to: &RedirectTo) -> Result<(), Ended> {
+        if let Some(text) = self.target.check_redirect(to).await? {
+            self.send(&Response::Warning { text }).await?;
+        }
+        Ok(())
     }
 
     async fn show(&mut self, id: Id) -> Result<u64, Ended> {

@@ -179,6 +179,19 @@ impl Courier {
         Ok((self.connector(tls, protocol, route, is_mx), hosts))
     }
 
+    /// Looks up the servers of a destination, without a connection to one.
+    ///
+    /// # Errors
+    /// Failed when mail would come back for sure, else deferred.
+    pub async fn find_servers(&self, destination: &Destination) -> Result<(), Outcome> {
+        match destination.next_hop {
+            NextHop::Mx(_) | NextHop::Smarthost(_) | NextHop::Lmtp(_) => {
+                self.way(destination).await.map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the settings of the route of a destination, if it has any.
     ///
     /// # Errors

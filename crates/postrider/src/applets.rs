@@ -44,10 +44,10 @@ impl sendmail::Commands for Commands {
         let runtime = cli::map::runtime()?;
         let mailboxes = Mailboxes { settings, routes: &routes, sender: None };
         let Some(expansion) = Expansion::new(settings, maps) else {
-            let known = |path| runtime.block_on(known(mailboxes, &policy, path));
+            let known = |path| runtime.block_on(known(mailboxes, &policy, path, &mut Vec::new()));
             return Ok(paths.iter().map(known).collect());
         };
-        let expanded = |path| runtime.block_on(expanded(mailboxes, &expansion, path));
+        let expanded = |path| runtime.block_on(expanded(mailboxes, &expansion, path, &mut Vec::new()));
         Ok(paths.iter().map(expanded).collect())
     }
 
@@ -56,8 +56,13 @@ impl sendmail::Commands for Commands {
     }
 }
 
-/// The route of an address, where nothing changes addresses.
-pub(crate) async fn known(mailboxes: Mailboxes<'_>, policy: &Policy, given: &ForwardPath) -> Route {
+/// The route of an address, where nothing changes addresses. `destinations` gets where the mail goes.
+pub(crate) async fn known(
+    mailboxes: Mailboxes<'_>,
+    policy: &Policy,
+    given: &ForwardPath,
+    destinations: &mut Vec<Destination>,
+) -> Route {
     let settings = mailboxes.settings;
     let own = own_address::resolve(given, settings, None);
     let path = own.as_ref().unwrap_or(given);
@@ -73,17 +78,22 @@ pub(crate) async fn known(mailboxes: Mailboxes<'_>, policy: &Policy, given: &For
         (Ok(false), None) => return Route::NoSuchUser,
         (Err(error), _) => return Route::Failed(error.to_string()),
     };
-    told(&expanded, mailboxes, path).await
+    told(&expanded, mailboxes, path, destinations).await
 }
 
-/// The recipients of an address by maps, and their routes.
-pub(crate) async fn expanded(mailboxes: Mailboxes<'_>, expansion: &Expansion, given: &ForwardPath) -> Route {
+/// The recipients of an address by maps, and their routes. `destinations` gets where the mail goes.
+pub(crate) async fn expanded(
+    mailboxes: Mailboxes<'_>,
+    expansion: &Expansion,
+    given: &ForwardPath,
+    destinations: &mut Vec<Destination>,
+) -> Route {
     let settings = mailboxes.settings;
     let own = own_address::resolve(given, settings, None);
     let path = own.as_ref().unwrap_or(given);
     let mailbox = path.mailbox().unwrap_or(&settings.postmaster);
     match expansion.expand_given(mailbox, true, mailboxes).await {
-        Outcome::Recipients(expanded) => told(&expanded, mailboxes, path).await,
+        Outcome::Recipients(expanded) => told(&expanded, mailboxes, path, destinations).await,
         Outcome::NoSuchUser => Route::NoSuchUser,
         Outcome::Failed(trouble) => Route::Failed(trouble.to_string()),
     }
@@ -118,7 +128,12 @@ impl Mailboxes<'_> {
 }
 
 /// `joe@a.test by maildir:… (through staff@a.test, team@a.test), jane@b.test by mx:b.test`.
-async fn told(expanded: &Expanded, mailboxes: Mailboxes<'_>, given: &ForwardPath) -> Route {
+async fn told(
+    expanded: &Expanded,
+    mailboxes: Mailboxes<'_>,
+    given: &ForwardPath,
+    destinations: &mut Vec<Destination>,
+) -> Route {
     let mut all = Vec::with_capacity(expanded.recipients().len());
     for (index, mailbox) in expanded.recipients().enumerate() {
         let Told { destination, is_held, text: by } =
@@ -130,6 +145,7 @@ async fn told(expanded: &Expanded, mailboxes: Mailboxes<'_>, given: &ForwardPath
         if let (NextHop::Reject(reply), false) = (&destination.next_hop, is_held) {
             return Route::Refused(reply.to_string());
         }
+        destinations.push(destination);
         let through = expanded.through(index);
         all.push(match through.get(1..).unwrap_or_default() {
             _ if Some(mailbox) == given.mailbox() => by,

@@ -2,9 +2,17 @@
 
 mod common;
 
-use common::{Postrider, client::Client, free_address, sink::Sink, until};
+use common::{
+    Postrider,
+    client::Client,
+    free_address,
+    names::{NameServer, Record},
+    sink::Sink,
+    until,
+};
 use std::{
     fs,
+    net::UdpSocket,
     sync::{Arc, Mutex},
 };
 
@@ -202,4 +210,33 @@ fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
     daemon.ask(&["queue", "release", &moved]);
     until("it arrives", || sink.count() == 3);
     assert_eq!(sink.messages()[2].to, ["y@else.test"]);
+}
+
+#[test]
+fn a_redirect_says_that_its_target_has_no_server() {
+    let names = NameServer::start(
+        UdpSocket::bind(("127.0.0.1", 0)).unwrap(),
+        &[("here.test", Record::Mx(10, "mx.here.test")), ("mx.here.test", Record::A([127, 0, 0, 9].into()))],
+    );
+    let routes = format!(
+        "[[route]]\ndomains = [\"old.test\"]\nsmarthost = \"{}\"\ntls = \"off\"\n\
+         [[route]]\nname = \"lost\"\ndomains = [\"lost.test\"]\nsmarthost = \"relay.gone.test:25\"\n",
+        free_address()
+    );
+    let config = format!("[dns]\nnameservers = [\"{}\"]\n{routes}", names.address);
+    let daemon = Postrider::start(&config);
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.send("ann@a.test", &["x@old.test"], b"Subject: s\r\n\r\nx\r\n").unwrap();
+    until("it waits", || daemon.ask(&["queue", "list"]).contains("refused"));
+    let redirect = |target: [&str; 2]| {
+        let output = daemon.run(&[&["queue", "redirect", "all", "-n"], &target[..]].concat(), "");
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (is_done, said) = redirect(["--to", "x@gone.test"]);
+    assert!(!is_done && said.contains("<x@gone.test>: "), "{said}");
+    let (is_done, said) = redirect(["--route", "lost"]);
+    let warning =
+        "warning: mail for the route \"lost\" cannot leave now, and waits: the next hop relay.gone.test ";
+    assert!(is_done && said.contains(warning), "{said}");
+    assert_eq!(redirect(["--to", "x@here.test"]), (true, String::new()));
 }

@@ -584,8 +584,8 @@ pub(crate) enum QueueCommand {
     /// Send messages elsewhere: to another address, or by another route
     ///
     /// Another message, with a queue id of its own and the same content, takes the place of the selected recipients. NOTIFY and
-    /// ORCPT stay what the sender wrote. The command refuses an address that has no mailbox here, one that a route refuses, and
-    /// an unknown route. Messages that are being delivered now stay as they are.
+    /// ORCPT stay what the sender wrote. The command refuses an address that has no mailbox here, one that a route refuses, one whose
+    /// domain does not exist, and an unknown route. It warns if the server of the address or route cannot be found now. Messages that are being delivered now stay as they are.
     #[command(group = clap::ArgGroup::new("target").required(true))]
     Redirect {
         #[command(flatten)]

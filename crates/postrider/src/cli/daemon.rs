@@ -53,6 +53,10 @@ pub(super) fn ask_each(
             complain(&text);
             Ok(())
         }
+        Response::Warning { text } => {
+            super::complain("postrider: warning", &print::plain(&text));
+            Ok(())
+        }
         Response::Unchanged { count, reason } => {
             *unchanged.entry(reason).or_default() += count;
             Ok(())

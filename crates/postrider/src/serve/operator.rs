@@ -101,13 +101,13 @@ impl Operations for Daemon {
         Ok(applied)
     }
 
-    async fn check_redirect(&self, to: &RedirectTo) -> Result<(), Failure> {
-        redirect::target(&self.driver.current(), to).await.map(drop)
+    async fn check_redirect(&self, to: &RedirectTo) -> Result<Option<String>, Failure> {
+        redirect::check(&self.driver.current(), to).await
     }
 
     async fn redirect(&self, to: &RedirectTo, meant: &[Matched], uid: u32) -> Result<Applied, Failure> {
         let (user, mut applied) = (user_of(uid), Applied::default());
-        let target = redirect::target(&self.driver.current(), to).await?;
+        let target = redirect::target(&self.driver.current(), to).await?.0;
         for one in meant {
             match self.acceptor.redirect(one, &target, &user).await? {
                 Redirected::Missing => continue,

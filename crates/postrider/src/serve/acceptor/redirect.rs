@@ -8,13 +8,19 @@ use engine::{
     accept::{Accepted, Decisions, Facts, Source, Stage},
 };
 use mail::{
-    Envelope, ForwardPath, Message, NextHop, QueueId, Recipient, RecipientOptions, Reply, SharedMessage,
-    UnixMillis, content::chunk_ids, pattern::bare_address,
+    AliasTarget, Destination, Disposition, Envelope, ForwardPath, Message, NextHop, QueueId, Recipient,
+    RecipientOptions, Reply, SharedMessage, UnixMillis, content::chunk_ids, pattern::bare_address,
 };
 use queue::CommandResult;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use submission::sendmail::Route;
 use tokio::time::timeout;
+
+/// The most destinations of one address whose servers are looked up.
+const LOOKED_UP_MAX: usize = 5;
+
+/// An operator waits so long until the servers of an address are known.
+const SERVERS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where redirected recipients go.
 #[derive(Debug, Clone)]
@@ -44,18 +50,49 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// Reads what an operator wants, and checks it against the configuration.
+/// Reads what an operator wants, and looks whether its servers can be found. Returns a warning if they cannot now.
 ///
 /// # Errors
 /// Mail for the address or by the route would come back.
-pub(crate) async fn target(config: &ConfigSnapshot, to: &RedirectTo) -> Result<Target, Failure> {
+pub(crate) async fn check(config: &ConfigSnapshot, to: &RedirectTo) -> Result<Option<String>, Failure> {
+    let (target, destinations) = target(config, to).await?;
+    for destination in destinations.iter().take(LOOKED_UP_MAX) {
+        let why = match timeout(SERVERS_TIMEOUT, config.courier.find_servers(destination)).await {
+            Ok(Ok(())) => continue,
+            // With other recipients, one that does not exist is a matter of the alias.
+            Ok(Err(outcome)) if outcome.disposition == Disposition::Failed && destinations.len() == 1 => {
+                return Err(Failure::Bad { text: format!("{target}: {}", outcome.text) });
+            }
+            Ok(Err(outcome)) => outcome.text.into(),
+            Err(_) => format!("DNS did not answer within {SERVERS_TIMEOUT:?}"),
+        };
+        return Ok(Some(format!("mail for {target} cannot leave now, and waits: {why}")));
+    }
+    Ok(None)
+}
+
+/// Reads what an operator wants, and checks it against the configuration. Returns also where the mail goes, as far as the
+/// configuration says that.
+///
+/// # Errors
+/// Mail for the address or by the route would come back.
+pub(crate) async fn target(
+    config: &ConfigSnapshot,
+    to: &RedirectTo,
+) -> Result<(Target, Vec<Destination>), Failure> {
     let bad = |text: String| Failure::Bad { text };
     let rules = config.rules();
     match to {
         RedirectTo::Route(name) => {
             let known = rules.routes.names();
             if known.iter().any(|known| known == name) {
-                return Ok(Target::Route(name.as_str().into()));
+                let chosen = AliasTarget::Route(name.as_str().into());
+                let path = ForwardPath::Mailbox(rules.settings.postmaster.clone());
+                let destination = rules.routes.alias_target(&chosen, &path);
+                // Without a server of its own, the route leads to the domain of each recipient.
+                let is_of_recipients = matches!(destination.next_hop, NextHop::Mx(_));
+                let destinations = if is_of_recipients { Vec::new() } else { vec![destination] };
+                return Ok((Target::Route(name.as_str().into()), destinations));
             }
             let help = match &known[..] {
                 [] => "no [[route]] has a `name`".to_owned(),
@@ -67,12 +104,13 @@ pub(crate) async fn target(config: &ConfigSnapshot, to: &RedirectTo) -> Result<T
             let path = ForwardPath::parse(bare_address(text), true);
             let path = path.map_err(|_| bad(format!("{text:?} is no address: write joe@example.com")))?;
             let mailboxes = Mailboxes { settings: rules.settings, routes: rules.routes, sender: None };
+            let mut destinations = Vec::new();
             let route = match rules.expansion {
-                Some(expansion) => applets::expanded(mailboxes, expansion, &path).await,
-                None => applets::known(mailboxes, rules.policy, &path).await,
+                Some(expansion) => applets::expanded(mailboxes, expansion, &path, &mut destinations).await,
+                None => applets::known(mailboxes, rules.policy, &path, &mut destinations).await,
             };
             match route {
-                Route::To(_) => Ok(Target::Address(path)),
+                Route::To(_) => Ok((Target::Address(path), destinations)),
                 Route::NoSuchUser => Err(bad(format!("<{path}>: there is no such user here"))),
                 Route::Refused(reply) => Err(bad(format!("<{path}>: a route refuses its mail: {reply}"))),
                 Route::Failed(why) => {
