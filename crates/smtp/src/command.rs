@@ -375,6 +375,20 @@ mod tests {
     }
 
     #[test]
+    fn the_reply_to_a_bad_parameter_names_it() {
+        for (line, text) in [
+            ("RCPT TO:<a@b> NOTIFY=NEVER ORCPT=a@b", "501 5.5.4 Bad value of parameter ORCPT"),
+            ("MAIL FROM:<a@b> size=x", "501 5.5.4 Bad value of parameter SIZE"),
+            ("MAIL FROM:<a@b> RET=FULL RET=FULL", "501 5.5.4 Parameter RET is given twice"),
+            ("MAIL FROM:<a@b> foo=1", "555 5.5.4 Parameter FOO not recognized"),
+            ("MAIL FROM:<a@b> f\u{202e}=1", "555 5.5.4 Parameter not recognized"),
+        ] {
+            let reply = parse(line.as_bytes(), &Limits::default(), true).unwrap_err();
+            assert_eq!(reply.to_string(), text, "{line}");
+        }
+    }
+
+    #[test]
     fn bad_lines_get_the_reply_of_the_table() {
         for (line, reply) in [
             ("", "500 5.5.2"),

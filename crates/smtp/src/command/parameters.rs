@@ -5,7 +5,7 @@ use super::{
     schedule::{parse_by, parse_hold_for, parse_hold_until, parse_priority},
 };
 use crate::{server::replies, xtext};
-use mail::{BodyType, Envelope, Mailbox, Notify, Recipient, Reply, Ret, ReversePath};
+use mail::{BodyType, Enhanced, Envelope, Mailbox, Notify, Recipient, Reply, Ret, ReversePath};
 
 /// Longest keyword of a parameter.
 const KEYWORD_MAX_BYTES: usize = 12;
@@ -45,7 +45,11 @@ fn parameter<'a>(text: &'a str, seen: &mut u16) -> Result<Parameter<'a>, Reply> 
     let Some(number) = number else {
         return Err(if value == Some("") { replies::BAD_PARAMETER } else { replies::UNKNOWN_PARAMETER });
     };
-    if *seen & 1 << number != 0 || value == Some("") {
+    if *seen & 1 << number != 0 {
+        let text = format!("Parameter {} is given twice", key.to_ascii_uppercase());
+        return Err(Reply::new(501, Enhanced(5, 5, 4), text));
+    }
+    if value == Some("") {
         return Err(replies::BAD_PARAMETER);
     }
     *seen |= 1 << number;
@@ -56,40 +60,69 @@ fn parameter<'a>(text: &'a str, seen: &mut u16) -> Result<Parameter<'a>, Reply> 
 pub(super) fn of_mail(text: &str, envelope: &mut Envelope) -> Result<Declared, Reply> {
     let (mut declared, mut seen) = (Declared::default(), 0);
     for word in text.split_ascii_whitespace() {
-        let (key, value) = parameter(word, &mut seen)?;
-        match key {
-            b"SIZE" => declared.size = Some(parse_size(value)?),
-            b"BODY" => envelope.body = parse_body(value)?,
-            b"SMTPUTF8" if value.is_none() => envelope.smtputf8 = true,
-            b"RET" => envelope.ret = Some(parse_ret(value)?),
-            b"ENVID" => envelope.envid = Some(parse_xtext(value, 100)?),
-            b"AUTH" => envelope.options.get_or_insert_default().auth = Some(parse_submitter(value)?),
-            b"REQUIRETLS" if value.is_none() => envelope.options.get_or_insert_default().requiretls = true,
-            b"HOLDFOR" => declared.schedule.get_or_insert_default().set_hold(parse_hold_for(value)?)?,
-            b"HOLDUNTIL" => declared.schedule.get_or_insert_default().set_hold(parse_hold_until(value)?)?,
-            b"BY" => declared.schedule.get_or_insert_default().deliver_by = Some(parse_by(value)?),
-            b"MT-PRIORITY" => {
-                envelope.options.get_or_insert_default().priority = Some(parse_priority(value)?);
-            }
-            b"SMTPUTF8" | b"REQUIRETLS" => return Err(replies::BAD_PARAMETER),
-            _ => return Err(replies::UNKNOWN_PARAMETER),
-        }
+        add_to_mail(word, &mut seen, envelope, &mut declared).map_err(|reply| named(reply, word))?;
     }
     Ok(declared)
+}
+
+fn add_to_mail(
+    word: &str,
+    seen: &mut u16,
+    envelope: &mut Envelope,
+    declared: &mut Declared,
+) -> Result<(), Reply> {
+    let (key, value) = parameter(word, seen)?;
+    match key {
+        b"SIZE" => declared.size = Some(parse_size(value)?),
+        b"BODY" => envelope.body = parse_body(value)?,
+        b"SMTPUTF8" if value.is_none() => envelope.smtputf8 = true,
+        b"RET" => envelope.ret = Some(parse_ret(value)?),
+        b"ENVID" => envelope.envid = Some(parse_xtext(value, 100)?),
+        b"AUTH" => envelope.options.get_or_insert_default().auth = Some(parse_submitter(value)?),
+        b"REQUIRETLS" if value.is_none() => envelope.options.get_or_insert_default().requiretls = true,
+        b"HOLDFOR" => declared.schedule.get_or_insert_default().set_hold(parse_hold_for(value)?)?,
+        b"HOLDUNTIL" => declared.schedule.get_or_insert_default().set_hold(parse_hold_until(value)?)?,
+        b"BY" => declared.schedule.get_or_insert_default().deliver_by = Some(parse_by(value)?),
+        b"MT-PRIORITY" => {
+            envelope.options.get_or_insert_default().priority = Some(parse_priority(value)?);
+        }
+        b"SMTPUTF8" | b"REQUIRETLS" => return Err(replies::BAD_PARAMETER),
+        _ => return Err(replies::UNKNOWN_PARAMETER),
+    }
+    Ok(())
 }
 
 /// Adds the parameters of RCPT to the recipient.
 pub(super) fn of_rcpt(text: &str, recipient: &mut Recipient) -> Result<(), Reply> {
     let mut seen = 0;
     for word in text.split_ascii_whitespace() {
-        let (key, value) = parameter(word, &mut seen)?;
-        match key {
-            b"NOTIFY" => recipient.notify = parse_notify(value)?,
-            b"ORCPT" => recipient.orcpt = Some(parse_orcpt(value)?),
-            _ => return Err(replies::UNKNOWN_PARAMETER),
-        }
+        add_to_rcpt(word, &mut seen, recipient).map_err(|reply| named(reply, word))?;
     }
     Ok(())
+}
+
+fn add_to_rcpt(word: &str, seen: &mut u16, recipient: &mut Recipient) -> Result<(), Reply> {
+    let (key, value) = parameter(word, seen)?;
+    match key {
+        b"NOTIFY" => recipient.notify = parse_notify(value)?,
+        b"ORCPT" => recipient.orcpt = Some(parse_orcpt(value)?),
+        _ => return Err(replies::UNKNOWN_PARAMETER),
+    }
+    Ok(())
+}
+
+/// Names the parameter in the reply that refuses it: a command may have several.
+fn named(reply: Reply, word: &str) -> Reply {
+    let key = word.split('=').next().unwrap_or_default().to_ascii_uppercase();
+    let is_keyword = key.len() <= KEYWORD_MAX_BYTES
+        && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if is_keyword && reply == replies::BAD_PARAMETER {
+        Reply::new(reply.code, reply.enhanced, format!("Bad value of parameter {key}"))
+    } else if is_keyword && reply == replies::UNKNOWN_PARAMETER {
+        Reply::new(reply.code, reply.enhanced, format!("Parameter {key} not recognized"))
+    } else {
+        reply
+    }
 }
 
 /// Up to 20 digits (RFC 1870 §3); a number too large for us is simply too large a message.
