@@ -37,6 +37,7 @@ mod rules;
 mod schema;
 mod section;
 pub mod settings;
+mod sought;
 mod state_file;
 mod units;
 mod users;

@@ -5,6 +5,7 @@ use crate::{
     listing::{Effective, Origin},
     problem::line_and_column,
     schema::schema,
+    sought,
     value::{Context, Value},
 };
 use toml::{
@@ -201,8 +202,8 @@ impl<'s> Reading<'s> {
             let is_section =
                 table.get(name.get_ref().as_ref()).is_some_and(|value| value.get_ref().is_table());
             let homes = homes_of(name.get_ref()).filter(|_| !is_section);
-            if let Some((label, advice)) = sought(path, name.get_ref()) {
-                self.cx.problem(name.span(), what, label, advice.to_owned());
+            if let Some((label, advice)) = sought::about_key(path, name.get_ref()) {
+                self.cx.problem(name.span(), what, label, advice);
                 continue;
             }
             let label = match (meant_by(path, name.get_ref()), homes, near) {
@@ -247,8 +248,9 @@ impl<'s> Reading<'s> {
     }
 
     fn not_a_table(&mut self, value: &Spanned<DeValue<'_>>, name: &str, header: &str) {
-        let help = format!("begin it with {header} on a line of its own, and its keys below");
-        self.cx.problem(value.span(), format!("`{name}` must be a section"), "not a section", help);
+        let usual = || format!("begin it with {header} on a line of its own, and its keys below");
+        let (label, help) = sought::about_value(name).unwrap_or_else(|| ("not a section", usual()));
+        self.cx.problem(value.span(), format!("`{name}` must be a section"), label, help);
     }
 
     /// Returns where a key was set, for checks that compare several keys.
@@ -296,34 +298,33 @@ const OTHER_NAMES: &[(&str, &str, &str)] = &[
     ("limit", "reject", "reply"),
     ("rule", "reply", "reject"),
     ("rule", "form", "from"),
+    ("rule", "sender", "from"),
+    ("rule", "senders", "from"),
+    ("rule", "recipient", "to"),
+    ("rule", "rcpt", "to"),
+    ("rule", "helo", "hello"),
+    ("rule", "ehlo", "hello"),
+    ("rule", "ip", "client"),
+    ("rule", "network", "client"),
+    ("rule", "networks", "client"),
+    ("route", "helo", "ehlo_name"),
+    ("route", "ehlo", "ehlo_name"),
+    ("route", "bind_address", "source_address"),
+    ("delivery", "helo_name", "ehlo_name"),
+    ("delivery", "bind_address", "source_address"),
+    ("tls", "cert", "certificate"),
+    ("tls", "cert_file", "certificate"),
+    ("tls", "key_file", "key"),
+    ("tls", "private_key", "key"),
+    ("tls", "protocols", "min_version"),
+    ("queue", "lifetime", "expire"),
+    ("queue", "max_age", "expire"),
+    ("limits", "message_size", "max_message_size"),
+    ("log", "path", "file"),
+    ("log", "target", "file"),
     ("route", "sender", "senders"),
     ("route", "domain", "domains"),
 ];
-
-/// What others call by this name, or look for here: the section, the name, what it is, and what to write.
-const SOUGHT: &[(&str, &str, &str, &str)] = &[
-    ("route", "username", "the login at the next hop", LOGIN),
-    ("route", "user_name", "the login at the next hop", LOGIN),
-    ("route", "password", "the login at the next hop", LOGIN),
-    ("route", "secret", "the login at the next hop", LOGIN),
-    ("", "dkim", "Postrider does not sign yet", DKIM),
-    ("", "spf", "Postrider does not check it yet", DKIM),
-    ("", "dmarc", "Postrider does not check it yet", DKIM),
-    ("", "milter", "there are no milters yet", MILTER),
-    ("", "milters", "there are no milters yet", MILTER),
-];
-const LOGIN: &str = "write `login = { user = \"NAME\", secret = \"file:FILE\" }`, and the password into FILE";
-const DKIM: &str = "docs/not.md has the way around: a filter before Postrider, or a smarthost that signs";
-const MILTER: &str = "docs/not.md has the way around: a policy server, or a filter that takes mail by SMTP";
-
-/// Returns what is said about a key that does not exist here, but that people look for.
-fn sought(path: &str, key: &str) -> Option<(&'static str, &'static str)> {
-    let section = path.split('[').next().unwrap_or_default();
-    SOUGHT
-        .iter()
-        .find(|(of, name, ..)| (*of, *name) == (section, key))
-        .map(|(.., label, advice)| (*label, *advice))
-}
 
 /// Returns the key of a section that is called otherwise in another section; `path` is a section such as `route[1]`.
 fn meant_by(path: &str, key: &str) -> Option<&'static str> {

@@ -345,7 +345,7 @@ text_value!(
 
 text_value!(
     MaildirTemplate,
-    "a Maildir path",
+    "a path to a mailbox",
     "a path such as \"/var/mail/{domain}/{local}\"",
     |t, base| MaildirTemplate::parse(t, base).map_err(|why| (why, None)),
     |m| m.as_str().to_owned()

@@ -660,3 +660,19 @@ fn what_people_look_for_is_told_in_the_sentence_that_they_need() {
         assert!(said.contains(needed), "{text}: {said}");
     }
 }
+
+#[test]
+fn settings_of_other_servers_are_answered_with_what_to_write_here() {
+    let all = [
+        "auth = false",
+        "[auth]\nenabled = true",
+        "relayhost = \"smtp.example.com\"",
+        "[spf]\nenabled = true",
+        "[[rule]]\nreject = \"450 4.7.1 later\"",
+        "[[rule]]\ndefer = \"550 5.7.1 never\"",
+        "mynetworks = [\"10.0.0.0/8\"]",
+        "[[listen]]\naddress = \"127.0.0.1\"\nport = 2525",
+        "[metrics]\nenabled = true",
+    ];
+    golden("sought.txt", &all.map(|text| problems(&format!("{text}\n"))).join("\n"));
+}

@@ -209,7 +209,7 @@ fn true_or<T: Value>(
 
 /// Defines a verdict with a reply of one class.
 macro_rules! verb {
-    ($(#[doc = $doc:literal])+ $name:ident: $class:ident, $usual:literal, $kind:literal, $hint:literal) => {
+    ($(#[doc = $doc:literal])+ $name:ident: $class:ident not $other:ident in $key:literal, $usual:literal, $kind:literal, $hint:literal) => {
         $(#[doc = $doc])+
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub(crate) struct $name(pub(crate) ReplyText);
@@ -222,7 +222,15 @@ macro_rules! verb {
             }
 
             fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
-                let parse = |text: &str| ReplyText::parse(text, ReplyClass::$class).map($name);
+                let is_verb = !cx.key.ends_with(".reply");
+                let parse = |text: &str| {
+                    // A reply of the other kind has a key of its own.
+                    let is_other = is_verb && ReplyText::parse(text, ReplyClass::$other).is_ok();
+                    let of_other = |usual| {
+                        if is_other { format!("write `{} = {text:?}`", $key) } else { usual }
+                    };
+                    ReplyText::parse(text, ReplyClass::$class).map($name).map_err(of_other)
+                };
                 true_or(found, cx, || parse($usual).expect("the usual reply is one"), parse)
             }
 
@@ -235,13 +243,13 @@ macro_rules! verb {
 
 verb! {
     /// A 5yz.
-    RejectVerb: Permanent, "550 5.7.1 Rejected by a rule of this server", "true or a reply that rejects",
+    RejectVerb: Permanent not Transient in "defer", "550 5.7.1 Rejected by a rule of this server", "true or a reply that rejects",
     "true or a reply such as \"550 5.7.1 {from} is not welcome here\""
 }
 
 verb! {
     /// A 4yz.
-    DeferVerb: Transient, "450 4.7.1 Try again later", "true or a reply with a temporary error",
+    DeferVerb: Transient not Permanent in "reject", "450 4.7.1 Try again later", "true or a reply with a temporary error",
     "true or a reply such as \"450 4.7.1 Try again later\""
 }
 
