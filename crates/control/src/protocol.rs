@@ -552,6 +552,12 @@ pub struct Gauges {
     /// The reply to the last of them.
     #[serde(default)]
     pub dropped_reason: Option<String>,
+    /// Messages in the queue that are held.
+    #[serde(default)]
+    pub held: u64,
+    /// Notifications that could not be delivered, and that the next summary tells the postmaster.
+    #[serde(default)]
+    pub unsummarized: u64,
     /// The addresses of listeners that refuse new sessions, since an operator drains them.
     #[serde(default)]
     pub drained_listeners: Vec<String>,

@@ -323,7 +323,7 @@ impl Engine {
         let is_about_address = match outcome.cause {
             Cause::Reply(reply) => reply.stage == ReplyStage::Rcpt && outcome.status.1 <= 1,
             Cause::Local => outcome.status.1 == 1,
-            Cause::Expired | Cause::Returned | Cause::Deleted => false,
+            Cause::Expired | Cause::Returned | Cause::Deleted | Cause::Redirected => false,
         };
         let postmaster = &self.settings.reports.postmaster;
         is_about_address

@@ -5,7 +5,7 @@ use crate::{
     Effect, Engine, LogEvent, RequestId, accept, attempt_result::AttemptResult, event::Context, task::Task,
     task::for_each,
 };
-use mail::{Attempt, Enhanced, Outcome, SharedMessage};
+use mail::{Attempt, Cause, Enhanced, Outcome, SharedMessage};
 use queue::{CancelAs, CommandResult, JobStatus};
 use spool::{Entry, SpoolFailure};
 
@@ -53,7 +53,7 @@ impl Engine {
             return effects.push(Effect::Answer { request, result: Ok(CommandResult::Unchanged) });
         }
         let leases = self.queue.cancel(id, is_meant, CancelAs::Delete, context.now).unwrap_or_default();
-        let outcome = Outcome::delivered(Enhanced(2, 0, 0), &*redirect.text);
+        let outcome = Outcome::delivered(Enhanced(2, 0, 0), &*redirect.text).because(Cause::Redirected);
         let results =
             leases.iter().flat_map(|lease| for_each(lease.recipients.as_slice(), &outcome)).collect();
         let result =

@@ -549,6 +549,8 @@ fn what_takes_the_place_of_redirected_recipients_is_durable_before_they_end_and_
     });
     assert_eq!(kinds.collect::<Vec<_>>(), [3, 1], "the new message first");
     assert_eq!(bench.engine.queue().recipients(QueueId(1)), [busy]);
+    let counters = bench.engine.counters();
+    assert_eq!((counters.delivered, counters.moved), (0, 1), "it was not delivered, but redirected");
     bench.handle(redirect(&[1 - busy], 4));
     assert_eq!(bench.answers.pop().unwrap().1, Some(CommandResult::Unchanged), "it has ended");
 }

@@ -85,12 +85,14 @@ pub enum Cause {
     Returned,
     /// An operator deleted the message.
     Deleted,
+    /// An operator redirected the recipient: another message has taken the place of this one.
+    Redirected,
 }
 
 impl Cause {
     /// Returns whether the outcome is not that of an attempt: the time or an operator ended the message.
     pub fn is_without_attempt(self) -> bool {
-        matches!(self, Self::Expired | Self::Returned | Self::Deleted)
+        matches!(self, Self::Expired | Self::Returned | Self::Deleted | Self::Redirected)
     }
 }
 
@@ -105,6 +107,8 @@ pub enum FinishedAs {
     Expired,
     /// Deleted by an operator.
     Deleted,
+    /// Another message has taken the place of this one.
+    Moved,
 }
 
 /// One recipient's outcome. A remote 4yz or 5yz is news, not an error: it travels as a value.
@@ -165,6 +169,7 @@ impl Outcome {
     pub fn finished_as(&self) -> Option<FinishedAs> {
         match (self.cause, self.disposition) {
             (_, Disposition::Deferred) => None,
+            (Cause::Redirected, _) => Some(FinishedAs::Moved),
             (_, Disposition::Delivered) => Some(FinishedAs::Delivered),
             (Cause::Deleted, Disposition::Failed) => Some(FinishedAs::Deleted),
             (Cause::Expired, Disposition::Failed) => Some(FinishedAs::Expired),

@@ -7,7 +7,7 @@ use prometheus_client::{
 };
 use report::{
     Event, Sink, UnixMicros,
-    event::{Notification, Rejected, SessionBreak, Status},
+    event::{NotMailed, Notification, Rejected, SessionBreak, Status},
 };
 
 /// A label and its value. All values are words of this program: no client can add series.
@@ -25,7 +25,7 @@ const STAGES: [&str; 6] = ["CONNECT", "EHLO", "MAIL", "RCPT", "DATA", "XCLIENT"]
 const OTHER_STAGE: &str = "other";
 
 /// The metrics of this module, in the order of [`Counters::register`].
-pub(crate) const DOCS: [MetricDoc; 18] = [
+pub(crate) const DOCS: [MetricDoc; 19] = [
     doc("messages_accepted", &["origin"], "Messages that are durable and were acknowledged"),
     doc("accepted_bytes", &[], "Octets of accepted messages"),
     doc("attempts", &["status"], "Attempts for a recipient, by their outcome"),
@@ -40,6 +40,11 @@ pub(crate) const DOCS: [MetricDoc; 18] = [
     doc("messages_expired", &[], "Messages of which recipients were returned because of their age"),
     doc("messages_discarded", &[], "Messages or recipients that a rule discarded"),
     doc("notifications", &["kind"], "Notifications about messages"),
+    doc(
+        "not_mailed",
+        &["why"],
+        "Recipients of notifications that failed, about which the postmaster gets no mail of its own",
+    ),
     doc("rejections", &["stage"], "Commands of clients that were refused"),
     doc("login_failures", &[], "Logins that failed"),
     doc("client_connections", &[], "Connections of clients, if connections are logged"),
@@ -71,6 +76,7 @@ pub(crate) struct Counters {
     expired: Counter,
     discarded: Counter,
     notifications: Labelled,
+    not_mailed: Labelled,
     rejections: Labelled,
     login_failures: Counter,
     connections: Counter,
@@ -94,6 +100,7 @@ impl Default for Counters {
             expired: Counter::default(),
             discarded: Counter::default(),
             notifications: Labelled::default(),
+            not_mailed: Labelled::default(),
             rejections: Labelled::default(),
             login_failures: Counter::default(),
             connections: Counter::default(),
@@ -113,6 +120,7 @@ impl Counters {
             (&self.accepted, "origin", &["smtp", "local", "notification", "other"][..]),
             (&self.attempts, "status", &["sent", "deferred", "bounced", "expired"]),
             (&self.notifications, "kind", &Notification::ALL.map(Notification::as_str)),
+            (&self.not_mailed, "why", &NotMailed::ALL.map(NotMailed::as_str)),
             (&self.rejections, "stage", &STAGES),
             (&self.rejections, "stage", &[OTHER_STAGE]),
             (&self.sessions_broken, "cause", &SessionBreak::ALL.map(SessionBreak::as_str)),
@@ -140,6 +148,7 @@ impl Counters {
             expired,
             discarded,
             notifications,
+            not_mailed,
             rejections,
             login_failures,
             connections,
@@ -173,9 +182,11 @@ impl Sink for CounterSink {
                 count(&counters.accepted, "origin", origin);
                 counters.accepted_bytes.inc_by(accepted.size_bytes);
             }
+            // Nobody was asked to take it.
+            Event::Attempt(attempt) if attempt.status == Status::Redirected => {}
             Event::Attempt(attempt) => {
                 let status = match attempt.status {
-                    Status::Sent => "sent",
+                    Status::Sent | Status::Redirected => "sent",
                     Status::Deferred => "deferred",
                     Status::Bounced => "bounced",
                     Status::Expired => "expired",
@@ -193,6 +204,7 @@ impl Sink for CounterSink {
             Event::Notified { kind, .. } => {
                 count(&counters.notifications, "kind", kind.as_str());
             }
+            Event::NotMailed { why, .. } => count(&counters.not_mailed, "why", why.as_str()),
             Event::Rejected(Rejected { stage, .. }) if stage.starts_with("AUTH") => {
                 counters.login_failures.inc();
             }
@@ -215,7 +227,6 @@ impl Sink for CounterSink {
             | Event::Resumed { .. }
             | Event::Operator { .. }
             | Event::Changed(_)
-            | Event::NotMailed { .. }
             | Event::Listeners { .. }
             | Event::ReloadFailed { .. }
             | Event::Started { .. }

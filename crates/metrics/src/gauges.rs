@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub recipients: RecipientCounters,
     /// Messages in the queue.
     pub queued_messages: u64,
+    /// Messages among them that are held.
+    pub held_messages: u64,
     /// Sessions of clients.
     pub sessions: u64,
     /// Connections to next hops.
@@ -123,7 +125,7 @@ const fn counter(name: &'static str, help: &'static str, read: fn(&Snapshot) -> 
     Row { doc: MetricDoc { name, kind: "counter", labels: &[], help }, read }
 }
 
-const ROWS: [Row; 29] = [
+const ROWS: [Row; 30] = [
     counter("recipients_accepted", "Recipients of accepted messages, since the spool was made", |s| {
         s.recipients.accepted as f64
     }),
@@ -141,9 +143,11 @@ const ROWS: [Row; 29] = [
     counter("recipients_deleted", "Recipients that an operator deleted, since the spool was made", |s| {
         s.recipients.deleted as f64
     }),
-    counter("recipients_moved", "Recipients that another spool has, since the spool was made", |s| {
-        s.recipients.moved as f64
-    }),
+    counter(
+        "recipients_moved",
+        "Recipients that another message or spool has, since the spool was made",
+        |s| s.recipients.moved as f64,
+    ),
     gauge("recipients_queued", "Recipients in the queue", |s| s.recipients.queued as f64),
     gauge(
         "recipient_imbalance",
@@ -151,6 +155,7 @@ const ROWS: [Row; 29] = [
         |s| s.recipients.accepted as f64 - s.recipients.finished() as f64 - s.recipients.queued as f64,
     ),
     gauge("queued_messages", "Messages in the queue", |s| s.queued_messages as f64),
+    gauge("held_messages", "Messages in the queue that are held", |s| s.held_messages as f64),
     gauge("dropped_messages", "Messages of local programs that wait in the drop directory", |s| {
         s.dropped_messages as f64
     }),

@@ -71,6 +71,8 @@ impl Queue {
             assert!(!recipients.is_empty(), "{}: a message without jobs", entry.id);
         }
         assert_eq!(job_count, self.jobs.len(), "each job has a message");
+        let held_count = self.messages.iter().filter(|(_, entry)| entry.held).count();
+        assert_eq!(self.held_count, held_count, "each held message is counted");
         by_destination
     }
 

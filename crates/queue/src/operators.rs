@@ -38,6 +38,7 @@ impl Queue {
     pub fn hold(&mut self, id: QueueId) -> CommandResult {
         let Some(message) = self.by_id.get(&self.messages, id) else { return CommandResult::Missing };
         let was_held = std::mem::replace(&mut self.messages[message].held, true);
+        self.held_count += usize::from(!was_held);
         for job in self.jobs_of(message).collect::<Vec<_>>() {
             self.unschedule(job);
         }
@@ -52,6 +53,7 @@ impl Queue {
             return CommandResult::Unchanged;
         }
         self.messages[message].held = false;
+        self.held_count -= 1;
         self.make_ready(message, now);
         self.list_for_expiry(message, now);
         CommandResult::Changed

@@ -70,6 +70,8 @@ pub struct Queue {
     pub(crate) settings: QueueSettings,
     pub(crate) messages: Slab<QueuedMessage>,
     pub(crate) by_id: IdIndex,
+    /// Messages that are held.
+    pub(crate) held_count: usize,
     pub(crate) jobs: Slab<Job>,
     pub(crate) destinations: Vec<DestinationQueue>,
     /// By group.
@@ -107,6 +109,7 @@ impl Queue {
         Self {
             settings,
             messages: Slab::default(),
+            held_count: 0,
             by_id: IdIndex::default(),
             jobs: Slab::default(),
             destinations: Vec::new(),
@@ -132,6 +135,11 @@ impl Queue {
     /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
+    }
+
+    /// Returns the number of messages that are held.
+    pub fn held_count(&self) -> usize {
+        self.held_count
     }
 
     /// Returns whether the queue has no message.
@@ -219,6 +227,7 @@ impl Queue {
         }
         let mut entry = QueuedMessage::new(arrival.id, arrival.arrived, arrival.size_bytes);
         entry.held = arrival.held;
+        self.held_count += usize::from(arrival.held);
         entry.is_bulk = arrival.size_bytes > self.settings.small_bytes;
         let message = self.messages.insert(entry);
         self.by_id.insert(&self.messages, message);
@@ -392,6 +401,7 @@ impl Queue {
         self.ages.put(&mut self.messages, message, NextDeadline::None);
         self.timetable.remove(message, self.messages[message].arrived);
         self.by_id.remove(&self.messages, message);
+        self.held_count -= usize::from(self.messages[message].held);
         self.messages.remove(message);
         true
     }

@@ -67,6 +67,7 @@ impl Recorder {
         recipient.attempts.push(RecordedAttempt { age_ms: attempt.age_ms, latency_ms });
         recipient.end = match attempt.status {
             Status::Sent => Some(End::Delivered),
+            Status::Redirected => Some(End::Deleted),
             Status::Bounced | Status::Expired => Some(End::Bounced),
             Status::Deferred => None,
         };

@@ -18,7 +18,7 @@ pub struct RecipientCounters {
     pub expired: u64,
     /// Deleted by an operator.
     pub deleted: u64,
-    /// Ended here because another spool has the message.
+    /// Ended here because another message, or another spool, has the recipient.
     #[serde(default)]
     pub moved: u64,
     /// Queued: none of the above yet.
@@ -44,6 +44,7 @@ impl RecipientCounters {
             FinishedAs::Bounced => &mut self.bounced,
             FinishedAs::Expired => &mut self.expired,
             FinishedAs::Deleted => &mut self.deleted,
+            FinishedAs::Moved => &mut self.moved,
         } += 1;
     }
 

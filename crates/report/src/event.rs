@@ -258,6 +258,8 @@ pub enum Status {
     Bounced,
     /// No attempt will be made, because the lifetime of the message is over.
     Expired,
+    /// No attempt was made: an operator redirected the recipient, and another message has it.
+    Redirected,
 }
 
 impl Status {
@@ -267,6 +269,7 @@ impl Status {
             Self::Sent => "sent",
             Self::Deferred => "deferred",
             Self::Bounced | Self::Expired => "bounced",
+            Self::Redirected => "redirected",
         }
     }
 }
@@ -369,6 +372,9 @@ pub enum NotMailed {
 }
 
 impl NotMailed {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Limit, Self::DoubleBounce];
+
     /// Returns the word of the JSON log.
     pub fn as_str(self) -> &'static str {
         match self {

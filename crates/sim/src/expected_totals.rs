@@ -34,6 +34,7 @@ pub fn counted(transaction: &[Entry]) -> Totals {
 fn note(totals: &mut Totals, outcome: &Outcome) {
     match outcome.disposition {
         Disposition::Deferred => {}
+        _ if outcome.cause == Cause::Redirected => totals.moved += 1,
         Disposition::Delivered => totals.delivered += 1,
         Disposition::Failed if outcome.cause == Cause::Expired => totals.expired += 1,
         Disposition::Failed if outcome.cause == Cause::Deleted => totals.deleted += 1,

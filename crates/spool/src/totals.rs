@@ -18,7 +18,7 @@ pub struct Totals {
     pub expired: u64,
     /// Deleted by an operator.
     pub deleted: u64,
-    /// Ended here because another spool has the message.
+    /// Ended here because another message, or another spool, has the recipient.
     pub moved: u64,
 }
 
@@ -65,6 +65,7 @@ impl Totals {
             FinishedAs::Bounced => &mut self.bounced,
             FinishedAs::Expired => &mut self.expired,
             FinishedAs::Deleted => &mut self.deleted,
+            FinishedAs::Moved => &mut self.moved,
         } += 1;
     }
 

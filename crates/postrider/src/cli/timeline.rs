@@ -148,6 +148,7 @@ fn attempt_text(a: &Attempted<'_>) -> String {
         Status::Deferred => "deferred",
         Status::Bounced => "bounced",
         Status::Expired => "expired",
+        Status::Redirected => "redirected",
     };
     let by = if a.relay.is_empty() { String::new() } else { format!(" by {}", a.relay) };
     let tls = if a.tls.is_empty() { "" } else { " over TLS" };

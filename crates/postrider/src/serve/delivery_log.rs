@@ -74,6 +74,7 @@ impl DeliveryLog {
         let mut expired_from = None;
         for (recipient, outcome) in results {
             let status = match (outcome.disposition, outcome.cause) {
+                (Disposition::Delivered, Cause::Redirected) => Status::Redirected,
                 (Disposition::Delivered, _) => Status::Sent,
                 (Disposition::Deferred, _) => Status::Deferred,
                 (Disposition::Failed, Cause::Expired) => Status::Expired,

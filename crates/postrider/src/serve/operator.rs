@@ -390,6 +390,10 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
     let stats = driver.spool.commit_stats();
     let (client_connections, queue_connections, connection_drift) = driver.connection_counts();
     let (accept_latency_count, accept_latency_mean_us, accept_latency_max_us) = driver.accept_latency.sums();
+    let (held, unsummarized) = {
+        let state = driver.lock();
+        (state.engine.queue().held_count() as u64, state.engine.unsummarized_count())
+    };
     Gauges {
         failure: driver.spool_failure(),
         faults: driver.spool.faults(),
@@ -419,6 +423,8 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         sandbox_fault: None,
         dropped: 0,
         dropped_reason: None,
+        held,
+        unsummarized,
         drained_listeners: Vec::new(),
         resources: Vec::new(),
         log_faults: driver.delivery_log.faults(),

@@ -33,6 +33,7 @@ impl Daemon {
         self.metrics.scrape(Snapshot {
             recipients: self.counters(),
             queued_messages,
+            held_messages: gauges.held,
             sessions: self.inbound.budget().session_count() as u64,
             delivery_connections: gauges.queue_connections.into(),
             shares: gauges

@@ -73,7 +73,10 @@ fn is_expanded_later(recipient: &Recipient) -> bool {
 fn fate_of(event: &Event<'_>) -> Option<(u32, Disposition)> {
     match *event {
         Event::Attempt(Attempted { index: Some(index), status, dsn, reply, .. }) => match status {
-            Status::Sent => Some((index, Disposition::Delivered(Outcome::delivered(dsn, reply)))),
+            // The message that has taken its place has events of its own.
+            Status::Sent | Status::Redirected => {
+                Some((index, Disposition::Delivered(Outcome::delivered(dsn, reply))))
+            }
             Status::Bounced | Status::Expired => {
                 Some((index, Disposition::Returned(Outcome::failed(dsn, reply))))
             }

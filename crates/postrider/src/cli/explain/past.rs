@@ -57,6 +57,8 @@ pub(super) enum State {
     Expired,
     Deleted,
     Discarded,
+    /// Another message has it.
+    Redirected,
     /// The message has left the queue, and no event says how this recipient ended.
     Unknown,
 }
@@ -74,15 +76,13 @@ impl State {
             Self::Expired => "expired",
             Self::Deleted => "deleted",
             Self::Discarded => "discarded",
+            Self::Redirected => "redirected",
             Self::Unknown => "unknown",
         }
     }
 
     pub(super) fn is_end(self) -> bool {
-        matches!(
-            self,
-            Self::Delivered | Self::Bounced | Self::Expired | Self::Deleted | Self::Discarded | Self::Unknown
-        )
+        !matches!(self, Self::New | Self::Waiting | Self::Suspended | Self::Held)
     }
 }
 
@@ -168,6 +168,7 @@ impl<'a> Past<'a> {
         let recipient = self.recipient(attempt.to, attempt.index);
         recipient.state = match attempt.status {
             event::Status::Sent => State::Delivered,
+            event::Status::Redirected => State::Redirected,
             event::Status::Bounced => State::Bounced,
             event::Status::Expired => State::Expired,
             event::Status::Deferred => State::Waiting,
