@@ -280,13 +280,17 @@ impl Engine {
             return self.on_undeliverable(context, destination, &outcome, attempt, effects);
         }
         let newly = self.queue.is_up(destination).then_some(destination);
+        let was_suspended = self.queue.is_suspended(destination);
         let until = self.queue.unreachable(destination, outcome.clone(), context.now);
-        effects.push(Effect::Log(LogEvent::Suspended {
-            newly: newly.filter(|_| until.is_some()),
-            destination: self.queue.destination_name(destination).clone(),
-            outcome,
-            until: until.map(|at| self.on_wall(at)),
-        }));
+        // Connections that fail beside the one that ended in the suspension, or while others work, are no news.
+        if let Some(until) = until.filter(|_| !was_suspended) {
+            effects.push(Effect::Log(LogEvent::Suspended {
+                newly,
+                destination: self.queue.destination_name(destination).clone(),
+                outcome,
+                until: Some(self.on_wall(until)),
+            }));
+        }
     }
 
     pub(crate) fn request_connections(&mut self, context: Context, effects: &mut Vec<Effect>) {

@@ -554,3 +554,33 @@ fn what_takes_the_place_of_redirected_recipients_is_durable_before_they_end_and_
     bench.handle(redirect(&[1 - busy], 4));
     assert_eq!(bench.answers.pop().unwrap().1, Some(CommandResult::Unchanged), "it has ended");
 }
+
+#[test]
+fn a_destination_whose_connections_all_fail_is_suspended_once_in_the_log() {
+    let mut bench = bench();
+    bench.handle(Event::Started);
+    for id in 0..20 {
+        let message = message(id, 0, 1);
+        bench.accept(&message);
+    }
+    let mut fail = |now| {
+        bench.now = now;
+        bench.handle(Event::Tick);
+        let mut opened = 0;
+        while !bench.opened.is_empty() {
+            let connection = bench.opened.remove(0);
+            let (outcome, attempt) = (deferred(), Attempt::default());
+            bench.handle(Event::DestinationUnreachable { connection, outcome, attempt });
+            bench.handle(Event::ConnectionClosed { connection, leases: Vec::new() });
+            opened += 1;
+        }
+        let suspensions =
+            bench.log.iter().filter(|event| matches!(event, LogEvent::Suspended { .. })).count();
+        (opened, suspensions)
+    };
+    let (opened, suspensions) = fail(0);
+    assert!(opened > 1, "{opened}");
+    assert_eq!(suspensions, 1);
+    // Each probe that fails is told.
+    assert_eq!(fail(HOUR).1, 2);
+}
