@@ -136,6 +136,10 @@ fn a_good_configuration_is_checked_and_shown_with_its_origins() {
     let dir = site("[queue]\nexpire = \"3d\"\n");
     let output = postrider(&dir, &["config", "check"]);
     assert!(output.status.success() && stdout(&output).ends_with("postrider.toml: no problems\n"));
+    // This machine does not have the address, which may come later.
+    let warned = site("[delivery]\nsource_address = \"192.0.2.1\"\n");
+    let output = postrider(&warned, &["config", "check"]);
+    assert!(output.status.success() && stdout(&output).ends_with("postrider.toml: no errors, 1 warning\n"));
     let shown = stdout(&postrider(&dir, &["config", "show"]));
     let line = shown.lines().find(|line| line.starts_with("expire = ")).unwrap();
     assert!(line.starts_with("expire = \"3d\"") && line.ends_with("postrider.toml:4"), "{line}");

@@ -161,6 +161,12 @@ fn a_message_that_waits_is_explained_with_its_destination_its_end_and_a_command(
     assert_eq!(cells[1][..3], ["TOTAL", "3", "3"], "{summary}");
     assert_eq!(cells[2][..3], [&name, "3", "3"], "{summary}");
     assert!(summary.contains("    down since ") && summary.contains("refused"), "{summary}");
+    // A long reason is shown whole, and moves no column.
+    let by = daemon.ask(&["queue", "summary", "--by", "reason"]);
+    let is_row = |line: &&str| line.ends_with(|c: char| c.is_ascii_digit() || c == '+');
+    let widths: Vec<usize> = by.lines().filter(is_row).map(|line| line.chars().count()).collect();
+    assert!(widths.len() >= 3 && widths.iter().all(|width| *width == widths[0]), "{by}");
+    assert!(by.contains("Connection refused"), "{by}");
     found(&daemon, &["--destination", &name], "suspended until");
     daemon.ask(&["queue", "hold", &ids[1]]);
     let held = daemon.ask(&["why", &ids[1]]);

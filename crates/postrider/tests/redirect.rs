@@ -179,6 +179,11 @@ fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
     let said = daemon.ask(&old);
     assert!(said.contains("2 messages redirected for the selected recipients"), "{said}");
     until("both arrive", || sink.count() == 2);
+    until("they are counted", || daemon.counter("delivered") == 2);
+    assert_eq!(daemon.counter("moved"), 2, "the old recipients were redirected, and not delivered");
+    let is_redirected =
+        |entry: &serde_json::Value| entry["to"] == "x@old.test" && entry["status"] == "redirected";
+    until("the log says so", || daemon.log().iter().any(is_redirected));
     let rcpts: Vec<String> = taken.lock().unwrap().clone();
     let has = |parts: &[&str]| rcpts.iter().any(|line| parts.iter().all(|part| line.contains(part)));
     assert!(has(&["<new@new.test>", "NOTIFY=SUCCESS,FAILURE", "ORCPT=rfc822;orig@a.test"]), "{rcpts:?}");
@@ -199,7 +204,13 @@ fn an_operator_sends_queued_mail_to_another_address_or_by_another_route() {
         said.contains(&format!("redirected from {one}: <x@old.test> to <new@new.test> by "))
     });
     // A held message stays held at its new place, also after a kill, and leaves by the route that was chosen.
+    let held = ["queue", "list", "--status", "held"];
+    assert_eq!(daemon.ask(&held), "No message with the status held\n");
+    assert_eq!(daemon.ask(&["queue", "list", "--sender", "nobody@x.test"]), "No message matches\n");
+    assert!(!daemon.ask(&["status"]).contains("on hold"));
     assert!(daemon.ask(&["queue", "hold", &one, "--reason", "odd"]).contains("1 message held"));
+    assert!(daemon.ask(&["status"]).contains("1 message on hold"));
+    assert!(daemon.ask(&["status", "--prometheus"]).contains("postrider_held_messages 1"));
     assert!(daemon.ask(&["queue", "redirect", &one, "--route", "relay"]).contains("1 message redirected"));
     let (dir, address) = daemon.kill();
     let daemon = Postrider::start_in(dir, address, &config);

@@ -100,8 +100,9 @@ impl<T: Acceptor> MaildropScanner<T> {
         let Ok(removed) = waiting(move || maildrop::remove_excess(&dir, quota)).await else { return };
         for (uid, count) in removed {
             let text = format!(
-                "{count} files of user {uid} are removed from the drop directory: they were more than twice \
-                 `control.maildrop_max_messages` or `control.maildrop_max_size`"
+                "{} of user {uid} removed from the drop directory: more than twice \
+                 `control.maildrop_max_messages` or `control.maildrop_max_size`",
+                mail::counted(count, "file")
             );
             self.warn(uid, &text);
         }

@@ -63,9 +63,8 @@ fn describe(renewal: &RenewalInfo, out: &mut dyn Write) -> std::io::Result<()> {
     }
     if let Some(failure) = &renewal.failure {
         let (at, text) = (time(failure.at_seconds), print::plain(&failure.text));
-        let count = renewal.failures_in_a_row;
-        let plural = if count == 1 { "" } else { "s" };
-        writeln!(out, "  {count} failed attempt{plural}; the last at {at}: {text}")?;
+        let attempts = mail::counted(renewal.failures_in_a_row.into(), "failed attempt");
+        writeln!(out, "  {attempts}; the last at {at}: {text}")?;
         if let Some(next) = renewal.next_attempt_seconds.filter(|_| !renewal.is_busy) {
             writeln!(out, "  next attempt: {}", time(next))?;
         }

@@ -113,5 +113,5 @@ pub(super) fn foot(count: u64, bytes: u64) -> String {
 
 /// `1 message`, `2 messages`.
 pub(super) fn messages(count: u64) -> String {
-    format!("{count} message{}", if count == 1 { "" } else { "s" })
+    mail::counted(count, "message")
 }

@@ -13,6 +13,7 @@ use control::{
     AGE_MINUTES, Action, DestinationInfo, Id, MessageInfo, RedirectTo, Request, Selection, Status, SummaryBy,
     client::Client,
 };
+use mail::counted;
 use std::{
     collections::BTreeSet,
     io::{self, BufRead, Write},
@@ -168,7 +169,7 @@ fn list(settings: &Settings, selection: &Selection, format: Format, out: &mut dy
     if !format.json && !format.only_ids {
         match (listed.count, selection == &Selection::all()) {
             (0, true) => writeln!(out, "Mail queue is empty")?,
-            (0, false) => writeln!(out, "No such message")?,
+            (0, false) => writeln!(out, "{}", none_of(selection))?,
             (count, _) => writeln!(out, "{}", print::foot(count, bytes))?,
         }
         if selection == &Selection::all() {
@@ -177,6 +178,17 @@ fn list(settings: &Settings, selection: &Selection, format: Format, out: &mut dy
     }
     // Only ids say that something must be there.
     if missing.is_empty() { Ok(listed.exit()) } else { Err(not_there(&missing)) }
+}
+
+/// Says that a selection has no message.
+fn none_of(selection: &Selection) -> String {
+    match selection.status {
+        Some(status) if *selection == (Selection { status: Some(status), ..Selection::default() }) => {
+            format!("No message with the status {}", status.as_str())
+        }
+        _ if selection.ids.is_empty() => "No message matches".to_owned(),
+        _ => "No such message".to_owned(),
+    }
 }
 
 fn print_one(message: &MessageInfo, format: Format, out: &mut dyn Write) -> io::Result<()> {
@@ -195,6 +207,10 @@ fn not_there(missing: &BTreeSet<Id>) -> CliError {
     let more = if missing.len() > 10 { ", …" } else { "" };
     CliError::new(Exit::NoInput, format!("not among the selected messages: {}{more}", ids.join(", ")))
 }
+
+/// The width of the names in a summary: they are as wide as the longest of them, within these bounds.
+const NAME_WIDTH_MIN: usize = 32;
+const NAME_WIDTH_MAX: usize = 48;
 
 /// Prints the recipients of the queue by destination, sender or reason: at most `limit` rows, and what was left out.
 fn summary(
@@ -228,8 +244,17 @@ fn summary(
         writeln!(out, "Mail queue is empty")?;
         return Ok(exit);
     }
+    // A longer name stands alone above its numbers, so that the columns stay where they are.
+    let names = shown.iter().map(|one| print::plain(&one.destination).chars().count());
+    let width = names.filter(|width| *width <= NAME_WIDTH_MAX).max().unwrap_or(0).max(NAME_WIDTH_MIN);
     let cells = |name: &str, sum: String, ages: &[String], out: &mut dyn Write| {
-        write!(out, "{name:<32} {sum:>7}")?;
+        let name = if name.chars().count() > width {
+            writeln!(out, "{name}")?;
+            ""
+        } else {
+            name
+        };
+        write!(out, "{name:<width$} {sum:>7}")?;
         ages.iter().try_for_each(|age| write!(out, " {age:>5}"))?;
         writeln!(out)
     };
@@ -261,10 +286,9 @@ fn summary(
         }
     }
     if !left.is_empty() {
-        let s = |count: u64| if count == 1 { "" } else { "s" };
-        let (rows, recipients) = (left.len() as u64, left_recipients);
-        let text = format!("{rows} more row{} with {recipients} recipient{}", s(rows), s(recipients));
-        writeln!(out, "{text}; use --limit to see more")?;
+        let (rows, recipients) =
+            (counted(left.len() as u64, "more row"), counted(left_recipients, "recipient"));
+        writeln!(out, "{rows} with {recipients}; use --limit to see more")?;
     }
     Ok(exit)
 }
@@ -471,9 +495,9 @@ impl Preview {
 
     fn end(&self, listed: &Answer, done: &str, format: Format, out: &mut dyn Write) -> Ending {
         if !format.json && !format.only_ids {
-            let (messages, count) = (print::messages(listed.count), self.recipients);
-            let plural = if count == 1 { "" } else { "s" };
-            writeln!(out, "{messages} would be {done}, with {count} recipient{plural}")?;
+            let (messages, recipients) =
+                (print::messages(listed.count), counted(self.recipients, "recipient"));
+            writeln!(out, "{messages} would be {done}, with {recipients}")?;
         }
         Ok(listed.exit())
     }

@@ -100,9 +100,12 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
     match command {
         ConfigCommand::Check { file } => {
             let found = find(file.as_deref().or(explicit));
-            check(found.as_deref())?;
+            let warning_count = check(found.as_deref())?;
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());
-            writeln!(out, "{name}: no problems")?;
+            match warning_count {
+                0 => writeln!(out, "{name}: no problems")?,
+                count => writeln!(out, "{name}: no errors, {}", mail::counted(count, "warning"))?,
+            }
         }
         ConfigCommand::Explain { what } => explain(what, explicit, out)?,
         ConfigCommand::Show { json } => {
@@ -118,25 +121,31 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
     Ok(Exit::Ok)
 }
 
-/// Checks a file and what it names, as the daemon would use it, and writes what is wrong to standard error.
+/// Checks a file and what it names, as the daemon would use it, and writes what is wrong to standard error. Returns the number
+/// of warnings.
 ///
 /// # Errors
 /// The daemon would not start, or not deliver.
-pub(super) fn check(file: Option<&Path>) -> Result<(), CliError> {
+pub(super) fn check(file: Option<&Path>) -> Result<u64, CliError> {
+    let mut warning_count = 0;
+    let mut warn = |text: &str| {
+        warning_count += 1;
+        complain("postrider", &format!("warning: {text}"));
+    };
     let loaded = config::load_with_origins(file, Purpose::Serve);
     let loaded = loaded.map_err(|problems| show_problems(&problems))?;
     let site = site_warnings::warnings(&loaded.settings, UnixMillis::now());
     for warning in
         helper::warnings(&loaded.settings, access::starter(&loaded.settings)).into_iter().chain(site)
     {
-        complain("postrider", &format!("warning: {warning}"));
+        warn(&warning);
     }
     let faults = map::faults(&loaded.settings)?;
     if !faults.is_empty() {
         return Err(show_problems(&loaded.map_problems(&faults)));
     }
     for warning in without_user(&loaded.settings)?.into_iter().chain(unread_postmaster(&loaded.settings)?) {
-        complain("postrider", &format!("warning: {warning}"));
+        warn(&warning);
     }
     if file.is_some() {
         refuse_ephemeral(&loaded.settings).map_err(|text| CliError::new(Exit::Config, text))?;
@@ -145,20 +154,27 @@ pub(super) fn check(file: Option<&Path>) -> Result<(), CliError> {
     for one in &unnamed {
         complain("postrider", &format!("error: {one}"));
     }
-    check_access(&loaded.settings, file)?;
-    if unnamed.is_empty() { Ok(()) } else { Err(CliError::new(Exit::Config, "")) }
+    check_access(&loaded.settings, file, &mut warn)?;
+    if unnamed.is_empty() { Ok(warning_count) } else { Err(CliError::new(Exit::Config, "")) }
 }
 
 /// Checks, for root, what the user of the daemon may do with the files of the configuration.
-fn check_access(settings: &Settings, source: Option<&Path>) -> Result<(), CliError> {
+fn check_access(
+    settings: &Settings,
+    source: Option<&Path>,
+    warn: &mut dyn FnMut(&str),
+) -> Result<(), CliError> {
     if source.is_none() || !access::is_other_user(settings) {
         return Ok(());
     }
     let checked = access::check(settings, source).map_err(|text| CliError::new(Exit::Unavailable, text))?;
     let Checked::As { faults, .. } = checked else { return Ok(()) };
     for Fault { is_error, text, advice } in &faults {
-        let level = if *is_error { "error" } else { "warning" };
-        complain("postrider", &format!("{level}: {text}: {advice}"));
+        if *is_error {
+            complain("postrider", &format!("error: {text}: {advice}"));
+        } else {
+            warn(&format!("{text}: {advice}"));
+        }
     }
     let is_bad = faults.iter().any(|fault| fault.is_error);
     if is_bad { Err(CliError::new(Exit::Config, "")) } else { Ok(()) }

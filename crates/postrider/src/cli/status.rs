@@ -1,6 +1,6 @@
 //! `postrider status` and `postrider reload`.
 
-use super::{CliError, Ending, args::ListenerArgs, daemon, print};
+use super::{CliError, Ending, args::ListenerArgs, daemon, doctor::bytes, print};
 use crate::serve::queue_run;
 use config::Settings;
 use control::{ConnectionShare, Exit};
@@ -8,6 +8,7 @@ use control::{
     Gauges, Request, Resource, Response,
     client::{Client, ClientError},
 };
+use mail::counted;
 use report::RecipientCounters;
 use std::io::Write;
 use submission::maildrop;
@@ -71,8 +72,8 @@ fn table(counters: &RecipientCounters, out: &mut dyn Write) -> std::io::Result<(
         return writeln!(out, "every recipient is accounted for");
     }
     let count = counters.accepted.abs_diff(counters.finished() + counters.queued);
-    let (plural, are) = if count == 1 { ("", "is") } else { ("s", "are") };
-    writeln!(out, "THE COUNTERS ARE INCONSISTENT: {count} recipient{plural} {are} not accounted for")
+    let are = if count == 1 { "is" } else { "are" };
+    writeln!(out, "THE COUNTERS ARE INCONSISTENT: {} {are} not accounted for", counted(count, "recipient"))
 }
 
 fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
@@ -86,9 +87,8 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
         if let Some(fault) = &helper.fault {
             writeln!(out, "MAIL OF OTHER USERS AND PROGRAMS WAITS: {}", print::plain(fault))?;
         } else if helper.failure_count > 0 {
-            let (count, times) =
-                (helper.failure_count, if helper.failure_count == 1 { "time" } else { "times" });
-            writeln!(out, "the delivery helper has ended {count} {times}, and runs again")?;
+            let times = counted(helper.failure_count, "time");
+            writeln!(out, "the delivery helper has ended {times}, and runs again")?;
         }
     }
     if !g.drained_listeners.is_empty() {
@@ -102,7 +102,7 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
         writeln!(out, "EVENTS ARE NOT LOGGED: {}", print::plain(fault))?;
     }
     if g.log_lost > 0 {
-        let (lost, were) = (mail::counted(g.log_lost, "line"), if g.log_lost == 1 { "was" } else { "were" });
+        let (lost, were) = (counted(g.log_lost, "line"), if g.log_lost == 1 { "was" } else { "were" });
         writeln!(out, "{lost} of the logs {were} lost since the start")?;
     }
     if let Some(fault) = &g.sandbox_fault {
@@ -133,46 +133,62 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
         let used = g.shares.iter().map(|share| format!("{} {}/{}", share.share, share.used, share.max));
         writeln!(out, "\nconnections out: {}", used.collect::<Vec<_>>().join(", "))?;
     }
+    if g.held > 0 {
+        writeln!(out, "\n{} on hold: see `postrider queue list --status held`", counted(g.held, "message"))?;
+    }
+    if g.unsummarized > 0 {
+        let count = counted(g.unsummarized, "notification");
+        writeln!(
+            out,
+            "{count} could not be delivered; the next summary to the postmaster lists the failures"
+        )?;
+    }
     let per_commit = per_commit(g);
-    writeln!(out, "\nspool      {:>12} messages, {} bytes free", g.messages, g.free_bytes)?;
-    let (commits, sync) = (g.commits, g.last_sync_us);
-    writeln!(
-        out,
-        "commits    {commits:>12} with {per_commit:.1} transactions each; the last sync took {sync} µs"
-    )?;
-    writeln!(
-        out,
-        "held back  {:>12} µs at most for half of the messages, {} µs for 99 of 100, to share a commit",
-        g.added_wait_p50_us, g.added_wait_p99_us
-    )?;
-    let (mean, max) = (g.accept_latency_mean_us, g.accept_latency_max_us);
-    writeln!(
-        out,
-        "durable in {mean:>12} µs on average, {max} µs at most ({} messages)",
-        g.accept_latency_count
-    )
+    let (messages, free) = (counted(g.messages, "message"), bytes(g.free_bytes));
+    writeln!(out, "\nspool: {messages}, {free} free")?;
+    let (commits, sync) = (counted(g.commits, "commit"), micros(g.last_sync_us));
+    writeln!(out, "{commits} of {per_commit:.1} transactions each; the last sync took {sync}")?;
+    let (half, most) = (micros(g.added_wait_p50_us), micros(g.added_wait_p99_us));
+    writeln!(out, "group commit delay: p50 {half}, p99 {most}")?;
+    let (mean, max) = (micros(g.accept_latency_mean_us), micros(g.accept_latency_max_us));
+    let of = counted(g.accept_latency_count, "message");
+    writeln!(out, "time to durability: {mean} on average, {max} at most ({of})")
+}
+
+/// A duration in the unit that fits: `302 µs`, `4.2 ms`, `1.5 s`.
+fn micros(count: u64) -> String {
+    match count {
+        0..1_000 => format!("{count} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", count as f64 / 1e3),
+        _ => format!("{:.1} s", count as f64 / 1e6),
+    }
 }
 
 /// Says for what mail connections are short.
 pub(crate) fn short(share: &ConnectionShare) -> String {
-    let destinations = match &*share.share {
-        "newcomers" => "domains that have not taken mail since they last failed",
-        "remote" => "domains that take mail",
-        "routes" => "servers of routes",
+    let destinations = match (&*share.share, share.waiting) {
+        ("newcomers", 1) => "domain that has not taken mail since it last failed",
+        ("newcomers", _) => "domains that have not taken mail since they last failed",
+        ("remote", 1) => "domain that takes mail",
+        ("remote", _) => "domains that take mail",
+        ("routes", 1) => "server of a route",
+        ("routes", _) => "servers of routes",
+        (_, 1) => "place on this machine",
         _ => "places on this machine",
     };
     let (waiting, used) = (share.waiting, share.used);
-    format!("{waiting} {destinations} wait for a connection; {used} are in use (delivery.max_connections)")
+    let wait = if waiting == 1 { "waits" } else { "wait" };
+    format!("{waiting} {destinations} {wait} for a connection; {used} are in use (delivery.max_connections)")
 }
 
 /// Says how much mail of local programs is not in the queue yet, and why.
 fn dropped(g: &Gauges) -> String {
-    let (count, s) = (g.dropped, if g.dropped == 1 { "" } else { "s" });
+    let messages = counted(g.dropped, "message");
     match &g.dropped_reason {
         Some(reason) => {
-            format!("{count} message{s} of local programs cannot be queued now: {}", print::plain(reason))
+            format!("{messages} of local programs cannot be queued now: {}", print::plain(reason))
         }
-        None => format!("{count} message{s} of local programs, not read yet"),
+        None => format!("{messages} of local programs, not read yet"),
     }
 }
 
@@ -203,11 +219,11 @@ fn queue_run_line(settings: &Settings, out: &mut dyn Write) -> std::io::Result<(
     let figure = |key: &str| run[key].as_u64().unwrap_or_default();
     writeln!(
         out,
-        "queue run  {:>12} messages: read in {} µs, sorted in {} µs, together {} µs",
-        figure("messages"),
-        figure("queue_read_us"),
-        figure("queue_sort_us"),
-        figure("sum_us")
+        "queue run: {}, read in {}, sorted in {}, together {}",
+        counted(figure("messages"), "message"),
+        micros(figure("queue_read_us")),
+        micros(figure("queue_sort_us")),
+        micros(figure("sum_us"))
     )
 }
 

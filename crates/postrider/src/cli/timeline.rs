@@ -116,7 +116,7 @@ fn text(of: Option<QueueId>, event: &Event<'_>) -> String {
         }
         Event::Reloaded => "the configuration was read again".to_owned(),
         Event::Stopping => "the daemon is stopping".to_owned(),
-        Event::Dropped(count) => format!("{count} events were lost, because a log did not take them"),
+        Event::Dropped(count) => format!("a log did not take {}: lost", mail::counted(*count, "event")),
         // Not of the history.
         Event::Connected { .. }
         | Event::Disconnected { .. }

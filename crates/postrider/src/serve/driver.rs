@@ -268,8 +268,9 @@ impl Driver {
         for view in state.engine.queue().shares().iter().filter(|view| view.waiting > 0) {
             let (share, waiting) = (view.share.as_str(), view.waiting);
             tracing::warn!(
-                "connections are short: {waiting} destinations of the share `{share}` wait, {} of {} are in use \
+                "connections are short: {} of the share `{share}` without one, {} of {} are in use \
                  (`delivery.max_connections`, docs/operating.md)",
+                mail::counted(waiting as u64, "destination"),
                 view.used,
                 view.max
             );
@@ -437,7 +438,9 @@ impl Driver {
                 tracing::warn!("{id}: stored after its sender was told to try again");
             }
             LogEvent::Unreadable(id, failure) => tracing::error!("read {id} from the spool: {failure}"),
-            LogEvent::Rerouted(count) => tracing::info!("{count} messages have new routes"),
+            LogEvent::Rerouted(count) => {
+                tracing::info!("new routes for {}", mail::counted(*count, "message"));
+            }
         }
     }
 

@@ -6,10 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 /// The daemon takes connections.
 pub(super) fn ready(queued: u64) {
-    send(&[
-        NotifyState::Ready,
-        NotifyState::Status(&format!("Serving; {queued} messages were queued at the start")),
-    ]);
+    send(&[NotifyState::Ready, NotifyState::Status(&format!("Serving; queued at the start: {queued}"))]);
 }
 
 /// The configuration is being read again, until [`reloaded`].

@@ -307,7 +307,8 @@ impl Daemon {
         match open {
             0 => Some("for a connection: all that are allowed at a time are in use".to_owned()),
             _ if others > open => {
-                Some(format!("behind other mail for {destination}, which has {open} connections"))
+                let open = mail::counted(open.into(), "connection");
+                Some(format!("behind other mail for {destination}, which has {open}"))
             }
             _ => None,
         }

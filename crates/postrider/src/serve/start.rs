@@ -346,8 +346,9 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
     daemon.process.restrict_calls()?;
     let recovered = report.message_count;
     tracing::info!(
-        "{} starts with {recovered} messages in its queue, after {} ms",
+        "{} starts with {} in its queue, after {} ms",
         daemon.started.hostname,
+        mail::counted(recovered, "message"),
         begun.elapsed().as_millis()
     );
     let operated = daemon.clone().operate(hangup, listeners, control, submit, recovered, &welcome);
@@ -559,14 +560,17 @@ impl Daemon {
             }
             if tokio::time::Instant::now() >= until {
                 tracing::warn!(
-                    "stopping with {sessions} sessions and {connections} deliveries cut off, and {open} outcomes \
-                     not stored"
+                    "stopping with {} and {} cut off, and {} not stored",
+                    mail::counted(sessions as u64, "session"),
+                    mail::counted(connections as u64, "delivery"),
+                    mail::counted(open as u64, "outcome"),
                 );
                 let unsummarized = self.driver.unsummarized_count();
                 if unsummarized > 0 {
                     tracing::warn!(
-                        "{unsummarized} notifications failed that no summary to the postmaster tells: find them with \
-                         `postrider history query --sender '<>' --json | grep not_mailed`"
+                        "{} failed that no summary to the postmaster tells: find them with \
+                         `postrider history query --sender '<>' --json | grep not_mailed`",
+                        mail::counted(unsummarized, "notification")
                     );
                 }
                 return;

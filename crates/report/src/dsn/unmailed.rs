@@ -58,14 +58,14 @@ impl Unmailed {
              Date: {date}\r\n\
              From: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\n\
              To: <{postmaster}>\r\n\
-             Subject: {count} notifications could not be delivered\r\n\
+             Subject: {count} could not be delivered\r\n\
              Message-ID: <{id}@{hostname}>\r\n\
              Auto-Submitted: auto-generated\r\n\
              MIME-Version: 1.0\r\n\
              Content-Type: text/plain; charset=utf-8\r\n\
              {encoding}\r\n\
              This is the mail server {hostname}.\r\n\r\n{text}",
-            count = self.count,
+            count = mail::counted(self.count, "notification"),
         );
         let mut recipient = Recipient::new(ForwardPath::Mailbox(postmaster.clone()));
         recipient.notify = Notify::NEVER;
@@ -81,11 +81,12 @@ impl Unmailed {
 
     fn text(&self) -> String {
         let (count, since) = (self.count, self.since.rfc3339());
+        let notifications = mail::counted(count, "notification");
         let mut out = String::with_capacity(1024 + 128 * self.listed.len());
         wrapped(
             &mut out,
             &format!(
-                "Since {since}, {count} notifications (bounces, for example) could not be delivered, in addition to \
+                "Since {since}, {notifications} (bounces, for example) could not be delivered, in addition to \
                  those that you were sent one by one. An hour has at most \
                  notifications.max_double_bounces_per_hour of these mails."
             ),

@@ -113,9 +113,9 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
         }
         Event::Resumed { destination } => line("qmgr", format_args!("{destination} is reached again")),
         Event::Operator { action, messages, user } => {
-            let s = if messages == 1 { "" } else { "s" };
+            let messages = mail::counted(messages, "message");
             let by = user.map(|user| format!(" by {user}")).unwrap_or_default();
-            line("postsuper", format_args!("{}: {messages} message{s}{by}", done(action)));
+            line("postsuper", format_args!("{}: {messages}{by}", done(action)));
         }
         Event::Changed(changed) => changed_line(&changed, line),
         Event::Started { version, .. } => {
@@ -128,7 +128,7 @@ pub(super) fn lines(event: &Event<'_>, line: Line<'_>) {
             line("master", format_args!("error: the configuration was not changed: {reason}"));
         }
         Event::Dropped(count) => {
-            line("postlogd", format_args!("warning: {count} lines of the log were dropped"));
+            line("postlogd", format_args!("warning: {} of the log dropped", mail::counted(count, "line")));
         }
     }
 }

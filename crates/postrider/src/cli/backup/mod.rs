@@ -177,9 +177,9 @@ fn tell(
     if let Some(path) = path {
         writeln!(out, "{}: {bytes} bytes, readable by its owner only", path.display())?;
     }
-    let (recipients, content) = (summary.recipients, summary.content_bytes);
+    let (recipients, content) = (mail::counted(summary.recipients, "recipient"), summary.content_bytes);
     let count = count_of_messages(summary.messages);
-    writeln!(out, "queue          {count} {from}, {recipients} recipients left, {content} bytes of content")?;
+    writeln!(out, "queue          {count} {from}, {recipients} left, {content} bytes of content")?;
     if summary.drop_files > 0 {
         writeln!(
             out,
@@ -187,7 +187,7 @@ fn tell(
             count_of_messages(summary.drop_files)
         )?;
     }
-    writeln!(out, "configuration  {} files", summary.files.len())?;
+    writeln!(out, "configuration  {}", mail::counted(summary.files.len() as u64, "file"))?;
     for file in &summary.left_out {
         writeln!(out, "left out       {} ({}): {}", plain(&file.path), file.file_use, plain(&file.why))?;
     }

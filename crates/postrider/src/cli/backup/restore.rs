@@ -129,12 +129,13 @@ impl Verified {
         let count = count_of_messages(*messages);
         writeln!(
             out,
-            "queue          {count}, {recipients} recipients left, {content_bytes} bytes of content"
+            "queue          {count}, {} left, {content_bytes} bytes of content",
+            mail::counted(*recipients, "recipient")
         )?;
         if *drop_files > 0 {
             writeln!(out, "drop directory {}", count_of_messages(*drop_files))?;
         }
-        writeln!(out, "configuration  {} files", files.len())?;
+        writeln!(out, "configuration  {}", mail::counted(files.len() as u64, "file"))?;
         for what in damaged {
             writeln!(out, "not in it      {}", plain(what))?;
         }
@@ -395,10 +396,9 @@ fn tell_restored(
     if restored.finished + restored.finished_recipients > 0 {
         writeln!(
             out,
-            "left out       {}, and {} recipient{} of others: delivered or deleted after the backup, by the history in {}",
+            "left out       {}, and {} of others: delivered or deleted after the backup, by the history in {}",
             count_of_messages(restored.finished),
-            restored.finished_recipients,
-            if restored.finished_recipients == 1 { "" } else { "s" },
+            mail::counted(restored.finished_recipients, "recipient"),
             settings.history.path.display()
         )?;
     }
@@ -425,9 +425,9 @@ fn tell_restored(
         let archive = args.archive.display();
         writeln!(
             out,
-            "{} of the drop directory are not restored: `postrider restore {archive} --files DIR` writes them to DIR/drop; \
+            "not restored: {} of the drop directory; `postrider restore {archive} --files DIR` writes them to DIR/drop; \
              move them to {}",
-            found.summary.drop_files,
+            count_of_messages(found.summary.drop_files),
             settings.control.maildrop.display()
         )?;
     }
@@ -470,8 +470,8 @@ fn write_files(file: &File, dir: &Path, out: &mut dyn Write) -> Result<Exit, Unu
     }
     writeln!(
         out,
-        "{} files, readable by their owner only. Move them to their places yourself.",
-        written.len()
+        "{}, readable by their owner only. Move them to their places yourself.",
+        mail::counted(written.len() as u64, "file")
     )
     .map_err(Unusable::Io)?;
     Ok(Exit::Ok)

@@ -10,6 +10,7 @@ mod site;
 
 use super::{CliError, args::DoctorArgs, find_config, print::plain};
 use config::{Purpose, Settings};
+use mail::counted;
 use serde::Serialize;
 use std::{
     io::{self, Write},
@@ -143,12 +144,12 @@ impl Report {
             });
             return writeln!(out, "{value}");
         }
-        writeln!(out, "{errors} errors, {warnings} warnings, {ok} ok")
+        writeln!(out, "{}, {}, {ok} ok", counted(errors, "error"), counted(warnings, "warning"))
     }
 }
 
 /// `3.2 GiB`.
-fn bytes(count: u64) -> String {
+pub(super) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (count as f64, 0);
     while value >= 1024.0 && unit + 1 < UNITS.len() {

@@ -194,7 +194,8 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
         findings.push(Finding::error(DAEMON, seen, "report it, with the output of `postrider status`"));
     }
     if findings.is_empty() {
-        let seen = format!("it runs, with {} recipients queued; the spool has no fault", counters.queued);
+        let queued = mail::counted(counters.queued, "recipient");
+        let seen = format!("it runs, with {queued} queued; the spool has no fault");
         findings.push(Finding::ok(DAEMON, seen));
     }
     findings

@@ -156,7 +156,7 @@ fn write_configuration(
     })?;
     out.flush()?;
     match settings::check(Some(file)) {
-        Ok(()) => {
+        Ok(_) => {
             writeln!(out, "checked        postrider config check accepts it")?;
             Ok(true)
         }

@@ -65,7 +65,8 @@ impl Counts {
 
     fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
         let Self { messages, held, finished, damaged, incomplete } = self;
-        write!(out, "queue          {messages} messages ({held} held), {damaged} damaged")?;
+        let messages = mail::counted(*messages, "message");
+        write!(out, "queue          {messages} ({held} held), {damaged} damaged")?;
         if *incomplete > 0 {
             write!(out, ", {incomplete} incomplete")?;
         }
@@ -119,12 +120,14 @@ pub(super) fn import(server: &dyn Server, dir: &Path, settings: &Settings, out: 
         (Ok(written), Ok(())) => written,
         (Err(error), _) | (Ok(_), Err(error)) => return Err(error),
     };
-    write!(out, "imported       {} messages, {} recipients", written.messages, written.recipients)?;
+    let (messages, recipients) =
+        (mail::counted(written.messages, "message"), mail::counted(written.recipients, "recipient"));
+    write!(out, "imported       {messages}, {recipients}")?;
     if written.known > 0 {
-        write!(out, "; {} messages were imported before", written.known)?;
+        write!(out, "; {} imported before", mail::counted(written.known, "message"))?;
     }
     if written.delayed > 0 {
-        write!(out, "; {} messages were not: import again", written.delayed)?;
+        write!(out, "; {} not imported: import again", mail::counted(written.delayed, "message"))?;
     }
     writeln!(out)?;
     Ok(match (counts.damaged, written.delayed) {

@@ -35,7 +35,8 @@ pub(super) fn run(
     let target = config::Spool { backend, path: into.to_owned(), ..old.clone() };
     let (to, already, _) = open(&target).map_err(say)?;
     if !already.is_empty() {
-        let text = format!("{} has {} messages already: name an empty folder", into.display(), already.len());
+        let already = mail::counted(already.len() as u64, "message");
+        let text = format!("{} has {already} already: name an empty folder", into.display());
         return Err(CliError::new(Exit::CantCreate, text));
     }
     let mut last = None;
@@ -58,7 +59,8 @@ pub(super) fn run(
     // Its copies of the messages are no mail that somebody has forgotten.
     unnamed_spools::record_moved(settings, &old.path)?;
     let bytes: u64 = messages.iter().map(|found| found.message.content.size_bytes()).sum();
-    writeln!(out, "{count} messages, {bytes} bytes: moved to {}", into.display())?;
+    let count = mail::counted(count as u64, "message");
+    writeln!(out, "{count}, {bytes} bytes: moved to {}", into.display())?;
     let (backend, path) = (backend.as_str(), into.display());
     writeln!(out, "Now write `backend = \"{backend}\"` and `path = \"{path}\"` below {section}, and start.")?;
     writeln!(out, "The old spool is as it was: {}", old.path.display())?;

@@ -3,7 +3,7 @@
 use super::Ending;
 use crate::cli::print::plain;
 use control::{Exit, OptionsInfo};
-use mail::Envelope;
+use mail::{Envelope, counted};
 use spool::{Salvaged, salvage};
 use std::{
     fs,
@@ -35,16 +35,16 @@ pub(super) fn run(dir: &Path, into: &Path, out: &mut dyn Write) -> Ending {
     written.iter().try_for_each(|line| writeln!(text, "{line}"))?;
     writeln!(
         text,
-        "{} live messages are not touched; {} messages were brought out, {} whole records lay in damage",
-        report.recovery.message_count,
-        written.len(),
-        report.loose_count
+        "not touched: {}; brought out: {}; in damage: {}",
+        counted(report.recovery.message_count as u64, "live message"),
+        counted(written.len() as u64, "message"),
+        counted(report.loose_count as u64, "whole record")
     )?;
     if report.torn_count > 0 {
         writeln!(
             text,
-            "{} messages in a torn tail were never acknowledged and are left out",
-            report.torn_count
+            "left out, since they were never acknowledged: {} in a torn tail",
+            counted(report.torn_count as u64, "message")
         )?;
     }
     out.write_all(&text)?;
@@ -81,12 +81,8 @@ fn write(into: &Path, one: &Salvaged) -> io::Result<String> {
     };
     let options = options.map(|options| format!(", without its options: {}", plain(&options)));
     let options = options.unwrap_or_default();
-    let count = envelope.recipients.len();
-    Ok(format!(
-        "{}: {} bytes for {count} recipients{lost}{options}",
-        into.join(name).display(),
-        content.len()
-    ))
+    let recipients = counted(envelope.recipients.len() as u64, "recipient");
+    Ok(format!("{}: {} bytes for {recipients}{lost}{options}", into.join(name).display(), content.len()))
 }
 
 fn bytes(part: &mail::Part) -> &[u8] {
@@ -114,7 +110,7 @@ mod tests {
         let message = Message { id, arrived, origin: "test".into(), envelope, content };
         let recipients = vec![spool::RecipientState::default()];
         let line = write(dir.path(), &Salvaged { message, recipients, lost_bytes: 0 }).unwrap();
-        assert!(line.ends_with("for 1 recipients, without its options: requiretls"), "{line}");
+        assert!(line.ends_with("for 1 recipient, without its options: requiretls"), "{line}");
         assert_eq!(maildrop::list(dir.path(), &HashMap::new(), 9).unwrap().len(), 0);
     }
 

@@ -85,7 +85,11 @@ impl UsersFile {
                 (state.users.clone(), false)
             }
             Ok(users) => {
-                tracing::info!("{}: read again, {} users", self.path.display(), users.count());
+                tracing::info!(
+                    "{}: read again, {}",
+                    self.path.display(),
+                    mail::counted(users.count() as u64, "user")
+                );
                 state.users = Arc::new(users);
                 (state.users.clone(), true)
             }
