@@ -552,6 +552,9 @@ pub struct Gauges {
     /// The reply to the last of them.
     #[serde(default)]
     pub dropped_reason: Option<String>,
+    /// Why /etc/resolv.conf cannot be used now, if it cannot.
+    #[serde(default)]
+    pub name_server_fault: Option<String>,
     /// Messages in the queue that are held.
     #[serde(default)]
     pub held: u64,

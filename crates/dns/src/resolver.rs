@@ -124,6 +124,11 @@ impl<P: ConnectionProvider> Dns<P> {
         [self.questions.count(), self.client_questions.count()]
     }
 
+    /// Returns why /etc/resolv.conf cannot be used now, in words, if it cannot and is needed.
+    pub fn name_server_fault(&self) -> Option<String> {
+        self.source.fault()
+    }
+
     /// Returns the addresses from the configuration's table.
     pub fn fixed(&self, name: &str) -> Option<&[IpAddr]> {
         self.hosts.get(name).map(Vec::as_slice)

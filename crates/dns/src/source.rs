@@ -31,6 +31,18 @@ impl<P: ConnectionProvider> Source<P> {
             Self::File(file) => file.resolver(LOOK_INTERVAL),
         }
     }
+
+    /// Returns why the file that names the servers cannot be used now, in words, if it cannot.
+    pub(crate) fn fault(&self) -> Option<String> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::File(file) => {
+                let _ = file.resolver(LOOK_INTERVAL);
+                let state = file.state.lock().unwrap_or_else(PoisonError::into_inner);
+                state.as_ref().and_then(|state| state.fault.clone())
+            }
+        }
+    }
 }
 
 /// The resolver of a resolv.conf file.
@@ -43,6 +55,8 @@ pub(crate) struct ResolvConf<P: ConnectionProvider> {
 struct State<P: ConnectionProvider> {
     looked: Instant,
     seen: Option<Identity>,
+    /// Why the file cannot be used.
+    fault: Option<String>,
     resolver: Result<Arc<Resolver<P>>, String>,
 }
 
@@ -69,12 +83,14 @@ impl<P: ConnectionProvider> ResolvConf<P> {
             return state.resolver.clone();
         }
         let mut resolver = self.read();
+        let mut fault = resolver.as_ref().err().cloned();
         // A file that is being written has no name server for a moment.
         if let (Err(why), Some(State { resolver: Ok(former), .. })) = (&resolver, &*state) {
-            tracing::warn!("the name servers of before are asked, since {why}");
-            resolver = Ok(former.clone());
+            let text = format!("the name servers of before are asked, since {why}");
+            tracing::warn!("{text}");
+            (resolver, fault) = (Ok(former.clone()), Some(text));
         }
-        *state = Some(State { looked: Instant::now(), seen, resolver: resolver.clone() });
+        *state = Some(State { looked: Instant::now(), seen, fault, resolver: resolver.clone() });
         resolver
     }
 

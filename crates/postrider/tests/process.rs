@@ -672,6 +672,13 @@ fn a_resolv_conf_that_is_replaced_is_noticed_in_the_sandbox_and_one_that_cannot_
             send();
             fs::read_to_string(dir.path().join("stderr")).unwrap().contains(told)
         });
+        let status = Command::new(common::BINARY)
+            .args(["status", "--config", "postrider.toml"])
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        let status = String::from_utf8(status.stdout).unwrap();
+        assert!(status.contains("NAME SERVERS: ") && status.contains(told), "{status}");
         let _ = (daemon.kill(), daemon.wait());
     }
 }

@@ -424,6 +424,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         sandbox_fault: None,
         dropped: 0,
         dropped_reason: None,
+        name_server_fault: driver.current().sources.dns().name_server_fault(),
         held,
         unsummarized,
         drained_listeners: Vec::new(),

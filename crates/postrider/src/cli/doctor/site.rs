@@ -179,6 +179,10 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
             (format!("{}: {one}", one.scarcity()), "see docs/monitoring.md, \"What can be used up\"");
         findings.push(Finding::warning(DAEMON, seen, advice));
     }
+    if let Some(fault) = &gauges.name_server_fault {
+        let advice = "correct /etc/resolv.conf, or set `dns.nameservers`";
+        findings.push(Finding::warning(DAEMON, format!("name servers: {fault}"), advice));
+    }
     for fault in &gauges.log_faults {
         let seen = format!("events are not logged: {fault}");
         let advice = "read or repair this log, or change [log]; mail is not delayed, but events are lost";
