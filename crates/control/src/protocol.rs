@@ -188,7 +188,7 @@ pub enum Response {
     /// The counters.
     Counters(RecipientCounters),
     /// The gauges of the spool and of the queue's lock; behind the counters.
-    Gauges(Gauges),
+    Gauges(Box<Gauges>),
     /// The metrics.
     Metrics {
         /// In the text format of OpenMetrics.
@@ -660,7 +660,7 @@ mod tests {
             Response::Destination(DestinationInfo { destination: "mx:a".to_owned(), ..Default::default() }),
             Response::Header { text: "Subject: ä\r\n".to_owned() },
             Response::Counters(RecipientCounters { accepted: 3, queued: 3, ..RecipientCounters::default() }),
-            Response::Gauges(Gauges { commits: 3, ..Gauges::default() }),
+            Response::Gauges(Box::new(Gauges { commits: 3, ..Gauges::default() })),
             Response::Unchanged { count: 2, reason: "held".to_owned() },
             Response::Note { text: "restart".to_owned() },
             Response::Warning { text: "no such domain".to_owned() },

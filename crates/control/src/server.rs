@@ -220,7 +220,7 @@ impl<T: Operations> Connection<T> {
             }
             Request::Status => {
                 self.send(&Response::Counters(self.target.counters())).await?;
-                self.send(&Response::Gauges(self.target.gauges())).await?;
+                self.send(&Response::Gauges(Box::new(self.target.gauges()))).await?;
                 0
             }
             Request::Metrics => {

@@ -52,7 +52,7 @@ fn one_connection_carries_many_requests_and_survives_a_bad_one() {
         RecipientCounters { accepted: 11, delivered: 5, queued: 6, ..RecipientCounters::default() };
     assert_eq!(
         ask(&mut client, &Request::Status),
-        (0, vec![Response::Counters(counters), Response::Gauges(Gauges::default())])
+        (0, vec![Response::Counters(counters), Response::Gauges(Box::default())])
     );
 }
 

@@ -28,7 +28,7 @@ pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Endin
     daemon::ask(settings, &Request::Status, &mut |response| {
         match response {
             Response::Counters(seen) => counters = Some(seen),
-            Response::Gauges(seen) => gauges = seen,
+            Response::Gauges(seen) => gauges = *seen,
             _ => {}
         }
         Ok(())
@@ -201,7 +201,7 @@ pub(super) fn drop_directory(settings: &Settings, out: &mut dyn Write) -> std::i
     let mut gauges = None;
     let asked = daemon::ask(settings, &Request::Status, &mut |response| {
         if let Response::Gauges(seen) = response {
-            gauges = Some(seen);
+            gauges = Some(*seen);
         }
         Ok(())
     });

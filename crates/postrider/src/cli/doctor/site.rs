@@ -148,7 +148,7 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
     let asked = client.ask(&Request::Status, &mut |response| {
         match response {
             Response::Counters(seen) => counters = Some(seen),
-            Response::Gauges(seen) => gauges = seen,
+            Response::Gauges(seen) => gauges = *seen,
             _ => {}
         }
         Ok(())
