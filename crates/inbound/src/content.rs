@@ -150,8 +150,8 @@ impl<S: Service> ContentReceiver<S> {
         }
         let permit =
             MemoryPermit { budget: self.budget.clone(), bytes: std::mem::take(&mut self.counted_bytes) };
-        let (header_bytes, parts) = (self.header_bytes(), std::mem::take(&mut self.parts));
-        let mut content = ReceivedContent::new(self.scanner.traits(), self.trace_bytes, header_bytes, parts);
+        let parts = std::mem::take(&mut self.parts);
+        let mut content = ReceivedContent::scanned(&self.scanner, self.trace_bytes, parts);
         content.separate_body();
         (content, permit)
     }

@@ -6,6 +6,96 @@ use crate::content::ContentTraits;
 /// Longest text line without CRLF (RFC 5322 §2.1.1).
 pub const LINE_LENGTH_MAX: usize = 998;
 
+/// What a line can be in a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeaderLine {
+    /// The first line of a field: a name of printable ASCII characters, perhaps blanks (RFC 5322 §4.5), and a colon.
+    Field,
+    /// The continuation of a field, if there is one before: the line begins with a space or a tab.
+    Folded,
+    /// The separator of messages in the mbox format, perhaps quoted: `From `, behind any number of `>`. It is no part of a message;
+    /// programs that read such files put it at the beginning of one.
+    Mbox,
+    /// The end of the header: an empty line, or one that cannot be in a header.
+    Other,
+}
+
+/// Returns what a line can be in a header. Each part of this server that has to know where a header ends asks here, and the
+/// answers are those of Postfix.
+pub fn header_line(line: &[u8]) -> HeaderLine {
+    let mut start = LineStart::default();
+    start.push(line);
+    start.kind()
+}
+
+/// Returns the name of a field; none for a line that begins no field.
+pub fn field_name(field: &[u8]) -> Option<&[u8]> {
+    let mut start = LineStart::default();
+    start.push(field);
+    (start.kind() == HeaderLine::Field).then(|| &field[..start.name_bytes])
+}
+
+/// Content in which fields are looked for behind a line that is none.
+const FIELDS_WITHIN_BYTES: usize = 64 << 10;
+
+const FROM: &[u8] = b"From ";
+const FROM_BYTES: u8 = 5;
+
+/// The beginning of a line, as far as it has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct LineStart {
+    state: StartState,
+    name_bytes: usize,
+    /// Octets of `From ` so far, behind any number of `>`; more than it has where something else stands there.
+    from_bytes: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum StartState {
+    #[default]
+    Empty,
+    Name,
+    /// Behind a name.
+    Blanks,
+    Field,
+    Folded,
+    Other,
+}
+
+impl LineStart {
+    /// Takes the next octets of the line; those behind a decision change nothing.
+    fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.state = match (self.state, *byte) {
+                (StartState::Empty, b' ' | b'\t') => StartState::Folded,
+                (StartState::Name | StartState::Blanks, b' ' | b'\t') => StartState::Blanks,
+                (StartState::Name | StartState::Blanks, b':') => StartState::Field,
+                (StartState::Empty | StartState::Name, byte) if byte.is_ascii_graphic() && byte != b':' => {
+                    self.name_bytes += 1;
+                    StartState::Name
+                }
+                (StartState::Field | StartState::Folded | StartState::Other, _) => return,
+                _ => StartState::Other,
+            };
+            self.from_bytes = match (self.from_bytes, *byte) {
+                (0, b'>') => 0,
+                (FROM_BYTES, _) => FROM_BYTES,
+                (count, byte) if FROM.get(usize::from(count)) == Some(&byte) => count + 1,
+                _ => u8::MAX,
+            };
+        }
+    }
+
+    fn kind(&self) -> HeaderLine {
+        match self.state {
+            StartState::Field => HeaderLine::Field,
+            StartState::Folded => HeaderLine::Folded,
+            _ if self.from_bytes == FROM_BYTES => HeaderLine::Mbox,
+            _ => HeaderLine::Other,
+        }
+    }
+}
+
 /// Header fields the receive path asks about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeaderSummary {
@@ -19,6 +109,17 @@ pub struct HeaderSummary {
     pub from: bool,
 }
 
+/// What stands between header and body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Separation {
+    /// An empty line, or the content ends.
+    Separate,
+    /// The body begins with a line that cannot be in a header.
+    Missing,
+    /// The same, and fields follow before the next empty line: one in front of the body would make text of them.
+    Unwanted,
+}
+
 /// Feed content with [`ContentScanner::scan`], in order; ask at any time.
 #[derive(Debug, Clone)]
 pub struct ContentScanner {
@@ -26,9 +127,14 @@ pub struct ContentScanner {
     summary: HeaderSummary,
     in_header: bool,
     header_bytes: usize,
+    /// The header has ended before a line that cannot be in it, and this many octets are still looked at for a field.
+    looks_for_field_bytes: usize,
+    separation: Separation,
     line_len: usize,
-    /// True if a colon was found in the current line of the header.
-    has_colon: bool,
+    /// A field was found; before it lines of mbox may stand, and no continuation.
+    has_field: bool,
+    /// The beginning of the current line of the header.
+    start: LineStart,
     /// First bytes of the current header line, enough for the names we look for.
     name: [u8; 12],
     last: u8,
@@ -41,8 +147,11 @@ impl Default for ContentScanner {
             summary: HeaderSummary::default(),
             in_header: true,
             header_bytes: 0,
+            looks_for_field_bytes: 0,
+            separation: Separation::Separate,
             line_len: 0,
-            has_colon: false,
+            has_field: false,
+            start: LineStart::default(),
             name: [0; 12],
             last: 0,
         }
@@ -65,13 +174,16 @@ impl ContentScanner {
         if self.line_len == 0 && piece[0] == b'.' {
             self.traits.has_dot_line = true;
         }
-        if self.in_header && self.line_len < self.name.len() {
+        if (self.in_header || self.looks_for_field_bytes > 0) && self.line_len < self.name.len() {
             let take = piece.len().min(self.name.len() - self.line_len);
             self.name[self.line_len..self.line_len + take].copy_from_slice(&piece[..take]);
         }
         if self.in_header {
             self.header_bytes += piece.len();
-            self.has_colon = self.has_colon || memchr::memchr(b':', piece).is_some();
+            self.start.push(piece);
+        } else if self.looks_for_field_bytes > 0 {
+            self.looks_for_field_bytes = self.looks_for_field_bytes.saturating_sub(piece.len());
+            self.start.push(piece);
         }
         self.check_bytes(piece, ends_line);
         self.line_len += piece.len();
@@ -110,36 +222,58 @@ impl ContentScanner {
         }
         if self.in_header {
             self.header_line();
-            self.has_colon = false;
+        } else if self.looks_for_field_bytes > 0 {
+            self.line_behind_header();
         }
+        self.start = LineStart::default();
         self.line_len = 0;
     }
 
+    fn is_empty_line(&self) -> bool {
+        let line = &self.name[..self.line_len.min(self.name.len())];
+        line == b"\r\n" || line == b"\n"
+    }
+
     fn header_line(&mut self) {
-        let name = &self.name[..self.line_len.min(self.name.len())];
-        if name == b"\r\n" || name == b"\n" {
+        if self.is_empty_line() {
             self.in_header = false;
         } else if !self.may_be_in_header() {
             // Neither a field nor a continuation of one: the header ended before this line.
             self.in_header = false;
             self.header_bytes -= self.line_len;
+            self.separation = Separation::Missing;
+            // A line that would continue a field above it needs the empty line in any case.
+            if self.start.kind() != HeaderLine::Folded {
+                self.looks_for_field_bytes = FIELDS_WITHIN_BYTES;
+            }
         } else {
+            self.has_field |= self.start.kind() == HeaderLine::Field;
             self.summary = self.with_current_line();
+        }
+    }
+
+    fn line_behind_header(&mut self) {
+        if self.start.kind() == HeaderLine::Field {
+            self.separation = Separation::Unwanted;
+        }
+        if self.is_empty_line() || self.separation == Separation::Unwanted {
+            self.looks_for_field_bytes = 0;
         }
     }
 
     /// Returns the summary with the field that the current line of the header begins.
     fn with_current_line(&self) -> HeaderSummary {
-        let name = &self.name[..self.line_len.min(self.name.len())];
-        let is = |field: &[u8]| name.len() >= field.len() && name[..field.len()].eq_ignore_ascii_case(field);
+        let name = self.name.get(..self.start.name_bytes).unwrap_or_default();
+        let is_field = self.start.kind() == HeaderLine::Field;
+        let is = |field: &[u8]| is_field && name.eq_ignore_ascii_case(field);
         let mut summary = self.summary;
-        if is(b"received:") {
+        if is(b"received") {
             summary.received_count += 1;
-        } else if is(b"message-id:") {
+        } else if is(b"message-id") {
             summary.message_id = true;
-        } else if is(b"date:") {
+        } else if is(b"date") {
             summary.date = true;
-        } else if is(b"from:") {
+        } else if is(b"from") {
             summary.from = true;
         }
         summary
@@ -147,8 +281,12 @@ impl ContentScanner {
 
     /// Is the current line of the header a field or the continuation of one, as far as it has come?
     fn may_be_in_header(&self) -> bool {
-        let is_folded = matches!(self.name[0], b' ' | b'\t');
-        if is_folded { self.header_bytes > self.line_len } else { self.has_colon }
+        match self.start.kind() {
+            HeaderLine::Field => true,
+            HeaderLine::Folded => self.has_field,
+            HeaderLine::Mbox => !self.has_field,
+            HeaderLine::Other => false,
+        }
     }
 
     /// Returns the traits of the content so far, which delivery needs.
@@ -170,6 +308,19 @@ impl ContentScanner {
             self.header_bytes - self.line_len
         } else {
             self.header_bytes
+        }
+    }
+
+    /// Returns whether an empty line belongs between header and body that is not there, if the content ended here. Where fields follow
+    /// behind a line that cannot be in a header, it does not: some readers take them for the rest of the header.
+    pub fn lacks_separator(&self) -> bool {
+        let is_cut_off = self.line_len > 0;
+        match self.separation {
+            Separation::Separate => self.in_header && is_cut_off && !self.may_be_in_header(),
+            Separation::Missing => {
+                !(is_cut_off && self.looks_for_field_bytes > 0 && self.start.kind() == HeaderLine::Field)
+            }
+            Separation::Unwanted => false,
         }
     }
 
@@ -241,6 +392,17 @@ mod tests {
             ("A: b\r\nno field\r\nC: d\r\n", "A: b\r\n", true),
             ("no field\r\n", "", true),
             (" folded\r\nA: b\r\n", "", true),
+            (
+                ">>From joe Mon\r\nFrom jane\r\nA: b\r\n\r\n",
+                ">>From joe Mon\r\nFrom jane\r\nA: b\r\n\r\n",
+                true,
+            ),
+            ("From joe Mon 10:00:00\r\n folded\r\n", "From joe Mon 10:00:00\r\n", true),
+            ("A: b\r\nFrom joe Mon 10:00:00\r\nC: d\r\n", "A: b\r\n", true),
+            ("A \t: b\r\n \r\n: c\r\n", "A \t: b\r\n \r\n", true),
+            ("two words: b\r\n", "", true),
+            ("\u{e4}: b\r\n", "", true),
+            ("From : b\r\n c\r\n\r\n", "From : b\r\n c\r\n\r\n", true),
             ("\r\nbody", "\r\n", true),
             ("A: b\r\n", "A: b\r\n", false),
             ("A: b\r\nno fie", "A: b\r\n", false),
@@ -249,8 +411,9 @@ mod tests {
         ] {
             for split in 0..=content.len() {
                 let mut scanner = ContentScanner::default();
-                scanner.scan(&content.as_bytes()[..split]);
-                scanner.scan(&content.as_bytes()[split..]);
+                let (begin, rest) = content.as_bytes().split_at(split);
+                scanner.scan(begin);
+                scanner.scan(rest);
                 let found = (scanner.final_header_bytes(), scanner.has_whole_header());
                 assert_eq!(found, (header.len(), is_whole), "{content:?} at {split}");
             }
@@ -260,7 +423,7 @@ mod tests {
     #[test]
     fn hops_are_counted_in_the_header_only() {
         let mut s = ContentScanner::default();
-        s.scan(b"Received: x\r\n y\r\nRECEIVED: z\r\nMessage-Id: <a@b>\r\n\r\nReceived: no\r\n");
+        s.scan(b"Received: x\r\n y\r\nRECEIVED \t: z\r\nMessage-Id: <a@b>\r\n\r\nReceived: no\r\n");
         assert_eq!(
             s.summary(),
             HeaderSummary { received_count: 2, message_id: true, ..HeaderSummary::default() }

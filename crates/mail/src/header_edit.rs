@@ -1,5 +1,6 @@
 //! Changes to a header: fields added, replaced and removed, without a copy of the body.
 
+use super::header::{HeaderLine, field_name, header_line};
 use std::fmt;
 
 /// Longest line of a field, without its CRLF (RFC 5322 §2.1.1).
@@ -211,8 +212,7 @@ enum Line<'a> {
 
 /// The name of a field; empty for a line that is no field.
 fn name_of(field: &[u8]) -> &[u8] {
-    let end = memchr::memchr(b':', field).unwrap_or(0);
-    field[..end].trim_ascii_end()
+    field_name(field).unwrap_or_default()
 }
 
 /// Splits a header into fields, each with its continuation lines, and the empty line behind them.
@@ -220,7 +220,7 @@ fn split(header: &[u8]) -> (Vec<&[u8]>, &[u8]) {
     let (mut fields, mut begin, mut at) = (Vec::new(), 0, 0);
     for line in header.split_inclusive(|b| *b == b'\n') {
         let is_end = matches!(line, b"\r\n" | b"\n");
-        let continues = line.starts_with(b" ") || line.starts_with(b"\t");
+        let continues = header_line(line) == HeaderLine::Folded;
         if at > begin && (is_end || !continues) {
             fields.push(&header[begin..at]);
             begin = at;

@@ -3,7 +3,7 @@
 
 use crate::{
     content::{Content, ContentTraits, Part},
-    header::ContentScanner,
+    header::{ContentScanner, HeaderLine, header_line},
     header_edit::Edits,
 };
 use bytes::Bytes;
@@ -17,6 +17,8 @@ pub struct ReceivedContent {
     /// Fields of this server, at the front of the header.
     trace_bytes: usize,
     header_bytes: usize,
+    /// An empty line belongs behind the header that is not there.
+    lacks_separator: bool,
 }
 
 impl ReceivedContent {
@@ -35,7 +37,17 @@ impl ReceivedContent {
             has_header && trace_bytes <= header_bytes,
             "the first part of received content has its header"
         );
-        Self { traits, parts, trace_bytes, header_bytes }
+        Self { traits, parts, trace_bytes, header_bytes, lacks_separator: false }
+    }
+
+    /// Content that `scanner` has read, without the fields of this server, which are the first `trace_bytes`.
+    ///
+    /// # Panics
+    /// As for [`Self::new`].
+    pub fn scanned(scanner: &ContentScanner, trace_bytes: usize, parts: Vec<Part>) -> Self {
+        let header_bytes = trace_bytes + scanner.final_header_bytes();
+        let lacks_separator = scanner.lacks_separator();
+        Self { lacks_separator, ..Self::new(scanner.traits(), trace_bytes, header_bytes, parts) }
     }
 
     /// Content that is all in memory; scans it.
@@ -47,8 +59,7 @@ impl ReceivedContent {
         let mut scanner = ContentScanner::default();
         // Without the fields of this server: a first line that begins with a blank continues none of them.
         scanner.scan(&bytes[trace_bytes..]);
-        let header_bytes = trace_bytes + scanner.final_header_bytes();
-        Self::new(scanner.traits(), trace_bytes, header_bytes, vec![Part::Memory(bytes)])
+        Self::scanned(&scanner, trace_bytes, vec![Part::Memory(bytes)])
     }
 
     /// The header as it was received, without the fields of this server, and with the empty line that ends it. There is no empty
@@ -94,7 +105,8 @@ impl ReceivedContent {
 
     /// Returns the content in other parts, of which the first one is the header.
     pub fn with_parts(&self, parts: Vec<Part>) -> Self {
-        Self::new(self.traits, self.trace_bytes, self.header_bytes, parts)
+        let lacks_separator = self.lacks_separator;
+        Self { lacks_separator, ..Self::new(self.traits, self.trace_bytes, self.header_bytes, parts) }
     }
 
     /// Total length in bytes.
@@ -112,26 +124,33 @@ impl ReceivedContent {
         self.trace_bytes += edits.prepended_bytes();
     }
 
-    /// Puts an empty line before a body that came without one: a field of this server must not run into it. Where only a line
-    /// that is no field stands between fields, the content stays as it came: an empty line before that line would turn the
-    /// fields below into text.
+    /// Makes the content fit behind fields of this server. Separators of mbox files at its beginning become fields, as Postfix makes
+    /// them: behind another field they would end the header. An empty line is put before a body that came without one, for a field
+    /// must not run into it. Where only a line that is no field stands between fields, the content stays as it came: an empty
+    /// line before that line would turn the fields below into text.
     pub fn separate_body(&mut self) {
-        if self.lacks_separator() {
-            self.replace_header(self.whole_header().to_vec());
+        let named = self.with_named_separators();
+        if named.is_some() || self.lacks_separator {
+            self.replace_header(named.unwrap_or_else(|| self.whole_header().to_vec()));
         }
     }
 
-    /// Returns whether a body follows the header without an empty line.
-    fn lacks_separator(&self) -> bool {
-        let has_body = self.size_bytes() > self.header_bytes as u64;
-        let has_header = self.header_bytes > self.trace_bytes;
-        has_body
-            && !ends_header(&self.whole_header()[self.trace_bytes..])
-            && !(has_header && header_goes_on(self.body_of_first_part()))
+    /// Returns the header with its separators of mbox files as fields; none if it has no such lines.
+    fn with_named_separators(&self) -> Option<Vec<u8>> {
+        let (trace, mut rest) = self.whole_header().split_at(self.trace_bytes);
+        let mut named = None;
+        while header_line(rest) == HeaderLine::Mbox {
+            let end = memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
+            let out = named.get_or_insert_with(|| trace.to_vec());
+            out.extend_from_slice(b"X-Mailbox-Line: ");
+            out.extend_from_slice(&rest[..end]);
+            rest = &rest[end..];
+        }
+        named.map(|out| [&out[..], rest].concat())
     }
 
     fn replace_header(&mut self, mut header: Vec<u8>) {
-        if self.lacks_separator() {
+        if std::mem::take(&mut self.lacks_separator) {
             header.extend_from_slice(b"\r\n");
         }
         let mut scanner = ContentScanner::default();
@@ -158,27 +177,6 @@ impl ReceivedContent {
     }
 }
 
-/// Does the header end with an empty line?
-fn ends_header(header: &[u8]) -> bool {
-    [&b"\r\n\r\n"[..], b"\n\r\n", b"\n\n"].iter().any(|end| header.ends_with(end))
-        || matches!(header, b"\r\n" | b"\n")
-}
-
-/// Content in which fields are looked for behind a line that is none.
-const FIELDS_WITHIN_BYTES: usize = 64 << 10;
-
-/// Returns whether fields follow before the next empty line.
-fn header_goes_on(rest: &[u8]) -> bool {
-    let rest = &rest[..rest.len().min(FIELDS_WITHIN_BYTES)];
-    let lines = rest.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    lines.take_while(|line| !line.is_empty()).any(is_field)
-}
-
-fn is_field(line: &[u8]) -> bool {
-    let colon = memchr::memchr(b':', line).unwrap_or(0);
-    colon > 0 && line[..colon].iter().all(u8::is_ascii_graphic)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +184,7 @@ mod tests {
         content::ChunkId,
         header_edit::{Edit, Field},
     };
+    use proptest::prelude::*;
 
     fn add(name: &str, value: &str) -> Edits {
         [Edit::Append(Field::new(name, value).unwrap())].into_iter().collect()
@@ -267,12 +266,14 @@ mod tests {
             ("A: b\r\n\r\nbody\r\n", None),
             ("A: b\r\n\r\nE: f\r\n", None),
             ("\r\nA: b\r\n", None),
-            ("From joe Mon Nov 23 10:00:00\r\nA: b\r\n\r\n", None),
+            ("no field\r\nA: b\r\n\r\n", None),
             ("", None),
             ("A: b\r\nbody\r\n", Some(("A: b\r\n", "body\r\n"))),
             ("A: b\r\nbody\r\n\r\nE: f\r\n", Some(("A: b\r\n", "body\r\n\r\nE: f\r\n"))),
             ("no field\r\n", Some(("", "no field\r\n"))),
             (" folded\r\nA: b\r\n\r\n", Some(("", " folded\r\nA: b\r\n\r\n"))),
+            (": b\r\nbody\r\n", Some(("", ": b\r\nbody\r\n"))),
+            ("A: b\r\nFrom joe\r\n", Some(("A: b\r\n", "From joe\r\n"))),
         ] {
             let mut content = ReceivedContent::from_bytes(format!("{TRACE}{given}"), TRACE.len());
             content.separate_body();
@@ -282,6 +283,62 @@ mod tests {
             };
             let whole = content.into_content().in_memory().unwrap();
             assert_eq!(std::str::from_utf8(&whole), Ok(&*expected));
+        }
+    }
+
+    #[test]
+    fn separators_of_mbox_files_before_the_header_become_fields_of_it() {
+        for (given, named) in [
+            ("From joe Mon\r\nA: b\r\n\r\nbody\r\n", "X-Mailbox-Line: From joe Mon\r\nA: b\r\n\r\nbody\r\n"),
+            (
+                ">>From joe\r\nFrom ann\r\n\r\nbody\r\n",
+                "X-Mailbox-Line: >>From joe\r\nX-Mailbox-Line: From ann\r\n\r\nbody\r\n",
+            ),
+            ("From joe\r\n folded\r\n", "X-Mailbox-Line: From joe\r\n\r\n folded\r\n"),
+            ("From joe\r\nbody\r\n", "X-Mailbox-Line: From joe\r\n\r\nbody\r\n"),
+            ("From joe", "X-Mailbox-Line: From joe"),
+            ("From : b\r\n\r\nbody\r\n", "From : b\r\n\r\nbody\r\n"),
+            ("\r\nFrom joe\r\n", "\r\nFrom joe\r\n"),
+        ] {
+            let mut content = ReceivedContent::from_bytes(format!("R: x\r\n{given}"), 6);
+            content.separate_body();
+            let whole = content.into_content().in_memory().unwrap();
+            assert_eq!(std::str::from_utf8(&whole), Ok(&*format!("R: x\r\n{named}")));
+        }
+    }
+
+    /// The fields, with separators of mbox files as fields, and the body.
+    fn split(content: &[u8]) -> (String, String) {
+        let mut scanner = ContentScanner::default();
+        scanner.scan(content);
+        let (header, body) = content.split_at(scanner.final_header_bytes());
+        let [header, body] = [header, body].map(String::from_utf8_lossy);
+        let fields =
+            header.strip_suffix("\r\n").filter(|fields| fields.is_empty() || fields.ends_with("\r\n"));
+        let fields = fields.unwrap_or(&header);
+        let mbox_lines =
+            fields.split_inclusive('\n').take_while(|line| header_line(line.as_bytes()) == HeaderLine::Mbox);
+        let mbox_bytes = mbox_lines.map(str::len).sum();
+        let (mbox, fields) = fields.split_at(mbox_bytes);
+        let named: String =
+            mbox.split_inclusive('\n').map(|line| format!("X-Mailbox-Line: {line}")).collect();
+        (named + fields, body.into_owned())
+    }
+
+    proptest! {
+        #[test]
+        fn behind_a_field_of_this_server_the_same_is_header_and_the_same_is_body(
+            lines in proptest::collection::vec("A: b|B \t: c|: d|[ \t]e|[ \t]|From f|>From g|From : h|two words: i|j|ä: k||\u{1}: l", 0..7),
+            end in "|\r\n",
+        ) {
+            let given = lines.join("\r\n") + &end;
+            let mut content = ReceivedContent::from_bytes(format!("R: x\r\n{given}"), 6);
+            content.separate_body();
+            let again = content.clone().into_content().in_memory().unwrap();
+            let (fields, body) = split(given.as_bytes());
+            prop_assert_eq!(split(&again), (format!("R: x\r\n{fields}"), body));
+            content.separate_body();
+            prop_assert_eq!(content.into_content().in_memory().unwrap(), again);
         }
     }
 

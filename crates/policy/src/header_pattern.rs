@@ -1,5 +1,6 @@
 //! Conditions on fields of the header.
 
+use mail::header::field_name;
 use regex::bytes::{Regex, RegexBuilder};
 use std::fmt;
 
@@ -94,8 +95,9 @@ fn fields(header: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
             }
             let (field, behind) = rest.split_at(end);
             rest = behind;
-            if let Some(colon) = field.iter().position(|b| *b == b':') {
-                return Some((field[..colon].trim_ascii_end(), &field[colon + 1..]));
+            if let Some(name) = field_name(field) {
+                let colon = field.iter().position(|b| *b == b':')?;
+                return Some((name, &field[colon + 1..]));
             }
         }
     })

@@ -1,6 +1,8 @@
 //! Content-Type and Content-Transfer-Encoding (RFC 2045 §5.1, §6.1), read strictly: what two readers might
 //! understand differently is not understood.
 
+use crate::header::{HeaderLine, field_name, header_line};
+
 /// A media type with the parameter that matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MediaType {
@@ -22,20 +24,18 @@ pub(super) fn fields(block: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
         if line == b"\r\n" {
             break;
         }
-        if matches!(line[0], b' ' | b'\t') {
+        if header_line(line) == HeaderLine::Folded {
             found.last_mut()?.2 = at;
             continue;
         }
-        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(0);
-        let name = line[..colon].trim_ascii_end();
-        let is_field = !name.is_empty() && name.iter().all(u8::is_ascii_graphic);
+        let name = field_name(line).unwrap_or_default();
         let is_of_mime = name.len() >= 8 && name[..8].eq_ignore_ascii_case(b"content-")
             || name.eq_ignore_ascii_case(b"mime-version");
         let is_behind_other = found.iter().any(|(_, name_bytes, _)| *name_bytes == 0);
-        if !is_field && found.is_empty() || is_of_mime && is_behind_other {
+        if name.is_empty() && found.is_empty() || is_of_mime && is_behind_other {
             return None;
         }
-        found.push((begin, if is_field { name.len() } else { 0 }, at));
+        found.push((begin, name.len(), at));
     }
     Some(
         found

@@ -3,6 +3,7 @@
 use super::{free_address, program, program_in_place, until};
 use std::{
     fs,
+    io::Write as _,
     net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -11,6 +12,7 @@ use std::{
 
 const SERVICES: &str = "\
 cleanup unix n - n - 0 cleanup
+pickup unix n - n 60 1 pickup
 qmgr unix n - n 300 1 qmgr
 rewrite unix - - n - - trivial-rewrite
 bounce unix - - n - 0 bounce
@@ -120,6 +122,23 @@ impl Postfix {
             assert!(begun.elapsed() < super::wait_timeout(), "Postfix has not tried all: {}", self.log());
             std::thread::park_timeout(std::time::Duration::from_millis(5));
         }
+    }
+
+    /// Hands a message to Postfix's `sendmail` command.
+    pub fn sendmail(&self, arguments: &[&str], content: &[u8]) {
+        let mut command = program("nsenter").expect("unshare is there, too");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.first_process())).arg("/usr/sbin/sendmail");
+        command.arg("-C").arg(&self.dir).args(arguments).stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(content).unwrap();
+        assert!(child.wait().unwrap().success(), "{}", self.log());
+    }
+
+    /// Returns the first process of the namespace.
+    fn first_process(&self) -> i32 {
+        let pid = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        children.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("Postfix runs")
     }
 
     /// Returns the number of messages that are tried again later.

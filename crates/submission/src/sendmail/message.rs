@@ -2,7 +2,10 @@
 
 use super::addresses;
 use control::{CommandError, Exit};
-use mail::UnixMillis;
+use mail::{
+    UnixMillis,
+    header::{ContentScanner, HeaderLine, field_name, header_line},
+};
 use std::io::{BufRead, Read};
 
 /// Reads until a lone dot, if that ends it, or the end. More than `max_bytes` is an error.
@@ -41,8 +44,10 @@ pub struct LocalUser<'a> {
 pub struct ParsedMessage {
     /// Each with its line ends and continuation lines.
     fields: Vec<Vec<u8>>,
-    /// Behind the empty line.
+    /// Behind the empty line, or from a line on that cannot be in a header.
     body: Vec<u8>,
+    /// The body begins with a line that cannot be in a header, and fields follow: an empty line would make text of them.
+    is_unseparated: bool,
 }
 
 /// Fields that are for us alone, or that delivery writes (RFC 5322 §3.6.3, RFC 5321 §4.4).
@@ -50,19 +55,22 @@ const DROPPED: [&str; 4] = ["bcc", "resent-bcc", "return-path", "content-length"
 
 impl ParsedMessage {
     /// Splits header and body. A line that cannot be in a header begins the body, so that text
-    /// without header is all body. A leading mbox line is dropped.
+    /// without header is all body. Leading mbox lines are dropped.
     pub fn parse(raw: &[u8]) -> Self {
+        let all = raw.split_inclusive(|b| *b == b'\n');
+        let separators = all.take_while(|line| header_line(line) == HeaderLine::Mbox);
+        let raw = &raw[separators.map(<[u8]>::len).sum()..];
+        let mut scanner = ContentScanner::default();
+        scanner.scan(raw);
         let mut lines = raw.split_inclusive(|b| *b == b'\n').peekable();
-        let is_mbox_line = |line: &[u8]| line.starts_with(b"From ") || line.starts_with(b">From ");
-        lines.next_if(|line| is_mbox_line(line) && !is_header_line(line));
         let mut fields: Vec<Vec<u8>> = Vec::new();
-        while let Some(line) = lines.next_if(|line| is_header_line(line)) {
-            match fields.last_mut() {
-                Some(field) if line.starts_with(b" ") || line.starts_with(b"\t") => {
-                    field.extend_from_slice(line);
-                }
-                _ => fields.push(line.to_vec()),
+        while let Some(line) = lines.peek() {
+            match (header_line(line), fields.last_mut()) {
+                (HeaderLine::Field, _) => fields.push(line.to_vec()),
+                (HeaderLine::Folded, Some(field)) => field.extend_from_slice(line),
+                _ => break,
             }
+            lines.next();
         }
         // A header's last line may lack its end; what follows must not run into it.
         if let Some(last) = fields.last_mut()
@@ -70,8 +78,10 @@ impl ParsedMessage {
         {
             last.push(b'\n');
         }
-        lines.next_if(|line| matches!(*line, b"\n" | b"\r\n"));
-        Self { fields, body: lines.collect::<Vec<_>>().concat() }
+        let has_end = lines.next_if(|line| matches!(*line, b"\n" | b"\r\n")).is_some();
+        let body = lines.collect::<Vec<_>>().concat();
+        let is_unseparated = !has_end && !body.is_empty() && !scanner.lacks_separator();
+        Self { fields, body, is_unseparated }
     }
 
     /// Everyone in `To`, `Cc` and `Bcc`; in their `Resent-` forms when there is any.
@@ -120,10 +130,12 @@ impl ParsedMessage {
         self.fields.iter().any(|field| has_name(field, name))
     }
 
-    /// Header, empty line, body; line ends as they were.
+    /// Header, empty line, body; line ends as they were. The empty line is missing where it would change what the header is.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut out = self.fields.concat();
-        out.extend_from_slice(b"\n");
+        if !self.is_unseparated {
+            out.extend_from_slice(b"\n");
+        }
         out.extend_from_slice(&self.body);
         out
     }
@@ -156,20 +168,8 @@ fn qualify(field: &mut Vec<u8>, hostname: &str) {
     }
 }
 
-/// A field's first line (RFC 5322 §2.2), or a continuation.
-fn is_header_line(line: &[u8]) -> bool {
-    if line.starts_with(b" ") || line.starts_with(b"\t") {
-        // Only white space: as good as empty, and some readers end the header there.
-        return line.iter().any(|b| !b.is_ascii_whitespace());
-    }
-    let Some(colon) = line.iter().position(|b| *b == b':') else { return false };
-    let name = line[..colon].trim_ascii_end();
-    !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
-}
-
 fn has_name(field: &[u8], name: &str) -> bool {
-    let colon = field.iter().position(|b| *b == b':').unwrap_or(0);
-    field[..colon].trim_ascii_end().eq_ignore_ascii_case(name.as_bytes())
+    field_name(field).is_some_and(|own| own.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 fn from_field(author: &LocalUser<'_>) -> String {
@@ -231,8 +231,9 @@ mod tests {
             ("A: b\nno field\n", 1, "no field\n"),
             ("hello: is a field\n", 1, ""),
             ("hello world: is none\n", 0, "hello world: is none\n"),
-            (" starts folded\nA: b\n\nx", 2, "x"),
-            ("A: b\n \nC: d\n", 1, " \nC: d\n"),
+            (" starts folded\nA: b\n\nx", 0, " starts folded\nA: b\n\nx"),
+            ("A: b\n \nC: d\n", 2, ""),
+            (">From me\nFrom you\nA: b\n\nx", 1, "x"),
             ("From me Sat Nov 21\nA: b\n\nx", 1, "x"),
             ("A : b\n\nx", 1, "x"),
             ("From : a@b\n\nx", 1, "x"),
@@ -246,6 +247,19 @@ mod tests {
                 (count, body),
                 "{raw:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_field_gets_an_empty_line_only_where_no_field_follows_it() {
+        for (raw, text) in [
+            ("A: b\nno field\nC: d\n\nbody\n", "A: b\nno field\nC: d\n\nbody\n"),
+            ("A: b\nFrom me\nC: d\n", "A: b\nFrom me\nC: d\n"),
+            ("A: b\nbody\n\nC: d\n", "A: b\n\nbody\n\nC: d\n"),
+            (" folded\nC: d\n", "\n folded\nC: d\n"),
+        ] {
+            let text_of = |message: ParsedMessage| String::from_utf8(message.into_bytes()).unwrap();
+            assert_eq!(text_of(ParsedMessage::parse(raw.as_bytes())), text);
         }
     }
 
