@@ -13,7 +13,10 @@ pub fn can_have_maildir(mailbox: &Mailbox, separator: Option<Separator>) -> bool
     let local = mailbox.local();
     // Few local parts have these characters, and only they can lead to an unsafe name. A character in lower case has
     // three times the octets at most.
-    let is_odd = local.starts_with(['"', '.']) || local.contains('/') || local.len() > NAME_MAX / 3;
+    let is_odd = local.starts_with(['"', '.'])
+        || local.contains('/')
+        || local.len() > NAME_MAX / 3
+        || !local.bytes().all(|byte| byte.is_ascii_graphic());
     !is_odd || folder("", mailbox, separator).is_some()
 }
 
@@ -44,8 +47,9 @@ pub(crate) fn folder(template: &str, mailbox: &Mailbox, separator: Option<Separa
         !name.is_empty()
             && name.len() <= NAME_MAX
             && !name.starts_with('.')
-            && !name.contains(['/', '\0'])
-            && !name.chars().any(char::is_control)
+            && !name.contains('/')
+            // Somebody who lists the folder would take the name for another one.
+            && !name.chars().any(mail::is_invisible)
     };
     if !is_safe(user) || !is_safe(&domain) {
         return None;
@@ -87,10 +91,18 @@ mod tests {
     }
 
     #[test]
-    fn no_recipient_leads_out_of_its_folder() {
-        for address in
-            ["\"..\"@b.test", "\"../../etc\"@b.test", "a/b@b.test", "\".\"@b.test", "\".hidden\"@b.test"]
-        {
+    fn no_recipient_leads_out_of_its_folder_or_names_one_that_looks_like_another() {
+        for address in [
+            "\"..\"@b.test",
+            "\"../../etc\"@b.test",
+            "a/b@b.test",
+            "\".\"@b.test",
+            "\".hidden\"@b.test",
+            "jane\u{200b}@b.test",
+            "j\u{202e}enaj@b.test",
+            "\"jane\u{2066}\"@b.test",
+            "jane\u{ad}+x@b.test",
+        ] {
             assert_eq!(path(address), None, "{address}");
             assert!(
                 !can_have_maildir(&Mailbox::parse(address, true).unwrap(), Separator::parse("+")),
@@ -102,7 +114,7 @@ mod tests {
     proptest! {
         #[test]
         fn whether_a_recipient_can_have_a_maildir_is_known_without_its_name(
-            local in "[a./+ä]{1,8}|\"[a./+ ]{0,8}\"|a{60,64}",
+            local in "[a./+ä\u{200b}\u{202e}]{1,8}|\"[a./+ ]{0,8}\"|a{60,64}",
             domain in "[a-z]{1,3}\\.test|\\[192\\.0\\.2\\.1\\]|bücher\\.test",
         ) {
             if let Ok(mailbox) = Mailbox::parse(&format!("{local}@{domain}"), true) {
