@@ -3,7 +3,7 @@
 use super::{
     Server,
     machine::Copied,
-    queue::{Found, read_queue_file, unreadable, walk},
+    queue::{Found, pass_on, read_optional_queue_file, read_queue_file, unreadable, walk},
     read_optional,
     stopped::{Stopped, is_locked},
 };
@@ -95,32 +95,30 @@ impl Server for Exim {
 
     fn read(&self, dir: &Path, found: &mut dyn FnMut(Found) -> Result<(), CliError>) -> Result<(), CliError> {
         let domain = self.settings()?.qualify_domain;
-        inputs(dir, &mut |path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let beside = |end: &str, id: &str| path.with_file_name(format!("{id}{end}"));
-            if let Some(id) = name.strip_suffix("-D") {
-                let header = beside("-H", id);
-                // The header is written last.
-                return if header.exists() {
-                    Ok(())
-                } else {
-                    found(Found::Incomplete { path: path.to_owned() })
-                };
-            }
-            let Some(id) = name.strip_suffix("-H") else { return Ok(()) };
-            let header = read_queue_file(path)?;
-            let (data, journal) = (beside("-D", id), beside("-J", id));
-            let Some(body) = read_optional(&data)? else {
-                let why = format!("there is no {id}-D");
-                return found(Found::Damaged { path: path.to_owned(), why });
-            };
-            let journal = read_optional(&journal)?;
-            let files = SpoolFiles { header: &header, data: &body, journal: journal.as_deref() };
-            match exim::queue::read(files, id, &domain) {
-                Ok(message) => found(Found::Message(Box::new(message))),
-                Err(damage) => found(Found::Damaged { path: path.to_owned(), why: damage.0 }),
-            }
-        })
+        inputs(dir, &mut |path| pass_on(path, read_message(path, &domain), found))
+    }
+}
+
+/// Returns what a file of the queue holds; none for one that belongs to another.
+fn read_message(path: &Path, domain: &str) -> Result<Option<Found>, CliError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let beside = |end: &str, id: &str| path.with_file_name(format!("{id}{end}"));
+    if let Some(id) = name.strip_suffix("-D") {
+        // The header is written last.
+        let has_header = beside("-H", id).exists();
+        return Ok((!has_header).then(|| Found::Incomplete { path: path.to_owned() }));
+    }
+    let Some(id) = name.strip_suffix("-H") else { return Ok(None) };
+    let header = read_queue_file(path)?;
+    let damaged = |why| Ok(Some(Found::Damaged { path: path.to_owned(), why }));
+    let Some(body) = read_optional_queue_file(&beside("-D", id))? else {
+        return damaged(format!("there is no {id}-D"));
+    };
+    let journal = read_optional_queue_file(&beside("-J", id))?;
+    let files = SpoolFiles { header: &header, data: &body, journal: journal.as_deref() };
+    match exim::queue::read(files, id, domain) {
+        Ok(message) => Ok(Some(Found::Message(Box::new(message)))),
+        Err(damage) => damaged(damage.0),
     }
 }
 

@@ -3,13 +3,13 @@
 use super::{
     Server,
     machine::Machine,
-    queue::{Found, read_queue_file, unreadable, walk},
+    queue::{Found, pass_on, read_queue_file, unreadable, walk},
     read_optional,
     stopped::Stopped,
 };
 use crate::cli::CliError;
 use import::{
-    Draft, QueuedRecipient, Report,
+    Draft, QueuedMessage, QueuedRecipient, Report,
     postfix::{self, MainCf, queue::Queue},
 };
 use mail::{ForwardPath, Notify, UnixMillis};
@@ -68,31 +68,13 @@ impl Server for Postfix {
         let (deferred, failed) = (logs(&dir.join("defer"))?, logs(&dir.join("bounce"))?);
         for queue in Queue::ALL {
             walk(&dir.join(queue.directory()), 6, &mut |path| {
-                let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
-                let file = read_queue_file(path)?;
-                let is_complete = metadata.permissions().mode() & 0o100 != 0;
-                if !is_complete && matches!(queue, Queue::Maildrop | Queue::Incoming) {
-                    return found(Found::Incomplete { path: path.to_owned() });
-                }
-                let mut message = match postfix::queue::read(&file, &id, queue, &domain) {
-                    Ok(message) => message,
-                    Err(damage) => return found(Found::Damaged { path: path.to_owned(), why: damage.0 }),
-                };
-                if let Some(log) = deferred.get(&id) {
-                    let file = read_queue_file(log)?;
-                    let at =
-                        fs::metadata(log).map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0) * 1000);
-                    let mut reasons = postfix::queue::deferrals(&file, UnixMillis(at));
-                    for one in &mut message.recipients {
-                        one.last_attempt = reasons.remove(one.recipient.path.as_str());
+                let read = read_message(path, queue, &domain).map(|mut found| {
+                    if let Found::Message(message) = &mut found {
+                        add_logs(message, &deferred, &failed);
                     }
-                }
-                if let Some(log) = failed.get(&id) {
-                    let file = read_queue_file(log)?;
-                    add_failed(&mut message, &file);
-                }
-                found(Found::Message(Box::new(message)))
+                    Some(found)
+                });
+                pass_on(path, read, found)
             })?;
         }
         walk(&dir.join("corrupt"), 6, &mut |path| {
@@ -102,8 +84,44 @@ impl Server for Postfix {
     }
 }
 
+fn read_message(path: &Path, queue: Queue, domain: &str) -> Result<Found, CliError> {
+    let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    let is_complete = metadata.permissions().mode() & 0o100 != 0;
+    if !is_complete && matches!(queue, Queue::Maildrop | Queue::Incoming) {
+        return Ok(Found::Incomplete { path: path.to_owned() });
+    }
+    let file = read_queue_file(path)?;
+    Ok(match postfix::queue::read(&file, &id, queue, domain) {
+        Ok(message) => Found::Message(Box::new(message)),
+        Err(damage) => Found::Damaged { path: path.to_owned(), why: damage.0 },
+    })
+}
+
+/// Adds what the logs of a message say about its recipients. One that cannot be read costs only that.
+fn add_logs(message: &mut QueuedMessage, deferred: &Logs, failed: &Logs) {
+    if let Some(log) = deferred.get(&message.id) {
+        let at = fs::metadata(log).map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0) * 1000);
+        match read_queue_file(log) {
+            Ok(file) => {
+                let mut reasons = postfix::queue::deferrals(&file, UnixMillis(at));
+                for one in &mut message.recipients {
+                    one.last_attempt = reasons.remove(one.recipient.path.as_str());
+                }
+            }
+            Err(error) => message.notes.push(error.text),
+        }
+    }
+    if let Some(log) = failed.get(&message.id) {
+        match read_queue_file(log) {
+            Ok(file) => add_failed(message, &file),
+            Err(error) => message.notes.push(error.text),
+        }
+    }
+}
+
 /// Adds recipients that failed, and whose sender was not told yet: Postrider tries them again, and tells the sender.
-fn add_failed(message: &mut import::QueuedMessage, log: &[u8]) {
+fn add_failed(message: &mut QueuedMessage, log: &[u8]) {
     let mut failed: Vec<String> = postfix::queue::deferrals(log, UnixMillis(0)).into_keys().collect();
     failed.sort();
     for address in failed {
@@ -117,8 +135,11 @@ fn add_failed(message: &mut import::QueuedMessage, log: &[u8]) {
     }
 }
 
+/// The logs of messages, by their ids.
+type Logs = HashMap<String, PathBuf>;
+
 /// Returns the logs of messages by their ids.
-fn logs(dir: &Path) -> Result<HashMap<String, PathBuf>, CliError> {
+fn logs(dir: &Path) -> Result<Logs, CliError> {
     let mut logs = HashMap::new();
     walk(dir, 6, &mut |path| {
         let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

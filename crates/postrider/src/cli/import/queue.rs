@@ -146,9 +146,26 @@ pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> CliError {
     let exit = match error.kind() {
         std::io::ErrorKind::PermissionDenied => Exit::NoPerm,
         std::io::ErrorKind::NotFound => Exit::NoInput,
+        std::io::ErrorKind::InvalidData => Exit::DataErr,
         _ => Exit::IoErr,
     };
     CliError::new(exit, format!("read {}: {error}", path.display()))
+}
+
+/// Passes on what a file of the queue holds. One that is too large or cannot be read is damaged, and the others are read.
+pub(super) fn pass_on(
+    path: &Path,
+    read: Result<Option<Found>, CliError>,
+    found: &mut dyn FnMut(Found) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    match read {
+        Ok(None) => Ok(()),
+        Ok(Some(one)) => found(one),
+        Err(error) if matches!(error.exit, Exit::DataErr | Exit::IoErr) => {
+            found(Found::Damaged { path: path.to_owned(), why: error.text })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads a file of a queue.
@@ -157,6 +174,17 @@ pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> CliError {
 /// The file cannot be read, is no regular file any more, or is too large.
 pub(super) fn read_queue_file(path: &Path) -> Result<Vec<u8>, CliError> {
     config::read_regular_file(path, super::FILE_BYTES_MAX).map_err(|error| unreadable(path, &error))
+}
+
+/// Reads a file of a queue; none if there is no such file.
+///
+/// # Errors
+/// As for [`read_queue_file`].
+pub(super) fn read_optional_queue_file(path: &Path) -> Result<Option<Vec<u8>>, CliError> {
+    match read_queue_file(path) {
+        Err(error) if error.exit == Exit::NoInput => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 /// Passes on each file below a directory, with the directories in the order of their names; those that do not exist are
@@ -185,4 +213,58 @@ pub(super) fn walk(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{exim::Exim, postfix::Postfix, sendmail::Sendmail},
+        *,
+    };
+    use std::fs::{self, File};
+
+    #[test]
+    fn a_file_that_is_too_large_or_none_is_damaged_and_the_others_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path();
+        let make = |name: &str, bytes: u64| {
+            fs::create_dir_all(at.join(name).parent().unwrap()).unwrap();
+            File::create(at.join(name)).unwrap().set_len(bytes).unwrap();
+        };
+        let large = super::super::FILE_BYTES_MAX + 1;
+        for (name, bytes) in [
+            ("exim/input/1-H", large),
+            ("exim/input/1-D", 1),
+            ("exim/input/2-H", 1),
+            ("exim/input/2-D", large),
+            ("exim/input/3-H", 1),
+            ("exim/input/4-H", 1),
+            ("postfix/active/1", large),
+            ("postfix/deferred/2", 1),
+            ("sendmail/qf1", large),
+            ("sendmail/df1", 1),
+            ("sendmail/qf2", 1),
+            ("sendmail/df2", large),
+            ("sendmail/qf3", 1),
+        ] {
+            make(name, bytes);
+        }
+        rustix::fs::mkfifoat(rustix::fs::CWD, at.join("exim/input/3-D"), rustix::fs::Mode::RUSR).unwrap();
+        let none = at.join("none");
+        let servers: [(&dyn Server, &str, &[&str]); 3] = [
+            (&Exim::new(none.clone()), "exim", &["1-H", "2-H", "3-H", "4-H"]),
+            (&Postfix::new(none.clone()), "postfix", &["1", "2"]),
+            (&Sendmail::new(none), "sendmail", &["qf1", "qf2", "qf3"]),
+        ];
+        for (server, queue, expected) in servers {
+            let mut damaged = Vec::new();
+            let read = server.read(&at.join(queue), &mut |found| {
+                let Found::Damaged { path, .. } = found else { panic!("{queue}") };
+                damaged.push(path.file_name().unwrap().to_str().unwrap().to_owned());
+                Ok(())
+            });
+            assert!(read.is_ok(), "{}", read.unwrap_err().text);
+            assert_eq!(damaged, expected, "{queue}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::{
     Server,
     machine::Machine,
-    queue::{Found, read_queue_file, walk},
+    queue::{Found, pass_on, read_optional_queue_file, read_queue_file, walk},
     read_optional,
     stopped::{Stopped, is_locked},
 };
@@ -67,36 +67,34 @@ impl Server for Sendmail {
 
     fn read(&self, dir: &Path, found: &mut dyn FnMut(Found) -> Result<(), CliError>) -> Result<(), CliError> {
         let domain = self.names()?.hostname;
-        walk(dir, 2, &mut |path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let Some((kind, id)) = name.split_at_checked(2) else { return Ok(()) };
-            match kind {
-                "qf" | "hf" => {}
-                "Qf" => {
-                    let why = "Sendmail has put it aside".to_owned();
-                    return found(Found::Damaged { path: path.to_owned(), why });
-                }
-                "df" if control_files(path, id).iter().any(|file| file.exists()) => return Ok(()),
-                "df" => return found(Found::Incomplete { path: path.to_owned() }),
-                _ => return Ok(()),
-            }
-            let control = read_queue_file(path)?;
-            let mut body = None;
-            for file in data_files(path, id, &control) {
-                body = match body {
-                    None => read_optional(&file)?,
-                    found => found,
-                };
-            }
-            let Some(body) = body else {
-                let why = format!("there is no df{id}");
-                return found(Found::Damaged { path: path.to_owned(), why });
-            };
-            match sendmail::queue::read(&control, &body, id, kind == "hf", &domain) {
-                Ok(message) => found(Found::Message(Box::new(message))),
-                Err(damage) => found(Found::Damaged { path: path.to_owned(), why: damage.0 }),
-            }
-        })
+        walk(dir, 2, &mut |path| pass_on(path, read_message(path, &domain), found))
+    }
+}
+
+/// Returns what a file of the queue holds; none for one that belongs to another.
+fn read_message(path: &Path, domain: &str) -> Result<Option<Found>, CliError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let Some((kind, id)) = name.split_at_checked(2) else { return Ok(None) };
+    let damaged = |why| Ok(Some(Found::Damaged { path: path.to_owned(), why }));
+    match kind {
+        "qf" | "hf" => {}
+        "Qf" => return damaged("Sendmail has put it aside".to_owned()),
+        "df" if control_files(path, id).iter().any(|file| file.exists()) => return Ok(None),
+        "df" => return Ok(Some(Found::Incomplete { path: path.to_owned() })),
+        _ => return Ok(None),
+    }
+    let control = read_queue_file(path)?;
+    let mut body = None;
+    for file in data_files(path, id, &control) {
+        body = match body {
+            None => read_optional_queue_file(&file)?,
+            found => found,
+        };
+    }
+    let Some(body) = body else { return damaged(format!("there is no df{id}")) };
+    match sendmail::queue::read(&control, &body, id, kind == "hf", domain) {
+        Ok(message) => Ok(Some(Found::Message(Box::new(message)))),
+        Err(damage) => damaged(damage.0),
     }
 }
 

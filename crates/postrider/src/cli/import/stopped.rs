@@ -9,6 +9,9 @@ use std::{
     path::Path,
 };
 
+/// No file with the number of a process is larger.
+const PID_BYTES_MAX: u64 = 4096;
+
 /// Locks that keep the other server from starting while its queue is read.
 #[derive(Debug, Default)]
 pub(super) struct Stopped {
@@ -45,8 +48,8 @@ impl Stopped {
     /// The process is there.
     pub(super) fn check_pid_file(path: &Path, program: &str, running: &str) -> Result<(), CliError> {
         refuse_special(path)?;
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
+        let text = match config::read_regular_file(path, PID_BYTES_MAX) {
+            Ok(text) => String::from_utf8_lossy(&text).into_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => {
                 let text = format!("read {}, to see whether the server runs: {error}", path.display());
@@ -74,6 +77,17 @@ fn refused(running: &str) -> CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_hold_a_number_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("exim.pid");
+        File::create(&path).unwrap().set_len(PID_BYTES_MAX + 1).unwrap();
+        let error = Stopped::check_pid_file(&path, "exim", "").unwrap_err();
+        assert!(error.text.contains("a file of more than 4096 octets"), "{}", error.text);
+        std::fs::write(&path, "1\n").unwrap();
+        assert!(Stopped::check_pid_file(&path, "no such program", "").is_ok());
+    }
 
     #[test]
     fn a_lock_of_the_server_is_seen_and_ours_keeps_it_out() {
