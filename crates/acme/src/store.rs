@@ -42,7 +42,7 @@ impl Store {
     /// In words. A file that cannot be read is not replaced: the authority limits the number of accounts.
     pub(crate) fn read_account(&self) -> Result<Option<AccountCredentials>, String> {
         let path = self.account();
-        let text = match fs::read(&path) {
+        let text = match config::read_state_file(&self.folder, &path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(format!("read the account {}: {e}", path.display())),

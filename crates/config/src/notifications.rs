@@ -2,11 +2,12 @@
 
 use crate::{
     settings::Notifications,
+    state_file::read_regular_file,
     value::{Context, Found, Value, text, text_value},
 };
 use report::texts::{Language, TemplateError, Texts};
 use std::{
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -69,10 +70,13 @@ impl Notifications {
     }
 }
 
+/// No template is larger.
+const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+
 fn language(code: &str, templates: Option<&Path>) -> Result<Language, Vec<TextsError>> {
     if let Some(directory) = templates {
         let path = directory.join(format!("{code}.txt"));
-        match fs::read(&path) {
+        match read_regular_file(&path, TEMPLATE_BYTES_MAX) {
             Ok(file) => {
                 let of_file = |error| TextsError::Template(path.clone(), error);
                 return Language::parse(code, file).map_err(|all| all.into_iter().map(of_file).collect());

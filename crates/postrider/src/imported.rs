@@ -8,12 +8,14 @@ use mail::Origin;
 use std::{
     collections::HashSet,
     fs::{File, OpenOptions},
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
 /// The beginning of the origin of an imported message.
 const ORIGIN: &str = "import ";
+/// No list is larger.
+const LIST_BYTES_MAX: u64 = 1 << 30;
 
 /// Returns the origin of a message with this key: `postfix 4Fx… 1700000000.000042`.
 pub(crate) fn origin(key: &str) -> Origin {
@@ -45,12 +47,11 @@ impl ImportList {
     /// The list cannot be read.
     pub(crate) fn open(data_dir: &Path) -> io::Result<Self> {
         let path = data_dir.join("imported");
-        let mut text = String::new();
-        match File::open(&path) {
-            Ok(mut file) => drop(file.read_to_string(&mut text)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        let text = match config::read_regular_file(&path, LIST_BYTES_MAX) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error),
-        }
+        };
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let known = text[..whole].lines().map(str::to_owned).collect();
         Ok(Self { path, known, has_torn_line: whole < text.len(), file: None })
@@ -122,6 +123,14 @@ mod tests {
         list.add(["postfix C 2.000000".to_owned()]).unwrap();
         let list = ImportList::open(dir.path()).unwrap();
         assert!(list.contains("postfix A 1.000001") && list.contains("postfix C 2.000000"));
+    }
+
+    #[test]
+    fn a_list_that_is_no_file_is_an_error_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("imported"), rustix::fs::Mode::RWXU).unwrap();
+        let error = ImportList::open(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("no regular file"), "{error}");
     }
 
     #[test]

@@ -18,7 +18,12 @@ use mail::{
     Reply, ReversePath, UnixMillis, header::ContentScanner,
 };
 use smtp::{command::without_source_route, server::replies};
-use std::{fs, io::Write, net::SocketAddr, sync::Arc};
+use std::{
+    fs,
+    io::{self, Read as _, Write},
+    net::SocketAddr,
+    sync::Arc,
+};
 
 /// No message is longer.
 const MESSAGE_BYTES_MAX: u64 = 1 << 30;
@@ -28,9 +33,12 @@ pub(super) fn run(args: &TestArgs, settings: Settings, out: &mut dyn Write) -> E
     let sender = sender_of(&args.from)?;
     let recipients = args.to.iter().map(|to| recipient_of(to)).collect::<Result<Vec<_>, _>>()?;
     let content = args.file.as_ref().map(|file| {
-        let read = fs::metadata(file).and_then(|found| match found.len() {
-            0..=MESSAGE_BYTES_MAX => fs::read(file),
-            bytes => Err(std::io::Error::other(format!("it has {bytes} octets, more than any message"))),
+        let read = fs::File::open(file).and_then(|open| {
+            let mut bytes = Vec::new();
+            open.take(MESSAGE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+            let is_too_long = bytes.len() as u64 > MESSAGE_BYTES_MAX;
+            let too_long = || io::Error::other("it has more octets than any message");
+            if is_too_long { Err(too_long()) } else { Ok(bytes) }
         });
         read.map_err(|e| CliError::new(Exit::NoInput, format!("read {}: {e}", file.display())))
     });

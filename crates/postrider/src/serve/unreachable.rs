@@ -19,8 +19,6 @@ const FILE: &str = "unreachable.json";
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Destinations that are kept.
 const DESTINATIONS_MAX: usize = 10_000;
-/// A file that is larger was not written by this program.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// A destination that could not be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,12 +34,8 @@ type Outages = BTreeMap<String, Outage>;
 /// Reads the file of an earlier start. A file that is missing or damaged costs the times, and nothing else.
 pub(super) fn load(data_dir: &Path) -> Outages {
     let path = data_dir.join(FILE);
-    let read = || -> io::Result<Outages> {
-        if fs::metadata(&path)?.len() > FILE_BYTES_MAX {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        Ok(serde_json::from_slice(&fs::read(&path)?)?)
-    };
+    let read =
+        || -> io::Result<Outages> { Ok(serde_json::from_slice(&config::read_state_file(data_dir, &path)?)?) };
     read().unwrap_or_else(|error| {
         if error.kind() != io::ErrorKind::NotFound {
             tracing::warn!("read {}: {error}: \"down since\" begins anew", path.display());
@@ -116,5 +110,25 @@ impl Drop for OutageFile {
     fn drop(&mut self) {
         self.written = None;
         self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_of_the_daemon_costs_the_times_and_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let text = r#"{"b.test":{"since_ms":1,"failed_ms":2}}"#;
+        fs::write(&path, text).unwrap();
+        assert_eq!(load(dir.path())["b.test"], Outage { since_ms: 1, failed_ms: 2 });
+        fs::rename(&path, dir.path().join("other")).unwrap();
+        std::os::unix::fs::symlink("other", &path).unwrap();
+        assert!(load(dir.path()).is_empty());
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        assert!(load(dir.path()).is_empty());
     }
 }

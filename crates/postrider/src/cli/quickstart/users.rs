@@ -15,6 +15,8 @@ use std::{
 /// Letters and digits that nobody confuses with others.
 const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz234567899";
 const PASSWORD_LENGTH: usize = 20;
+/// No file of users that this command has written is larger.
+const USERS_BYTES_MAX: u64 = 16 << 20;
 
 /// A file of users, which may not exist yet.
 pub(super) struct UsersFile {
@@ -33,7 +35,11 @@ impl UsersFile {
         };
         // Another kind of file, such as a FIFO, could block the read.
         let text = match fs::metadata(&path) {
-            Ok(data) if data.is_file() => fs::read_to_string(&path).map_err(|e| refused(e.to_string()))?,
+            Ok(data) if data.is_file() => {
+                let bytes = config::read_regular_file(&path, USERS_BYTES_MAX);
+                let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+                text.map_err(|e| refused(e.to_string()))?
+            }
             Ok(_) => return Err(refused("it is not a file".to_owned())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { path, names: Vec::new(), exists: false });
