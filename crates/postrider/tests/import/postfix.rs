@@ -73,6 +73,10 @@ fn damaged_messages_are_named_and_left_out() {
     let files: Vec<PathBuf> = snapshot(&queue.join("deferred")).into_keys().collect();
     let file = fs::read(&files[0]).unwrap();
     fs::write(&files[0], &file[..file.len() / 2]).unwrap();
+    // Of a log that is too large only the reasons are lost.
+    for log in snapshot(&queue.join("defer")).into_keys() {
+        fs::File::options().write(true).open(log).unwrap().set_len((1 << 30) + 1).unwrap();
+    }
     // A file that is not executable yet was not accepted.
     let half = queue.join("incoming/0123456789");
     fs::write(&half, &file[..file.len() / 3]).unwrap();
@@ -86,6 +90,7 @@ fn damaged_messages_are_named_and_left_out() {
     assert_eq!(output.status.code(), Some(65), "{}", said(&output));
     let text = said(&output);
     assert!(text.contains(&format!("damaged: {}: the file ends", files[0].display())), "{text}");
+    assert_eq!(text.matches("a file of more than 1073741824 octets").count(), 2, "{text}");
     assert!(text.contains("queue          2 messages (0 held), 1 damaged, 1 incomplete"), "{text}");
     let toml = fs::read_to_string(own.path().join("postrider.toml")).unwrap();
     let daemon = Postrider::start_from(own, address, &toml);
