@@ -239,6 +239,35 @@ fn the_helper_writes_as_the_users_that_it_may_and_refuses_links_pipes_and_the_sy
     until("the helper has ended", || !Path::new(&format!("/proc/{}", helpers[0])).exists());
 }
 
+#[test]
+fn the_helper_answers_when_the_message_is_in_the_file_and_not_before() {
+    if !is_root() {
+        return;
+    }
+    let dir = open_dir();
+    let boxes = dir.path().join("boxes");
+    fs::create_dir(&boxes).unwrap();
+    fs::set_permissions(&boxes, Permissions::from_mode(0o777)).unwrap();
+    let config = format!(
+        "{LOG}[process]\nuser = \"{DAEMON}\"\n[[route]]\ndomains = [\"box.test\"]\nmbox = \"{}/{{local}}\"\nuser = \"nobody\"\n",
+        boxes.display()
+    );
+    let joe = fs::File::create_new(boxes.join("joe")).unwrap();
+    chown(boxes.join("joe"), Some(NOBODY), Some(NOBODY)).unwrap();
+    rustix::fs::fcntl_lock(&joe, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    daemon.send("joe@box.test");
+    let helper = next_helper(helpers_of(daemon.pid())[0], None);
+    until("a writer has begun", || !kills::children_of(helper).is_empty());
+    // Whatever the helper has said about joe, it has said before this.
+    daemon.send("ann@box.test");
+    assert_eq!(daemon.outcome("ann@box.test")["dsn"], "2.0.0");
+    assert_eq!((daemon.counter("delivered"), joe.metadata().unwrap().len()), (1, 0));
+    rustix::fs::fcntl_lock(&joe, rustix::fs::FlockOperation::Unlock).unwrap();
+    assert_eq!(daemon.outcome("joe@box.test")["dsn"], "2.0.0");
+    assert!(fs::read_to_string(boxes.join("joe")).unwrap().ends_with("\nSubject: s\n\nbody\n\n"));
+}
+
 /// Returns the helper that a daemon's supervisor has started, once it is there and is not the former one.
 fn next_helper(supervisor: u32, former: Option<u32>) -> u32 {
     let mut found = None;

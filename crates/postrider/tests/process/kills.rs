@@ -311,7 +311,7 @@ fn send(
     Ok(())
 }
 
-fn children_of(pid: u32) -> Vec<u32> {
+pub(super) fn children_of(pid: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
