@@ -346,6 +346,55 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_refused_of_one_user_does_not_keep_the_mail_of_others() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root can make files of other users");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        drop_mail(&dir, 4);
+        let path = |number: u32| dir.path().join(format!("{number:04}.mail"));
+        for number in 0..4 {
+            std::os::unix::fs::chown(path(number), Some(1001 + number % 2), None).unwrap();
+        }
+        let (_open, closing) = watch::channel(false);
+        let mut drops = scanner(&dir);
+        *drops.target.refuse.lock().unwrap() = Some(Refusal::temporary("452 4.3.1 no room"));
+        drops.round(&closing).await;
+        assert_eq!(drops.after, [(1001, path(0)), (1002, path(1))].into(), "one attempt for each user");
+    }
+
+    #[tokio::test]
+    async fn what_users_have_beyond_their_limits_is_removed_without_being_asked() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root can make files of other users");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..50 {
+            let path = dir.path().join(format!("{number}.junk"));
+            fs::write(&path, "").unwrap();
+            std::os::unix::fs::chown(&path, Some(1001), None).unwrap();
+        }
+        let quota = Quota { messages: 5, bytes: 1000 };
+        let scanner = MaildropScanner::new(
+            dir.path().to_owned(),
+            1000,
+            quota,
+            Arc::<Memory>::default(),
+            Arc::default(),
+        );
+        let (close, closing) = watch::channel(false);
+        let running = tokio::spawn(scanner.run(Duration::from_secs(3600), closing));
+        while names(&dir).len() > 10 {
+            tokio::task::yield_now().await;
+        }
+        close.send_replace(true);
+        running.await.unwrap();
+        assert_eq!(names(&dir).len(), 10);
+    }
+
+    #[tokio::test]
     async fn a_round_takes_so_many_and_one_of_mail_alone_is_followed_by_the_next_at_once() {
         let dir = tempfile::tempdir().unwrap();
         drop_mail(&dir, FILES_A_ROUND + 1);

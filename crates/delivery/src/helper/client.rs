@@ -286,6 +286,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_delivery_is_counted_until_its_answer() {
+        let kind = SocketType::SEQPACKET;
+        let (here, there) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let (client, (inlet, outlet)) = (Arc::new(Helper::new(here)), mpsc::channel(9));
+        inlet.try_send(None).unwrap();
+        let own = client.clone();
+        let delivery = tokio::spawn(async move { own.deliver(&request(), outlet).await });
+        let packet = spawn_blocking(move || receive(&there)).await.unwrap().unwrap().unwrap();
+        assert_eq!((client.files().0, client.programs().0), (1, 0));
+        reply(packet, DELIVERED);
+        assert_eq!(delivery.await.unwrap().status, Enhanced(2, 0, 0));
+        assert_eq!(client.files().0, 0);
+    }
+
+    #[tokio::test]
     async fn content_that_is_not_whole_is_never_handed_to_the_helper() {
         let outcome = outcome(&[Some("Subject: x\r\n")], |_, _| panic!("a request")).await;
         assert_eq!(outcome.status, Enhanced(4, 3, 0), "{outcome}");

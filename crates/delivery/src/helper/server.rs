@@ -523,6 +523,36 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_writer_is_killed_when_the_daemon_gives_the_delivery_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let own = RunAs { uid: geteuid().as_raw(), ..user("x", 4711) };
+        let mut permitted =
+            permitted(RouteUser::Fixed(if geteuid().is_root() { user("x", 4711) } else { own }));
+        let script = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", file.display());
+        permitted.writer = ["/bin/sh", "-c", &script].map(OsString::from).into();
+        let request = request(&json!({ "Maildir": "/m/{local}" }), Some("as user x"), "joe@b.test");
+        let (daemon, reply) = tokio::net::UnixStream::pair().unwrap();
+        let answered = tokio::spawn(answer(request, content(true), reply, Arc::new(permitted)));
+        while !file.exists() {
+            tokio::task::yield_now().await;
+        }
+        let pid = std::fs::read_to_string(&file).unwrap();
+        drop(daemon);
+        timeout(Duration::from_secs(60), answered).await.expect("the delivery is given up").unwrap();
+        // A child that was killed may not have been waited for yet.
+        let is_running = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while is_running() {
+            assert!(std::time::Instant::now() < until, "the writer lives");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
     async fn the_first_answer_of_a_writer_counts_also_when_it_dies_afterwards() {
         let answer = |status: &str| format!("printf '{{\"status\":\"{status}\",\"text\":\"a\"}}' >&0; ");
         let outcome = written_by(&(answer("2.0.0") + &answer("5.0.0") + "kill -9 $$")).await;

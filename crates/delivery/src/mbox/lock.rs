@@ -172,22 +172,37 @@ mod tests {
         let at = tempfile::tempdir().unwrap();
         let dir: OwnedFd = File::open(at.path()).unwrap().into();
         let path = at.path().join("box.lock");
-        let take = || DotLock::take(&dir, "box".as_ref(), Instant::now());
+        // A take that has no time left fails whosever the lock is.
+        let is_left = || stale(&dir, "box.lock".as_ref()).is_some();
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = child.id();
         std::fs::write(&path, mark(pid)).unwrap();
-        assert!(take().is_err(), "the process runs");
+        assert!(!is_left(), "the process runs");
         child.kill().unwrap();
         child.wait().unwrap();
         for foreign in [format!("{pid}\n"), format!("{pid}\nother.host\n"), "0".to_owned(), String::new()] {
             std::fs::write(&path, &foreign).unwrap();
-            assert!(take().is_err(), "{foreign:?}");
+            assert!(!is_left(), "{foreign:?}");
         }
         std::fs::write(&path, mark(pid)).unwrap();
+        assert!(is_left());
         let until = Instant::now() + Duration::from_secs(60);
         let held = DotLock::take(&dir, "box".as_ref(), until).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), mark(std::process::id()));
         drop(held);
+        assert_eq!(std::fs::read_dir(at.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lock_that_another_process_has_taken_over_meanwhile_stays() {
+        let at = tempfile::tempdir().unwrap();
+        let dir: OwnedFd = File::open(at.path()).unwrap().into();
+        let path = at.path().join("box.lock");
+        std::fs::write(&path, "1\n").unwrap();
+        let inode = std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
+        remove_stale(&dir, "box.lock".as_ref(), inode + 1);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n");
+        remove_stale(&dir, "box.lock".as_ref(), inode);
         assert_eq!(std::fs::read_dir(at.path()).unwrap().count(), 0);
     }
 
