@@ -386,9 +386,12 @@ mod tests {
         );
         let (close, closing) = watch::channel(false);
         let running = tokio::spawn(scanner.run(Duration::from_secs(3600), closing));
-        while names(&dir).len() > 10 {
-            tokio::task::yield_now().await;
-        }
+        let removed = async {
+            while names(&dir).len() > 10 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), removed).await.expect("it is removed");
         close.send_replace(true);
         running.await.unwrap();
         assert_eq!(names(&dir).len(), 10);
