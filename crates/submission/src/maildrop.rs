@@ -220,6 +220,21 @@ pub fn count(dir: &Path) -> io::Result<u64> {
     Ok(count)
 }
 
+/// Returns the number of files that give no message and stay: those that were set aside, and directories in the place of messages.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn count_left(dir: &Path) -> io::Result<u64> {
+    let mut count = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = PathBuf::from(entry.file_name());
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        count += u64::from(is_dir || has_suffix(&name, BAD_SUFFIX));
+    }
+    Ok(count)
+}
+
 /// The message in a file. One over `message_bytes_max` is bad. Anything can stand there, so this follows
 /// no link and waits for nothing but the disk.
 pub fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadable> {

@@ -17,6 +17,7 @@ use sync_check::{Evidence, Verdict, device::Device};
 const DISK: &str = "disk";
 const ROOM: &str = "room";
 const SPOOL: &str = "spool";
+const DROP: &str = "drop directory";
 
 /// Syncs that are measured.
 const SYNCS: u32 = 50;
@@ -42,9 +43,22 @@ pub(super) fn check(settings: &Settings) -> Vec<Finding> {
             findings.extend(room(&folder, min_free));
         }
     }
+    findings.extend(left_in_drop_directory(&settings.control.maildrop));
     let unnamed = unnamed_spools::find(settings);
     findings.extend(unnamed.iter().map(|one| Finding::error(SPOOL, one.seen(), one.advice())));
     findings
+}
+
+/// Finds what local users or programs have left in the drop directory that never becomes mail.
+fn left_in_drop_directory(dir: &Path) -> Option<Finding> {
+    // Nobody but the daemon's user and root may list it.
+    let count = submission::maildrop::count_left(dir).ok().filter(|count| *count > 0)?;
+    let seen = format!("{} has {count} files that hold no message which could be taken in", dir.display());
+    Some(Finding::warning(
+        DROP,
+        seen,
+        "look at those that end in `.bad`; the log says why each was set aside. Then remove them",
+    ))
 }
 
 /// Returns the folder, or the first one above it that is there.
@@ -170,6 +184,19 @@ mod tests {
             disk_writes: disk.map(|disk| disk.0),
             disk_flushes: disk.map(|disk| disk.1),
         }
+    }
+
+    #[test]
+    fn what_never_becomes_mail_in_the_drop_directory_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["1.mail", "2.tmp", "1000.names"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert!(left_in_drop_directory(dir.path()).is_none());
+        fs::write(dir.path().join("3.mail.bad"), "").unwrap();
+        fs::create_dir(dir.path().join("4.mail")).unwrap();
+        let found = left_in_drop_directory(dir.path()).unwrap();
+        assert!(found.level == Level::Warning && found.seen.contains("has 2 files"), "{}", found.seen);
     }
 
     #[test]
