@@ -48,7 +48,7 @@ pub(crate) fn kill9(seed: u64, rounds: u64, release: bool) -> Done {
     // The same for all processes, with mail of all kinds. Of the whole workspace: one package alone has other features, and
     // everything would be compiled again.
     let mut test = program(cargo_program());
-    test.args(["test", "--quiet", "--locked", "--workspace", ALL_MAPS, "--test", "process"]);
+    test.args(["test", "--quiet", "--locked", "--workspace", ALL_MAPS, "--test", "e2e"]);
     test.args(["whatever_process", "--", "--nocapture"]);
     test.env("POSTRIDER_TEST_ROUNDS", rounds.to_string()).env("POSTRIDER_TEST_SEED", seed.to_string());
     run(&mut test)

@@ -41,10 +41,8 @@ pub(crate) fn run() -> Done {
     let record = std::env::temp_dir().join(format!("postrider-interop-{}", std::process::id()));
     let _ = fs::remove_file(&record);
     let mut command = cargo_command(&["test", "--locked", "--no-fail-fast", "--package", "postrider"]);
-    for test in TESTS {
-        command.args(["--test", test]);
-    }
-    command.args(["--", "--show-output"]).env("POSTRIDER_INTEROP", &record);
+    command.args(["--test", "e2e", "--"]).args(TESTS.map(|module| format!("{module}::")));
+    command.arg("--show-output").env("POSTRIDER_INTEROP", &record);
     let mut skipped = BTreeSet::new();
     let done = run_watched(&mut command, |line| {
         skipped.extend(line.trim().strip_prefix("SKIPPED: ").map(str::to_owned));

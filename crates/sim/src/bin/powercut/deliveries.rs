@@ -22,7 +22,7 @@ const ENOUGH: usize = 60;
 /// Messages that `sendmail` leaves before the daemon starts.
 const DROPPED: u64 = 2;
 /// The library that leaves out syncs.
-const FAULTS: &str = include_str!("../../../../postrider/tests/common/faults.c");
+const FAULTS: &str = include_str!("../../../../postrider/tests/e2e/common/faults.c");
 
 /// Syncs that can be left out, which must be noticed: the call, and the end of the path, or a part of it.
 const LEFT_OUT: [(&str, &str, &str); 5] = [

@@ -1,0 +1,268 @@
+//! `postlab reproduce`: findings beside the texts', with verdicts; what was done is not done twice, and nothing is lost.
+
+use crate::common::run;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The rounds of the step `queuerun`, each with these sums for priority, filename and host.
+fn record(disk: &str, sums: &[[u32; 3]], busy: f64) -> Value {
+    let row = |name: &str, sum: u32| format!("{name} 1 (1–1, N=1) 1 (1–1, N=1) {sum} (1–1, N=1)\n");
+    let round = |[priority, filename, host]: &[u32; 3]| {
+        let rows =
+            [("priority", *priority), ("filename", *filename), ("host", *host)].map(|(n, s)| row(n, s));
+        let output = format!("5000 messages of 1000 hosts; milliseconds\n{}", rows.concat());
+        json!({ "begin": "2026-01-01 00:00:00 +0000", "load_average": "0.10 0.1", "busy_share": busy, "busy_writes": 0.0,
+            "runs": [{ "seconds": 1.0, "output": output }] })
+    };
+    json!({ "step": "queuerun", "quick": true, "commands": [format!("postlab queuerun -m 5000 --rounds 1 {disk}")],
+        "machine": { "build": "release", "commit": "0123456789ab", "cpu": "Testium" },
+        "rounds": sums.iter().map(round).collect::<Vec<_>>() })
+}
+
+fn keep(results: &Path, record: &Value) {
+    let steps = results.join("steps");
+    std::fs::create_dir_all(&steps).unwrap();
+    let name = record["step"].as_str().unwrap();
+    std::fs::write(steps.join(format!("{name}.json")), record.to_string()).unwrap();
+}
+
+/// The page in both forms, from what is kept.
+fn page(results: &Path) -> (String, String) {
+    let output = run(&["reproduce", "--page", "--results", results.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (
+        String::from_utf8(output.stdout).unwrap(),
+        std::fs::read_to_string(results.join("reproduce.html")).unwrap(),
+    )
+}
+
+fn line<'t>(text: &'t str, what: &str) -> &'t str {
+    text.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}\n{text}"))
+}
+
+#[test]
+fn a_verdict_needs_rounds_and_calm_and_names_the_count_that_was_measured() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path();
+    let calm = [[400, 100, 390], [410, 110, 430], [405, 90, 405]];
+    keep(results, &record("/d", &calm, 0.0));
+    let (text, html) = page(results);
+    let filename = line(&text, "queue files: filename to priority");
+    assert!(
+        filename.starts_with("| S1 |") && filename.contains("| 0.36× | 0.25× (0.22–0.27) | agrees |"),
+        "{filename}"
+    );
+    // From 0.98 to 1.05 times, where 1.03 is the least: neither.
+    assert!(
+        line(&text, "queue files: host to priority")
+            .contains("| cannot tell | Open: the interval reaches over the edge")
+    );
+    assert!(
+        line(&text, "queue files: time to priority")
+            .contains("| cannot tell | Open: no figure in what was measured. |")
+    );
+    assert!(
+        line(&text, "queue files, priority: time for each message")
+            .contains("| 15.4 µs | 81.0 µs (80.0–82.0) |")
+    );
+    let step = line(&text, "| queuerun |");
+    for part in
+        ["3 rounds of 5,000 messages", "range of 3 rounds", "2026-01-01 00:00:00", "| 0.10 |", "0123456789ab"]
+    {
+        assert!(step.contains(part), "{part}: {step}");
+    }
+    assert!(!text.contains("30,000") && html.contains("3 rounds of 5,000 messages"), "{text}");
+    let summary = html.split("In short").nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(summary.contains("S1: ") && !summary.contains("S2: "), "{summary}");
+    assert!(
+        html.contains("Rounds from 2026-01-01 00:00:00 +0000 to ") && html.contains("0123456789ab"),
+        "{html}"
+    );
+    assert!(
+        text.contains("Testium") && html.contains("Sorting by filename takes 0.25 of the time"),
+        "{text}"
+    );
+    // The cause of a figure of the other sign is nowhere.
+    assert!(!html.contains("Sorting by filename takes only"), "{html}");
+
+    keep(results, &record("/d", &calm[..1], 0.0));
+    assert!(
+        line(&page(results).0, "queue files: filename")
+            .contains("| cannot tell | Open: one round: at least 3 are needed. |")
+    );
+    keep(results, &record("/d", &calm, 0.9));
+    assert!(
+        line(&page(results).0, "queue files: filename")
+            .contains("Open: busy machine: others used 90 % of the processors.")
+    );
+    keep(results, &record("/d", &[[100, 400, 1], [100, 410, 1], [100, 390, 1]], 0.0));
+    let slower = page(results).0;
+    assert!(
+        line(&slower, "queue files: filename").contains(
+            "| differs | Sorting by filename takes 4.00 times as long as by priority (0.36 then). |"
+        )
+    );
+}
+
+#[test]
+fn figures_are_found_in_what_the_tools_print_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results");
+    let disk = directory.path().to_str().unwrap();
+    let output = run(&[
+        "reproduce",
+        "--quick",
+        "--step",
+        "queuedirs",
+        "-d",
+        disk,
+        "--results",
+        results.to_str().unwrap(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && !said.contains("has no figure for"), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(line(&text, "| queuedirs |").contains("3 rounds of 400 messages by ten senders"), "{text}");
+    // Its quick step takes a while in a build for tests.
+    let output = run(&["queuerun", "-m", "200", "--rounds", "1", disk]);
+    let output = String::from_utf8(output.stdout).unwrap();
+    let mut kept = record(disk, &[[1, 1, 1]; 3], 0.0);
+    for round in kept["rounds"].as_array_mut().unwrap() {
+        round["runs"][0]["output"] = json!(output);
+    }
+    keep(&results, &kept);
+    let (text, _) = page(&results);
+    assert!(line(&text, "| queuerun |").contains("3 rounds of 200 messages"), "{text}");
+    assert!(!text.lines().any(|line| line.contains("| queue files") && line.contains("no figure")), "{text}");
+}
+
+#[test]
+fn one_text_is_renewed_and_the_others_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results");
+    std::fs::create_dir(&results).unwrap();
+    let disk = directory.path().canonicalize().unwrap();
+    let kept = record("/another/disk", &[[400, 100, 390]; 3], 0.0);
+    keep(&results, &kept);
+    let arguments =
+        ["reproduce", "S4", "--step", "log-format", "--quick", "-d", disk.to_str().unwrap(), "--results"];
+    let output = run(&[&arguments[..], &[results.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("step 1 of 1: log-format"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(line(&text, "queue files: filename").contains("| agrees |"), "{text}");
+    assert!(line(&text, "| log-format |").contains("3 rounds"), "{text}");
+    // What is done is not done again, but where it is asked for.
+    let steps = results.join("steps/log-format.json");
+    let first = std::fs::read(&steps).unwrap();
+    run(&[&arguments[..], &[results.to_str().unwrap()]].concat());
+    assert_eq!(std::fs::read(&steps).unwrap(), first);
+    run(&[&arguments[..], &[results.to_str().unwrap(), "--again"]].concat());
+    assert_ne!(std::fs::read(&steps).unwrap(), first);
+    assert!(results.join("scenarios/models.toml").exists());
+}
+
+#[test]
+fn a_step_that_cannot_run_says_why_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_postlab"));
+    command.args(["reproduce", "--quick", "--step", "queuerun-postrider", "--results"]).arg(&results);
+    let output = command.arg("-d").arg(directory.path()).env("POSTRIDER", "/no/postrider").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let open = line(&text, "Postrider's log: filename");
+    assert!(
+        open.contains("| cannot tell | Open: not measured: ") && open.contains("/no/postrider"),
+        "{open}"
+    );
+    let output = run(&["reproduce", "S9"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("[possible values: S0, S1, S2, S3, S4, all]"));
+    let output = run(&["reproduce", "--step", "nosuch", "--results", results.to_str().unwrap()]);
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("there is no step nosuch: write one of queuedirs, ")
+    );
+}
+
+#[test]
+fn notes_explain_what_cannot_be_told_and_are_kept_by_the_page() {
+    let directory = tempfile::tempdir().unwrap();
+    // With two rounds nothing can be told.
+    keep(directory.path(), &record(".", &[[100, 30, 105], [101, 31, 104]], 0.0));
+    let notes = directory.path().join("notes.toml");
+    let explained = "[open]\n\"queue files: host to priority\" = \"Both open all files.\"\n";
+    std::fs::write(&notes, format!("introduction = \"Run on a Monday.\"\n{explained}")).unwrap();
+    for _ in 0..2 {
+        let (text, html) = page(directory.path());
+        let row = text.lines().find(|line| line.contains("queue files: host to priority")).unwrap();
+        assert!(row.contains("Open: two rounds: at least 3 are needed. Both open all files."), "{row}");
+        assert!(text.contains("\n\nRun on a Monday.\n\nOf "), "{text}");
+        assert!(html.contains("Both open all files."));
+    }
+    let results = directory.path().to_str().unwrap();
+    let output = run(&["reproduce", "--page", "--results", results]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("no note explains why `queue files: filename to priority, read and sort`"),
+        "{said}"
+    );
+    // Where it can be told now, the note is left out; a name that is not there is refused.
+    keep(directory.path(), &record(".", &[[100, 30, 300], [101, 31, 310], [99, 30, 305]], 0.0));
+    let (text, _) = page(directory.path());
+    assert!(!text.contains("Both open all files."), "{text}");
+    std::fs::write(&notes, "[open]\n\"queue files\" = \"x\"\n").unwrap();
+    let output = run(&["reproduce", "--page", "--results", results]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("there is no finding `queue files`"), "{said}");
+}
+
+#[test]
+fn figures_of_another_day_stand_beside_those_of_this_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (then, now) = (directory.path().join("then"), directory.path().join("now"));
+    keep(&then, &record(".", &[[400, 100, 390], [410, 110, 430], [405, 90, 405]], 0.0));
+    page(&then);
+    keep(&now, &record(".", &[[400, 104, 510], [400, 107, 520], [400, 102, 500]], 0.0));
+    let published = then.join("reproduce.json");
+    let arguments = ["reproduce", "--page", "--results", now.to_str().unwrap(), "--against"];
+    let output = run(&[&arguments[..], &[published.to_str().unwrap()]].concat());
+    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let counts = "Of 3 figures that were measured at 2026-01-01 00:00:00 +0000 too (build of 0123456789ab), 2 medians lie \
+                  within the interval of then, 0 intervals overlap, 1 do not; ";
+    assert!(text.contains(counts), "{text}");
+    let (_, table) = text.split_once("## Beside another day").unwrap();
+    let filename = line(table, "queue files: filename to priority");
+    assert!(filename.contains("| 0.25× (0.22–0.27) | 0.26× (0.26–0.27) | inside | agrees |"), "{filename}");
+    let host = line(table, "queue files: host to priority");
+    assert!(host.contains("| outside | ") && host.contains("cannot tell then |"), "{host}");
+    let html = std::fs::read_to_string(now.join("reproduce.html")).unwrap();
+    assert!(html.contains("Beside another day</h2>") && html.contains("2 medians lie within"), "{html}");
+    // Another file is refused before anything is measured.
+    let notes = now.join("reproduce.md");
+    let output = run(&[&arguments[..], &[notes.to_str().unwrap()]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("name the reproduce.json that"), "{said}");
+}
+
+#[test]
+fn the_published_page_explains_each_finding_that_cannot_be_told() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
+    let notes: toml::Table = toml::from_str(&read("reproduce-notes.toml")).unwrap();
+    let (page, open) = (read("reproduce.md"), notes["open"].as_table().unwrap());
+    assert!(page.contains(notes["introduction"].as_str().unwrap().trim()), "the introduction is missing");
+    let conclusions = page.split("\n## Beside another day").next().unwrap();
+    let rows: Vec<Vec<&str>> = conclusions
+        .lines()
+        .filter(|line| line.contains("| cannot tell |"))
+        .map(|line| line.split(" | ").collect())
+        .collect();
+    assert!(!rows.is_empty());
+    for row in &rows {
+        let note =
+            open.get(row[1]).unwrap_or_else(|| panic!("reproduce-notes.toml does not explain `{}`", row[1]));
+        assert!(row[6].contains(note.as_str().unwrap()), "{row:?}");
+    }
+    assert_eq!(rows.len(), open.len(), "a note is on a finding that can be told");
+}
