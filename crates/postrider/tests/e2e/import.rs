@@ -203,7 +203,7 @@ fn imported(arguments: &[&str], queue: &Path) -> Arrivals {
     let again = import(dir.path(), arguments);
     assert!(
         again.contains(&format!(
-            "imported       0 messages, 0 recipients; {messages} messages were imported before"
+            "imported       0 messages, 0 recipients; {messages} messages imported before"
         )),
         "{again}"
     );

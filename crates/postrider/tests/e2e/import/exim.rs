@@ -163,7 +163,7 @@ fn recipients_that_exim_has_finished_are_left_out() {
     let (config, queue) =
         (exim.tree.etc().join("exim4").display().to_string(), dir.path().join("spool").display().to_string());
     let text = import(own.path(), &["import", "exim", &config, "--queue", &queue]);
-    assert!(text.contains("imported       1 messages, 1 recipients"), "{text}");
+    assert!(text.contains("imported       1 message, 1 recipient"), "{text}");
     let dump = said(&run(own.path(), &["spool", "dump"]));
     assert!(dump.contains("left@dst.test") && !dump.contains("done@dst.test"), "{dump}");
     let toml = fs::read_to_string(own.path().join("postrider.toml")).unwrap();
