@@ -4,6 +4,7 @@
 use hickory_resolver::{ConnectionProvider, Resolver};
 use std::{
     fs, io,
+    net::IpAddr,
     os::unix::fs::MetadataExt as _,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -105,11 +106,32 @@ impl<P: ConnectionProvider> ResolvConf<P> {
             _ => format!("read {path}: {e}"),
         })?;
         let text = String::from_utf8_lossy(&text);
-        let is_server = |line: &str| line.split_whitespace().next() == Some("nameserver");
-        if !text.lines().any(is_server) {
-            return Err(format!("{path} names no name server"));
-        }
+        let text = without_faulty_servers(&text).map_err(|why| format!("{path} {why}"))?;
         (self.build)(&text).map(Arc::new).map_err(|why| format!("{path}: {why}"))
+    }
+}
+
+/// Leaves out lines that name no address of a server, as the C library does. The parser would refuse the file for one.
+fn without_faulty_servers(text: &str) -> Result<String, String> {
+    let (mut kept, mut server_count, mut faulty) = (String::new(), 0, None);
+    for (line, at) in text.lines().zip(1..) {
+        let mut words = line.split_whitespace();
+        if words.next() == Some("nameserver") {
+            let server = words.next().unwrap_or_default();
+            // A scope, as in `fe80::1%eth0`, follows the address.
+            if server.split('%').next().unwrap_or_default().parse::<IpAddr>().is_err() {
+                faulty.get_or_insert_with(|| format!("line {at} has `{server}`, which is no address"));
+                continue;
+            }
+            server_count += 1;
+        }
+        kept += line;
+        kept.push('\n');
+    }
+    match (server_count, faulty) {
+        (0, None) => Err("names no name server".to_owned()),
+        (0, Some(why)) => Err(format!("names no name server: {why}")),
+        _ => Ok(kept),
     }
 }
 
@@ -135,6 +157,15 @@ mod tests {
         assert!(now().err().unwrap().contains("No such file"));
         fs::write(&path, "search example.com\n").unwrap();
         assert!(now().err().unwrap().ends_with("resolv.conf names no name server"));
+        fs::write(&path, "search example.com\nnameserver 999.1.1\n").unwrap();
+        assert!(
+            now().err().unwrap().ends_with("names no name server: line 2 has `999.1.1`, which is no address")
+        );
+        fs::write(&path, "nameserver 999.1.1\nnameserver 192.0.2.7\n").unwrap();
+        assert!(now().is_ok(), "the other server is asked");
+        fs::remove_file(&path).unwrap();
+        let file = ResolvConf::new(path.clone(), Box::new(build));
+        let now = || file.resolver(Duration::ZERO);
         fs::write(&path, "nameserver 192.0.2.1\n").unwrap();
         let first = now().unwrap();
         assert!(Arc::ptr_eq(&first, &now().unwrap()), "the file has not changed");
