@@ -537,7 +537,7 @@ impl Check<'_, '_> {
             );
             let help = "remove `users` to take mail for every local part, or name each user; for a catch-all mailbox write \
                         `\"@example.com\" = \"alice\"` into a map of `addresses.virtual`";
-            self.problem("local.users", what, "one of these", help);
+            self.problem("local.users", what, "one of these", &help);
             return;
         }
         let bad = s
@@ -548,7 +548,14 @@ impl Check<'_, '_> {
             .find(|user| mail::Mailbox::parse(&format!("{user}@localhost"), true).is_err());
         if let Some(user) = bad {
             let what = format!("`{user}` is no local part");
-            self.problem("local.users", what, "one of these", "write the part before the @ only");
+            let help = match user.strip_prefix('@') {
+                Some(domain) => format!(
+                    "for all names of a domain, leave `users` out, or send them to one: [addresses] virtual with \
+                     `@{domain}` in a map"
+                ),
+                None => "write the part before the @ only".to_owned(),
+            };
+            self.problem("local.users", what, "one of these", &help);
         }
     }
 }

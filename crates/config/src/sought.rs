@@ -31,6 +31,9 @@ const LIMIT: &str = "[[limit]]\nper = \"client\"\nmessages = \"100/h\"";
 const RULE: &str = "[[rule]]\nfrom = [\"example.com\"]\nreject = \"550 5.7.1 {from} is not welcome here\"";
 const HEADER: &str = "[[rule]]\nheader = [\"Subject: /casino/\"]\nreject = \"550 5.7.1 not here\"";
 
+const TLS_ROUTE: &str = "[[route]]\ndomains = [\"example.com\"]\nmx = true\ntls = \"verify\"";
+const DANE_ADVICE: &str = "require TLS on the routes that need it (docs/not.md)";
+
 const LOCAL: &str = "[local]\ndomains = [\"example.com\", \"mx.example.com\"]";
 
 /// Makes rows: section, names, label, advice and sample.
@@ -86,7 +89,7 @@ const TABLE: &[Sought] = rows! {
         "write", LISTEN_TLS;
     "": "smtp_tls_security_level smtp_use_tls smtp_tls_policy_maps hosts_require_tls" =>
         "outgoing mail uses TLS where it can; a route can require it",
-        "write", "[[route]]\ndomains = [\"example.com\"]\nmx = true\ntls = \"verify\"";
+        "write", TLS_ROUTE;
     "": "message_size_limit message_size max_message_size maxmessagesize size_limit" =>
         "the size of messages is in [limits]",
         "write", "[limits]\nmax_message_size = \"50MiB\"";
@@ -163,6 +166,12 @@ const TABLE: &[Sought] = rows! {
     "": "dkim opendkim arc signing" =>
         "Postrider does not sign yet",
         FILTER, "";
+    "": "api http rest console web webui" =>
+        "there is no API over HTTP besides metrics",
+        "use the commands with `--json` (docs/not.md); metrics are in", "[metrics]\nlisten = \"127.0.0.1:9125\"";
+    "": "dane mta_sts mtasts tlsrpt" =>
+        "Postrider does not look up a domain's wish for TLS yet",
+        DANE_ADVICE, TLS_ROUTE;
     "": "spf dmarc opendmarc" =>
         "Postrider does not check it yet",
         POLICY_ADVICE, POLICY;
@@ -224,9 +233,12 @@ const TABLE: &[Sought] = rows! {
     "delivery": "relayhost smarthost relay host" =>
         "a host for outgoing mail is a route",
         "write", SMARTHOST;
+    "delivery": "dane mta_sts mtasts tlsrpt dnssec" =>
+        "Postrider does not look up a domain's wish for TLS yet",
+        DANE_ADVICE, TLS_ROUTE;
     "delivery": "tls tls_security_level" =>
         "outgoing mail uses TLS where it can; a route can require it",
-        "write", "[[route]]\ndomains = [\"example.com\"]\nmx = true\ntls = \"verify\"";
+        "write", TLS_ROUTE;
     "tls": "mode level security_level starttls" =>
         "the use of TLS is a key of each listener",
         "write", LISTEN_TLS;

@@ -53,7 +53,7 @@ fn of_file(settings: &Settings, reference: &Reference) -> Vec<(Reference, FileFa
             Route::Failed(why) => why,
             Route::To(_) | Route::Refused(_) => continue,
         };
-        let help = "mail for the name waits until the line is right";
+        let help = "mail for the name is refused until the line is right";
         found.push(fault(line, format!("`{name}`: {why}"), help));
     }
     found.truncate(WARNINGS_MAX);
