@@ -7,7 +7,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::TcpStream,
     ops::{Deref, DerefMut},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The version of the protocol.
@@ -81,7 +81,22 @@ where
     pub(super) fn send(&mut self, message: &Message) -> Result<(), String> {
         let mut line = serde_json::to_vec(message).map_err(|e| format!("send: {e}"))?;
         line.push(b'\n');
-        self.stream.write_all(&line).and_then(|()| self.stream.flush()).map_err(|e| reason("send", &e))
+        self.shake_hands()
+            .and_then(|()| self.stream.write_all(&line))
+            .and_then(|()| self.stream.flush())
+            .map_err(|e| reason("send", &e))
+    }
+
+    /// Ends the handshake. It waits for the other side, which may need longer than a read has.
+    fn shake_hands(&mut self) -> std::io::Result<()> {
+        let until = Instant::now() + WRITE_TIMEOUT;
+        while self.stream.conn.is_handshaking() {
+            match self.stream.conn.complete_io(&mut self.stream.sock) {
+                Err(e) if is_late(&e) && Instant::now() < until => {}
+                done => done.map(drop)?,
+            }
+        }
+        Ok(())
     }
 
     /// Returns the next message; none if nothing has come for a quarter of a second.
@@ -101,12 +116,17 @@ where
             match self.stream.read(&mut block) {
                 Ok(0) => return Err("the connection was closed".to_owned()),
                 Ok(count) => self.input.extend_from_slice(&block[..count]),
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(None),
+                Err(e) if is_late(&e) => return Ok(None),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(reason("receive", &e)),
             }
         }
     }
+}
+
+/// Has a time limit passed?
+fn is_late(e: &std::io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// An error, with the usual cause where TLS failed.

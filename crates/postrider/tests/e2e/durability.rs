@@ -68,7 +68,7 @@ fn status_has_the_waits_of_commits_and_the_connections_of_both_sides() {
     assert!(spool["added_wait_p50_us"].as_u64() <= spool["added_wait_p99_us"].as_u64());
     assert_eq!(spool["client_connections"], spool["queue_connections"], "{spool}");
     assert_eq!(spool["connection_drift"], 0);
-    assert!(daemon.ask(&["status"]).contains("to share a commit"));
+    assert!(daemon.ask(&["status"]).contains("group commit delay: p50"));
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn a_groups_spool_is_converted_by_its_name() {
     let nobody = command(dir.path(), &[&convert[..], &["nobody"]].concat());
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("there is no queue group \"nobody\""));
     let text = said(dir.path(), &[&convert[..], &["bulk"]].concat());
-    assert!(text.contains("1 messages") && text.contains("[[queue_group]]"), "{text}");
+    assert!(text.contains("1 message, ") && text.contains("[[queue_group]]"), "{text}");
     let file = dir.path().join("postrider.toml");
     let old = "backend = \"queue-dirs\"\npath = \"disk2/bulk/q*\"";
     let changed = fs::read_to_string(&file).unwrap().replace(old, "backend = \"log\"\npath = \"disk3\"");

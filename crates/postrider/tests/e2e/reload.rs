@@ -265,7 +265,7 @@ fn listeners_are_added_changed_and_removed_without_a_restart_and_sessions_go_on(
     let taken = std::net::TcpListener::bind(third).unwrap();
     daemon.reconfigure(&format!("{}{}{sandbox}", listen(second, ""), listen(third, "")));
     let (code, said) = reload(&daemon);
-    assert!(code == Some(78) && said.contains("the address is in use by reload"), "{said}");
+    assert!(code == Some(78) && said.contains("the address is in use by e2e"), "{said}");
     assert!(TcpStream::connect(second).is_err() && greets(daemon.address));
     drop(taken);
     assert_eq!(reload(&daemon).0, Some(0));
