@@ -374,8 +374,8 @@ section! {
         /// without a domain is at the hostname; the target `@other.example` is the same user there.
         r#virtual: Vec<Reference> = "[]",
         /// The most targets that the maps and files of one recipient may lead to. Mail for a list with more members is
-        /// refused with 550 5.2.4. Beyond 50,000 recipients a message is queued as several ones, all of them or none. Before the
-        /// reply they need about 100 bytes a member in one segment of the spool (`spool.segment_size`).
+        /// refused with 550 5.2.4. Beyond 50,000 recipients a message is queued as several ones, all of them or none. Until
+        /// the reply, the list takes about 100 bytes a member in one segment of the spool (`spool.segment_size`).
         max_list_members: u32 = "250000",
         /// The character between a user and a detail: `joe+lists` is `joe`. `""` for none.
         separator: SubAddress = "\"+\"",

@@ -18,7 +18,7 @@ impl Check<'_, '_> {
             {
                 let path = format!("listen[{}].address", later.number);
                 let what = format!("two listeners want {}", later.address);
-                let label = format!("{} is listened on already", first.address);
+                let label = format!("another [[listen]] has {}", first.address);
                 self.problem(&path, what, &label, "give each its own address or port");
             }
         }

@@ -414,6 +414,7 @@ fn print_applied(
 ) -> Ending {
     let unchanged: u64 = applied.unchanged.values().sum();
     let count = applied.count - unchanged;
+    let is_by_condition = !selection.all && selection.ids.is_empty();
     if format.json {
         writeln!(
             out,
@@ -423,6 +424,8 @@ fn print_applied(
             "waiting_by_reason": applied.waiting,
             })
         )?;
+    } else if !format.only_ids && applied.count == 0 && applied.is_sound && is_by_condition {
+        writeln!(out, "No message matches; none was {done}")?;
     } else if !format.only_ids {
         let which = if is_of_part { " for the selected recipients" } else { "" };
         let rest: String = match &applied.unchanged {

@@ -125,10 +125,15 @@ fn open(at: &ListenAt, all: &[SocketAddr], helper: Option<&Helper>) -> Result<Li
         (Err(e), Some(helper)) if e.kind() == io::ErrorKind::PermissionDenied => {
             helper.listen(address).map(Into::into)
         }
-        (Err(e), None) if e.kind() == io::ErrorKind::PermissionDenied => Err(format!(
-            "listen on {address}: this process may not open the port any more: it has given up root, or its sandbox was made for \
-             the listeners of its start. Restart the daemon, or let systemd open the socket (`address = \"systemd:NAME\"`)"
-        )),
+        (Err(e), None) if e.kind() == io::ErrorKind::PermissionDenied => {
+            let why = match address.port() {
+                1..1024 => "ports below 1024 need root, and the running daemon has given it up or never had it",
+                _ => "the sandbox of the running daemon permits the listeners of its start only",
+            };
+            Err(format!(
+                "listen on {address}: {why}. Restart the daemon, or let systemd open the socket (`address = \"systemd:NAME\"`)"
+            ))
+        }
         (Err(e), _) => Err(sockets::not_bound(at, &e)),
     }
 }
