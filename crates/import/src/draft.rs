@@ -166,7 +166,7 @@ impl Section {
 }
 
 /// The order of sections in a file.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "",
     "[[listen]]",
     "[relay]",
@@ -180,6 +180,7 @@ const ORDER: [&str; 20] = [
     "[[limit]]",
     "[policy_service.",
     "[tls]",
+    "[[certificate]]",
     "[auth]",
     "[limits]",
     "[timeouts]",
@@ -194,6 +195,23 @@ fn rank(header: &str) -> usize {
     ORDER.iter().position(|name| fits(name)).unwrap_or(ORDER.len())
 }
 
+/// Returns the patterns of a route from which no mail goes to the routes below.
+fn taken(section: &Section) -> Vec<String> {
+    let is_for_all = section.value("senders").is_none() && section.value("hold").is_none();
+    match section.value("domains").filter(|_| section.header == "[[route]]" && is_for_all) {
+        Some(Value::List(names)) => names.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns whether a pattern matches everything that another one matches.
+fn covers(pattern: &str, other: &str) -> bool {
+    match pattern.strip_prefix('*') {
+        Some(end) => !other.contains(':') && other.ends_with(end) || end.is_empty(),
+        None => pattern == other,
+    }
+}
+
 /// A configuration that is being written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Draft {
@@ -201,6 +219,8 @@ pub struct Draft {
     sections: Vec<Section>,
     /// Files that stand beside the configuration.
     pub files: Vec<ExtraFile>,
+    /// Tables of the other server, with the maps that have taken their places.
+    pub(crate) maps: Vec<(String, String)>,
 }
 
 impl Draft {
@@ -267,17 +287,33 @@ impl Draft {
 
     /// Returns the patterns of domains that no route so far takes.
     pub(crate) fn unrouted(&self, domains: Vec<String>) -> Vec<String> {
-        let mut routed = Vec::new();
-        for value in self.values("[[route]]", "domains") {
-            if let Value::List(names) = value {
-                routed.extend(names);
+        let routed = self.sections.iter().flat_map(taken).collect::<Vec<_>>();
+        domains.into_iter().filter(|domain| !routed.iter().any(|pattern| covers(pattern, domain))).collect()
+    }
+
+    /// Leaves out patterns of routes that get no mail, because a route above takes all of it.
+    pub(crate) fn drop_hidden_routes(&mut self) {
+        let mut routed: Vec<String> = Vec::new();
+        self.sections.retain_mut(|section| {
+            let Some(Value::List(domains)) =
+                section.value("domains").filter(|_| section.header == "[[route]]")
+            else {
+                return true;
+            };
+            let mut left: Vec<String> = Vec::new();
+            for domain in domains {
+                if !routed.iter().any(|pattern| covers(pattern, domain)) && !left.contains(domain) {
+                    left.push(domain.clone());
+                }
             }
-        }
-        let takes = |pattern: &String, domain: &str| match pattern.strip_prefix('*') {
-            Some(end) => domain.ends_with(end),
-            None => pattern == domain,
-        };
-        domains.into_iter().filter(|domain| !routed.iter().any(|pattern| takes(pattern, domain))).collect()
+            section
+                .keys
+                .iter_mut()
+                .filter(|(key, ..)| key == "domains")
+                .for_each(|(_, value, _)| *value = left.clone().into());
+            routed.extend(taken(section));
+            !left.is_empty()
+        });
     }
 
     /// Leaves out listeners whose clients must log in, if nobody can. Returns whether there were any.

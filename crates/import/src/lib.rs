@@ -6,6 +6,7 @@
 //!
 //! Read first: [`QueuedMessage`] for queues, [`Draft`] and [`Report`] for configurations.
 
+mod decision;
 mod draft;
 pub mod exim;
 mod files;
@@ -23,4 +24,4 @@ pub use draft::{Draft, ExtraFile};
 pub use files::{Capabilities, Files, NoFiles};
 pub use package::fit as fit_to_package;
 pub use queued::{Damage, LastAttempt, QueuedMessage, QueuedRecipient};
-pub use report::{Entry, Report, Verdict};
+pub use report::{Effect, Entry, Report, Verdict};

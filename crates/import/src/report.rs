@@ -5,6 +5,34 @@ use std::fmt;
 /// A part of notes that do not hold where the daemon delivers as other users.
 pub(crate) const AS_DAEMON: &str = "the daemon's user must be able to write";
 
+/// What becomes of mail that Postrider treats in another way, worst for the reader first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Mail is refused, or waits, that the other server took.
+    Refused,
+    /// Mail is taken that the other server refused.
+    Taken,
+    /// Mail goes elsewhere.
+    Elsewhere,
+    /// The sender or a recipient of mail changes that did not, or the other way round.
+    Addresses,
+    /// Somebody may do what the other server did not permit.
+    Opened,
+}
+
+impl Effect {
+    /// The word of the report.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Taken => "taken",
+            Self::Elsewhere => "moved",
+            Self::Addresses => "changed",
+            Self::Opened => "opened",
+        }
+    }
+}
+
 /// The treatment of one setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -34,6 +62,8 @@ pub struct Entry {
 pub struct Report {
     /// The settings.
     pub entries: Vec<Entry>,
+    /// What matters most: mail that is treated in another way, the setting that says so, and what to do.
+    pub effects: Vec<(Effect, String, String)>,
     /// Facts about the result that belong to no setting, a sentence each.
     pub notes: Vec<String>,
 }
@@ -84,9 +114,16 @@ impl fmt::Display for Report {
             0 => writeln!(f)?,
             count => writeln!(f, ", {count} unknown")?,
         }
+        let mut effects: Vec<_> = self.effects.iter().collect();
+        effects.sort_by_key(|(effect, ..)| *effect);
+        effects
+            .iter()
+            .try_for_each(|(effect, name, what)| writeln!(f, "{:9}{name}: {what}", effect.as_str()))?;
         for Entry { place, name, verdict } in &self.entries {
             match verdict {
                 Verdict::Mapped => {}
+                // Told above.
+                Verdict::Missing(what) if what.is_empty() => {}
                 Verdict::Note(what) => writeln!(f, "note     {place} {name}: {what}")?,
                 Verdict::Missing(what) => writeln!(f, "missing  {place} {name}: {what}")?,
                 Verdict::Unknown => writeln!(f, "unknown  {place} {name}")?,

@@ -1,5 +1,6 @@
 //! Postfix: `main.cf`, `master.cf` and look-up tables; queue files.
 
+mod access;
 mod convert;
 mod main_cf;
 mod master_cf;

@@ -1,357 +1,548 @@
-//! Restriction lists as rules and checks.
+//! Restriction lists: who may relay, the kind of a listener, and rules.
 
 use super::{
+    access::{Action, Group, groups, network, network_text, subject},
     convert::RestrictionContext as Context,
-    main_cf::items,
-    table::{Table, TableEntry},
+    main_cf::{MainCf, items},
+    table::Table,
 };
-use crate::draft::Section;
+use crate::{
+    decision::{Clients, Condition, Decision, Open},
+    draft::Section,
+    report::Effect,
+};
+use ipnet::IpNet;
 
-const LISTS: [&str; 8] = [
+/// Lists that are read at RCPT, in the order of Postfix 3.6 and newer.
+const LISTS: [&str; 5] = [
     "smtpd_client_restrictions",
     "smtpd_helo_restrictions",
     "smtpd_sender_restrictions",
     "smtpd_relay_restrictions",
     "smtpd_recipient_restrictions",
-    "smtpd_data_restrictions",
-    "smtpd_end_of_data_restrictions",
-    "smtpd_etrn_restrictions",
 ];
+/// More patterns stand in a file.
+const PATTERNS_MAX: usize = 50;
+/// Lists that are read when the content comes.
+const LATER: [&str; 2] = ["smtpd_data_restrictions", "smtpd_end_of_data_restrictions"];
 
-/// Keys of an access table that stand in a rule; longer tables need a file of their own.
-const KEYS_MAX: usize = 500;
-
-/// Writes rules and checks.
-pub(super) fn write(context: &mut Context<'_>) {
-    for list in LISTS {
-        if context.main.explicit(list).is_none() {
-            continue;
-        }
-        context.mapped(list);
-        if list == "smtpd_etrn_restrictions" {
-            context.note(list, "extensions.etrn says who may start the queue for a domain");
-            continue;
-        }
-        let value = expanded_classes(context, &context.main.value(list), 0);
-        let mut words = items(&value).into_iter().peekable();
-        while let Some(word) = words.next() {
-            let word = word.to_lowercase_keyword();
-            match &*word {
-                "warn_if_reject" => {
-                    let next = words.next().unwrap_or_default();
-                    if next.starts_with("check_") {
-                        words.next();
-                    }
-                    context.missing(
-                        list,
-                        format!("warn_if_reject {next}: a rule that only tells is a rule with `tag`"),
-                    );
-                }
-                check if check.starts_with("check_") => {
-                    let argument = words.next().unwrap_or_default();
-                    access(context, list, check, &argument);
-                }
-                other => single(context, list, other, &mut words),
-            }
-        }
-    }
+/// A restriction, with its argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    word: String,
+    argument: String,
 }
 
-trait Keyword {
-    fn to_lowercase_keyword(&self) -> String;
+/// The restriction lists of a listener.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Lists {
+    lists: Vec<(&'static str, Vec<Step>)>,
+    later: Vec<(&'static str, Vec<Step>)>,
 }
 
-impl Keyword for String {
-    /// Names of restrictions are in any letter case; arguments stay as they are.
-    fn to_lowercase_keyword(&self) -> String {
-        if self.contains([':', '/', '.']) { self.clone() } else { self.to_ascii_lowercase() }
-    }
+/// A client, as far as the lists tell clients apart before they look into tables.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Client {
+    pub(super) is_inside: bool,
+    pub(super) has_login: bool,
+    /// For tables of clients.
+    pub(super) network: Option<IpNet>,
 }
 
-/// Replaces names of `smtpd_restriction_classes` by their restrictions.
-fn expanded_classes(context: &mut Context<'_>, value: &str, depth: usize) -> String {
-    let classes = items(&context.main.value("smtpd_restriction_classes"));
-    context.mapped("smtpd_restriction_classes");
-    if depth > 5 {
-        return value.to_owned();
+/// A stranger.
+pub(super) const STRANGER: Client = Client { is_inside: false, has_login: false, network: None };
+/// A client in `mynetworks`.
+pub(super) const INSIDE: Client = Client { is_inside: true, ..STRANGER };
+/// A client that has logged in.
+pub(super) const LOGIN: Client = Client { has_login: true, ..STRANGER };
+
+/// Whether a client may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum May {
+    No,
+    /// A table says so for some mail.
+    Some,
+    Yes,
+}
+
+impl Lists {
+    /// Reads the lists, with classes in their places.
+    pub(super) fn read(main: &MainCf) -> Self {
+        let of = |name: &&'static str| (*name, steps(main, &main.value(name), name, 0));
+        let mut lists: Vec<_> = LISTS.iter().map(of).collect();
+        let level = main.value("compatibility_level");
+        let mut numbers = level.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+        let level = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        let is_relay_first = match &*main.value("smtpd_relay_before_recipient_restrictions") {
+            "" => level >= (3, 6),
+            value => value == "yes",
+        };
+        if !is_relay_first {
+            lists.swap(3, 4);
+        }
+        if level < (1, 0)
+            && main.explicit("smtpd_relay_restrictions").is_none()
+            && lists[3..].iter().any(|(name, list)| *name == LISTS[4] && !list.is_empty())
+        {
+            // Without a level, the default of old versions counts: no such list.
+            lists.retain(|(name, _)| *name != LISTS[3]);
+        }
+        Self { lists, later: LATER.iter().map(of).collect() }
     }
-    let words: Vec<String> = items(value)
-        .into_iter()
-        .map(|word| {
-            if classes.contains(&word) {
-                context.mapped(&word);
-                let inner = context.main.value(&word);
-                expanded_classes(context, &inner, depth + 1)
-            } else {
-                word
-            }
+
+    /// Returns whether a client may send to local domains, or to others.
+    pub(super) fn may(&self, context: &Context<'_>, client: Client, is_local: bool) -> May {
+        let verdicts = self.lists.iter().map(|(_, list)| passes(context, list, client, is_local));
+        verdicts.min().unwrap_or(May::Yes)
+    }
+
+    /// Returns whether the owners of sender addresses are checked.
+    pub(super) fn checks_senders(&self) -> bool {
+        let mut steps = self.lists.iter().flat_map(|(_, list)| list);
+        steps.any(|step| {
+            step.word.ends_with("sender_login_mismatch") && !step.word.contains("unauthenticated")
         })
-        .collect();
-    words.join(" ")
-}
+    }
 
-fn single(
-    context: &mut Context<'_>,
-    list: &str,
-    word: &str,
-    words: &mut std::iter::Peekable<std::vec::IntoIter<String>>,
-) {
-    match word {
-        "permit_mynetworks"
-        | "permit_sasl_authenticated"
-        | "permit"
-        | "reject_unauth_destination"
-        | "defer_unauth_destination"
-        | "permit_auth_destination"
-        | "reject_non_fqdn_sender"
-        | "reject_non_fqdn_recipient"
-        | "reject_unlisted_recipient"
-        | "check_recipient_maps"
-        | "reject_unauth_pipelining"
-        | "reject_sender_login_mismatch"
-        | "reject_authenticated_sender_login_mismatch"
-        | "reject_known_sender_login_mismatch"
-        | "reject_multi_recipient_bounce" => {}
-        "reject" => {
-            let kinds = context.draft.values("[[listen]]", "kind");
-            if kinds.is_empty() {
-                context.note(list, "`reject` for all other clients: kind = \"relay\" in [[listen]] takes mail from relay.networks only");
+    /// Returns the networks whose clients may send everywhere by a table of clients.
+    pub(super) fn relaying(&self, context: &Context<'_>) -> Vec<String> {
+        let steps =
+            self.lists.iter().flat_map(|(_, list)| list).filter(|step| step.word == "check_client_access");
+        let mut found = Vec::new();
+        for step in steps {
+            for group in of_table(context, step).unwrap_or_default() {
+                let networks = group.patterns.iter().filter_map(|text| network(text));
+                for network in networks.filter(|_| group.key == "client" && group.action == Action::Permit) {
+                    let client = Client { network: Some(network), ..STRANGER };
+                    let text = network_text(network);
+                    if self.may(context, client, false) == May::Yes && !found.contains(&text) {
+                        found.push(text);
+                    }
+                }
             }
         }
-        "reject_invalid_helo_hostname"
-        | "reject_invalid_hostname"
-        | "reject_non_fqdn_helo_hostname"
-        | "reject_non_fqdn_hostname"
-        | "reject_unknown_helo_hostname"
-        | "reject_unknown_hostname" => {
-            context.draft.set("[checks]", "hello", "enforce", list);
-            if word.contains("unknown") {
-                context.note(
-                    list,
-                    format!("{word}: the name in EHLO must be that of a mail server, but is not looked up"),
+        found
+    }
+}
+
+/// Cuts a list into restrictions.
+fn steps(main: &MainCf, value: &str, list: &str, depth: usize) -> Vec<Step> {
+    let classes = items(&main.value("smtpd_restriction_classes"));
+    let mut words = items(value).into_iter();
+    let mut steps = Vec::new();
+    while let Some(word) = words.next() {
+        if classes.contains(&word) && depth < 10 {
+            steps.extend(self::steps(main, &main.value(&word), list, depth + 1));
+            continue;
+        }
+        // A table alone is for what the list is about.
+        if word.contains(':') && Table::parse(&word).is_some() {
+            let subject = list.trim_start_matches("smtpd_").trim_end_matches("_restrictions");
+            steps.push(Step { word: format!("check_{subject}_access"), argument: word });
+            continue;
+        }
+        let word = word.to_ascii_lowercase();
+        let has_argument = word.starts_with("check_") && word != "check_recipient_maps"
+            || word.starts_with("reject_rhsbl_")
+            || matches!(
+                &*word,
+                "reject_rbl_client" | "permit_dnswl_client" | "permit_rhswl_client" | "sleep"
+            );
+        if word == "warn_if_reject" {
+            // What would be refused is told in the log only.
+            if words.next().is_some_and(|next| next.starts_with("check_") || next.contains("bl_")) {
+                words.next();
+            }
+            continue;
+        }
+        let argument = if has_argument { words.next().unwrap_or_default() } else { String::new() };
+        steps.push(Step { word, argument });
+    }
+    steps
+}
+
+/// Returns whether a list lets a client pass.
+fn passes(context: &Context<'_>, list: &[Step], client: Client, is_local: bool) -> May {
+    let mut refused = May::No;
+    for step in list {
+        let is_permitted = match &*step.word {
+            "permit" => true,
+            "permit_mynetworks" => client.is_inside,
+            "permit_sasl_authenticated" => client.has_login,
+            "permit_auth_destination" => is_local,
+            "reject_unauth_destination" | "defer_unauth_destination" if !is_local => return refused,
+            "reject" | "defer" => return refused,
+            word if word.starts_with("permit_") => {
+                refused = May::Some;
+                false
+            }
+            word if word.starts_with("check_") && word.ends_with("_access") => {
+                let groups = of_table(context, step).unwrap_or_default();
+                let found = client.network.filter(|_| word == "check_client_access").and_then(|wanted| {
+                    let has = |group: &&Group| {
+                        group.key == "client"
+                            && group
+                                .patterns
+                                .iter()
+                                .filter_map(|text| network(text))
+                                .any(|other| other.contains(&wanted))
+                    };
+                    groups.iter().find(has)
+                });
+                match found.map(|group| &group.action) {
+                    Some(Action::Permit) => true,
+                    Some(Action::Verdict("reject" | "defer", _)) => return refused,
+                    Some(_) => false,
+                    None => {
+                        if groups.iter().any(|group| {
+                            group.key != "client" && matches!(group.action, Action::Permit | Action::List(_))
+                        }) {
+                            refused = May::Some;
+                        }
+                        false
+                    }
+                }
+            }
+            _ => false,
+        };
+        if is_permitted {
+            return May::Yes;
+        }
+    }
+    May::Yes
+}
+
+/// Returns the rules of a step with a table.
+fn of_table(context: &Context<'_>, step: &Step) -> Result<Vec<Group>, String> {
+    let table = Table::parse(&step.argument).ok_or_else(|| format!("{} is no table", step.argument))?;
+    groups(context, &step.word, &table)
+}
+
+/// Writes the rules of all listeners.
+pub(super) fn write(context: &mut Context<'_>) {
+    for list in LISTS
+        .iter()
+        .chain(&LATER)
+        .chain(&["smtpd_restriction_classes", "smtpd_relay_before_recipient_restrictions"])
+    {
+        context.mapped(list);
+    }
+    for class in items(&context.main.value("smtpd_restriction_classes")) {
+        context.mapped(&class);
+    }
+    if context.main.explicit("smtpd_etrn_restrictions").is_some() {
+        context.note("smtpd_etrn_restrictions", "extensions.etrn says who may start the queue for a domain");
+    }
+    let has_logins = context.draft.has("[auth]");
+    let networks = context.networks.clone();
+    let mut doors = context.doors.clone();
+    doors.dedup_by(|one, other| one.0 == other.0 && one.1 == other.1);
+    let kinds: Vec<&str> = doors.iter().map(|(kind, _)| *kind).collect();
+    let mut written: Vec<(&str, Lists)> = Vec::new();
+    for (kind, lists) in &doors {
+        if written.iter().any(|(_, other)| other == lists) {
+            continue;
+        }
+        let same: Vec<&str> =
+            doors.iter().filter(|(_, other)| other == lists).map(|(kind, _)| *kind).collect();
+        if written.iter().any(|(other, _)| same.contains(other)) {
+            context.effect(Effect::Refused, LISTS[4], format!("several listeners of the kind {kind} have lists of their own: the rules of all of them are for each"));
+        }
+        let is_for_all = same.len() == kinds.len();
+        let listeners =
+            if is_for_all { Vec::new() } else { same.iter().map(|kind| (*kind).to_owned()).collect() };
+        let (is_login_only, is_relay) = (kind.starts_with("submission"), *kind == "relay");
+        let clients = Clients {
+            networks: networks.clone(),
+            are_relayed: context.are_relayed,
+            has_logins,
+            listeners,
+            stage: None,
+        };
+        let suffix = if written.is_empty() { String::new() } else { format!("-{kind}") };
+        for (stage, all) in [(None, &lists.lists), (Some("content"), &lists.later)] {
+            let mut decision = Decision::new(Clients { stage, ..clients.clone() });
+            for (name, list) in all {
+                decision.tag = format!(
+                    "{}{suffix}",
+                    name.trim_start_matches("smtpd_").trim_end_matches("_restrictions").replace('_', "-")
+                );
+                let mut open = Open::new(!is_login_only, true, !is_login_only && !is_relay);
+                walk(context, &mut decision, name, list, &mut open);
+            }
+            decision.finish().into_iter().for_each(|rule| context.draft.push(rule));
+        }
+        written.push((kind, lists.clone()));
+    }
+}
+
+/// Adds the rules of a list. Returns at its end, or where it refuses everything.
+fn walk(
+    context: &mut Context<'_>,
+    decision: &mut Decision,
+    list: &'static str,
+    steps: &[Step],
+    open: &mut Open,
+) {
+    for step in steps {
+        if open.is_over() {
+            return;
+        }
+        if one(context, decision, list, step, open) {
+            return;
+        }
+    }
+}
+
+/// Returns a file with the names in EHLO that Postfix takes for a host name: one label of them is no number.
+fn host_names(is_full: bool) -> String {
+    let label = "[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?";
+    let word = "([0-9]*[a-z_]([a-z0-9_-]*[a-z0-9_])?|[0-9]+-[a-z0-9_-]*[a-z0-9_])";
+    let name =
+        |before: &str, behind: &str| format!("/^({label}\\.){before}{word}(\\.{label}){behind}\\.?$/ x\n");
+    if is_full { format!("/^\\[.*\\]$/ x\n{}{}", name("+", "*"), name("*", "+")) } else { name("*", "*") }
+}
+
+/// Adds the rules of one restriction. Returns whether nothing is left to the restrictions behind it.
+fn one(
+    context: &mut Context<'_>,
+    decision: &mut Decision,
+    list: &'static str,
+    step: &Step,
+    open: &mut Open,
+) -> bool {
+    let word = &*step.word;
+    let comment = format!("{list}: {word} {}", step.argument);
+    let comment = comment.trim_end();
+    let mut refuse = |context: &mut Context<'_>,
+                      file: Option<(&str, &str)>,
+                      only: &[Condition],
+                      excluded: &[Condition],
+                      reply: &str| {
+        if let Some((name, text)) = file {
+            context.draft.add_file(name, text.to_owned(), false);
+        }
+        decision.add(
+            open,
+            comment,
+            only,
+            excluded,
+            if reply.starts_with('4') { "defer" } else { "reject" },
+            reply,
+        );
+    };
+    match word {
+        "permit" => return true,
+        "permit_mynetworks" => open.networks = false,
+        "permit_sasl_authenticated" => open.logins = false,
+        "permit_auth_destination" => {
+            // Strangers send to these domains only.
+            open.strangers = false;
+            open.networks &= decision.clients.are_relayed;
+            open.except(("to", context.draft.list("[local]", "domains")));
+        }
+        // Postrider asks first whether a client may send to the domain, and whether its user exists.
+        "reject_unauth_destination" | "defer_unauth_destination" | "reject_unlisted_recipient" | "check_recipient_maps" => {}
+        "reject_unauth_pipelining" | "reject_multi_recipient_bounce" => {}
+        "reject" => {
+            refuse(context, None, &[], &[], "554 5.7.1 Access denied");
+            return true;
+        }
+        "defer" => {
+            refuse(context, None, &[], &[], "450 4.7.1 Access denied, try again later");
+            return true;
+        }
+        "reject_non_fqdn_sender" | "reject_non_fqdn_recipient" => {
+            let key = if word.ends_with("sender") { "from" } else { "to" };
+            let file = ("no-full-domain", "/@[^.\\[]*$/ x\n");
+            refuse(context, Some(file), &[(key, vec!["regex:no-full-domain".to_owned()])], &[], "504 5.5.2 Address rejected: need fully-qualified address");
+        }
+        "reject_invalid_helo_hostname" | "reject_invalid_hostname" => {
+            let known = [("hello", vec!["regex:host-names".to_owned(), "regex:addresses".to_owned()])];
+            context.draft.add_file("addresses", "/^(\\[.*\\]|[0-9]+(\\.[0-9]+){3}|[0-9a-f:]*:[0-9a-f:.]*)$/ x\n".to_owned(), false);
+            refuse(context, Some(("host-names", &host_names(false))), &[], &known, "501 5.5.2 Helo command rejected: invalid name");
+        }
+        "reject_non_fqdn_helo_hostname" | "reject_non_fqdn_hostname" => {
+            let known = [("hello", vec!["regex:full-host-names".to_owned()])];
+            refuse(context, Some(("full-host-names", &host_names(true))), &[], &known, "504 5.5.2 Helo command rejected: need fully-qualified hostname");
+        }
+        "reject_unknown_client_hostname" | "reject_unknown_client" | "reject_unknown_reverse_client_hostname" => {
+            let code = context.main.value("unknown_client_reject_code");
+            let reply = if code.starts_with('5') { "550 5.7.25" } else { "450 4.7.25" };
+            refuse(context, None, &[("client_name", vec!["none".to_owned()])], &[], &format!("{reply} Client host rejected: cannot find your hostname"));
+            if word.contains("reverse") {
+                context.effect(Effect::Refused, list, format!("{word}: the name must also lead back to the address"));
+            }
+        }
+        "reject_plaintext_session" => {
+            if let Some(rule) = decision.rule(open, comment, &[], &[]) {
+                decision.rules.push(rule.with("tls", false).with("reject", "530 5.7.0 Must issue a STARTTLS command first"));
+            }
+        }
+        "reject_sender_login_mismatch" | "reject_unauthenticated_sender_login_mismatch" => {
+            let value = context.main.value("smtpd_sender_login_maps");
+            let maps: Vec<String> = items(&value).iter().filter_map(|item| context.reference(item).ok()).collect();
+            let strangers = open.without_logins();
+            if !maps.is_empty() {
+                decision.add(&strangers, comment, &[("from", maps)], &[], "reject", "553 5.7.1 Sender address rejected: not logged in");
+            }
+        }
+        // A login may use its own addresses only.
+        "reject_authenticated_sender_login_mismatch" | "reject_known_sender_login_mismatch" => {}
+        "reject_unverified_recipient" => {
+            context.effect(Effect::Taken, list, "reject_unverified_recipient: write `verify = true` in the [[route]] of these domains");
+        }
+        "sleep" => context.note(list, format!("sleep {}: greeting_delay in [[listen]]", step.argument)),
+        "check_policy_service" => policy_service(context, decision, list, &step.argument, open),
+        check if subject(check).is_some() => return access(context, decision, list, step, open),
+        permit if permit.starts_with("permit_") => context.effect(
+            Effect::Refused,
+            list,
+            format!("{permit} {}: nothing but relay.networks and logins lets a client relay; the restrictions behind it are for these clients, too", step.argument),
+        ),
+        _ if word.contains("bl_") => context.effect(
+            Effect::Taken,
+            list,
+            format!("{word} {}: block lists of DNS are asked by a policy server ([policy_service.NAME], `ask` in [[rule]])", step.argument),
+        ),
+        _ => context.effect(Effect::Taken, list, format!("{word} has no counterpart; see docs/rules.md")),
+    }
+    false
+}
+
+/// Adds the rules of a table. Returns whether it refuses everything.
+fn access(
+    context: &mut Context<'_>,
+    decision: &mut Decision,
+    list: &'static str,
+    step: &Step,
+    open: &mut Open,
+) -> bool {
+    let comment = format!("{list}: {} {}", step.word, step.argument);
+    let found = match of_table(context, step) {
+        Ok(found) => found,
+        Err(why) => {
+            context.effect(
+                Effect::Refused,
+                list,
+                format!(
+                    "{} {}: {why}; until then this mail waits: a [[rule]] answers 451",
+                    step.word, step.argument
+                ),
+            );
+            if let Some(rule) = decision.rule(open, &comment, &[], &[]) {
+                // The rules behind it are for the time when this one is removed.
+                decision
+                    .rules
+                    .push(rule.with("temporary", true).with("defer", "451 4.3.5 Server configuration error"));
+            }
+            return false;
+        }
+    };
+    let mut excluded: Vec<Condition> = Vec::new();
+    for group in found {
+        let patterns = filed(context, &group);
+        let condition: Vec<Condition> =
+            if patterns.is_empty() { Vec::new() } else { vec![(group.key, patterns.clone())] };
+        match &group.action {
+            Action::Pass => {}
+            Action::Permit => match condition.first() {
+                Some(condition) => decision.permit(open, &comment, condition.clone(), &excluded),
+                None => return true,
+            },
+            Action::Verdict(key, text) => {
+                decision.add(open, &comment, &condition, &excluded, key, text.clone())
+            }
+            Action::Change(key, text) => {
+                decision.add(open, &comment, &condition, &excluded, key, vec![text.clone()])
+            }
+            Action::List(value) => {
+                let steps = steps(&context.main, value, list, 0);
+                decision.within(open, &comment, (&condition, &excluded), |decision, open| {
+                    walk(context, decision, list, &steps, open);
+                });
+            }
+            Action::Unknown(action) => {
+                context.effect(Effect::Refused, list, format!("{} {}: the action {action} has no counterpart; this mail waits: a [[rule]] answers 451", step.word, step.argument));
+                decision.add(
+                    open,
+                    &comment,
+                    &condition,
+                    &excluded,
+                    "defer",
+                    "451 4.3.5 Server configuration error",
                 );
             }
         }
-        "reject_unknown_client_hostname" | "reject_unknown_client" => {
-            context.draft.set("[checks]", "reverse_name", "enforce", list);
+        if condition.is_empty() {
+            return matches!(group.action, Action::Verdict("reject" | "defer", _));
         }
-        "reject_unknown_reverse_client_hostname" => {
-            context.draft.set("[checks]", "reverse_name", "enforce", list);
-            context.note(list, format!("{word}: the name must also lead back to the address"));
+        // What is neither refused nor permitted now is not asked for its less exact keys.
+        if !matches!(
+            group.action,
+            Action::Verdict("reject" | "defer", _) | Action::Permit | Action::Unknown(_)
+        ) {
+            excluded.extend(condition);
         }
-        "reject_unknown_sender_domain" | "reject_unknown_recipient_domain" => {
-            context.missing(
-                list,
-                format!("{word}: domains of addresses are not looked up before mail is taken"),
-            );
-        }
-        "reject_unverified_recipient" => context.note(
-            list,
-            "reject_unverified_recipient: write `verify = true` in the [[route]] of these domains",
-        ),
-        "reject_unverified_sender" => {
-            context.missing(list, "reject_unverified_sender: senders are not verified");
-        }
-        "reject_rbl_client"
-        | "reject_rhsbl_client"
-        | "reject_rhsbl_sender"
-        | "reject_rhsbl_recipient"
-        | "reject_rhsbl_helo"
-        | "reject_rhsbl_reverse_client"
-        | "permit_dnswl_client"
-        | "permit_rhswl_client"
-        | "reject_maps_rbl" => {
-            let domain =
-                if word == "reject_maps_rbl" { String::new() } else { words.next().unwrap_or_default() };
-            context.missing(list, format!("{word} {domain}: block lists of DNS are asked by a policy server ([policy_service.NAME], `ask` in [[rule]])"));
-        }
-        "reject_unlisted_sender" => {
-            context.missing(list, "reject_unlisted_sender: senders of local domains are not looked up");
-        }
-        "permit_inet_interfaces"
-        | "permit_tls_all_clientcerts"
-        | "permit_tls_clientcerts"
-        | "permit_mx_backup"
-        | "permit_naked_ip_address" => {
-            context
-                .missing(list, format!("{word}: nothing but relay.networks and logins lets a client relay"));
-        }
-        "reject_plaintext_session" => {
-            let rule = Section::new("[[rule]]", list).with("for", "all").with("tls", false);
-            context.draft.push(rule.with("reject", "530 5.7.0 Must issue a STARTTLS command first"));
-        }
-        "defer" | "defer_if_reject" | "defer_if_permit" => {
-            context.missing(list, format!("{word}: write a rule with `defer`"));
-        }
-        "sleep" => {
-            let seconds = words.next().unwrap_or_default();
-            context.note(list, format!("sleep {seconds}: greeting_delay in [[listen]]"));
-        }
-        other => context.missing(list, format!("{other} has no counterpart; see docs/rules.md")),
     }
+    false
 }
 
-/// A restriction with a table or a policy server.
-fn access(context: &mut Context<'_>, list: &str, check: &str, argument: &str) {
-    let condition = match check {
-        "check_client_access" | "check_reverse_client_hostname_access" => "client",
-        "check_helo_access" | "check_ehlo_access" => "hello",
-        "check_sender_access" => "from",
-        "check_recipient_access" => "to",
-        "check_sasl_access" => "login",
-        "check_policy_service" => return policy_service(context, list, argument),
-        other => {
-            return context.missing(list, format!("{other} {argument}: write a [[rule]]; see docs/rules.md"));
-        }
-    };
-    let Some(table) = Table::parse(argument) else {
-        return context.missing(list, format!("{check} {argument} is no table"));
-    };
-    let entries = match table.entries(context.files) {
-        Ok(entries) if entries.len() <= KEYS_MAX => entries,
-        Ok(_) => {
-            let file = &table.name;
-            return context.missing(list, format!("{check}: {file} has more than {KEYS_MAX} entries: make a file for each action, and name it in a [[rule]]: {condition} = [\"text:FILE\"]"));
-        }
-        Err(why) => {
-            return context
-                .missing(list, format!("{check} {argument}: {why}; write a [[rule]] for each action"));
-        }
-    };
-    // Rules are read in the order of the file, and Postfix takes the most exact key: entries of one action stay together.
-    let mut grouped: Vec<(String, &'static str, Vec<String>)> = Vec::new();
-    for entry in &entries {
-        let Some((condition, pattern)) = pattern(context, list, condition, &table, entry) else { continue };
-        match grouped.iter_mut().find(|(action, of, _)| *action == entry.value && *of == condition) {
-            Some((_, _, patterns)) => patterns.push(pattern),
-            None => grouped.push((entry.value.clone(), condition, vec![pattern])),
-        }
+/// Returns the patterns of a group, or the name of the file that has them.
+fn filed(context: &mut Context<'_>, group: &Group) -> Vec<String> {
+    if !group.is_regex && group.patterns.len() <= PATTERNS_MAX {
+        return group.patterns.clone();
     }
-    if grouped.len() > 1 {
-        context.note(list, format!("{check} {argument}: rules of one action each; Postfix took the most exact key, Postrider the first rule: check their order"));
-    }
-    for (action, condition, patterns) in grouped {
-        let section =
-            Section::new("[[rule]]", format!("{list}: {check} {argument}")).with(condition, patterns);
-        match verdict(context, list, section, &action) {
-            Ok(Some(section)) => context.draft.push(section),
-            Ok(None) => {}
-            Err(why) => context.missing(list, format!("{check} {argument}: {why}")),
-        }
-    }
+    let name = format!(
+        "access-{}",
+        context.draft.files.iter().filter(|file| file.name.starts_with("access-")).count() + 1
+    );
+    let kind = match group.key {
+        _ if group.is_regex => "regex",
+        "client" => "cidr",
+        _ => "text",
+    };
+    let key = |pattern: &String| match pattern.strip_prefix("*.") {
+        Some(domain) if kind == "text" => format!(".{domain} x\n"),
+        _ if kind == "text" => format!("{} x\n", pattern.strip_suffix('*').unwrap_or(pattern)),
+        _ => format!("{pattern} x\n"),
+    };
+    context.draft.add_file(&name, group.patterns.iter().map(key).collect(), false);
+    vec![format!("{kind}:{name}")]
 }
 
-/// Returns the condition and the pattern of a key.
-fn pattern(
+fn policy_service(
     context: &mut Context<'_>,
-    list: &str,
-    condition: &'static str,
-    table: &Table,
-    entry: &TableEntry,
-) -> Option<(&'static str, String)> {
-    let key = entry.key.to_lowercase();
-    let is_network =
-        |key: &str| key.parse::<std::net::IpAddr>().is_ok() || key.parse::<ipnet::IpNet>().is_ok();
-    match condition {
-        "client" if table.kind == "cidr" || is_network(&key) => {
-            let key = key.replace(['[', ']'], "");
-            if is_network(&key) {
-                return Some(("client", key));
-            }
-            context.missing(list, format!("{key} is no network"));
-            None
-        }
-        "client" => {
-            let octets: Vec<&str> = key.split('.').collect();
-            if octets.len() < 4 && octets.iter().all(|octet| octet.parse::<u8>().is_ok()) {
-                // `192.0.2` stands for 192.0.2.0/24.
-                let mut full = octets.clone();
-                full.resize(4, "0");
-                return Some(("client", format!("{}/{}", full.join("."), octets.len() * 8)));
-            }
-            Some(("client_name", if key.starts_with('.') { format!("*{key}") } else { key }))
-        }
-        "hello" => Some(("hello", if key.starts_with('.') { format!("*{key}") } else { key })),
-        "login" => Some(("login", entry.key.clone())),
-        _ => match key.strip_suffix('@') {
-            _ if key == "<>" => Some((condition, key)),
-            Some(local) => Some((condition, format!("{local}@*"))),
-            None if key.starts_with('.') => Some((condition, format!("*{key}"))),
-            None => Some((condition, key)),
-        },
-    }
-}
-
-/// Adds the verdict of an action to a rule.
-fn verdict(
-    context: &mut Context<'_>,
-    list: &str,
-    section: Section,
-    action: &str,
-) -> Result<Option<Section>, String> {
-    let (word, text) = action.split_once(char::is_whitespace).unwrap_or((action, ""));
-    let text: String =
-        text.trim().chars().filter(|c| c.is_ascii() && !c.is_control() && !"{}".contains(*c)).collect();
-    let upper = word.to_ascii_uppercase();
-    let with_code = |default: &str| {
-        let has_status = text
-            .split(' ')
-            .next()
-            .is_some_and(|status| status.starts_with(['4', '5']) && status.matches('.').count() == 2);
-        let status = if default.starts_with('5') { "5.7.1 " } else { "4.7.1 " };
-        let rest = if text.is_empty() { "Access denied" } else { &text };
-        format!("{default} {}{rest}", if has_status { "" } else { status })
-    };
-    Ok(Some(match &*upper {
-        "OK" | "PERMIT" | "RELAY" => section.with("accept", true),
-        "DUNNO" => return Ok(None),
-        "REJECT" => section.with("reject", with_code("554")),
-        "DEFER" | "DEFER_IF_PERMIT" | "DEFER_IF_REJECT" => section.with("defer", with_code("450")),
-        "DISCARD" => section.with("discard", true),
-        "HOLD" => section.with("hold", true),
-        "PREPEND" => section.with("add_header", vec![text]),
-        "REDIRECT" => section.with("redirect", vec![text]),
-        "BCC" => section.with("bcc", vec![text]),
-        "WARN" | "INFO" => {
-            context.note(list, "WARN and INFO: the log has each decision");
-            return Ok(None);
-        }
-        code if code.len() == 3 && code.starts_with('5') && code.bytes().all(|b| b.is_ascii_digit()) => {
-            section.with("reject", with_code(code))
-        }
-        code if code.len() == 3 && code.starts_with('4') && code.bytes().all(|b| b.is_ascii_digit()) => {
-            section.with("defer", with_code(code))
-        }
-        digits if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => {
-            section.with("accept", true)
-        }
-        other => return Err(format!("the action {other} has no counterpart")),
-    }))
-}
-
-fn policy_service(context: &mut Context<'_>, list: &str, argument: &str) {
+    decision: &mut Decision,
+    list: &'static str,
+    argument: &str,
+    open: &Open,
+) {
     let inner = argument.trim_matches(['{', '}']).trim();
     let place = inner.split([',', ' ']).next().unwrap_or_default();
     let address = match place.split_once(':') {
         Some(("unix", path)) => format!("unix:{}", context.below_queue(path)),
         Some(("inet", address)) => address.to_owned(),
         _ => {
-            return context
-                .missing(list, format!("check_policy_service {argument}: write [policy_service.NAME]"));
+            return context.effect(
+                Effect::Taken,
+                list,
+                format!("check_policy_service {argument}: write [policy_service.NAME]"),
+            );
         }
     };
     let last = address.rsplit(['/', ':']).next().unwrap_or("policy");
     let name: String =
         last.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     let name = if name.starts_with(|c: char| c.is_ascii_digit()) { format!("policy-{name}") } else { name };
-    let header = format!("[policy_service.{name}]");
+    let (header, comment) =
+        (format!("[policy_service.{name}]"), format!("{list}: check_policy_service {argument}"));
     if !context.draft.has(&header) {
-        context.draft.push(
-            Section::new(&header, format!("{list}: check_policy_service {argument}"))
-                .with("address", address),
-        );
+        context.draft.push(Section::new(&header, comment.clone()).with("address", address));
     }
-    context
-        .draft
-        .push(Section::new("[[rule]]", format!("{list}: check_policy_service {argument}")).with("ask", name));
+    context.note(
+        list,
+        format!("check_policy_service {argument}: its answer OK ends all rules, and not this list only"),
+    );
+    decision.add(open, &comment, &[], &[], "ask", name);
 }

@@ -97,6 +97,32 @@ pub fn entries(text: &str) -> Vec<TableEntry> {
     logical_lines(text).into_iter().map(entry).collect()
 }
 
+/// Reads the lines of a table of regular expressions: `/pattern/flags` and the value.
+///
+/// # Errors
+/// There is no such file, or it has more than patterns.
+pub(crate) fn pattern_entries(table: &Table, files: &dyn Files) -> Result<Vec<TableEntry>, String> {
+    let file =
+        files.read(Path::new(&table.name)).ok_or_else(|| format!("there is no file {}", table.name))?;
+    let entry = |(_, line): (usize, String)| {
+        let open = line.chars().next().filter(|c| !c.is_ascii_alphanumeric() && *c != '!')?;
+        let mut is_escaped = false;
+        let close = line.char_indices().skip(1).find(|(_, c)| {
+            let is_end = *c == open && !is_escaped;
+            is_escaped = *c == '\\' && !is_escaped;
+            is_end
+        });
+        let end = close?.0 + 1;
+        let behind = line[end..].find(char::is_whitespace).map_or(line.len(), |at| end + at);
+        Some(TableEntry { key: line[..behind].to_owned(), value: line[behind..].trim().to_owned() })
+    };
+    let entries: Option<Vec<TableEntry>> =
+        logical_lines(&String::from_utf8_lossy(&file)).into_iter().map(entry).collect();
+    entries.ok_or_else(|| {
+        format!("{}: `if`, `endif` and `!` are not supported; write each pattern in full", table.name)
+    })
+}
+
 /// Reads `{ {key = value}, key=value }`, with white space or commas between.
 fn inline(text: &str) -> Vec<TableEntry> {
     let inner = text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
@@ -132,6 +158,21 @@ pub(crate) fn reference(
     files: &dyn Files,
     draft: &mut Draft,
 ) -> Result<String, String> {
+    let item = format!("{purpose:?} {}:{}", table.kind, table.name);
+    if let Some((_, map)) = draft.maps.iter().find(|(known, _)| *known == item) {
+        return Ok(map.clone());
+    }
+    let map = new_reference(table, purpose, files, draft)?;
+    draft.maps.push((item, map.clone()));
+    Ok(map)
+}
+
+fn new_reference(
+    table: &Table,
+    purpose: Purpose,
+    files: &dyn Files,
+    draft: &mut Draft,
+) -> Result<String, String> {
     let path = Path::new(&table.name);
     match &*table.kind {
         "cdb" if !files.exists(path) && files.exists(Path::new(&format!("{}.cdb", table.name))) => {
@@ -146,13 +187,10 @@ pub(crate) fn reference(
         }
         "regexp" | "pcre" | "cidr" => {
             let file = files.read(path).ok_or_else(|| format!("there is no file {}", table.name))?;
-            let text = String::from_utf8_lossy(&file).into_owned();
-            let is_plain = |line: &(usize, String)| {
-                let line = line.1.to_ascii_lowercase();
-                !line.starts_with('!') && !line.starts_with("if") && !line.starts_with("endif")
-            };
-            if !logical_lines(&text).iter().all(is_plain) {
-                return Err(format!("{}: `if`, `endif` and `!` are not supported; write each pattern in full", table.name));
+            if table.kind != "cidr" {
+                pattern_entries(table, files)?;
+            } else if logical_lines(&String::from_utf8_lossy(&file)).iter().any(|(_, line)| line.starts_with(['!', 'i', 'e'])) {
+                return Err(format!("{}: `if`, `endif` and `!` are not supported; write each network in full", table.name));
             }
             Ok(format!("{}:{}", if table.kind == "cidr" { "cidr" } else { "regex" }, table.name))
         }
@@ -160,13 +198,25 @@ pub(crate) fn reference(
         "pgsql" | "sqlite" | "ldap" => server(table, files, draft),
         "mysql" => Err("MySQL cannot be asked; offer the table by socketmap (for example with `socketmapd`), or export it to a text file".to_owned()),
         "tcp" => Err("the tcp protocol is not supported; offer the table by socketmap".to_owned()),
-        "unix" => Err("the users of the machine are not a map; list them in local.users".to_owned()),
+        "unix" if table.name == "passwd.byname" => Ok("accounts:/etc/passwd".to_owned()),
+        "inline" | "static" => {
+            let (kind, text) = match &*table.kind {
+                "static" => ("regex", format!("/^/ {}\n", table.name)),
+                _ => ("text", inline(&table.name).iter().map(|entry| format!("{} {}\n", entry.key, entry.value)).collect()),
+            };
+            let name = (1..).map(|number| format!("{}-{number}", table.kind)).find(|name| {
+                draft.files.iter().all(|file| file.name != *name || file.content == text)
+            });
+            let name = name.unwrap_or_default();
+            draft.add_file(&name, text, false);
+            Ok(format!("{kind}:{name}"))
+        }
         kind => Err(format!("tables of the type {kind} are not supported; write the entries into a text file, text:FILE")),
     }
 }
 
 /// Returns a name for a map that the draft does not have yet.
-fn map_name(path: &str, draft: &Draft) -> String {
+pub(crate) fn map_name(path: &str, draft: &Draft) -> String {
     let stem = path.rsplit('/').next().unwrap_or(path);
     let stem = stem.strip_suffix(".cf").unwrap_or(stem);
     let stem: String =
@@ -276,7 +326,9 @@ fn query(settings: &MainCf, kind: &str) -> Result<String, String> {
             ("'%d'", "substr(?, instr(?, '@') + 1)"),
         ],
     };
-    let query = parameters.iter().fold(given, |query, (from, to)| query.replace(from, to));
+    let query = parameters
+        .iter()
+        .fold(given, |query, (from, to)| query.replace(from, to).replace(from.trim_matches('\''), to));
     if query.contains('%') {
         return Err("its query uses the key in a way that is not supported: write it with a parameter, as docs/addresses.md shows".to_owned());
     }
@@ -329,7 +381,7 @@ mod tests {
 
     #[test]
     fn tables_of_text_are_maps_of_text() {
-        let files = One("/etc/v", "a b\n");
+        let files = One("/etc/v", "/a/ b\n");
         assert_eq!(mapped("hash:/etc/v", &files).0.unwrap(), "text:/etc/v");
         assert_eq!(mapped("proxy:lmdb:/etc/v", &files).0.unwrap(), "text:/etc/v");
         assert_eq!(mapped("pcre:/etc/v", &files).0.unwrap(), "regex:/etc/v");

@@ -18,7 +18,7 @@ impl Macro {
     }
 }
 
-/// Reads the calls of a file. What stands between `divert(-1)` and the next `divert`, and behind `dnl`, is a comment.
+/// Reads the calls of a file. Words between `divert(-1)` and the next `divert`, and what stands behind `dnl`, are comments.
 pub fn macros(file: &[u8]) -> Vec<Macro> {
     let text = String::from_utf8_lossy(file);
     let (mut calls, mut rest, mut line) = (Vec::new(), &*text, 1);
@@ -46,7 +46,8 @@ pub fn macros(file: &[u8]) -> Vec<Macro> {
         let (arguments, used) = arguments(inner);
         if name == "divert" {
             is_diverted = arguments.first().is_some_and(|number| number == "-1");
-        } else if !is_diverted {
+        } else {
+            // Only the output is diverted: what is called has its effect.
             calls.push(Macro { name: name.to_owned(), arguments, line });
         }
         line += inner[..used].matches('\n').count();
@@ -114,6 +115,7 @@ mod tests {
         assert_eq!(
             found,
             [
+                ("define", 2, "no|x".to_owned()),
                 ("define", 5, "confX|a,b".to_owned()),
                 ("FEATURE", 7, "access_db||skip".to_owned()),
                 ("MASQUERADE_AS", 9, "a.test".to_owned()),

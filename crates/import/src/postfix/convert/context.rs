@@ -3,9 +3,10 @@
 use super::super::{
     main_cf::{MainCf, items},
     master_cf::MasterCf,
+    restrictions::Lists,
     table::{self, Purpose, Table},
 };
-use crate::{Draft, Files, Report, Verdict};
+use crate::{Draft, Files, Report, Verdict, draft::Section, report::Effect};
 use std::{collections::HashMap, path::Path};
 
 /// State of a conversion.
@@ -21,6 +22,14 @@ pub(in super::super) struct Context<'a> {
     /// Verdicts about overrides in `master.cf`: line, name, verdict.
     overrides: Vec<(usize, String, Verdict)>,
     notes: Vec<String>,
+    /// What matters most.
+    effects: Vec<(Effect, String, String)>,
+    /// The restriction lists of each listener, by its kind.
+    pub(in super::super) doors: Vec<(&'static str, Lists)>,
+    /// `mynetworks`.
+    pub(in super::super) networks: Vec<String>,
+    /// Whether these, and no others, are in `relay.networks`.
+    pub(in super::super) are_relayed: bool,
 }
 
 /// Defaults of Postfix that other values refer to.
@@ -63,8 +72,21 @@ impl<'a> Context<'a> {
             "Made by `postrider import postfix` from main.cf and master.cf.",
             "Check it with `postrider config check`, and read the report of the import.",
         ];
-        let (verdicts, overrides, notes) = (HashMap::new(), Vec::new(), Vec::new());
-        Self { main, master, files, draft: Draft::new(&head), hostname, queue, verdicts, overrides, notes }
+        Self {
+            main,
+            master,
+            files,
+            draft: Draft::new(&head),
+            hostname,
+            queue,
+            verdicts: HashMap::new(),
+            overrides: Vec::new(),
+            notes: Vec::new(),
+            effects: Vec::new(),
+            doors: Vec::new(),
+            networks: Vec::new(),
+            are_relayed: true,
+        }
     }
 
     /// Writes the names of this server.
@@ -76,12 +98,11 @@ impl<'a> Context<'a> {
         self.draft.set("", "data_dir", "/var/lib/postrider", "");
         let origin = self.origin();
         if !origin.eq_ignore_ascii_case(&self.hostname) {
-            self.note("myorigin", format!("names without a domain get the hostname, {}, and not {origin}; addresses.masquerade can hide the host", self.hostname));
-            let is_above =
-                self.hostname.strip_suffix(&*origin.to_lowercase()).is_some_and(|host| host.ends_with('.'));
-            if is_above {
-                self.draft.extend("[addresses]", "masquerade", [origin.to_lowercase()], "myorigin");
-            }
+            // The map is for this host alone: other hosts below the domain have senders of their own.
+            let (host, origin) = (self.hostname.clone(), origin.to_lowercase());
+            self.draft.add_file("origin", format!("@{host} @{origin}\n"), false);
+            self.draft.extend("[addresses]", "generic", ["text:origin".to_owned()], "myorigin");
+            self.effect(Effect::Addresses, "myorigin", format!("names without a domain get {host} here, and {origin} when the mail leaves; so do clients' senders at {host}, which Postfix left as they were"));
         } else {
             self.mapped("myorigin");
         }
@@ -139,6 +160,25 @@ impl<'a> Context<'a> {
         };
     }
 
+    /// Mail is treated in another way because of this parameter: the report begins with that.
+    pub(in super::super) fn effect(&mut self, effect: Effect, name: &str, text: impl Into<String>) {
+        let place = match self.main.explicit(name) {
+            Some(parameter) if parameter.line > 0 => format!("main.cf:{} {name}", parameter.line),
+            Some(_) => name.to_owned(),
+            None => format!("main.cf {name} (default)"),
+        };
+        let entry = (effect, place, text.into());
+        if !self.effects.contains(&entry) {
+            self.effects.push(entry);
+        }
+        if self.main.explicit(name).is_some() {
+            let verdict = self.verdicts.entry(name.to_owned()).or_insert(Verdict::Mapped);
+            if *verdict == Verdict::Mapped {
+                *verdict = Verdict::Missing(String::new());
+            }
+        }
+    }
+
     pub(super) fn set_verdict(&mut self, name: &str, verdict: Verdict) {
         self.verdicts.entry(name.to_owned()).or_insert(verdict);
     }
@@ -173,10 +213,45 @@ impl<'a> Context<'a> {
                 Ok(map) => maps.push(map),
                 // The default names a file that a machine without local mail does not have.
                 Err(_) if self.main.explicit(name).is_none() => {}
-                Err(why) => self.missing(name, format!("{item}: {why}")),
+                Err(why) => maps.push(self.waiting(name, &item, &why)),
             }
         }
         maps
+    }
+
+    /// Returns a map that does not answer until somebody offers it: a table that cannot be read is no reason to refuse mail for good, nor
+    /// to take all of it.
+    pub(super) fn waiting(&mut self, parameter: &str, item: &str, why: &str) -> String {
+        if let Some((_, map)) = self.draft.maps.iter().find(|(known, _)| known == item) {
+            return map.clone();
+        }
+        let name = table::map_name(item.rsplit(':').next().unwrap_or(item), &self.draft);
+        let server = format!("unix:/run/postrider/{name}.sock");
+        let text = format!(
+            "{item}: {why}; until then this mail waits with 451, as nobody offers the map at {server}"
+        );
+        self.effect(Effect::Refused, parameter, text);
+        let comment = format!("{parameter}: in the place of {item}");
+        self.draft.push(Section::new(&format!("[map.{name}]"), comment).with("socketmap", server));
+        let map = format!("map:{name}");
+        self.draft.maps.push((item.to_owned(), map.clone()));
+        map
+    }
+
+    /// Returns the map that takes the place of a table.
+    ///
+    /// # Errors
+    /// There is none: what to do instead.
+    pub(in super::super) fn reference(&mut self, item: &str) -> Result<String, String> {
+        let table = Table::parse(item).ok_or_else(|| format!("\"{item}\" is no table"))?;
+        table::reference(&table, Purpose::Keys, self.files, &mut self.draft)
+    }
+
+    /// Returns whether clients can log in at some listener.
+    pub(super) fn offers_logins(&self) -> bool {
+        let is_on = |(name, value): &(String, String)| name == "smtpd_sasl_auth_enable" && value == "yes";
+        self.main.value("smtpd_sasl_auth_enable") == "yes"
+            || self.master.services.iter().any(|service| service.overrides.iter().any(is_on))
     }
 
     /// Returns a path below the queue directory, as sockets are named.
@@ -188,7 +263,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    pub(super) fn finish(self) -> (Draft, Report) {
+    pub(super) fn finish(mut self) -> (Draft, Report) {
+        self.draft.drop_hidden_routes();
         let mut report = Report::default();
         for parameter in &self.main.parameters {
             let verdict = self.verdicts.get(&parameter.name).cloned().unwrap_or(Verdict::Unknown);
@@ -209,11 +285,17 @@ impl<'a> Context<'a> {
         for (line, text) in &self.master.faults {
             report.add(format!("master.cf:{line}"), text.clone(), Verdict::Unknown);
         }
-        report.notes = self.notes;
+        (report.notes, report.effects) = (self.notes, self.effects);
         (self.draft, report)
     }
 }
 
 fn joined(before: &str, text: &str) -> String {
-    if before.contains(text) { before.to_owned() } else { format!("{before}; {text}") }
+    if before.is_empty() {
+        text.to_owned()
+    } else if before.contains(text) {
+        before.to_owned()
+    } else {
+        format!("{before}; {text}")
+    }
 }

@@ -3,11 +3,13 @@
 use super::{
     super::{
         main_cf::items,
+        restrictions::{INSIDE, Lists, May, STRANGER},
         table::{Purpose, Table},
     },
     Context,
     networks::Networks,
 };
+use crate::report::Effect;
 use mail::Domain;
 use std::path::Path;
 
@@ -16,6 +18,8 @@ use std::path::Path;
 pub(in super::super) struct Domains {
     /// Domains by name.
     pub(in super::super) names: Vec<String>,
+    /// Those of them whose subdomains are meant, too.
+    pub(in super::super) below: Vec<String>,
     /// Maps of domains.
     pub(in super::super) maps: Vec<String>,
 }
@@ -23,6 +27,20 @@ pub(in super::super) struct Domains {
 impl Domains {
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.maps.is_empty()
+    }
+
+    /// Returns the domains as a route has them.
+    pub(super) fn patterns(&self) -> Vec<String> {
+        let below = self.below.iter().map(|domain| format!("*.{domain}"));
+        self.names.iter().cloned().chain(below).chain(self.maps.iter().cloned()).collect()
+    }
+
+    /// Returns each name as a regular expression.
+    fn expressions(&self) -> impl Iterator<Item = String> + '_ {
+        self.names.iter().map(|name| {
+            let begin = if self.below.contains(name) { "(.*\\.)?" } else { "" };
+            format!("{begin}{}", name.replace('.', "\\."))
+        })
     }
 }
 
@@ -35,7 +53,7 @@ enum Recipients {
 }
 
 struct Class {
-    domains: Vec<String>,
+    domains: Domains,
     recipients: Recipients,
 }
 
@@ -45,7 +63,7 @@ pub(super) fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
     let mut pending: Vec<String> = items(&context.main.value(parameter));
     pending.reverse();
     context.mapped(parameter);
-    let mut budget = 100_000;
+    let (mut budget, mut excluded) = (100_000, Vec::new());
     while let Some(item) = pending.pop() {
         budget -= 1;
         if budget == 0 {
@@ -64,8 +82,19 @@ pub(super) fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
                 ),
                 None => context.missing(parameter, format!("there is no file {item}")),
             }
-        } else if item.starts_with('!') || item.starts_with('.') || item.contains('*') {
-            context.missing(
+        } else if let Some(name) = item.strip_prefix('!') {
+            // The first item that matches counts.
+            excluded.push(name.trim_start_matches('.').to_lowercase());
+            if name.contains([':', '/']) {
+                context.effect(
+                    Effect::Taken,
+                    parameter,
+                    format!("{item}: only names can be left out; remove its domains from local.domains"),
+                );
+            }
+        } else if item.starts_with('.') || item.contains('*') {
+            context.effect(
+                Effect::Refused,
                 parameter,
                 format!("{item}: list each domain by name, or write it into a map: text:FILE, regex:FILE"),
             );
@@ -73,11 +102,22 @@ pub(super) fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
             // Address literals of this machine are local anyway.
         } else if Domain::parse(&item).is_ok() {
             let name = item.to_lowercase();
-            if !domains.names.contains(&name) {
+            if !domains.names.contains(&name) && !excluded.contains(&name) {
                 domains.names.push(name);
             }
         } else {
             context.missing(parameter, format!("{item} is no domain"));
+        }
+    }
+    let parents =
+        context.main.explicit("parent_domain_matches_subdomains").map(|one| context.main.expand(&one.value));
+    if parameter == "relay_domains" && parents.is_none_or(|list| list.contains(parameter)) {
+        let has_exception =
+            |name: &&String| excluded.iter().any(|other| other.ends_with(&format!(".{name}")));
+        let (split, whole): (Vec<&String>, Vec<&String>) = domains.names.iter().partition(has_exception);
+        domains.below = whole.into_iter().cloned().collect();
+        if let Some(name) = split.first() {
+            context.effect(Effect::Refused, parameter, format!("subdomains of {name} are not taken, because some are left out: list each one in local.domains"));
         }
     }
     domains
@@ -118,7 +158,7 @@ fn table_of_domains(
                 }
                 Ok(map) => domains.maps.push(map),
                 Err(_) if is_derived => {}
-                Err(why) => context.missing(parameter, format!("{item}: {why}")),
+                Err(why) => domains.maps.push(context.waiting(parameter, item, &why)),
             }
         }
     }
@@ -132,27 +172,42 @@ pub(super) fn write(context: &mut Context<'_>) {
     let aliases = list(context, "virtual_alias_domains");
     let from = "mydestination, relay_domains, virtual_mailbox_domains, virtual_alias_domains";
     let mut classes = Vec::new();
-    for (domains, recipients) in [
-        (&own, own_recipients(context)),
-        (&relay, listed(context, "relay_recipient_maps")),
-        (&mailboxes, listed(context, "virtual_mailbox_maps")),
-        (&aliases, Recipients::Listed { maps: Vec::new(), names: Vec::new(), whole_domains: Vec::new() }),
+    for (domains, recipients, file) in [
+        (&own, own_recipients(context), ""),
+        (&relay, listed(context, "relay_recipient_maps"), "relay-domains"),
+        (&mailboxes, listed(context, "virtual_mailbox_maps"), "mailbox-domains"),
+        (
+            &aliases,
+            Recipients::Listed { maps: Vec::new(), names: Vec::new(), whole_domains: Vec::new() },
+            "alias-domains",
+        ),
     ] {
-        context.draft.extend("[local]", "domains", domains.names.iter().chain(&domains.maps).cloned(), from);
-        if !domains.is_empty() {
-            classes.push(Class { domains: domains.names.clone(), recipients });
+        let mut others = domains.clone();
+        others.names.retain(|name| file.is_empty() || !own.names.contains(name));
+        others.below.retain(|name| others.names.contains(name));
+        let mut found = others.maps.clone();
+        if file.is_empty() {
+            found.splice(0..0, others.names.iter().cloned());
+        } else if !others.names.is_empty() {
+            // Aliases are for domains by name.
+            let text: String = others.expressions().map(|domain| format!("/^{domain}$/ x\n")).collect();
+            context.draft.add_file(file, text, false);
+            found.push(format!("regex:{file}"));
+        }
+        context.draft.extend("[local]", "domains", found, from);
+        if !others.is_empty() {
+            classes.push(Class { domains: others, recipients });
         }
     }
-    if !relay.is_empty() {
-        context.note("relay_domains", "subdomains are not included: list each one in local.domains");
-    }
-    if !context.draft.list("[local]", "domains").contains(&context.hostname) && !sends_all_away(context) {
+    let is_taken =
+        [&own, &relay, &mailboxes, &aliases].iter().any(|domains| domains.names.contains(&context.hostname));
+    if !is_taken && !sends_all_away(context) {
         let hostname = context.hostname.clone();
         context.note("mydestination", format!("{hostname} is a local domain in Postrider: mail of programs of this machine and its notifications need it"));
         context.draft.extend("[local]", "domains", [hostname.clone()], from);
         if !classes.is_empty() {
             classes.push(Class {
-                domains: vec![hostname],
+                domains: Domains { names: vec![hostname], ..Domains::default() },
                 recipients: Recipients::Listed {
                     maps: Vec::new(),
                     names: vec!["postmaster".to_owned()],
@@ -170,27 +225,62 @@ fn sends_all_away(context: &Context<'_>) -> bool {
     !context.main.value("relayhost").is_empty()
 }
 
+/// Writes the clients that may send everywhere: those whom each list permits it.
 fn relay_networks(context: &mut Context<'_>) {
-    if context.main.explicit("mynetworks").is_none() {
-        let style = context.main.value("mynetworks_style");
-        let text = "networks of this machine's interfaces are not known here: write those whose clients may relay into relay.networks";
-        match &*style {
-            "host" => context.mapped("mynetworks_style"),
-            "" => {}
-            _ => context.missing("mynetworks_style", text),
-        }
-        return;
-    }
-    let networks = Networks::read(&context.main.value("mynetworks"), context.files);
-    context.mapped("mynetworks");
+    let is_given = context.main.explicit("mynetworks").is_some();
+    let style = context.main.value("mynetworks_style");
     context.mapped("mynetworks_style");
-    match (networks.problem(), networks.remark()) {
-        (Some(problem), _) => context.missing("mynetworks", problem),
-        (None, Some(remark)) => context.note("mynetworks", remark),
-        (None, None) => {}
+    context.networks = vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()];
+    if is_given {
+        let networks = Networks::read(&context.main.value("mynetworks"), context.files);
+        context.mapped("mynetworks");
+        match (networks.problem(), networks.remark()) {
+            (Some(problem), _) => context.effect(Effect::Refused, "mynetworks", problem),
+            (None, Some(remark)) => context.note("mynetworks", remark),
+            (None, None) => {}
+        }
+        context.networks = networks.texts();
+    } else if !matches!(&*style, "" | "host") {
+        context.effect(Effect::Refused, "mynetworks_style", "networks of this machine's interfaces are not known here: write those whose clients may relay into relay.networks");
     }
-    let from = context.place("mynetworks");
-    context.draft.extend("[relay]", "networks", networks.texts(), &from);
+    let lists: Vec<Lists> = context
+        .doors
+        .iter()
+        .filter(|(kind, _)| !kind.starts_with("submission"))
+        .map(|(_, lists)| lists.clone())
+        .collect();
+    let inside = lists.iter().map(|lists| lists.may(context, INSIDE, false)).min().unwrap_or(May::Yes);
+    let mut more: Vec<String> = lists.iter().flat_map(|lists| lists.relaying(context)).collect();
+    more.retain(|network| !context.networks.contains(network));
+    match lists.iter().map(|lists| lists.may(context, STRANGER, false)).max() {
+        Some(May::Yes) => context.effect(
+            Effect::Refused,
+            "smtpd_relay_restrictions",
+            "these lists let everybody relay; Postrider lets relay.networks and logins",
+        ),
+        Some(May::Some) => context.effect(
+            Effect::Refused,
+            "smtpd_relay_restrictions",
+            "a table or a condition lets other clients relay; Postrider lets relay.networks and logins",
+        ),
+        _ => {}
+    }
+    match inside {
+        May::Yes => {}
+        May::No => context
+            .note("mynetworks", "no list permits these clients to relay: they are not in relay.networks"),
+        May::Some => context.effect(
+            Effect::Refused,
+            "mynetworks",
+            "these clients may relay by a table only: they are not in relay.networks",
+        ),
+    }
+    context.are_relayed = inside == May::Yes && more.is_empty();
+    let known = if inside == May::Yes { context.networks.clone() } else { Vec::new() };
+    if is_given || inside != May::Yes || !more.is_empty() {
+        let from = context.place("mynetworks");
+        context.draft.extend("[relay]", "networks", known.into_iter().chain(more), &from);
+    }
 }
 
 /// The users of the machine, or the maps of `local_recipient_maps`.
@@ -221,7 +311,7 @@ fn own_recipients(context: &mut Context<'_>) -> Recipients {
         } else if let Some(table) = Table::parse(plain) {
             match super::super::table::reference(&table, Purpose::Keys, context.files, &mut context.draft) {
                 Ok(map) => maps.push(map),
-                Err(why) => context.missing("local_recipient_maps", format!("{item}: {why}")),
+                Err(why) => maps.push(context.waiting("local_recipient_maps", &item, &why)),
             }
         } else {
             context.missing("local_recipient_maps", format!("\"{item}\" is no table"));
@@ -303,20 +393,24 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
     if classes.iter().all(|class| matches!(class.recipients, Recipients::Any)) {
         return;
     }
+    let is_open =
+        |class: &&Class| matches!(class.recipients, Recipients::Any) && !class.domains.maps.is_empty();
+    if let Some(class) = classes.iter().find(is_open) {
+        let map = &class.domains.maps[0];
+        return context.effect(Effect::Taken, "local_recipient_maps", format!("every address of the domains of {map} exists, and local.users cannot say so for a map: it is left out, and mail for unknown users is returned"));
+    }
     let (mut users, mut file, mut patterns) = (vec!["postmaster".to_owned()], String::new(), String::new());
     for class in classes {
-        let mut add = |domain: &String| {
-            patterns.push_str(&format!("/@{}$/ x\n", domain.replace('.', "\\.")));
-        };
+        let mut add = |domain: String| patterns.push_str(&format!("/@{domain}$/ x\n"));
         match &class.recipients {
-            Recipients::Any => class.domains.iter().for_each(add),
+            Recipients::Any => class.domains.expressions().for_each(add),
             Recipients::Listed { maps, names, whole_domains } => {
-                whole_domains.iter().for_each(&mut add);
+                whole_domains.iter().for_each(|domain| add(domain.replace('.', "\\.")));
                 users.extend(maps.iter().cloned());
                 if classes.len() == 1 && !names.is_empty() {
                     users.push("accounts:/etc/passwd".to_owned());
                 } else {
-                    for domain in &class.domains {
+                    for domain in &class.domains.names {
                         names.iter().for_each(|name| file.push_str(&format!("{name}@{domain} x\n")));
                     }
                 }
@@ -387,8 +481,11 @@ fn addresses(context: &mut Context<'_>) {
             items(&masquerade).into_iter().partition(|item| !item.starts_with('!'));
         context.note("masquerade_domains", "the reverse-path is changed, the header is not");
         if !others.is_empty() {
-            context
-                .missing("masquerade_domains", format!("no domain can be left out: {}", others.join(", ")));
+            context.effect(
+                Effect::Addresses,
+                "masquerade_domains",
+                format!("no domain can be left out: {}", others.join(", ")),
+            );
         }
         context.draft.extend(
             "[addresses]",
@@ -399,7 +496,7 @@ fn addresses(context: &mut Context<'_>) {
     }
     for parameter in ["sender_canonical_maps", "recipient_canonical_maps"] {
         if !context.main.value(parameter).is_empty() {
-            context.missing(parameter, "addresses.canonical changes senders and recipients; use it if both may change, or addresses.virtual for recipients");
+            context.effect(Effect::Addresses, parameter, "it is left out: addresses.canonical changes senders and recipients; use it if both may change, or addresses.virtual for recipients");
         }
     }
 }

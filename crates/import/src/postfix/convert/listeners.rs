@@ -4,12 +4,13 @@ use super::{
     super::{
         main_cf::{MainCf, items},
         master_cf::Service,
+        restrictions::{INSIDE, LOGIN, Lists, May, STRANGER},
         table::Table,
     },
     Context,
     networks::Networks,
 };
-use crate::{Verdict, draft::Section};
+use crate::{Verdict, draft::Section, report::Effect};
 use std::{net::IpAddr, path::Path};
 
 /// Keywords of EHLO that a listener can leave out.
@@ -29,15 +30,12 @@ const KEYWORDS: [&str; 12] = [
 ];
 
 /// Overrides that [`listener`] reads.
-const READ: [&str; 13] = [
+const READ: [&str; 10] = [
     "smtpd_tls_security_level",
     "smtpd_tls_wrappermode",
     "smtpd_sasl_auth_enable",
     "smtpd_sasl_type",
     "smtpd_sasl_path",
-    "smtpd_client_restrictions",
-    "smtpd_relay_restrictions",
-    "smtpd_recipient_restrictions",
     "smtpd_sender_login_maps",
     "smtpd_discard_ehlo_keywords",
     "smtpd_authorized_xclient_hosts",
@@ -135,31 +133,25 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
         return false;
     }
     let is_wrapped = main.value("smtpd_tls_wrappermode") == "yes";
-    let restrictions = [
-        main.value("smtpd_client_restrictions"),
-        main.value("smtpd_relay_restrictions"),
-        main.value("smtpd_recipient_restrictions"),
-    ];
-    let is_only = |permit: &str| {
-        restrictions.iter().any(|list| {
-            let list = items(list);
-            list.last().is_some_and(|last| last == "reject")
-                && list.iter().any(|item| item == permit)
-                && !list.iter().any(|item| item == "permit" || item == "reject_unauth_destination")
-        })
-    };
+    let lists = Lists::read(&main);
+    let may = |client, is_local| lists.may(context, client, is_local);
+    let (stranger, inside, login) = (may(STRANGER, true), may(INSIDE, false), may(LOGIN, false));
     let auth = main.value("smtpd_sasl_auth_enable") == "yes";
     *has_login |= auth;
-    let kind = match (
-        is_wrapped,
-        auth && (port == 587 || is_only("permit_sasl_authenticated")),
-        is_only("permit_mynetworks"),
-    ) {
+    let is_login_only = stranger == May::No && may(INSIDE, true) == May::No;
+    let kind = match (is_wrapped, auth && (port == 587 || is_login_only), !auth && stranger == May::No) {
         (true, _, _) => "submissions",
         (false, true, _) => "submission",
-        (false, false, true) => "relay",
+        (false, false, true) if inside == May::Yes => "relay",
         _ => "mx",
     };
+    if kind.starts_with("submission") && !is_login_only {
+        let text = format!(
+            "{}: clients have to log in, also those that the restriction lists let pass without",
+            service.name
+        );
+        context.effect(Effect::Refused, "smtpd_recipient_restrictions", text);
+    }
     let level = match &*main.value("smtpd_tls_security_level") {
         "" if main.value("smtpd_use_tls") == "yes" => "may".to_owned(),
         level => level.to_owned(),
@@ -198,7 +190,18 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
         section = section.with("kind", kind);
     }
     section = section.with_some("tls", tls);
+    if kind == "mx" && context.offers_logins() && (!auth || login != May::Yes) {
+        section = section.with("auth", false);
+        if auth {
+            context.effect(
+                Effect::Refused,
+                "smtpd_relay_restrictions",
+                "no list permits mail of logins: clients cannot log in at listeners of the kind mx",
+            );
+        }
+    }
     section = options(context, section, &main);
+    context.doors.push((kind, lists));
     for address in addresses {
         let address = match address {
             IpAddr::V4(address) => format!("{address}:{port}"),
@@ -208,17 +211,10 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
     }
     for (name, value) in &service.overrides {
         let verdict = match &**name {
-            known if READ.contains(&known) => Verdict::Mapped,
+            known if READ.contains(&known) || known.ends_with("_restrictions") => Verdict::Mapped,
             "syslog_name" => Verdict::Note("the log has the address of the listener".to_owned()),
             "milter_macro_daemon_name" | "smtpd_tls_auth_only" => Verdict::Mapped,
-            "smtpd_reject_unlisted_recipient" | "smtpd_helo_restrictions" | "smtpd_sender_restrictions"
-                if value.is_empty()
-                    || value == "no"
-                    || value.starts_with('$')
-                    || value.contains("login_mismatch") =>
-            {
-                Verdict::Mapped
-            }
+            "smtpd_reject_unlisted_recipient" if value == "no" || value.starts_with('$') => Verdict::Mapped,
             _ => Verdict::Missing(format!(
                 "{name}={value}: a listener of Postrider has no such key; see docs/configuration.md for those it has, and `listener` in [[rule]]"
             )),
@@ -355,6 +351,7 @@ fn certificates(context: &mut Context<'_>) {
             context.missing("smtpd_tls_cert_file", text);
         }
     }
+    server_names(context);
     for (name, key) in [("smtpd_tls_CAfile", "client_ca_file"), ("smtp_tls_CAfile", "ca_file")] {
         let Some(file) = context.given(name).filter(|file| !file.is_empty()) else { continue };
         if context.files.exists(Path::new(&file)) {
@@ -362,6 +359,42 @@ fn certificates(context: &mut Context<'_>) {
             context.draft.set("[tls]", key, file, &from);
         } else {
             context.missing(name, format!("there is no file {file}"));
+        }
+    }
+}
+
+/// Certificates by the name that the client asks for: the key comes before its chain.
+fn server_names(context: &mut Context<'_>) {
+    let parameter = "tls_server_sni_maps";
+    context.mapped(parameter);
+    for item in items(&context.main.value(parameter)) {
+        let entries = Table::parse(&item)
+            .map_or_else(|| Err("no table".to_owned()), |table| table.entries(context.files));
+        for entry in entries.unwrap_or_else(|why| {
+            context.effect(
+                Effect::Refused,
+                parameter,
+                format!(
+                    "{item}: {why}; write a [[certificate]] for each name, else clients get that of [tls]"
+                ),
+            );
+            Vec::new()
+        }) {
+            let files = items(&entry.value);
+            let (key, chain) =
+                (files.first().cloned().unwrap_or_default(), files.last().cloned().unwrap_or_default());
+            if [&key, &chain].into_iter().any(|file| !context.files.exists(Path::new(file)))
+                || files.len() > 2
+            {
+                let text = format!(
+                    "{}: write a [[certificate]] with one chain and its key, which can be read; until then clients get that of [tls]",
+                    entry.key
+                );
+                context.effect(Effect::Refused, parameter, text);
+                continue;
+            }
+            let section = Section::new("[[certificate]]", format!("{parameter}: {}", entry.key));
+            context.draft.push(section.with("chain", chain).with("key", key));
         }
     }
 }
@@ -428,7 +461,23 @@ fn sender_logins(context: &mut Context<'_>, value: &str) {
             None => context.missing("smtpd_sender_login_maps", format!("\"{item}\" is no table")),
         }
     }
-    if !senders.is_empty() {
+    let checks = |lists: &Lists| lists.checks_senders();
+    let (checking, free): (Vec<_>, Vec<_>) =
+        context.doors.iter().map(|(_, lists)| checks(lists)).partition(|is_checked| *is_checked);
+    if checking.is_empty() {
+        // Whoever has logged in may use every sender.
+        context.draft.add_file("senders", "/^/ *\n".to_owned(), false);
+        context.draft.set("[auth]", "senders", "regex:senders", "no list has reject_sender_login_mismatch");
+    } else if !free.is_empty()
+        && context.doors.iter().any(|(kind, lists)| kind.starts_with("submission") && !checks(lists))
+    {
+        context.effect(
+            Effect::Refused,
+            "smtpd_sender_login_maps",
+            "the owners of senders are checked at all listeners for submission",
+        );
+    }
+    if !checking.is_empty() && !senders.is_empty() {
         let text: String =
             senders.iter().map(|(login, addresses)| format!("{login} {}\n", addresses.join(" "))).collect();
         context.draft.add_file(

@@ -9,33 +9,42 @@ use super::{
 };
 use crate::{
     draft::{Section, quoted},
-    report::AS_DAEMON,
+    report::{AS_DAEMON, Effect},
 };
 use mail::Domain;
 
 /// A next hop: the keys of a route.
 #[derive(Debug, Clone, PartialEq)]
 enum Hop {
-    Smarthost { host: String, is_bare: bool },
+    /// The host with its port; `next` is the text of Postfix, by which policies of TLS are looked up.
+    Smarthost {
+        host: String,
+        is_bare: bool,
+        next: String,
+    },
     Mx,
     Lmtp(String),
     Local,
     Reject(String),
     Discard,
     Pipe(String),
+    /// The mail waits for the administrator.
+    Hold,
 }
 
 /// More routes than this are hard to read; a table of such a size has another purpose.
 const ROUTES_MAX: usize = 2000;
 
 pub(super) fn write(context: &mut Context<'_>) {
-    let own = domains::list(context, "mydestination").names;
+    let own = domains::list(context, "mydestination");
     // Postfix looks into mydestination first.
-    let mut relay = domains::list(context, "relay_domains").names;
-    relay.retain(|domain| !own.contains(domain));
-    let mailboxes = domains::list(context, "virtual_mailbox_domains").names;
+    let mut relay = domains::list(context, "relay_domains");
+    relay.names.retain(|domain| !own.names.contains(domain));
+    relay.below.retain(|domain| !own.names.contains(domain));
+    let relay = relay.patterns();
+    let mailboxes = domains::list(context, "virtual_mailbox_domains").patterns();
+    let own = own.names;
     let taken = transport_maps(context, &own);
-    tls_policies(context);
     if taken.is_all {
         if [&own, &relay, &mailboxes].iter().any(|domains| !domains.is_empty()) {
             context.note("transport_maps", "`*` has the mail of all domains that are not in the table, also that of local domains, as in Postfix");
@@ -63,6 +72,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     own.retain(|domain| !taken.domains.contains(domain));
     local(context, &own);
     sender_dependent(context);
+    tls_policies(context);
     relayhost(context);
 }
 
@@ -77,11 +87,12 @@ fn hop(context: &Context<'_>, spec: &str) -> Result<Hop, String> {
         "" | "smtp" | "relay" => smarthost(next),
         "lmtp" => lmtp(context, next),
         "local" | "virtual" => Ok(Hop::Local),
+        "error" if next.starts_with("4.") => Ok(Hop::Hold),
+        "retry" => Ok(Hop::Hold),
         "error" => Ok(Hop::Reject(reply(next))),
         "discard" => Ok(Hop::Discard),
         "pipe" => service
             .map_or_else(|| Err("there is no such service".to_owned()), |service| pipe(&service.command)),
-        "retry" => Err("mail that shall wait: hold it with a route, `hold = true`".to_owned()),
         other => Err(format!(
             "the transport {other} has no counterpart: give the mail to it by SMTP, LMTP or a pipe"
         )),
@@ -112,7 +123,11 @@ fn smarthost(next: &str) -> Result<Hop, String> {
     let is_address = host.parse::<std::net::IpAddr>().is_ok();
     let host = host.strip_prefix("ipv6:").unwrap_or(&host).to_owned();
     let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
-    Ok(Hop::Smarthost { host: format!("{host}:{port}"), is_bare: is_bare && !is_address })
+    Ok(Hop::Smarthost {
+        host: format!("{host}:{port}"),
+        is_bare: is_bare && !is_address,
+        next: first.to_owned(),
+    })
 }
 
 fn lmtp(context: &Context<'_>, next: &str) -> Result<Hop, String> {
@@ -206,7 +221,22 @@ fn level(context: &mut Context<'_>) -> String {
 
 /// Adds the keys of a next hop to a route.
 fn add_hop(context: &mut Context<'_>, section: Section, hop: &Hop, parameter: &str) -> Option<Section> {
-    let level = level(context);
+    add_hop_for(context, section, hop, parameter, None)
+}
+
+/// The same for the mail of a sender.
+fn add_hop_for(
+    context: &mut Context<'_>,
+    section: Section,
+    hop: &Hop,
+    parameter: &str,
+    sender: Option<&str>,
+) -> Option<Section> {
+    let level = match hop {
+        Hop::Smarthost { next, .. } => policy(context, next),
+        _ => None,
+    };
+    let level = level.unwrap_or_else(|| self::level(context));
     let tls = match tls_level(&level) {
         Ok(tls) => tls,
         Err(why) => {
@@ -215,14 +245,15 @@ fn add_hop(context: &mut Context<'_>, section: Section, hop: &Hop, parameter: &s
         }
     };
     Some(match hop {
-        Hop::Smarthost { host, is_bare } => {
+        Hop::Smarthost { host, is_bare, .. } => {
             if *is_bare {
-                context.note(
+                context.effect(
+                    Effect::Elsewhere,
                     parameter,
                     format!("the MX records of {host} are not asked: the host of this name gets the mail"),
                 );
             }
-            let login = login(context, host);
+            let login = login(context, host, sender);
             let is_implicit = host.ends_with(":465") || context.main.value("smtp_tls_wrappermode") == "yes";
             let section = section.with("smarthost", host.clone());
             match (login, is_implicit, tls) {
@@ -242,6 +273,7 @@ fn add_hop(context: &mut Context<'_>, section: Section, hop: &Hop, parameter: &s
         Hop::Lmtp(server) => section.with("lmtp", server.clone()),
         Hop::Reject(reply) => section.with("reject", reply.clone()),
         Hop::Discard => section.with("discard", true),
+        Hop::Hold => section.with("hold", true),
         Hop::Pipe(pipe) => section.with("pipe", crate::draft::Value::Raw(pipe.clone())),
         Hop::Local => {
             let (key, value) = mailbox(context)?;
@@ -251,7 +283,7 @@ fn add_hop(context: &mut Context<'_>, section: Section, hop: &Hop, parameter: &s
 }
 
 /// Returns the login of a smarthost.
-fn login(context: &mut Context<'_>, host: &str) -> Option<crate::draft::Value> {
+fn login(context: &mut Context<'_>, host: &str, sender: Option<&str>) -> Option<crate::draft::Value> {
     context.mapped("smtp_sasl_auth_enable");
     if context.main.value("smtp_sasl_auth_enable") != "yes" {
         return None;
@@ -269,6 +301,7 @@ fn login(context: &mut Context<'_>, host: &str) -> Option<crate::draft::Value> {
     let suffixes = services.iter().copied().chain([&*port_key]);
     let keys: Vec<String> =
         suffixes.flat_map(|suffix| [format!("[{plain}]{suffix}"), format!("{plain}{suffix}")]).collect();
+    let keys: Vec<String> = sender.map(str::to_owned).into_iter().chain(keys).collect();
     for item in items(&context.main.value("smtp_sasl_password_maps")) {
         let entries = match Table::parse(&item).map(|table| table.entries(context.files)) {
             Some(Ok(entries)) => entries,
@@ -282,8 +315,15 @@ fn login(context: &mut Context<'_>, host: &str) -> Option<crate::draft::Value> {
         let found =
             keys.iter().find_map(|key| entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(key)));
         if let Some((user, password)) = found.and_then(|entry| entry.value.split_once(':')) {
-            let file = format!("{}.secret", plain.replace(['[', ']', ':'], "-"));
-            context.draft.add_file(&file, format!("{password}\n"), true);
+            let begin = plain.replace(['[', ']', ':'], "-");
+            let names = std::iter::once(format!("{begin}.secret"))
+                .chain((2..).map(|number| format!("{begin}-{number}.secret")));
+            let content = format!("{password}\n");
+            let is_free = |name: &String| {
+                context.draft.files.iter().all(|file| file.name != *name || file.content == content)
+            };
+            let file = names.into_iter().find(is_free)?;
+            context.draft.add_file(&file, content, true);
             let login =
                 format!("{{ user = {}, secret = {} }}", quoted(user), quoted(&format!("file:{file}")));
             return Some(crate::draft::Value::Raw(login));
@@ -362,8 +402,18 @@ fn class(context: &mut Context<'_>, names: &[String], transport: &str, parameter
                 context.draft.push(section);
             }
         }
-        Err(why) => context.missing(transport, why),
+        Err(why) => waits(context, transport, names.to_vec(), &why),
     }
+}
+
+/// A transport that Postrider does not have: the mail is held.
+fn waits(context: &mut Context<'_>, parameter: &str, domains: Vec<String>, why: &str) {
+    let text = format!(
+        "{}: {why}; until then the mail is held (`hold = true` in the [[route]])",
+        domains.join(", ")
+    );
+    context.effect(Effect::Elsewhere, parameter, text);
+    context.draft.push(Section::new("[[route]]", parameter).with("domains", domains).with("hold", true));
 }
 
 fn relay_hop(context: &Context<'_>) -> Option<Hop> {
@@ -387,7 +437,8 @@ fn virtual_mailboxes(context: &mut Context<'_>, names: &[String]) {
             let section = Section::new("[[route]]", "virtual_mailbox_domains, virtual_mailbox_maps");
             context.draft.push(section.with("domains", names.to_vec()).with(key, format!("{base}/{pattern}")));
         }
-        None => context.missing(
+        None => context.effect(
+            Effect::Elsewhere,
             "virtual_mailbox_maps",
             "the mailboxes follow no pattern of {domain} and {local}: move them, or deliver by LMTP; until then the mail goes to Maildirs in data_dir",
         ),
@@ -433,7 +484,7 @@ fn local(context: &mut Context<'_>, names: &[String]) {
                 context.draft.push(section);
             }
         }
-        Err(why) => context.missing("local_transport", why),
+        Err(why) => waits(context, "local_transport", names.to_vec(), &why),
     }
 }
 
@@ -453,8 +504,17 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) -> Taken {
     for item in items(&value) {
         match Table::parse(&item).map(|table| table.entries(context.files)) {
             Some(Ok(found)) => entries.extend(found),
-            Some(Err(why)) => context
-                .missing("transport_maps", format!("{item}: {why}; write a [[route]] for each next hop")),
+            Some(Err(why)) => {
+                let map = context
+                    .reference(&item)
+                    .unwrap_or_else(|_| context.waiting("transport_maps", &item, &why));
+                waits(
+                    context,
+                    "transport_maps",
+                    vec![map],
+                    &format!("the next hops of {item} are not known: write a [[route]] for each"),
+                );
+            }
             None => context.missing("transport_maps", format!("\"{item}\" is no table")),
         }
     }
@@ -525,7 +585,7 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) -> Taken {
                     context.draft.push(section);
                 }
             }
-            Err(why) => context.missing("transport_maps", format!("{}: {why}", domains.join(", "))),
+            Err(why) => waits(context, "transport_maps", domains, &why),
         }
     }
     taken
@@ -555,75 +615,88 @@ fn address_route(context: &mut Context<'_>, entry: &TableEntry) {
     }
 }
 
-fn tls_policies(context: &mut Context<'_>) {
-    context.mapped("smtp_tls_policy_maps");
-    let relayhost = context.main.value("relayhost");
-    for item in items(&context.main.value("smtp_tls_policy_maps")) {
-        let entries = match Table::parse(&item).map(|table| table.entries(context.files)) {
-            Some(Ok(entries)) => entries,
-            Some(Err(why)) => {
-                context.missing("smtp_tls_policy_maps", format!("{item}: {why}; write `tls` in a [[route]]"));
-                continue;
-            }
-            None => continue,
-        };
-        for entry in entries.into_iter().take(ROUTES_MAX) {
-            let level = entry.value.split_whitespace().next().unwrap_or_default().to_owned();
-            let domain =
-                entry.key.strip_prefix('.').map_or(entry.key.clone(), |domain| format!("*.{domain}"));
-            if Domain::parse(domain.trim_start_matches("*.")).is_err() || relayhost.contains(&*entry.key) {
-                context.missing(
-                    "smtp_tls_policy_maps",
-                    format!("{}: write `tls` in the route to this host", entry.key),
-                );
-                continue;
-            }
-            match tls_level(&level) {
-                Ok(tls) if relayhost.is_empty() => {
-                    let section = Section::new("[[route]]", "smtp_tls_policy_maps");
-                    context
-                        .draft
-                        .push(section.with("domains", vec![domain]).with("mx", true).with("tls", tls));
-                }
-                Ok(_) => context
-                    .note("smtp_tls_policy_maps", format!("{}: its mail goes to the smarthost", entry.key)),
-                Err(why) => context.missing("smtp_tls_policy_maps", format!("{}: {why}", entry.key)),
-            }
+/// Returns the level of TLS for a next hop, as Postfix names it.
+fn policy(context: &mut Context<'_>, next: &str) -> Option<String> {
+    let entries = entries_of(context, "smtp_tls_policy_maps");
+    let found = entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(next))?;
+    Some(found.value.split_whitespace().next().unwrap_or_default().to_owned())
+}
+
+/// Returns the entries of the tables of a parameter.
+fn entries_of(context: &mut Context<'_>, parameter: &str) -> Vec<TableEntry> {
+    let mut entries = Vec::new();
+    context.mapped(parameter);
+    for item in items(&context.main.value(parameter)) {
+        match Table::parse(&item).map(|table| table.entries(context.files)) {
+            Some(Ok(found)) => entries.extend(found.into_iter().take(ROUTES_MAX)),
+            Some(Err(why)) => context.effect(
+                Effect::Elsewhere,
+                parameter,
+                format!("{item}: {why}; write a [[route]] for each entry"),
+            ),
+            None => context.missing(parameter, format!("\"{item}\" is no table")),
         }
+    }
+    entries
+}
+
+/// Policies of domains whose mail goes to their MX hosts. Those of other next hops stand in the routes to them.
+fn tls_policies(context: &mut Context<'_>) {
+    let mut entries = entries_of(context, "smtp_tls_policy_maps");
+    if !context.main.value("relayhost").is_empty() {
+        return;
+    }
+    entries.sort_by_key(|entry| (entry.key.starts_with('.'), std::cmp::Reverse(entry.key.len())));
+    for entry in entries {
+        let level = entry.value.split_whitespace().next().unwrap_or_default().to_owned();
+        let domain = entry.key.strip_prefix('.').map_or(entry.key.clone(), |domain| format!("*.{domain}"));
+        if Domain::parse(domain.trim_start_matches("*.")).is_err() {
+            continue;
+        }
+        let tls = tls_level(&level).unwrap_or_else(|why| {
+            context.effect(Effect::Refused, "smtp_tls_policy_maps", format!("{}: {why}", entry.key));
+            if level == "dane" { "may" } else { "verify" }
+        });
+        let section = Section::new("[[route]]", "smtp_tls_policy_maps");
+        context.draft.push(section.with("domains", vec![domain]).with("mx", true).with("tls", tls));
     }
 }
 
+/// Routes by sender: next hops, and logins at the smarthost.
 fn sender_dependent(context: &mut Context<'_>) {
+    let mut found: Vec<(&str, String, String)> = Vec::new();
     for parameter in ["sender_dependent_relayhost_maps", "sender_dependent_default_transport_maps"] {
-        context.mapped(parameter);
-        for item in items(&context.main.value(parameter)) {
-            let entries = match Table::parse(&item).map(|table| table.entries(context.files)) {
-                Some(Ok(entries)) => entries,
-                Some(Err(why)) => {
-                    context.missing(parameter, format!("{item}: {why}; write `senders` in a [[route]]"));
-                    continue;
-                }
-                None => continue,
-            };
-            for entry in entries.into_iter().take(ROUTES_MAX) {
-                let found = if parameter.contains("relayhost") {
-                    smarthost(&entry.value)
-                } else {
-                    hop(context, &entry.value)
-                };
-                match found {
-                    Ok(hop) => {
-                        let sender = entry.key.trim_start_matches('@').to_owned();
-                        let section = Section::new("[[route]]", parameter)
-                            .with("domains", vec!["*".to_owned()])
-                            .with("senders", vec![sender]);
-                        if let Some(section) = add_hop(context, section, &hop, parameter) {
-                            context.draft.push(section);
-                        }
-                    }
-                    Err(why) => context.missing(parameter, format!("{}: {why}", entry.key)),
-                }
+        found.extend(
+            entries_of(context, parameter).into_iter().map(|entry| (parameter, entry.key, entry.value)),
+        );
+    }
+    let relayhost = context.main.value("relayhost");
+    if context.main.value("smtp_sender_dependent_authentication") == "yes" && !relayhost.is_empty() {
+        context.mapped("smtp_sender_dependent_authentication");
+        for entry in entries_of(context, "smtp_sasl_password_maps") {
+            if entry.key.contains('@') && !found.iter().any(|(_, sender, _)| *sender == entry.key) {
+                found.push(("sender_dependent_relayhost_maps", entry.key, relayhost.clone()));
             }
+        }
+    }
+    found.retain(|(_, _, value)| value != "DUNNO");
+    // The address counts before its domain.
+    found.sort_by_key(|(_, sender, _)| sender.starts_with('@'));
+    for (parameter, sender, value) in found {
+        let hop = if parameter.contains("relayhost") { smarthost(&value) } else { hop(context, &value) };
+        let section = Section::new("[[route]]", parameter)
+            .with("domains", vec!["*".to_owned()])
+            .with("senders", vec![sender.trim_start_matches('@').to_owned()]);
+        let hop = hop.unwrap_or_else(|why| {
+            context.effect(
+                Effect::Elsewhere,
+                parameter,
+                format!("{sender}: {why}; until then the mail is held"),
+            );
+            Hop::Hold
+        });
+        if let Some(section) = add_hop_for(context, section, &hop, parameter, Some(&sender)) {
+            context.draft.push(section);
         }
     }
 }
@@ -651,7 +724,7 @@ fn relayhost(context: &mut Context<'_>) {
     };
     let hop = match found {
         Ok(hop) => hop,
-        Err(why) => return context.missing("default_transport", why),
+        Err(why) => return waits(context, "default_transport", vec!["*".to_owned()], &why),
     };
     let level = level(context);
     // The daemon's own default is mail to the MX hosts, with TLS if it is offered.

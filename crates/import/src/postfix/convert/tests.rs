@@ -76,7 +76,7 @@ fn classes_of_domains_have_their_users_and_routes() {
     );
     let toml = draft.as_toml();
     for line in [
-        "domains = [\"mx.test\", \"example.org\", \"example.com\", \"alias.example\"]",
+        "domains = [\"mx.test\", \"regex:relay-domains\", \"regex:mailbox-domains\", \"regex:alias-domains\"]",
         "users = [\"postmaster\", \"text:/etc/postfix/boxes\", \"text:local-users\", \"regex:local-domains-with-all-users\"]",
         "lmtp = \"unix:/var/spool/postfix/private/dovecot-lmtp\"",
         "domains = [\"*.lists.test\"]\nsmarthost = \"10.0.0.1:26\"",
@@ -89,7 +89,7 @@ fn classes_of_domains_have_their_users_and_routes() {
     }
     let of = |name: &str| &draft.files.iter().find(|file| file.name == name).unwrap().content;
     assert!(of("local-users").contains("joe@mx.test x\n") && !of("local-users").contains("example"));
-    assert!(of("local-domains-with-all-users").contains("/@example\\.org$/ x\n"));
+    assert!(of("local-domains-with-all-users").contains("/@(.*\\.)?example\\.org$/ x\n"));
     assert_eq!(report.missing_count(), 0, "{report}");
 }
 
@@ -155,20 +155,23 @@ fn access_tables_and_policy_servers_are_rules() {
         ],
     );
     for line in [
-        "client = [\"192.0.2.66/32\"]\nreject = \"554 5.7.1 Access denied\"",
-        "client = [\"198.51.100.0/24\"]\naccept = true",
-        "from = [\"bad@sender.example\", \"*.bad.example\"]",
-        "from = [\"slow@*\"]\ndefer = \"450 4.7.1 later\"",
-        "from = [\"<>\"]\ndiscard = true",
-        "hello = \"enforce\"",
-        "reverse_name = \"enforce\"",
+        "client = [\"192.0.2.66\"]\nreject = \"554 5.7.1 Access denied\"",
+        "from = [\"bad@sender.example\"]\nunless = { client = [\"198.51.100.0/24\"] }",
+        "from = [\"slow@*\"]\nunless = { client = [\"198.51.100.0/24\"], from = [\"<>\"] }\ndefer = \"450 4.7.1 later\"",
+        "from = [\"<>\"]\nunless = { client = [\"198.51.100.0/24\"] }\ndiscard = true",
+        "hello = [\"regex:full-host-names\"]",
+        "client_name = [\"none\"]",
         "[policy_service.greylist]",
         "ask = \"greylist\"",
     ] {
         assert!(toml.contains(line), "{line}: {toml}");
     }
+    assert!(!toml.contains("bad.example"), "a key with a dot in front is not asked");
     assert!(
-        matches!(&report.entries[0].verdict, Verdict::Missing(text) if text.contains("reject_rbl_client bl.test"))
+        report
+            .to_string()
+            .contains("taken    main.cf:1 smtpd_recipient_restrictions: reject_rbl_client bl.test"),
+        "{report}"
     );
 }
 
@@ -233,7 +236,10 @@ fn a_domain_that_is_relayed_and_local_is_local() {
         &[],
     );
     let routes = routes(&toml);
-    assert!(routes[0].contains("[\"other.example\"]") && routes[0].contains("mx = true"), "{toml}");
+    assert!(
+        routes[0].contains("[\"other.example\", \"*.other.example\"]") && routes[0].contains("mx = true"),
+        "{toml}"
+    );
     assert!(routes[1].contains("\"firma.example\"") && routes[1].contains("mbox"), "{toml}");
 }
 
@@ -289,4 +295,215 @@ fn settings_of_local_that_are_not_used_are_no_typing_errors() {
         &[("/etc/postfix/transport", "* smtp:[hub.example.com]\n")],
     );
     assert_eq!(report.unknown_count(), 0, "{report}");
+}
+
+const HERE: &str = "myhostname = mx.example.com\nmydestination = mx.example.com\nlocal_recipient_maps =\n";
+
+fn relaying(settings: &str) -> String {
+    converted(&format!("{HERE}mynetworks = 127.0.0.0/8, 10.1.0.0/16\n{settings}"), &[]).0
+}
+
+#[test]
+fn a_final_reject_behind_permit_auth_destination_closes_no_door() {
+    for lists in [
+        "smtpd_relay_restrictions = permit_mynetworks, permit_auth_destination, reject\n",
+        "smtpd_relay_restrictions =\nsmtpd_recipient_restrictions = permit_mynetworks, permit_auth_destination, reject\n",
+        "smtpd_recipient_restrictions = permit_mynetworks, permit_sasl_authenticated, permit_auth_destination, reject\n",
+    ] {
+        let toml = relaying(lists);
+        assert!(!toml.contains("kind") && !toml.contains("[[rule]]"), "{lists}: {toml}");
+        assert!(toml.contains("networks = [\"127.0.0.0/8\", \"10.1.0.0/16\"]"), "{toml}");
+    }
+    let toml = relaying("smtpd_recipient_restrictions = permit_mynetworks, reject\n");
+    assert!(toml.contains("kind = \"relay\""), "{toml}");
+}
+
+#[test]
+fn only_whom_the_lists_permit_may_relay() {
+    let toml = relaying("smtpd_relay_restrictions = permit_sasl_authenticated, reject_unauth_destination\n");
+    assert!(toml.contains("[relay]\nnetworks = []"), "{toml}");
+    let toml = relaying(
+        "smtpd_relay_restrictions = check_client_access inline:{192.0.2.7=OK 192.0.2.8=DUNNO}, reject_unauth_destination\n",
+    );
+    assert!(toml.contains("[relay]\nnetworks = [\"192.0.2.7\"]"), "{toml}");
+    let toml = relaying(
+        "smtpd_relay_restrictions = permit_mynetworks, reject_unauth_destination\nsmtpd_client_restrictions = check_client_access inline:{192.0.2.7=OK}\n",
+    );
+    assert!(!toml.contains("192.0.2.7"), "OK in a list that refuses nothing is no right to relay: {toml}");
+}
+
+#[test]
+fn restrictions_above_a_permission_are_for_its_clients_too() {
+    let table = "check_sender_access inline:{bad@example.com=REJECT}";
+    let toml = relaying(&format!(
+        "smtpd_relay_restrictions = {table}, permit_mynetworks, reject_unauth_destination\n"
+    ));
+    let all = "for = \"all\"\nlistener = [\"mx\", \"relay\", \"submission\", \"submissions\"]\nfrom = [\"bad@example.com\"]";
+    assert!(toml.contains(all), "{toml}");
+    let toml = relaying(&format!(
+        "smtpd_relay_restrictions = permit_mynetworks, {table}, reject_unauth_destination\n"
+    ));
+    assert!(toml.contains("[[rule]]\nfrom = [\"bad@example.com\"]\nreject"), "{toml}");
+}
+
+#[test]
+fn a_permission_ends_its_own_list_only() {
+    let toml = relaying(
+        "smtpd_client_restrictions = permit_mynetworks, check_client_access inline:{192.0.2.7=OK}, check_client_access inline:{192.0.2=REJECT}\n\
+         smtpd_sender_restrictions = check_sender_access inline:{bad.example=REJECT}\n",
+    );
+    assert!(
+        toml.contains("client = [\"192.0.2.0/24\"]\nunless = { client = [\"192.0.2.7\"] }\nreject"),
+        "{toml}"
+    );
+    assert!(toml.contains("from = [\"bad.example\", \"*.bad.example\"]\nreject"), "{toml}");
+}
+
+#[test]
+fn an_exact_key_without_a_verdict_excepts_from_the_others() {
+    let toml = relaying(
+        "smtpd_sender_restrictions = check_sender_access inline:{joe@a.example=DUNNO a.example=OK}, reject\n",
+    );
+    assert!(
+        toml.contains("from = [\"a.example\", \"*.a.example\"]\nunless = { from = [\"joe@a.example\"] }\ntag = [\"sender-1\"]"),
+        "{toml}"
+    );
+    assert!(toml.contains("unless = { tagged = [\"sender-1\"] }\nreject"), "{toml}");
+}
+
+#[test]
+fn a_class_as_an_action_is_a_list_within_the_list() {
+    let toml = relaying(
+        "smtpd_restriction_classes = strict\nstrict = permit_mynetworks, check_client_access inline:{192.0.2.7=OK}, reject\n\
+         smtpd_recipient_restrictions = check_recipient_access inline:{boss@mx.example.com=strict}\n",
+    );
+    for part in [
+        "to = [\"boss@mx.example.com\"]\ntag = [\"recipient-1\"]",
+        "tagged = [\"recipient-1\"]\nunless = { client = [\"192.0.2.7\"] }\nreject",
+    ] {
+        assert!(toml.contains(part), "{part}: {toml}");
+    }
+}
+
+#[test]
+fn a_table_that_cannot_be_read_makes_mail_wait() {
+    let (toml, report) = converted(
+        &format!(
+            "{HERE}smtpd_sender_restrictions = check_sender_access mysql:/etc/postfix/s.cf, reject\nvirtual_alias_maps = mysql:/etc/postfix/v.cf\n"
+        ),
+        &[],
+    );
+    assert!(toml.contains("temporary = true\ndefer = \"451"), "{toml}");
+    assert!(toml.contains("[map.v]\nsocketmap = \"unix:/run/postrider/v.sock\""), "{toml}");
+    assert!(
+        report.to_string().lines().nth(1).is_some_and(|line| line.starts_with("refused  main.cf:")),
+        "{report}"
+    );
+    let users = "myhostname = mx.example.com\nmydestination = mx.example.com\nlocal_recipient_maps = mysql:/etc/users.cf\n";
+    let toml = converted(users, &[]).0;
+    assert!(toml.contains("users = [\"postmaster\", \"map:users\"]"), "{toml}");
+}
+
+#[test]
+fn the_origin_is_for_this_host_only() {
+    let (draft, report) = convert(
+        b"myhostname = mail.example.com\nmydomain = example.com\nmyorigin = $mydomain\nmydestination = mail.example.com\n",
+        MASTER,
+        "/etc/postfix",
+        &MemoryFiles(&[]),
+    );
+    assert!(!draft.as_toml().contains("masquerade"));
+    let file = draft.files.iter().find(|file| file.name == "origin").unwrap();
+    assert_eq!(file.content, "@mail.example.com @example.com\n");
+    assert!(report.to_string().contains("changed  main.cf:3 myorigin"), "{report}");
+}
+
+#[test]
+fn a_sender_has_a_smarthost_and_a_login_of_its_own() {
+    let (draft, _) = convert(
+        format!(
+            "{HERE}relayhost = [smtp.two.example]:587\nsender_dependent_relayhost_maps = inline:{{ann@one.example=[smtp.one.example]:587}}\n\
+             smtp_sender_dependent_authentication = yes\nsmtp_sasl_auth_enable = yes\nsmtp_sasl_password_maps = hash:/etc/postfix/sasl\n\
+             smtp_tls_security_level = encrypt\n"
+        )
+        .as_bytes(),
+        MASTER,
+        "/etc/postfix",
+        &MemoryFiles(&[("/etc/postfix/sasl", "ann@one.example ann:p1\neve@two.example eve:p3\n[smtp.two.example]:587 bob:p2\n")]),
+    );
+    let toml = draft.as_toml();
+    let routes = routes(&toml);
+    for (route, parts) in routes[1..].iter().zip([
+        [
+            "senders = [\"ann@one.example\"]",
+            "smarthost = \"smtp.one.example:587\"",
+            "user = \"ann\", secret = \"file:smtp.one.example.secret\"",
+        ],
+        [
+            "senders = [\"eve@two.example\"]",
+            "smarthost = \"smtp.two.example:587\"",
+            "user = \"eve\", secret = \"file:smtp.two.example.secret\"",
+        ],
+        [
+            "domains = [\"*\"]",
+            "smarthost = \"smtp.two.example:587\"",
+            "user = \"bob\", secret = \"file:smtp.two.example-2.secret\"",
+        ],
+    ]) {
+        assert!(parts.iter().all(|part| route.contains(part)), "{route}");
+    }
+}
+
+#[test]
+fn the_next_hop_of_a_gateway_comes_before_that_of_its_class_and_has_its_own_policy_of_tls() {
+    let (toml, _) = converted(
+        "myhostname = mx.example.org\nmydestination = localhost\nrelay_domains = example.net\n\
+         transport_maps = inline:{example.net=smtp:[10.0.0.2]:25}\nsmtp_tls_security_level = may\n\
+         smtp_tls_policy_maps = inline:{example.net=encrypt [10.0.0.2]:25=verify far.example=encrypt}\n",
+        &[],
+    );
+    let routes = routes(&toml);
+    let hub = "domains = [\"example.net\"]; smarthost = \"10.0.0.2:25\"; tls = \"verify\"";
+    assert!(routes[0].starts_with(hub), "{routes:?}");
+    assert!(routes[1].starts_with("domains = [\"*.example.net\"]; mx = true; tls = \"may\""), "{routes:?}");
+    assert!(routes[3].starts_with("domains = [\"far.example\"]; mx = true; tls = \"require\""), "{routes:?}");
+    assert_eq!(routes.len(), 4, "{routes:?}");
+}
+
+#[test]
+fn domains_of_a_data_base_have_one_route_and_one_map() {
+    struct Postgres;
+    impl crate::Files for Postgres {
+        fn read(&self, path: &std::path::Path) -> Option<Vec<u8>> {
+            path.starts_with("/etc/postfix")
+                .then(|| b"dbname = m\nquery = SELECT 1 FROM d WHERE n = %s\n".to_vec())
+        }
+        fn capabilities(&self) -> crate::Capabilities {
+            crate::Capabilities { sqlite: true, postgres: true, ldap: true }
+        }
+    }
+    let main = b"myhostname = mx.test\nmydestination = localhost\nvirtual_mailbox_domains = pgsql:/etc/postfix/d.cf\n\
+                 virtual_mailbox_maps = pgsql:/etc/postfix/m.cf\nvirtual_transport = lmtp:unix:private/dovecot-lmtp\n";
+    let toml = convert(main, MASTER, "/etc/postfix", &Postgres).0.as_toml();
+    assert_eq!(toml.matches("[map.").count(), 2, "{toml}");
+    assert!(
+        toml.contains("domains = [\"map:d\"]\nlmtp = \"unix:/var/spool/postfix/private/dovecot-lmtp\""),
+        "{toml}"
+    );
+    assert!(toml.contains("query = \"SELECT 1 FROM d WHERE n = $1\""), "{toml}");
+}
+
+#[test]
+fn transports_that_postrider_does_not_have_hold_the_mail() {
+    let (toml, report) =
+        converted(&format!("{HERE}transport_maps = inline:{{a.test=retry:later b.test=uucp:x}}\n"), &[]);
+    assert!(
+        toml.contains("domains = [\"a.test\"]\nhold = true")
+            && toml.contains("domains = [\"b.test\"]\nhold = true"),
+        "{toml}"
+    );
+    assert!(
+        report.to_string().contains("moved    main.cf:4 transport_maps: b.test: the transport uucp"),
+        "{report}"
+    );
 }

@@ -85,6 +85,11 @@ fn directory(args: &ImportArgs, usual: &str) -> PathBuf {
 fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
     let mut is_accepted = true;
     match server.configuration()? {
+        Some((_, report)) if report.entries.is_empty() => {
+            let dir = args.dir.as_deref().unwrap_or_else(|| Path::new("the usual directory"));
+            let text = format!("no setting of {} was found in the files in {}", server.name(), dir.display());
+            return Err(CliError::new(Exit::DataErr, text));
+        }
         Some((mut draft, mut report)) => {
             if UNITS.iter().any(|unit| Path::new(unit).exists()) {
                 import::fit_to_package(&mut draft, &mut report);
