@@ -3,7 +3,7 @@
 //! A list is open for some clients, until it permits or refuses them. What it permits ends this list and no other: so a permission is an
 //! exception (`unless`) of the rules behind it in the list, or a tag, if more than one condition decides.
 
-use crate::draft::{Section, Value, quoted};
+use crate::draft::{Section, Value};
 
 /// A condition of a rule: its key, and the patterns of which one must match.
 pub(crate) type Condition = (&'static str, Vec<String>);
@@ -47,6 +47,11 @@ impl Open {
     /// Returns the same without clients that have logged in.
     pub(crate) fn without_logins(&self) -> Self {
         Self { logins: false, ..self.clone() }
+    }
+
+    /// Returns the same without strangers.
+    pub(crate) fn trusted(&self) -> Self {
+        Self { strangers: false, ..self.clone() }
     }
 
     /// Leaves out what matches one of these patterns.
@@ -158,11 +163,7 @@ impl Decision {
         section = section.with_some("tagged", within.map(|tag| vec![tag]));
         unless.retain(|(_, patterns)| !patterns.is_empty());
         if !unless.is_empty() {
-            let list =
-                |patterns: &[String]| patterns.iter().map(|one| quoted(one)).collect::<Vec<_>>().join(", ");
-            let parts: Vec<String> =
-                unless.iter().map(|(key, patterns)| format!("{key} = [{}]", list(patterns))).collect();
-            section = section.with("unless", Value::Raw(format!("{{ {} }}", parts.join(", "))));
+            section = section.with("unless", Value::Table(unless));
         }
         Some(section)
     }

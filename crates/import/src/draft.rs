@@ -18,6 +18,8 @@ pub struct ExtraFile {
 pub(crate) enum Value {
     Text(String),
     List(Vec<String>),
+    /// Lists by their keys, in braces.
+    Table(Vec<(&'static str, Vec<String>)>),
     /// TOML as it stands.
     Raw(String),
 }
@@ -60,6 +62,13 @@ impl Value {
         match self {
             Self::Text(text) => quoted(text),
             Self::Raw(text) => text.clone(),
+            Self::Table(lists) => {
+                let list =
+                    |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
+                let parts: Vec<String> =
+                    lists.iter().map(|(key, items)| format!("{key} = [{}]", list(items))).collect();
+                format!("{{ {} }}", parts.join(", "))
+            }
             Self::List(items) => {
                 let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
                 let line = format!("[{}]", items.join(", "));
@@ -313,6 +322,36 @@ impl Draft {
                 .for_each(|(_, value, _)| *value = left.clone().into());
             routed.extend(taken(section));
             !left.is_empty()
+        });
+    }
+
+    /// Leaves out rules, by their numbers in the file, and those that ask for a tag that no rule sets any more.
+    pub fn drop_rules(&mut self, numbers: &[usize]) {
+        let (mut number, mut tags) = (0, Vec::new());
+        self.sections.retain_mut(|section| {
+            if section.header != "[[rule]]" {
+                return true;
+            }
+            number += 1;
+            let is_set = |value: &Value| match value {
+                Value::List(asked) => asked.iter().any(|tag| tags.contains(tag)),
+                _ => true,
+            };
+            if numbers.contains(&number) || !section.value("tagged").is_none_or(is_set) {
+                return false;
+            }
+            for (_, value, _) in &mut section.keys {
+                let Value::Table(lists) = value else { continue };
+                for (_, items) in lists.iter_mut().filter(|(key, _)| *key == "tagged") {
+                    items.retain(|tag| tags.contains(tag));
+                }
+                lists.retain(|(_, items)| !items.is_empty());
+            }
+            section.keys.retain(|(_, value, _)| !matches!(value, Value::Table(lists) if lists.is_empty()));
+            if let Some(Value::List(set)) = section.value("tag") {
+                tags.extend(set.iter().cloned());
+            }
+            true
         });
     }
 

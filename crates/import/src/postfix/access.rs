@@ -62,7 +62,7 @@ pub(super) fn groups(context: &Context<'_>, check: &str, table: &Table) -> Resul
                 key: subject,
                 patterns: Vec::new(),
                 is_regex,
-                action: action(context, &table.name),
+                action: action(context, table.name.trim_matches(['{', '}']).trim()),
             }]);
         }
         "regexp" | "pcre" => pattern_entries(table, context.files)?,
@@ -83,16 +83,31 @@ pub(super) fn groups(context: &Context<'_>, check: &str, table: &Table) -> Resul
         for (tier, key) in (0..).zip(keys) {
             found.push((tier, Reverse(0), key, vec![entry.key.clone()], action.clone()));
         }
+        // A client without a name is looked up as that.
+        if keys[0] == "client_name" && matches(&entry.key, "unknown") {
+            found.push((0, Reverse(0), "nameless", vec!["none".to_owned()], action));
+        }
     }
     found.sort_by_key(|(tier, exactness, ..)| (*tier, *exactness));
     let mut grouped: Vec<Group> = Vec::new();
     for (.., key, patterns, action) in found {
+        let (key, is_regex) = if key == "nameless" { ("client_name", false) } else { (key, is_regex) };
         match grouped.last_mut() {
-            Some(last) if last.key == key && last.action == action => last.patterns.extend(patterns),
+            Some(last) if (last.key, last.is_regex, &last.action) == (key, is_regex, &action) => {
+                last.patterns.extend(patterns);
+            }
             _ => grouped.push(Group { key, patterns, is_regex, action }),
         }
     }
     Ok(grouped)
+}
+
+/// Returns whether an expression with delimiters and flags matches a text.
+fn matches(expression: &str, text: &str) -> bool {
+    let delimiter = expression.chars().next().unwrap_or('/');
+    let inner = expression[delimiter.len_utf8()..].rsplit_once(delimiter).map_or("", |(inner, _)| inner);
+    let expression = regex::RegexBuilder::new(inner).case_insensitive(true).build();
+    expression.is_ok_and(|expression| expression.is_match(text))
 }
 
 /// Returns the condition and the patterns of a key, behind its rank: a small number and a long key come first. None for a key that

@@ -189,9 +189,14 @@ fn passes(context: &Context<'_>, list: &[Step], client: Client, is_local: bool) 
                     };
                     groups.iter().find(has)
                 });
+                let found = found.or_else(|| groups.iter().find(|group| group.patterns.is_empty()));
                 match found.map(|group| &group.action) {
                     Some(Action::Permit) => true,
                     Some(Action::Verdict("reject" | "defer", _)) => return refused,
+                    Some(Action::List(_)) => {
+                        refused = May::Some;
+                        false
+                    }
                     Some(_) => false,
                     None => {
                         if groups.iter().any(|group| {
@@ -339,10 +344,20 @@ fn one(
             // Strangers send to these domains only.
             open.strangers = false;
             open.networks &= decision.clients.are_relayed;
-            open.except(("to", context.draft.list("[local]", "domains")));
+            open.except(("to", context.destinations.clone()));
         }
-        // Postrider asks first whether a client may send to the domain, and whether its user exists.
-        "reject_unauth_destination" | "defer_unauth_destination" | "reject_unlisted_recipient" | "check_recipient_maps" => {}
+        // Postrider asks first whether a client may send to the domain: the rule is for those that may.
+        "reject_unauth_destination" | "defer_unauth_destination" => {
+            let trusted = if decision.clients.are_relayed { open.trusted() } else { open.clone() };
+            let is_any = decision.clients.has_logins && open.logins || !context.draft.list("[relay]", "networks").is_empty();
+            if is_any {
+                let own = [("to", context.destinations.clone())];
+                let (key, reply) = if word.starts_with('r') { ("reject", "554 5.7.1") } else { ("defer", "454 4.7.1") };
+                decision.add(&trusted, comment, &[], &own, key, format!("{reply} Relay access denied"));
+            }
+        }
+        // Its user is looked up behind the rules.
+        "reject_unlisted_recipient" | "check_recipient_maps" => {}
         "reject_unauth_pipelining" | "reject_multi_recipient_bounce" => {}
         "reject" => {
             refuse(context, None, &[], &[], "554 5.7.1 Access denied");
@@ -375,8 +390,13 @@ fn one(
             }
         }
         "reject_plaintext_session" => {
+            let code = context.main.value("plaintext_reject_code");
+            let (key, reply) = match code.starts_with('5') {
+                true => ("reject", "554 5.7.1 Session encryption is required"),
+                false => ("defer", "450 4.7.1 Session encryption is required"),
+            };
             if let Some(rule) = decision.rule(open, comment, &[], &[]) {
-                decision.rules.push(rule.with("tls", false).with("reject", "530 5.7.0 Must issue a STARTTLS command first"));
+                decision.rules.push(rule.with("tls", false).with(key, reply));
             }
         }
         "reject_sender_login_mismatch" | "reject_unauthenticated_sender_login_mismatch" => {

@@ -28,6 +28,8 @@ pub(in super::super) struct Context<'a> {
     pub(in super::super) doors: Vec<(&'static str, Lists)>,
     /// `mynetworks`.
     pub(in super::super) networks: Vec<String>,
+    /// The domains whose mail everybody may send, as patterns of recipients.
+    pub(in super::super) destinations: Vec<String>,
     /// Whether these, and no others, are in `relay.networks`.
     pub(in super::super) are_relayed: bool,
 }
@@ -85,6 +87,7 @@ impl<'a> Context<'a> {
             effects: Vec::new(),
             doors: Vec::new(),
             networks: Vec::new(),
+            destinations: Vec::new(),
             are_relayed: true,
         }
     }

@@ -185,6 +185,7 @@ pub(super) fn write(context: &mut Context<'_>) {
         let mut others = domains.clone();
         others.names.retain(|name| file.is_empty() || !own.names.contains(name));
         others.below.retain(|name| others.names.contains(name));
+        context.destinations.extend(others.patterns());
         let mut found = others.maps.clone();
         if file.is_empty() {
             found.splice(0..0, others.names.iter().cloned());

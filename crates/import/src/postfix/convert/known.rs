@@ -1,7 +1,7 @@
 //! Parameters that need no key, and those without a counterpart: what to do instead.
 
 use super::Context;
-use crate::Verdict;
+use crate::{Verdict, report::Effect};
 
 /// The treatment of a parameter that no other part has judged.
 #[derive(Clone, Copy)]
@@ -10,8 +10,10 @@ enum Treatment {
     Mapped,
     Note(&'static str),
     Missing(&'static str),
+    /// The same, and mail is treated in another way because of it.
+    Matters(Effect, &'static str),
 }
-use Treatment::{Mapped, Missing, Note};
+use Treatment::{Mapped, Matters, Missing, Note};
 
 const NO_FILTER: &str = "content filters and milters come with a later release; until then run the filter as a proxy in front of Postrider, or as a smarthost, or ask a policy server ([policy_service.NAME])";
 const NO_HEADER_CHECKS: &str =
@@ -99,7 +101,10 @@ const NAMES: &[(&str, Treatment)] = &[
     ("smtpd_sasl_tls_security_options", Note("auth.mechanisms names the mechanisms")),
     ("smtpd_sasl_local_domain", Note("the login is passed to the store of users as it is")),
     ("smtpd_sasl_authenticated_header", Note("the log has the login, the Received field does not")),
-    ("smtpd_sasl_exceptions_networks", Missing("AUTH is offered to all clients of a listener")),
+    (
+        "smtpd_sasl_exceptions_networks",
+        Matters(Effect::Opened, "AUTH is offered to all clients of a listener"),
+    ),
     ("broken_sasl_auth_clients", Mapped),
     ("smtpd_banner", Missing("the greeting is the hostname and ESMTP")),
     ("smtpd_delay_reject", Mapped),
@@ -131,18 +136,18 @@ const NAMES: &[(&str, Treatment)] = &[
         "smtpd_client_event_limit_exceptions",
         Note("`except` in [[limit]]; the trusted networks are written there"),
     ),
-    ("smtpd_proxy_filter", Missing(NO_FILTER)),
+    ("smtpd_proxy_filter", Matters(Effect::Taken, NO_FILTER)),
     ("smtpd_upstream_proxy_protocol", Missing("name the load balancers in `proxy` of [[listen]]")),
     ("smtpd_policy_service_timeout", Note("timeout in [policy_service.NAME]")),
     ("smtpd_policy_service_default_action", Note("on_failure in [policy_service.NAME]")),
-    ("content_filter", Missing(NO_FILTER)),
+    ("content_filter", Matters(Effect::Taken, NO_FILTER)),
     ("receive_override_options", Missing(NO_FILTER)),
-    ("smtpd_milters", Missing(NO_FILTER)),
-    ("non_smtpd_milters", Missing(NO_FILTER)),
-    ("header_checks", Missing(NO_HEADER_CHECKS)),
-    ("mime_header_checks", Missing(NO_HEADER_CHECKS)),
-    ("nested_header_checks", Missing(NO_HEADER_CHECKS)),
-    ("body_checks", Missing(NO_HEADER_CHECKS)),
+    ("smtpd_milters", Matters(Effect::Taken, NO_FILTER)),
+    ("non_smtpd_milters", Matters(Effect::Taken, NO_FILTER)),
+    ("header_checks", Matters(Effect::Taken, NO_HEADER_CHECKS)),
+    ("mime_header_checks", Matters(Effect::Taken, NO_HEADER_CHECKS)),
+    ("nested_header_checks", Matters(Effect::Taken, NO_HEADER_CHECKS)),
+    ("body_checks", Matters(Effect::Taken, NO_HEADER_CHECKS)),
     (
         "smtp_header_checks",
         Missing("the header of mail that leaves is not changed; a rule can add fields when mail arrives"),
@@ -156,9 +161,12 @@ const NAMES: &[(&str, Treatment)] = &[
     ("virtual_mailbox_limit", Note("mailboxes have no limit here; use quotas of the file system")),
     ("virtual_mailbox_lock", Mapped),
     ("mailbox_delivery_lock", Mapped),
-    ("mailbox_command_maps", Missing("start programs with `pipe` in a [[route]]")),
-    ("luser_relay", Missing("write a catch-all into a map of addresses.virtual: @example.com user")),
-    ("forward_path", Missing("files .forward are not read; write aliases")),
+    ("mailbox_command_maps", Matters(Effect::Elsewhere, "start programs with `pipe` in a [[route]]")),
+    (
+        "luser_relay",
+        Matters(Effect::Elsewhere, "write a catch-all into a map of addresses.virtual: @example.com user"),
+    ),
+    ("forward_path", Matters(Effect::Elsewhere, "files .forward are not read; write aliases")),
     ("allow_mail_to_commands", Note("addresses.programs names the programs of aliases")),
     ("allow_mail_to_files", Note("addresses.files names the files of aliases")),
     ("owner_request_special", Mapped),
@@ -169,10 +177,13 @@ const NAMES: &[(&str, Treatment)] = &[
     ),
     ("canonical_classes", Note("reverse-path and recipients are changed, the header is not")),
     ("sender_canonical_classes", Note("reverse-path and recipients are changed, the header is not")),
-    ("masquerade_exceptions", Missing("masquerade is for all users")),
+    ("masquerade_exceptions", Matters(Effect::Addresses, "masquerade is for all users")),
     ("masquerade_classes", Note("the reverse-path is changed, the header is not")),
     ("parent_domain_matches_subdomains", Note("a pattern *.example.com stands for subdomains")),
-    ("relocated_maps", Missing("write a route or a rule with `reject` and the text for the sender")),
+    (
+        "relocated_maps",
+        Matters(Effect::Taken, "write a route or a rule with `reject` and the text for the sender"),
+    ),
     ("mynetworks_style", Mapped),
     (
         "proxy_interfaces",
@@ -267,6 +278,9 @@ const NAMES: &[(&str, Treatment)] = &[
     ("mail_name", Mapped),
     ("mail_version", Mapped),
     ("stale_lock_time", Mapped),
+    ("max_idle", Mapped),
+    ("max_use", Mapped),
+    ("plaintext_reject_code", Mapped),
     ("trigger_timeout", Mapped),
     ("lmtp_sasl_auth_enable", Missing("LMTP servers are used without a login")),
     ("lmtp_tls_security_level", Note("`tls` in the [[route]] with lmtp")),
@@ -323,9 +337,13 @@ pub(super) fn judge(context: &mut Context<'_>) {
         let is_off = context.main.value(name).is_empty();
         let verdict = match exact.or_else(suffix).or_else(prefix) {
             Some(Mapped) => Verdict::Mapped,
-            Some(Note(_) | Missing(_)) if is_off => Verdict::Mapped,
+            Some(Note(_) | Missing(_) | Matters(..)) if is_off => Verdict::Mapped,
             Some(Note(text)) => Verdict::Note(text.to_owned()),
             Some(Missing(text)) => Verdict::Missing(text.to_owned()),
+            Some(Matters(effect, text)) => {
+                context.effect(effect, name, text);
+                continue;
+            }
             None if is_variable(context, name) => Verdict::Mapped,
             None => Verdict::Unknown,
         };

@@ -362,7 +362,8 @@ fn mailbox(context: &mut Context<'_>) -> Option<(String, String)> {
         }
     }
     if !context.main.value("mailbox_command").is_empty() {
-        context.missing(
+        context.effect(
+            Effect::Elsewhere,
             "mailbox_command",
             "mail goes to the mailbox itself; start the program with `pipe` in a [[route]], or with an alias",
         );

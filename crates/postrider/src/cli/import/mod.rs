@@ -96,7 +96,7 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
             }
             write!(out, "configuration  {report}")?;
             if let Some(file) = args.output.as_deref().filter(|_| !args.dry_run) {
-                is_accepted = write_configuration(&draft, file, args.replace, out)?;
+                is_accepted = write_configuration(&mut draft, file, args.replace, out)?;
             }
         }
         // A queue that was copied from another machine comes without a configuration.
@@ -128,7 +128,7 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
 
 /// Writes the configuration and the files that it needs. Returns whether the check accepts it.
 fn write_configuration(
-    draft: &Draft,
+    draft: &mut Draft,
     file: &Path,
     replace: bool,
     out: &mut dyn Write,
@@ -156,6 +156,8 @@ fn write_configuration(
             .map_err(|error| CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display())))?;
         writeln!(out, "written        {}", path.display())?;
     }
+    drop_hidden_rules(draft, file)
+        .map_err(|error| CliError::new(Exit::CantCreate, format!("write {}: {error}", file.display())))?;
     list_written(dir, draft).map_err(|error| {
         CliError::new(Exit::CantCreate, format!("write {}: {error}", dir.join(WRITTEN_FILES).display()))
     })?;
@@ -174,6 +176,27 @@ fn write_configuration(
             Ok(false)
         }
     }
+}
+
+/// Leaves out rules that nothing reaches: lists of the other server may say the same twice, and the check of a file that a person
+/// writes takes that for a mistake.
+fn drop_hidden_rules(draft: &mut Draft, file: &Path) -> io::Result<()> {
+    while let Err(problems) = config::load_with_origins(Some(file), Purpose::Serve) {
+        let hidden: Vec<usize> = problems.list().iter().filter_map(hidden_rule).collect();
+        if hidden.is_empty() {
+            return Ok(());
+        }
+        draft.drop_rules(&hidden);
+        fs::write(file, draft.as_toml())?;
+    }
+    Ok(())
+}
+
+/// Returns the number of a rule that a problem says to be without effect.
+fn hidden_rule(problem: &config::Problem) -> Option<usize> {
+    let rest = problem.what.strip_prefix("rule ")?;
+    let is_hidden = rest.contains(" never ") || problem.label.ends_with("never holds");
+    rest.split([' ', ':']).next().filter(|_| is_hidden)?.parse().ok()
 }
 
 /// Adds the names of the files beside the configuration to a list: a purge of the package removes them by it.
