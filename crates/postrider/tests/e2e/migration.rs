@@ -4,6 +4,7 @@
 mod envelopes;
 mod exim;
 mod explained;
+mod generated;
 mod machine;
 mod postfix;
 mod sendmail;
@@ -221,5 +222,13 @@ fn imported_configurations_of_sendmail_decide_as_sendmail_does() {
 fn the_imported_defaults_of_postfix_decide_as_postfix_does() {
     if world::is_inside("the_imported_defaults_of_postfix_decide_as_postfix_does") {
         check(compare::<postfix::Postfix>(&postfix::set_ups()), explained::POSTFIX);
+    }
+}
+
+#[test]
+fn imported_restriction_lists_decide_as_postfix_does() {
+    if world::is_inside("imported_restriction_lists_decide_as_postfix_does") {
+        let _names = world::names();
+        generated::check();
     }
 }

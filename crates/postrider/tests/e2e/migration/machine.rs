@@ -4,7 +4,8 @@ use super::world::SERVER;
 use crate::common::{BINARY, envelopes::named, tree::Tree, until};
 use std::{
     fs,
-    net::TcpStream,
+    io::Read as _,
+    net::{SocketAddr, TcpStream},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -103,7 +104,7 @@ impl Machine {
     }
 
     /// Starts a daemon and waits until it listens.
-    pub(crate) fn start(&self, mut command: Command) -> Running {
+    pub(crate) fn start(&self, mut command: Command, address: SocketAddr) -> Running {
         let log = self.dir.path().join("start.log");
         let file = fs::File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
@@ -112,7 +113,9 @@ impl Machine {
             let more = self.var("log/postfix.log");
             let text = || [&log, &more].map(|log| fs::read_to_string(log).unwrap_or_default()).concat();
             assert!(running.0.try_wait().unwrap().is_none(), "the server has ended: {}", text());
-            TcpStream::connect(SERVER).is_ok()
+            // A socket may be left from the program before.
+            let greets = |mut stream: TcpStream| stream.read(&mut [0]).is_ok_and(|count| count > 0);
+            TcpStream::connect(address).is_ok_and(greets)
         });
         running
     }
@@ -126,11 +129,15 @@ impl Machine {
         // The certificate of the provider is one of the test, and the spool of a test is small.
         let ca = self.dir.path().join("isp.pem");
         let tls = format!("[tls]\nca_file = \"{}\"\n", ca.display());
-        let toml = if toml.contains("[tls]\n") { toml.replace("[tls]\n", &tls) } else { toml + &tls };
+        let toml = match toml.contains("[tls]\n") {
+            _ if !ca.exists() => toml,
+            true => toml.replace("[tls]\n", &tls),
+            false => toml + &tls,
+        };
         fs::write(&file, toml + "[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n").unwrap();
         let mut command = self.tree.command(BINARY);
         command.args(["serve", "--config"]).arg(&file);
-        (Imported { running: self.start(command), machine: self, file }, said(&output))
+        (Imported { running: self.start(command, SERVER), machine: self, file }, said(&output))
     }
 
     /// Removes the mailboxes, and returns the messages that they had: the subject and the delivery.

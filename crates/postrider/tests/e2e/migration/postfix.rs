@@ -1,12 +1,14 @@
 //! Debian's Postfix as its package configures it. Set-ups of sites are in the test `from_postfix`.
 
+use crate::common::{postfix::DEBIAN_MAIN};
 use super::{
     Other, SetUp,
     machine::{Machine, Running},
+    world::SERVER,
 };
-use crate::common::postfix::DEBIAN_MAIN;
 use std::{
     fs,
+    net::SocketAddr,
     path::Path,
     process::Command,
     time::{Duration, Instant},
@@ -35,52 +37,63 @@ impl Drop for Postfix {
     }
 }
 
-impl Other for Postfix {
-    const IMPORT: [&'static str; 2] = ["postfix", "/etc/postfix"];
-
-    fn machine(set_up: &SetUp) -> Option<Machine> {
-        crate::common::program("postfix")?;
-        let machine = Machine::new(".", &USERS)?;
-        let package = crate::common::unpacked(".")?;
-        if package.join("etc/postfix").is_dir() {
-            let mut copy = Command::new("cp");
-            copy.arg("-r").arg(package.join("etc/postfix")).arg(machine.tree.etc());
-            assert!(copy.status().unwrap().success());
-        }
-        set_up.files.iter().for_each(|(name, text)| machine.write(name, text));
-        let shared = |name: &str| {
-            let text = fs::read_to_string(package.join("usr/share/postfix").join(name));
-            text.or_else(|_| fs::read_to_string(Path::new("/usr/share/postfix").join(name))).unwrap()
-        };
-        // No root directory of its own: it would need copies of files of /etc.
-        let master: String = shared("master.cf.dist")
-            .lines()
-            .map(|line| {
-                let words: Vec<&str> = line.split_whitespace().collect();
-                let is_service = words.len() > 7 && !line.starts_with(['#', ' ']);
-                if is_service && words[4] == "y" {
-                    let (head, tail) = (words[..4].join(" "), words[5..].join(" "));
-                    format!("{head} n {tail}\n")
-                } else {
-                    format!("{line}\n")
-                }
-            })
-            .collect();
-        machine.write("postfix/master.cf", &master);
-        machine.write("postfix/dynamicmaps.cf", &shared("dynamicmaps.cf"));
-        machine.own("lib/postfix", USERS[0].1);
-        machine.own("spool/postfix", 0);
-        machine
-            .run("postalias", &["-c", "/etc/postfix", &format!("hash:{}", machine.etc("aliases").display())]);
-        Some(machine)
+/// Returns a machine with Postfix's package and further files.
+pub(crate) fn machine(files: &[(&'static str, String)]) -> Option<Machine> {
+    crate::common::program("postfix")?;
+    let machine = Machine::new(".", &USERS)?;
+    let package = crate::common::unpacked(".")?;
+    if package.join("etc/postfix").is_dir() {
+        let mut copy = Command::new("cp");
+        copy.arg("-r").arg(package.join("etc/postfix")).arg(machine.tree.etc());
+        assert!(copy.status().unwrap().success());
     }
+    files.iter().for_each(|(name, text)| machine.write(name, text));
+    let shared = |name: &str| {
+        let text = fs::read_to_string(package.join("usr/share/postfix").join(name));
+        text.or_else(|_| fs::read_to_string(Path::new("/usr/share/postfix").join(name))).unwrap()
+    };
+    // No root directory of its own: it would need copies of files of /etc.
+    let master: String = shared("master.cf.dist")
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let is_service = words.len() > 7 && !line.starts_with(['#', ' ']);
+            if is_service && words[4] == "y" {
+                let (head, tail) = (words[..4].join(" "), words[5..].join(" "));
+                format!("{head} n {tail}\n")
+            } else {
+                format!("{line}\n")
+            }
+        })
+        .collect();
+    machine.write("postfix/master.cf", &master);
+    machine.write("postfix/dynamicmaps.cf", &shared("dynamicmaps.cf"));
+    machine.own("lib/postfix", USERS[0].1);
+    machine.own("spool/postfix", 0);
+    machine.run("postalias", &["-c", "/etc/postfix", &format!("hash:{}", machine.etc("aliases").display())]);
+    Some(machine)
+}
 
-    fn start(machine: &Machine) -> Self {
+impl Postfix {
+    /// Starts Postfix, and waits until it listens at an address.
+    pub(crate) fn listening(machine: &Machine, address: SocketAddr) -> Self {
         let mut command = machine.tree.command("postfix");
         command.arg("start-fg");
         let mut stop = machine.tree.command("postfix");
         stop.arg("stop");
-        Self { _running: machine.start(command), stop }
+        Self { _running: machine.start(command, address), stop }
+    }
+}
+
+impl Other for Postfix {
+    const IMPORT: [&'static str; 2] = ["postfix", "/etc/postfix"];
+
+    fn machine(set_up: &SetUp) -> Option<Machine> {
+        machine(&set_up.files)
+    }
+
+    fn start(machine: &Machine) -> Self {
+        Self::listening(machine, SERVER)
     }
 
     fn wait_until_idle(&self, machine: &Machine) {

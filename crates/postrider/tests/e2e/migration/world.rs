@@ -74,6 +74,11 @@ const NAMES: &[(&str, Record)] = &[
     ("sub.example.org", Record::Mx(10, "mx.example.org")),
 ];
 
+/// Starts the name server of the network.
+pub(crate) fn names() -> NameServer {
+    NameServer::start(UdpSocket::bind("127.0.0.53:53").unwrap(), NAMES)
+}
+
 /// The provider of a smarthost.
 const ISP: &str = "203.0.113.30:587";
 
@@ -87,7 +92,7 @@ pub(crate) struct World {
 impl World {
     /// Returns the hosts, with the certificate of the provider in a directory. None where one cannot be started.
     pub(crate) fn start(certificates: &Path) -> Option<Self> {
-        let names = NameServer::start(UdpSocket::bind("127.0.0.53:53").unwrap(), NAMES);
+        let names = names();
         let sink = |(name, address): (&'static str, &str)| {
             (name, Sink::listen(TcpListener::bind(address).unwrap(), |_| None))
         };
