@@ -63,7 +63,8 @@ impl Open {
 fn add(conditions: &mut Vec<Condition>, (key, patterns): Condition) {
     match conditions.iter_mut().find(|(other, _)| *other == key) {
         Some((_, known)) => {
-            known.extend(patterns.into_iter().filter(|new| !known.contains(new)).collect::<Vec<_>>())
+            let new: Vec<String> = patterns.into_iter().filter(|new| !known.contains(new)).collect();
+            known.extend(new);
         }
         None => conditions.push((key, patterns)),
     }

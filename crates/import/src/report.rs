@@ -110,6 +110,9 @@ impl fmt::Display for Report {
             self.note_count(),
             self.missing_count()
         )?;
+        if !self.effects.is_empty() {
+            write!(f, ", mail is treated in another way by {}", self.effects.len())?;
+        }
         match self.unknown_count() {
             0 => writeln!(f)?,
             count => writeln!(f, ", {count} unknown")?,
@@ -123,7 +126,7 @@ impl fmt::Display for Report {
             match verdict {
                 Verdict::Mapped => {}
                 // Told above.
-                Verdict::Missing(what) if what.is_empty() => {}
+                Verdict::Note(what) | Verdict::Missing(what) if what.is_empty() => {}
                 Verdict::Note(what) => writeln!(f, "note     {place} {name}: {what}")?,
                 Verdict::Missing(what) => writeln!(f, "missing  {place} {name}: {what}")?,
                 Verdict::Unknown => writeln!(f, "unknown  {place} {name}")?,

@@ -68,7 +68,8 @@ pub(super) fn groups(context: &Context<'_>, check: &str, table: &Table) -> Resul
         "regexp" | "pcre" => pattern_entries(table, context.files)?,
         _ => table.entries(context.files)?,
     };
-    let mut found: Vec<(u8, Reverse<usize>, &'static str, Vec<String>, Action)> = Vec::new();
+    type Ranked = (u8, Reverse<usize>, &'static str, Vec<String>, Action);
+    let mut found: Vec<Ranked> = Vec::new();
     for entry in &entries {
         let action = action(context, &entry.value);
         if !is_regex {

@@ -172,7 +172,7 @@ impl MainCf {
 }
 
 /// Returns the index of the bracket that closes the one at the beginning of `text`.
-fn closing(text: &str, close: char) -> Option<usize> {
+pub(super) fn closing(text: &str, close: char) -> Option<usize> {
     let open = text.chars().next()?;
     let mut depth = 0usize;
     for (at, c) in text.char_indices() {

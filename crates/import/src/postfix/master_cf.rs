@@ -1,6 +1,6 @@
 //! `master.cf`: services with their overrides.
 
-use super::main_cf::logical_lines;
+use super::main_cf::{closing, logical_lines};
 
 /// A service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,10 +68,11 @@ impl MasterCf {
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut rest) = (Vec::new(), text.trim());
     while !rest.is_empty() {
-        let end = match rest.strip_prefix('{').and_then(|inner| inner.find('}')) {
+        // A value in braces may have others in it: tables that stand in place.
+        let end = match rest.starts_with('{').then(|| closing(rest, '}')).flatten() {
             Some(at) => {
-                words.push(rest[1..=at].trim().to_owned());
-                at + 2
+                words.push(rest[1..at].trim().to_owned());
+                at + 1
             }
             None => {
                 let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
@@ -91,12 +92,12 @@ mod tests {
     #[test]
     fn services_have_overrides_in_all_forms() {
         let master = MasterCf::parse(
-            b"smtp inet n - y - - smtpd\n# c\nsubmission inet n - y - - smtpd\n  -o a=b\n  -oc=d -o { e = f g }\n  -v\nbad\n",
+            b"smtp inet n - y - - smtpd\n# c\nsubmission inet n - y - - smtpd\n  -o a=b\n  -oc=d -o { e = f inline:{{g = h}} }\n  -v\nbad\n",
         );
         let [smtp, submission] = &master.services[..] else { panic!("two services") };
         assert_eq!((smtp.program(), smtp.overrides.len()), ("smtpd", 0));
         let overrides: Vec<_> = submission.overrides.iter().map(|(a, b)| (&**a, &**b)).collect();
-        assert_eq!(overrides, [("a", "b"), ("c", "d"), ("e", "f g")]);
+        assert_eq!(overrides, [("a", "b"), ("c", "d"), ("e", "f inline:{{g = h}}")]);
         assert_eq!(submission.command, ["smtpd", "-v"]);
         assert_eq!(master.faults, [(7, "bad".to_owned())]);
     }

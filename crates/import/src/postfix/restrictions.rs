@@ -309,6 +309,7 @@ fn host_names(is_full: bool) -> String {
 }
 
 /// Adds the rules of one restriction. Returns whether nothing is left to the restrictions behind it.
+#[allow(clippy::too_many_lines)] // one restriction after the other
 fn one(
     context: &mut Context<'_>,
     decision: &mut Decision,
@@ -471,10 +472,10 @@ fn access(
                 None => return true,
             },
             Action::Verdict(key, text) => {
-                decision.add(open, &comment, &condition, &excluded, key, text.clone())
+                decision.add(open, &comment, &condition, &excluded, key, text.clone());
             }
             Action::Change(key, text) => {
-                decision.add(open, &comment, &condition, &excluded, key, vec![text.clone()])
+                decision.add(open, &comment, &condition, &excluded, key, vec![text.clone()]);
             }
             Action::List(value) => {
                 let steps = steps(&context.main, value, list, 0);

@@ -177,7 +177,7 @@ impl<'a> Context<'a> {
         if self.main.explicit(name).is_some() {
             let verdict = self.verdicts.entry(name.to_owned()).or_insert(Verdict::Mapped);
             if *verdict == Verdict::Mapped {
-                *verdict = Verdict::Missing(String::new());
+                *verdict = Verdict::Note(String::new());
             }
         }
     }

@@ -342,6 +342,7 @@ pub(super) fn judge(context: &mut Context<'_>) {
             Some(Missing(text)) => Verdict::Missing(text.to_owned()),
             Some(Matters(effect, text)) => {
                 context.effect(effect, name, text);
+                context.missing(name, "");
                 continue;
             }
             None if is_variable(context, name) => Verdict::Mapped,

@@ -139,3 +139,17 @@ fn nothing_is_overwritten() {
     let output = Command::new(BINARY).args(["import", "postfix", "/nonexistent"]).output().unwrap();
     assert_eq!(output.status.code(), Some(66), "{}", said(&output));
 }
+
+#[test]
+fn a_configuration_of_which_nothing_was_read_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("sendmail.mc"), "divert(-1)dnl\ndnl nothing but comments\n").unwrap();
+    let output =
+        Command::new(BINARY).args(["import", "sendmail", "--dry-run"]).arg(dir.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(65), "{}", said(&output));
+    fs::write(dir.path().join("sendmail.mc"), "divert(-1)dnl\ndefine(`SMART_HOST', `hub.example.net')dnl\n")
+        .unwrap();
+    let (out, _) = converted("sendmail", dir.path());
+    let toml = fs::read_to_string(out.path().join("postrider.toml")).unwrap();
+    assert!(toml.contains("smarthost = \"hub.example.net:25\""), "{toml}");
+}
