@@ -200,7 +200,12 @@ fn passes(context: &Context<'_>, list: &[Step], client: Client, is_local: bool) 
                     Some(_) => false,
                     None => {
                         if groups.iter().any(|group| {
-                            group.key != "client" && matches!(group.action, Action::Permit | Action::List(_))
+                            match group.action {
+                                // Networks of clients are asked for by themselves.
+                                Action::Permit => group.key != "client",
+                                Action::List(_) => true,
+                                _ => false,
+                            }
                         }) {
                             refused = May::Some;
                         }

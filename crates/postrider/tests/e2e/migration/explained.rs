@@ -71,14 +71,12 @@ pub(crate) const SENDMAIL: &[Row] = &[
 
 pub(crate) const POSTFIX: &[Row] = &[
     row("454 4.7.1", "550 5.7.1", "a stranger wants to relay: both refuse, Postfix for now"),
-    row(
-        "mx.far: * to joe@far.example",
-        "mx.far: * to \"joe\"@far.example",
-        "quotes that an address does not need stay in Postrider",
-    ),
+    row("450 4.7.1", "550 5.7.1", "a stranger wants to relay with a sender that is deferred: both refuse"),
+    row("554 5.7.1", "550 5.7.1", "a final reject for a stranger who wants to relay: another code"),
+    row("*: * to joe@*", "*: * to \"joe\"@*", "quotes that an address does not need stay in Postrider"),
     row(
         "nothing",
-        "mx.org sub.example.org",
+        "mx.org *",
         "Ann@ and ann@ of one message are one recipient in Postfix, and two in Postrider",
     ),
 ];

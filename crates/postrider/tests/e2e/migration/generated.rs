@@ -449,7 +449,8 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<[String; 3]>> {
             continue;
         }
         assert!(!ours.is_empty(), "Postrider does not answer");
-        let class = |reply: &str| reply.chars().next();
+        // Postfix closes the connection behind a 421, and refuses nothing for good by that.
+        let class = |reply: &str| if reply == "closed" { Some('4') } else { reply.chars().next() };
         // Strangers who want to relay are refused by both, by Postrider for good.
         // And so are they by a listener that is for its own networks.
         let is_relayed = |envelope: &str, ours: &str| {

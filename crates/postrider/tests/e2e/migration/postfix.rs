@@ -16,12 +16,40 @@ use std::{
 
 const USERS: [(&str, u32); 2] = [("postfix", 64321), ("postdrop", 64322)];
 
-/// Returns the set-up.
+/// Returns the set-ups.
 pub(crate) fn set_ups() -> Vec<SetUp> {
     // The address of the listener and the log are those of the test.
     let own = "inet_interfaces = 198.51.100.1\nmaillog_file = /var/log/postfix.log\n";
     let files = vec![("postfix/main.cf", format!("{DEBIAN_MAIN}{own}"))];
-    vec![SetUp { name: "Debian: internet site", files, domains: super::envelopes::USUAL }]
+    let site = format!(
+        "{own}compatibility_level = 3.6\nmyhostname = mx.test\nmydestination = mx.test, localhost\nmynetworks = 127.0.0.0/8, 198.51.100.0/24\n\
+         alias_maps = hash:/etc/aliases\nrelay_domains = partner.example, example.org\ntransport_maps = texthash:/etc/postfix/transport\n\
+         virtual_alias_maps = texthash:/etc/postfix/virtual\nrecipient_delimiter = +\nsmtp_tls_security_level = may\n\
+         smtpd_relay_restrictions = check_sender_access texthash:/etc/postfix/senders, permit_mynetworks, permit_auth_destination, reject\n"
+    );
+    let tables = [
+        ("postfix/transport", "partner.example smtp:[203.0.113.22]:25\nnowhere.example discard:\n"),
+        (
+            "postfix/virtual",
+            "example.com x\ninfo@example.com joe, ann@far.example\n@example.com sales@mx.test\n",
+        ),
+        ("postfix/senders", "bad@sender.example REJECT\nbad.example 450 later\n"),
+    ];
+    let tables = tables.into_iter().map(|(name, text)| (name, text.to_owned()));
+    let gateway = SetUp {
+        name: "a gateway with relay domains, transports, virtual aliases and a list of senders",
+        files: std::iter::once(("postfix/main.cf", site)).chain(tables).collect(),
+        domains: &[
+            "mx.test",
+            "partner.example",
+            "example.org",
+            "sub.example.org",
+            "example.com",
+            "far.example",
+            "nowhere.example",
+        ],
+    };
+    vec![SetUp { name: "Debian: internet site", files, domains: super::envelopes::USUAL }, gateway]
 }
 
 /// Postfix on a machine.
