@@ -460,7 +460,7 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<[String; 3]>> {
         let tells = |what: &&str| said.contains(*what);
         let is_told = |ours: &str| {
             ours.contains("Relay access denied")
-                && ["may relay by a table only", "lets other clients relay"].iter().any(|what| tells(what))
+                && ["may relay by a table only", "lets other clients relay"].iter().any(tells)
         };
         let differ = theirs.iter().zip(&ours).find(|((envelope, theirs), (_, ours))| {
             let are_refusals = !theirs.starts_with('2') && !ours.starts_with('2');
