@@ -16,6 +16,8 @@ pub struct CfLine {
 pub struct Cf {
     /// The lines.
     pub lines: Vec<CfLine>,
+    /// The files of m4 that it was made of: those of `FEATURE` leave their names in comments.
+    pub features: Vec<String>,
 }
 
 impl Cf {
@@ -23,6 +25,8 @@ impl Cf {
     pub fn parse(file: &[u8]) -> Self {
         let text = String::from_utf8_lossy(file);
         let mut lines: Vec<CfLine> = Vec::new();
+        let features =
+            text.split("$Id: ").skip(1).filter_map(|rest| Some(rest.split_once(".m4,")?.0.to_owned()));
         for (number, line) in (1..).zip(text.lines()) {
             if line.starts_with([' ', '\t']) {
                 if let Some(last) = lines.last_mut() {
@@ -35,26 +39,26 @@ impl Cf {
             let Some(code) = line.chars().next().filter(|code| *code != '#') else { continue };
             lines.push(CfLine { code, value: line[code.len_utf8()..].to_owned(), line: number });
         }
-        Self { lines }
+        Self { lines, features: features.filter(|name| !name.contains(char::is_whitespace)).collect() }
     }
 
     /// Returns the value of a macro: `Dj` is the hostname, `DS` the smart host.
     pub fn macro_value(&self, name: &str) -> Option<&str> {
         let values = self.lines.iter().filter(|line| line.code == 'D');
-        values.filter_map(|line| line.value.strip_prefix(name)).next_back()
+        values.filter_map(|line| behind_name(&line.value, name)).next_back()
     }
 
     /// Returns the words of a class, without those of its files.
     pub fn class(&self, name: &str) -> Vec<String> {
         let lines = self.lines.iter().filter(|line| line.code == 'C');
-        let words = lines.filter_map(|line| line.value.strip_prefix(name));
+        let words = lines.filter_map(|line| behind_name(&line.value, name));
         words.flat_map(str::split_whitespace).map(str::to_owned).collect()
     }
 
     /// Returns the files of a class.
     pub fn class_files(&self, name: &str) -> Vec<String> {
         let lines = self.lines.iter().filter(|line| line.code == 'F');
-        let files = lines.filter_map(|line| line.value.strip_prefix(name));
+        let files = lines.filter_map(|line| behind_name(&line.value, name));
         files
             .filter_map(|file| file.split_whitespace().rfind(|word| word.starts_with('/')))
             .map(str::to_owned)
@@ -72,6 +76,12 @@ impl Cf {
         self.lines.iter().filter(|line| line.code == 'O').filter_map(move |line| value_of(&line.value, name))
     }
 
+    /// Returns the definition of a mailer: `Mrelay, P=[IPC], A=TCP $h`.
+    pub fn mailer(&self, name: &str) -> Option<&str> {
+        let mut mailers = self.lines.iter().filter(|line| line.code == 'M').map(|line| &*line.value);
+        mailers.find(|value| value.split(',').next().is_some_and(|found| found.trim() == name))
+    }
+
     /// Returns the file of a map: `Kname type -o /etc/mail/file`.
     pub fn map_file(&self, name: &str) -> Option<String> {
         let map = self
@@ -82,6 +92,12 @@ impl Cf {
         let file = map.value.split_whitespace().rfind(|word| word.starts_with('/'))?;
         Some(file.strip_suffix(".db").unwrap_or(file).to_owned())
     }
+}
+
+/// Returns what stands behind the name of a macro or a class; one of a letter may have braces, as `C{w}`.
+fn behind_name<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let braced = || text.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}');
+    text.strip_prefix(name).or_else(braced)
 }
 
 /// Returns the value behind `Name=`.
@@ -97,7 +113,7 @@ mod tests {
     #[test]
     fn lines_have_macros_classes_options_and_maps() {
         let cf = Cf::parse(
-            b"# c\nDjmx.test\nDSrelay:[hub.test]\nCwlocalhost a.test\nCw b.test\nFw-o /etc/mail/local-host-names %[^\\#]\n\
+            b"#####  $Id: delay_checks.m4,v 8.9 ca Exp $  #####\nDjmx.test\nDSrelay:[hub.test]\nCwlocalhost a.test\nCw b.test\nC{w}c.test\nFw-o /etc/mail/local-host-names %[^\\#]\n\
               O MaxMessageSize=100\nO DaemonPortOptions=Name=MTA,\n\tPort=smtp\nO DaemonPortOptions=Port=587\n\
               Kaccess hash -T<TMPF> -o /etc/mail/access.db\n",
         );
@@ -105,7 +121,8 @@ mod tests {
             (cf.macro_value("j"), cf.macro_value("S"), cf.macro_value("x")),
             (Some("mx.test"), Some("relay:[hub.test]"), None)
         );
-        assert_eq!(cf.class("w"), ["localhost", "a.test", "b.test"]);
+        assert_eq!(cf.class("w"), ["localhost", "a.test", "b.test", "c.test"]);
+        assert_eq!(cf.features, ["delay_checks"]);
         assert_eq!(cf.class_files("w"), ["/etc/mail/local-host-names"]);
         assert_eq!(cf.options("daemonportoptions").collect::<Vec<_>>(), ["Name=MTA, Port=smtp", "Port=587"]);
         assert_eq!(

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Draft, Files, Report, Verdict,
-    draft::{Section, Value},
+    draft::Section,
     places::Places,
     postfix::{TableEntry, entries},
     report::AS_DAEMON,
@@ -36,7 +36,7 @@ pub fn names(cf: &[u8], files: &dyn Files) -> Names {
 }
 
 /// Returns the configuration of Postrider, and a report about each setting: about the lines of `sendmail.mc`, if there is
-/// one, else about those of `sendmail.cf`. `dir` is the directory of the files. `None` without a file.
+/// one, else about those of `sendmail.cf`. `dir` is the directory of the files. `None` without a file; an empty report if nothing could be read.
 pub fn convert(
     mc: Option<&[u8]>,
     cf: Option<&[u8]>,
@@ -46,12 +46,22 @@ pub fn convert(
     if mc.is_none() && cf.is_none() {
         return None;
     }
-    let calls = mc.map(macros).unwrap_or_default();
+    // The files of Sendmail's own package are no settings of a site.
+    let include = |name: &str| {
+        let file = Path::new(name);
+        let is_own = file.starts_with(dir) || file.starts_with("/etc/mail");
+        let text = is_own.then(|| files.read(file))??;
+        Some(String::from_utf8_lossy(&text).into_owned())
+    };
+    let calls = mc.map(|mc| macros(mc, &include)).unwrap_or_default();
     let cf = cf.map(Cf::parse).unwrap_or_default();
     let draft = Draft::new(&[
         "Made by `postrider import sendmail` from sendmail.mc and sendmail.cf.",
         "Check it with `postrider config check`, and read the report of the import.",
     ]);
+    if calls.is_empty() && cf.lines.is_empty() {
+        return Some((draft, Report::default()));
+    }
     let name = hostname(&cf, &calls, files);
     let mut converter = Converter {
         cf,
@@ -97,7 +107,23 @@ impl Converter<'_> {
     }
 
     fn has_feature(&self, name: &str) -> bool {
-        self.calls.iter().any(|call| call.name == "FEATURE" && call.argument(0) == name)
+        self.feature(name).is_some() || self.cf.features.iter().any(|feature| feature == name)
+    }
+
+    fn feature(&self, name: &str) -> Option<&Macro> {
+        self.calls.iter().find(|call| call.name == "FEATURE" && call.argument(0) == name)
+    }
+
+    /// Returns a macro of the rule sets by its letter in `sendmail.cf`, which counts if it is there, or its name in `sendmail.mc`.
+    fn relay_macro(&self, letter: &str, name: &str) -> Option<String> {
+        let value = if self.cf.lines.is_empty() {
+            // The hub of FEATURE(nullclient) has the local mail, too.
+            let hub = self.feature("nullclient").filter(|_| matches!(letter, "S" | "H"));
+            self.defined(name).or_else(|| hub.map(|call| call.argument(1)))
+        } else {
+            self.cf.macro_value(letter)
+        };
+        value.map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
     }
 
     fn file(&self, name: &str) -> Option<String> {
@@ -168,6 +194,10 @@ impl Converter<'_> {
         for file in files {
             relay.extend(lines(&self.file(&file).unwrap_or_default()));
         }
+        if self.has_feature("relay_entire_domain") {
+            let parent = self.hostname.split_once('.').map(|(_, domain)| domain.to_owned());
+            relay.extend(self.cf.macro_value("m").map(str::to_owned).or(parent));
+        }
         for name in relay {
             self.relayed(&name);
         }
@@ -180,7 +210,11 @@ impl Converter<'_> {
         if let Some(network) = network(name) {
             self.draft.extend("[relay]", "networks", [network], "relay-domains, access");
         } else if Domain::parse(name).is_ok() {
-            self.places.add_relayed_below(name.to_lowercase());
+            if self.has_feature("relay_hosts_only") {
+                self.places.add_relayed(name.to_lowercase());
+            } else {
+                self.places.add_relayed_below(name.to_lowercase());
+            }
             self.note("relay-domains", "mail to these domains and those below them is taken from all; hosts that are named by a domain may not relay: write their networks into relay.networks");
         } else {
             self.missing("relay-domains", format!("{name} is no domain and no network"));
@@ -310,26 +344,59 @@ impl Converter<'_> {
 
     /// The mailer for local mail is a program mostly; the mailbox is the same.
     fn local_mail(&mut self) {
-        let routed: Vec<Value> = self.draft.values("[[route]]", "domains");
-        let is_routed = |name: &String| {
-            routed.iter().any(|value| matches!(value, Value::List(names) if names.contains(name)))
+        let own = self.draft.unrouted(self.places.own.clone());
+        let section = Section::new("[[route]]", "the mailer local").with("domains", own);
+        let hub = self.relay_macro("H", "MAIL_HUB");
+        if let Some(relay) = self.relay_macro("L", "LUSER_RELAY") {
+            let text = format!(
+                "mail for unknown users went to {relay}, and is refused now: write a catch-all into a map of addresses.virtual"
+            );
+            self.missing("LUSER_RELAY", text);
+        }
+        let has_users = hub.is_none();
+        let section = match hub {
+            Some(hub) => self.next_hop_or_hold(section, "MAIL_HUB", &hub),
+            None => self.mailbox(section),
         };
-        let own: Vec<String> = self.places.own.iter().filter(|name| !is_routed(name)).cloned().collect();
-        self.draft.push(
-            Section::new("[[route]]", "the mailer local")
-                .with("domains", own)
-                .with("mbox", "/var/mail/{local}"),
-        );
-        self.report.notes.push(format!(
-            "mailboxes are in /var/mail: {AS_DAEMON} there; for procmail write `pipe` in the [[route]]"
-        ));
+        self.draft.push(section);
         let from = ("class w, local-host-names, relay-domains", "the users of this machine");
-        self.places.write(&mut self.draft, Some(&self.files.users()), from);
+        let users = has_users.then(|| self.files.users());
+        self.places.write(&mut self.draft, users.as_deref(), from);
         self.draft.set("[addresses]", "separator", "+", "the mailer local takes user+detail");
-        self.report.notes.push(
-            "the users of the machine are listed in local.users as they are now: add new ones there"
-                .to_owned(),
-        );
+        if has_users {
+            let text =
+                "the users of the machine are listed in local.users as they are now: add new ones there";
+            self.report.notes.push(text.to_owned());
+        }
+    }
+
+    /// Returns the route to the mailboxes: files in /var/mail, or the socket of an LMTP server.
+    fn mailbox(&mut self, section: Section) -> Section {
+        let mailer = self.defined("confLOCAL_MAILER").unwrap_or("local").to_owned();
+        let line = self.cf.mailer(&mailer).unwrap_or_default().to_owned();
+        let arguments = line.split("A=").nth(1).unwrap_or_default().split(',').next().unwrap_or_default();
+        let defined = if mailer == "cyrusv2" {
+            self.defined("CYRUSV2_MAILER_ARGS").unwrap_or("FILE /var/imap/socket/lmtp")
+        } else {
+            ""
+        };
+        let words: Vec<&str> = if line.is_empty() { defined } else { arguments }.split_whitespace().collect();
+        match (&*mailer, &*words) {
+            (_, ["FILE", socket, ..]) => section.with("lmtp", format!("unix:{socket}")),
+            ("local", _) => {
+                self.report.notes.push(format!(
+                    "mailboxes are in /var/mail: {AS_DAEMON} there; for procmail write `pipe` in the [[route]]"
+                ));
+                section.with("mbox", "/var/mail/{local}")
+            }
+            _ => {
+                let text = format!(
+                    "local mail went through the mailer {mailer}, and is held now: write `pipe` or `lmtp` into its [[route]]"
+                );
+                self.missing("confLOCAL_MAILER", text);
+                section.with("hold", true)
+            }
+        }
     }
 
     fn certificates(&mut self) {
@@ -385,6 +452,7 @@ impl Converter<'_> {
                 (sum, _) => sum,
             }))
         };
+        let has_cf = !self.cf.lines.is_empty();
         for call in std::mem::take(&mut self.calls) {
             let first = call.argument(0);
             let (name, verdict) = match &*call.name {
@@ -394,6 +462,13 @@ impl Converter<'_> {
                 "FEATURE" => {
                     (format!("FEATURE {first}"), noted(&self.notes, first).unwrap_or_else(|| feature(first)))
                 }
+                "include" | "sinclude" if first.ends_with("/m4/cf.m4") => {
+                    (format!("{} {first}", call.name), Verdict::Mapped)
+                }
+                "include" | "sinclude" | "DOMAIN" if !has_cf => {
+                    let text = "the file was not read, and there is no sendmail.cf that has its lines";
+                    (format!("{} {first}", call.name), Verdict::Missing(text.to_owned()))
+                }
                 other => (
                     format!("{other} {first}"),
                     noted(&self.notes, other).unwrap_or_else(|| call_verdict(other)),
@@ -402,6 +477,12 @@ impl Converter<'_> {
             self.report.add(format!("sendmail.mc:{}", call.line), name.trim(), verdict);
         }
         let from_mc = !self.report.entries.is_empty();
+        for name in std::mem::take(&mut self.cf.features).iter().filter(|_| !from_mc) {
+            let verdict = noted(&self.notes, name).unwrap_or_else(|| feature(name));
+            if verdict != Verdict::Unknown {
+                self.report.add("sendmail.cf", format!("FEATURE {name}"), verdict);
+            }
+        }
         for line in std::mem::take(&mut self.cf.lines) {
             if from_mc {
                 break;
@@ -410,11 +491,17 @@ impl Converter<'_> {
             let option = line.value.trim_start().split('=').next().unwrap_or_default().trim().to_owned();
             let verdict = match line.code {
                 'O' => noted(&self.notes, &option).unwrap_or_else(|| cf_option(&option)),
-                'D' if line.value.starts_with('S') => {
-                    noted(&self.notes, "SMART_HOST").unwrap_or(Verdict::Mapped)
-                }
-                'D' if line.value.starts_with('M') => {
-                    noted(&self.notes, "MASQUERADE_AS").unwrap_or(Verdict::Mapped)
+                'D' => {
+                    let relays = [
+                        ("S", "SMART_HOST"),
+                        ("M", "MASQUERADE_AS"),
+                        ("H", "MAIL_HUB"),
+                        ("L", "LUSER_RELAY"),
+                    ];
+                    let is_set =
+                        |(letter, _): &&(&str, &str)| line.value.starts_with(letter) && line.value.len() > 1;
+                    let Some((_, name)) = relays.iter().find(is_set) else { continue };
+                    noted(&self.notes, name).unwrap_or(Verdict::Mapped)
                 }
                 'K' => {
                     let map = line.value.split_whitespace().next().unwrap_or_default();
@@ -428,7 +515,7 @@ impl Converter<'_> {
                 'X' => Verdict::Missing(NO_FILTER.to_owned()),
                 'Q' => Verdict::Missing("a queue group: write [[queue_group]]".to_owned()),
                 // The rule sets are those of Sendmail's own configuration mostly; hundreds of lines say nothing.
-                'S' | 'R' | 'M' | 'H' | 'V' | 'T' | 'P' | 'D' | 'C' | 'F' | 'E' | 'L' => continue,
+                'S' | 'R' | 'M' | 'H' | 'V' | 'T' | 'P' | 'C' | 'F' | 'E' | 'L' => continue,
                 _ => Verdict::Unknown,
             };
             self.report.add(format!("sendmail.cf:{}", line.line), format!("{}{short}", line.code), verdict);
@@ -473,8 +560,24 @@ fn address(key: &str) -> Vec<String> {
     match key.strip_suffix('@') {
         Some(local) => vec![format!("{local}@*")],
         None if key.contains('@') => vec![key.to_owned()],
-        None => vec![key.to_owned(), format!("*.{}", key.trim_start_matches('.'))],
+        None => domain(key),
     }
+}
+
+/// Returns patterns of a domain with those below it, or of the latter alone: `.example.com`.
+fn domain(key: &str) -> Vec<String> {
+    match key.strip_prefix('.') {
+        Some(name) => vec![format!("*.{name}")],
+        None => vec![key.to_owned(), format!("*.{key}")],
+    }
+}
+
+/// Returns whether a key is a domain, an address or `user@`, without characters that mean something else in a pattern.
+fn is_address(key: &str) -> bool {
+    let (local, domain) = key.rsplit_once('@').unwrap_or(("x", key));
+    let is_domain = Domain::parse(domain.trim_start_matches('.')).is_ok();
+    let is_local = !local.is_empty() && !local.contains([':', '*', '/', '"', ' ', '<', '>', '{', '}']);
+    is_local && (is_domain || domain.is_empty() && key.ends_with('@'))
 }
 
 /// Returns the reply that `5.7.1:550 text`, `550 text` or `nouser text` means.

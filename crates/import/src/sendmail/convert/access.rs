@@ -1,6 +1,6 @@
 //! The access table, as rules.
 
-use super::{Converter, address, network, reply};
+use super::{Converter, address, domain, is_address, network, reply};
 use crate::{
     draft::{Section, Value, quoted},
     postfix::TableEntry,
@@ -17,6 +17,7 @@ struct Entry {
     verdict: Verdict,
 }
 
+#[derive(Clone)]
 enum Verdict {
     Accept,
     Key(&'static str, Value),
@@ -34,15 +35,18 @@ impl Converter<'_> {
             };
             let action = value.split_whitespace().next().unwrap_or_default().to_ascii_uppercase();
             match (&*tag, &*action) {
-                ("" | "connect" | "to", "RELAY") => self.relay_entry(&tag, &key),
+                ("" | "connect" | "to", "RELAY") => {
+                    self.relay_entry(&tag, &key);
+                    // It also lets these through that a shorter key stops.
+                    if tag != "to" || self.looks_for_recipients() {
+                        self.entry(&tag, &key, &value, &mut entries);
+                    }
+                }
                 ("greetpause" | "clientrate" | "clientconn", _) => slow = true,
                 ("spam", "FRIEND") => friends.extend(self.recipients(&key)),
                 ("authinfo", _) => {}
                 // Only this feature looks for recipients.
-                ("to", _)
-                    if !self.has_feature("blocklist_recipients")
-                        && !self.has_feature("blacklist_recipients") =>
-                {
+                ("to", _) if !self.looks_for_recipients() => {
                     self.note(
                         "access_db",
                         format!("To:{key} {value} does nothing without FEATURE blocklist_recipients"),
@@ -102,15 +106,46 @@ impl Converter<'_> {
                 return;
             }
         };
-        let exactness = key.len() + if key.contains('@') && !key.ends_with('@') { 1000 } else { 0 };
-        let domain = || vec![key.to_owned(), format!("*.{key}")];
-        let (condition, values) = match (tag, network(key)) {
-            ("" | "connect", Some(network)) => ("client", vec![network]),
-            ("connect", None) => ("client_name", domain()),
-            ("to", _) => ("to", self.recipients(key)),
-            _ => ("from", address(key)),
+        // A name in all domains is looked up last.
+        let exactness = match key.split_once('@') {
+            Some((_, "")) => 0,
+            Some(_) => key.len() + 1000,
+            None => key.len(),
         };
-        entries.push(Entry { name: format!("{tag}:{key}"), condition, values, exactness, verdict });
+        let mut conditions = match (tag, network(key)) {
+            ("" | "connect", Some(network)) => vec![("client", vec![network])],
+            ("connect", None) => vec![("client_name", domain(key))],
+            ("to", _) => vec![("to", self.recipients(key))],
+            ("from", _) => vec![("from", address(key))],
+            // Without a tag, the key is for clients, senders, and recipients if these are looked up.
+            _ => {
+                let mut all = vec![("from", address(key))];
+                if !key.contains('@') {
+                    all.push(("client_name", domain(key)));
+                }
+                if self.looks_for_recipients() {
+                    all.push(("to", self.recipients(key)));
+                }
+                all
+            }
+        };
+        conditions.retain(|(_, values)| !values.is_empty());
+        let is_network = conditions.iter().any(|(condition, _)| *condition == "client");
+        if !is_network && !is_address(key) {
+            self.missing(
+                "access_db",
+                format!("{tag}:{key} {value}: {key} is no domain, no address and no network"),
+            );
+            return;
+        }
+        for (condition, values) in conditions {
+            let verdict = verdict.clone();
+            entries.push(Entry { name: format!("{tag}:{key}"), condition, values, exactness, verdict });
+        }
+    }
+
+    fn looks_for_recipients(&self) -> bool {
+        self.has_feature("blocklist_recipients") || self.has_feature("blacklist_recipients")
     }
 
     /// Writes the rules in the order in which the rule sets ask: recipients, friends, senders, clients.
@@ -124,10 +159,8 @@ impl Converter<'_> {
                 self.friends(std::mem::take(&mut friends));
             }
             let Verdict::Key(key, value) = &entry.verdict else { continue };
-            let section = Section::new("[[rule]]", format!("access: {}", entry.name));
-            // Hosts that may relay are checked by their senders and recipients, too.
-            let section =
-                if matches!(entry.condition, "from" | "to") { section.with("for", "all") } else { section };
+            // Hosts that may relay are checked, too: the longest key decides, whether it says RELAY or REJECT.
+            let section = Section::new("[[rule]]", format!("access: {}", entry.name)).with("for", "all");
             let section = section.with(entry.condition, entry.values.clone());
             let excepted = entries.iter().filter(|other| {
                 matches!(other.verdict, Verdict::Accept)

@@ -1,6 +1,6 @@
 //! Tables of addresses and hosts, and what depends on them.
 
-use super::{Converter, lines, reply};
+use super::{Converter, is_address, lines, reply};
 use crate::{
     Draft,
     draft::{Section, Value, quoted},
@@ -20,38 +20,80 @@ impl Converter<'_> {
             }
         }
         let (mut text, mut refused) = (String::new(), Vec::new());
-        for TableEntry { key, value } in self.table("virtusertable", "virtusertable") {
-            // `@example.com %1@example.net` moves each user.
-            let target = value.replace("%1@", "@");
-            let is_moved = value.starts_with("%1@") && key.starts_with('@');
-            let domain = key.strip_prefix('@').map(str::to_lowercase);
-            if let Some(error) = value.strip_prefix("error:") {
-                match domain {
-                    // The users and the aliases of the machine are not asked for any more.
-                    Some(domain) if domain != self.hostname => {
-                        self.places.own.retain(|own| *own != domain);
-                        if !self.places.of_addresses.contains(&domain) {
-                            self.places.of_addresses.push(domain);
-                        }
-                    }
-                    Some(_) => refused.push(format!("{key} {value}")),
-                    None => {
-                        let reply = reply(error);
-                        let verdict = if reply.starts_with('4') { "defer" } else { "reject" };
-                        let rule = Section::new("[[rule]]", "virtusertable").with("for", "all");
-                        self.draft.push(rule.with("to", vec![key]).with(verdict, reply));
-                    }
-                }
-            } else if target.contains('%') || key.contains('*') || (value.contains("%1") && !is_moved) {
+        let table = self.table("virtusertable", "virtusertable");
+        let keys: Vec<String> = table.iter().map(|entry| entry.key.to_lowercase()).collect();
+        for TableEntry { key, value } in table {
+            let Some((user, domain)) =
+                key.rsplit_once('@').map(|(user, domain)| (user, domain.to_lowercase()))
+            else {
                 refused.push(format!("{key} {value}"));
+                continue;
+            };
+            let is_here = |domains: &[String]| {
+                domains.iter().any(|own| {
+                    *own == domain || {
+                        self.has_feature("virtuser_entire_domain") && domain.ends_with(&format!(".{own}"))
+                    }
+                })
+            };
+            if !is_here(&self.places.own) && !is_here(&self.places.of_addresses) {
+                self.note(
+                    "virtusertable",
+                    format!("{key}: {domain} is no local domain, so that its entry does nothing"),
+                );
+                continue;
+            }
+            // `@example.com %1@example.net` moves each user.
+            let is_moved = user.is_empty() && value.starts_with("%1@") && !value[1..].contains('%');
+            let rule = |verdict: &'static str, reply: String| {
+                let pattern = if user.is_empty() { domain.clone() } else { key.clone() };
+                let rule = Section::new("[[rule]]", "virtusertable").with("for", "all");
+                let rule = rule.with("to", vec![pattern]);
+                let single = keys.iter().filter(|other| {
+                    user.is_empty() && !other.starts_with('@') && other.ends_with(&*key) && is_address(other)
+                });
+                let single: Vec<String> = single.map(|key| quoted(key)).collect();
+                let unless =
+                    (!single.is_empty()).then(|| Value::Raw(format!("{{ to = [{}] }}", single.join(", "))));
+                rule.with_some("unless", unless).with(verdict, reply)
+            };
+            let is_plain = !user.contains(['*', '+', '%', '"', '/']) && Domain::parse(&domain).is_ok();
+            if let Some(error) = value.strip_prefix("error:").filter(|_| is_plain) {
+                if user.is_empty() && domain != self.hostname {
+                    // The users and the aliases of the machine are not asked for any more.
+                    self.places.own.retain(|own| *own != domain);
+                    if !self.places.of_addresses.contains(&domain) {
+                        self.places.of_addresses.push(domain);
+                    }
+                } else if user.is_empty() {
+                    refused.push(format!("{key} {value}"));
+                } else {
+                    let reply = reply(error);
+                    self.draft.push(rule(if reply.starts_with('4') { "defer" } else { "reject" }, reply));
+                }
+            } else if is_moved {
+                text.push_str(&format!("{key} {}\n", &value[2..]));
+            } else if is_plain
+                && !value.contains(['%', ':', '|', '/'])
+                && !value.contains(char::is_whitespace)
+            {
+                text.push_str(&format!("{key} {value}\n"));
             } else {
-                text.push_str(&format!("{key} {}\n", if is_moved { &target } else { &value }));
+                // Without its entry, the mail would go elsewhere.
+                if is_plain {
+                    self.draft
+                        .push(rule("defer", "451 4.3.5 This address was not taken over yet".to_owned()));
+                }
+                refused.push(format!("{key} {value}"));
             }
         }
         if !refused.is_empty() {
             self.missing(
                 "virtusertable",
-                format!("write a rule with `reject`, or single addresses, for: {}", refused.join("; ")),
+                format!(
+                    "mail for these waits (451) if its address is plain; write a rule with `reject`, or single addresses, for: {}",
+                    refused.join("; ")
+                ),
             );
         }
         if !text.is_empty() {
@@ -64,10 +106,21 @@ impl Converter<'_> {
         let mut table = self.table("mailertable", "mailertable");
         table.sort_by_key(|entry| (entry.key.starts_with('.'), std::cmp::Reverse(entry.key.len())));
         for TableEntry { key, value } in table {
-            let domain = if key == "." {
-                "*".to_owned()
-            } else {
-                key.strip_prefix('.').map_or(key.clone(), |domain| format!("*.{domain}"))
+            let name = key.trim_start_matches('.').to_lowercase();
+            let is_below = key.starts_with('.');
+            if key != "." && Domain::parse(&name).is_err() {
+                self.missing("mailertable", format!("{key} {value}: {key} is no domain"));
+                continue;
+            }
+            // Sendmail delivers to local domains before it asks the table.
+            if !is_below && (self.places.own.contains(&name) || self.places.of_addresses.contains(&name)) {
+                self.note("mailertable", format!("{key} is a local domain: its entry does nothing"));
+                continue;
+            }
+            let domain = match (&*key, is_below) {
+                (".", _) => "*".to_owned(),
+                (_, true) => format!("*.{name}"),
+                _ => name,
             };
             if let Some(reply) =
                 value.strip_prefix("error:").map(reply).filter(|reply| reply.starts_with('4'))
@@ -77,33 +130,47 @@ impl Converter<'_> {
                 continue;
             }
             let section = Section::new("[[route]]", "mailertable").with("domains", vec![domain]);
-            match self.next_hop(section, &value) {
-                Some(section) => self.draft.push(section),
-                None => self.missing("mailertable", format!("{key} {value}: write a [[route]]")),
-            }
+            let section = self.next_hop_or_hold(section, "mailertable", &value);
+            self.draft.push(section);
         }
     }
 
     /// Reads `mailer:host`.
-    fn next_hop(&mut self, section: Section, value: &str) -> Option<Section> {
-        let (mailer, host) = value.split_once(':').unwrap_or(("relay", value));
+    fn next_hop(&mut self, section: Section, setting: &'static str, value: &str) -> Option<Section> {
+        let (mailer, host) = match value.split_once(':') {
+            Some((mailer, host)) if !mailer.starts_with('[') => (mailer, host),
+            _ => ("relay", value),
+        };
         let is_literal = host.starts_with('[');
-        let name = host.trim_matches(['[', ']']).trim();
+        // Hosts behind the first are separated by colons, which addresses in brackets have, too.
+        let (name, more) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((name, more)) => (name, more),
+            None => host.split_once(':').unwrap_or((host, "")),
+        };
+        let name =
+            name.get(..5).filter(|tag| tag.eq_ignore_ascii_case("IPv6:")).map_or(name, |_| &name[5..]).trim();
+        let is_host = name.parse::<std::net::IpAddr>().is_ok() || Domain::parse(name).is_ok();
         match mailer {
-            "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" if name.is_empty() => None,
+            "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" if !is_host => None,
             "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" => {
                 let port = self.mailer_port(mailer).unwrap_or_else(|| "25".to_owned());
                 let is_v6 = name.parse::<std::net::Ipv6Addr>().is_ok();
                 let host = if is_v6 { format!("[{name}]") } else { name.to_owned() };
                 if !is_literal {
                     self.note(
-                        "SMART_HOST",
+                        setting,
                         format!(
                             "the MX records of {host} are not asked: the host of this name gets the mail"
                         ),
                     );
                 }
+                let others = more
+                    .split(':')
+                    .map(|other| other.trim_matches(['[', ']']))
+                    .filter(|name| !name.is_empty());
+                let others: Vec<String> = others.map(|name| format!("{name}:{port}")).collect();
                 let section = section.with("smarthost", format!("{host}:{port}"));
+                let section = if others.is_empty() { section } else { section.with("fallback", others) };
                 Some(match self.login(name) {
                     Some((user, password)) => {
                         let file = format!("{}.secret", name.replace(':', "-"));
@@ -120,7 +187,7 @@ impl Converter<'_> {
                     None => section.with("tls", "may"),
                 })
             }
-            "local" => Some(section.with("mbox", "/var/mail/{local}")),
+            "local" if host.is_empty() => Some(self.mailbox(section)),
             "error" => Some(section.with("reject", reply(host))),
             "discard" => Some(section.with("discard", true)),
             _ => None,
@@ -129,12 +196,7 @@ impl Converter<'_> {
 
     /// Returns the port that the arguments of a mailer name: `A=TCP $h 26`.
     fn mailer_port(&self, mailer: &str) -> Option<String> {
-        let line = self
-            .cf
-            .lines
-            .iter()
-            .find(|line| line.code == 'M' && line.value.starts_with(&format!("{mailer},")))?;
-        let arguments = line.value.split("A=").nth(1)?.split(',').next()?;
+        let arguments = self.cf.mailer(mailer)?.split("A=").nth(1)?.split(',').next()?;
         let port = arguments.split_whitespace().nth(2)?;
         port.parse::<u16>().is_ok().then(|| port.to_owned())
     }
@@ -157,23 +219,30 @@ impl Converter<'_> {
     }
 
     pub(super) fn smart_host(&mut self) {
-        let Some(host) = self.smart_host_name() else { return };
+        let Some(host) = self.relay_macro("S", "SMART_HOST") else { return };
         let section = Section::new("[[route]]", "SMART_HOST").with("domains", vec!["*".to_owned()]);
-        match self.next_hop(section, host.trim()) {
-            Some(section) => self.draft.push(section),
-            None => self.missing("SMART_HOST", format!("{host}: write a [[route]] with smarthost")),
-        }
+        let section = self.next_hop_or_hold(section, "SMART_HOST", &host);
+        self.draft.push(section);
     }
 
-    fn smart_host_name(&self) -> Option<String> {
-        let given = self.defined("SMART_HOST").or_else(|| self.cf.macro_value("S"));
-        given.filter(|host| !host.trim().is_empty()).map(str::to_owned)
+    /// Mail for a next hop that cannot be read must not go elsewhere: it is held.
+    pub(super) fn next_hop_or_hold(&mut self, section: Section, name: &'static str, value: &str) -> Section {
+        match self.next_hop(section.clone(), name, value) {
+            Some(section) => section,
+            None => {
+                self.missing(
+                    name,
+                    format!("{value}: this mail is held; write its next hop into the [[route]]"),
+                );
+                section.with("hold", true)
+            }
+        }
     }
 
     /// Domains that are relayed to go to their MX hosts, unless all goes to one host.
     pub(super) fn relay_route(&mut self) {
         let patterns = self.draft.unrouted(self.places.relay_patterns());
-        if !patterns.is_empty() && self.smart_host_name().is_none() {
+        if !patterns.is_empty() && self.relay_macro("S", "SMART_HOST").is_none() {
             let section = Section::new("[[route]]", "relay-domains, access").with("domains", patterns);
             self.draft.push(section.with("mx", true));
         }

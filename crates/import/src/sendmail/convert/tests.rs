@@ -3,7 +3,7 @@ use crate::memory_files::MemoryFiles;
 
 const FILES: MemoryFiles = MemoryFiles(&[
     ("/etc/passwd", "root:x:0:0::/:\njoe:x:1:1::/:\n"),
-    ("/etc/mail/local-host-names", "# c\na.test\n"),
+    ("/etc/mail/local-host-names", "# c\na.test\nold.test\n"),
     ("/etc/mail/relay-domains", "partner.test\n192.0.2\n"),
     (
         "/etc/mail/access",
@@ -26,15 +26,15 @@ fn the_macros_of_a_site_are_mapped() {
     let (draft, report) = convert(Some(mc), None, "/etc/mail", &FILES).unwrap();
     let toml = draft.as_toml();
     for line in [
-        "domains = [\"mx.test\", \"localhost\", \"a.test\", \"regex:relay-domains\"]",
+        "domains = [\"mx.test\", \"localhost\", \"a.test\", \"old.test\", \"regex:relay-domains\"]",
         "networks = [\"192.0.2.0/24\", \"127.0.0.0/8\", \"::1/128\", \"10.0.0.0/24\"]",
         "tls = \"off\"\naddress = \"127.0.0.1:25\"",
         "from = [\"spam@x.test\"]\nreject = \"550 5.7.1 Access denied\"",
         "to = [\"gone@a.test\"]\nreject = \"550 5.1.1 gone\"",
         "client = [\"198.51.100.7\"]\ndiscard = true",
         "domains = [\"*.p.test\"]\nsmarthost = \"hub.test:25\"",
-        "domains = [\"mx.test\", \"localhost\", \"a.test\"]\nmbox",
-        "domains = [\"mx.test\", \"localhost\", \"a.test\"]\nmbox = \"/var/mail/{local}\"",
+        "domains = [\"mx.test\", \"localhost\", \"a.test\", \"old.test\"]\nmbox",
+        "domains = [\"mx.test\", \"localhost\", \"a.test\", \"old.test\"]\nmbox = \"/var/mail/{local}\"",
         "domains = [\"*\"]\nsmarthost = \"mail.isp.example:25\"",
         "max_message_size = 2000000",
         "domains = [\"closed.test\"]\nreject = \"550 5.7.0 closed for good\"",
@@ -49,7 +49,7 @@ fn the_macros_of_a_site_are_mapped() {
         "INPUT_MAIL_FILTER x: content filters",
         "submission are left out",
         "unknown  sendmail.mc:12 FEATURE mystery",
-        "odd.test uucp-new:x",
+        "uucp-new:x: this mail is held",
         "srv_features:1",
     ] {
         assert!(text.contains(line), "{line}: {text}");
@@ -73,6 +73,78 @@ fn the_lines_of_sendmail_cf_say_the_same() {
     }
     assert!(report.to_string().contains("Xfilter, S=local:/x: content filters"), "{report}");
     assert_eq!(names(cf, &FILES).pid_file.as_deref(), Some("/run/x.pid"));
+}
+
+#[test]
+fn a_first_line_that_throws_output_away_throws_no_setting_away() {
+    let mc = b"divert(-1)dnl\ninclude(`/usr/share/sendmail-cf/m4/cf.m4')dnl\ndefine(`SMART_HOST', `hub.example.net')dnl\nLOCAL_DOMAIN(`example.org')dnl\n";
+    let (draft, report) = convert(Some(mc), None, "/etc/mail", &FILES).unwrap();
+    let toml = draft.as_toml();
+    assert!(
+        toml.contains("domains = [\"*\"]\nsmarthost = \"hub.example.net:25\"")
+            && toml.contains("\"example.org\""),
+        "{toml}"
+    );
+    assert_eq!(report.entries.len(), 4, "{report}");
+    let (_, report) = convert(Some(b"nothing of m4"), None, "/etc/mail", &FILES).unwrap();
+    assert!(report.entries.is_empty(), "{report}");
+}
+
+#[test]
+fn hubs_and_other_mailers_get_the_local_mail() {
+    let toml = |mc: &str| convert(Some(mc.as_bytes()), None, "/etc/mail", &FILES).unwrap().0.as_toml();
+    let of_hub = toml("define(`MAIL_HUB', `[hub.test]')dnl\n");
+    assert!(
+        of_hub.contains("\"localhost\"]\nsmarthost = \"hub.test:25\"") && !of_hub.contains("\nusers"),
+        "{of_hub}"
+    );
+    let of_null_client = toml("FEATURE(`nullclient', `hub.test')dnl\n");
+    assert_eq!(of_null_client.matches("smarthost = \"hub.test:25\"").count(), 2, "{of_null_client}");
+    let of_cyrus = toml("define(`confLOCAL_MAILER', `cyrusv2')dnl\n");
+    assert!(of_cyrus.contains("lmtp = \"unix:/var/imap/socket/lmtp\""), "{of_cyrus}");
+    let of_others = toml("define(`confLOCAL_MAILER', `mymailer')dnl\ndefine(`SMART_HOST', `suucp:odd')dnl\n");
+    assert_eq!(of_others.matches("hold = true").count(), 2, "{of_others}");
+    let cf =
+        b"Djmx.test\nDH[hub.test]\nDSsmtp:[a.test]:[b.test]\n#####  $Id: relay_hosts_only.m4,v 8 ca Exp $\n";
+    let (draft, report) = convert(None, Some(cf), "/etc/mail", &FILES).unwrap();
+    let toml = draft.as_toml();
+    assert!(toml.contains("smarthost = \"a.test:25\"\nfallback = [\"b.test:25\"]"), "{toml}");
+    assert!(draft.files.iter().any(|file| file.content.contains("/^partner\\.test$/ x")), "{report}");
+}
+
+#[test]
+fn the_longest_key_of_the_access_table_decides_for_hosts_that_may_relay_too() {
+    const TABLES: MemoryFiles = MemoryFiles(&[(
+        "/etc/mail/access",
+        "Connect:10 RELAY\nConnect:10.9 REJECT\nConnect:10.9.9.9 RELAY\nspam.test REJECT\nbad/key REJECT\n",
+    )]);
+    let mc = b"FEATURE(`access_db')dnl\nFEATURE(`blocklist_recipients')dnl\n";
+    let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
+    let toml = draft.as_toml();
+    for line in [
+        "for = \"all\"\nclient = [\"10.9.0.0/16\"]\nunless = { client = [\"10.9.9.9\"] }\nreject",
+        "for = \"all\"\nclient_name = [\"spam.test\", \"*.spam.test\"]\nreject",
+        "for = \"all\"\nfrom = [\"spam.test\", \"*.spam.test\"]\nreject",
+        "for = \"all\"\nto = [\"spam.test\", \"*.spam.test\"]\nreject",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert!(report.to_string().contains("bad/key is no domain"), "{report}");
+}
+
+#[test]
+fn virtual_users_that_cannot_be_read_wait_and_those_of_other_domains_do_nothing() {
+    const TABLES: MemoryFiles = MemoryFiles(&[(
+        "/etc/mail/virtusertable",
+        "info@mx.test joe\n@mx.test %1-x@far.test\njoe@elsewhere.test ann\n",
+    )]);
+    let mc = b"FEATURE(`virtusertable')dnl\n";
+    let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
+    assert_eq!(draft.files[0].content, "# From virtusertable\ninfo@mx.test joe\n");
+    let rule = "to = [\"mx.test\"]\nunless = { to = [\"info@mx.test\"] }\ndefer = \"451 4.3.5";
+    assert!(draft.as_toml().contains(rule), "{}", draft.as_toml());
+    let text = report.to_string();
+    assert!(text.contains("elsewhere.test is no local domain") && text.contains("%1-x@far.test"), "{text}");
 }
 
 #[test]

@@ -7,11 +7,12 @@ pub(super) const NO_FILTER: &str = "content filters and milters come with a late
 pub(super) fn define(name: &str) -> Verdict {
     let note = |text: &str| Verdict::Note(text.to_owned());
     match name {
-        "confDOMAIN_NAME" | "SMART_HOST" | "ALIAS_FILE" | "confTO_QUEUERETURN" | "confTO_QUEUEWARN" | "confMAX_MESSAGE_SIZE"
+        "confDOMAIN_NAME" | "SMART_HOST" | "MAIL_HUB" | "confLOCAL_MAILER" | "CYRUSV2_MAILER_ARGS" | "ALIAS_FILE" | "confTO_QUEUERETURN" | "confTO_QUEUEWARN" | "confMAX_MESSAGE_SIZE"
         | "confMAX_RCPTS_PER_MESSAGE" | "confMAX_HOP" | "confMAX_DAEMON_CHILDREN" | "confSERVER_CERT" | "confSERVER_KEY"
         | "_USE_ETC_MAIL_" | "confPID_FILE" | "confLOG_LEVEL" | "confDONT_PROBE_INTERFACES" | "confSERVICE_SWITCH_FILE"
         | "confDEF_USER_ID" | "confTRUSTED_USER" | "STATUS_FILE" | "HELP_FILE" | "confTO_IDENT" | "confCT_FILE" | "confCW_FILE"
         | "confDELIVERY_MODE" | "confHOST_STATUS_DIRECTORY" | "confDONT_BLAME_SENDMAIL" | "confUNSAFE_GROUP_WRITES" => Verdict::Mapped,
+        "LOCAL_RELAY" => note("addresses that clients give have a domain; local programs get the hostname as the domain"),
         "QUEUE_DIR" => note("spool.backend = \"queue-dirs\" has several directories, too"),
         "confPRIVACY_FLAGS" => note("VRFY and EXPN are for nobody by default; see [extensions]"),
         "confCACERT" | "confCACERT_PATH" | "confCLIENT_CERT" | "confCLIENT_KEY" => note("tls.ca_file and tls.client_ca_file name authorities; no certificate is shown to next hops"),
@@ -56,18 +57,19 @@ pub(super) fn feature(name: &str) -> Verdict {
         "masquerade_envelope" => note("addresses.generic changes the reverse-path of mail that leaves"),
         "masquerade_entire_domain" => note("addresses.masquerade hides the hosts below a domain"),
         "allmasquerade" => note("addresses of recipients stay as they are"),
-        "nullclient" => note("a route for all domains: smarthost"),
+        "nullclient" => Verdict::Mapped,
+        "relay_entire_domain" => note("mail to this domain and those below it is taken from all; its hosts may not relay: write their networks into relay.networks"),
+        "relay_hosts_only" => Verdict::Mapped,
         "promiscuous_relay" => Verdict::Missing(
             "no setting makes an open relay: write the networks of your clients into relay.networks"
                 .to_owned(),
         ),
-        "relay_entire_domain"
-        | "relay_hosts_only"
-        | "relay_based_on_MX"
-        | "relay_local_from"
-        | "relay_mail_from" => {
-            Verdict::Missing("only relay.networks and logins let a client relay".to_owned())
-        }
+        "relay_based_on_MX" => Verdict::Missing(
+            "mail for domains whose MX records name this host is refused now: list the domains in local.domains, with a [[route]]".to_owned(),
+        ),
+        "relay_local_from" | "relay_mail_from" => Verdict::Missing(
+            "a sender's address lets nobody relay any more: write the networks of your clients into relay.networks, or let them log in".to_owned(),
+        ),
         "accept_unresolvable_domains" | "accept_unqualified_senders" => {
             note("domains of senders are not looked up; addresses need a domain")
         }

@@ -1,7 +1,7 @@
 //! Exim of this machine.
 
 use super::{
-    Server,
+    Server, check_read,
     machine::Copied,
     queue::{Found, pass_on, read_optional_queue_file, read_queue_file, unreadable, walk},
     read_optional,
@@ -71,7 +71,8 @@ impl Server for Exim {
 
     fn configuration(&self) -> Result<Option<(Draft, Report)>, CliError> {
         let (monolithic, debian) = self.files()?;
-        Ok(exim::convert(monolithic.as_deref(), debian.as_deref(), &self.copied()))
+        let found = exim::convert(monolithic.as_deref(), debian.as_deref(), &self.copied());
+        check_read("Exim", &self.dir, found)
     }
 
     fn stop(&self, queue: &Path) -> Result<Stopped, CliError> {

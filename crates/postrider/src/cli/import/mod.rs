@@ -126,6 +126,22 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
     }
 }
 
+/// Refuses a configuration of which nothing was read: the result would have nothing to do with the other server.
+fn check_read(
+    server: &str,
+    dir: &Path,
+    found: Option<(Draft, Report)>,
+) -> Result<Option<(Draft, Report)>, CliError> {
+    if found.as_ref().is_some_and(|(_, report)| report.entries.is_empty()) {
+        let text = format!(
+            "nothing in the configuration of {server} in {} could be read as a setting",
+            dir.display()
+        );
+        return Err(CliError::new(Exit::DataErr, text));
+    }
+    Ok(found)
+}
+
 /// Writes the configuration and the files that it needs. Returns whether the check accepts it.
 fn write_configuration(
     draft: &mut Draft,

@@ -1,7 +1,7 @@
 //! Sendmail of this machine.
 
 use super::{
-    Server,
+    Server, check_read,
     machine::Machine,
     queue::{Found, pass_on, read_optional_queue_file, read_queue_file, walk},
     read_optional,
@@ -46,7 +46,8 @@ impl Server for Sendmail {
     fn configuration(&self) -> Result<Option<(Draft, Report)>, CliError> {
         let (mc, cf) =
             (read_optional(&self.dir.join("sendmail.mc"))?, read_optional(&self.dir.join("sendmail.cf"))?);
-        Ok(sendmail::convert(mc.as_deref(), cf.as_deref(), &self.dir.to_string_lossy(), &Machine))
+        let found = sendmail::convert(mc.as_deref(), cf.as_deref(), &self.dir.to_string_lossy(), &Machine);
+        check_read("Sendmail", &self.dir, found)
     }
 
     fn stop(&self, queue: &Path) -> Result<Stopped, CliError> {

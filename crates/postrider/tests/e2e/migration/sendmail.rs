@@ -3,9 +3,9 @@
 use super::{
     Other, SetUp,
     machine::{Machine, Running, said},
-    world::SERVER,
 };
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
@@ -38,7 +38,7 @@ fn set_up(
 pub(crate) fn set_ups() -> Vec<SetUp> {
     let relayed =
         &["example.org", "mx.test", "far.example", "sub.example.org", "localhost", "partner.example"];
-    vec![
+    let mut set_ups = vec![
         set_up("Debian's sendmail.mc", "", &[], super::envelopes::USUAL),
         set_up(
             "smarthost with a login",
@@ -108,7 +108,168 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
             ],
             &["mx.test", "example.com", "mx.test", "far.example"],
         ),
-    ]
+    ];
+    // The variable has other seeds, such as `5 6 7`.
+    let seeds = std::env::var("POSTRIDER_TEST_SEEDS").unwrap_or_else(|_| "1 2 3".to_owned());
+    set_ups.extend(seeds.split_whitespace().map(|seed| generated(seed.parse().unwrap())));
+    set_ups
+}
+
+/// Choices that are always the same for a seed.
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, count: usize) -> usize {
+        // A generator of Lehmer; its numbers only have to differ.
+        self.0 = self.0 * 48_271 % 0x7fff_ffff;
+        (self.0 >> 8) as usize % count
+    }
+
+    fn one<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
+    /// Returns lines of a table: keys, each once, and values.
+    fn table(&mut self, count_max: usize, keys: &[&str], values: &[&str]) -> String {
+        let mut lines = BTreeMap::new();
+        for _ in 0..self.below(count_max + 1) {
+            lines.insert(self.one(keys), self.one(values));
+        }
+        lines.iter().map(|(key, value)| format!("{key} {value}\n")).collect()
+    }
+}
+
+/// Returns a set-up that is made by chance: features, tables and lists of domains.
+fn generated(seed: u64) -> SetUp {
+    let mut choices = Choices(seed * 7_919 + 12_345);
+    let mut mc = "FEATURE(`virtusertable', `hash /etc/mail/virtusertable')dnl\nFEATURE(`mailertable', `hash /etc/mail/mailertable')dnl\n".to_owned();
+    for (chance, text) in [
+        (2, "FEATURE(`blocklist_recipients')dnl\n"),
+        (3, "FEATURE(`delay_checks')dnl\n"),
+        (4, "FEATURE(`relay_hosts_only')dnl\n"),
+        (6, "define(`MAIL_HUB', `[hub.example.com]')dnl\n"),
+        (4, "define(`HUB', `[old.example.com]')dnl\ndefine(`SMART_HOST', HUB)dnl\n"),
+        (5, "MASQUERADE_AS(`example.com')dnl\nFEATURE(`masquerade_envelope')dnl\n"),
+    ] {
+        if choices.below(chance) == 0 {
+            mc += text;
+        }
+    }
+    let actions = [
+        "OK",
+        "RELAY",
+        "REJECT",
+        "DISCARD",
+        "ERROR:5.7.1:550 not here",
+        "ERROR:4.7.1:451 later",
+        "550 no",
+        "451 later",
+    ];
+    let clients = [
+        "198.51.100",
+        "198.51.100.7",
+        "203.0.113",
+        "203.0.113.9",
+        "192.0.2.66",
+        "near.example",
+        "far.example",
+        "net.example",
+    ];
+    let senders = [
+        "from.example",
+        "bad.example",
+        "bad@sender.example",
+        "joe@",
+        "joe@example.com",
+        "sender.example",
+        "example",
+    ];
+    let recipients = [
+        "ann@example.com",
+        "sales@",
+        "example.com",
+        "mx.test",
+        "partner.example",
+        "far.example",
+        "sub.example.org",
+        "example.org",
+    ];
+    let mut access = BTreeMap::new();
+    for _ in 0..choices.below(9) {
+        let (tag, keys): (&str, &[&str]) = choices.one(&[
+            ("Connect:", &clients[..]),
+            ("From:", &senders),
+            ("To:", &recipients),
+            ("", &clients),
+            ("", &senders),
+            ("", &recipients),
+        ]);
+        access.insert(format!("{tag}{}", choices.one(keys)), choices.one(&actions));
+    }
+    let access: String = access.iter().map(|(key, value)| format!("{key} {value}\n")).collect();
+    let mut names = |all: &[&str]| {
+        all.iter().filter(|_| choices.below(2) == 0).map(|name| format!("{name}\n")).collect::<String>()
+    };
+    let (local, relayed) = (
+        names(&["example.com", "catch.example"]),
+        names(&["example.org", "partner.example", "198.51.100.7"]),
+    );
+    let virtuals = choices.table(
+        6,
+        &[
+            "info@example.com",
+            "sales@example.com",
+            "boss@catch.example",
+            "unknown@example.com",
+            "@catch.example",
+            "@example.com",
+            "joe@mx.test",
+        ],
+        &[
+            "joe",
+            "bob@far.example",
+            "error:5.7.1:550 not for the boss",
+            "error:nouser no such user",
+            "%1@far.example",
+            "%1-x@far.example",
+            "ann@mx.test",
+        ],
+    );
+    let mailers = choices.table(
+        4,
+        &["partner.example", ".example.org", "example.org", "far.example", "example.com", "."],
+        &[
+            "esmtp:[hub.example.com]",
+            "relay:[old.example.com]",
+            "error:5.7.0:550 closed",
+            "error:4.7.0:451 later",
+            "[hub.example.com]",
+            "smtp:[hub.example.com]:[old.example.com]",
+            "local:",
+        ],
+    );
+    SetUp {
+        name: Box::leak(format!("generated, seed {seed}").into_boxed_str()),
+        files: [
+            ("mail/more.mc", mc),
+            ("mail/access.more", access),
+            ("mail/local-host-names", format!("localhost\nmx.test\n{local}")),
+            ("mail/relay-domains", relayed),
+            ("mail/virtusertable", virtuals),
+            ("mail/mailertable", mailers),
+        ]
+        .into(),
+        domains: &[
+            "mx.test",
+            "example.com",
+            "catch.example",
+            "partner.example",
+            "sub.partner.example",
+            "example.org",
+            "sub.example.org",
+            "far.example",
+        ],
+    }
 }
 
 /// Sendmail on a machine.
@@ -172,7 +333,7 @@ impl Other for Sendmail {
     fn start(machine: &Machine) -> Self {
         let mut command = machine.tree.command(PROGRAM);
         command.args(["-C", "/etc/mail/sendmail.cf", "-bD", "-q30m"]);
-        Self(machine.start(command, SERVER))
+        Self(machine.start(command))
     }
 
     fn wait_until_idle(&self, machine: &Machine) {
