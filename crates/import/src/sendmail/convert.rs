@@ -148,9 +148,10 @@ impl Converter<'_> {
         self.access();
         self.aliases();
         self.virtual_users();
+        // Sendmail delivers to local domains before it asks mailertable.
+        self.local_mail();
         self.mailertable();
         self.relay_route();
-        self.local_mail();
         self.smart_host();
         self.masquerade();
         self.certificates();
@@ -344,8 +345,7 @@ impl Converter<'_> {
 
     /// The mailer for local mail is a program mostly; the mailbox is the same.
     fn local_mail(&mut self) {
-        let own = self.draft.unrouted(self.places.own.clone());
-        let section = Section::new("[[route]]", "the mailer local").with("domains", own);
+        let section = Section::new("[[route]]", "the mailer local").with("domains", self.places.own.clone());
         let hub = self.relay_macro("H", "MAIL_HUB");
         if let Some(relay) = self.relay_macro("L", "LUSER_RELAY") {
             let text = format!(
@@ -355,7 +355,11 @@ impl Converter<'_> {
         }
         let has_users = hub.is_none();
         let section = match hub {
-            Some(hub) => self.next_hop_or_hold(section, "MAIL_HUB", &hub),
+            Some(hub) => {
+                let text = "the hub gets recipients with the domains that clients gave; Sendmail wrote the hub's name there";
+                self.note("MAIL_HUB", text);
+                self.next_hop_or_hold(section, "MAIL_HUB", &hub)
+            }
             None => self.mailbox(section),
         };
         self.draft.push(section);

@@ -106,12 +106,13 @@ impl Converter<'_> {
                 return;
             }
         };
-        // A name in all domains is looked up last.
-        let exactness = match key.split_once('@') {
+        // A name in all domains is looked up last, and each key with its tag before the same without.
+        let length = match key.split_once('@') {
             Some((_, "")) => 0,
             Some(_) => key.len() + 1000,
             None => key.len(),
         };
+        let exactness = 2 * length + usize::from(!tag.is_empty());
         let mut conditions = match (tag, network(key)) {
             ("" | "connect", Some(network)) => vec![("client", vec![network])],
             ("connect", None) => vec![("client_name", domain(key))],
@@ -167,8 +168,11 @@ impl Converter<'_> {
                     && other.condition == entry.condition
                     && other.exactness > entry.exactness
             });
-            let excepted: Vec<String> =
-                excepted.flat_map(|other| &other.values).map(|value| quoted(value)).collect();
+            let excepted = excepted.flat_map(|other| &other.values);
+            let excepted: Vec<String> = excepted
+                .filter(|value| may_contain(&entry.values, value))
+                .map(|value| quoted(value))
+                .collect();
             let section = if excepted.is_empty() {
                 section
             } else {
@@ -185,4 +189,15 @@ impl Converter<'_> {
             self.draft.push(rule.with("to", friends).with("accept", true));
         }
     }
+}
+
+/// Returns whether a network that is excepted is within one of these; values that are no networks may be.
+fn may_contain(outer: &[String], inner: &str) -> bool {
+    let network = |text: &str| {
+        text.parse::<ipnet::IpNet>()
+            .ok()
+            .or_else(|| text.parse::<std::net::IpAddr>().ok().map(ipnet::IpNet::from))
+    };
+    let Some(inner) = network(inner) else { return true };
+    outer.iter().any(|outer| network(outer).is_some_and(|outer| outer.contains(&inner)))
 }

@@ -122,12 +122,19 @@ impl Converter<'_> {
                 (_, true) => format!("*.{name}"),
                 _ => name,
             };
-            if let Some(reply) =
-                value.strip_prefix("error:").map(reply).filter(|reply| reply.starts_with('4'))
-            {
+            if let Some(reply) = value.strip_prefix("error:").map(reply) {
+                let is_for_now = reply.starts_with('4');
                 let rule = Section::new("[[rule]]", "mailertable").with("for", "all");
-                self.draft.push(rule.with("to", vec![domain]).with("defer", reply));
-                continue;
+                let verdict = if is_for_now { "defer" } else { "reject" };
+                // Sendmail looks for the way to the sender, too.
+                if domain != "*" {
+                    let from = rule.clone().with("from", vec![domain.clone()]);
+                    self.draft.push(from.with(verdict, reply.clone()));
+                }
+                if is_for_now {
+                    self.draft.push(rule.with("to", vec![domain]).with(verdict, reply));
+                    continue;
+                }
             }
             let section = Section::new("[[route]]", "mailertable").with("domains", vec![domain]);
             let section = self.next_hop_or_hold(section, "mailertable", &value);
