@@ -18,6 +18,7 @@ pub mod postfix;
 mod queued;
 mod report;
 pub mod sendmail;
+mod unreached;
 mod wire;
 
 pub use draft::{Draft, ExtraFile};

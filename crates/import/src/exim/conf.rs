@@ -147,7 +147,7 @@ impl Conf {
                     let is_statement = begins.contains(&text.split_whitespace().next().unwrap_or_default());
                     match self.acl.last_mut() {
                         Some(open) if !is_statement && !open.value.is_empty() => {
-                            open.value.push_str("; ");
+                            open.value.push('\n');
                             open.value.push_str(text);
                         }
                         _ => self.acl.push(Setting { name: last, value: text.to_owned(), line }),
@@ -200,10 +200,32 @@ impl Conf {
         let Some(list) = self.lists.iter().find(|list| list.name == wanted).filter(|_| depth < 10) else {
             return;
         };
-        for item in list_items(&list.value) {
-            match item.strip_prefix('+') {
-                Some(other) => self.add_list(kind, other, depth + 1, items),
-                None => items.push(item),
+        self.expand(kind, &list.value, depth + 1, items);
+    }
+
+    /// Returns the items of a list that stands in an option or a condition.
+    pub fn expanded(&self, kind: &str, value: &str) -> Vec<String> {
+        let mut items = Vec::new();
+        self.expand(kind, value, 0, &mut items);
+        items
+    }
+
+    fn expand(&self, kind: &str, value: &str, depth: usize, items: &mut Vec<String>) {
+        for item in list_items(value) {
+            let (sign, plain) = item.strip_prefix('!').map_or(("", &*item), |rest| ("!", rest.trim_start()));
+            let Some(other) = plain.strip_prefix('+') else {
+                items.push(format!("{sign}{plain}"));
+                continue;
+            };
+            let at = items.len();
+            self.add_list(kind, other, depth, items);
+            if items.len() == at {
+                // No such list, or an empty one.
+                items.push(format!("{sign}+{other}"));
+            } else if !sign.is_empty() {
+                items[at..].iter_mut().for_each(|item| {
+                    *item = item.strip_prefix('!').map_or_else(|| format!("!{item}"), str::to_owned);
+                });
             }
         }
     }
@@ -339,7 +361,7 @@ mod tests {
             ("manualroute", "false")
         );
         let statements: Vec<&str> = conf.acl.iter().map(|one| &*one.value).collect();
-        assert_eq!(statements, ["", "accept hosts = :", "deny; message = no"]);
+        assert_eq!(statements, ["", "accept hosts = :", "deny\nmessage = no"]);
         assert_eq!(conf.rules[0].value, "* * F,2h,15m");
         assert_eq!(conf.faults, [(25, ".include /x".to_owned())]);
     }

@@ -14,6 +14,7 @@ use crate::{
     places::Places,
     postfix::{TableEntry, entries},
     report::AS_DAEMON,
+    unreached,
 };
 use mail::Domain;
 use std::path::Path;
@@ -76,6 +77,7 @@ pub fn convert(
     };
     converter.write();
     converter.judge();
+    unreached::remove(&mut converter.draft);
     Some((converter.draft, converter.report))
 }
 
@@ -145,13 +147,15 @@ impl Converter<'_> {
         self.domains();
         self.listeners();
         self.drop_logins();
-        self.access();
+        let access = self.access();
         self.aliases();
         self.virtual_users();
         // Sendmail delivers to local domains before it asks mailertable.
         self.local_mail();
         self.mailertable();
         self.relay_route();
+        // Sendmail finds the way to an address before it looks into the access table.
+        self.access_rules(access);
         self.smart_host();
         self.masquerade();
         self.certificates();

@@ -7,18 +7,34 @@ use crate::{
 };
 
 /// A condition of a rule: its name and its values.
-type Condition = (&'static str, Vec<String>);
+pub(super) type Condition = (&'static str, Vec<String>);
 
 /// The items of a list, in runs of those that match and those that are excluded.
 #[derive(Debug, Default)]
 pub(super) struct Items {
     /// Conditions, each with what is excluded in front of it.
-    conditions: Vec<(Condition, Vec<Condition>)>,
+    pub(super) conditions: Vec<(Condition, Vec<Condition>)>,
+    /// All that is excluded.
+    excluded: Vec<Condition>,
     /// Items without a counterpart.
     pub(super) others: Vec<String>,
 }
 
 impl Items {
+    pub(super) fn of(name: &'static str, values: Vec<String>) -> Self {
+        Self { conditions: vec![((name, values), Vec::new())], ..Self::default() }
+    }
+
+    /// Returns the same items as another condition.
+    pub(super) fn with_name(mut self, name: &'static str) -> Self {
+        for ((of, _), excluded) in &mut self.conditions {
+            *of = name;
+            excluded.iter_mut().for_each(|(of, _)| *of = name);
+        }
+        self.excluded.iter_mut().for_each(|(of, _)| *of = name);
+        self
+    }
+
     fn add(&mut self, condition: Option<Condition>, item: &str, excluded: &mut Vec<Condition>) {
         match (condition, item.strip_prefix('!')) {
             (None, _) => self.others.push(item.to_owned()),
@@ -30,25 +46,53 @@ impl Items {
         }
     }
 
+    /// Adds what is not excluded: a list whose last item is excluded holds for all others.
+    pub(super) fn add_rest(&mut self, name: &'static str) {
+        let all = match name {
+            "client" => all_networks(),
+            "from" => vec!["*".to_owned(), "<>".to_owned()],
+            _ => vec!["*".to_owned()],
+        };
+        self.conditions.push(((name, all), std::mem::take(&mut self.excluded)));
+    }
+
     /// Returns the rules that these items make, without verdicts.
     pub(super) fn rules(&self, comment: &str) -> Vec<Section> {
-        let rule = |((name, values), excluded): &(Condition, Vec<Condition>)| {
-            let section = Section::new("[[rule]]", comment).with(name, values.clone());
-            if excluded.is_empty() {
-                return section;
-            }
-            let parts = excluded.iter().map(|(name, values)| {
-                let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
-                format!("{name} = [{}]", values.join(", "))
-            });
-            let parts: Vec<String> = parts.collect();
-            section.with("unless", Value::Raw(format!("{{ {} }}", parts.join(", "))))
-        };
-        self.conditions.iter().map(rule).collect()
+        let rules = self.conditions.iter();
+        rules.map(|(condition, excluded)| rule(comment, std::slice::from_ref(condition), excluded)).collect()
     }
 }
 
-fn merge(excluded: &mut Vec<Condition>, (name, values): Condition) {
+/// Returns a rule with conditions, without a verdict.
+pub(super) fn rule(comment: &str, conditions: &[Condition], excluded: &[Condition]) -> Section {
+    let mut section = Section::new("[[rule]]", comment);
+    for (name, values) in conditions {
+        section = section.with(name, condition_value(name, values));
+    }
+    if excluded.is_empty() {
+        return section;
+    }
+    let parts = excluded.iter().map(|(name, values)| match *name {
+        "tls" => "tls = true".to_owned(),
+        _ => {
+            let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+            format!("{name} = [{}]", values.join(", "))
+        }
+    });
+    let parts: Vec<String> = parts.collect();
+    section.with("unless", Value::Raw(format!("{{ {} }}", parts.join(", "))))
+}
+
+/// `tls` is a switch, and the others are lists.
+fn condition_value(name: &str, values: &[String]) -> Value {
+    if name == "tls" { true.into() } else { values.to_vec().into() }
+}
+
+fn all_networks() -> Vec<String> {
+    vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()]
+}
+
+pub(super) fn merge(excluded: &mut Vec<Condition>, (name, values): Condition) {
     match excluded.iter_mut().find(|(other, _)| *other == name) {
         Some((_, all)) => all.extend(values),
         None => excluded.push((name, values)),
@@ -69,6 +113,7 @@ pub(super) fn senders(items: &[String]) -> Items {
         };
         found.add(condition, item, &mut excluded);
     }
+    found.excluded = excluded;
     found
 }
 
@@ -82,11 +127,12 @@ pub(super) fn hosts(items: &[String]) -> Items {
             plain.contains('.') && plain.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.*".contains(&b));
         let condition = match network.first() {
             Some(network) => Some(("client", vec![network.clone()])),
-            None if plain == "*" => Some(("client", vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()])),
+            None if plain == "*" => Some(("client", all_networks())),
             None => is_name.then(|| ("client_name", vec![plain.to_lowercase()])),
         };
         found.add(condition, item, &mut excluded);
     }
+    found.excluded = excluded;
     found
 }
 

@@ -10,6 +10,7 @@ use crate::{
     exim::conf::{Conf, Driver, list_items},
     places::Places,
     report::AS_DAEMON,
+    unreached,
 };
 use mail::Domain;
 use std::path::Path;
@@ -91,6 +92,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     converter.routers();
     converter.acl();
     converter.rules();
+    unreached::remove(&mut converter.draft);
     for (line, text) in std::mem::take(&mut converter.conf.faults) {
         converter.report.add(format!("exim.conf:{line}"), text, Verdict::Unknown);
     }
@@ -286,48 +288,32 @@ impl Converter<'_> {
         }
     }
 
-    /// Returns the names of a list of domains, and the items that are none; `@` is the hostname. `*.` in front of a name stands
-    /// for the domains below it.
     fn domain_names(&self, items: &[String]) -> (Vec<String>, Vec<String>) {
-        let (mut names, mut others) = (Vec::new(), Vec::new());
-        for item in items {
-            let name = if item == "@" { self.hostname.clone() } else { item.to_lowercase() };
-            let (kind, file) = match item.split_once(';') {
-                Some((kind, file)) => (kind.trim(), file.trim()),
-                None => ("lines", &**item),
-            };
-            let content = Some(file).filter(|file| file.starts_with('/') && !file.contains('$'));
-            let content = content.map(|path| (path, self.files.read(Path::new(path))));
-            match (kind, content) {
-                ("dsearch", Some((dir, _))) => names.extend(lookups::domains_of_dir(self.files, dir)),
-                ("lsearch" | "partial-lsearch" | "lines", Some((_, Some(file)))) => {
-                    let text = String::from_utf8_lossy(&file).into_owned();
-                    for (key, _) in lookups::table(&text) {
-                        match lookups::patterns(&key, kind == "partial-lsearch") {
-                            Some(patterns) => names.extend(patterns),
-                            None => others.push(key),
-                        }
-                    }
-                }
-                _ if Domain::parse(name.trim_start_matches("*.")).is_ok() && !name.starts_with('[') => {
-                    names.push(name);
-                }
-                _ if item == "@[]" => {}
-                _ => others.push(item.clone()),
-            }
-        }
-        (names, others)
+        domain_names(&self.hostname, self.files, items)
     }
 
     fn domains(&mut self) {
+        // What statements accept decides who may relay, and not the names of lists.
+        let relay_hosts = acl::relay_hosts(&self.conf);
+        let (nets, _) = networks(&relay_hosts);
+        self.draft.extend("[relay]", "networks", nets, "hosts that acl_smtp_rcpt accepts");
         for list in self.conf.lists.clone() {
             let (kind, name) = list.name.split_once(' ').unwrap_or((&list.name, ""));
             let items = self.conf.list(kind, name);
             let verdict = match (kind, name) {
+                ("domainlist", _) if name.contains("relay") && !acl::takes_domains(&self.conf, name) => {
+                    Verdict::Note("no statement accepts mail for these domains".to_owned())
+                }
                 ("domainlist", _) if name.contains("local") || name.contains("relay") => {
                     self.domain_list(name, &items)
                 }
                 ("hostlist", _) if name.contains("relay") => {
+                    if !items.iter().any(|item| relay_hosts.contains(item)) {
+                        let text =
+                            "no statement accepts mail from these hosts to all domains: they may not relay";
+                        self.say(list.line, &list.name, Verdict::Note(text.to_owned()));
+                        continue;
+                    }
                     let (nets, others) = networks(&items);
                     self.draft.extend("[relay]", "networks", nets, &list.name);
                     let others: Vec<String> = others.into_iter().filter(|item| item != "localhost").collect();
@@ -682,8 +668,9 @@ impl Converter<'_> {
     }
 
     fn acl(&mut self) {
-        let local = self.places.own.iter().chain(&self.places.of_addresses).cloned().collect();
-        for (line, name, verdict) in acl::convert(&self.conf, local, self.files, &mut self.draft) {
+        let (conf, files, hostname) = (self.conf.clone(), self.files, self.hostname.clone());
+        let names = |items: &[String]| domain_names(&hostname, files, items);
+        for (line, name, verdict) in acl::convert(&conf, &names, files, &mut self.draft) {
             self.say(line, &name, verdict);
         }
     }
@@ -724,4 +711,37 @@ impl Converter<'_> {
         }
         Verdict::Note("the interval is the age of the message between retry_min and retry_max".to_owned())
     }
+}
+
+/// Returns the names of a list of domains, and the items that are none; `@` is the hostname. `*.` in front of a name stands
+/// for the domains below it.
+fn domain_names(hostname: &str, files: &dyn Files, items: &[String]) -> (Vec<String>, Vec<String>) {
+    let (mut names, mut others) = (Vec::new(), Vec::new());
+    for item in items {
+        let name = if item == "@" { hostname.to_owned() } else { item.to_lowercase() };
+        let (kind, file) = match item.split_once(';') {
+            Some((kind, file)) => (kind.trim(), file.trim()),
+            None => ("lines", &**item),
+        };
+        let content = Some(file).filter(|file| file.starts_with('/') && !file.contains('$'));
+        let content = content.map(|path| (path, files.read(Path::new(path))));
+        match (kind, content) {
+            ("dsearch", Some((dir, _))) => names.extend(lookups::domains_of_dir(files, dir)),
+            ("lsearch" | "partial-lsearch" | "lines", Some((_, Some(file)))) => {
+                let text = String::from_utf8_lossy(&file).into_owned();
+                for (key, _) in lookups::table(&text) {
+                    match lookups::patterns(&key, kind == "partial-lsearch") {
+                        Some(patterns) => names.extend(patterns),
+                        None => others.push(key),
+                    }
+                }
+            }
+            _ if Domain::parse(name.trim_start_matches("*.")).is_ok() && !name.starts_with('[') => {
+                names.push(name);
+            }
+            _ if item == "@[]" => {}
+            _ => others.push(item.clone()),
+        }
+    }
+    (names, others)
 }

@@ -6,6 +6,12 @@ use crate::{
     postfix::TableEntry,
 };
 
+/// What the table says, but for the right to relay.
+pub(super) struct AccessRules {
+    entries: Vec<Entry>,
+    friends: Vec<String>,
+}
+
 /// A key with its condition.
 struct Entry {
     /// The key as it stands in the table.
@@ -24,7 +30,8 @@ enum Verdict {
 }
 
 impl Converter<'_> {
-    pub(super) fn access(&mut self) {
+    /// Reads the table. Returns the entries that become rules, and the recipients that take all mail.
+    pub(super) fn access(&mut self) -> AccessRules {
         let (mut entries, mut friends, mut slow) = (Vec::new(), Vec::new(), false);
         for TableEntry { key, value } in self.table("access", "access_db") {
             let (tag, key) = match key.split_once(':') {
@@ -61,7 +68,7 @@ impl Converter<'_> {
             self.note("access_db", "for GreetPause, ClientRate and ClientConn there are greeting_delay in [[listen]], inbound.max_sessions_per_client and [[limit]]");
         }
         let friends = if self.has_feature("delay_checks") { friends } else { Vec::new() };
-        self.rules(entries, friends);
+        AccessRules { entries, friends }
     }
 
     /// Returns patterns of recipients: `user@` is a user of the local domains only.
@@ -150,7 +157,7 @@ impl Converter<'_> {
     }
 
     /// Writes the rules in the order in which the rule sets ask: recipients, friends, senders, clients.
-    fn rules(&mut self, mut entries: Vec<Entry>, mut friends: Vec<String>) {
+    pub(super) fn access_rules(&mut self, AccessRules { mut entries, mut friends }: AccessRules) {
         let rank = |entry: &Entry| {
             ["to", "from", "client", "client_name"].iter().position(|name| *name == entry.condition)
         };

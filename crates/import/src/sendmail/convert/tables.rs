@@ -117,6 +117,10 @@ impl Converter<'_> {
                 self.note("mailertable", format!("{key} is a local domain: its entry does nothing"));
                 continue;
             }
+            if value.starts_with('[') || !value.contains(':') {
+                self.note("mailertable", format!("{key} {value} names no mailer: the entry does nothing"));
+                continue;
+            }
             let domain = match (&*key, is_below) {
                 (".", _) => "*".to_owned(),
                 (_, true) => format!("*.{name}"),
@@ -194,7 +198,6 @@ impl Converter<'_> {
                     None => section.with("tls", "may"),
                 })
             }
-            "local" if host.is_empty() => Some(self.mailbox(section)),
             "error" => Some(section.with("reject", reply(host))),
             "discard" => Some(section.with("discard", true)),
             _ => None,

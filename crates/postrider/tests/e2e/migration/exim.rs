@@ -3,7 +3,7 @@
 use super::{
     Other, SetUp,
     machine::{Machine, Running},
-    world::SERVER,
+    sendmail::Choices,
 };
 use std::{
     collections::BTreeSet,
@@ -84,7 +84,7 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
         domains,
     };
     let relayed = &["example.org", "mx.test", "far.example", "sub.example.org", "localhost"];
-    vec![
+    let mut set_ups = vec![
         set_up("Debian: internet site", "internet", &[], &[], super::envelopes::USUAL),
         set_up("Debian: local only", "local", &[], &[], super::envelopes::USUAL),
         set_up(
@@ -137,7 +137,84 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
             ].map(|(name, text)| (name, text.to_owned())).into(),
             domains: &["mx.test", "example.com", "catch.example", "partner.example", "example.org", "sub.example.org", "far.example"],
         },
-    ]
+    ];
+    // The variable has other seeds, such as `5 6 7`.
+    let seeds = std::env::var("POSTRIDER_TEST_SEEDS").unwrap_or_else(|_| "1 2 3".to_owned());
+    set_ups.extend(seeds.split_whitespace().map(|seed| generated(seed.parse().unwrap())));
+    set_ups
+}
+
+/// Returns a set-up with a list of statements that is made by chance.
+fn generated(seed: u64) -> SetUp {
+    let mut choices = Choices(seed * 7_919 + 12_345);
+    let hosts = [
+        "192.0.2.66",
+        "203.0.113.0/24",
+        "+relay_from_hosts",
+        "! +relay_from_hosts",
+        "*.far.example",
+        "!203.0.113.9 : 203.0.113.0/24",
+        "!192.0.2.0/24",
+    ];
+    let senders =
+        ["*@bad.example", "bad@sender.example", ":", "! *@from.example", "!joe@example.com : *@example.com"];
+    let domains = [
+        "+local_domains",
+        "+relay_to_domains",
+        "! +local_domains",
+        "example.org",
+        "!example.com : +local_domains",
+    ];
+    let names = ["sales", "info : ann", "! joe : ! ann"];
+    let mut acl = "  accept hosts = :\n".to_owned();
+    let end = choices.below(4);
+    for place in 0..4 {
+        if place == end {
+            acl += "  accept hosts = +relay_from_hosts\n         control = submission\n";
+        }
+        acl += choices.one(&[
+            "  deny",
+            "  deny message = no",
+            "  defer",
+            "  drop",
+            "  accept",
+            "  discard",
+            "  require",
+        ]);
+        for _ in 0..=choices.below(2) {
+            acl += &match choices.below(4) {
+                0 => format!("\n    hosts = {}", choices.one(&hosts)),
+                1 => format!("\n    senders = {}", choices.one(&senders)),
+                2 => format!("\n    domains = {}", choices.one(&domains)),
+                _ => format!("\n    local_parts = {}", choices.one(&names)),
+            };
+        }
+        acl += "\n";
+    }
+    acl += "  require message = relay not permitted\n          domains = +local_domains : +relay_to_domains\n  require verify = recipient\n  accept\n";
+    let begin = WHOLE.find("  accept hosts = :").unwrap();
+    let rest = WHOLE.find("acl_check_data:").unwrap();
+    SetUp {
+        name: Box::leak(format!("generated, seed {seed}:\n{acl}").into_boxed_str()),
+        files: [
+            ("exim4/exim4.conf", format!("{}{acl}{}", &WHOLE[..begin], &WHOLE[rest..])),
+            ("exim4/virtual-domains", "example.com:\n".to_owned()),
+            ("exim4/virtual", "info@example.com: joe@mx.test\nsales@example.com: sales@mx.test\n".to_owned()),
+            (
+                "exim4/mailertable",
+                "partner.example: hub.example.com\nexample.org: old.example.com\n".to_owned(),
+            ),
+        ]
+        .into(),
+        domains: &[
+            "mx.test",
+            "example.com",
+            "partner.example",
+            "example.org",
+            "sub.example.org",
+            "far.example",
+        ],
+    }
 }
 
 /// Exim on a machine.
@@ -166,7 +243,7 @@ impl Other for Exim {
     fn start(machine: &Machine) -> Self {
         let mut command = machine.tree.command("/usr/sbin/exim4");
         command.args(["-bdf", "-q30m"]);
-        Self(machine.start(command, SERVER))
+        Self(machine.start(command))
     }
 
     fn wait_until_idle(&self, machine: &Machine) {

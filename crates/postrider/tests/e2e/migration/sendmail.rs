@@ -116,16 +116,16 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
 }
 
 /// Choices that are always the same for a seed.
-struct Choices(u64);
+pub(crate) struct Choices(pub(crate) u64);
 
 impl Choices {
-    fn below(&mut self, count: usize) -> usize {
+    pub(crate) fn below(&mut self, count: usize) -> usize {
         // A generator of Lehmer; its numbers only have to differ.
         self.0 = self.0 * 48_271 % 0x7fff_ffff;
         (self.0 >> 8) as usize % count
     }
 
-    fn one<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn one<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
