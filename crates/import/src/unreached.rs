@@ -40,7 +40,7 @@ fn list<'a>(rule: &'a Section, key: &str) -> Option<&'a [String]> {
 }
 
 /// Returns whether a pattern of addresses, or a network, holds for all that another one holds for.
-fn covers(one: &str, other: &str) -> bool {
+pub(crate) fn covers(one: &str, other: &str) -> bool {
     let (one, other) = (one.to_lowercase(), other.to_lowercase());
     if one == other || one == "*" && other != "<>" {
         return true;

@@ -69,13 +69,13 @@ impl Reader<'_> {
                 continue;
             };
             let (arguments, used) = arguments(inner);
-            self.call(name, arguments, line, depth);
+            self.call(name, &arguments, line, depth);
             line += inner[..used].matches('\n').count();
             rest = &inner[used..];
         }
     }
 
-    fn call(&mut self, name: &str, arguments: Vec<Argument>, line: usize, depth: usize) {
+    fn call(&mut self, name: &str, arguments: &[Argument], line: usize, depth: usize) {
         let values: Vec<String> = arguments.iter().map(|one| self.expanded(one, 0)).collect();
         let of = |index: usize| values.get(index).map_or("", String::as_str);
         match name {

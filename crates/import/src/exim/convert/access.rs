@@ -66,7 +66,13 @@ impl Items {
 /// Returns a rule with conditions, without a verdict.
 pub(super) fn rule(comment: &str, conditions: &[Condition], excluded: &[Condition]) -> Section {
     let mut section = Section::new("[[rule]]", comment);
-    for (name, values) in conditions {
+    // What holds for all is no condition.
+    let all = |(_, values): &&Condition| {
+        *values == all_networks() || values.contains(&"*".to_owned()) && values.contains(&"<>".to_owned())
+    };
+    let is_total = |condition: &&Condition| all(condition) || condition.0 == "to" && condition.1 == ["*"];
+    let conditions: Vec<&Condition> = conditions.iter().filter(|one| !is_total(one)).collect();
+    for (name, values) in &conditions {
         section = section.with(name, condition_value(name, values));
     }
     if excluded.is_empty() {
@@ -80,6 +86,10 @@ pub(super) fn rule(comment: &str, conditions: &[Condition], excluded: &[Conditio
         }
     });
     let parts: Vec<String> = parts.collect();
+    // Rules below that decide about nothing more are no fault of the import.
+    if conditions.is_empty() {
+        section = section.with("temporary", true);
+    }
     section.with("unless", Value::Raw(format!("{{ {} }}", parts.join(", "))))
 }
 

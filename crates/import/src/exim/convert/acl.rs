@@ -71,7 +71,7 @@ fn is_same(part: &str) -> bool {
 /// statement with its line and what became of it.
 pub(super) fn convert(
     conf: &Conf,
-    names: &dyn Fn(&[String]) -> (Vec<String>, Vec<String>),
+    names: &Resolve<'_>,
     files: &dyn Files,
     draft: &mut Draft,
 ) -> Vec<(usize, String, Verdict)> {
@@ -89,12 +89,15 @@ pub(super) fn convert(
     found
 }
 
+/// Returns the domains of a list, and the items that are none.
+type Resolve<'a> = dyn Fn(&[String]) -> (Vec<String>, Vec<String>) + 'a;
+
 /// Conditions that all hold, and those of which none holds.
 type Case = (Vec<Condition>, Vec<Condition>);
 
 struct Lists<'a> {
     conf: &'a Conf,
-    names: &'a dyn Fn(&[String]) -> (Vec<String>, Vec<String>),
+    names: &'a Resolve<'a>,
     files: &'a dyn Files,
     rules: Vec<Section>,
     /// True until hosts that may relay are accepted.
@@ -178,6 +181,11 @@ impl Lists<'_> {
         for (conditions, excluded) in compiled.cases {
             let rule = rule(&format!("accept {}", parts.join(", ")), &conditions, &excluded);
             self.rules.push(self.for_clients(rule).with("accept", true));
+        }
+        // Only hosts and logins let a client relay: this lets no sender do so.
+        if !parts.iter().any(|part| part.starts_with("domains = ") || part.starts_with("recipients = ")) {
+            let text = "mail that it accepts for other domains is not relayed; write the networks of its clients into relay.networks";
+            return Verdict::Note(text.to_owned());
         }
         Verdict::Mapped
     }
@@ -419,7 +427,7 @@ mod tests {
             .filter(|(_, _, verdict)| *verdict != Verdict::Mapped)
             .map(|(line, _, _)| *line)
             .collect();
-        assert_eq!(missing, [13]);
+        assert_eq!(missing, [12, 13]);
         let toml = draft.as_toml();
         for line in [
             "to = [\"postmaster@mx.test\"]\nfor = \"all\"\naccept = true",
@@ -448,7 +456,7 @@ mod tests {
         );
         let toml = draft.as_toml();
         for rule in [
-            "client = [\"0.0.0.0/0\", \"::/0\"]\nto = [\"boss@mx.test\", \"staff@mx.test\"]\nunless = { client = [\"10.0.0.0/8\"] }\nfor = \"all\"\nreject",
+            "to = [\"boss@mx.test\", \"staff@mx.test\"]\nunless = { client = [\"10.0.0.0/8\"] }\nfor = \"all\"\nreject",
             "from = [\"mx.test\"]\nunless = { login = [\"*\"] }\nfor = \"all\"\nreject",
             "tls = true\nfor = \"all\"\nreject",
             "from = [\"<>\"]\nclient = [\"192.0.2.1\"]\nfor = \"all\"\ndiscard = true",

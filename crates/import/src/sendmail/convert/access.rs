@@ -4,6 +4,7 @@ use super::{Converter, address, domain, is_address, network, reply};
 use crate::{
     draft::{Section, Value, quoted},
     postfix::TableEntry,
+    unreached::covers,
 };
 
 /// What the table says, but for the right to relay.
@@ -175,11 +176,14 @@ impl Converter<'_> {
                     && other.condition == entry.condition
                     && other.exactness > entry.exactness
             });
-            let excepted = excepted.flat_map(|other| &other.values);
-            let excepted: Vec<String> = excepted
-                .filter(|value| may_contain(&entry.values, value))
-                .map(|value| quoted(value))
-                .collect();
+            let excepted: Vec<&String> = excepted.flat_map(|other| &other.values).collect();
+            let is_excepted = |value: &String| excepted.iter().any(|other| covers(other, value));
+            // The same key with its tag decides first, so that this one does nothing.
+            if entry.values.iter().all(is_excepted) {
+                continue;
+            }
+            let excepted = excepted.into_iter().filter(|value| may_contain(&entry.values, value));
+            let excepted: Vec<String> = excepted.map(|value| quoted(value)).collect();
             let section = if excepted.is_empty() {
                 section
             } else {
