@@ -289,6 +289,7 @@ impl Draft {
     }
 
     /// Returns the values of a key in all sections of this name.
+    #[cfg(test)]
     pub(crate) fn values(&self, header: &str, key: &str) -> Vec<Value> {
         let sections = self.sections.iter().filter(|one| one.header == header);
         sections.filter_map(|one| one.value(key).cloned()).collect()

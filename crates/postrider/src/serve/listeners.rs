@@ -127,7 +127,9 @@ fn open(at: &ListenAt, all: &[SocketAddr], helper: Option<&Helper>) -> Result<Li
         }
         (Err(e), None) if e.kind() == io::ErrorKind::PermissionDenied => {
             let why = match address.port() {
-                1..1024 => "ports below 1024 need root, and the running daemon has given it up or never had it",
+                1..1024 => {
+                    "ports below 1024 need root, and the running daemon has given it up or never had it"
+                }
                 _ => "the sandbox of the running daemon permits the listeners of its start only",
             };
             Err(format!(

@@ -4,6 +4,7 @@ use super::{
     Other, SetUp,
     machine::{Machine, Running},
     sendmail::Choices,
+    world::SERVER,
 };
 use std::{
     collections::BTreeSet,
@@ -243,7 +244,7 @@ impl Other for Exim {
     fn start(machine: &Machine) -> Self {
         let mut command = machine.tree.command("/usr/sbin/exim4");
         command.args(["-bdf", "-q30m"]);
-        Self(machine.start(command))
+        Self(machine.start(command, SERVER))
     }
 
     fn wait_until_idle(&self, machine: &Machine) {

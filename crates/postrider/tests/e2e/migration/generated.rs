@@ -3,12 +3,8 @@
 //!
 //! `POSTRIDER_TEST_COUNT` and `POSTRIDER_TEST_SEED` ask for more and for others.
 
+use super::{machine::Machine, postfix, world::SERVER};
 use crate::common::{program, session::connect_from, until};
-use super::{
-    machine::Machine,
-    postfix,
-    world::SERVER,
-};
 use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},

@@ -1,11 +1,11 @@
 //! Debian's Postfix as its package configures it. Set-ups of sites are in the test `from_postfix`.
 
-use crate::common::{postfix::DEBIAN_MAIN};
 use super::{
     Other, SetUp,
     machine::{Machine, Running},
     world::SERVER,
 };
+use crate::common::postfix::DEBIAN_MAIN;
 use std::{
     fs,
     net::SocketAddr,

@@ -3,6 +3,7 @@
 use super::{
     Other, SetUp,
     machine::{Machine, Running, said},
+    world::SERVER,
 };
 use std::{
     collections::BTreeMap,
@@ -333,7 +334,7 @@ impl Other for Sendmail {
     fn start(machine: &Machine) -> Self {
         let mut command = machine.tree.command(PROGRAM);
         command.args(["-C", "/etc/mail/sendmail.cf", "-bD", "-q30m"]);
-        Self(machine.start(command))
+        Self(machine.start(command, SERVER))
     }
 
     fn wait_until_idle(&self, machine: &Machine) {
