@@ -1,12 +1,12 @@
 //! The queue as the spool tells of it while the daemon is down.
 
 use super::{CliError, daemon::Answer};
-use crate::{routing::Routes, serve::wiring};
-use config::Settings;
+use crate::{routing::Routes, unnamed_spools};
+use config::{Settings, Spool};
 use control::Exit;
 use control::{Id, MessageInfo, OptionsInfo, RecipientInfo, Selection, Status};
 use mail::UnixMillis;
-use spool::Recovered;
+use spool::{Recovered, RecoveryReport};
 use std::{io, os::unix::ffi::OsStrExt as _, path::Path};
 
 /// Passes on each selected message; damage is printed on standard error.
@@ -41,30 +41,54 @@ pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<MessageInfo>, C
     Ok(shown)
 }
 
-/// True when everything could be read.
-fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<bool, CliError> {
-    // No spool is no empty queue: most likely this is the configuration of another daemon.
-    if let Some(missing) =
-        settings.spools().iter().map(|spool| folder(&spool.path)).find(|dir| is_missing(dir))
-    {
-        let text = format!(
-            "the daemon is not running, and there is no spool: {}: no such folder",
-            missing.display()
-        );
+/// The spools whose mail can be shown, and reasons why there may be more mail than they have.
+pub(super) struct Spools {
+    pub(super) there: Vec<Spool>,
+    pub(super) faults: Vec<String>,
+}
+
+/// Finds the spools of the configuration, and those that it does not name any more.
+///
+/// # Errors
+/// Not permitted, or there is no spool at all.
+pub(super) fn spools(settings: &Settings) -> Result<Spools, CliError> {
+    let is_missing = |spool: &Spool| is_missing(folder(&spool.path));
+    let (missing, there): (Vec<_>, Vec<_>) = settings.spools().into_iter().partition(is_missing);
+    there.iter().try_for_each(|spool| permitted(&spool.path))?;
+    let faults: Vec<String> = unnamed_spools::find(settings).iter().map(ToString::to_string).collect();
+    let missing = missing
+        .iter()
+        .map(|spool| format!("there is no spool: {}: no such folder", folder(&spool.path).display()));
+    if there.is_empty() {
+        // No spool is no empty queue: most likely this is the configuration of another daemon.
+        faults.iter().for_each(|fault| super::complain("postrider", &format!("error: {fault}")));
+        let missing: Vec<String> = missing.collect();
+        let text = format!("the daemon is not running, and {}", missing.join("; "));
         return Err(CliError::new(Exit::NoInput, text));
     }
-    settings.spools().iter().try_for_each(|spool| permitted(&spool.path))?;
-    let report = wiring::inspect(settings, found).map_err(|failure| {
-        let text = format!("the daemon is not running, and its spool says: {failure}");
-        CliError::new(Exit::Unavailable, text)
-    })?;
+    Ok(Spools { there, faults: faults.into_iter().chain(missing).collect() })
+}
+
+/// True when everything could be read.
+fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<bool, CliError> {
+    let Spools { there, faults } = spools(settings)?;
+    let mut report = RecoveryReport::default();
+    for spool in &there {
+        report.add(spool::inspect(&spool.path, found).map_err(|failure| {
+            let text = format!("the daemon is not running, and its spool says: {failure}");
+            CliError::new(Exit::Unavailable, text)
+        })?);
+    }
+    for fault in &faults {
+        super::complain("postrider", &format!("error: {fault}"));
+    }
     for place in &report.corrupt {
         super::complain("postrider", &format!("corrupt: {place}"));
     }
     for place in &report.unread {
         super::complain("postrider", &format!("cannot be read: {place}"));
     }
-    Ok(report.is_complete())
+    Ok(report.is_complete() && faults.is_empty())
 }
 
 /// The folder itself, or the one that queue directories with a pattern are in.

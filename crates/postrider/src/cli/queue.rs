@@ -6,7 +6,10 @@ use super::{
     daemon::{self, Answer},
     explain, find_config, offline, owner, print, status,
 };
-use crate::serve::queue_run::{self, Options};
+use crate::{
+    serve::queue_run::{self, Options},
+    unnamed_spools,
+};
 use config::Settings;
 use control::Exit;
 use control::{
@@ -63,6 +66,10 @@ fn run_once(run: &RunArgs, explicit: Option<&Path>, settings: &Settings, out: &m
         owner::become_owner(settings)?;
     }
     settings.spools().iter().try_for_each(|spool| offline::permitted(&spool.path))?;
+    // Mail that would not be delivered is no success, as at the start of the daemon.
+    if let Some(unnamed) = unnamed_spools::find(settings).first() {
+        return Err(CliError::new(Exit::Config, unnamed.to_string()));
+    }
     queue_run::run(settings, source.as_deref(), options, run.json, out)
         .map_err(|text| CliError::new(Exit::Unavailable, text))
 }

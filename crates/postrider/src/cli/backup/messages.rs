@@ -51,9 +51,9 @@ impl<'s> Messages<'s> {
     }
 
     fn read_spools(settings: &'s Settings) -> Result<Self, CliError> {
-        let (mut spools, mut totals, mut faults) = (Vec::new(), Totals::default(), Vec::new());
-        for spool in settings.spools() {
-            offline::permitted(&spool.path)?;
+        let offline::Spools { there, mut faults } = offline::spools(settings)?;
+        let (mut spools, mut totals) = (Vec::new(), Totals::default());
+        for spool in there {
             let mut found = Vec::new();
             let opened = SpoolReader::open(&spool.path, &mut |one| found.push(one));
             let (reader, report) = opened.map_err(|failure| unreadable(&failure))?;
