@@ -15,6 +15,8 @@ pub struct Reloaded {
     pub settings: Settings,
     /// Keys among them whose value in the file differs from the value in use.
     pub waiting: Vec<&'static str>,
+    /// The settings that the next start would have.
+    pub next: Settings,
 }
 
 /// Reads and checks the file of a daemon that was started with these settings. The purpose is [`Purpose::Ask`] for a daemon that
@@ -22,12 +24,12 @@ pub struct Reloaded {
 pub fn reload(path: &Path, started: &Settings, purpose: Purpose) -> Result<Reloaded, Problems> {
     let source = load::source_of(path)?;
     // What would stop the next start is told now, when somebody looks.
-    load::read(&source, path, Some(path), purpose, None)?;
+    let next = load::read(&source, path, Some(path), purpose, None)?.settings;
     let read = load::read(&source, path, Some(path), purpose, Some(started))?;
-    Ok(keep(read.settings, started))
+    Ok(keep(read.settings, started, next))
 }
 
-fn keep(mut settings: Settings, started: &Settings) -> Reloaded {
+fn keep(mut settings: Settings, started: &Settings, next: Settings) -> Reloaded {
     let mut waiting = Vec::new();
     let new = &mut settings;
     keep_one("hostname", &mut new.hostname, &started.hostname, &mut waiting);
@@ -44,7 +46,7 @@ fn keep(mut settings: Settings, started: &Settings) -> Reloaded {
     keep_one("[control]", &mut new.control, &started.control, &mut waiting);
     keep_one("[process]", &mut new.process, &started.process, &mut waiting);
     keep_one("[workers]", &mut new.workers, &started.workers, &mut waiting);
-    Reloaded { settings, waiting }
+    Reloaded { settings, waiting, next }
 }
 
 fn keep_one<T: PartialEq + Clone>(

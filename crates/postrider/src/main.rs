@@ -9,6 +9,7 @@ mod expansion;
 mod imported;
 mod mailboxes;
 mod map_entries;
+mod map_faults;
 mod open_files;
 mod own_address;
 mod port_owner;

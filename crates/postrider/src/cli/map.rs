@@ -3,26 +3,22 @@
 use super::{CliError, Ending, alias_names, args::MapCommand, complain, load_config, settings};
 use crate::{
     access,
-    expansion::include::{self, CheckedLists, ListFault},
+    expansion::include::{self, ListFault},
     map_entries,
+    map_faults::{self, MapFault, WithLists, with_lists},
     serve::wiring,
 };
 use config::{Loaded, Purpose, Settings};
 use control::Exit;
 use maps::{
-    Checked, FileFault, Kind, Maps, NamedMap, Purposes, Reference, Source,
+    Checked, FileFault, Kind, Maps, Purposes, Reference,
     aliases::{Unpermitted, check_included},
-    text::TextTable,
 };
-use rewrite::{Target, TargetList};
 use rustix::process::geteuid;
 use std::{io::Write, path::Path, process::ExitCode};
 
 /// The exit code when a key was not found, as that of postmap -q.
 const NOT_FOUND: u8 = 1;
-
-/// Wrong values of one file that are told at once.
-const VALUES_MAX: usize = 10;
 
 /// Runs a command.
 pub(super) fn run(
@@ -159,77 +155,11 @@ pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending 
 }
 
 /// Checks the files of all maps, prints warnings, and returns the faults, each with its correction.
-pub(super) fn faults(settings: &Settings) -> Result<Vec<(Reference, String, String)>, CliError> {
+pub(super) fn faults(settings: &Settings) -> Result<Vec<MapFault>, CliError> {
     let maps = wiring::maps(settings, None);
-    let (checked, mut faults) = (with_lists(maps.check(), settings), Vec::new());
-    for (one, lists) in &checked {
-        if one.state.is_ok() {
-            faults.extend(bad_values(settings, &one.reference));
-        }
-        faults.extend(lists.faults.iter().cloned().map(|one_list| {
-            let help = one_list.fault.help.clone();
-            let fault = FileFault { help: String::new(), ..one_list.fault };
-            (one.reference.clone(), ListFault { fault, ..one_list }.to_string(), help)
-        }));
-        faults.extend(one.faults().iter().map(|why| {
-            let (what, help) = why.split_once("; ").unwrap_or((why, ""));
-            let help =
-                if help.is_empty() { "name a file of this kind that this user may read" } else { help };
-            (one.reference.clone(), what.to_owned(), help.to_owned())
-        }));
-    }
-    // Servers are asked by `map check`: the configuration is right while one of them is down.
-    let is_file = |map: &NamedMap| matches!(map.source, Source::Sqlite { .. });
-    for (map, state) in runtime()?.block_on(maps.check_named(is_file)) {
-        if let Err(error) = state {
-            let help = "name a data base that this user may read, and a query that fits its tables";
-            faults.push((Reference::Named(map.name.as_str().into()), error.what.into(), help.to_owned()));
-        }
-    }
+    let (checked, faults) = runtime()?.block_on(map_faults::check(&maps, settings));
     warn(&checked, settings);
     Ok(faults)
-}
-
-/// Returns the values of a file of addresses that are none, at most ten.
-fn bad_values(settings: &Settings, reference: &Reference) -> Vec<(Reference, String, String)> {
-    let Reference::File(Kind::Text, path) = reference else { return Vec::new() };
-    let addresses = &settings.addresses;
-    let is_copies = [&addresses.sender_bcc, &addresses.recipient_bcc];
-    let is_list = [&addresses.r#virtual, is_copies[0], is_copies[1]];
-    let is_one = [&addresses.canonical, &addresses.generic];
-    let is_in = |lists: &[&Vec<Reference>]| lists.iter().any(|list| list.contains(reference));
-    if !is_in(&is_list) && !is_in(&is_one) {
-        return Vec::new();
-    }
-    let text = maps::read_text(path).unwrap_or_default();
-    let bad = TextTable::entries(&text).filter_map(|entry| {
-        let mut count = 0;
-        let mut why = None;
-        for target in TargetList::new(&entry.value) {
-            count += 1;
-            why = why.or(match target {
-                Ok(Target::Include(_) | Target::Command(_) | Target::File(_)) => {
-                    Some("a program or a file, which is for `addresses.aliases`")
-                }
-                Ok(Target::Local(_) | Target::Final(_) | Target::Domain(_)) if is_in(&is_copies) => {
-                    Some("not a mail address")
-                }
-                Ok(_) => None,
-                Err(error) => Some(error.what),
-            });
-        }
-        let why = match (why, count) {
-            (Some(why), _) => why,
-            (None, 0) => "there is no address behind the key",
-            // Generic and canonical maps change one address into one.
-            (None, 2..) if !is_in(&is_list) => "more than one address",
-            _ => return None,
-        };
-        let place = entry.place();
-        let what = format!("line {}, column {}: {}: {why}", place.line, place.column, entry.key);
-        Some((reference.clone(), what, format!("write `{} user@example.com`", entry.key)))
-    });
-    bad.take(VALUES_MAX).collect()
 }
 
 /// Prints the warnings of files.
@@ -286,18 +216,4 @@ fn print(all: &[WithLists], settings: &Settings, out: &mut dyn Write) -> std::io
 fn exit_of(all: &[WithLists]) -> Exit {
     let is_good = |(one, lists): &WithLists| one.state.is_ok() && lists.faults.is_empty();
     if all.iter().all(is_good) { Exit::Ok } else { Exit::DataErr }
-}
-
-/// A file of a map, and the files that it includes.
-type WithLists = (Checked, CheckedLists);
-
-/// Checks the files that files of aliases include, each once.
-fn with_lists(all: Vec<Checked>, settings: &Settings) -> Vec<WithLists> {
-    let owner = access::daemon_uid(settings);
-    let check = |one: Checked| {
-        let included = one.state.as_ref().map_or(&[][..], |usable| &usable.included);
-        let lists = include::check(included, owner);
-        (one, lists)
-    };
-    all.into_iter().map(check).collect()
 }

@@ -9,9 +9,11 @@ use super::{
     notify,
     process::Process,
     snapshot::ConfigSnapshot,
+    start,
     tls::{self, ServerTls},
     wiring,
 };
+use crate::map_faults;
 use config::{Purpose, Settings};
 use control::Failure;
 use delivery::helper::Helper;
@@ -169,6 +171,7 @@ impl Reader {
             config::reload(source, &self.started, purpose).map_err(|problems| Refusal::of(&problems))
         };
         let mut reloaded = read(Purpose::Ask)?;
+        start::refuse_spools(&reloaded.next, Some(source)).map_err(Refusal::by_configuration)?;
         if let Some(text) = self.process.lacking_for(&reloaded.settings, source) {
             return Err(Refusal::by_configuration(text));
         }
@@ -176,7 +179,7 @@ impl Reader {
         if !self.process.has_dropped() {
             reloaded = read(Purpose::Serve)?;
         }
-        let config::Reloaded { settings, waiting } = reloaded;
+        let config::Reloaded { settings, waiting, next: _ } = reloaded;
         if self.helper.is_none() && helper::is_needed(&settings) {
             let text = "the new configuration needs the delivery helper (`pipe`, `user` or `programs`), which needs a restart";
             return Err(Refusal::by_configuration(text.to_owned()));
@@ -186,7 +189,12 @@ impl Reader {
             self.read_certificates(&settings, &old.settings).map_err(Refusal::by_configuration)?;
         let snapshot =
             wiring::current(settings, Some(old), self.helper.clone()).map_err(Refusal::by_configuration)?;
-        let faults = snapshot.maps.read_files();
+        let mut faults = snapshot.maps.read_files();
+        if faults.is_empty() {
+            let checked = map_faults::check(&snapshot.maps, &snapshot.settings);
+            let (_, all) = tokio::runtime::Handle::current().block_on(checked);
+            faults = all.into_iter().map(|(map, what, help)| format!("{map}: {what}: {help}")).collect();
+        }
         if !faults.is_empty() {
             return Err(Refusal::by_configuration(faults.join("; ")));
         }

@@ -203,14 +203,18 @@ pub(crate) fn refuse_ephemeral(settings: &Settings) -> Result<(), String> {
 /// Refuses spools that may lose mail, and those whose mail would be forgotten. Before the process is confined, since it reads folders
 /// that the configuration does not name.
 fn check_spools(settings: &Settings, source: Option<&Path>) -> Result<(), Problem> {
-    let refused = |text| Problem { text, exit: Exit::Config };
+    refuse_spools(settings, source).map_err(|text| Problem { text, exit: Exit::Config })
+}
+
+/// Refuses spools for a start, or for a reload that a start would follow.
+///
+/// # Errors
+/// In words, with what to write instead.
+pub(super) fn refuse_spools(settings: &Settings, source: Option<&Path>) -> Result<(), String> {
     if source.is_some() {
-        refuse_ephemeral(settings).map_err(refused)?;
+        refuse_ephemeral(settings)?;
     }
-    match unnamed_spools::find(settings).first() {
-        Some(unnamed) => Err(refused(unnamed.to_string())),
-        None => Ok(()),
-    }
+    unnamed_spools::find(settings).first().map_or(Ok(()), |unnamed| Err(unnamed.to_string()))
 }
 
 /// Opens the spool, and notes where those of queue groups are.

@@ -252,6 +252,16 @@ fn the_mail_of_a_group_that_was_removed_or_renamed_is_never_forgotten() {
         send(&mut client, &["x@bulk.test"], "Subject: b\r\n\r\nhi\r\n");
         send(&mut client, &["y@else.test"], "Subject: e\r\n\r\nhi\r\n");
         let config = fs::read_to_string(daemon.config()).unwrap();
+        // A reload refuses what the next start would refuse.
+        for other in [String::new(), group("mass", keys).replace("elsewhere", "other")] {
+            daemon.reconfigure(&other);
+            let told = daemon.try_ask(&["reload"]).unwrap_err();
+            let says = "has 1 message, and no [[queue_group]] names it";
+            assert!(told.contains(says) && told.trim().lines().count() == 1, "{told}");
+            assert!(!told.contains("reloaded"), "{told}");
+        }
+        fs::write(daemon.config(), &config).unwrap();
+        daemon.ask(&["reload"]);
         let (dir, status) = daemon.stop();
         assert!(status.success());
         // Renamed with its spool somewhere else, without a spool of its own, and removed.

@@ -152,8 +152,12 @@ fn a_reload_with_a_map_that_cannot_be_used_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("virtual");
     fs::write(&path, "info@mx.test joe\n").unwrap();
-    let map = "[addresses]\nvirtual = [\"text:virtual\"]\n[log]\nfile = \"mail.log\"\n";
-    let daemon = Postrider::start_in(dir, crate::common::free_address(), map);
+    // The server of a map may be down at any time.
+    let map = format!(
+        "[addresses]\nvirtual = [\"text:virtual\", \"map:down\"]\n[map.down]\nsocketmap = \"{}\"\n[log]\nfile = \"mail.log\"\n",
+        crate::common::free_address()
+    );
+    let daemon = Postrider::start_in(dir, crate::common::free_address(), &map);
     assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
     fs::write(&path, "info@mx.test joe\nhalf").unwrap();
     let (code, said) = reload(&daemon);
@@ -163,6 +167,13 @@ fn a_reload_with_a_map_that_cannot_be_used_is_refused() {
         line["event"] == "reload_failed" && line["reason"].as_str().unwrap().contains("line 2")
     };
     until("an event tells of it", || daemon.log().iter().any(is_refusal));
+    fs::write(&path, "info@mx.test ann\n").unwrap();
+    assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+    // A file that can be read, and whose value `config check` refuses.
+    fs::write(&path, "info@mx.test ,\n").unwrap();
+    let (code, said) = reload(&daemon);
+    assert!(code == Some(78) && said.contains("line 1, column 14: info@mx.test: "), "{said}");
+    assert!(daemon.try_ask(&["config", "check"]).unwrap_err().contains("line 1, column 14: info@mx.test: "));
     fs::write(&path, "info@mx.test ann\n").unwrap();
     assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
 }
