@@ -8,7 +8,7 @@ mod unix_lines;
 use crate::local::{ContentSource, Parcel};
 use bytes::Bytes;
 use directories::Maildir;
-pub(crate) use directories::{Links, open_parent};
+pub(crate) use directories::{Links, check_owner, open_parent};
 pub(crate) use folder::{Folder, folder};
 use mail::{Enhanced, Outcome};
 use rustix::{
@@ -115,6 +115,12 @@ pub(crate) enum Unwritten {
     SymbolicLink(PathBuf),
     /// The path leads through this symbolic link, and none is followed for another user.
     LinkOfUser(PathBuf),
+    /// The file or folder belongs to another user than the mailbox.
+    Foreign {
+        path: PathBuf,
+        owner: u32,
+        own: u32,
+    },
     Failed(io::Error),
 }
 
@@ -141,6 +147,7 @@ impl Unwritten {
     pub(crate) fn outcome(&self, doing: &str) -> Outcome {
         let status = match self {
             Self::SymbolicLink(_) | Self::LinkOfUser(_) => Enhanced(4, 3, 5),
+            Self::Foreign { .. } => Enhanced(4, 2, 0),
             Self::Failed(e) => match e.kind() {
                 io::ErrorKind::QuotaExceeded => Enhanced(4, 2, 2),
                 io::ErrorKind::StorageFull => Enhanced(4, 3, 1),
@@ -167,6 +174,13 @@ impl fmt::Display for Unwritten {
                 write!(
                     f,
                     "{link} is a symbolic link, and none is followed for `user`: name the folder itself"
+                )
+            }
+            Self::Foreign { path, owner, own } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{path} belongs to the user {owner}, not to {own}, who writes it: give it to its user with chown(1)"
                 )
             }
             Self::Failed(error) => error.fmt(f),

@@ -6,7 +6,7 @@ mod lock;
 
 use crate::{
     local::{ContentSource, Parcel},
-    maildir::{Folder, Links, PIECES_AHEAD, Pieces, Unwritten, folder, open_parent},
+    maildir::{Folder, Links, PIECES_AHEAD, Pieces, Unwritten, check_owner, folder, open_parent},
 };
 use format::{Quoted, from_line};
 use lock::{DotLock, RETRY_INTERVAL, locked, try_lock_whole};
@@ -117,6 +117,7 @@ fn open(dir: &OwnedFd, name: &OsStr, place: &Folder, links: Links) -> Result<Fil
         let what = "it must be a file with a single name (no device, pipe or hard link)";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
     }
+    check_owner(&file, &place.path)?;
     Ok(file)
 }
 

@@ -4,12 +4,16 @@ use super::{Folder, Unwritten};
 use rustix::{
     fs::{self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
+    process::{Uid, geteuid},
 };
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Path, PathBuf},
 };
 
@@ -35,8 +39,13 @@ impl Maildir {
     /// Opens a Maildir. A missing Maildir is made, durably.
     pub(super) fn open(folder: &Folder, links: Links) -> Result<Self, Unwritten> {
         let (at, dir) = open_each(folder, 0, links)?;
-        let open =
-            || Ok::<_, Unwritten>(Self { tmp: at.sub(&dir, "tmp")?, new: at.sub(&dir, "new")?.into() });
+        check_owner(&dir, &folder.path)?;
+        let open = || {
+            let (tmp, new) = (at.sub(&dir, "tmp")?, at.sub(&dir, "new")?);
+            check_owner(&tmp, &folder.path.join("tmp"))?;
+            check_owner(&new, &folder.path.join("new"))?;
+            Ok::<_, Unwritten>(Self { tmp, new: new.into() })
+        };
         match open() {
             Err(e) if e.is_missing() => {
                 ["tmp", "cur", "new"].iter().try_for_each(|name| make(&dir, name.as_ref()))?;
@@ -45,6 +54,22 @@ impl Maildir {
             opened => opened,
         }
     }
+}
+
+/// Refuses an opened mailbox of another user, who could read the mail in it.
+///
+/// # Errors
+/// It belongs to another user than this process, or cannot be asked.
+pub(crate) fn check_owner(opened: impl AsFd, path: &Path) -> Result<(), Unwritten> {
+    refuse_owner(Uid::from_raw(fs::fstat(opened)?.st_uid), geteuid(), path)
+}
+
+/// Root writes for users that it does not know, where no `user` is configured.
+fn refuse_owner(owner: Uid, own: Uid, path: &Path) -> Result<(), Unwritten> {
+    if own == owner || own.is_root() {
+        return Ok(());
+    }
+    Err(Unwritten::Foreign { path: path.to_owned(), owner: owner.as_raw(), own: own.as_raw() })
 }
 
 /// Opens the folder in which a file is, and returns the name of the file. Missing folders are made, durably.
@@ -144,4 +169,23 @@ pub(super) fn make(dir: &OwnedFd, name: &OsStr) -> Result<(), Unwritten> {
     }
     let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(File::from(fs::openat(dir, ".", readable, Mode::empty())?).sync_all()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mailbox_that_belongs_to_another_user_is_refused_with_its_owner() {
+        let refuse =
+            |owner, own| refuse_owner(Uid::from_raw(owner), Uid::from_raw(own), Path::new("/var/mail/bob"));
+        assert!(refuse(1001, 1001).is_ok() && refuse(1002, 0).is_ok());
+        for owner in [0, 1002] {
+            let outcome = refuse(owner, 1001).unwrap_err().outcome("append to /var/mail/bob");
+            assert!(
+                outcome.text.contains(&format!("/var/mail/bob belongs to the user {owner}, not to 1001"))
+            );
+            assert_eq!(outcome.disposition, mail::Disposition::Deferred);
+        }
+    }
 }

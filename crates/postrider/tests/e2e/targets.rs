@@ -1,7 +1,11 @@
 //! Targets of routes on this machine: programs, mailbox files, routes that hold and routes that refuse.
 
 use crate::common::{Postrider, client::Client, free_address, until};
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+};
 
 const LOG: &str = "[log]\nfile = \"mail.log\"\n";
 
@@ -143,6 +147,44 @@ fn programs_run_as_their_user_and_never_as_root_by_accident() {
     assert!(said.contains("uid 65534 groups 65534 /nonexistent"), "{said}");
     let said = daemon.outcome("joe@b.test");
     assert!(said["dsn"] == "4.3.5" && said.to_string().contains("would run as root"), "{said}");
+}
+
+#[test]
+fn mail_for_a_mailbox_that_belongs_to_another_user_waits_until_its_user_has_it() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const OTHER: u32 = 65_533;
+    let dir = open_folder();
+    let at = dir.path().display().to_string();
+    let (file, folder) = (dir.path().join("bob"), dir.path().join("bob.d"));
+    fs::write(&file, "").unwrap();
+    fs::create_dir(&folder).unwrap();
+    for (path, mode) in [(&file, 0o666), (&folder, 0o777)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(path, Some(OTHER), None).unwrap();
+    }
+    let routes = format!(
+        "[[route]]\ndomains = [\"old.test\"]\nmbox = \"{at}/{{local}}\"\nuser = \"nobody\"\n\
+         [[route]]\ndomains = [\"new.test\"]\nmaildir = \"{at}/{{local}}.d\"\nuser = \"nobody\"\n"
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &(routes + LOG));
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.send("a@far.test", &["bob@old.test", "bob@new.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("both are told", || {
+        let list = daemon.ask(&["queue", "list"]);
+        [&file, &folder]
+            .iter()
+            .all(|path| list.contains(&format!("{} belongs to the user {OTHER}, not to ", path.display())))
+    });
+    assert!(fs::read(&file).unwrap().is_empty() && fs::read_dir(&folder).unwrap().next().is_none());
+    // The file has the owner that a new one has.
+    client.send("a@far.test", &["new@old.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("a new file is made", || daemon.counter("delivered") == 1);
+    let nobody = fs::metadata(daemon.dir.path().join("new")).unwrap().uid();
+    [&file, &folder].iter().for_each(|path| std::os::unix::fs::chown(path, Some(nobody), None).unwrap());
+    daemon.ask(&["queue", "retry", "all"]);
+    until("both are delivered", || daemon.counter("delivered") == 3);
 }
 
 #[test]
