@@ -4,7 +4,7 @@
 //! `checksums/NNNNNN` follows, in the form of sha256sum(1). The last entry, `end.json`, has the number of entries: without
 //! it the archive is not whole.
 
-use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::digest::{Context, SHA256, digest};
 use data_encoding::HEXLOWER;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
@@ -16,11 +16,9 @@ use tar::{EntryType, Header};
 
 /// Members between two lists of checksums.
 const GROUP: usize = 1000;
-/// Octets that an entry, and an archive, may have however short its file is; beyond them so many for each octet of the file. Mail that
-/// somebody could have sent is not compressed better, and a few octets must not fill the memory.
-const ENTRY_BYTES_FREE: u64 = 256 << 20;
-const ARCHIVE_BYTES_FREE: u64 = 16 << 30;
-const BYTES_PER_OCTET: u64 = 200;
+/// Octets of a list of checksums, and of the end. A list has a line for each entry of its group.
+const LIST_BYTES_MAX: u64 = 16 << 20;
+const END_BYTES_MAX: u64 = 1 << 10;
 /// Longest name of an entry.
 const NAME_BYTES_MAX: u64 = 8192;
 /// Names of lists of checksums begin with it.
@@ -29,6 +27,8 @@ const CHECKSUMS: &str = "checksums/";
 const END: &str = "end.json";
 /// An entry that is longer takes memory as it is read, and not as its header says.
 const TRUSTED_BYTES: u64 = 1 << 20;
+/// Octets that are read at once of an entry that is not kept in memory.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Writes an archive.
 pub(crate) struct ArchiveWriter<W: Write> {
@@ -137,7 +137,20 @@ impl fmt::Display for Unusable {
 pub(crate) struct ArchiveEntry {
     /// A relative path without `..`.
     pub(crate) name: String,
+    /// The number of its octets.
+    pub(crate) size_bytes: u64,
+    /// Its octets; none of an entry of which only the checksum was asked for.
     pub(crate) bytes: Vec<u8>,
+    sum: String,
+}
+
+/// What is asked for of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Its octets; an archive with more of them is broken.
+    AtMost(u64),
+    /// Only that its checksum is right.
+    Checksum,
 }
 
 impl ArchiveEntry {
@@ -152,35 +165,28 @@ impl ArchiveEntry {
 }
 
 /// Reads a whole archive, and passes on its entries in order. An entry is passed on before its checksum is verified, which is
-/// in a list behind it: nothing that is passed on may be believed before this returns.
+/// in a list behind it: nothing that is passed on may be believed before this returns. `wanted` is asked with the name and the octets
+/// of each entry, so that a short file cannot fill the memory.
 ///
 /// # Errors
-/// The archive cannot be read, is not whole, is much longer than its file (`file_bytes`), or has another checksum; or `each` refuses
-/// an entry.
+/// The archive cannot be read, is not whole, or has another checksum; or `each` refuses an entry.
 pub(crate) fn read(
     from: impl Read,
-    file_bytes: u64,
+    wanted: &dyn Fn(&str, u64) -> Wanted,
     each: &mut dyn FnMut(ArchiveEntry) -> Result<(), Unusable>,
 ) -> Result<(), Unusable> {
     let decoder = zstd::Decoder::new(from).map_err(Unusable::Io)?;
-    let grown = file_bytes.saturating_mul(BYTES_PER_OCTET);
-    let (entry_max, archive_max) = (grown.max(ENTRY_BYTES_FREE), grown.max(ARCHIVE_BYTES_FREE));
     let mut tar = tar::Archive::new(decoder);
     let (mut open, mut entries, mut end) = (VecDeque::new(), 0, None);
-    let (mut name, mut bytes) = (None, 0_u64);
+    let mut name = None;
     // As they stand there: the library would take a long name of any length into memory.
     for entry in tar.entries().map_err(broken)?.raw(true) {
         let entry = entry.map_err(broken)?;
-        bytes = bytes.saturating_add(entry.size());
-        if bytes > archive_max {
-            let why = format!("it has more than {archive_max} octets, and its file only {file_bytes}");
-            return Err(Unusable::Broken(why));
-        }
         if entry.header().entry_type() == EntryType::GNULongName && name.is_none() {
             name = Some(read_name(entry)?);
             continue;
         }
-        let entry = read_entry(entry, name.take(), entry_max)?;
+        let entry = read_entry(entry, name.take(), wanted)?;
         if end.is_some() {
             return Err(Unusable::Broken(format!("{} stands behind the end", entry.name)));
         }
@@ -190,7 +196,7 @@ pub(crate) fn read(
             verify(&entry, &mut open)?;
         } else {
             entries += 1;
-            open.push_back((entry.name.clone(), HEXLOWER.encode(digest(&SHA256, &entry.bytes).as_ref())));
+            open.push_back((entry.name.clone(), entry.sum.clone()));
             if open.len() > GROUP {
                 return Err(Unusable::Broken("a list of checksums is missing".to_owned()));
             }
@@ -233,9 +239,9 @@ fn read_name(entry: tar::Entry<'_, impl Read>) -> Result<String, Unusable> {
 }
 
 fn read_entry(
-    entry: tar::Entry<'_, impl Read>,
+    mut entry: tar::Entry<'_, impl Read>,
     long_name: Option<String>,
-    bytes_max: u64,
+    wanted: &dyn Fn(&str, u64) -> Wanted,
 ) -> Result<ArchiveEntry, Unusable> {
     let size = entry.size();
     let name = match long_name {
@@ -248,17 +254,40 @@ fn read_entry(
     if entry.header().entry_type() != EntryType::Regular {
         return Err(Unusable::Broken(format!("{name} is no file")));
     }
-    if size > bytes_max {
-        let why =
-            format!("{name} has {size} octets, and at most {bytes_max} can be in a file of this length");
-        return Err(Unusable::Broken(why));
+    let wanted = match &*name {
+        END => Wanted::AtMost(END_BYTES_MAX),
+        list if list.starts_with(CHECKSUMS) => Wanted::AtMost(LIST_BYTES_MAX),
+        _ => wanted(&name, size),
+    };
+    let (mut bytes, mut sum, mut count) = (Vec::new(), Context::new(&SHA256), 0);
+    match wanted {
+        Wanted::AtMost(most) if size > most => {
+            return Err(Unusable::Broken(format!(
+                "{name} has {size} octets, and at most {most} are expected"
+            )));
+        }
+        Wanted::AtMost(_) => {
+            bytes.reserve(size.min(TRUSTED_BYTES) as usize);
+            entry.take(size).read_to_end(&mut bytes).map_err(broken)?;
+            sum.update(&bytes);
+            count = bytes.len() as u64;
+        }
+        Wanted::Checksum => {
+            let mut piece = vec![0; PIECE_BYTES];
+            loop {
+                let length = entry.read(&mut piece).map_err(broken)?;
+                if length == 0 {
+                    break;
+                }
+                sum.update(&piece[..length]);
+                count += length as u64;
+            }
+        }
     }
-    let mut bytes = Vec::with_capacity(size.min(TRUSTED_BYTES) as usize);
-    entry.take(size).read_to_end(&mut bytes).map_err(broken)?;
-    if bytes.len() as u64 != size {
+    if count != size {
         return Err(Unusable::Broken(format!("{name} is cut off")));
     }
-    Ok(ArchiveEntry { name, bytes })
+    Ok(ArchiveEntry { name, size_bytes: size, bytes, sum: HEXLOWER.encode(sum.finish().as_ref()) })
 }
 
 /// Compares the entries since the last list with a list.
@@ -287,6 +316,8 @@ fn broken(error: io::Error) -> Unusable {
 mod tests {
     use super::*;
 
+    const ENTRY_BYTES_MAX: u64 = 4 << 20;
+
     fn archive(count: usize) -> Vec<u8> {
         let mut writer = ArchiveWriter::begin(Vec::new(), 1).unwrap();
         writer.add_json("about.json", &"an archive").unwrap();
@@ -299,7 +330,7 @@ mod tests {
 
     fn read_all(bytes: &[u8]) -> Result<Vec<ArchiveEntry>, Unusable> {
         let mut entries = Vec::new();
-        read(bytes, bytes.len() as u64, &mut |entry| {
+        read(bytes, &|_, _| Wanted::AtMost(ENTRY_BYTES_MAX), &mut |entry| {
             entries.push(entry);
             Ok(())
         })?;
@@ -402,13 +433,13 @@ mod tests {
     #[test]
     fn a_short_file_never_fills_the_memory() {
         for (kind, why) in [
-            (EntryType::Regular, "octets, and at most"),
+            (EntryType::Regular, "octets, and at most 4194304 are expected"),
             (EntryType::GNULongName, "bad name"),
             (EntryType::XHeader, "no file"),
             (EntryType::GNUSparse, "no file"),
             (EntryType::Symlink, "no file"),
         ] {
-            let bytes = bomb(kind, ENTRY_BYTES_FREE + 1);
+            let bytes = bomb(kind, ENTRY_BYTES_MAX + 1);
             assert!(bytes.len() < 1 << 20);
             let read = read_all(&bytes);
             assert!(
@@ -418,9 +449,31 @@ mod tests {
         }
         // The size of an entry that is not there.
         let mut header = Header::new_gnu();
+        header.set_path("zero").unwrap();
+        header.set_entry_type(EntryType::Regular);
         header.set_size(1 << 40);
         header.set_cksum();
         let bytes = zstd::encode_all(&header.as_bytes()[..], 1).unwrap();
-        assert!(matches!(read_all(&bytes), Err(Unusable::Broken(why)) if why.contains("and its file only")));
+        assert!(matches!(read_all(&bytes), Err(Unusable::Broken(why)) if why.contains("are expected")));
+    }
+
+    #[test]
+    fn an_entry_that_nobody_wants_takes_no_memory_and_its_checksum_is_compared() {
+        let mut writer = ArchiveWriter::begin(Vec::new(), 1).unwrap();
+        writer.add("long", &vec![b'x'; 9 << 20]).unwrap();
+        let bytes = writer.finish().unwrap();
+        let sizes = |bytes: &[u8]| {
+            let mut sizes = Vec::new();
+            read(bytes, &|_, _| Wanted::Checksum, &mut |entry| {
+                sizes.push((entry.size_bytes, entry.bytes.len()));
+                Ok(())
+            })?;
+            Ok::<_, Unusable>(sizes)
+        };
+        assert_eq!(sizes(&bytes).unwrap(), [(9 << 20, 0)]);
+        let mut plain = zstd::decode_all(&*bytes).unwrap();
+        plain[5 << 20] = b'y';
+        let other = zstd::encode_all(&*plain, 3).unwrap();
+        assert!(matches!(sizes(&other), Err(Unusable::Broken(why)) if why.contains("checksum of long")));
     }
 }

@@ -326,6 +326,37 @@ fn a_cut_or_changed_archive_writes_nothing() {
 }
 
 #[test]
+fn a_long_message_of_one_character_is_restored_where_its_size_is_permitted_and_never_loses_others() {
+    let limits = "[limits]\nmax_message_size = \"100MiB\"\n";
+    let slow = free_address();
+    let daemon = Postrider::start(&(config(LOG, slow, slow) + limits));
+    let mut client = Client::connect(daemon.address).unwrap();
+    let long =
+        [b"Subject: long\r\n\r\n".to_vec(), [&[b'x'; 900][..], b"\r\n"].concat().repeat(75_500)].concat();
+    let long = send(&mut client, "x@slow.test", long).unwrap();
+    send(&mut client, "x@slow.test", content(0, 1)).unwrap();
+    let config = daemon.config();
+    let (dir, _) = daemon.stop();
+    let archive = dir.path().join("backup.tar.zst");
+    said(&config, &["backup", path(&archive)]);
+    assert!(fs::metadata(&archive).unwrap().len() < 300_000, "it is compressed well");
+
+    let (sink, place) = (Sink::start(), tempfile::tempdir().unwrap());
+    let (other, _) = elsewhere(LOG, &place.path().join("spool"), sink.address);
+    let config = other.path().join("postrider.toml");
+    for arguments in [&["restore", path(&archive), "--dry-run"][..], &["restore", path(&archive)]] {
+        let told = refused(&config, arguments, 65);
+        assert!(told.contains(&format!("not restored: {}: it has 68", long.id)), "{told}");
+        assert!(told.contains("`limits.max_message_size`: raise it"), "{told}");
+    }
+    assert_eq!(said(&config, &["queue", "count"]), "1\n");
+    fs::write(&config, fs::read_to_string(&config).unwrap() + limits).unwrap();
+    let told = said(&config, &["restore", path(&archive)]);
+    assert!(told.contains("1 message, on hold") && told.contains("1 were there"), "{told}");
+    assert!(said(&config, &["queue", "list", "--ids"]).contains(&long.id));
+}
+
+#[test]
 fn a_spool_in_use_and_one_with_other_mail_are_refused() {
     let (dir, _) = stopped(LOG, 3);
     let config = dir.path().join("postrider.toml");

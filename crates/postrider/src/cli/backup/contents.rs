@@ -21,6 +21,16 @@ pub(super) const ENVELOPE: &str = ".envelope";
 /// The end of the name of a content.
 pub(super) const CONTENT: &str = ".eml";
 
+/// Octets of [`ABOUT`] and [`SUMMARY`]; those of the summary are bounded by what is listed in it.
+pub(super) const ABOUT_BYTES_MAX: u64 = 64 << 10;
+pub(super) const SUMMARY_BYTES_MAX: u64 = 8 << 20;
+/// Octets of the texts about messages that are missing.
+const DAMAGED_BYTES_MAX: usize = 1 << 20;
+/// Octets of an envelope. One that is longer is not in a backup.
+pub(super) const ENVELOPE_BYTES_MAX: u64 = 64 << 20;
+/// Largest file of the configuration that is copied.
+pub(super) const FILE_BYTES_MAX: u64 = 256 << 20;
+
 /// The origin of a backup.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct About {
@@ -73,6 +83,23 @@ pub(super) struct Summary {
     pub(super) left_out: Vec<NamedFile>,
     /// Messages that the spool could not give, in words.
     pub(super) damaged: Vec<String>,
+}
+
+impl Summary {
+    /// Returns it with as many texts about missing messages as a restore reads.
+    pub(super) fn bounded(&self) -> Self {
+        let mut octets = 0;
+        let fits = |text: &&String| {
+            octets += text.len();
+            octets <= DAMAGED_BYTES_MAX
+        };
+        let mut damaged: Vec<String> = self.damaged.iter().take_while(fits).cloned().collect();
+        let left = self.damaged.len() - damaged.len();
+        if left > 0 {
+            damaged.push(format!("{left} more"));
+        }
+        Self { damaged, ..self.clone() }
+    }
 }
 
 /// A file that the configuration names.

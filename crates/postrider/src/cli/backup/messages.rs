@@ -1,6 +1,6 @@
 //! The messages of a backup: from the running daemon, or from the spool while no daemon runs.
 
-use super::contents::{CONTENT, Counters, ENVELOPE, MESSAGES, Summary};
+use super::contents::{CONTENT, Counters, ENVELOPE, ENVELOPE_BYTES_MAX, MESSAGES, Summary};
 use crate::{
     archive::ArchiveWriter,
     cli::{CliError, offline},
@@ -151,6 +151,10 @@ fn add(item: BackupItem, writer: &mut ArchiveWriter<impl Write>, summary: &mut S
     let found = import_envelope(id, &envelope).map_err(|failure| io::Error::other(failure.to_string()))?;
     let left = found.recipients.iter().filter(|recipient| !recipient.settled).count() as u64;
     if left == 0 {
+        return Ok(());
+    }
+    if envelope.len() as u64 > ENVELOPE_BYTES_MAX {
+        summary.damaged.push(format!("{id}: its envelope has {} octets", envelope.len()));
         return Ok(());
     }
     summary.messages += 1;

@@ -17,7 +17,7 @@ use crate::{
     site_files::{FileUse, site_files},
 };
 use config::Settings;
-use contents::{About, DROP, FILES, FORMAT, NamedFile, Summary};
+use contents::{About, DROP, FILE_BYTES_MAX, FILES, FORMAT, NamedFile, Summary};
 use control::Exit;
 use mail::UnixMillis;
 use output::OutputFile;
@@ -30,8 +30,6 @@ use submission::maildrop::{self, Unreadable};
 
 /// The first bytes that every private key in a PEM file has.
 const KEY_IN_PEM: &[u8] = b"PRIVATE KEY-----";
-/// Largest file of the configuration that is copied.
-const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Messages in the drop directory that are copied.
 const DROP_FILES_MAX: usize = 1_000_000;
 
@@ -66,7 +64,7 @@ pub(super) fn run(args: &BackupArgs, explicit: Option<&Path>, out: &mut dyn Writ
         add_drop_file(&path, &settings, &mut writer, &mut summary).map_err(failed)?;
     }
     queued.copy_all(&mut writer, &mut summary)?;
-    writer.add_json(contents::SUMMARY, &summary).map_err(failed)?;
+    writer.add_json(contents::SUMMARY, &summary.bounded()).map_err(failed)?;
     writer.finish().map_err(failed)?.flush().map_err(failed)?;
     let is_file = !file.is_standard_output();
     let bytes = file.finish()?;

@@ -1,15 +1,18 @@
 //! `postrider restore`: the mail of a backup into an empty spool, on hold.
 
 use super::{
-    contents::{ABOUT, About, CONTENT, Counters, DROP, ENVELOPE, FILES, FORMAT, MESSAGES, SUMMARY, Summary},
+    contents::{
+        ABOUT, ABOUT_BYTES_MAX, About, CONTENT, Counters, DROP, ENVELOPE, ENVELOPE_BYTES_MAX, FILE_BYTES_MAX,
+        FILES, FORMAT, MESSAGES, SUMMARY, SUMMARY_BYTES_MAX, Summary,
+    },
     since::Since,
 };
 use crate::{
-    archive::{self, ArchiveEntry, Unusable},
+    archive::{self, ArchiveEntry, Unusable, Wanted},
     cli::{
         CliError, Ending,
         args::RestoreArgs,
-        complain, load_config, map, owner,
+        complain, load_config, load_for_tools, map, owner,
         print::{messages as count_of_messages, plain},
         spool_writer::{NewMessage, SpoolWriter},
     },
@@ -33,6 +36,12 @@ use std::{
 const BATCH: u64 = 256;
 /// Messages that are read and not written yet.
 const WAITING: usize = 16;
+/// Octets that a message may have however short the archive and `limits.max_message_size` are; and so many for each octet of the
+/// archive, since mail that somebody could have sent is not compressed better. A message is taken into memory.
+const MESSAGE_BYTES_FREE: u64 = 64 << 20;
+const BYTES_PER_OCTET: u64 = 200;
+/// Fields that the server has added to a message of the longest size.
+const ADDED_BYTES: u64 = 1 << 20;
 /// The status of a message that was restored: other or undefined mail system status (RFC 3463 §3.4).
 const RESTORED: Enhanced = Enhanced(4, 3, 0);
 
@@ -46,22 +55,34 @@ pub(in crate::cli) fn run(args: &RestoreArgs, explicit: Option<&Path>, out: &mut
         };
         CliError::new(exit, format!("read {}: {error}", args.archive.display()))
     })?;
-    let found = Verified::read(&file).map_err(|why| unusable(&args.archive, &why))?;
+    let message_bytes_max = message_bytes_max(&file, explicit)?;
+    let found = Verified::read(&file, message_bytes_max).map_err(|why| unusable(&args.archive, &why))?;
     found.tell(&args.archive, out)?;
     out.flush()?;
     if args.dry_run {
         writeln!(out, "Nothing was written.")?;
-        return Ok(Exit::Ok);
+        return Ok(found.tell_left_out());
     }
     file.rewind()?;
     if let Some(dir) = &args.files {
         make_own_folder(dir)?;
-        return write_files(&file, dir, out).map_err(|why| not_written(dir, &why));
+        return write_files(&file, message_bytes_max, dir, out).map_err(|why| not_written(dir, &why));
     }
     let settings = settings(args, explicit)?;
     let restored = queue(&file, &found, args.spool.as_deref(), &settings)?;
     tell_restored(&restored, &found, &settings, args, out)?;
-    Ok(Exit::Ok)
+    out.flush()?;
+    Ok(found.tell_left_out())
+}
+
+/// Returns how long a message may be.
+fn message_bytes_max(file: &File, explicit: Option<&Path>) -> io::Result<u64> {
+    let configured = load_for_tools(explicit).map_or(0, |settings| {
+        let listeners = settings.listen.iter().filter_map(|listen| Some(listen.max_message_size?.0));
+        listeners.fold(settings.limits.message_bytes, u64::max)
+    });
+    let grown = file.metadata()?.len().saturating_mul(BYTES_PER_OCTET);
+    Ok(configured.saturating_add(ADDED_BYTES).max(grown).max(MESSAGE_BYTES_FREE))
 }
 
 fn unusable(path: &Path, why: &Unusable) -> CliError {
@@ -82,6 +103,9 @@ struct Verified {
     about: About,
     summary: Summary,
     ids: HashSet<QueueId>,
+    message_bytes_max: u64,
+    /// Messages that cannot be restored, with the reason.
+    left_out: Vec<String>,
     /// Messages that were on hold before.
     held: u64,
     /// The times of the messages.
@@ -89,22 +113,37 @@ struct Verified {
 }
 
 impl Verified {
-    fn read(file: &File) -> Result<Self, Unusable> {
+    fn read(file: &File, message_bytes_max: u64) -> Result<Self, Unusable> {
         let (mut about, mut summary) = (None, None);
         let (mut ids, mut held, mut arrived) = (HashSet::new(), 0, Vec::new());
-        let mut messages = Messages::default();
-        read(file, &mut |member| {
+        let (mut messages, mut left_out) = (Messages::default(), Vec::new());
+        let wanted = |name: &str, _| match name {
+            ABOUT => Wanted::AtMost(ABOUT_BYTES_MAX),
+            SUMMARY => Wanted::AtMost(SUMMARY_BYTES_MAX),
+            _ if is_envelope(name) => Wanted::AtMost(ENVELOPE_BYTES_MAX),
+            _ => Wanted::Checksum,
+        };
+        read(file, &wanted, &mut |member| {
             if about.is_none() {
                 about = Some(about_of(&member)?);
             } else if member.name == SUMMARY {
                 summary = Some(member.json::<Summary>()?);
-            } else if let Some((found, _)) = messages.take(member)? {
-                let id = found.message.id;
+            } else if let Some(Taken { id, envelope, content }) = messages.take(member)? {
                 if !ids.insert(id) {
                     return Err(Unusable::Broken(format!("{id} is in it twice")));
                 }
-                held += u64::from(found.held.is_some());
-                arrived.push(found.message.arrived);
+                match envelope {
+                    Err(why) => left_out.push(format!("{id}: its envelope is not understood: {why}")),
+                    Ok(_) if content.size_bytes > message_bytes_max => left_out.push(format!(
+                        "{id}: it has {} octets, and at most {message_bytes_max} are restored with this \
+                         `limits.max_message_size`: raise it, and run the same command again",
+                        content.size_bytes
+                    )),
+                    Ok(found) => {
+                        held += u64::from(found.held.is_some());
+                        arrived.push(found.message.arrived);
+                    }
+                }
             }
             Ok(())
         })?;
@@ -113,7 +152,15 @@ impl Verified {
         if summary.messages != ids.len() as u64 || messages.begun.is_some() {
             return Err(Unusable::Broken(format!("it has {} of {} messages", ids.len(), summary.messages)));
         }
-        Ok(Self { about, summary, ids, held, arrived })
+        Ok(Self { about, summary, ids, message_bytes_max, left_out, held, arrived })
+    }
+
+    /// Says which messages are not restored. Returns the exit code.
+    fn tell_left_out(&self) -> Exit {
+        for what in &self.left_out {
+            complain("postrider", &format!("not restored: {}", plain(what)));
+        }
+        if self.left_out.is_empty() { Exit::Ok } else { Exit::DataErr }
     }
 
     fn tell(&self, path: &Path, out: &mut dyn Write) -> io::Result<()> {
@@ -143,9 +190,16 @@ impl Verified {
     }
 }
 
-fn read(file: &File, each: &mut dyn FnMut(ArchiveEntry) -> Result<(), Unusable>) -> Result<(), Unusable> {
-    let bytes = file.metadata().map_err(Unusable::Io)?.len();
-    archive::read(BufReader::with_capacity(1 << 18, file), bytes, each)
+fn read(
+    file: &File,
+    wanted: &dyn Fn(&str, u64) -> Wanted,
+    each: &mut dyn FnMut(ArchiveEntry) -> Result<(), Unusable>,
+) -> Result<(), Unusable> {
+    archive::read(BufReader::with_capacity(1 << 18, file), wanted, each)
+}
+
+fn is_envelope(name: &str) -> bool {
+    name.starts_with(MESSAGES) && name.ends_with(ENVELOPE)
 }
 
 /// Reads the first member.
@@ -170,23 +224,31 @@ fn about_of(member: &ArchiveEntry) -> Result<About, Unusable> {
 /// Puts envelopes and contents together.
 #[derive(Default)]
 struct Messages {
-    begun: Option<Recovered>,
+    begun: Option<(QueueId, Result<Recovered, String>)>,
+}
+
+/// A message of the archive.
+struct Taken {
+    id: QueueId,
+    /// The envelope, or why it is not understood.
+    envelope: Result<Recovered, String>,
+    content: ArchiveEntry,
 }
 
 impl Messages {
     /// Returns a message once its content is there.
-    fn take(&mut self, member: ArchiveEntry) -> Result<Option<(Recovered, Vec<u8>)>, Unusable> {
+    fn take(&mut self, member: ArchiveEntry) -> Result<Option<Taken>, Unusable> {
         let Some(file) = member.name.strip_prefix(MESSAGES) else { return Ok(None) };
         let order = || Unusable::Broken(format!("{} is out of order", member.name));
         let id = |name: &str| name.parse::<QueueId>().map_err(|_| order());
         if let Some(name) = file.strip_suffix(ENVELOPE) {
-            let found = import_envelope(id(name)?, &member.bytes);
-            let found = found.map_err(|failure| Unusable::Broken(failure.to_string()))?;
-            return if self.begun.replace(found).is_none() { Ok(None) } else { Err(order()) };
+            let id = id(name)?;
+            let found = import_envelope(id, &member.bytes).map_err(|failure| failure.to_string());
+            return if self.begun.replace((id, found)).is_none() { Ok(None) } else { Err(order()) };
         }
         let id = id(file.strip_suffix(CONTENT).ok_or_else(order)?)?;
         match self.begun.take() {
-            Some(found) if found.message.id == id => Ok(Some((found, member.bytes))),
+            Some((begun, envelope)) if begun == id => Ok(Some(Taken { id, envelope, content: member })),
             _ => Err(order()),
         }
     }
@@ -239,12 +301,17 @@ fn queue(
         let writer = writer.spawn_scoped(scope, || write(found, dir, settings, from));
         let writer = writer.map_err(|e| CliError::new(Exit::Unavailable, format!("start a thread: {e}")))?;
         let mut messages = Messages::default();
-        let read = read(file, &mut |member| {
-            if member.name != ABOUT
-                && let Some(message) = messages.take(member)?
+        let wanted = |name: &str, size| match name {
+            _ if is_envelope(name) => Wanted::AtMost(ENVELOPE_BYTES_MAX),
+            _ if name.starts_with(MESSAGES) && size <= found.message_bytes_max => Wanted::AtMost(size),
+            _ => Wanted::Checksum,
+        };
+        let read = read(file, &wanted, &mut |member| {
+            if let Some(Taken { envelope: Ok(envelope), content, .. }) = messages.take(member)?
+                && content.size_bytes <= found.message_bytes_max
             {
                 // The writer says why it has ended.
-                to.send(message).map_err(|_| Unusable::Broken(String::new()))?;
+                to.send((envelope, content.bytes)).map_err(|_| Unusable::Broken(String::new()))?;
             }
             Ok(())
         });
@@ -452,9 +519,19 @@ fn count_are(count: u64) -> String {
 }
 
 /// Writes the files of the archive below a folder: [`archive::read`] gives no name that leads out of it.
-fn write_files(file: &File, dir: &Path, out: &mut dyn Write) -> Result<Exit, Unusable> {
+fn write_files(
+    file: &File,
+    message_bytes_max: u64,
+    dir: &Path,
+    out: &mut dyn Write,
+) -> Result<Exit, Unusable> {
     let mut written = Vec::new();
-    read(file, &mut |member| {
+    let wanted = |name: &str, _| match name {
+        _ if name.starts_with(FILES) => Wanted::AtMost(FILE_BYTES_MAX),
+        _ if name.starts_with(DROP) => Wanted::AtMost(FILE_BYTES_MAX.max(message_bytes_max)),
+        _ => Wanted::Checksum,
+    };
+    read(file, &wanted, &mut |member| {
         let target = match (member.name.strip_prefix(FILES), member.name.strip_prefix(DROP)) {
             (Some(path), _) => dir.join(path),
             (None, Some(_)) => dir.join(&member.name),
