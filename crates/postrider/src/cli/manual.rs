@@ -2,7 +2,7 @@
 
 mod examples;
 
-use super::{CliError, Ending, args::Cli};
+use super::{CliError, Ending, args::Cli, backup::output::replace_file};
 use clap::CommandFactory;
 use config::{KeyDoc, SectionDoc};
 use control::Exit;
@@ -26,32 +26,49 @@ pub(super) fn write(dir: &Path, out: &mut dyn Write) -> Ending {
 
 fn write_all(dir: &Path) -> io::Result<usize> {
     // Without the commit: the pages are kept in the repository, and would differ with each.
-    clap_mangen::generate_to(Cli::command().version(env!("CARGO_PKG_VERSION")), dir)?;
-    complete_pages(dir)?;
-    fs::write(dir.join("postrider.toml.5"), settings_page())?;
-    fs::write(dir.join("sendmail.1"), sendmail_page())?;
-    for name in ["mailq.1", "newaliases.1"] {
-        fs::write(dir.join(name), ".so man1/sendmail.1\n")?;
+    let mut command = Cli::command().version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    add_pages(command, &mut pages)?;
+    complete_pages(&mut pages);
+    pages.push(("postrider.toml.5".to_owned(), settings_page()));
+    pages.push(("sendmail.1".to_owned(), sendmail_page()));
+    pages.extend(
+        ["mailq.1", "newaliases.1"].map(|name| (name.to_owned(), ".so man1/sendmail.1\n".to_owned())),
+    );
+    for (name, page) in &pages {
+        replace_file(&dir.join(name), page.as_bytes())?;
     }
-    Ok(fs::read_dir(dir)?.filter_map(Result::ok).filter(|entry| is_page(&entry.path())).count())
+    Ok(pages.len())
+}
+
+/// A page, by the name of its file.
+type Page = (String, String);
+
+/// Adds the pages of a command and of those below it.
+fn add_pages(command: clap::Command, pages: &mut Vec<Page>) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        add_pages(below.clone(), pages)?;
+    }
+    let page = clap_mangen::Man::new(command);
+    let mut bytes = Vec::new();
+    page.render(&mut bytes)?;
+    pages.push((page.get_filename(), String::from_utf8_lossy(&bytes).into_owned()));
+    Ok(())
 }
 
 /// Adds FILES, EXIT STATUS, EXAMPLES and SEE ALSO to each page of a command.
-fn complete_pages(dir: &Path) -> io::Result<()> {
-    let pages: Vec<_> = fs::read_dir(dir)?.filter_map(Result::ok).map(|entry| entry.path()).collect();
-    let name_of = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let mut names: Vec<String> = pages.iter().filter_map(|path| name_of(path)).collect();
+fn complete_pages(pages: &mut [Page]) {
+    let mut names: Vec<String> =
+        pages.iter().map(|(file, _)| file.strip_suffix(".1").unwrap_or(file).to_owned()).collect();
     names.sort_unstable();
-    for path in pages {
-        let Some(name) = name_of(&path) else { continue };
+    for (file, page) in pages {
+        let name = file.strip_suffix(".1").unwrap_or(file);
         let Some((_, examples)) = examples::EXAMPLES.iter().find(|(page, _)| *page == name) else { continue };
-        let mut page = fs::read_to_string(&path)?;
-        page.push_str(&files_and_exit_status(&name));
+        page.push_str(&files_and_exit_status(name));
         page.push_str(&examples_section(examples));
-        page.push_str(&see_also(&related(&name, &names)));
-        fs::write(path, page)?;
+        page.push_str(&see_also(&related(name, &names)));
     }
-    Ok(())
 }
 
 /// Returns the pages of the command above, of the commands below, and of the configuration file.
@@ -107,10 +124,6 @@ fn see_also(pages: &[(&str, u8)]) -> String {
     let pages: Vec<String> =
         pages.iter().map(|(name, section)| format!(".BR {} ({section})", escape(name))).collect();
     format!(".SH SEE ALSO\n{}\n", pages.join(",\n"))
-}
-
-fn is_page(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == "1" || e == "5")
 }
 
 const INTRODUCTION: &str = "\

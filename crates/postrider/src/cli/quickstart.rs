@@ -3,6 +3,7 @@
 use super::{
     CliError, Ending,
     args::QuickstartArgs,
+    backup::output::replace_file,
     complain,
     settings::{show_problems, unread_postmaster},
 };
@@ -130,7 +131,7 @@ pub(super) fn run(args: &QuickstartArgs, explicit: Option<&Path>, out: &mut dyn 
         let old = keep_old(&file).map_err(|e| cannot_write(&file, &e))?;
         writeln!(out, "The former configuration is {}.", old.display())?;
     }
-    fs::write(&file, configuration(&answers, &machine)).map_err(|e| cannot_write(&file, &e))?;
+    replace_file(&file, configuration(&answers, &machine).as_bytes()).map_err(|e| cannot_write(&file, &e))?;
     // What the answers make together, and files that are not there, show in the same words as later.
     let loaded = config::load_with_origins(Some(&file), Purpose::Ask);
     let loaded = loaded.map_err(|problems| show_problems(&problems))?;

@@ -8,7 +8,7 @@ use rustix::{
 };
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, BufWriter, IsTerminal as _},
+    io::{self, BufWriter, IsTerminal as _, Write as _},
     os::{
         fd::{AsFd as _, AsRawFd as _},
         unix::fs::OpenOptionsExt as _,
@@ -130,6 +130,21 @@ impl Drop for OutputFile {
     }
 }
 
+/// Writes a file in place of the one that has its name. No link is followed: the folder may belong to another user.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let draft = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&draft)?;
+    let written = file.write_all(bytes).and_then(|()| fs::rename(&draft, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,5 +170,22 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let again = OutputFile::create(&dir.path().join("usual"), "x").err().unwrap();
         assert!(again.exit == Exit::CantCreate && again.text.contains("exists already"), "{}", again.text);
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_is_not_written_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (other, page) = (dir.path().join("other"), dir.path().join("page.1"));
+        fs::write(&other, "other").unwrap();
+        for link in
+            [|a: &Path, b: &Path| std::os::unix::fs::symlink(a, b), |a: &Path, b: &Path| fs::hard_link(a, b)]
+        {
+            let _ = fs::remove_file(&page);
+            link(&other, &page).unwrap();
+            replace_file(&page, b"page").unwrap();
+            assert_eq!(fs::read(&page).unwrap(), b"page");
+            assert_eq!(fs::read(&other).unwrap(), b"other");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no draft is left");
     }
 }

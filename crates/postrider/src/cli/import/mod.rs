@@ -18,6 +18,7 @@ use super::{
 use config::Purpose;
 use control::Exit;
 use import::{Draft, Report};
+use rustix::fs::OFlags;
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
@@ -221,7 +222,10 @@ fn list_written(dir: &Path, draft: &Draft) -> io::Result<()> {
         return Ok(());
     }
     let names: String = draft.files.iter().map(|extra| format!("{}\n", extra.name)).collect();
-    let mut list = OpenOptions::new().append(true).create(true).mode(0o644).open(dir.join(WRITTEN_FILES))?;
+    let flags = OFlags::NOFOLLOW.bits() as i32;
+    let mut list = OpenOptions::new();
+    let list = list.append(true).create(true).mode(0o644).custom_flags(flags);
+    let mut list = list.open(dir.join(WRITTEN_FILES))?;
     list.write_all(names.as_bytes())
 }
 

@@ -4,11 +4,12 @@ use super::{CliError, Machine, cannot_write};
 use crate::serve::random;
 use auth::{NewScheme, PasswdFile};
 use control::Exit;
+use rustix::fs::OFlags;
 use std::{
     fmt::Write as _,
     fs,
     io::{self, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, chown},
+    os::unix::fs::{OpenOptionsExt as _, fchown},
     path::PathBuf,
 };
 
@@ -80,10 +81,11 @@ impl UsersFile {
         let failed = |e: io::Error| cannot_write(&self.path, &e);
         let mut options = fs::OpenOptions::new();
         options.append(true).create_new(!self.exists).mode(mode);
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let mut opened = options.open(&self.path).map_err(failed)?;
         opened.write_all(text.as_bytes()).map_err(failed)?;
         if let Some(group) = group {
-            chown(&self.path, None, Some(group)).map_err(failed)?;
+            fchown(&opened, None, Some(group)).map_err(failed)?;
         }
         Ok(passwords)
     }

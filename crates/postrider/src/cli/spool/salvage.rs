@@ -1,7 +1,7 @@
 //! `postrider spool salvage`: what can be proved out of damage, into files.
 
 use super::Ending;
-use crate::cli::print::plain;
+use crate::cli::{backup::output::replace_file, print::plain};
 use control::{Exit, OptionsInfo};
 use mail::{Envelope, counted};
 use spool::{Salvaged, salvage};
@@ -50,7 +50,7 @@ pub(super) fn run(dir: &Path, into: &Path, out: &mut dyn Write) -> Ending {
     out.write_all(&text)?;
     if !written.is_empty() {
         let path = into.join("report.txt");
-        fs::write(&path, &text)?;
+        replace_file(&path, &text)?;
         fs::File::open(&path)?.sync_all()?;
         fs::File::open(into)?.sync_all()?;
         let again = "Whether they were delivered before the damage is not known: look for their ids in the log.\n\
