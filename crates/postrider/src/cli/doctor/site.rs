@@ -188,6 +188,11 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
         let advice = "read or repair this log, or change [log]; mail is not delayed, but events are lost";
         findings.push(Finding::error(DAEMON, seen, advice));
     }
+    if gauges.log_lost > 0 {
+        let seen = format!("{} of the logs lost since the start", mail::counted(gauges.log_lost, "line"));
+        let advice = "the logs have gaps: `postrider history` knows these messages if it is enabled";
+        findings.push(Finding::warning(DAEMON, seen, advice));
+    }
     if let Some(fault) = &gauges.sandbox_fault {
         let seen = format!("the sandbox of the running daemon is not complete: {fault}");
         let advice = "see docs/operating.md, \"The process, its user and its sandbox\"";
