@@ -275,6 +275,11 @@ impl FileMap {
         self.0.refresh();
         // The second look takes a file for complete that the first one has seen so.
         self.0.refresh();
+        self.fault()
+    }
+
+    /// Returns the fault because of which the newest file that was seen is not used.
+    pub(crate) fn fault(&self) -> Option<String> {
         self.0.state.read().unwrap_or_else(PoisonError::into_inner).fault.clone()
     }
 
@@ -337,7 +342,7 @@ mod tests {
         let map = FileMap::open(Kind::Text, &path);
         assert_eq!(get(&map, "A"), value("1"));
         for (text, now) in
-            [("a 2\nb 1\n", "2"), ("a 3\na 4\n", "2"), ("a 3\nb", "2"), ("", "2"), ("a 5\n", "5")]
+            [("a 2\nb 1\n", "2"), ("a 3\na 4\n", "2"), ("", "2"), ("a 5\n", "5"), ("b 6\na 6", "6")]
         {
             write(&path, text, OLD + Duration::from_secs(text.len() as u64));
             map.0.refresh();
@@ -345,7 +350,7 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
         map.0.refresh();
-        assert_eq!(get(&map, "a"), value("5"));
+        assert_eq!(get(&map, "a"), value("6"));
         write(&path, "# nothing left\n", OLD);
         map.0.refresh();
         assert_eq!(get(&map, "a"), Ok(None));
@@ -373,9 +378,11 @@ mod tests {
         let map = FileMap::open(Kind::Text, &path);
         let error = get(&map, "a").unwrap_err();
         assert!(error.to_string().contains("text:") && error.to_string().contains("No such file"), "{error}");
+        assert_eq!(map.fault(), Some(error.to_string()));
         write(&path, "a 1\n", OLD);
         map.0.refresh();
         assert_eq!(get(&map, "a"), value("1"));
+        assert_eq!(map.fault(), None);
     }
 
     #[tokio::test]

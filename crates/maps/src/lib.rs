@@ -33,7 +33,7 @@ pub use cache::Cached;
 pub use fault::FileFault;
 pub use file::{is_no_file, open, read_file, read_text};
 pub use file_map::FileMap;
-pub use lines::complete_text;
+pub use lines::checked_text;
 pub use netstring::{Netstring, NetstringError};
 pub use patterns::Patterns;
 pub use reference::{Kind, NamedMap, Reference};

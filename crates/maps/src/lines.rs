@@ -65,12 +65,12 @@ pub(crate) fn key_and_value(text: &str) -> (&str, &str, usize) {
     (&text[..end], value, at)
 }
 
-/// Checks that a file is text and complete. A byte order mark at its front, as some editors write, is not returned: it would
-/// be a part of the first key.
+/// Checks that a file is text. A byte order mark at its front, as some editors write, is not returned: it would be a part of
+/// the first key. The last line may lack its end, as in Postfix.
 ///
 /// # Errors
-/// The file is not UTF-8, or ends in the middle of a line, as a file does that is being written.
-pub fn complete_text(bytes: &[u8]) -> Result<&str, FileFault> {
+/// The file is not UTF-8, or has a NUL character.
+pub fn checked_text(bytes: &[u8]) -> Result<&str, FileFault> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let readable = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
         FileFault::at(
@@ -80,10 +80,6 @@ pub fn complete_text(bytes: &[u8]) -> Result<&str, FileFault> {
             "save the file as UTF-8",
         )
     })?;
-    if !text.is_empty() && !text.ends_with('\n') {
-        let help = "end it with a newline; a file that is being written ends like this";
-        return Err(FileFault::at(text, text.len(), "the last line has no end", help));
-    }
     if let Some(at) = text.find('\0') {
         return Err(FileFault::at(text, at, "a NUL character", "this is no text file"));
     }
@@ -96,9 +92,9 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_is_no_part_of_the_first_key() {
-        assert_eq!(complete_text(b"\xef\xbb\xbfa 1\n"), Ok("a 1\n"));
-        assert_eq!(complete_text(b"a \xef\xbb\xbf1\n"), Ok("a \u{feff}1\n"));
-        assert!(complete_text(b"\xef\xbb\xbf").is_err(), "a file that is being written");
+        assert_eq!(checked_text(b"\xef\xbb\xbfa 1\n"), Ok("a 1\n"));
+        assert_eq!(checked_text(b"a \xef\xbb\xbf1\n"), Ok("a \u{feff}1\n"));
+        assert_eq!(checked_text(b"\xef\xbb\xbf"), Ok(""));
     }
 
     #[test]
@@ -126,11 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_or_binary_is_refused_with_its_place() {
-        let place = |bytes: &'static [u8]| complete_text(bytes).map_err(|fault| (fault.line, fault.column));
+    fn a_binary_file_is_refused_with_its_place() {
+        let place = |bytes: &'static [u8]| checked_text(bytes).map_err(|fault| (fault.line, fault.column));
         assert_eq!(place(b"a 1\nb 2\n"), Ok("a 1\nb 2\n"));
         assert_eq!(place(b""), Ok(""));
-        assert_eq!(place(b"a 1\nb"), Err((2, 2)));
+        assert_eq!(place(b"a 1\nb"), Ok("a 1\nb"));
         assert_eq!(place(b"a\nb\xff\n"), Err((2, 2)));
         assert_eq!(place(b"a\n\0\n"), Err((2, 1)));
     }

@@ -6,7 +6,7 @@ use crate::{
     cidr::CidrTable,
     fault::FileFault,
     file,
-    lines::complete_text,
+    lines::checked_text,
     patterns::Patterns,
     reference::Kind,
     text::TextTable,
@@ -64,7 +64,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// Reads a file. A text file must end with a newline: the end of a file that is being written may be missing.
+    /// Reads a file.
     ///
     /// # Errors
     /// The file cannot be read, or has a fault, which is told with its place.
@@ -95,12 +95,12 @@ impl Table {
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
         match (purpose, kind) {
             (Purpose::Relaying, Kind::Cidr) => {
-                CidrTable::parse_for_relaying(complete_text(&bytes)?).map(Self::Cidr)
+                CidrTable::parse_for_relaying(checked_text(&bytes)?).map(Self::Cidr)
             }
             (Purpose::Aliases, Kind::Regex) => {
-                Patterns::parse_for_aliases(complete_text(&bytes)?).map(Self::Regex)
+                Patterns::parse_for_aliases(checked_text(&bytes)?).map(Self::Regex)
             }
-            _ => Self::parse(kind, complete_text(&bytes)?),
+            _ => Self::parse(kind, checked_text(&bytes)?),
         }
     }
 
@@ -208,6 +208,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_last_line_of_a_text_file_needs_no_newline() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("map");
+        for (kind, text, key, value) in [
+            (Kind::Text, "a 1\nb 2", "b", "2"),
+            (
+                Kind::Accounts,
+                "root:x:0:0::/root:/bin/sh\njoe:x:1000:1000::/home/joe:/bin/sh",
+                "joe",
+                "/home/joe",
+            ),
+            (Kind::Aliases, "a: b\nroot: joe", "root", "joe"),
+            (Kind::Aliases, "root: ann,\n joe", "root", "ann, joe"),
+            (Kind::Regex, "/a/ 1\n/b/ 2", "b", "2"),
+            (Kind::Cidr, "10.0.0.0/8 1\n192.0.2.0/24 2", "192.0.2.1", "2"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let found = Table::read(kind, &path).unwrap().get(key).unwrap();
+            assert_eq!(found.as_deref(), Some(value), "{kind:?} {text:?}");
+            assert_eq!(Table::faults(kind, &path), [], "{text:?}");
+        }
+    }
+
+    #[test]
     fn the_faults_of_a_file_are_found_together() {
         let dir = tempfile::tempdir().unwrap();
         let places = |kind, text: &str| {
@@ -224,7 +248,7 @@ mod tests {
         assert_eq!(places(Kind::Text, "a 1\na 2\n 3\n# x\nb 3\nb 4\n"), [(2, 1), (6, 1)]);
         assert_eq!(places(Kind::Cidr, "300.0.0.1 x\n10.0.0.0/8 y\n10.0.0.1/8 z\n"), [(1, 1), (3, 1)]);
         assert_eq!(places(Kind::Regex, "/(/ x\n/a/ y\n/[/ z\n").len(), 2);
-        assert_eq!(places(Kind::Text, "a 1\na 2\nb"), [(3, 2)], "the end is missing: nothing else is sure");
+        assert_eq!(places(Kind::Text, "a 1\na 2\na 3"), [(2, 1), (3, 1)]);
         assert_eq!(places(Kind::Text, &"a 1\n".repeat(50)).len(), FAULTS_MAX);
         assert_eq!(places(Kind::Cdb, "x"), [(0, 0)]);
     }

@@ -79,6 +79,38 @@ const ALIASES: &str = "root: joe\nstaff: joe, ann\nall: :include:INCLUDE\nloop: 
                        prog: |/bin/true\nself: self, ann\nMAILER-DAEMON: postmaster\n";
 
 #[test]
+fn the_package_names_who_reads_roots_mail_in_a_line_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("aliases");
+    let script =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/debian/postinst")).unwrap();
+    let from = script.find("name_reader_of_root() {").unwrap();
+    let to = from + script[from..].find("\n}\n").unwrap() + 3;
+    let function = script[from..to].replace("/etc/aliases", file.to_str().unwrap());
+    let accounts = "joe:x:1000:1000::/home/joe:/bin/bash";
+    let script = format!("set -e\ngetent() {{ echo '{accounts}'; }}\n{function}name_reader_of_root\n");
+    for (before, after) in [
+        ("", "root: joe\n"),
+        ("postmaster: root\n", "postmaster: root\nroot: joe\n"),
+        ("postmaster: root", "postmaster: root\nroot: joe\n"),
+        ("postmaster: root\nroot: ann", "postmaster: root\nroot: ann"),
+    ] {
+        fs::write(&file, before).unwrap();
+        let ran = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), after);
+    }
+}
+
+#[test]
+fn aliases_whose_last_line_has_no_newline_are_used() {
+    let daemon =
+        start(&[("aliases", "staff: ann\nroot: joe")], "[addresses]\naliases = [\"aliases:aliases\"]\n");
+    send(&daemon, &["root@mx.test", "staff@mx.test"]);
+    has_mail(&daemon, &[("joe", 1), ("ann", 1)]);
+}
+
+#[test]
 fn aliases_reach_their_users_from_clients_and_from_local_programs() {
     let list = tempfile::NamedTempFile::new().unwrap();
     fs::write(&list, "# everyone\nstaff\neve\n").unwrap();

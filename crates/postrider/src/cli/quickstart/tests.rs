@@ -96,6 +96,9 @@ fn users_are_added_to_those_of_the_file_and_its_mode_stays() {
     assert!(fs::read_to_string(&file).unwrap().starts_with("Jane:{PLAIN}secret\njoe:{ARGON2ID}"));
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
     assert_eq!(UsersFile::read(file.clone()).unwrap().names, ["jane", "joe"]);
+    fs::write(&file, "ann:{PLAIN}secret").unwrap();
+    UsersFile::read(file.clone()).unwrap().add(vec!["joe".to_owned()], &machine(false, dir.path())).unwrap();
+    assert!(fs::read_to_string(&file).unwrap().starts_with("ann:{PLAIN}secret\njoe:{ARGON2ID}"));
     fs::write(&file, "no user\n").unwrap();
     let refused = UsersFile::read(file).err().unwrap();
     assert!(refused.text.contains("line 1"), "{}", refused.text);

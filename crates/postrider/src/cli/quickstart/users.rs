@@ -25,6 +25,8 @@ pub(super) struct UsersFile {
     /// The users of the file, in lower case and in the order of the file.
     pub(super) names: Vec<String>,
     exists: bool,
+    /// The last line of the file has no newline.
+    lacks_newline: bool,
 }
 
 impl UsersFile {
@@ -43,7 +45,7 @@ impl UsersFile {
             }
             Ok(_) => return Err(refused("it is not a file".to_owned())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Ok(Self { path, names: Vec::new(), exists: false });
+                return Ok(Self { path, names: Vec::new(), exists: false, lacks_newline: false });
             }
             Err(e) => return Err(refused(e.to_string())),
         };
@@ -54,7 +56,8 @@ impl UsersFile {
         // In the order of the file: the first user gets the postmaster's mail.
         let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
         let names = lines.filter_map(|line| line.split(':').next()).map(str::to_lowercase).collect();
-        Ok(Self { path, names, exists: true })
+        let lacks_newline = !text.is_empty() && !text.ends_with('\n');
+        Ok(Self { path, names, exists: true, lacks_newline })
     }
 
     /// Adds users with new passwords, which it returns. Only the daemon's user can read a new file.
@@ -70,6 +73,9 @@ impl UsersFile {
         let mut text = String::new();
         if !self.exists {
             text += "# Users who may log in, a line each; `postrider auth hash NAME` prints such a line.\n";
+        }
+        if self.lacks_newline {
+            text.push('\n');
         }
         for (user, password) in &passwords {
             let hash = NewScheme::Argon2id.hash(password, random());
