@@ -47,7 +47,7 @@ section! {
         /// file, and at last a `[[route]]` for all domains (`*`).
         mbox: Option<MaildirTemplate> = "",
         /// For `mbox`: the user as whom files are written, as in `[[route]]`; `{local}` for the user of the machine that the
-        /// recipient names. Then users below `process.min_uid` have no mailbox.
+        /// recipient names. Then users below `process.min_uid` or above `process.max_uid`, and the daemon's own, have no mailbox.
         user: Option<DeliveryUser> = "",
         /// For `mbox`: the group, as in `[[route]]`. For files in /var/mail, `mail`.
         group: Option<Group> = "",

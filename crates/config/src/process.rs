@@ -33,13 +33,57 @@ section! {
         /// (`user` in `[[route]]`): users of the system have lower numbers. Mail of root is never delivered as root. The user
         /// of the daemon itself is permitted.
         min_uid: u32 = "1000",
+        /// The highest number of a user who has a mailbox, where the recipient names the user (`{local}`): higher ones belong to packages
+        /// and to nobody (Debian Policy 9.2.2). Raise it if accounts of persons have higher numbers.
+        max_uid: u32 = "59999",
     }
 }
 
 impl Process {
+    /// Returns whether the account with a number is a person's, so that mail for its name has a mailbox: not root's, not one of the
+    /// system, not nobody's, and not the daemon's own.
+    pub fn has_mailbox(&self, uid: u32) -> bool {
+        let is_own = self.user.as_ref().is_some_and(|user| user.uid == uid);
+        !is_own && self.may_deliver_as(uid) && uid <= self.max_uid
+    }
+
     /// Returns whether mail may be delivered as the user with a number: never as root, and as a user of the system only if
     /// it is the daemon's.
     pub fn may_deliver_as(&self, uid: u32) -> bool {
         uid != 0 && (uid >= self.min_uid || self.user.as_ref().is_some_and(|user| user.uid == uid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_of_persons_have_a_mailbox_and_those_of_the_system_have_none() {
+        let user = User { name: "vmail".to_owned(), uid: 5000, gid: 5000, home: "/".into() };
+        let process = Process {
+            user: Some(user),
+            group: None,
+            sandbox: None,
+            extra_paths: Vec::new(),
+            extra_ports: Vec::new(),
+            min_uid: 1000,
+            max_uid: 59_999,
+        };
+        for (uid, has_mailbox) in [
+            (0, false),
+            (33, false),
+            (999, false),
+            (1000, true),
+            (5000, false),
+            (59_999, true),
+            (60_000, false),
+            (65_534, false),
+            (u32::MAX, false),
+        ] {
+            assert_eq!(process.has_mailbox(uid), has_mailbox, "{uid}");
+        }
+        // A route may name them all the same.
+        assert!(process.may_deliver_as(5000) && process.may_deliver_as(65_534));
     }
 }

@@ -119,7 +119,7 @@ impl Mailboxes<'_> {
     }
 
     /// Checks that the recipient is a user as whom mail is delivered, where its route writes files as the user that it names.
-    /// The delivery helper asks the same: users of the system, such as daemon and www-data, have no mailbox.
+    /// The delivery helper asks the same: users of the system, such as www-data and nobody, have no mailbox.
     fn has_account(
         &self,
         mailbox: &Mailbox,
@@ -134,7 +134,7 @@ impl Mailboxes<'_> {
         let split = settings.addresses.separator.0.and_then(|separator| separator.split(&local));
         let name = split.map_or(&*local, |(user, _)| user);
         match config::local_user(name) {
-            Ok(user) if user.as_ref().is_some_and(|user| settings.process.may_deliver_as(user.uid)) => Ok(()),
+            Ok(user) if user.as_ref().is_some_and(|user| settings.process.has_mailbox(user.uid)) => Ok(()),
             Ok(_) => Err(policy::no_such_user(mailbox)),
             Err(e) => {
                 tracing::error!(

@@ -85,6 +85,8 @@ pub struct Permitted {
     pub separator: Option<Separator>,
     /// Says whether mail may be delivered as a user with this number.
     pub may_deliver_as: Box<dyn Fn(u32) -> bool + Send + Sync>,
+    /// Says whether the account with this number has a mailbox, where recipients name their users.
+    pub has_mailbox: Box<dyn Fn(u32) -> bool + Send + Sync>,
     /// Finds a user of this machine.
     pub user_by_name: fn(&str) -> Option<RunAs>,
     /// Opens a socket that listens at an address of the configuration; the reason why not, in words.
@@ -288,7 +290,7 @@ impl Permitted {
                     Outcome::failed(Enhanced(5, 1, 1), text)
                 };
                 let Some(mut user) = self.recipient(addresses) else { return no_user() };
-                if user.uid != 0 && geteuid().is_root() && !(self.may_deliver_as)(user.uid) {
+                if user.uid != 0 && geteuid().is_root() && !(self.has_mailbox)(user.uid) {
                     return no_user();
                 }
                 user.gid = group.unwrap_or(user.gid);
@@ -398,6 +400,7 @@ mod tests {
             hello: "mx.test".into(),
             separator: Separator::parse("+"),
             may_deliver_as: Box::new(|uid| uid >= 1000),
+            has_mailbox: Box::new(|uid| uid >= 1000),
             user_by_name: |name| (name == "low").then(|| user("low", 7)),
             listen: Box::new(|_| Err("no such listener".to_owned())),
             writer: vec!["/does/not/exist".into()],

@@ -118,7 +118,7 @@ pub(crate) fn permitted(settings: &Settings) -> Permitted {
         _ => None,
     };
     let addresses = &settings.addresses;
-    let process = settings.process.clone();
+    let (process, recipients) = (settings.process.clone(), settings.process.clone());
     let listeners: Vec<SocketAddr> =
         settings.listen.iter().filter_map(|listen| listen.address.ip()).collect();
     // Without `process.user`, a helper of root has no user for programs without one, and refuses them.
@@ -133,6 +133,7 @@ pub(crate) fn permitted(settings: &Settings) -> Permitted {
         hello: settings.delivery.ehlo_name.0.as_str().into(),
         separator: addresses.separator.0,
         may_deliver_as: Box::new(move |uid| process.may_deliver_as(uid)),
+        has_mailbox: Box::new(move |uid| recipients.has_mailbox(uid)),
         user_by_name: |name| config::user_by_name(name).map(|user| run_as(&user, None)),
         listen: Box::new(move |address| {
             if !listeners.contains(&address) {

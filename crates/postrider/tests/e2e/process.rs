@@ -186,7 +186,8 @@ fn the_helper_writes_as_the_users_that_it_may_and_refuses_links_pipes_and_the_sy
     for name in ["hard", "fifo"] {
         chown(dir.path().join("boxes").join(name), Some(NOBODY), None).unwrap();
     }
-    let config = format!("{LOG}[process]\nuser = \"{DAEMON}\"\nsandbox = \"enforce\"\n{routes}");
+    let config =
+        format!("{LOG}[process]\nuser = \"{DAEMON}\"\nmax_uid = 65534\nsandbox = \"enforce\"\n{routes}");
     let daemon = Postrider::start_in(dir, free_address(), &config);
     for (to, status, words) in [
         ("nobody@home.test", "2.0.0", "homes/nobody/Maildir"),
@@ -297,7 +298,7 @@ fn mail_for_a_root_without_a_mailbox_reaches_a_person_and_names_of_the_system_ar
     .unwrap();
     let at = dir.path().display().to_string();
     let config = format!(
-        "[process]\nuser = \"{DAEMON}\"\n[local]\ndomains = [\"mx.test\"]\nusers = [\"accounts:/etc/passwd\"]\n\
+        "[process]\nuser = \"{DAEMON}\"\nmax_uid = 65534\n[local]\ndomains = [\"mx.test\"]\nusers = [\"accounts:/etc/passwd\"]\n\
          mbox = \"{at}/boxes/{{local}}\"\nuser = \"{{local}}\"\n[addresses]\naliases = [\"aliases:{at}/aliases\"]\n"
     );
     let daemon = Postrider::start_in(dir, free_address(), &config);
@@ -357,6 +358,12 @@ fn mail_for_a_root_without_a_mailbox_reaches_a_person_and_names_of_the_system_ar
     let by = format!("by mbox:{at}/boxes/nobody as user nobody");
     assert_eq!(bv("nobody"), format!("nobody@mx.test: {by}\n"));
     assert_eq!(bv("daemon"), "daemon@mx.test: no such user here\n");
+    // By default, an account above those of persons has no mailbox either.
+    let text = fs::read_to_string(daemon.config()).unwrap();
+    let by_default = text.replace("max_uid = 65534\n", "").replace("postmaster = \"nobody@mx.test\"\n", "");
+    fs::write(daemon.config(), by_default).unwrap();
+    assert_eq!(bv("nobody"), "nobody@mx.test: no such user here\n");
+    fs::write(daemon.config(), text).unwrap();
     assert!(
         bv("abuse").starts_with(&format!("abuse@mx.test: nobody@mx.test {by} (through ")),
         "{}",
