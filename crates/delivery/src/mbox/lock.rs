@@ -17,8 +17,8 @@ use std::{
 
 /// Interval between two attempts to lock.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Age at which a lock file is left by a program that has crashed. Nobody needs a lock for so long. One of this program on this host is
-/// known to be left as soon as its process has ended.
+/// Age at which a lock file is left by a program that has crashed. Nobody needs a lock for so long. One that names a process of this
+/// host is known to be left as soon as that process has ended.
 const STALE_AGE: Duration = Duration::from_secs(300);
 /// A process and the name of a host are shorter.
 const MARK_BYTES_MAX: u64 = 200;
@@ -100,8 +100,7 @@ fn stale(dir: impl AsFd, name: &OsStr) -> Option<u64> {
     is_stale.then_some(found.st_ino)
 }
 
-/// Returns whether a process of this program on this host has made a lock file, and has ended. The process of another host cannot be
-/// asked for, and other programs do not name their host.
+/// Returns whether a lock file names a process of this host that has ended. The process of another host cannot be asked for.
 fn owner_has_ended(dir: impl AsFd, name: &OsStr) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = fs::openat(dir, name, flags, Mode::empty()) else { return false };
@@ -109,11 +108,17 @@ fn owner_has_ended(dir: impl AsFd, name: &OsStr) -> bool {
     if File::from(file).take(MARK_BYTES_MAX).read_to_string(&mut text).is_err() {
         return false;
     }
-    let pid = text.lines().next().and_then(|line| line.parse::<i32>().ok());
-    let Some(pid) = pid.and_then(Pid::from_raw) else { return false };
     // The sandbox permits no kill(2), not even one without a signal; this system call tells as well whether there is such a process.
-    text == mark(pid.as_raw_nonzero().get().unsigned_abs())
-        && sched_getaffinity(Some(pid)).err() == Some(Errno::SRCH)
+    owner(&text).is_some_and(|pid| sched_getaffinity(Some(pid)).err() == Some(Errno::SRCH))
+}
+
+/// Returns the process of this host that a lock file names: its number alone, as liblockfile, dotlockfile and many others write it, or
+/// with the name of the host, in a second line or behind a blank. procmail writes `0`, mutt_dotlock nothing: these name no process.
+fn owner(text: &str) -> Option<Pid> {
+    let mut words = text.split_ascii_whitespace();
+    let pid = words.next()?.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)?;
+    let is_here = |host: &str| host.as_bytes() == rustix::system::uname().nodename().to_bytes();
+    (words.next().is_none_or(is_here) && words.next().is_none()).then_some(pid)
 }
 
 /// Removes a lock file, unless another process has already replaced it by its own.
@@ -180,10 +185,23 @@ mod tests {
         assert!(!is_left(), "the process runs");
         child.kill().unwrap();
         child.wait().unwrap();
-        for foreign in [format!("{pid}\n"), format!("{pid}\nother.host\n"), "0".to_owned(), String::new()] {
-            std::fs::write(&path, &foreign).unwrap();
-            assert!(!is_left(), "{foreign:?}");
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        for unknown in [
+            format!("{pid}\nother.host\n"),
+            format!("{pid} {host} x\n"),
+            format!("-{pid}\n"),
+            "0".to_owned(),
+            String::new(),
+        ] {
+            std::fs::write(&path, &unknown).unwrap();
+            assert!(!is_left(), "{unknown:?}");
         }
+        for known in [format!("{pid}\n"), format!("{pid}"), format!("  {pid}\n"), format!("{pid} {host}\n")] {
+            std::fs::write(&path, &known).unwrap();
+            assert!(is_left(), "{known:?}");
+        }
+        std::fs::write(&path, format!("{}\n", std::process::id())).unwrap();
+        assert!(!is_left(), "this process runs");
         std::fs::write(&path, mark(pid)).unwrap();
         assert!(is_left());
         let until = Instant::now() + Duration::from_secs(60);
