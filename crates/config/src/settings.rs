@@ -754,7 +754,8 @@ section! {
         /// The drop directory: local mail waits there while the daemon is down.
         maildrop: PathBuf = "\"{data_dir}/drop\"",
         /// The most messages that one user other than root may have in the drop directory. Beyond them `sendmail` fails with 75. What a user
-        /// writes there without `sendmail`, beyond twice this number or twice `maildrop_max_size`, is removed.
+        /// writes there without `sendmail`, beyond twice this number or twice `maildrop_max_size`, is removed, as is
+        /// what is no file; a directory that is not empty is passed over.
         maildrop_max_messages: u32 = "1000",
         /// The most octets of messages that one user other than root may have in the drop directory.
         maildrop_max_size: ByteSize = "\"256MiB\"",

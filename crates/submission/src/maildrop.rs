@@ -21,7 +21,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    collections::{BinaryHeap, HashMap},
+    collections::{BinaryHeap, HashMap, HashSet},
     fs::{self, File},
     io::{self, BufRead, BufReader, Read, Write},
     os::{
@@ -209,6 +209,34 @@ pub fn list(dir: &Path, after: &HashMap<u32, PathBuf>, most: usize) -> io::Resul
     Ok(files)
 }
 
+/// Returns what users other than root and the daemon's own have made there and what is neither a file nor named like a message, so many
+/// at most, directories last. What was passed over is left out.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn list_odd(dir: &Path, passed_over: &HashSet<PathBuf>, most: usize) -> io::Result<Vec<Dropped>> {
+    let (mut odd, mut dirs) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        if has_suffix(&path, SUFFIX) || entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        // It may be gone.
+        let Ok(found) = entry.metadata() else { continue };
+        if is_trusted(found.uid()) || passed_over.contains(&path) {
+            continue;
+        }
+        let kind = if found.is_dir() { &mut dirs } else { &mut odd };
+        if kind.len() < most {
+            kind.push(Dropped { uid: found.uid(), path });
+        }
+    }
+    odd.append(&mut dirs);
+    odd.truncate(most);
+    Ok(odd)
+}
+
 /// Returns the number of dropped messages.
 pub fn count(dir: &Path) -> io::Result<u64> {
     let mut count = 0;
@@ -261,6 +289,7 @@ fn open_message(path: &Path, message_bytes_max: u64) -> Result<(File, u64, u32),
         Ok(file) => file,
         Err(rustix::io::Errno::LOOP) => return Err(no_file("a symbolic link")),
         Err(rustix::io::Errno::NXIO) => return Err(no_file("not a regular file")),
+        Err(rustix::io::Errno::ACCESS) if path.is_dir() => return Err(no_file("not a regular file")),
         Err(rustix::io::Errno::ACCESS) => return Err(bad("permission denied")),
         Err(error) => return Err(Unreadable::Later(error.to_string())),
     };
@@ -313,9 +342,12 @@ fn parse(file: File, file_bytes: u64, uid: u32, message_bytes_max: u64) -> Resul
 }
 
 /// Removes a file whose message is durable in the spool, or what is no file. It need not be synced: after a crash the
-/// message is taken in once more, which is allowed. A directory stays.
+/// message is taken in once more, which is allowed. A directory that is not empty stays.
 pub fn remove(path: &Path) -> io::Result<()> {
-    fs::remove_file(path)
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == io::ErrorKind::IsADirectory => fs::remove_dir(path),
+        removed => removed,
+    }
 }
 
 /// Renames a bad file so that it is not tried again; its bytes stay for an operator.

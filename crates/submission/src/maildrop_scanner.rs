@@ -20,8 +20,6 @@ use tokio::{sync::watch, task::spawn_blocking};
 const PASSED_OVER_MAX: usize = 1000;
 /// Files looked at in a round.
 const FILES_A_ROUND: usize = 500;
-/// Time between two looks at what users have in the directory beyond their limits.
-const EXCESS_INTERVAL: Duration = Duration::from_secs(60);
 /// Users about whom something is noted.
 const USERS_MAX: usize = 4096;
 
@@ -74,19 +72,17 @@ impl<T: Acceptor> MaildropScanner<T> {
     /// A round each `interval`, until the daemon closes.
     pub async fn run(mut self, interval: Duration, mut closing: watch::Receiver<bool>) {
         let mut look = tokio::time::interval(interval);
-        let mut excess_at = Instant::now();
         loop {
             tokio::select! {
                 _ = look.tick() => {}
                 _ = closing.wait_for(|closing| *closing) => return,
             }
+            // First: each file of an excess that is read costs time that the mail of others waits.
+            self.remove_excess().await;
+            self.remove_odd().await;
             // Nothing but mail, and more of it: that does not wait.
             while self.round(&closing).await {}
             self.count_waiting().await;
-            if Instant::now() >= excess_at {
-                self.remove_excess().await;
-                excess_at = Instant::now() + EXCESS_INTERVAL;
-            }
             for (uid, count) in self.repeats.left_out(Instant::now()) {
                 tracing::warn!(
                     "{count} more lines about files of user {uid} in the drop directory were left out"
@@ -105,6 +101,15 @@ impl<T: Acceptor> MaildropScanner<T> {
                 mail::counted(count, "file")
             );
             self.warn(uid, &text);
+        }
+    }
+
+    /// Removes what is no file; a directory that is not empty is passed over.
+    async fn remove_odd(&mut self) {
+        let (dir, passed_over) = (self.dir.clone(), self.passed_over.clone());
+        let listed = waiting(move || maildrop::list_odd(&dir, &passed_over, FILES_A_ROUND)).await;
+        for Dropped { uid, path } in listed.unwrap_or_default() {
+            self.put_away(uid, &path, "not a regular file", "removed", maildrop::remove).await;
         }
     }
 
@@ -442,6 +447,61 @@ mod tests {
         }
         assert_eq!(names(&dir), ["000.mail"]);
         assert_eq!((drops.passed_over.len(), drops.waiting.lock().unwrap().count), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn what_other_users_have_made_that_is_no_file_is_removed_whatever_its_name() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root can make files of other users");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("full/x")).unwrap();
+        fs::create_dir(path("empty")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, path("fifo"), rustix::fs::Mode::RUSR).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        std::os::unix::fs::symlink("/nonexistent", path("link.tmp")).unwrap();
+        fs::write(path("file"), "").unwrap();
+        for name in names(&dir) {
+            std::os::unix::fs::lchown(path(&name), Some(1001), None).unwrap();
+        }
+        fs::create_dir(path("of-root")).unwrap();
+        let mut drops = scanner(&dir);
+        for _ in 0..2 {
+            drops.remove_odd().await;
+            assert_eq!(names(&dir), ["file", "full", "of-root"]);
+            assert_eq!(drops.passed_over, [path("full")].into());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_excess_is_removed_at_each_look() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: only root can make files of other users");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let quota = Quota { messages: 5, bytes: 1000 };
+        let target = Arc::<Memory>::default();
+        let scanner = MaildropScanner::new(dir.path().to_owned(), 1000, quota, target, Arc::default());
+        let (close, closing) = watch::channel(false);
+        let running = tokio::spawn(scanner.run(Duration::from_millis(1), closing));
+        for round in 0..3 {
+            for number in 0..50 {
+                let path = dir.path().join(format!("{round}-{number}.junk"));
+                fs::write(&path, "").unwrap();
+                std::os::unix::fs::chown(&path, Some(1001), None).unwrap();
+            }
+            let removed = async {
+                while names(&dir).len() > 10 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), removed).await.expect("it is removed");
+        }
+        close.send_replace(true);
+        running.await.unwrap();
     }
 
     #[tokio::test]
