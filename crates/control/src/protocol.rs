@@ -564,6 +564,9 @@ pub struct Gauges {
     /// The addresses of listeners that refuse new sessions, since an operator drains them.
     #[serde(default)]
     pub drained_listeners: Vec<String>,
+    /// The maps whose files cannot be used now, and why.
+    #[serde(default)]
+    pub map_faults: Vec<String>,
     /// Why the delivery log or the history loses events now, if it does.
     #[serde(default)]
     pub log_faults: Vec<String>,

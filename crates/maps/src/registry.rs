@@ -138,6 +138,13 @@ impl Maps {
         faults
     }
 
+    /// Returns the faults of files that could not be used when a look-up or a reload last read them. Does not wait for the disk.
+    pub fn file_faults(&self) -> Vec<String> {
+        let mut faults: Vec<String> = self.files.values().filter_map(FileMap::fault).collect();
+        faults.sort();
+        faults
+    }
+
     /// Looks a key up in a map.
     pub fn get<'a>(&'a self, reference: &Reference, key: &'a str) -> Answer<'a, Looked> {
         match self.map(reference) {

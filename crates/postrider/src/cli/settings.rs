@@ -182,7 +182,7 @@ fn check_access(
 
 /// Returns warnings of addresses to which rules and `addresses.bcc` send mail, and which do not exist here: such mail is
 /// deferred. A map that does not answer now says nothing.
-fn without_user(settings: &Settings) -> Result<Vec<String>, CliError> {
+pub(super) fn without_user(settings: &Settings) -> Result<Vec<String>, CliError> {
     let rules = settings.rules.program.rules().iter();
     let of_rules = rules.flat_map(|rule| {
         let targets = rule.modifiers.bcc.iter().chain(&rule.modifiers.redirect);

@@ -101,6 +101,9 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     if let Some(fault) = &g.name_server_fault {
         writeln!(out, "NAME SERVERS: {}", print::plain(fault))?;
     }
+    for fault in &g.map_faults {
+        writeln!(out, "MAP CANNOT BE USED: {}", print::plain(fault))?;
+    }
     for fault in &g.log_faults {
         writeln!(out, "EVENTS ARE NOT LOGGED: {}", print::plain(fault))?;
     }

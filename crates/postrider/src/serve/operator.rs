@@ -429,6 +429,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         unsummarized,
         drained_listeners: Vec::new(),
         resources: Vec::new(),
+        map_faults: driver.current().maps.file_faults(),
         log_faults: driver.delivery_log.faults(),
         log_lost: driver.delivery_log.lost_count(),
     }

@@ -97,6 +97,30 @@ fn a_daemon_with_names_and_a_way_out_has_no_errors() {
 }
 
 #[test]
+fn a_map_that_cannot_be_used_is_an_error_without_the_network_and_in_status() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("aliases"), "root: joe\nann: :nonsense: x\n").unwrap();
+    let daemon = Postrider::start_in(dir, free_address(), "[addresses]\naliases = [\"aliases:aliases\"]\n");
+    let check = run(&daemon.config(), &["config", "check"]);
+    assert_eq!(check.status.code(), Some(78), "{check:?}");
+    let report = Report::of(&daemon.config(), &["--offline"]);
+    for name in ["configuration", "daemon"] {
+        let found = report.about(name);
+        assert!(
+            found.iter().any(|(level, seen)| *level == "error" && seen.contains("line 2, column")),
+            "{name}: {found:?}"
+        );
+    }
+    let status = daemon.ask(&["status"]);
+    assert!(
+        status
+            .lines()
+            .any(|line| line.starts_with("MAP CANNOT BE USED: ") && line.contains("line 2, column")),
+        "{status}"
+    );
+}
+
+#[test]
 fn a_closed_way_out_and_a_name_of_another_are_told() {
     let (names, closed) = (name_server(&records("1.isp.test")), free_address());
     let daemon = Postrider::start(&settings(names.address, closed.port()));

@@ -3,8 +3,12 @@
 use super::{Finding, lenient};
 use crate::{
     access::{self, Checked},
-    cli::{CliError, map, settings::unread_postmaster},
-    serve::{acme::certificate_file, helper, site_warnings},
+    cli::{
+        CliError, map,
+        settings::{unread_postmaster, without_user},
+    },
+    serve::{acme::certificate_file, helper, refuse_ephemeral, site_warnings},
+    unnamed_spools,
 };
 use config::{Purpose, Settings};
 use control::{
@@ -45,14 +49,29 @@ pub(super) fn load(source: Option<&Path>, is_offline: bool) -> (Option<Settings>
     {
         findings.push(Finding::warning(CONFIGURATION, warning, "see `postrider config check`"));
     }
-    if !is_offline {
-        for (reference, what, help) in map::faults(&settings).unwrap_or_default() {
-            findings.push(Finding::error(CONFIGURATION, format!("{reference}: {what}"), help));
+    let faults = map::faults(&settings).unwrap_or_default();
+    let are_usable = faults.is_empty();
+    for (reference, what, help) in faults {
+        findings.push(Finding::error(CONFIGURATION, format!("{reference}: {what}"), help));
+    }
+    for one in unnamed_spools::find(&settings) {
+        findings.push(Finding::error(CONFIGURATION, one.to_string(), "see `postrider config check`"));
+    }
+    if source.is_some() {
+        if let Err(text) = refuse_ephemeral(&settings) {
+            findings.push(Finding::error(CONFIGURATION, text, "see `postrider config check`"));
         }
-        let unread = source.and_then(|_| unread_postmaster(&settings).unwrap_or_default());
-        findings.extend(
-            unread.map(|text| Finding::warning(CONFIGURATION, text, "see `sendmail -bv postmaster`")),
-        );
+        // Maps of servers are asked over the network.
+        if are_usable && (!is_offline || settings.maps.is_empty()) {
+            let lost = without_user(&settings).unwrap_or_default();
+            findings.extend(lost.into_iter().map(|text| {
+                Finding::warning(CONFIGURATION, text, "`sendmail -bv ADDRESS` says where it goes")
+            }));
+            let unread = unread_postmaster(&settings).unwrap_or_default();
+            findings.extend(
+                unread.map(|text| Finding::warning(CONFIGURATION, text, "see `sendmail -bv postmaster`")),
+            );
+        }
     }
     if findings.is_empty() {
         findings.push(Finding::ok(CONFIGURATION, format!("{name}: no problems")));
@@ -182,6 +201,10 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
     if let Some(fault) = &gauges.name_server_fault {
         let advice = "correct /etc/resolv.conf, or set `dns.nameservers`";
         findings.push(Finding::warning(DAEMON, format!("name servers: {fault}"), advice));
+    }
+    for fault in &gauges.map_faults {
+        let advice = "correct the file; `postrider map check` shows all its faults";
+        findings.push(Finding::error(DAEMON, format!("a map cannot be used: {fault}"), advice));
     }
     for fault in &gauges.log_faults {
         let seen = format!("events are not logged: {fault}");
