@@ -121,6 +121,16 @@ fn a_map_that_cannot_be_used_is_an_error_without_the_network_and_in_status() {
 }
 
 #[test]
+fn a_drained_listener_is_no_port_of_another_program() {
+    let daemon = Postrider::start("");
+    daemon.ask(&["drain"]);
+    let report = Report::of(&daemon.config(), &["--offline"]);
+    let (level, seen) = report.only("listeners");
+    assert!(level == "ok" && seen.contains("is served by postrider"), "{level} {seen}");
+    assert!(report.about("daemon").iter().any(|(level, seen)| *level == "warning" && seen.contains("421")));
+}
+
+#[test]
 fn a_closed_way_out_and_a_name_of_another_are_told() {
     let (names, closed) = (name_server(&records("1.isp.test")), free_address());
     let daemon = Postrider::start(&settings(names.address, closed.port()));

@@ -4,6 +4,8 @@ use super::Finding;
 use crate::port_owner::owner_of;
 use config::{ListenAt, Settings};
 use control::client::{Client, ClientError};
+use mail::Reply;
+use smtp::server::replies;
 use std::{
     io::{self, BufRead as _, BufReader},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
@@ -61,12 +63,23 @@ fn in_use(address: SocketAddr, greets: bool, is_running: bool, settings: &Settin
     let owner = owner_of(address.port());
     let by = owner.map_or("another program".to_owned(), |(name, pid)| format!("{name} (process {pid})"));
     let is_own =
-        is_running && (!greets || greeting(address).is_ok_and(|line| line.contains(&settings.hostname)));
+        is_running && (!greets || greeting(address).is_ok_and(|line| is_ours(&line, &settings.hostname)));
     if is_own {
         return Finding::ok(PORTS, format!("{address} is served by {by}"));
     }
     let seen = format!("{address} is in use by {by}");
     Finding::error(PORTS, seen, "stop and disable that program, or choose another address in [[listen]]")
+}
+
+/// Returns whether a first line is one of this daemon's: a greeting, or the refusal of a listener that an operator drains or that has
+/// no sessions left.
+fn is_ours(line: &str, hostname: &str) -> bool {
+    let is_refusal = |reply: &Reply| {
+        let mut text = Vec::new();
+        reply.write_to(&mut text);
+        line.as_bytes() == text
+    };
+    line.contains(hostname) || is_refusal(&replies::DRAINED) || is_refusal(&replies::TOO_BUSY)
 }
 
 /// Returns the first line that a listener of this machine sends.
