@@ -85,6 +85,15 @@ pub(crate) fn mailbox_faults(settings: &Settings) -> Result<Vec<Fault>, String> 
     }
 }
 
+/// Returns why this process cannot deliver to a file that aliases name, if it cannot: mail for it would wait. Waits for the disk.
+pub(crate) fn file_fault(file: &Path) -> Option<String> {
+    let user = user_name(getuid().as_raw()).unwrap_or_else(|| "the daemon".to_owned());
+    let fault = |need: Needed| need.fault(&user, false);
+    boxes::file_fault(file)
+        .or_else(|| boxes::of_file(file).into_iter().find_map(fault))
+        .map(|fault| format!("{}; {}", fault.text, fault.advice))
+}
+
 /// Asks for these needs as the user of the daemon, and for the places of mailboxes.
 fn ask(settings: &Settings, needs: Vec<Needed>) -> Result<Checked, String> {
     let count = needs.len();
@@ -314,6 +323,9 @@ impl Needed {
         } else if at != self.path && closed.is_none() {
             // A folder of the system stays the system's.
             format!("`install -d -o {user} -g {} {}`", group_of(user), self.shown())
+        } else if bits.starts_with('u') && is_of_system(at) {
+            // It stays root's: whoever owns /etc owns the machine.
+            format!("name a place below a folder of {user}, such as /var/lib/postrider")
         } else if bits.starts_with('u') {
             format!("`chown {user} {shown}`, and `chmod {bits} {shown}`")
         } else if is_shared(&group_of(user)) {
@@ -347,6 +359,29 @@ impl Needed {
 /// Returns whether a folder is the home directory of root or of a person.
 fn is_home(folder: &Path) -> bool {
     folder == Path::new("/root") || folder.parent() == Some(Path::new("/home"))
+}
+
+/// Returns whether a folder is one of the system's, which belongs to nobody else: those of hier(7), and what is above a folder of a
+/// daemon.
+fn is_of_system(folder: &Path) -> bool {
+    const ABOVE_DAEMONS: [&str; 9] = [
+        "/var",
+        "/var/lib",
+        "/var/log",
+        "/var/spool",
+        "/var/mail",
+        "/var/spool/mail",
+        "/var/cache",
+        "/srv",
+        "/opt",
+    ];
+    const SYSTEM: [&str; 11] =
+        ["/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/root"];
+    const OF_ALL: [&str; 9] =
+        ["/", "/run", "/tmp", "/var/tmp", "/home", "/media", "/mnt", "/var/run", "/var/backups"];
+    let is_any = |names: &[&str]| names.iter().any(|name| folder == Path::new(name));
+    let is_own = folder.starts_with("/etc/postrider");
+    is_any(&ABOVE_DAEMONS) || is_any(&OF_ALL) || !is_own && SYSTEM.iter().any(|name| folder.starts_with(name))
 }
 
 /// `/etc/postrider/key.pem (mode 0600, owner root:root)`.
@@ -447,6 +482,35 @@ mod tests {
         let fault = as_user(&nobody(vec![65534]), vec![need], false).unwrap().remove(0);
         assert!(fault.advice.starts_with("`install -d -o nobody -g "), "{fault:?}");
         assert!(fault.advice.ends_with(&format!(" {}`", path.display())), "{fault:?}");
+    }
+
+    #[test]
+    fn a_folder_of_the_system_is_never_given_away() {
+        for (folder, is_systems) in [
+            ("/", true),
+            ("/etc", true),
+            ("/etc/ssl/private", true),
+            ("/usr/local/mail", true),
+            ("/var/mail", true),
+            ("/var/spool", true),
+            ("/home", true),
+            ("/etc/postrider", false),
+            ("/var/lib/postrider", false),
+            ("/srv/mail", false),
+            ("/home/joe/mail", false),
+        ] {
+            assert_eq!(is_of_system(Path::new(folder)), is_systems, "{folder}");
+        }
+        let need = Needed {
+            noun: "folder of a file",
+            need: Need::WriteIn,
+            ..needed(Path::new("/etc"), Need::WriteIn)
+        };
+        let fault = need.denied("joe", Path::new("/etc"), true);
+        assert!(
+            fault.advice.starts_with("name a place below a folder of joe") && !fault.advice.contains("chown"),
+            "{fault:?}"
+        );
     }
 
     #[test]

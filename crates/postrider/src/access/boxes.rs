@@ -1,6 +1,6 @@
 //! The places of mailboxes, as the daemon and its helper write them. Both refuse links, and files with several names.
 
-use super::{Fault, Need, Needed, Whose, as_user, described, group_name};
+use super::{Fault, Need, Needed, Whose, as_user, described, group_name, is_of_system};
 use config::{DeliveryUser, Route, Settings, Target};
 use rustix::process::geteuid;
 use sandbox::{Identity, fixed_folder};
@@ -19,11 +19,18 @@ pub(super) fn own(settings: &Settings) -> Vec<Needed> {
     let templates = own.filter_map(template);
     let locals = (!settings.local.domains.is_empty()).then(|| settings.local.maildir.as_str());
     let folders = templates.chain(locals).map(|template| (fixed_folder(template), "folder of mailboxes"));
-    // A lock file stands beside the file.
-    let files = settings.addresses.files.iter();
-    let of_files =
-        files.map(|file| (fixed_folder(&file.to_string_lossy()), "folder of a file in `addresses.files`"));
-    folders.chain(of_files).map(|(path, noun)| Needed::new(path, noun, Need::WriteIn)).collect()
+    let of_files = settings.addresses.files.iter().flat_map(|file| of_file(file));
+    folders.map(|(path, noun)| Needed::new(path, noun, Need::WriteIn)).chain(of_files).collect()
+}
+
+/// Returns what the daemon's user writes for a file that aliases name: a lock file stands beside it.
+pub(super) fn of_file(file: &Path) -> Vec<Needed> {
+    let folder = fixed_folder(&file.to_string_lossy());
+    let mut needs = vec![Needed::new(folder, "folder of a file in `addresses.files`", Need::WriteIn)];
+    if file.is_file() {
+        needs.push(Needed::new(file.to_owned(), "file in `addresses.files`", Need::Append));
+    }
+    needs
 }
 
 /// Returns the faults of mailbox files that are there, whoever writes them.
@@ -35,7 +42,7 @@ pub(super) fn files(settings: &Settings) -> Vec<Fault> {
     settings.addresses.files.iter().cloned().chain(mboxes).filter_map(|file| file_fault(&file)).collect()
 }
 
-fn file_fault(file: &Path) -> Option<Fault> {
+pub(super) fn file_fault(file: &Path) -> Option<Fault> {
     let found = file.symlink_metadata().ok()?;
     let shown = file.display();
     let (what, advice) = if found.is_symlink() {
@@ -115,6 +122,11 @@ fn advice_for_all(folder: &Path, group: Option<&config::Group>) -> String {
             "`install -d -g {group} -m 2775 {shown}`, and write group = \"{group}\" beside `user`"
         );
     };
+    // Debian's folder of mailboxes is meant for this.
+    let is_mail = ["/var/mail", "/var/spool/mail"].iter().any(|mail| folder == Path::new(mail));
+    if !is_mail && is_of_system(folder) {
+        return "name another folder, such as /var/mail".to_owned();
+    }
     let open =
         (found.permissions().mode() & 0o070 == 0o070 && found.gid() != 0).then(|| group_name(found.gid()));
     match (open.flatten(), group) {
@@ -202,6 +214,11 @@ mod tests {
         let wrong = faults("boxes", "").remove(0);
         assert!(wrong.advice.starts_with("write group = \"mail\" beside `user`"), "{wrong:?}");
         assert_eq!(faults("boxes", "group = \"mail\"\n"), []);
+        let system = advice_for_all(Path::new("/etc"), None);
+        assert!(
+            !system.contains("chgrp") && advice_for_all(Path::new("/var/mail"), None).contains("mail"),
+            "{system}"
+        );
         let linked = faults("link", "group = \"mail\"\n").remove(0);
         assert!(linked.text.contains("follows no symbolic links"), "{linked:?}");
     }

@@ -2,6 +2,7 @@
 
 use super::{own_address, session_facts};
 use crate::{
+    access,
     expansion::{Expansion, Outcome, recipients, warn_of_missing},
     serve::pipeline::{LOOKUP_FAILED, REPORT_RETRIES, Rules, View},
 };
@@ -9,6 +10,11 @@ use engine::accept::{Source, Verdict};
 use inbound::Answer;
 use mail::{AliasTarget, Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
 use rewrite::{Expanded, Role, Trouble, passed_on};
+use std::{path::Path, time::Duration};
+use tokio::{task::spawn_blocking, time::timeout};
+
+/// Time for a look at files of aliases; a disk that answers later is left to the delivery.
+const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Aliases or files of this server are wrong.
 pub(super) const NOT_EXPANDABLE: Reply =
@@ -29,7 +35,10 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
     let mailbox = path.mailbox().unwrap_or(&settings.postmaster).clone();
     let outcome = expand(expansion, &view, &mailbox).await;
     match outcome {
-        Outcome::Recipients(expanded) => accepted(&view, given, &mailbox, &expanded),
+        Outcome::Recipients(expanded) => match unwritable(&view, &expanded).await {
+            Some(trouble) => failed(&view, &trouble, given.path.as_str()),
+            None => accepted(&view, given, &mailbox, &expanded),
+        },
         Outcome::NoSuchUser => unknown(&view, given, &mailbox),
         // A program that hands mail in waits for no reply: the message is queued, and this recipient is expanded later.
         Outcome::Failed(trouble) if matches!(view.facts.source, Source::Local { .. }) && !view.is_queued => {
@@ -39,6 +48,26 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
         }
         Outcome::Failed(trouble) => failed(&view, &trouble, given.path.as_str()),
     }
+}
+
+/// Returns the trouble of a file to which an alias leads and that cannot be written now. The client keeps the mail: taken, it would wait
+/// in the queue until it is returned.
+async fn unwritable(view: &View<'_>, expanded: &Expanded) -> Option<Trouble> {
+    if !matches!(view.facts.source, Source::Smtp { .. }) || view.is_queued {
+        return None;
+    }
+    let files = (0..expanded.recipients().len()).filter_map(|index| match expanded.target(index) {
+        Some(AliasTarget::File(path)) if &**path != rewrite::NULL_DEVICE => Some(path.clone()),
+        _ => None,
+    });
+    let files: Vec<Box<str>> = files.collect();
+    if files.is_empty() {
+        return None;
+    }
+    let find =
+        move || files.into_iter().find_map(|path| Some((access::file_fault(Path::new(&*path))?, path)));
+    let (what, key) = timeout(DISK_TIMEOUT, spawn_blocking(find)).await.ok()?.ok()??;
+    Some(Trouble::Value { key, what: what.into() })
 }
 
 /// A recipient that is expanded when its message is delivered.
