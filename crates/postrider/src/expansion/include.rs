@@ -187,7 +187,7 @@ mod tests {
             format!(":include:{outer}: line 3, column 1: an unknown directive; write user@"),
             format!(":include:{outer}: line 1, column 6: :include:{gone}: no such file; write the file"),
             format!(":include:{inner}: line 4, column 4: not a mail address; write user@"),
-            format!(":include:{cut}: line 2, column 4: not a mail address; write user@"),
+            format!(":include:{cut}: line 2, column 1: not a mail address; write user@"),
         ];
         assert_eq!(told.len(), starts.len(), "{told:?}");
         assert!(told.iter().zip(&starts).all(|(told, start)| told.starts_with(start)), "{told:?}");
