@@ -89,12 +89,12 @@ impl Connector<'_> {
     pub(crate) async fn unproven(
         &self,
         address: SocketAddr,
-        site: &Arc<str>,
+        names: &Arc<str>,
     ) -> Result<Option<Unproven>, Exchanger> {
         if !self.is_mx {
             return Ok(None);
         }
-        let unproven = self.exchanger_budget.wait(address.ip(), site, self.settings.connect_timeout).await;
+        let unproven = self.exchanger_budget.wait(address.ip(), names, self.settings.connect_timeout).await;
         unproven.map(Some)
     }
 

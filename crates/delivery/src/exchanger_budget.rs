@@ -14,9 +14,9 @@ use tokio::{
 
 /// Connections to one address that have not delivered anything, while the address has taken no mail.
 pub(crate) const OF_ADDRESS_MAX: u32 = 10;
-/// The same for all addresses of one site together.
-pub(crate) const OF_SITE_MAX: u32 = 20;
-/// Addresses and sites that are remembered. Beyond this number those without a connection are forgotten.
+/// The same for all addresses of the same exchangers together.
+pub(crate) const OF_NAMES_MAX: u32 = 20;
+/// Addresses and sets of names that are remembered. Beyond this number those without a connection are forgotten.
 const REMEMBERED_MAX: usize = 20_000;
 
 /// What has a number of connections of its own.
@@ -24,14 +24,14 @@ const REMEMBERED_MAX: usize = 20_000;
 pub(crate) enum Exchanger {
     Address(IpAddr),
     /// The names of all exchangers of a domain, whose domains are served by the same machines.
-    Site(Arc<str>),
+    Names(Arc<str>),
 }
 
 impl Exchanger {
     fn max(&self) -> u32 {
         match self {
             Self::Address(_) => OF_ADDRESS_MAX,
-            Self::Site(_) => OF_SITE_MAX,
+            Self::Names(_) => OF_NAMES_MAX,
         }
     }
 }
@@ -58,7 +58,7 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct Unproven {
     budget: ExchangerBudget,
-    /// Its address and its site.
+    /// Its address and its names.
     counted: [Exchanger; 2],
 }
 
@@ -67,7 +67,7 @@ impl ExchangerBudget {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a connection to an address of a site is permitted, and counts it. Usually the first of the others delivers
+    /// Waits until a connection to an address with these names is permitted, and counts it. Usually the first of the others delivers
     /// within a second, and all may go on.
     ///
     /// # Errors
@@ -75,14 +75,14 @@ impl ExchangerBudget {
     pub(crate) async fn wait(
         &self,
         address: IpAddr,
-        site: &Arc<str>,
+        names: &Arc<str>,
         at_most: Duration,
     ) -> Result<Unproven, Exchanger> {
         let until = Instant::now() + at_most;
         loop {
             // From here on no change is missed.
             let changed = self.0.changed.notified();
-            let full = match self.begin(address, site) {
+            let full = match self.begin(address, names) {
                 Ok(unproven) => return Ok(unproven),
                 Err(full) => full,
             };
@@ -92,8 +92,8 @@ impl ExchangerBudget {
         }
     }
 
-    fn begin(&self, address: IpAddr, site: &Arc<str>) -> Result<Unproven, Exchanger> {
-        let counted = [Exchanger::Address(address), Exchanger::Site(site.clone())];
+    fn begin(&self, address: IpAddr, names: &Arc<str>) -> Result<Unproven, Exchanger> {
+        let counted = [Exchanger::Address(address), Exchanger::Names(names.clone())];
         let mut known = self.lock();
         if known.len() >= REMEMBERED_MAX {
             known.retain(|_, one| one.unproven_count > 0);
@@ -155,18 +155,18 @@ impl Drop for Unproven {
 mod tests {
     use super::*;
 
-    fn site(name: &str) -> Arc<str> {
+    fn names(name: &str) -> Arc<str> {
         name.into()
     }
 
     #[test]
     fn an_address_has_few_connections_until_it_takes_mail() {
         let (budget, address, own) =
-            (ExchangerBudget::default(), IpAddr::from([192, 0, 2, 1]), site("mx.test"));
+            (ExchangerBudget::default(), IpAddr::from([192, 0, 2, 1]), names("mx.test"));
         let mut open: Vec<Unproven> =
             (0..OF_ADDRESS_MAX).map(|_| budget.begin(address, &own).unwrap()).collect();
-        // Of another site as well.
-        assert_eq!(budget.begin(address, &site("mx.else.test")).unwrap_err(), Exchanger::Address(address));
+        // Of other names as well.
+        assert_eq!(budget.begin(address, &names("mx.else.test")).unwrap_err(), Exchanger::Address(address));
         assert!(budget.begin(IpAddr::from([192, 0, 2, 2]), &own).is_ok(), "another one is not affected");
         open.pop().unwrap().proven();
         open.extend((0..100).map(|_| budget.begin(address, &own).unwrap()));
@@ -178,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn a_site_has_few_connections_however_many_addresses_it_has() {
-        let (budget, own) = (ExchangerBudget::default(), site("a.mx.test,b.mx.test"));
+    fn the_same_names_have_few_connections_however_many_addresses_they_have() {
+        let (budget, own) = (ExchangerBudget::default(), names("a.mx.test,b.mx.test"));
         let address = |n: u32| IpAddr::from([192, 0, 2, n as u8]);
         let mut open: Vec<Unproven> =
-            (0..OF_SITE_MAX).map(|n| budget.begin(address(n), &own).unwrap()).collect();
-        assert_eq!(budget.begin(address(200), &own).unwrap_err(), Exchanger::Site(own.clone()));
-        assert!(budget.begin(address(200), &site("mx.else.test")).is_ok(), "another one is not affected");
+            (0..OF_NAMES_MAX).map(|n| budget.begin(address(n), &own).unwrap()).collect();
+        assert_eq!(budget.begin(address(200), &own).unwrap_err(), Exchanger::Names(own.clone()));
+        assert!(budget.begin(address(200), &names("mx.else.test")).is_ok(), "another one is not affected");
         open.pop().unwrap().proven();
         assert!(budget.begin(address(200), &own).is_ok());
     }
@@ -193,7 +193,7 @@ mod tests {
     fn the_memory_is_bounded() {
         let budget = ExchangerBudget::default();
         for n in 0..REMEMBERED_MAX as u32 + 100 {
-            budget.begin(IpAddr::from(n.to_be_bytes()), &site(&format!("mx{n}.test"))).unwrap().proven();
+            budget.begin(IpAddr::from(n.to_be_bytes()), &names(&format!("mx{n}.test"))).unwrap().proven();
         }
         assert!(budget.lock().len() <= REMEMBERED_MAX + 1);
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     connect::{Connector, Ready},
-    exchanger_budget::{Exchanger, OF_ADDRESS_MAX, OF_SITE_MAX},
+    exchanger_budget::{Exchanger, OF_ADDRESS_MAX, OF_NAMES_MAX},
     host_memory::HostMemory,
 };
 use mail::{Disposition, Enhanced, HostPort, LmtpServer, NextHop, Outcome};
@@ -32,7 +32,7 @@ pub(crate) struct Hosts<'a> {
 
 #[derive(Debug, Clone)]
 enum Server<'a> {
-    Tcp { host: String, address: SocketAddr, site: Arc<str> },
+    Tcp { host: String, address: SocketAddr, names: Arc<str> },
     Unix(&'a Path),
 }
 
@@ -87,7 +87,7 @@ impl<'a> Hosts<'a> {
     }
 
     fn add(&mut self, hosts: Vec<Host>) {
-        let site = site_of(&hosts);
+        let names = names_of(&hosts);
         let addresses = |host: Host| {
             let Host { name, addresses } = host;
             addresses.into_iter().map(move |address| (name.clone(), address))
@@ -100,7 +100,7 @@ impl<'a> Hosts<'a> {
                 true => &mut self.last_resort,
                 false => &mut self.untried,
             };
-            servers.push_back(Server::Tcp { host, address, site: site.clone() });
+            servers.push_back(Server::Tcp { host, address, names: names.clone() });
         }
     }
 
@@ -133,8 +133,8 @@ impl<'a> Hosts<'a> {
             };
             let connected = match &server {
                 Server::Unix(path) => connector.unix(path).await,
-                Server::Tcp { host, address, site } => {
-                    let unproven = match connector.unproven(*address, site).await {
+                Server::Tcp { host, address, names } => {
+                    let unproven = match connector.unproven(*address, names).await {
                         Ok(unproven) => unproven,
                         Err(full) => {
                             self.failed(crowded(host, &full));
@@ -202,7 +202,7 @@ impl<'a> Hosts<'a> {
 
 /// The outcome of a server that has as many connections as it may before it takes mail.
 /// The names of all exchangers. The order of equal preferences changes with each look-up.
-fn site_of(hosts: &[Host]) -> Arc<str> {
+fn names_of(hosts: &[Host]) -> Arc<str> {
     let mut names: Vec<String> = hosts.iter().map(|host| host.name.to_ascii_lowercase()).collect();
     names.sort_unstable();
     names.join(",").into()
@@ -213,8 +213,8 @@ fn crowded(host: &str, full: &Exchanger) -> Outcome {
         Exchanger::Address(ip) => format!(
             "{OF_ADDRESS_MAX} connections to {host}[{ip}] wait for an answer already, and it has not taken mail lately"
         ),
-        Exchanger::Site(_) => format!(
-            "{OF_SITE_MAX} connections to {host} and the other exchangers of its domains wait for an answer already, \
+        Exchanger::Names(_) => format!(
+            "{OF_NAMES_MAX} connections to {host} and the other exchangers of its domains wait for an answer already, \
              and none of them has taken mail lately"
         ),
     };
