@@ -537,7 +537,7 @@ impl Check<'_, '_> {
             );
             let help = "remove `users` to take mail for every local part, or name each user; for a catch-all mailbox write \
                         `\"@example.com\" = \"alice\"` into a map of `addresses.virtual`";
-            self.problem("local.users", what, "one of these", &help);
+            self.problem("local.users", what, "one of these", help);
             return;
         }
         let bad = s

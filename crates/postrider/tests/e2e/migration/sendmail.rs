@@ -140,6 +140,46 @@ impl Choices {
     }
 }
 
+const ACTIONS: [&str; 8] = [
+    "OK",
+    "RELAY",
+    "REJECT",
+    "DISCARD",
+    "ERROR:5.7.1:550 not here",
+    "ERROR:4.7.1:451 later",
+    "550 no",
+    "451 later",
+];
+const CLIENTS: [&str; 8] = [
+    "198.51.100",
+    "198.51.100.7",
+    "203.0.113",
+    "203.0.113.9",
+    "192.0.2.66",
+    "near.example",
+    "far.example",
+    "net.example",
+];
+const SENDERS: [&str; 7] = [
+    "from.example",
+    "bad.example",
+    "bad@sender.example",
+    "joe@",
+    "joe@example.com",
+    "sender.example",
+    "example",
+];
+const RECIPIENTS: [&str; 8] = [
+    "ann@example.com",
+    "sales@",
+    "example.com",
+    "mx.test",
+    "partner.example",
+    "far.example",
+    "sub.example.org",
+    "example.org",
+];
+
 /// Returns a set-up that is made by chance: features, tables and lists of domains.
 fn generated(seed: u64) -> SetUp {
     let mut choices = Choices(seed * 7_919 + 12_345);
@@ -156,56 +196,17 @@ fn generated(seed: u64) -> SetUp {
             mc += text;
         }
     }
-    let actions = [
-        "OK",
-        "RELAY",
-        "REJECT",
-        "DISCARD",
-        "ERROR:5.7.1:550 not here",
-        "ERROR:4.7.1:451 later",
-        "550 no",
-        "451 later",
-    ];
-    let clients = [
-        "198.51.100",
-        "198.51.100.7",
-        "203.0.113",
-        "203.0.113.9",
-        "192.0.2.66",
-        "near.example",
-        "far.example",
-        "net.example",
-    ];
-    let senders = [
-        "from.example",
-        "bad.example",
-        "bad@sender.example",
-        "joe@",
-        "joe@example.com",
-        "sender.example",
-        "example",
-    ];
-    let recipients = [
-        "ann@example.com",
-        "sales@",
-        "example.com",
-        "mx.test",
-        "partner.example",
-        "far.example",
-        "sub.example.org",
-        "example.org",
-    ];
     let mut access = BTreeMap::new();
     for _ in 0..choices.below(9) {
         let (tag, keys): (&str, &[&str]) = choices.one(&[
-            ("Connect:", &clients[..]),
-            ("From:", &senders),
-            ("To:", &recipients),
-            ("", &clients),
-            ("", &senders),
-            ("", &recipients),
+            ("Connect:", &CLIENTS[..]),
+            ("From:", &SENDERS),
+            ("To:", &RECIPIENTS),
+            ("", &CLIENTS),
+            ("", &SENDERS),
+            ("", &RECIPIENTS),
         ]);
-        access.insert(format!("{tag}{}", choices.one(keys)), choices.one(&actions));
+        access.insert(format!("{tag}{}", choices.one(keys)), choices.one(&ACTIONS));
     }
     let access: String = access.iter().map(|(key, value)| format!("{key} {value}\n")).collect();
     let mut names = |all: &[&str]| {
