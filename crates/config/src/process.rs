@@ -33,18 +33,21 @@ section! {
         /// (`user` in `[[route]]`): users of the system have lower numbers. Mail of root is never delivered as root. The user
         /// of the daemon itself is permitted.
         min_uid: u32 = "1000",
-        /// The highest number of a user who has a mailbox, where the recipient names the user (`{local}`): higher ones belong to packages
-        /// and to nobody (Debian Policy 9.2.2). Raise it if accounts of persons have higher numbers.
+        /// The highest number below 65536 of a user who has a mailbox, where the recipient names the user (`{local}`): from 60000 to
+        /// 65535 they belong to packages and to nobody (Debian Policy 9.2.2). Numbers from 65536 on are persons' again.
         max_uid: u32 = "59999",
     }
 }
+
+/// The last number that a distribution keeps for packages (Debian Policy 9.2.2).
+const RESERVED_MAX: u32 = 65_535;
 
 impl Process {
     /// Returns whether the account with a number is a person's, so that mail for its name has a mailbox: not root's, not one of the
     /// system, not nobody's, and not the daemon's own.
     pub fn has_mailbox(&self, uid: u32) -> bool {
         let is_own = self.user.as_ref().is_some_and(|user| user.uid == uid);
-        !is_own && self.may_deliver_as(uid) && uid <= self.max_uid
+        !is_own && self.may_deliver_as(uid) && (uid <= self.max_uid || uid > RESERVED_MAX)
     }
 
     /// Returns whether mail may be delivered as the user with a number: never as root, and as a user of the system only if
@@ -78,6 +81,8 @@ mod tests {
             (5000, false),
             (59_999, true),
             (60_000, false),
+            (65_535, false),
+            (65_536, true),
             (65_534, false),
             (u32::MAX, false),
         ] {
