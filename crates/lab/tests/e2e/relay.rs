@@ -1,6 +1,6 @@
 //! `postlab relay`: servers measured in rounds, through their scripts or where they run already.
 
-use crate::common::{Sink, run, silent_address};
+use crate::common::{Sink, run, silent_address, wire};
 use serde_json::Value;
 use std::{
     io::{BufRead as _, BufReader},
@@ -17,27 +17,6 @@ fn sink_address() -> String {
     let [low, high, ..] = std::process::id().to_le_bytes();
     let host = format!("127.{}.{low}.{}", high | 128, NEXT.fetch_add(1, Relaxed));
     TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().to_string()
-}
-
-/// Passes octets between whoever connects and `to`: the thinnest of all relays.
-fn wire(to: &str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, to) = (listener.local_addr().unwrap().to_string(), to.to_owned());
-    thread::spawn(move || {
-        for near in listener.incoming().map_while(Result::ok) {
-            let Ok(far) = TcpStream::connect(&to) else { continue };
-            let pass = |mut from: TcpStream, mut to: TcpStream| {
-                thread::spawn(move || {
-                    // Whoever breaks off ends it.
-                    let _ = std::io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(std::net::Shutdown::Write);
-                })
-            };
-            pass(near.try_clone().unwrap(), far.try_clone().unwrap());
-            pass(far, near);
-        }
-    });
-    address
 }
 
 /// The directory of the only result.

@@ -1,13 +1,11 @@
 //! `postlab run`: scenarios into result directories.
 
-use crate::common::run;
+use crate::common::{run, wire};
 use serde_json::json;
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    thread,
 };
 
 /// Returns the only result below a directory.
@@ -26,28 +24,6 @@ fn write(directory: &Path, text: &str) -> String {
     let path = directory.join("scenario.toml");
     std::fs::write(&path, text).unwrap();
     path.display().to_string()
-}
-
-/// Passes octets between whoever connects and `to`: the thinnest of all relays.
-fn wire(to: String) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    thread::spawn(move || {
-        for near in listener.incoming() {
-            let near = near.unwrap();
-            // Whoever looks whether we are there is gone before the sink is reached.
-            let Ok(far) = TcpStream::connect(&to) else { continue };
-            let pass = |mut from: TcpStream, mut to: TcpStream| {
-                thread::spawn(move || {
-                    let _ = std::io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(std::net::Shutdown::Write);
-                });
-            };
-            pass(near.try_clone().unwrap(), far.try_clone().unwrap());
-            pass(far, near);
-        }
-    });
-    address
 }
 
 #[test]
@@ -74,7 +50,7 @@ fn a_ceiling_is_measured_for_each_number_of_sessions_and_round() {
 fn a_relay_run_ends_when_the_sink_has_everything_and_has_its_ceiling_beside_it() {
     let directory = tempfile::tempdir().unwrap();
     let sink = crate::common::ports::free_address().to_string();
-    let mta = wire(sink.clone());
+    let mta = wire(&sink);
     let started = directory.path().join("started").display().to_string();
     let scenario = write(
         directory.path(),
@@ -194,7 +170,7 @@ fn two_results_are_compared_case_by_case() {
 fn a_result_names_the_server_with_version_and_configuration() {
     let directory = tempfile::tempdir().unwrap();
     let sink = crate::common::Sink::start(&["-c"]);
-    let relay = wire(sink.address.clone());
+    let relay = wire(&sink.address);
     let scenario = write(
         directory.path(),
         &format!(
