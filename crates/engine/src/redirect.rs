@@ -12,7 +12,7 @@ use spool::{Entry, SpoolFailure};
 /// A message that takes the place of recipients of another message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// The other message.
+    /// The message that takes the place of the redirected recipients.
     pub message: SharedMessage,
     /// Indexes of its recipients, ascending.
     pub recipients: Vec<u32>,

@@ -16,7 +16,7 @@ pub(crate) enum Permit {
     None,
     Report,
     Warning,
-    /// The only summary.
+    /// Of the summary of failed notifications: there is one at a time.
     Summary,
 }
 

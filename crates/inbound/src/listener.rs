@@ -252,7 +252,7 @@ struct Named {
     kind: ListenerKind,
     /// New sessions get 421.
     is_drained: AtomicBool,
-    /// A second descriptor.
+    /// A descriptor of its own, so that a reload can take the socket over while sessions are accepted on the other.
     socket: ListenSocket,
     ended: watch::Sender<bool>,
 }

@@ -131,7 +131,7 @@ impl Helper {
     /// Asks for a socket that listens at an address of the configuration. This process may not open it any more.
     ///
     /// # Errors
-    /// In words.
+    /// The helper may not open the port, or is gone: the text names the address.
     pub fn listen(&self, address: SocketAddr) -> Result<TcpListener, String> {
         let failed = |e: io::Error| format!("ask the delivery helper to listen on {address}: {e}");
         let ended =

@@ -49,7 +49,7 @@ pub(super) struct Client {
     pub(super) network: Option<IpNet>,
 }
 
-/// A stranger.
+/// A client from elsewhere that has not logged in.
 pub(super) const STRANGER: Client = Client { is_inside: false, has_login: false, network: None };
 /// A client in `mynetworks`.
 pub(super) const INSIDE: Client = Client { is_inside: true, ..STRANGER };
