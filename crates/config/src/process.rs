@@ -39,21 +39,25 @@ section! {
     }
 }
 
-/// The last number that a distribution keeps for packages (Debian Policy 9.2.2).
+/// The numbers of accounts that a distribution keeps for no one but its packages (Debian Policy 9.2.2). The last two of all are
+/// nobody's: system calls use -1 for "no user", and NFS -2 for one that it does not know.
 const RESERVED_MAX: u32 = 65_535;
+const LAST_ACCOUNT: u32 = u32::MAX - 2;
 
 impl Process {
     /// Returns whether the account with a number is a person's, so that mail for its name has a mailbox: not root's, not one of the
     /// system, not nobody's, and not the daemon's own.
     pub fn has_mailbox(&self, uid: u32) -> bool {
         let is_own = self.user.as_ref().is_some_and(|user| user.uid == uid);
-        !is_own && self.may_deliver_as(uid) && (uid <= self.max_uid || uid > RESERVED_MAX)
+        let is_reserved = uid > self.max_uid && uid <= RESERVED_MAX;
+        !is_own && self.may_deliver_as(uid) && !is_reserved
     }
 
     /// Returns whether mail may be delivered as the user with a number: never as root, and as a user of the system only if
     /// it is the daemon's.
     pub fn may_deliver_as(&self, uid: u32) -> bool {
-        uid != 0 && (uid >= self.min_uid || self.user.as_ref().is_some_and(|user| user.uid == uid))
+        let is_own = self.user.as_ref().is_some_and(|user| user.uid == uid);
+        uid != 0 && uid <= LAST_ACCOUNT && (uid >= self.min_uid || is_own)
     }
 }
 
@@ -84,6 +88,8 @@ mod tests {
             (65_535, false),
             (65_536, true),
             (65_534, false),
+            (u32::MAX - 2, true),
+            (u32::MAX - 1, false),
             (u32::MAX, false),
         ] {
             assert_eq!(process.has_mailbox(uid), has_mailbox, "{uid}");
