@@ -72,11 +72,11 @@ fn debian(debug: bool) -> Done {
         "--profile",
         profile,
     ]))?;
-    let binary = target_dir().join(folder).join("postrider");
+    let binaries = target_dir().join(folder);
     // cargo-deb takes what it installs from fixed places: crates/postrider/Cargo.toml has the list.
     let stage = root().join("target/package");
     remove(&stage)?;
-    stage_files(&binary, &stage)?;
+    stage_files(&binaries, &stage)?;
     write_changelog(&stage.join("changelog"))?;
     let out = target_dir().join("debian");
     let mut deb = cargo_command(&["deb", "--no-build", "--locked", "--package", "postrider", "--output"]);
@@ -98,11 +98,14 @@ fn write_changelog(path: &Path) -> Done {
     fs::write(path, text).map_err(|e| failed("write", path, &e))
 }
 
-/// Puts everything for /usr and /etc into a folder: the binary with its names, man pages, completions.
-fn stage_files(binary: &Path, stage: &Path) -> Done {
-    let installed = stage.join("usr/bin/postrider");
-    copy(binary, &installed, 0o755)?;
-    run(program("strip").arg(&installed))?;
+/// Puts everything for /usr and /etc into a folder: the binaries with their names, man pages, completions.
+fn stage_files(binaries: &Path, stage: &Path) -> Done {
+    for name in ["postrider", "postrider-import"] {
+        let installed = stage.join("usr/bin").join(name);
+        copy(&binaries.join(name), &installed, 0o755)?;
+        run(program("strip").arg(&installed))?;
+    }
+    let binary = &binaries.join("postrider");
     for name in NAMES {
         let link = stage.join(name);
         make_parent(&link)?;

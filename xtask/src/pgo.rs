@@ -53,7 +53,8 @@ fn compile(dir: &Path, host: &str, flag: &str, path: &Path) -> Result<PathBuf, F
     let given = std::env::var("RUSTFLAGS").unwrap_or_default();
     let own = format!("{flag}{}", path.display());
     let flags: Vec<&str> = given.split_whitespace().chain([&*own]).collect();
-    let options = ["build", "--locked", "--release", "--package", "postrider", "--target", host];
+    let options =
+        ["build", "--locked", "--release", "--package", "postrider", "--bin", "postrider", "--target", host];
     let mut build = cargo_command(&options);
     // A path may have spaces, which divide those of RUSTFLAGS.
     run(build.arg("--target-dir").arg(dir).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")))?;

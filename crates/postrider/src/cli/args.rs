@@ -24,6 +24,19 @@ pub(crate) struct Cli {
     pub(crate) config: Option<PathBuf>,
 }
 
+/// Import the configuration and the queue of another mail server
+#[derive(Debug, Parser)]
+#[command(name = "postrider import", bin_name = "postrider import", version = VERSION, max_term_width = 100)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct ImportCli {
+    #[command(subcommand)]
+    pub(crate) command: ImportCommand,
+
+    /// The configuration file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the daemon in the foreground

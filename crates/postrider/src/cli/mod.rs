@@ -29,7 +29,7 @@ pub(crate) mod timeline;
 pub(crate) use settings::{find as find_config, load as load_config, load_for_tools};
 
 use crate::{applets, serve};
-use args::{AuthCommand, Cli, Command};
+use args::{AuthCommand, Cli, Command, ImportCli};
 use clap::{CommandFactory, Parser};
 use config::Purpose;
 pub(crate) use control::CommandError as CliError;
@@ -37,6 +37,7 @@ use control::Exit;
 use std::{
     ffi::OsString,
     io::{self, Write},
+    os::unix::process::CommandExt as _,
     process::ExitCode,
 };
 use submission::sendmail;
@@ -48,10 +49,7 @@ pub(crate) type Ending = Result<Exit, CliError>;
 pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Usage } else { Exit::Ok }.into();
-        }
+        Err(error) => return refused(&error),
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let ending = dispatch(cli, &mut out).and_then(|end| {
@@ -66,11 +64,54 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
         Ok(End::Serve(settings, mode)) => serve::run(*settings, mode),
         Ok(End::Exit(exit)) => exit.into(),
         Ok(End::Other(code)) => code,
-        Err(error) => {
-            complain("postrider", &error.text);
-            error.exit.into()
-        }
+        Err(error) => failed(&error),
     }
+}
+
+/// Runs the program of `postrider import`.
+pub(crate) fn run_import(arguments: &[OsString]) -> ExitCode {
+    let cli = match ImportCli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let ending = import::run(&cli.command, cli.config.as_deref(), &mut out).and_then(|exit| {
+        out.flush()?;
+        Ok(exit)
+    });
+    match ending {
+        Ok(exit) => exit.into(),
+        Err(error) => failed(&error),
+    }
+}
+
+fn refused(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() { Exit::Usage } else { Exit::Ok }.into()
+}
+
+fn failed(error: &CliError) -> ExitCode {
+    complain("postrider", &error.text);
+    error.exit.into()
+}
+
+/// Replaces this process by the program that imports, which is installed beside it. Returns only if that fails.
+fn run_import_program() -> CliError {
+    let mut before_name = true;
+    let mut is_value = false;
+    // The arguments are valid: the first that is no option, and no value of the only one that can stand here, is `import`.
+    let arguments = std::env::args_os().skip(1).filter(|argument| {
+        let is_name = before_name && !is_value && !argument.as_encoded_bytes().starts_with(b"-");
+        is_value = argument == "--config";
+        before_name &= !is_name;
+        !is_name
+    });
+    let program = match std::env::current_exe() {
+        Ok(own) => own.with_file_name("postrider-import"),
+        Err(error) => return CliError::new(Exit::Unavailable, format!("find this program: {error}")),
+    };
+    let error = std::process::Command::new(&program).args(arguments).exec();
+    CliError::new(Exit::Unavailable, format!("run {}: {error}; it comes with Postrider", program.display()))
 }
 
 /// Writes an error to standard error, behind the program's name.
@@ -128,7 +169,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::SupportBundle(args) => bundle::run(&args, explicit, out)?,
         Command::Backup(args) => backup::run(&args, explicit, out)?,
         Command::Restore(args) => backup::restore::run(&args, explicit, out)?,
-        Command::Import(command) => import::run(&command, explicit, out)?,
+        Command::Import(_) => return Err(run_import_program()),
         Command::History(command) => history::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Why(args) => explain::run(&args, &load_for_tools(explicit)?, out)?,
         Command::Status { prometheus: true, .. } => status::metrics(&load_for_tools(explicit)?, out)?,

@@ -254,3 +254,44 @@ fn compare(ours: &Arrivals, theirs: &Arrivals) {
 fn sink_at(address: SocketAddr) -> Sink {
     Sink::listen(TcpListener::bind(address).unwrap(), |_| None)
 }
+
+#[test]
+fn the_daemon_has_none_of_the_importers_in_its_program() {
+    let has = |program: &str, text: &str| {
+        memchr::memmem::find(&fs::read(program).unwrap(), text.as_bytes()).is_some()
+    };
+    let importer = env!("CARGO_BIN_EXE_postrider-import");
+    // Texts of the reader, of the translation and of the writer.
+    for text in ["the import has ended", "confMAX_MESSAGE_SIZE", "reject_unauth_destination"] {
+        assert!(has(importer, text), "{text}");
+        assert!(!has(BINARY, text), "{text}");
+    }
+}
+
+#[test]
+fn the_import_is_a_program_that_postrider_starts_with_its_options() {
+    let dir = tempfile::tempdir().unwrap();
+    let postrider = |arguments: &[&str], program: &str| {
+        let output = Command::new(program).args(arguments).current_dir(dir.path()).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    fs::write(dir.path().join("main.cf"), "mydestination = example.com\n").unwrap();
+    // The value of an option may have the name of the command.
+    let (code, shown, _) = postrider(&["--config", "import", "import", "postfix", ".", "-n"], BINARY);
+    assert_eq!(code, Some(0));
+    assert!(shown.contains("mydestination"), "{shown}");
+    let direct = postrider(&["postfix", ".", "-n"], env!("CARGO_BIN_EXE_postrider-import"));
+    assert_eq!((code, &shown), (direct.0, &direct.1));
+    let (code, _, said) = postrider(&["import", "exim", "."], BINARY);
+    assert_eq!(code, Some(66), "{said}");
+    // Without the second program, the first says which one is missing.
+    let alone = dir.path().join("postrider");
+    fs::copy(BINARY, &alone).unwrap();
+    let (code, _, said) = postrider(&["import", "postfix", "."], alone.to_str().unwrap());
+    assert_eq!(code, Some(69), "{said}");
+    assert!(said.contains("postrider-import"), "{said}");
+}
