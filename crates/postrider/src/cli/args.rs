@@ -345,6 +345,17 @@ pub(crate) struct ImportArgs {
     /// Replace the file if it exists, and keep it as FILE.old: that of the package, for example
     #[arg(long, requires = "output")]
     pub(crate) replace: bool,
+    /// Ask the other server and Postrider about N envelopes from the other server's log, and show the differences
+    ///
+    /// Nothing is sent: Postfix is asked in a copy of its own on the loopback interface whose mail all stays in a queue of its own,
+    /// Exim by -bh and -bt, Sendmail by -bt. The other server may run meanwhile. Postrider is asked with --config, or the file of
+    /// --output, or else with what the import would write. The exit code is 65 if there are differences, and 69 if
+    /// the other server could not be asked.
+    #[arg(long, value_name = "N", conflicts_with = "queue", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) verify: Option<u32>,
+    /// The log with the envelopes, in place of the usual one; can be repeated
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) log: Vec<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

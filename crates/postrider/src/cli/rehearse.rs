@@ -96,6 +96,41 @@ fn crlf(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+/// What would become of a message.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    /// The last reply that refuses the message or a recipient.
+    pub(super) refusal: Option<Reply>,
+    /// What happens to it in place of its delivery.
+    pub(super) kept: Vec<String>,
+    /// The reverse-path that others would see.
+    pub(super) sender: String,
+    /// Each recipient, as others would see it.
+    pub(super) recipients: Vec<Goal>,
+}
+
+/// A recipient of the queue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Goal {
+    pub(super) recipient: String,
+    /// True if it leaves by SMTP.
+    pub(super) leaves: bool,
+    /// The mailbox, or the next hop.
+    pub(super) place: String,
+}
+
+/// Judges a message without content, as [`run`] does.
+///
+/// # Errors
+/// An address is wrong.
+pub(super) async fn fate(config: &ConfigSnapshot, args: &TestArgs) -> Result<Fate, CliError> {
+    let sender = sender_of(&args.from)?;
+    let recipients = args.to.iter().map(|to| recipient_of(to)).collect::<Result<Vec<_>, _>>()?;
+    let mut rehearsal = Rehearsal::new(config, args);
+    rehearsal.run(&sender, recipients, None).await?;
+    Ok(rehearsal.fate)
+}
+
 /// One message, judged as a session would.
 struct Rehearsal<'c> {
     config: &'c ConfigSnapshot,
@@ -103,6 +138,7 @@ struct Rehearsal<'c> {
     state: RuleState,
     listener: ListenerKind,
     lines: Vec<[String; 3]>,
+    fate: Fate,
     exit: Exit,
 }
 
@@ -120,7 +156,15 @@ impl<'c> Rehearsal<'c> {
             login: args.login.as_deref().map(Into::into),
             ..Facts::new(Source::Smtp { peer, local, listener })
         };
-        Self { config, facts, state: RuleState::observed(), listener, lines: Vec::new(), exit: Exit::Ok }
+        Self {
+            config,
+            facts,
+            state: RuleState::observed(),
+            listener,
+            lines: Vec::new(),
+            fate: Fate::default(),
+            exit: Exit::Ok,
+        }
     }
 
     fn view(&self, stage: Stage) -> View<'_> {
@@ -135,6 +179,9 @@ impl<'c> Rehearsal<'c> {
     fn reply(&mut self, reply: &Reply, about: &str) {
         let rule = reply.rule().map(|rule| format!("   ({rule})")).unwrap_or_default();
         self.line("reply", about, format!("{reply}{rule}"));
+        if !reply.is_positive() {
+            self.fate.refusal = Some(reply.clone());
+        }
         // A refusal for good is the news, whatever else is only for now.
         self.exit = match (reply.is_positive(), reply.is_transient(), self.exit) {
             (true, _, exit) => exit,
@@ -308,18 +355,24 @@ impl<'c> Rehearsal<'c> {
         let finished =
             decisions.finish(QueueId(0), UnixMillis::now(), Origin::Local { uid: 0 }, envelope, content);
         match finished {
-            Accepted::Discarded { reason, .. } => self.line("result", "discarded", reason),
+            Accepted::Discarded { reason, .. } => self.keep("discarded", reason.to_string()),
             Accepted::Message { mut message, held, discarded, .. } => {
                 for (recipient, reason) in discarded {
-                    self.line("result", "discarded", format!("{recipient}: {reason}"));
+                    self.keep("discarded", format!("{recipient}: {reason}"));
                 }
                 if let Some(reason) = held {
-                    self.line("result", "held", reason);
+                    self.keep("held", reason.to_string());
                 }
                 verp::apply(&self.config.settings.addresses, &mut message.envelope);
                 self.envelope(&message.envelope).await;
             }
         }
+    }
+
+    /// Notes that a message, or a recipient, is not delivered.
+    fn keep(&mut self, what: &str, reason: String) {
+        self.fate.kept.push(format!("{what}: {reason}"));
+        self.line("result", what, reason);
     }
 
     /// Notes an envelope with its destinations, and the addresses that others would see.
@@ -334,13 +387,18 @@ impl<'c> Rehearsal<'c> {
         if seen.reverse_path != envelope.reverse_path && routes.iter().any(|(to, _)| to.next_hop.is_smtp()) {
             sender += &format!(", outside <{}>", seen.reverse_path.as_str());
         }
+        self.fate.sender = seen.reverse_path.as_str().to_owned();
         self.line("result", "from", sender);
         let recipients = envelope.recipients.iter().zip(&seen.recipients);
         for ((own, seen), (destination, _)) in recipients.zip(routes) {
             let sent = if destination.next_hop.is_smtp() { seen } else { own };
             let mailboxes = self.view(Stage::Rcpt).with_envelope(envelope).mailboxes();
             let place = own.path.mailbox().map(|mailbox| mailboxes.place(&destination, mailbox));
-            let mut text = format!("{} by {}", own.path, place.unwrap_or_else(|| destination.to_string()));
+            let place = place.unwrap_or_else(|| destination.to_string());
+            let mut text = format!("{} by {place}", own.path);
+            let leaves = destination.next_hop.is_smtp();
+            let recipient = sent.path.to_string();
+            self.fate.recipients.push(Goal { recipient, leaves, place: place.clone() });
             if sent.path != own.path {
                 text += &format!(", as {}", sent.path);
             }

@@ -8,6 +8,7 @@ mod generated;
 mod machine;
 mod postfix;
 mod sendmail;
+mod verify;
 mod world;
 
 use crate::common::envelopes::{Difference, Envelope, Treatment, only};

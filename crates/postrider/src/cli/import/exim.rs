@@ -6,11 +6,12 @@ use super::{
     queue::{Found, pass_on, read_optional_queue_file, read_queue_file, unreadable, walk},
     read_optional,
     stopped::{Stopped, is_locked},
+    verify::{self, Answer},
 };
 use crate::cli::CliError;
 use control::Exit;
 use import::{
-    Draft, Report,
+    Draft, LogOf, Report, SeenEnvelope,
     exim::{self, queue::SpoolFiles},
 };
 use std::{
@@ -73,6 +74,21 @@ impl Server for Exim {
         let (monolithic, debian) = self.files()?;
         let found = exim::convert(monolithic.as_deref(), debian.as_deref(), &self.copied());
         check_read("Exim", &self.dir, found)
+    }
+
+    fn log(&self) -> (LogOf, &'static [&'static str]) {
+        (LogOf::Exim, &["/var/log/exim4/mainlog", "/var/log/exim/mainlog", "/var/log/exim_mainlog"])
+    }
+
+    fn ask(&self, envelopes: &[SeenEnvelope]) -> Result<Vec<Answer>, CliError> {
+        let whole = ["exim4.conf", "exim.conf", "configure"].map(|name| self.dir.join(name));
+        let named = whole.into_iter().find(|file| file.is_file());
+        let file = named.or_else(|| self.dir.is_file().then(|| self.dir.clone()));
+        if file.is_none() && self.dir != Path::new("/etc/exim4") {
+            let text = "Exim itself reads Debian's questions in /etc/exim4 only: this folder can be imported, not verified";
+            return Err(CliError::new(Exit::Usage, text));
+        }
+        verify::ask_exim(file.as_deref(), envelopes)
     }
 
     fn stop(&self, queue: &Path) -> Result<Stopped, CliError> {

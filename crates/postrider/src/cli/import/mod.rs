@@ -6,6 +6,8 @@ mod postfix;
 mod queue;
 mod sendmail;
 mod stopped;
+mod verify;
+mod work_folder;
 mod writer;
 
 use super::{
@@ -17,7 +19,7 @@ use super::{
 };
 use config::Purpose;
 use control::Exit;
-use import::{Draft, Report};
+use import::{Draft, LogOf, Report, SeenEnvelope};
 use rustix::fs::OFlags;
 use std::{
     fs::{self, OpenOptions},
@@ -25,6 +27,7 @@ use std::{
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
+use work_folder::WorkFolder;
 
 /// Units of the package, by which it is known.
 const UNITS: [&str; 3] = [
@@ -62,6 +65,15 @@ trait Server {
         queue: &Path,
         found: &mut dyn FnMut(queue::Found) -> Result<(), CliError>,
     ) -> Result<(), CliError>;
+
+    /// Returns the form of the log, and the places where it usually is.
+    fn log(&self) -> (LogOf, &'static [&'static str]);
+
+    /// Asks the server what it does with envelopes, and sends nothing.
+    ///
+    /// # Errors
+    /// A program of the server is missing or fails.
+    fn ask(&self, envelopes: &[SeenEnvelope]) -> Result<Vec<verify::Answer>, CliError>;
 }
 
 /// Runs one of them.
@@ -85,6 +97,7 @@ fn directory(args: &ImportArgs, usual: &str) -> PathBuf {
 
 fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: &mut dyn Write) -> Ending {
     let mut is_accepted = true;
+    let mut verified = None;
     match server.configuration()? {
         Some((_, report)) if report.entries.is_empty() => {
             let dir = args.dir.as_deref().unwrap_or_else(|| Path::new("the usual directory"));
@@ -96,8 +109,12 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
                 import::fit_to_package(&mut draft, &mut report);
             }
             write!(out, "configuration  {report}")?;
-            if let Some(file) = args.output.as_deref().filter(|_| !args.dry_run) {
+            let written = args.output.as_deref().filter(|_| !args.dry_run);
+            if let Some(file) = written {
                 is_accepted = write_configuration(&mut draft, file, args.replace, out)?;
+            }
+            if args.verify.is_some() {
+                verified = Some(Verified::new(&mut draft, written.or(explicit))?);
             }
         }
         // A queue that was copied from another machine comes without a configuration.
@@ -111,6 +128,16 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
         }
     }
     out.flush()?;
+    if let (Some(count), true) = (args.verify, is_accepted) {
+        let file = verified.as_ref().map(|verified| &*verified.file);
+        let file = file.or(explicit).ok_or_else(|| {
+            CliError::new(
+                Exit::Usage,
+                "there is no configuration to verify: name the one of the other server",
+            )
+        })?;
+        return verify::run(server, count as usize, &args.log, file, out);
+    }
     match &args.queue {
         Some(dir) if args.dry_run => queue::rehearse(server, dir, out),
         Some(dir) => {
@@ -124,6 +151,24 @@ fn import(server: &dyn Server, args: &ImportArgs, explicit: Option<&Path>, out: 
         }
         None if is_accepted => Ok(Exit::Ok),
         None => Ok(Exit::Config),
+    }
+}
+
+/// The configuration that is compared with the other server: one that is there, or the draft in a folder of its own.
+struct Verified {
+    file: PathBuf,
+    _folder: Option<WorkFolder>,
+}
+
+impl Verified {
+    fn new(draft: &mut Draft, there: Option<&Path>) -> Result<Self, CliError> {
+        if let Some(file) = there {
+            return Ok(Self { file: file.to_owned(), _folder: None });
+        }
+        let folder = WorkFolder::new()?;
+        let file = folder.path().join("postrider.toml");
+        write_files(draft, &file)?;
+        Ok(Self { file, _folder: Some(folder) })
     }
 }
 
@@ -150,15 +195,11 @@ fn write_configuration(
     replace: bool,
     out: &mut dyn Write,
 ) -> Result<bool, CliError> {
-    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    let mut files: Vec<(PathBuf, &str, bool)> =
-        draft.files.iter().map(|extra| (dir.join(&extra.name), &*extra.content, extra.is_secret)).collect();
-    let toml = draft.as_toml();
-    files.push((file.to_owned(), &toml, false));
+    let dir = folder_of(file);
     // Nothing is written if one of them is there: half of a configuration would be left.
-    let is_kept = |path: &PathBuf| replace && path == file;
-    let there = files.iter().find(|(path, _, _)| path.symlink_metadata().is_ok() && !is_kept(path));
-    if let Some((there, _, _)) = there {
+    let mut paths = draft.files.iter().map(|extra| dir.join(&extra.name)).chain([file.to_owned()]);
+    let is_in_the_way = |path: &PathBuf| path.symlink_metadata().is_ok() && !(replace && path == file);
+    if let Some(there) = paths.find(is_in_the_way) {
         let text = format!("{} exists: name another file, remove it, or use --replace", there.display());
         return Err(CliError::new(Exit::CantCreate, text));
     }
@@ -168,13 +209,9 @@ fn write_configuration(
         })?;
         writeln!(out, "kept           {}", old.display())?;
     }
-    for (path, content, is_secret) in &files {
-        create(path, content, *is_secret)
-            .map_err(|error| CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display())))?;
+    for path in write_files(draft, file)? {
         writeln!(out, "written        {}", path.display())?;
     }
-    drop_hidden_rules(draft, file)
-        .map_err(|error| CliError::new(Exit::CantCreate, format!("write {}: {error}", file.display())))?;
     list_written(dir, draft).map_err(|error| {
         CliError::new(Exit::CantCreate, format!("write {}: {error}", dir.join(WRITTEN_FILES).display()))
     })?;
@@ -193,6 +230,28 @@ fn write_configuration(
             Ok(false)
         }
     }
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}
+
+/// Writes the configuration without the rules that nothing reaches, and its files, of which none may be there. Returns their paths.
+fn write_files(draft: &mut Draft, file: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let dir = folder_of(file);
+    let failed = |path: &Path, error: &io::Error| {
+        CliError::new(Exit::CantCreate, format!("write {}: {error}", path.display()))
+    };
+    let mut written = Vec::new();
+    for extra in &draft.files {
+        let path = dir.join(&extra.name);
+        create(&path, &extra.content, extra.is_secret).map_err(|error| failed(&path, &error))?;
+        written.push(path);
+    }
+    create(file, &draft.as_toml(), false).map_err(|error| failed(file, &error))?;
+    written.push(file.to_owned());
+    drop_hidden_rules(draft, file).map_err(|error| failed(file, &error))?;
+    Ok(written)
 }
 
 /// Leaves out rules that nothing reaches: lists of the other server may say the same twice, and the check of a file that a person

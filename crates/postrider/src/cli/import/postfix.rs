@@ -6,10 +6,11 @@ use super::{
     queue::{Found, pass_on, read_queue_file, unreadable, walk},
     read_optional,
     stopped::Stopped,
+    verify::{self, Answer},
 };
 use crate::cli::CliError;
 use import::{
-    Draft, QueuedMessage, QueuedRecipient, Report,
+    Draft, LogOf, QueuedMessage, QueuedRecipient, Report, SeenEnvelope,
     postfix::{self, MainCf, queue::Queue},
 };
 use mail::{ForwardPath, Notify, UnixMillis};
@@ -54,6 +55,14 @@ impl Server for Postfix {
         let Some(main) = read_optional(&self.dir.join("main.cf"))? else { return Ok(None) };
         let master = read_optional(&self.dir.join("master.cf"))?.unwrap_or_default();
         Ok(Some(postfix::convert(&main, &master, &self.dir.to_string_lossy(), &Machine)))
+    }
+
+    fn log(&self) -> (LogOf, &'static [&'static str]) {
+        (LogOf::Postfix, &["/var/log/mail.log", "/var/log/maillog"])
+    }
+
+    fn ask(&self, envelopes: &[SeenEnvelope]) -> Result<Vec<Answer>, CliError> {
+        verify::ask_postfix(&self.dir, envelopes)
     }
 
     fn stop(&self, queue: &Path) -> Result<Stopped, CliError> {

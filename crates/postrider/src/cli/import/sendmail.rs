@@ -6,10 +6,11 @@ use super::{
     queue::{Found, pass_on, read_optional_queue_file, read_queue_file, walk},
     read_optional,
     stopped::{Stopped, is_locked},
+    verify::{self, Answer},
 };
 use crate::cli::CliError;
 use control::Exit;
-use import::{Draft, Report, sendmail};
+use import::{Draft, LogOf, Report, SeenEnvelope, sendmail};
 use std::path::{Path, PathBuf};
 
 /// Sendmail, by the directory of its configuration.
@@ -48,6 +49,22 @@ impl Server for Sendmail {
             (read_optional(&self.dir.join("sendmail.mc"))?, read_optional(&self.dir.join("sendmail.cf"))?);
         let found = sendmail::convert(mc.as_deref(), cf.as_deref(), &self.dir.to_string_lossy(), &Machine);
         check_read("Sendmail", &self.dir, found)
+    }
+
+    fn log(&self) -> (LogOf, &'static [&'static str]) {
+        (LogOf::Sendmail, &["/var/log/mail.log", "/var/log/maillog"])
+    }
+
+    fn ask(&self, envelopes: &[SeenEnvelope]) -> Result<Vec<Answer>, CliError> {
+        let file = self.dir.join("sendmail.cf");
+        if !file.is_file() {
+            let text = format!(
+                "{} is not there, and Sendmail reads no other file: make it of sendmail.mc first",
+                file.display()
+            );
+            return Err(CliError::new(Exit::NoInput, text));
+        }
+        verify::ask_sendmail(&file, envelopes)
     }
 
     fn stop(&self, queue: &Path) -> Result<Stopped, CliError> {

@@ -132,6 +132,10 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
                 "postrider import postfix --queue /var/spool/postfix",
                 "Put the mail of the stopped Postfix into the spool of the stopped Postrider.",
             ),
+            (
+                "postrider --config ./postrider.toml import postfix --verify 200",
+                "Ask Postfix and Postrider about 200 envelopes of the log, and show the differences.",
+            ),
         ],
     ),
     (

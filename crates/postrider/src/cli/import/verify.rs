@@ -1,0 +1,339 @@
+//! `--verify`: envelopes from the log of the other server, asked of both servers. The other one is asked in a way that sends nothing.
+
+mod dialog;
+mod exim;
+mod postfix;
+mod sendmail;
+
+use super::Server;
+use crate::{
+    cli::{
+        CliError, Ending,
+        args::TestArgs,
+        map::runtime,
+        rehearse::{self, Fate, Goal},
+        settings,
+    },
+    serve::{snapshot::ConfigSnapshot, wiring},
+};
+use config::Purpose;
+use control::Exit;
+use import::{SeenEnvelope, SeenEnvelopes};
+use mail::ListenerKind;
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom, Write},
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
+
+pub(super) use self::{exim::ask as ask_exim, postfix::ask as ask_postfix, sendmail::ask as ask_sendmail};
+
+/// Of each log, the end is read.
+const LOG_BYTES_MAX: u64 = 256 << 20;
+/// Differences of a kind that are shown.
+const EXAMPLES_MAX: usize = 10;
+
+/// What a server says of an envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    Refused {
+        is_transient: bool,
+        text: String,
+    },
+    Taken(Vec<Way>),
+    /// It cannot be asked, and why.
+    Unknown(String),
+}
+
+/// A recipient after the server's aliases.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Way {
+    pub(super) recipient: String,
+    pub(super) end: End,
+}
+
+/// The end of a way, as far as the server tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    Here,
+    /// At another server.
+    Elsewhere,
+    /// It is returned to its sender: no such user, or no such domain in DNS.
+    Nowhere,
+    Unknown,
+}
+
+/// Asks both servers about envelopes, and prints the differences. The exit code is 65 if there are some.
+///
+/// # Errors
+/// There is no log, or the other server cannot be asked.
+pub(super) fn run(
+    server: &dyn Server,
+    count: usize,
+    logs: &[PathBuf],
+    file: &Path,
+    out: &mut dyn Write,
+) -> Ending {
+    let envelopes = envelopes(server, logs, count)?;
+    if envelopes.is_empty() {
+        let text = "the log tells of no mail that a client has sent by SMTP: name another with --log";
+        return Err(CliError::new(Exit::NoInput, text));
+    }
+    writeln!(
+        out,
+        "asking         {} about {}",
+        server.name(),
+        mail::counted(envelopes.len() as u64, "envelope")
+    )?;
+    out.flush()?;
+    let answers = server.ask(&envelopes)?;
+    let settings = settings::load(Some(file), Purpose::Ask)?;
+    let runtime = runtime()?;
+    let _guard = runtime.enter();
+    let config = wiring::current(settings, None, None).map_err(|why| CliError::new(Exit::Config, why))?;
+    let mut differences = Differences::default();
+    for (envelope, theirs) in envelopes.iter().zip(answers) {
+        let ours = runtime.block_on(Ours { config: &config, envelope }.fate(&envelope.to));
+        match (theirs, ours) {
+            (Answer::Unknown(why), _) => differences.not_asked(why),
+            (_, Err(error)) => differences.not_asked(error.text),
+            (theirs, Ok(ours)) => {
+                runtime.block_on(differences.compare(&config, envelope, &theirs, &ours))?;
+            }
+        }
+    }
+    differences.print(server.name(), out)
+}
+
+/// Reads the logs.
+fn envelopes(server: &dyn Server, named: &[PathBuf], count: usize) -> Result<Vec<SeenEnvelope>, CliError> {
+    let (log, usual) = server.log();
+    let failed = |path: &Path, error: &std::io::Error| {
+        CliError::new(Exit::NoInput, format!("read {}: {error}", path.display()))
+    };
+    let there: Vec<PathBuf> = usual.iter().map(PathBuf::from).filter(|path| path.exists()).collect();
+    let paths = if named.is_empty() { &there[..] } else { named };
+    if paths.is_empty() {
+        let text = format!("none of {} is there: name the log with --log", usual.join(", "));
+        return Err(CliError::new(Exit::NoInput, text));
+    }
+    let mut seen = SeenEnvelopes::default();
+    for path in paths {
+        super::refuse_special(path)?;
+        let read = || {
+            let mut file = File::open(path)?;
+            let bytes = file.metadata()?.len();
+            file.seek(SeekFrom::Start(bytes.saturating_sub(LOG_BYTES_MAX)))?;
+            let mut text = Vec::new();
+            file.take(LOG_BYTES_MAX).read_to_end(&mut text)?;
+            Ok(text)
+        };
+        let text = read().map_err(|error| failed(path, &error))?;
+        String::from_utf8_lossy(&text).lines().for_each(|line| seen.read(log, line));
+    }
+    Ok(seen.sample(count))
+}
+
+/// Postrider with the configuration, and an envelope.
+struct Ours<'c> {
+    config: &'c ConfigSnapshot,
+    envelope: &'c SeenEnvelope,
+}
+
+impl Ours<'_> {
+    async fn fate(&self, to: &str) -> Result<Fate, CliError> {
+        let envelope = self.envelope;
+        let kinds = || self.config.settings.listen.iter().map(|listen| listen.kind);
+        let for_all = kinds().find(|kind| matches!(kind, ListenerKind::Mx | ListenerKind::Relay));
+        let for_logins = kinds().find(|kind| kind.needs_login());
+        let wanted = if envelope.is_submission { for_logins.or(for_all) } else { for_all.or(for_logins) };
+        let hello = envelope.hello.clone().or_else(|| envelope.name.clone());
+        let args = TestArgs {
+            listener: wanted.unwrap_or_default(),
+            client: envelope.client,
+            hello: hello.unwrap_or_else(|| format!("[{}]", envelope.client)),
+            login: envelope.login.clone(),
+            tls: envelope.is_submission,
+            certificate: None,
+            from: envelope.from.clone(),
+            to: vec![to.to_owned()],
+            file: None,
+        };
+        rehearse::fate(self.config, &args).await
+    }
+}
+
+/// Differences by the kind of what changes for a postmaster.
+#[derive(Debug, Default)]
+struct Differences {
+    same_count: usize,
+    refused: Vec<String>,
+    taken: Vec<String>,
+    moved: Vec<String>,
+    /// Refused for the same reason, by one of both for now only, or after the mail was taken.
+    code: Vec<String>,
+    not_asked: BTreeSet<String>,
+    not_asked_count: usize,
+}
+
+impl Differences {
+    fn not_asked(&mut self, why: String) {
+        self.not_asked.insert(why);
+        self.not_asked_count += 1;
+    }
+
+    async fn compare(
+        &mut self,
+        config: &ConfigSnapshot,
+        envelope: &SeenEnvelope,
+        theirs: &Answer,
+        ours: &Fate,
+    ) -> Result<(), CliError> {
+        let SeenEnvelope { client, from, to, .. } = envelope;
+        let login = envelope.login.as_ref().map(|login| format!(", login {login}")).unwrap_or_default();
+        let about = format!("{client}{login}, from <{from}> to <{to}>");
+        match (theirs, &ours.refusal) {
+            (Answer::Taken(ways), Some(reply))
+                if !ways.is_empty() && ways.iter().all(|way| way.end == End::Nowhere) =>
+            {
+                self.code.push(format!("{about}: taken and then returned; now {reply}"));
+            }
+            (Answer::Taken(_), Some(reply)) => {
+                self.refused.push(format!("{about}: taken; now {reply}"));
+            }
+            (Answer::Refused { text, .. }, None) => {
+                let kept = ours.kept.first().map_or("taken", String::as_str);
+                self.taken.push(format!("{about}: {text}; now {kept}"));
+            }
+            (Answer::Refused { is_transient, text }, Some(reply))
+                if *is_transient != reply.is_transient() =>
+            {
+                let now = reply.to_string();
+                let list = match *is_transient {
+                    _ if reason(text).is_some_and(|why| Some(why) == reason(&now)) => &mut self.code,
+                    true => &mut self.refused,
+                    false => &mut self.taken,
+                };
+                list.push(format!("{about}: {text}; now {now}"));
+            }
+            (Answer::Taken(ways), None) => {
+                let (theirs, own) = (self.ends(config, envelope, ways, ours).await?, ends_of(ours));
+                if theirs == own {
+                    self.same_count += 1;
+                } else {
+                    self.moved.push(format!("{about}: {}; now {}", shown(&theirs), shown(&own)));
+                }
+            }
+            _ => self.same_count += 1,
+        }
+        Ok(())
+    }
+
+    /// Returns where Postrider would deliver the recipients that the other server has found: that one expands some aliases at delivery
+    /// only.
+    async fn ends(
+        &self,
+        config: &ConfigSnapshot,
+        envelope: &SeenEnvelope,
+        ways: &[Way],
+        ours: &Fate,
+    ) -> Result<BTreeSet<Way>, CliError> {
+        let leaving = |recipient: &str| {
+            let same = |goal: &&Goal| goal.leaves && goal.recipient.eq_ignore_ascii_case(recipient);
+            ours.recipients.iter().any(|goal| same(&goal))
+        };
+        let mut ends = BTreeSet::new();
+        for way in ways {
+            let recipient = match way.end {
+                // A local name of Sendmail is one of this machine.
+                End::Here if !way.recipient.contains('@') => {
+                    format!("{}@{}", way.recipient, config.settings.hostname)
+                }
+                _ => way.recipient.clone(),
+            };
+            // DNS says it to Postrider at the delivery.
+            if way.end != End::Here && leaving(&recipient) {
+                ends.insert(Way { recipient, end: End::Elsewhere });
+                continue;
+            }
+            // Rules for the client and the sender have been asked about the recipient that was given.
+            let client = Ipv4Addr::LOCALHOST.into();
+            let nobody = SeenEnvelope { from: String::new(), client, ..envelope.clone() };
+            let mut found = None;
+            for envelope in [envelope, &nobody] {
+                // What the other server says in place of an address is no address here either.
+                let fate = Ours { config, envelope }.fate(&recipient).await.ok();
+                found = found.or(fate.filter(|fate| way.end != End::Elsewhere && fate.refusal.is_none()));
+            }
+            match found {
+                Some(fate) => ends.extend(ends_of(&fate)),
+                None => drop(ends.insert(Way { recipient, end: way.end })),
+            }
+        }
+        Ok(ends)
+    }
+
+    fn print(&self, server: &str, out: &mut dyn Write) -> Ending {
+        let Self { same_count, refused, taken, moved, code, not_asked, not_asked_count } = self;
+        let lists = [
+            ("refused", refused, EXAMPLES_MAX),
+            ("taken", taken, EXAMPLES_MAX),
+            ("moved", moved, EXAMPLES_MAX),
+            ("code", code, 1),
+        ];
+        for (word, list, most) in lists {
+            for line in list.iter().take(most) {
+                writeln!(out, "{word:<14} {}", mail::plain_text(line))?;
+            }
+            if let Some(more) = list.len().checked_sub(most).filter(|more| *more > 0) {
+                writeln!(out, "{word:<14} and {more} more")?;
+            }
+        }
+        let different = refused.len() + taken.len() + moved.len();
+        let same = mail::counted(*same_count as u64, "envelope");
+        write!(out, "verified       {same} as {server} does")?;
+        if !code.is_empty() {
+            write!(out, ", {} refused by both with another code", code.len())?;
+        }
+        writeln!(out, ", {different} otherwise")?;
+        if *not_asked_count > 0 {
+            writeln!(out, "not compared   {}:", mail::counted(*not_asked_count as u64, "envelope"))?;
+            for why in not_asked {
+                writeln!(out, "               {}", mail::plain_text(why))?;
+            }
+        }
+        Ok(match different {
+            0 if *same_count + code.len() == 0 => Exit::Unavailable,
+            0 => Exit::Ok,
+            _ => Exit::DataErr,
+        })
+    }
+}
+
+/// Returns the subject and the detail of an enhanced code: `7.1` of `454 4.7.1 Relay access denied`.
+fn reason(reply: &str) -> Option<&str> {
+    let code = reply.get(4..)?.split(' ').next()?;
+    let (class, rest) = code.split_once('.')?;
+    (matches!(class, "4" | "5") && rest.contains('.')).then_some(rest)
+}
+
+fn ends_of(fate: &Fate) -> BTreeSet<Way> {
+    let goals = fate.recipients.iter().map(|goal| match goal.leaves {
+        true => Way { recipient: goal.recipient.to_lowercase(), end: End::Elsewhere },
+        false => Way { recipient: goal.place.clone(), end: End::Here },
+    });
+    let kept = fate.kept.iter().map(|kept| Way { recipient: kept.clone(), end: End::Unknown });
+    goals.chain(kept).collect()
+}
+
+fn shown(ways: &BTreeSet<Way>) -> String {
+    let one = |way: &Way| match way.end {
+        End::Elsewhere => format!("{} at another server", way.recipient),
+        End::Here => format!("{} here", way.recipient),
+        End::Nowhere => format!("{}, returned", way.recipient),
+        End::Unknown => way.recipient.clone(),
+    };
+    if ways.is_empty() { "nowhere".to_owned() } else { ways.iter().map(one).collect::<Vec<_>>().join("; ") }
+}

@@ -1,0 +1,112 @@
+//! `postrider import --verify` beside the real servers, on the envelopes of their own logs.
+
+use super::{Other, SetUp, envelopes, machine::said};
+use crate::common::{BINARY, envelopes::Envelope};
+use std::{fs, path::Path};
+
+/// Returns the code and the output of a verification in a machine.
+fn verify(machine: &super::Machine, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = machine
+        .tree
+        .command(BINARY)
+        .env("TMPDIR", "/var/tmp")
+        .arg("import")
+        .args(arguments)
+        .output()
+        .unwrap();
+    (output.status.code(), said(&output))
+}
+
+/// Sends envelopes to the server, and verifies the import with its log; then with a configuration that decides otherwise.
+fn check<S: Other>(set_up: &SetUp, log: &str) {
+    let Some(machine) = S::machine(set_up) else { return };
+    let envelopes = envelopes::of(1, set_up.domains, 60);
+    let log_file = machine.var(log.strip_prefix("/var/").unwrap());
+    let running = if S::IMPORT[0] == "sendmail" {
+        // It writes to the log of the system, of which a test has none.
+        fs::write(&log_file, as_sendmail_logs(&envelopes)).unwrap();
+        None
+    } else {
+        let running = S::start(&machine);
+        super::send("old", &envelopes);
+        running.wait_until_idle(&machine);
+        Some(running)
+    };
+    let read = || fs::read_to_string(&log_file).unwrap();
+    let text = read();
+    let [server, dir] = S::IMPORT;
+    // The other server may run meanwhile.
+    let (code, said) = verify(&machine, &[server, dir, "--verify", "1000", "--log", log]);
+    println!("{}: {said}", set_up.name);
+    assert!(said.contains(" 0 otherwise"), "{said}\n{text}");
+    let asked = |line: &str| {
+        line.split("not compared ").nth(1).is_none_or(|rest| rest.trim_start().starts_with(['1', '2', '3']))
+    };
+    assert!(said.lines().all(asked), "{said}");
+    assert_eq!(code, Some(0), "{said}");
+    let taken = |text: &str| text.matches(": client=").count() + text.matches(" <= ").count();
+    assert_eq!(taken(&text), taken(&read()), "the server took mail");
+    drop(running);
+    let file = machine.dir.path().join("postrider.toml");
+    let named = file.to_str().unwrap();
+    let (code, said) = verify(&machine, &[server, dir, "--output", named, "--verify", "1"]);
+    // The usual log is not there, or it is the one of the test.
+    assert!(matches!(code, Some(0 | 66)), "{said}");
+    change(&file);
+    let (code, said) = verify(&machine, &["--config", named, server, dir, "--verify", "1000", "--log", log]);
+    assert_eq!(code, Some(65), "{said}");
+    assert!(said.contains("\nrefused ") && said.contains("joe is not served here"), "{said}");
+    assert_eq!(fs::read_dir(machine.var("tmp")).unwrap().count(), 0, "a folder is left");
+}
+
+/// Returns lines as Sendmail writes them about envelopes.
+fn as_sendmail_logs(envelopes: &[Envelope]) -> String {
+    let line = |(id, envelope): (usize, &Envelope)| {
+        let relay =
+            envelope.client.map_or("localhost [127.0.0.1]".to_owned(), |(name, at)| format!("{name} [{at}]"));
+        let from = format!(
+            "from=<{}>, size=3, class=0, nrcpts=1, proto=ESMTP, daemon=MTA, relay={relay}",
+            envelope.from
+        );
+        let to =
+            |to: &&str| format!("Nov 27 10:00:01 mx sm-mta[8]: {id}: to=<{to}>, delay=00:00:00, stat=Sent\n");
+        let to: String = envelope.to.iter().map(to).collect();
+        format!("Nov 27 10:00:00 mx sm-mta[7]: {id}: {from}\n{to}")
+    };
+    // The import names it: Postrider does not ask DNS about senders.
+    let exists = |envelope: &&Envelope| !envelope.from.ends_with("@nowhere.example");
+    envelopes.iter().filter(exists).enumerate().map(line).collect()
+}
+
+/// Adds a rule that the other server does not have.
+fn change(file: &Path) {
+    let rule = "\n[[rule]]\nto = [\"joe@*\"]\nfor = \"all\"\nreject = \"550 5.7.1 joe is not served here\"\n";
+    let text = fs::read_to_string(file).unwrap();
+    fs::write(file, text + rule).unwrap();
+}
+
+#[test]
+fn the_import_is_verified_beside_postfix_by_its_own_log() {
+    if super::world::is_inside("verify::the_import_is_verified_beside_postfix_by_its_own_log") {
+        let _names = super::world::names();
+        for set_up in super::postfix::set_ups() {
+            check::<super::postfix::Postfix>(&set_up, "/var/log/postfix.log");
+        }
+    }
+}
+
+#[test]
+fn the_import_is_verified_beside_exim_by_its_own_log() {
+    if super::world::is_inside("verify::the_import_is_verified_beside_exim_by_its_own_log") {
+        let _names = super::world::names();
+        check::<super::exim::Exim>(&super::exim::set_ups()[0], "/var/log/exim4/mainlog");
+    }
+}
+
+#[test]
+fn the_import_is_verified_beside_sendmail_by_its_log() {
+    if super::world::is_inside("verify::the_import_is_verified_beside_sendmail_by_its_log") {
+        let _names = super::world::names();
+        check::<super::sendmail::Sendmail>(&super::sendmail::set_ups()[0], "/var/log/mail.log");
+    }
+}
