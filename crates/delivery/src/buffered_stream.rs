@@ -3,15 +3,16 @@
 use bytes::{Buf as _, Bytes};
 use std::{
     collections::VecDeque,
+    future::poll_fn,
     io::{self, IoSlice},
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll},
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     net::{TcpStream, UnixStream},
-    time::timeout,
+    time::{Instant, Sleep, sleep_until},
 };
 use tokio_rustls::client::TlsStream;
 
@@ -79,11 +80,13 @@ pub(crate) struct BufferedStream {
     pub(crate) inner: Stream,
     unsent: VecDeque<Bytes>,
     buffer: Vec<u8>,
+    timer: Timer,
 }
 
 impl BufferedStream {
     pub(crate) fn new(inner: Stream) -> Self {
-        Self { inner, unsent: VecDeque::new(), buffer: Vec::with_capacity(READ_BYTES) }
+        let buffer = Vec::with_capacity(READ_BYTES);
+        Self { inner, unsent: VecDeque::new(), buffer, timer: Timer::default() }
     }
 
     /// Appends bytes to those that wait to be written.
@@ -110,14 +113,14 @@ impl BufferedStream {
                 *slice = IoSlice::new(bytes);
                 count += 1;
             }
-            let written = within(time_limit, self.inner.write_vectored(&slices[..count])).await?;
+            let written = self.timer.within(time_limit, self.inner.write_vectored(&slices[..count])).await?;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             self.written(written);
         }
         if matches!(self.inner, Stream::Tls(_)) {
-            within(time_limit, self.inner.flush()).await?;
+            self.timer.within(time_limit, self.inner.flush()).await?;
         }
         Ok(())
     }
@@ -136,7 +139,7 @@ impl BufferedStream {
     /// Reads octets; the end of the stream is an error. Cancel safe.
     pub(crate) async fn read(&mut self, time_limit: Duration) -> io::Result<&[u8]> {
         self.buffer.clear();
-        within(time_limit, self.inner.read_buf(&mut self.buffer)).await?;
+        self.timer.within(time_limit, self.inner.read_buf(&mut self.buffer)).await?;
         if self.buffer.is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
         }
@@ -146,12 +149,72 @@ impl BufferedStream {
     /// Shuts the stream down.
     pub(crate) async fn shutdown(&mut self, time_limit: Duration) {
         // The peer may be gone already, and nothing is left to send.
-        let _ = within(time_limit, self.inner.shutdown()).await;
+        let _ = self.timer.within(time_limit, self.inner.shutdown()).await;
     }
 }
 
-async fn within<T>(time_limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(time_limit, work)
+/// The timer of all waits of a stream. It is set anew only when it fires, or for an earlier time: a wait for a reply that comes soon
+/// costs no change of it.
+#[derive(Debug, Default)]
+struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    /// Bounds the time of some work.
+    async fn within<T>(
+        &mut self,
+        time_limit: Duration,
+        work: impl Future<Output = io::Result<T>>,
+    ) -> io::Result<T> {
+        let mut work = pin!(work);
+        let mut deadline = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(done);
+            }
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + time_limit);
+            let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+            if timer.deadline() > deadline {
+                timer.as_mut().reset(deadline);
+            }
+            while timer.as_mut().poll(cx).is_ready() {
+                if Instant::now() >= deadline {
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "timed out")));
+                }
+                timer.as_mut().reset(deadline);
+            }
+            Poll::Pending
+        })
         .await
-        .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "timed out")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+
+    #[tokio::test]
+    async fn each_wait_has_its_own_limit_with_one_timer() {
+        let mut timer = Timer::default();
+        let (short, long) = (Duration::from_millis(5), Duration::from_secs(3600));
+        assert_eq!(timer.within(short, ready(Ok(7))).await.unwrap(), 7);
+        assert!(timer.0.is_none(), "what is ready sets no timer");
+        let later = || async {
+            tokio::time::sleep(4 * short).await;
+            Ok(())
+        };
+        let ended = |waited: io::Result<()>| waited.map_err(|error| error.kind());
+        // A wait that ends before its limit leaves the timer set for that time.
+        assert_eq!(ended(timer.within(long, later()).await), Ok(()));
+        assert_eq!(ended(timer.within(short, pending()).await), Err(io::ErrorKind::TimedOut));
+        assert_eq!(ended(timer.within(long, later()).await), Ok(()));
+        let soon = async {
+            tokio::task::yield_now().await;
+            Ok(())
+        };
+        assert_eq!(ended(timer.within(short, soon).await), Ok(()));
+        // The timer of the wait before fires within this one, and does not end it.
+        assert_eq!(ended(timer.within(long, later()).await), Ok(()));
+        assert_eq!(ended(timer.within(Duration::ZERO, pending()).await), Err(io::ErrorKind::TimedOut));
+    }
 }
