@@ -133,6 +133,13 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
         Ok(Kept { step, record, findings })
     };
     let mut kept = steps.into_iter().map(keep).collect::<Result<Vec<Kept>, String>>()?;
+    if args.page && kept.iter().all(|kept| kept.record.is_none()) {
+        // A page of nothing would replace the one that is there.
+        return Err(Failure::Usage(format!(
+            "{} has no record of a step, so nothing is written: name the directory in which `postlab reproduce` measured",
+            results.display()
+        )));
+    }
     for what in notes.explain(&mut kept)? {
         eprintln!("the note on `{what}` is left out: the finding can be told now");
     }
@@ -236,11 +243,17 @@ fn one(
 
 /// Counts of the verdicts, in a sentence.
 fn count(kept: &[Kept]) -> String {
+    let measured = || kept.iter().filter(|kept| kept.record.is_some());
     let of =
-        |word| kept.iter().flat_map(|kept| &kept.findings).filter(|finding| finding.word() == word).count();
+        |word| measured().flat_map(|kept| &kept.findings).filter(|finding| finding.word() == word).count();
     let (agree, differ, open) = (of("agrees"), of("differs"), of("cannot tell"));
+    let all: usize = kept.iter().map(|kept| kept.findings.len()).sum();
+    let not_measured = match all - agree - differ - open {
+        0 => String::new(),
+        count => format!(" {count} more were not measured."),
+    };
     format!(
-        "Of {} findings, {agree} agree, {differ} differ, and {open} cannot be told.",
+        "Of {} findings, {agree} agree, {differ} differ, and {open} cannot be told.{not_measured}",
         agree + differ + open
     )
 }

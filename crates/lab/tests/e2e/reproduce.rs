@@ -185,6 +185,25 @@ fn a_step_that_cannot_run_says_why_and_loses_nothing() {
 }
 
 #[test]
+fn a_page_of_nothing_replaces_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let published = directory.path().join("reproduce.json");
+    std::fs::write(&published, "{\"is\": \"published\"}").unwrap();
+    let arguments = ["reproduce", "--page", "--results", directory.path().to_str().unwrap()];
+    let output = run(&arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    assert!(said.contains("has no record of a step, so nothing is written"), "{said}");
+    assert_eq!(std::fs::read_to_string(published).unwrap(), "{\"is\": \"published\"}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    // What was not measured is no finding that cannot be told.
+    keep(directory.path(), &record(".", &[[100, 30, 105], [101, 31, 104], [100, 30, 105]], 0.0));
+    let (text, _) = page(directory.path());
+    let count = text.lines().find(|line| line.starts_with("Of ")).unwrap();
+    assert!(count.contains(" more were not measured."), "{count}");
+}
+
+#[test]
 fn notes_explain_what_cannot_be_told_and_are_kept_by_the_page() {
     let directory = tempfile::tempdir().unwrap();
     // With two rounds nothing can be told.
