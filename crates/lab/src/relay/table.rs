@@ -256,6 +256,7 @@ impl Results<'_> {
             "cases": self.all_cases().iter().map(case).collect::<Vec<_>>(),
             "servers": self.servers.iter().map(server).collect::<Vec<_>>(),
             "requirements": self.checked,
+            "conclusions": self.sections(),
             "differences": self.differences.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
         })
     }

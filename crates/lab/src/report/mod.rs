@@ -16,6 +16,7 @@ use crate::{
     stat::spread::{Spread, shown},
 };
 use clap::Args;
+use serde::Deserialize;
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
@@ -71,8 +72,13 @@ pub(crate) fn section(directory: &Path) -> Result<String, String> {
     }
     let server = servers.first().map(Server::title);
     let server = server.or_else(|| scenario.mta.as_ref().map(|mta| mta.name.clone())).unwrap_or_default();
+    // Figures without this remark must not be passed on.
+    for remark in machine.busy() {
+        let _ = writeln!(out, "<p class=\"note\"><strong>{}</strong></p>", escape(&remark));
+    }
     out.push_str(&pictures(&scenario, &runs, &server));
     out.push_str(&table(&scenario, &runs));
+    out.push_str(&conclusions(directory)?);
     out.push_str(&phases(&scenario, &runs));
     for server in &servers {
         let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&server.text()));
@@ -143,18 +149,41 @@ fn table(scenario: &Scenario, runs: &[Run]) -> String {
         let cells: String = shown.iter().map(cell).collect();
         let remarks: String =
             remarks(&runs).iter().map(|remark| format!(" <strong>{}</strong>", escape(remark))).collect();
+        // `postlab relay` asks each server itself, and says it in the conclusions.
+        let survives = match durability(scenario, name) {
+            text if text.is_empty() => String::new(),
+            text => format!("survives: {}.", escape(&text)),
+        };
         let _ = writeln!(
             out,
             "<tr><td data-head=\"sessions\">{}<td>{}<td data-head=\"runs\">{}{cells}</tr>\n\
-             <tr class=\"notes\"><td colspan=\"{}\">survives: {}.{remarks}</tr>",
+             <tr class=\"notes\"><td colspan=\"{}\">{survives}{remarks}</tr>",
             name.0,
             escape(&label(scenario, name)),
             runs.len(),
             shown.len() + 3,
-            escape(&durability(scenario, name)),
         );
     }
     out + "</tbody></table>\n<p class=\"note\">Median of the runs (smallest–largest). Lab CPU is source and sink together.</p>\n"
+}
+
+/// Returns what `postlab relay` concluded of each server: what it is, what its mail survives, the knee, the bottleneck, and remarks.
+fn conclusions(directory: &Path) -> Result<String, String> {
+    /// The part of `relay.json` that is for people.
+    #[derive(Deserialize)]
+    struct Relay {
+        #[serde(default)]
+        conclusions: Vec<(String, Vec<String>)>,
+    }
+    let path = directory.join("relay.json");
+    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(String::new()) };
+    let relay: Relay =
+        serde_json::from_str(&text).map_err(|error| format!("read {}: {error}", path.display()))?;
+    let section = |(title, lines): &(String, Vec<String>)| {
+        let lines: String = lines.iter().map(|line| format!("<li>{}\n", escape(line))).collect();
+        format!("<h3>{}</h3>\n<ul>\n{lines}</ul>\n", escape(title))
+    };
+    Ok(relay.conclusions.iter().map(section).collect())
 }
 
 /// Returns the times of a message by phase, for the last run of each case.
