@@ -19,7 +19,7 @@ use std::{
 pub(super) enum Order {
     /// By size and recipients in the file; the default of sendmail
     Priority,
-    /// By name; opens no file
+    /// By name; opens no file, but looks each up, as sendmail does
     Filename,
     /// By recipient's host, then priority; hosts with a locked message last. With --mta by next hop, and also named next-hop
     #[value(alias = "next-hop")]
@@ -54,9 +54,10 @@ impl Order {
         matches!(self, Self::Priority | Self::Host | Self::Time)
     }
 
-    /// Asks for the inode of a file of each message.
+    /// Asks for the inode of a file of each message. Sendmail 8 does so for each order that opens no file, whether it needs the time
+    /// or not: gatherq() looks for work that it can avoid.
     pub(super) fn stats(self) -> bool {
-        matches!(self, Self::Modification | Self::Smallest)
+        matches!(self, Self::Filename | Self::Modification | Self::Random | Self::Smallest)
     }
 }
 
@@ -165,11 +166,12 @@ impl Work {
             }
         } else if order == Order::Smallest {
             self.number = fs::metadata(queue.join(self.name.replacen('q', "d", 1)))?.size();
-        } else if order == Order::Modification {
+        } else if order.stats() {
             let meta = fs::metadata(queue.join(&self.name))?;
-            self.number = meta.mtime().unsigned_abs() * 1_000_000_000 + meta.mtime_nsec().unsigned_abs();
-        } else if order == Order::Random {
-            self.number = fastrand::u64(..);
+            self.number = match order {
+                Order::Random => fastrand::u64(..),
+                _ => meta.mtime().unsigned_abs() * 1_000_000_000 + meta.mtime_nsec().unsigned_abs(),
+            };
         }
         Ok(())
     }
@@ -206,6 +208,18 @@ mod tests {
 
     fn names(works: &[Work]) -> Vec<&str> {
         works.iter().map(|w| &w.name[9..]).collect()
+    }
+
+    #[test]
+    fn each_order_of_sendmail_but_none_looks_at_each_file() {
+        let directory = tempfile::tempdir().unwrap();
+        enqueue(directory.path(), 1, 1000, 1, false).unwrap();
+        // A name that is listed, and whose file is gone when it is asked for.
+        std::os::unix::fs::symlink("nowhere", directory.path().join("qf00000002")).unwrap();
+        for order in Order::value_variants().iter().filter(|order| order.is_sendmails()) {
+            let (works, _) = gather(directory.path(), *order).unwrap();
+            assert_eq!(works.len(), if *order == Order::None { 2 } else { 1 }, "{order:?}");
+        }
     }
 
     #[test]

@@ -207,13 +207,13 @@ mod tests {
             sort: figure(sort),
             ..Parts::default()
         };
-        let orders = [Order::Filename, Order::Host, Order::Modification];
+        let orders = [Order::None, Order::Host, Order::Modification];
         let text = files(
             &orders,
             &[parts(9.0, 0.0, 0.0, 1.0), parts(10.0, 70.0, 10.0, 10.0), parts(10.0, 30.0, 0.0, 0.0)],
             1000,
         );
-        assert!(text.contains("- filename: no file is opened or looked up; the listing is 90.0 %"), "{text}");
+        assert!(text.contains("- none: no file is opened or looked up; the listing is 90.0 %"), "{text}");
         assert!(text.contains(
             "- host: opens and reads the envelope of each message: 70.0 ms, 70.0 µs a message, 70.0 %"
         ));
