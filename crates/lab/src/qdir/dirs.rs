@@ -2,7 +2,7 @@
 //! and does an entry cost more the more there are?
 
 use super::{
-    DaemonArgs, Mta,
+    DaemonArgs, Mta, answer,
     baseline::{self, Baseline},
     peer::PeerArgs,
     slope::{self, POINT, Series, Slope},
@@ -232,6 +232,7 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
     let here = Machine::here(scratch.path());
     let mut result = Baseline::new(load, here.clone());
     let mut all_series = Vec::new();
+    let mut rates: Vec<answer::Rates> = Vec::new();
     let mut table = Table::new(args.format, &COLUMNS, None);
     table.fact(device.text());
     for setting in settings {
@@ -242,6 +243,7 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
         let Setting { senders, directories, processes, .. } = setting;
         let remarks = figures.remarks();
         let Figures { rate, point, latency, writes, series, done, .. } = figures;
+        rates.push((setting, rate.values().to_vec()));
         let slopes: Vec<Slope> = series.iter().filter_map(|series| Slope::of(&series.points)).collect();
         let slope: Figure = slopes.iter().map(Slope::us_per_thousand).collect();
         progress.beside(|| {
@@ -268,6 +270,7 @@ fn files(args: &QueuedirsArgs) -> Result<Measured, String> {
     here.busy().into_iter().for_each(|busy| table.note(busy));
     table.note(format!("Durability: {}.", args.durability()));
     table.note("Writes are those of the whole disk until everything is on it.");
+    table.text(&answer::text(&rates)?);
     Ok((result, all_series, table))
 }
 

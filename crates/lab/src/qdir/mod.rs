@@ -1,6 +1,7 @@
 //! Queue directories as sendmail has them: a file for the content and one for the envelope of each message.
 //! Their cost is to be compared with the cost of a log.
 
+mod answer;
 pub(crate) mod baseline;
 mod create;
 mod daemon;

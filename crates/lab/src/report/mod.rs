@@ -73,7 +73,7 @@ pub(crate) fn section(directory: &Path) -> Result<String, String> {
     let server = servers.first().map(Server::title);
     let server = server.or_else(|| scenario.mta.as_ref().map(|mta| mta.name.clone())).unwrap_or_default();
     // Figures without this remark must not be passed on.
-    for remark in machine.busy() {
+    if let Some(remark) = machine.busy() {
         let _ = writeln!(out, "<p class=\"note\"><strong>{}</strong></p>", escape(&remark));
     }
     out.push_str(&pictures(&scenario, &runs, &server));
