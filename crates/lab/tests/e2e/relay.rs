@@ -316,7 +316,7 @@ fn a_peer_is_started_for_each_run_and_mail_that_stays_in_it_is_exit_code_1() {
     );
     assert_eq!(result_json["differences"]["hole"], "+ faster = yes");
     assert!(!peers.join("pid").exists());
-    // A page that is passed on has every remark and conclusion that the text has.
+    // A page that is passed on has every remark that the text has.
     let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
     let (text, page) =
         (std::fs::read_to_string(result.join("relay.md")).unwrap(), results.join("report.html"));
@@ -324,8 +324,8 @@ fn a_peer_is_started_for_each_run_and_mail_that_stays_in_it_is_exit_code_1() {
     assert!(command.arg("report").arg(&result).arg("-o").arg(&page).output().unwrap().status.success());
     let page = std::fs::read_to_string(page).unwrap();
     let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let (_, conclusions) = text.split_once("\n## ").unwrap();
-    let lines: Vec<&str> = conclusions.lines().filter_map(|line| line.strip_prefix("- ")).collect();
+    let (_, sections) = text.split_once("\n## ").unwrap();
+    let lines: Vec<&str> = sections.lines().filter_map(|line| line.strip_prefix("- ")).collect();
     assert!(lines.iter().any(|line| line.contains("an accepted message survives nothing")), "{text}");
     assert!(lines.iter().any(|line| line.starts_with("bottleneck at ")), "{text}");
     for line in lines {

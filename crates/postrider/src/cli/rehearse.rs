@@ -98,7 +98,7 @@ fn crlf(bytes: &[u8]) -> Vec<u8> {
 
 /// What would become of a message.
 #[derive(Debug, Default)]
-pub(super) struct Fate {
+pub(super) struct Disposition {
     /// The last reply that refuses the message or a recipient.
     pub(super) refusal: Option<Reply>,
     /// What happens to it in place of its delivery.
@@ -123,12 +123,12 @@ pub(super) struct Goal {
 ///
 /// # Errors
 /// An address is wrong.
-pub(super) async fn fate(config: &ConfigSnapshot, args: &TestArgs) -> Result<Fate, CliError> {
+pub(super) async fn disposition(config: &ConfigSnapshot, args: &TestArgs) -> Result<Disposition, CliError> {
     let sender = sender_of(&args.from)?;
     let recipients = args.to.iter().map(|to| recipient_of(to)).collect::<Result<Vec<_>, _>>()?;
     let mut rehearsal = Rehearsal::new(config, args);
     rehearsal.run(&sender, recipients, None).await?;
-    Ok(rehearsal.fate)
+    Ok(rehearsal.disposition)
 }
 
 /// One message, judged as a session would.
@@ -138,7 +138,7 @@ struct Rehearsal<'c> {
     state: RuleState,
     listener: ListenerKind,
     lines: Vec<[String; 3]>,
-    fate: Fate,
+    disposition: Disposition,
     exit: Exit,
 }
 
@@ -162,7 +162,7 @@ impl<'c> Rehearsal<'c> {
             state: RuleState::observed(),
             listener,
             lines: Vec::new(),
-            fate: Fate::default(),
+            disposition: Disposition::default(),
             exit: Exit::Ok,
         }
     }
@@ -180,7 +180,7 @@ impl<'c> Rehearsal<'c> {
         let rule = reply.rule().map(|rule| format!("   ({rule})")).unwrap_or_default();
         self.line("reply", about, format!("{reply}{rule}"));
         if !reply.is_positive() {
-            self.fate.refusal = Some(reply.clone());
+            self.disposition.refusal = Some(reply.clone());
         }
         // A refusal for good is the news, whatever else is only for now.
         self.exit = match (reply.is_positive(), reply.is_transient(), self.exit) {
@@ -371,7 +371,7 @@ impl<'c> Rehearsal<'c> {
 
     /// Notes that a message, or a recipient, is not delivered.
     fn keep(&mut self, what: &str, reason: String) {
-        self.fate.kept.push(format!("{what}: {reason}"));
+        self.disposition.kept.push(format!("{what}: {reason}"));
         self.line("result", what, reason);
     }
 
@@ -387,7 +387,7 @@ impl<'c> Rehearsal<'c> {
         if seen.reverse_path != envelope.reverse_path && routes.iter().any(|(to, _)| to.next_hop.is_smtp()) {
             sender += &format!(", outside <{}>", seen.reverse_path.as_str());
         }
-        self.fate.sender = seen.reverse_path.as_str().to_owned();
+        self.disposition.sender = seen.reverse_path.as_str().to_owned();
         self.line("result", "from", sender);
         let recipients = envelope.recipients.iter().zip(&seen.recipients);
         for ((own, seen), (destination, _)) in recipients.zip(routes) {
@@ -398,7 +398,7 @@ impl<'c> Rehearsal<'c> {
             let mut text = format!("{} by {place}", own.path);
             let leaves = destination.next_hop.is_smtp();
             let recipient = sent.path.to_string();
-            self.fate.recipients.push(Goal { recipient, leaves, place: place.clone() });
+            self.disposition.recipients.push(Goal { recipient, leaves, place: place.clone() });
             if sent.path != own.path {
                 text += &format!(", as {}", sent.path);
             }

@@ -1,4 +1,4 @@
-//! `--verify`: envelopes from the log of the other server, asked of both servers. The other one is asked in a way that sends nothing.
+//! `--verify`: envelopes from the log of the other server, asked of both servers. Asking the other one sends nothing.
 
 mod dialog;
 mod exim;
@@ -11,7 +11,7 @@ use crate::{
         CliError, Ending,
         args::TestArgs,
         map::runtime,
-        rehearse::{self, Fate, Goal},
+        rehearse::{self, Disposition, Goal},
         settings,
     },
     serve::{snapshot::ConfigSnapshot, wiring},
@@ -42,19 +42,19 @@ pub(super) enum Answer {
         is_transient: bool,
         text: String,
     },
-    Taken(Vec<Way>),
+    Taken(Vec<Resolved>),
     /// It cannot be asked, and why.
     Unknown(String),
 }
 
 /// A recipient after the server's aliases.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Way {
+pub(super) struct Resolved {
     pub(super) recipient: String,
     pub(super) end: End,
 }
 
-/// The end of a way, as far as the server tells.
+/// Where a recipient ends, as far as the server tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
     Here,
@@ -95,7 +95,7 @@ pub(super) fn run(
     let config = wiring::current(settings, None, None).map_err(|why| CliError::new(Exit::Config, why))?;
     let mut differences = Differences::default();
     for (envelope, theirs) in envelopes.iter().zip(answers) {
-        let ours = runtime.block_on(Ours { config: &config, envelope }.fate(&envelope.to));
+        let ours = runtime.block_on(Ours { config: &config, envelope }.disposition(&envelope.to));
         match (theirs, ours) {
             (Answer::Unknown(why), _) => differences.not_asked(why),
             (_, Err(error)) => differences.not_asked(error.text),
@@ -143,7 +143,7 @@ struct Ours<'c> {
 }
 
 impl Ours<'_> {
-    async fn fate(&self, to: &str) -> Result<Fate, CliError> {
+    async fn disposition(&self, to: &str) -> Result<Disposition, CliError> {
         let envelope = self.envelope;
         let kinds = || self.config.settings.listen.iter().map(|listen| listen.kind);
         let for_all = kinds().find(|kind| matches!(kind, ListenerKind::Mx | ListenerKind::Relay));
@@ -161,7 +161,7 @@ impl Ours<'_> {
             to: vec![to.to_owned()],
             file: None,
         };
-        rehearse::fate(self.config, &args).await
+        rehearse::disposition(self.config, &args).await
     }
 }
 
@@ -172,7 +172,7 @@ struct Differences {
     refused: Vec<String>,
     taken: Vec<String>,
     moved: Vec<String>,
-    /// Refused for the same reason, by one of both for now only, or after the mail was taken.
+    /// Refused for the same reason, by one of the two for now only, or after the mail was taken.
     code: Vec<String>,
     not_asked: BTreeSet<String>,
     not_asked_count: usize,
@@ -189,14 +189,14 @@ impl Differences {
         config: &ConfigSnapshot,
         envelope: &SeenEnvelope,
         theirs: &Answer,
-        ours: &Fate,
+        ours: &Disposition,
     ) -> Result<(), CliError> {
         let SeenEnvelope { client, from, to, .. } = envelope;
         let login = envelope.login.as_ref().map(|login| format!(", login {login}")).unwrap_or_default();
         let about = format!("{client}{login}, from <{from}> to <{to}>");
         match (theirs, &ours.refusal) {
-            (Answer::Taken(ways), Some(reply))
-                if !ways.is_empty() && ways.iter().all(|way| way.end == End::Nowhere) =>
+            (Answer::Taken(resolved), Some(reply))
+                if !resolved.is_empty() && resolved.iter().all(|one| one.end == End::Nowhere) =>
             {
                 self.code.push(format!("{about}: taken and then returned; now {reply}"));
             }
@@ -218,8 +218,8 @@ impl Differences {
                 };
                 list.push(format!("{about}: {text}; now {now}"));
             }
-            (Answer::Taken(ways), None) => {
-                let (theirs, own) = (self.ends(config, envelope, ways, ours).await?, ends_of(ours));
+            (Answer::Taken(resolved), None) => {
+                let (theirs, own) = (self.ends(config, envelope, resolved, ours).await?, ends_of(ours));
                 if theirs == own {
                     self.same_count += 1;
                 } else {
@@ -237,25 +237,25 @@ impl Differences {
         &self,
         config: &ConfigSnapshot,
         envelope: &SeenEnvelope,
-        ways: &[Way],
-        ours: &Fate,
-    ) -> Result<BTreeSet<Way>, CliError> {
+        resolved: &[Resolved],
+        ours: &Disposition,
+    ) -> Result<BTreeSet<Resolved>, CliError> {
         let leaving = |recipient: &str| {
             let same = |goal: &&Goal| goal.leaves && goal.recipient.eq_ignore_ascii_case(recipient);
             ours.recipients.iter().any(|goal| same(&goal))
         };
         let mut ends = BTreeSet::new();
-        for way in ways {
-            let recipient = match way.end {
+        for one in resolved {
+            let recipient = match one.end {
                 // A local name of Sendmail is one of this machine.
-                End::Here if !way.recipient.contains('@') => {
-                    format!("{}@{}", way.recipient, config.settings.hostname)
+                End::Here if !one.recipient.contains('@') => {
+                    format!("{}@{}", one.recipient, config.settings.hostname)
                 }
-                _ => way.recipient.clone(),
+                _ => one.recipient.clone(),
             };
             // DNS says it to Postrider at the delivery.
-            if way.end != End::Here && leaving(&recipient) {
-                ends.insert(Way { recipient, end: End::Elsewhere });
+            if one.end != End::Here && leaving(&recipient) {
+                ends.insert(Resolved { recipient, end: End::Elsewhere });
                 continue;
             }
             // Rules for the client and the sender have been asked about the recipient that was given.
@@ -264,12 +264,13 @@ impl Differences {
             let mut found = None;
             for envelope in [envelope, &nobody] {
                 // What the other server says in place of an address is no address here either.
-                let fate = Ours { config, envelope }.fate(&recipient).await.ok();
-                found = found.or(fate.filter(|fate| way.end != End::Elsewhere && fate.refusal.is_none()));
+                let disposition = Ours { config, envelope }.disposition(&recipient).await.ok();
+                found = found.or(disposition
+                    .filter(|disposition| one.end != End::Elsewhere && disposition.refusal.is_none()));
             }
             match found {
-                Some(fate) => ends.extend(ends_of(&fate)),
-                None => drop(ends.insert(Way { recipient, end: way.end })),
+                Some(disposition) => ends.extend(ends_of(&disposition)),
+                None => drop(ends.insert(Resolved { recipient, end: one.end })),
             }
         }
         Ok(ends)
@@ -319,21 +320,25 @@ fn reason(reply: &str) -> Option<&str> {
     (matches!(class, "4" | "5") && rest.contains('.')).then_some(rest)
 }
 
-fn ends_of(fate: &Fate) -> BTreeSet<Way> {
-    let goals = fate.recipients.iter().map(|goal| match goal.leaves {
-        true => Way { recipient: goal.recipient.to_lowercase(), end: End::Elsewhere },
-        false => Way { recipient: goal.place.clone(), end: End::Here },
+fn ends_of(disposition: &Disposition) -> BTreeSet<Resolved> {
+    let goals = disposition.recipients.iter().map(|goal| match goal.leaves {
+        true => Resolved { recipient: goal.recipient.to_lowercase(), end: End::Elsewhere },
+        false => Resolved { recipient: goal.place.clone(), end: End::Here },
     });
-    let kept = fate.kept.iter().map(|kept| Way { recipient: kept.clone(), end: End::Unknown });
+    let kept = disposition.kept.iter().map(|kept| Resolved { recipient: kept.clone(), end: End::Unknown });
     goals.chain(kept).collect()
 }
 
-fn shown(ways: &BTreeSet<Way>) -> String {
-    let one = |way: &Way| match way.end {
-        End::Elsewhere => format!("{} at another server", way.recipient),
-        End::Here => format!("{} here", way.recipient),
-        End::Nowhere => format!("{}, returned", way.recipient),
-        End::Unknown => way.recipient.clone(),
+fn shown(resolved: &BTreeSet<Resolved>) -> String {
+    let one = |one: &Resolved| match one.end {
+        End::Elsewhere => format!("{} at another server", one.recipient),
+        End::Here => format!("{} here", one.recipient),
+        End::Nowhere => format!("{}, returned", one.recipient),
+        End::Unknown => one.recipient.clone(),
     };
-    if ways.is_empty() { "nowhere".to_owned() } else { ways.iter().map(one).collect::<Vec<_>>().join("; ") }
+    if resolved.is_empty() {
+        "nowhere".to_owned()
+    } else {
+        resolved.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
 }

@@ -1,6 +1,6 @@
 //! Exim: `-bh` plays a session of a client, and `-bt` tells where an address goes. Neither delivers anything.
 
-use super::{Answer, End, Way};
+use super::{Answer, End, Resolved};
 use crate::cli::CliError;
 use control::Exit;
 use import::SeenEnvelope;
@@ -58,17 +58,17 @@ fn one(command: &dyn Fn() -> Command, envelope: &SeenEnvelope) -> Result<Answer,
         return Ok(Answer::Unknown(format!("exim -bh {client} says {:?}", said.trim())));
     }
     let told = self::said(command().arg("-f").arg(format!("<{from}>")).arg("-bt").arg(to), "")?;
-    Ok(Answer::Taken(ways(&told)))
+    Ok(Answer::Taken(resolved(&told)))
 }
 
 /// Reads what `-bt` says: an address begins a line, and what follows about it is indented.
-fn ways(told: &str) -> Vec<Way> {
-    let mut ways: Vec<Way> = Vec::new();
+fn resolved(told: &str) -> Vec<Resolved> {
+    let mut resolved: Vec<Resolved> = Vec::new();
     for line in told.lines() {
         let address = line.split_whitespace().next().unwrap_or_default().to_lowercase();
         if line.starts_with("  host ") {
-            if let Some(way) = ways.last_mut() {
-                way.end = End::Elsewhere;
+            if let Some(one) = resolved.last_mut() {
+                one.end = End::Elsewhere;
             }
         } else if !line.starts_with(' ') && !line.is_empty() {
             let end = match line {
@@ -78,10 +78,10 @@ fn ways(told: &str) -> Vec<Way> {
                 _ => End::Unknown,
             };
             let recipient = if end == End::Unknown { line.to_owned() } else { address };
-            ways.push(Way { recipient, end });
+            resolved.push(Resolved { recipient, end });
         }
     }
-    ways
+    resolved
 }
 
 /// The last line of a reply of SMTP.
@@ -114,12 +114,12 @@ mod tests {
         let told = "joe@mx.test\n    <-- info@mx.test\n  router = local_user, transport = mail_spool\nb@far.example\n  \
                     router = dnslookup, transport = remote_smtp\n  host mx.far.example [203.0.113.20] MX=10\n  host y [203.0.113.21]\n\
                     nobody@mx.test is undeliverable: Unrouteable address\n";
-        let way = |recipient: &str, end| Way { recipient: recipient.to_owned(), end };
+        let one = |recipient: &str, end| Resolved { recipient: recipient.to_owned(), end };
         let expected = [
-            way("joe@mx.test", End::Here),
-            way("b@far.example", End::Elsewhere),
-            way("nobody@mx.test", End::Nowhere),
+            one("joe@mx.test", End::Here),
+            one("b@far.example", End::Elsewhere),
+            one("nobody@mx.test", End::Nowhere),
         ];
-        assert_eq!(ways(told), expected);
+        assert_eq!(resolved(told), expected);
     }
 }

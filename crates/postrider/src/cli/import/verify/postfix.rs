@@ -2,7 +2,7 @@
 
 use super::{
     super::work_folder::WorkFolder,
-    Answer, End, Way,
+    Answer, End, Resolved,
     dialog::{Dialog, Reply},
 };
 use crate::cli::CliError;
@@ -156,7 +156,7 @@ impl Copy {
     }
 
     /// Returns the recipients of each message of the queue.
-    fn queued(&self) -> Result<HashMap<String, Vec<Way>>, CliError> {
+    fn queued(&self) -> Result<HashMap<String, Vec<Resolved>>, CliError> {
         let list = run(Command::new("postqueue").arg("-c").arg(self.dir()).arg("-j"))?;
         let mut queued = HashMap::new();
         for line in list.lines() {
@@ -165,9 +165,9 @@ impl Copy {
             })?;
             let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
             let recipients = message["recipients"].as_array().into_iter().flatten();
-            let ways = recipients
-                .map(|one| Way { recipient: text(&one["address"]).to_lowercase(), end: End::Unknown });
-            queued.insert(text(&message["queue_id"]), ways.collect());
+            let resolved = recipients
+                .map(|one| Resolved { recipient: text(&one["address"]).to_lowercase(), end: End::Unknown });
+            queued.insert(text(&message["queue_id"]), resolved.collect());
         }
         Ok(queued)
     }
@@ -193,7 +193,7 @@ pub(in super::super) fn ask(
     let answers = asked.into_iter().map(|asked| match asked {
         Asked::Known(answer) => answer,
         Asked::Queued(id) => match queued.remove(&id) {
-            Some(ways) => Answer::Taken(ways),
+            Some(resolved) => Answer::Taken(resolved),
             // Nothing is left of mail that cleanup(8) discards.
             None => Answer::Taken(Vec::new()),
         },

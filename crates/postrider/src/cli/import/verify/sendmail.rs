@@ -1,6 +1,6 @@
 //! Sendmail: `-bt` applies the rule sets that judge a client, a sender and a recipient, and the one that finds the mailer.
 
-use super::{Answer, End, Way, exim::said};
+use super::{Answer, End, Resolved, exim::said};
 use crate::cli::CliError;
 use control::Exit;
 use import::SeenEnvelope;
@@ -58,10 +58,10 @@ fn one(program: &str, configuration: &Path, envelope: &SeenEnvelope) -> Result<A
     let mut verified = Command::new(program);
     verified.arg("-C").arg(configuration).arg("-bv").arg("--").arg(to);
     let told = self::said(&mut verified, "")?;
-    let ways: Vec<Way> = told.lines().filter_map(way).collect();
-    Ok(match ways.is_empty() {
+    let resolved: Vec<Resolved> = told.lines().filter_map(self::resolved).collect();
+    Ok(match resolved.is_empty() {
         true => Answer::Unknown(format!("sendmail -bv {to} says {:?}", told.trim())),
-        false => Answer::Taken(ways),
+        false => Answer::Taken(resolved),
     })
 }
 
@@ -83,15 +83,15 @@ fn refused(result: &str) -> Answer {
 }
 
 /// `a@far.example... deliverable: mailer esmtp, host far.example., user a@far.example`, or `b@mx.test... User unknown`.
-fn way(line: &str) -> Option<Way> {
+fn resolved(line: &str) -> Option<Resolved> {
     let (address, told) = line.split_once("... ")?;
     let Some((_, found)) = told.split_once("deliverable: mailer ") else {
-        return Some(Way { recipient: address.to_lowercase(), end: End::Nowhere });
+        return Some(Resolved { recipient: address.to_lowercase(), end: End::Nowhere });
     };
     let mailer = found.split([',', ' ']).next()?;
     let (_, user) = found.split_once(" user ")?;
     let leaves = matches!(mailer, "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay");
-    Some(Way { recipient: user.to_lowercase(), end: if leaves { End::Elsewhere } else { End::Here } })
+    Some(Resolved { recipient: user.to_lowercase(), end: if leaves { End::Elsewhere } else { End::Here } })
 }
 
 #[cfg(test)]
@@ -107,11 +107,11 @@ mod tests {
             refused(&refusal),
             Answer::Refused { is_transient: false, text: "550 Relaying denied".to_owned() }
         );
-        let found = |recipient: &str, end| Some(Way { recipient: recipient.to_owned(), end });
+        let found = |recipient: &str, end| Some(Resolved { recipient: recipient.to_owned(), end });
         let told = "b@far.example... deliverable: mailer esmtp, host far.example., user b@far.example";
-        assert_eq!(way(told), found("b@far.example", End::Elsewhere));
-        assert_eq!(way("Joe... deliverable: mailer local, user Joe"), found("joe", End::Here));
-        assert_eq!(way("boss@mx.test... User unknown"), found("boss@mx.test", End::Nowhere));
+        assert_eq!(self::resolved(told), found("b@far.example", End::Elsewhere));
+        assert_eq!(self::resolved("Joe... deliverable: mailer local, user Joe"), found("joe", End::Here));
+        assert_eq!(self::resolved("boss@mx.test... User unknown"), found("boss@mx.test", End::Nowhere));
         let later = "$# error $@ 4 . 4 . 3 $: \"451 Temporary system failure\"";
         assert!(matches!(refused(later), Answer::Refused { is_transient: true, .. }));
     }

@@ -1,0 +1,61 @@
+//! The command line of `postrider import`, which is a program of its own.
+
+use super::VERSION;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Import the configuration and the queue of another mail server
+#[derive(Debug, Parser)]
+#[command(name = "postrider import", bin_name = "postrider import", version = VERSION, max_term_width = 100)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct ImportCli {
+    #[command(subcommand)]
+    pub(crate) command: ImportCommand,
+
+    /// The configuration file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportCommand {
+    /// Import from Postfix: main.cf, master.cf and their tables; the queue directory
+    Postfix(ImportArgs),
+    /// Import from Sendmail: sendmail.mc or sendmail.cf and their files; qf and df files
+    Sendmail(ImportArgs),
+    /// Import from Exim: update-exim4.conf.conf of Debian, or a whole configuration; the spool directory
+    Exim(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The directory of the configuration: /etc/postfix, /etc/mail or /etc/exim4
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The queue to import, such as /var/spool/postfix, /var/spool/mqueue or /var/spool/exim4
+    ///
+    /// The mail goes into the spool of the configuration in use; see --config. The exit code is 65 if a message is
+    /// damaged and was left out, and 75 if one was not imported because a map did not answer.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) queue: Option<PathBuf>,
+    /// Read and report only: no file is written, and no mail is imported
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// The file to write the configuration to; files that it needs, such as secrets, are written beside it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace the file if it exists, and keep it as FILE.old: that of the package, for example
+    #[arg(long, requires = "output")]
+    pub(crate) replace: bool,
+    /// Ask the other server and Postrider about N envelopes from the other server's log, and show the differences
+    ///
+    /// Nothing is sent: Postfix is asked in a copy of its own on the loopback interface whose mail all stays in a queue of its own,
+    /// Exim by -bh and -bt, Sendmail by -bt. The other server may run meanwhile. Postrider is asked with --config, or the file of
+    /// --output, or else with what the import would write. The exit code is 65 if there are differences, and 69 if
+    /// the other server could not be asked.
+    #[arg(long, value_name = "N", conflicts_with = "queue", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) verify: Option<u32>,
+    /// The log with the envelopes, in place of the usual one; can be repeated
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) log: Vec<PathBuf>,
+}
