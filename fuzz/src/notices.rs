@@ -46,11 +46,12 @@ fn compose(texts: &Texts) {
     let original = Message { id: QueueId(1), arrived: UnixMillis(2), origin: Origin::Dsn, envelope, content };
     let content = original.content.in_memory().unwrap_or_default();
     let postmaster = mailbox("postmaster@here.test");
+    let attempt = mail::Attempt::default();
     let context = DsnContext {
         reporting_mta: "here.test",
         postmaster: &postmaster,
         texts,
-        relay: "",
+        attempt: &attempt,
         earlier: &[],
         now: UnixMillis(3),
         gives_up: UnixMillis(4),

@@ -2,7 +2,7 @@
 
 use crate::{LeasedMessage, WorkSource, session::millis};
 use mail::{
-    Attempt, Outcome, SharedMessage,
+    AnsweredBy, Attempt, Outcome, SharedMessage,
     seven_bit::{Plan, Unconvertible},
 };
 use std::{collections::HashMap, sync::Arc, time::Instant};
@@ -19,8 +19,10 @@ pub(crate) struct ActiveLease {
     pub(crate) remaining: Vec<u32>,
     /// Recipients that this server deferred, for the next server.
     pub(crate) postponed: Vec<(u32, Outcome)>,
-    /// The outcomes at the servers before this one: they stand if no other server can be reached.
-    pub(crate) earlier: Vec<(u32, Outcome)>,
+    /// The outcomes at the servers before this one, and who gave them: they stand if no other server can be reached.
+    pub(crate) earlier: Vec<(u32, Outcome, AnsweredBy)>,
+    /// The servers before this one that gave the first of `outcomes`, in the same order.
+    pub(crate) servers: Vec<(u32, AnsweredBy)>,
     /// The most recipients of its next transaction, once a larger transaction was refused at DATA or at the end
     /// of the content, or the server closed the connection in reply to DATA.
     pub(crate) recipients_max: Option<usize>,
@@ -36,24 +38,35 @@ impl ActiveLease {
     }
 
     /// Prepares the lease for the next server: what this one deferred is tried again, and its limits are forgotten.
-    pub(crate) fn turn_to_next_server(&mut self) {
+    pub(crate) fn turn_to_next_server(&mut self, last: &Attempt) {
+        let server = || AnsweredBy { relay: last.relay.clone(), tls: last.tls.clone() };
         let postponed = std::mem::take(&mut self.postponed);
         self.remaining.extend(postponed.iter().map(|(index, _)| *index));
         self.remaining.sort_unstable();
-        self.earlier.retain(|(index, _)| !postponed.iter().any(|(other, _)| index == other));
-        self.earlier.extend(postponed);
+        self.earlier.retain(|(index, ..)| !postponed.iter().any(|(other, _)| index == other));
+        self.earlier.extend(postponed.into_iter().map(|(index, outcome)| (index, outcome, server())));
+        let known = self.servers.len();
+        self.servers.extend(self.outcomes[known..].iter().map(|(index, _)| (*index, server())));
         self.recipients_max = None;
     }
 
     /// Completes the lease. Recipients without an outcome get the one that an earlier server gave, or else this one.
     pub(crate) fn complete<J: WorkSource>(mut self, source: &J, outcome: &Outcome, attempt: &Attempt) {
-        self.turn_to_next_server();
-        let mut earlier: HashMap<u32, Outcome> = std::mem::take(&mut self.earlier).into_iter().collect();
-        let remaining = std::mem::take(&mut self.remaining).into_iter();
-        let outcomes =
-            remaining.map(|index| (index, earlier.remove(&index).unwrap_or_else(|| outcome.clone())));
-        self.outcomes.extend(outcomes);
-        source.complete(self.lease, self.outcomes, attempt);
+        self.turn_to_next_server(attempt);
+        let earlier = std::mem::take(&mut self.earlier).into_iter();
+        let mut earlier: HashMap<u32, (Outcome, AnsweredBy)> =
+            earlier.map(|(index, outcome, server)| (index, (outcome, server))).collect();
+        for index in std::mem::take(&mut self.remaining) {
+            match earlier.remove(&index) {
+                Some((outcome, server)) => {
+                    self.outcomes.push((index, outcome));
+                    self.servers.push((index, server));
+                }
+                None => self.outcomes.push((index, outcome.clone())),
+            }
+        }
+        let attempt = Attempt { elsewhere: self.servers, ..attempt.clone() };
+        source.complete(self.lease, self.outcomes, &attempt);
     }
 }
 
@@ -78,7 +91,7 @@ impl Unfinished {
     /// Moves all leases to the next server.
     pub(crate) fn turn_to_next_server(&mut self) {
         self.leases.append(&mut self.for_next_server);
-        self.leases.iter_mut().for_each(ActiveLease::turn_to_next_server);
+        self.leases.iter_mut().for_each(|lease| lease.turn_to_next_server(&self.attempt));
         self.recipients_max = None;
     }
 

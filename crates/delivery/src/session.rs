@@ -296,6 +296,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             outcomes,
             remaining,
             postponed: Vec::new(),
+            servers: Vec::new(),
             earlier: Vec::new(),
             recipients_max: None,
             plan: None,
@@ -387,6 +388,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             dsn_duty: self.dsn_duty,
             takes_deadline: self.connection.is_final_hop()
                 || self.connection.capabilities().deliver_by.is_some(),
+            elsewhere: active.servers,
         };
         self.source.complete(active.lease, active.outcomes, &attempt);
     }

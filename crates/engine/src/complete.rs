@@ -266,7 +266,8 @@ impl Engine {
             outcome.clone_from(&deferred);
         }
         let completion = self.complete_jobs(&result, false, context);
-        self.last_outcomes.note_all(id, &result.results, "", completion.last, || context.wall);
+        self.last_outcomes
+            .note_all(id, &result.results, &Attempt::default(), completion.last, || context.wall);
         if completion.last {
             self.cache.remove(id);
             self.hold_reasons.remove(&id);
@@ -342,7 +343,7 @@ impl Engine {
         for (index, outcome) in &mut result.results {
             if outcome.disposition == Disposition::Deferred {
                 let AttemptResult { id, ref attempt, .. } = *result;
-                self.last_outcomes.note(id, *index, outcome, &attempt.relay, context.wall);
+                self.last_outcomes.note(id, *index, outcome, attempt.answered_by(*index).0, context.wall);
                 *outcome = expired(Some(outcome));
             }
         }
@@ -363,8 +364,7 @@ impl Engine {
         let reached = !result.attempt.relay.is_empty();
         let is_deleted = result.is_deleted();
         let completion = self.complete_jobs(&result, reached, context);
-        let relay = &result.attempt.relay;
-        self.last_outcomes.note_all(id, &result.results, relay, completion.last, || context.wall);
+        self.last_outcomes.note_all(id, &result.results, &result.attempt, completion.last, || context.wall);
         // The message is needed again only when the retry is due, and can be read back then.
         if completion.last || completion.retry_at.is_some() {
             self.uncache(id);

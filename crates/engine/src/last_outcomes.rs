@@ -1,7 +1,7 @@
 //! The last outcome of each recipient that was tried, for `queue explain` and listings.
 
 use foldhash::HashMap;
-use mail::{Cause, Disposition, Outcome, QueueId, UnixMillis};
+use mail::{Attempt, Cause, Disposition, Outcome, QueueId, UnixMillis};
 use std::sync::Arc;
 
 /// The end of an attempt for a recipient.
@@ -34,7 +34,7 @@ impl LastOutcomes {
         &mut self,
         id: QueueId,
         results: &[(u32, Outcome)],
-        relay: &str,
+        attempt: &Attempt,
         last: bool,
         wall: impl FnOnce() -> UnixMillis,
     ) {
@@ -43,7 +43,9 @@ impl LastOutcomes {
             return;
         }
         let at = wall();
-        results.iter().for_each(|(index, outcome)| self.note(id, *index, outcome, relay, at));
+        for (index, outcome) in results {
+            self.note(id, *index, outcome, attempt.answered_by(*index).0, at);
+        }
     }
 
     /// Notes one recipient's outcome in place of the one before.
@@ -100,15 +102,16 @@ mod tests {
         let mut outcomes = LastOutcomes::default();
         let deferred = Outcome::deferred(Enhanced(4, 4, 1), "no answer");
         let delivered = Outcome::delivered(Enhanced(2, 0, 0), "250 ok");
-        outcomes.note_all(QueueId(1), &[(0, deferred.clone()), (1, deferred)], "mx", false, || AT);
-        outcomes.note_all(QueueId(1), &[(0, delivered)], "mx", false, || AT);
+        let mx = Attempt { relay: "mx".into(), ..Attempt::default() };
+        outcomes.note_all(QueueId(1), &[(0, deferred.clone()), (1, deferred)], &mx, false, || AT);
+        outcomes.note_all(QueueId(1), &[(0, delivered)], &mx, false, || AT);
         let text = |index| {
             let last = outcomes.of_recipient(QueueId(1), index).unwrap();
             (last.outcome.text.to_string(), last.relay.to_string())
         };
         assert_eq!(text(0), (String::new(), String::new()));
         assert_eq!(text(1), ("no answer".to_owned(), "mx".to_owned()));
-        outcomes.note_all(QueueId(1), &[], "", true, || AT);
+        outcomes.note_all(QueueId(1), &[], &mx, true, || AT);
         assert!(outcomes.of(QueueId(1)).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Recovery: messages that a start finds in the spool go back to the queue.
 
 use crate::{Effect, Engine, RetryAt, event::Context, schedule::schedule_of};
-use mail::{QueueId, UnixMillis};
+use mail::{Attempt, QueueId, UnixMillis};
 use queue::{Arrival, CancelAs, Millis};
 use report::RecipientCounters;
 use spool::{Entry, Recovered, SecondCopy, Totals};
@@ -36,7 +36,7 @@ impl Engine {
         if rows.is_empty() {
             // The last outcome was stored without the mark that it was the last one. A message without jobs would stay
             // in the queue for ever.
-            self.last_outcomes.note_all(id, &[], "", true, || context.wall);
+            self.last_outcomes.note_all(id, &[], &Attempt::default(), true, || context.wall);
             return self.end_recovered(Entry::Outcome { id, results: Vec::new(), last: true }, effects);
         }
         let size_bytes = message.content.size_bytes();
@@ -74,7 +74,7 @@ impl Engine {
             let dispositions: Vec<_> =
                 results.iter().map(|(index, outcome)| (*index, outcome.disposition)).collect();
             let last = self.queue.complete(one.job, &dispositions, false, context.now).last;
-            self.last_outcomes.note_all(copy.id, &results, "", last, || context.wall);
+            self.last_outcomes.note_all(copy.id, &results, &Attempt::default(), last, || context.wall);
             let finished = results.iter().filter_map(|(_, outcome)| outcome.finished_as());
             finished.for_each(|finished_as| self.counters.finish(finished_as));
             if last {

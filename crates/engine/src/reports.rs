@@ -108,7 +108,7 @@ impl ReportRequest {
             reporting_mta: &self.hostname,
             postmaster: &self.settings.postmaster,
             texts: &self.settings.texts,
-            relay: &on.attempt.relay,
+            attempt: &on.attempt,
             earlier: &earlier,
             now,
             gives_up: on.gives_up,

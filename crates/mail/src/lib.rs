@@ -43,7 +43,9 @@ pub use id::{IdSource, QueueId};
 pub use invisible::{escape_invisible, is_invisible};
 pub use listener::ListenerKind;
 pub use origin::{Origin, TransmissionType};
-pub use outcome::{Attempt, Cause, Disposition, DsnDuty, FinishedAs, Outcome, ReplyStage, ReplyTo};
+pub use outcome::{
+    AnsweredBy, Attempt, Cause, Disposition, DsnDuty, FinishedAs, Outcome, ReplyStage, ReplyTo,
+};
 pub use plain_text::plain_text;
 pub use plural::counted;
 pub use program::{Argument, EnvelopeField, Program, RunAs};

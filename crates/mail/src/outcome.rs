@@ -239,4 +239,25 @@ pub struct Attempt {
     /// The next hop offers DELIVERBY (RFC 2852), and has got the deadline of the message, if it has one; or it is the end
     /// of the way.
     pub takes_deadline: bool,
+    /// Recipients whose outcome is not of `relay`, but of a server that was asked before it. Empty with one server.
+    pub elsewhere: Vec<(u32, AnsweredBy)>,
+}
+
+/// A server that gave an outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AnsweredBy {
+    /// As [`Attempt::relay`].
+    pub relay: Box<str>,
+    /// As [`Attempt::tls`].
+    pub tls: Box<str>,
+}
+
+impl Attempt {
+    /// Returns the server that gave a recipient's outcome, and its TLS.
+    pub fn answered_by(&self, index: u32) -> (&str, &str) {
+        match self.elsewhere.iter().find(|(other, _)| *other == index) {
+            Some((_, server)) => (&server.relay, &server.tls),
+            None => (&self.relay, &self.tls),
+        }
+    }
 }

@@ -12,8 +12,8 @@ use crate::texts::Texts;
 use explanation::{explanation, subject};
 pub use kind::DsnKind;
 use mail::{
-    Cause, Content, Disposition, Envelope, ForwardPath, Mailbox, Message, Outcome, QueueId, Recipient, Ret,
-    UnixMillis,
+    Attempt, Cause, Content, Disposition, Envelope, ForwardPath, Mailbox, Message, Outcome, QueueId,
+    Recipient, Ret, UnixMillis,
 };
 use original::{can_go_back_whole, is_convertible, message_id, returned};
 use status::status;
@@ -35,8 +35,8 @@ pub struct DsnContext<'a> {
     pub postmaster: &'a Mailbox,
     /// The texts for the readers of reports.
     pub texts: &'a Texts,
-    /// The remote host that replied: `mx.example.com[192.0.2.1]:25`, or empty.
-    pub relay: &'a str,
+    /// The attempt, with the remote host that replied about each recipient.
+    pub attempt: &'a Attempt,
     /// The last attempts for recipients whose outcome is not that of an attempt: a delay, an expiry.
     pub earlier: &'a [EarlierAttempt<'a>],
     /// The time of the report.
@@ -55,7 +55,7 @@ pub struct EarlierAttempt<'a> {
     pub index: u32,
     /// The time of its end.
     pub at: UnixMillis,
-    /// The server, as [`DsnContext::relay`], and its reply; `None` if none answered.
+    /// The server, as [`Attempt::relay`], and its reply; `None` if none answered.
     pub answer: Option<(&'a str, &'a str)>,
 }
 
@@ -174,7 +174,7 @@ impl<'a> Report<'a> {
                 _ if outcome.disposition == Disposition::Delivered && !outcome.from_remote => {
                     (None, outcome.text.split('/').next().unwrap_or_default().trim_end())
                 }
-                _ => (outcome.from_remote.then_some(context.relay), &*outcome.text),
+                _ => (outcome.from_remote.then(|| context.attempt.answered_by(*index).0), &*outcome.text),
             };
             let is_of_attempt = kind != DsnKind::Delayed && !outcome.cause.is_without_attempt();
             let attempted = last.map(|last| last.at).or_else(|| is_of_attempt.then_some(context.now));

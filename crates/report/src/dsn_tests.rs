@@ -16,14 +16,21 @@ fn original(notify: Notify) -> Message {
     Message { id: QueueId(7), arrived: UnixMillis(1_795_242_354_048), origin: "".into(), envelope, content }
 }
 
+/// An attempt at this server.
+fn by(relay: &str) -> Attempt {
+    Attempt { relay: relay.into(), ..Attempt::default() }
+}
+
 fn context(content: &[u8]) -> DsnContext<'_> {
-    static FIXED: LazyLock<(Mailbox, Texts)> =
-        LazyLock::new(|| (Mailbox::parse("postmaster@mx.here.test", false).unwrap(), Texts::default()));
+    static FIXED: LazyLock<(Mailbox, Texts, Attempt)> = LazyLock::new(|| {
+        let postmaster = Mailbox::parse("postmaster@mx.here.test", false).unwrap();
+        (postmaster, Texts::default(), by("mx.b.test[192.0.2.1]:25"))
+    });
     DsnContext {
         reporting_mta: "mx.here.test",
         postmaster: &FIXED.0,
         texts: &FIXED.1,
-        relay: "mx.b.test[192.0.2.1]:25",
+        attempt: &FIXED.2,
         earlier: &[],
         now: UnixMillis(1_795_242_355_000),
         gives_up: UnixMillis(1_795_642_355_000),
@@ -239,7 +246,8 @@ fn utf8_addresses_make_the_report_a_global_one() {
 /// The report on the first recipient, of which a relay said this.
 fn report_on(message: &Message, relay: &str, said: &str) -> (Message, String) {
     let content = message.content.in_memory().unwrap();
-    let context = DsnContext { relay, ..context(&content) };
+    let attempt = by(relay);
+    let context = DsnContext { attempt: &attempt, ..context(&content) };
     let mut outcome = Outcome::failed(Enhanced(5, 1, 1), said);
     outcome.from_remote = true;
     let report = compose(DsnKind::Failed, message, &[(0, outcome)], &context, QueueId(9)).unwrap();
@@ -272,7 +280,8 @@ fn the_answer_to_an_earlier_attempt_is_that_of_its_server_and_of_its_recipient()
         attempt(1, None),
         attempt(2, Some(("", "452 4.2.2 full"))),
     ];
-    let context = DsnContext { relay: "", earlier: &earlier, ..context(&content) };
+    let nobody = by("");
+    let context = DsnContext { attempt: &nobody, earlier: &earlier, ..context(&content) };
     let affected: Vec<_> = (0..3)
         .map(|index| {
             (index, Outcome::failed(Enhanced(5, 4, 7), "too late; the last attempt: 451 greylisted"))

@@ -160,6 +160,28 @@ async fn only_the_recipients_that_were_deferred_go_to_the_next_server() {
     assert_eq!(work.dispositions(1), ["sent", "sent", "bounced", "sent"]);
     assert_eq!((site.servers[1].count("RCPT"), site.servers[1].count("RCPT TO:<r1@")), (1, 1));
     assert_eq!(site.content_counts(), [1, 1]);
+    // Each recipient's outcome has the server that gave it.
+    let (_, outcomes, attempt) = work.completed.lock().unwrap()[0].clone();
+    let by = |index| attempt.answered_by(index).0.split(']').next().unwrap().to_owned();
+    let last = |relay: &str| relay.rsplit('.').next().unwrap().to_owned();
+    assert_eq!(outcomes.len(), 4);
+    assert_eq!([0, 1, 2, 3].map(|index| last(&by(index))), ["1", "2", "1", "1"], "{attempt:?}");
+}
+
+#[tokio::test]
+async fn an_outcome_that_stands_has_the_server_that_gave_it() {
+    // The second server answers about one recipient, the third about none.
+    let first = Server::new(&[("RCPT TO:<r0@", "450 4.2.1 later"), ("RCPT TO:<r1@", "451 4.2.1 later")]);
+    let second = Server::new(&[("RCPT TO:<r0@", "550 5.1.1 no"), ("RCPT TO:<r1@", "452 4.2.2 full")]);
+    let servers = vec![first, second, failing("CONNECT", "CLOSE")];
+    let work = Hosts::start(Transport::Mx, servers).await.attempt(1, 3).await;
+    assert_eq!(work.dispositions(1), ["bounced", "deferred", "sent"]);
+    let (_, outcomes, attempt) = work.completed.lock().unwrap()[0].clone();
+    for (index, outcome) in outcomes {
+        let (text, server) = [("550 5.1.1", ".2]"), ("452 4.2.2", ".2]"), ("250", ".1]")][index as usize];
+        let by = attempt.answered_by(index).0;
+        assert!(outcome.text.contains(text) && by.contains(server), "{index}: {outcome:?} by {by}");
+    }
 }
 
 #[tokio::test]

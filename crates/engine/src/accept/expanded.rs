@@ -2,7 +2,7 @@
 //! to the address that they gave.
 
 use crate::settings::ReportSettings;
-use mail::{Enhanced, Envelope, IdSource, Message, Outcome, Part, Recipient, UnixMillis};
+use mail::{Attempt, Enhanced, Envelope, IdSource, Message, Outcome, Part, Recipient, UnixMillis};
 use report::dsn::{self, DsnKind};
 
 /// Given recipients that others took the place of, and whose sender asked for a report of success.
@@ -46,11 +46,12 @@ impl Expanded {
         let original = Message { envelope: self.given.clone(), ..accepted.clone() };
         let header = accepted.content.parts().first();
         let content = header.map_or(&[][..], |part| if let Part::Memory(bytes) = part { bytes } else { &[] });
+        let attempt = Attempt::default();
         let context = dsn::DsnContext {
             reporting_mta: hostname,
             postmaster: &settings.postmaster,
             texts: &settings.texts,
-            relay: "",
+            attempt: &attempt,
             earlier: &[],
             now,
             gives_up: now,

@@ -81,6 +81,7 @@ impl DeliveryLog {
                 (Disposition::Failed, _) => Status::Bounced,
             };
             let from = message.envelope.reverse_path_of(*recipient).as_str();
+            let (relay, tls) = attempt.answered_by(*recipient);
             if status == Status::Expired {
                 expired_from = Some(from);
             }
@@ -90,8 +91,8 @@ impl DeliveryLog {
                 to: recipient_of(message, *recipient),
                 status,
                 dsn: outcome.status,
-                relay: &attempt.relay,
-                tls: &attempt.tls,
+                relay,
+                tls,
                 reply: &outcome.text,
                 age_ms,
                 queued_ms: attempt.queued_ms,
