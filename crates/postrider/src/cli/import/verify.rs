@@ -194,6 +194,10 @@ impl Differences {
         let SeenEnvelope { client, from, to, .. } = envelope;
         let login = envelope.login.as_ref().map(|login| format!(", login {login}")).unwrap_or_default();
         let about = format!("{client}{login}, from <{from}> to <{to}>");
+        if let (Answer::Taken(_), Some(login), true) = (theirs, &envelope.login, config.logins.is_none()) {
+            self.refused.push(format!("{about}: taken; now nobody can log in ([auth]), as {login} did"));
+            return Ok(());
+        }
         match (theirs, &ours.refusal) {
             (Answer::Taken(resolved), Some(reply))
                 if !resolved.is_empty() && resolved.iter().all(|one| one.end == End::Nowhere) =>
@@ -325,7 +329,13 @@ fn ends_of(disposition: &Disposition) -> BTreeSet<Resolved> {
         true => Resolved { recipient: goal.recipient.to_lowercase(), end: End::Elsewhere },
         false => Resolved { recipient: goal.place.clone(), end: End::Here },
     });
-    let kept = disposition.kept.iter().map(|kept| Resolved { recipient: kept.clone(), end: End::Unknown });
+    // Held mail has its recipients, and what is discarded goes nowhere, as at the other server.
+    let is_elsewhere = |kept: &&String| !kept.starts_with("discarded") && disposition.recipients.is_empty();
+    let kept = disposition
+        .kept
+        .iter()
+        .filter(is_elsewhere)
+        .map(|kept| Resolved { recipient: kept.clone(), end: End::Unknown });
     goals.chain(kept).collect()
 }
 

@@ -37,6 +37,16 @@ impl WorkFolder {
         Err(CliError::new(Exit::CantCreate, format!("no name for a folder in {} is free", base.display())))
     }
 
+    /// Removes all of this process, which is about to end.
+    pub(super) fn remove_all() {
+        let own = format!("postrider-import-{}-", std::process::id());
+        for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&own) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.0
     }

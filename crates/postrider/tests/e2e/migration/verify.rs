@@ -85,6 +85,34 @@ fn change(file: &Path) {
     fs::write(file, text + rule).unwrap();
 }
 
+/// Interrupts a verification while the second Postfix runs.
+fn check_interrupt() {
+    let Some(machine) = super::postfix::Postfix::machine(&super::postfix::set_ups()[0]) else { return };
+    let line = |n: u32| {
+        format!(
+            "mx postfix/smtpd[9]: NOQUEUE: reject: RCPT from a[203.0.113.5]: 5 x; from=<> to=<u{n}@x.test> proto=SMTP helo=<q>\n"
+        )
+    };
+    fs::write(machine.var("log/mail.log"), (0..20_000).map(line).collect::<String>()).unwrap();
+    let mut command = machine.tree.command(BINARY);
+    command.env("TMPDIR", "/var/tmp").args(["import", "postfix", "/etc/postfix", "--verify", "20000"]);
+    let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let log = |name: &str| {
+        let folders = fs::read_dir(machine.var("tmp")).unwrap();
+        folders
+            .filter_map(|folder| fs::read_to_string(folder.unwrap().path().join(name)).ok())
+            .collect::<String>()
+    };
+    crate::common::until("the second Postfix has an answer", || log("log").contains("NOQUEUE: reject"));
+    let master = log("queue/pid/master.pid").trim().to_owned();
+    assert!(!master.is_empty());
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(fs::read_dir(machine.var("tmp")).unwrap().count(), 0, "a folder is left");
+    crate::common::until("the second Postfix has ended", || !Path::new("/proc").join(&master).exists());
+}
+
 #[test]
 fn the_import_is_verified_beside_postfix_by_its_own_log() {
     if super::world::is_inside("verify::the_import_is_verified_beside_postfix_by_its_own_log") {
@@ -92,6 +120,7 @@ fn the_import_is_verified_beside_postfix_by_its_own_log() {
         for set_up in super::postfix::set_ups() {
             check::<super::postfix::Postfix>(&set_up, "/var/log/postfix.log");
         }
+        check_interrupt();
     }
 }
 

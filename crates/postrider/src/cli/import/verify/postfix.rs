@@ -15,7 +15,9 @@ use std::{
     os::unix::fs::FileTypeExt as _,
     path::{Path, PathBuf},
     process::Command,
+    sync::Arc,
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Options of each `smtpd`: the client is the one that the envelope had, and the number of questions is no fault of it.
 const SMTPD: &str = "smtpd_authorized_xclient_hosts=127.0.0.1 smtpd_tls_wrappermode=no smtpd_tls_security_level=none \
@@ -26,9 +28,12 @@ const SMTPD: &str = "smtpd_authorized_xclient_hosts=127.0.0.1 smtpd_tls_wrapperm
 /// Programs that deliver.
 const DELIVERS: [&str; 7] = ["smtp", "lmtp", "local", "virtual", "pipe", "error", "discard"];
 
+/// Words of replies that wait for a probe.
+const PROBES: [&str; 2] = ["unverified address", "Address verification in progress"];
+
 /// A second Postfix.
 struct Copy {
-    folder: WorkFolder,
+    folder: Arc<WorkFolder>,
     /// For strangers, and for logins.
     addresses: [Option<SocketAddr>; 2],
 }
@@ -50,7 +55,8 @@ impl Copy {
             let text = "a second Postfix can be started by root only: run the command as root";
             return Err(CliError::new(Exit::NoPerm, text));
         }
-        let folder = WorkFolder::new()?;
+        let folder = Arc::new(WorkFolder::new()?);
+        end_with(&folder)?;
         let mut copy = Self { folder, addresses: [None; 2] };
         let dir = copy.dir();
         run(Command::new("cp").arg("-a").arg(configuration).arg(&dir))?;
@@ -83,6 +89,10 @@ impl Copy {
                 given.chain(own).map(|(name, value)| format!(" -o {{ {name} = {value} }}")).collect();
             text += &format!("{address} inet n - n - - smtpd{options}\n");
         }
+        // Without it, Postfix from 3.4 on cannot write a log of its own.
+        if !services.services.iter().any(|one| one.program() == "postlogd") {
+            text += "postlog unix-dgram n - n - 1 postlogd\n";
+        }
         fs::write(dir.join("master.cf"), text).map_err(|error| failed("write master.cf", &error))?;
         let delivers = services.services.iter().filter(|one| DELIVERS.contains(&one.program()));
         let transports: Vec<&str> = delivers.map(|one| &*one.name).collect();
@@ -98,6 +108,9 @@ impl Copy {
             format!("maillog_file = {}", log.display()),
             format!("maillog_file_prefixes = {}", copy.folder.path().display()),
             "syslog_name = postfix-verify".to_owned(),
+            // What the live server keeps must not learn of this one.
+            "address_verify_map =".to_owned(),
+            "smtpd_tls_session_cache_database =".to_owned(),
             "multi_instance_enable = no".to_owned(),
             "multi_instance_directories =".to_owned(),
             "non_smtpd_milters =".to_owned(),
@@ -143,6 +156,11 @@ impl Copy {
             "DATA".to_owned(),
         ] {
             let reply = dialog.command(&command)?;
+            // The copy sends no probe.
+            if PROBES.iter().any(|words| reply.text.contains(words)) {
+                let why = "recipients or senders that Postfix verifies by a probe (reject_unverified_…)";
+                return Ok(Asked::Known(Answer::Unknown(why.to_owned())));
+            }
             if reply.code >= 400 {
                 return Ok(Asked::Known(refused(&reply)));
             }
@@ -171,6 +189,39 @@ impl Copy {
         }
         Ok(queued)
     }
+}
+
+/// Stops the second Postfix and removes its folder when a signal ends this process: nobody else knows of them.
+fn end_with(folder: &Arc<WorkFolder>) -> Result<(), CliError> {
+    let failed =
+        |error: std::io::Error| CliError::new(Exit::Unavailable, format!("wait for signals: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let guard = runtime.enter();
+    let [mut interrupt, mut terminate, mut hang_up] =
+        [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+    drop(guard);
+    for one in [&interrupt, &terminate, &hang_up] {
+        one.as_ref().map_err(|error| failed(std::io::Error::new(error.kind(), error.to_string())))?;
+    }
+    let dir = folder.path().to_owned();
+    let wait = move || {
+        let number = runtime.block_on(async {
+            let (Ok(interrupt), Ok(terminate), Ok(hang_up)) = (&mut interrupt, &mut terminate, &mut hang_up)
+            else {
+                return 0;
+            };
+            tokio::select! {
+                _ = interrupt.recv() => 2,
+                _ = terminate.recv() => 15,
+                _ = hang_up.recv() => 1,
+            }
+        });
+        let _ = Command::new("postfix").arg("-c").arg(dir.join("etc")).arg("stop").output();
+        WorkFolder::remove_all();
+        std::process::exit(128 + number);
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(failed)?;
+    Ok(())
 }
 
 enum Asked {
@@ -256,8 +307,11 @@ pub(super) fn run(command: &mut Command) -> Result<String, CliError> {
     let output = command.output();
     let output = output.map_err(|error| CliError::new(Exit::Unavailable, format!("run {name}: {error}")))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(CliError::new(Exit::Unavailable, format!("{name}: {}", said.trim())));
+        let said =
+            [&*output.stderr, &*output.stdout].map(|text| String::from_utf8_lossy(text).trim().to_owned());
+        let said =
+            said.into_iter().find(|text| !text.is_empty()).unwrap_or_else(|| output.status.to_string());
+        return Err(CliError::new(Exit::Unavailable, format!("{name}: {said}")));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
