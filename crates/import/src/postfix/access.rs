@@ -123,7 +123,8 @@ fn patterns(
     let parents =
         context.main.explicit("parent_domain_matches_subdomains").map(|one| context.main.expand(&one.value));
     let has_parents = parents.is_none_or(|list| list.contains("smtpd_access_maps"));
-    let labels = key.split('.').count();
+    // The dot in front is no label: Postfix asks for `a.example.com`, then for `.example.com`.
+    let labels = key.trim_start_matches('.').split('.').count();
     let domain = |domain: &str| match domain.strip_prefix('.') {
         // Where a domain means those below it, keys with a dot are not asked.
         Some(_) if has_parents => None,

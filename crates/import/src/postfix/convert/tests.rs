@@ -377,6 +377,16 @@ fn an_exact_key_without_a_verdict_excepts_from_the_others() {
 }
 
 #[test]
+fn an_exact_domain_comes_before_the_dot_of_its_parent() {
+    let (toml, _) = converted(
+        "parent_domain_matches_subdomains = relay_domains\n\
+         smtpd_sender_restrictions = check_sender_access inline:{ {.bad.example=450 later}, {sub.bad.example=OK} }\n",
+        &[],
+    );
+    assert!(toml.contains("from = [\"*.bad.example\"]\nunless = { from = [\"sub.bad.example\"] }"), "{toml}");
+}
+
+#[test]
 fn a_class_as_an_action_is_a_list_within_the_list() {
     let toml = relaying(
         "smtpd_restriction_classes = strict\nstrict = permit_mynetworks, check_client_access inline:{192.0.2.7=OK}, reject\n\

@@ -58,8 +58,8 @@ struct Lists {
     /// Lines of `main.cf`.
     settings: Vec<&'static str>,
     lists: [Vec<Step>; 5],
-    /// Which third of the envelopes is sent.
-    share: usize,
+    /// The first session, and how many come to the next one.
+    sessions: (usize, usize),
 }
 
 const NAMES: [&str; 5] = [
@@ -231,7 +231,7 @@ impl Lists {
             }
             list
         });
-        Self { settings, lists, share: dice.below(3) }
+        Self { settings, lists, sessions: (dice.below(3), 3) }
     }
 
     /// Returns the lists as settings; tables in files are written to a directory.
@@ -268,7 +268,8 @@ impl Lists {
     }
 
     /// Returns the settings with a difference, for people.
-    fn show(&self, machine: &Machine, [envelope, theirs, ours]: [String; 3]) -> String {
+    fn show(&self, machine: &Machine, difference: Difference) -> String {
+        let [envelope, theirs, ours] = difference.words;
         let values = self.values(machine, "generated/small");
         let lines: String = values.iter().map(|(name, value)| format!("  {name} = {value}\n")).collect();
         let tables = self.lists.iter().flatten().filter_map(|step| match step {
@@ -366,13 +367,13 @@ impl Client {
     }
 }
 
-/// Returns the replies of a server to a third of all envelopes, each with its envelope.
-fn replies(server: SocketAddr, share: usize) -> Vec<(String, String)> {
+/// Returns the replies of a server to some of all envelopes, each with its envelope.
+fn replies(server: SocketAddr, (first, step): (usize, usize)) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let all = CLIENTS.iter().flat_map(|client| {
         HELLOS.iter().flat_map(move |hello| SENDERS.iter().map(move |sender| (client, hello, sender)))
     });
-    for (client, hello, sender) in all.skip(share).step_by(3) {
+    for (client, hello, sender) in all.skip(first).step_by(step) {
         // A session of its own: Postrider ends one with many refusals.
         let stream = connect_from(client, server);
         stream.set_nodelay(true).unwrap();
@@ -401,8 +402,16 @@ const BASE: &str = "myhostname = mx.test\nmydestination = mx.test\nlocal_recipie
     smtpd_restriction_classes = strict, mild\nsmtpd_junk_command_limit = 100000\nmax_idle = 5s\nin_flow_delay = 0\nappend_dot_mydomain = no\n\
     smtpd_recipient_limit = 1000\nsmtpd_client_connection_count_limit = 0\n";
 
-/// Asks both programs about each set of lists. Returns the first difference of each: the envelope, Postfix's reply, and Postrider's.
-fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<[String; 3]>> {
+/// A difference.
+struct Difference {
+    /// The number of the session.
+    session: usize,
+    /// The envelope, Postfix's reply, and Postrider's.
+    words: [String; 3],
+}
+
+/// Asks both programs about each set of lists. Returns the first difference of each.
+fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<Difference>> {
     let master = fs::read_to_string(machine.etc("postfix/master.cf")).unwrap();
     let mut services: String = master
         .lines()
@@ -425,7 +434,7 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<[String; 3]>> {
     let running = postfix::Postfix::listening(machine, last);
     let theirs: Vec<_> = (PORT..)
         .zip(all)
-        .map(|(port, lists)| replies(SocketAddr::new(SERVER.ip(), port), lists.share))
+        .map(|(port, lists)| replies(SocketAddr::new(SERVER.ip(), port), lists.sessions))
         .collect();
     drop(running);
     until("Postfix has ended", || TcpStream::connect(last).is_err());
@@ -434,7 +443,7 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<[String; 3]>> {
     for (number, theirs) in theirs.iter().enumerate() {
         let _ = fs::remove_dir_all(machine.dir.path().join("postrider"));
         let (postrider, said) = machine.start_imported("postfix", &format!("/etc/generated/{number}"));
-        let ours = replies(SERVER, all[number].share);
+        let ours = replies(SERVER, all[number].sessions);
         drop(postrider);
         // Its helper may have the socket for a moment.
         until("Postrider has ended", || TcpStream::connect(SERVER).is_err());
@@ -444,8 +453,7 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<[String; 3]>> {
             continue;
         }
         assert!(!ours.is_empty(), "Postrider does not answer");
-        // Postfix closes the connection behind a 421, and refuses nothing for good by that.
-        let class = |reply: &str| if reply == "closed" { Some('4') } else { reply.chars().next() };
+        let class = |reply: &str| reply.chars().next();
         // Strangers who want to relay are refused by both, by Postrider for good.
         // And so are they by a listener that is for its own networks.
         let is_relayed = |envelope: &str, ours: &str| {
@@ -455,15 +463,23 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<[String; 3]>> {
         let tells = |what: &&str| said.contains(*what);
         let is_told = |ours: &str| {
             ours.contains("Relay access denied")
-                && ["may relay by a table only", "lets other clients relay"].iter().any(tells)
+                && ["may relay by a table only", "lets other clients relay", "let everybody relay"]
+                    .iter()
+                    .any(tells)
         };
-        let differ = theirs.iter().zip(&ours).find(|((envelope, theirs), (_, ours))| {
+        let differ = theirs.iter().zip(&ours).position(|((envelope, theirs), (_, ours))| {
             let are_refusals = !theirs.starts_with('2') && !ours.starts_with('2');
             class(theirs) != class(ours)
+                // Postfix closes the connection behind a 421.
+                && theirs != "closed"
                 && !(are_refusals && is_relayed(envelope, ours))
                 && !(theirs.starts_with('2') && is_told(ours))
         });
-        found.push(differ.map(|((envelope, theirs), (_, ours))| [envelope, theirs, ours].map(Clone::clone)));
+        found.push(differ.map(|at| {
+            let (first, step) = all[number].sessions;
+            let session = first + at / RECIPIENTS.len() * step;
+            Difference { session, words: [&theirs[at].0, &theirs[at].1, &ours[at].1].map(Clone::clone) }
+        }));
     }
     found
 }
@@ -483,7 +499,7 @@ pub(crate) fn check() -> Option<()> {
         );
     }
     let total = found.len();
-    for (_, [envelope, theirs, ours]) in &found {
+    for (_, Difference { words: [envelope, theirs, ours], .. }) in &found {
         println!("{envelope}: Postfix {theirs}, Postrider {ours}");
     }
     // To make them small takes a while.
@@ -505,7 +521,9 @@ pub(crate) fn check() -> Option<()> {
 }
 
 /// Returns the smallest set of lists that still differs, with the difference.
-fn small(machine: &Machine, mut lists: Lists, mut difference: [String; 3]) -> String {
+fn small(machine: &Machine, mut lists: Lists, mut difference: Difference) -> String {
+    // One session is enough.
+    lists.sessions = (difference.session, usize::MAX);
     loop {
         let smaller = lists.smaller();
         let next = smaller.chunks(BATCH).find_map(|batch| {
