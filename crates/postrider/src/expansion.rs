@@ -7,7 +7,8 @@ use config::Settings;
 use mail::{Mailbox, Recipient, RecipientOptions};
 use maps::{Looked, LookupError, Maps, Reference};
 use rewrite::{
-    Answers, Expanded, Expander, Found, Question, Role, Step, Trouble, by_map, map_keys, masquerade,
+    Answers, CANONICAL_STEPS_MAX, Expanded, Expander, Found, Question, Role, Step, Trouble, by_map, map_keys,
+    masquerade,
 };
 use std::{collections::HashSet, sync::Arc};
 
@@ -187,16 +188,27 @@ impl Expansion {
     /// # Errors
     /// A map does not answer, or its value is not an address.
     pub(crate) async fn sender(&self, sender: &Mailbox) -> Result<Option<Mailbox>, String> {
-        let mut changed = None;
-        let is_own = self.rules.is_own_domain(&sender.domain().key());
-        for key in map_keys(sender, self.rules.separator, is_own) {
-            let looked =
-                self.maps.first_address(&self.canonical, &key).await.map_err(|error| error.to_string())?;
-            if let Some(value) = looked {
-                let address = by_map(sender, self.rules.separator, &key, &value, &self.rules.hostname);
-                changed = Some(address.map_err(|what| format!("{key}: {what}"))?);
-                break;
+        let mut changed: Option<Mailbox> = None;
+        'step: for _ in 0..CANONICAL_STEPS_MAX {
+            let before = changed.as_ref().unwrap_or(sender);
+            let is_own = self.rules.is_own_domain(&before.domain().key());
+            for key in map_keys(before, self.rules.separator, is_own) {
+                let looked = self
+                    .maps
+                    .first_address(&self.canonical, &key)
+                    .await
+                    .map_err(|error| error.to_string())?;
+                let Some(value) = looked else { continue };
+                let address = by_map(before, self.rules.separator, &key, &value, &self.rules.hostname);
+                let address = address.map_err(|what| format!("{key}: {what}"))?;
+                let is_same = address == *before;
+                changed = Some(address);
+                if is_same {
+                    break 'step;
+                }
+                continue 'step;
             }
+            break;
         }
         let hidden = masquerade(changed.as_ref().unwrap_or(sender), &self.masquerade);
         Ok(hidden.or(changed).filter(|changed| changed != sender))

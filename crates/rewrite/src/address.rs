@@ -104,6 +104,9 @@ pub fn with_detail(mailbox: Mailbox, separator: Separator, detail: &str) -> Mail
     Mailbox::parse(&text, true).unwrap_or(mailbox)
 }
 
+/// Steps from one canonical address to the next; a loop ends then.
+pub const CANONICAL_STEPS_MAX: usize = 10;
+
 /// Returns the address that a canonical or generic map gives for an address. `value` is the map's answer for `key`, one
 /// of [`map_keys`]; a name without a domain is at `domain`.
 ///

@@ -4,7 +4,9 @@ mod links;
 mod trouble;
 
 use crate::{
-    address::{Separator, at_domain, at_domain_of, by_map, is_named, keep_detail, map_keys},
+    address::{
+        CANONICAL_STEPS_MAX, Separator, at_domain, at_domain_of, by_map, is_named, keep_detail, map_keys,
+    },
     command::split_command,
     targets::{NULL_DEVICE, Target, TargetList, line_and_column},
 };
@@ -451,16 +453,32 @@ impl<'s> Expander<'s> {
         Trouble::NoSuchTarget { alias, target: address.mailbox.as_str().into() }.into()
     }
 
-    /// Replaces the address that was given by the one in the canonical maps.
-    fn canonical(&self, address: &mut Address, asking: &mut Asking<'_>) -> Result<(), Wait> {
+    /// Replaces the address that was given by the one in the canonical maps, and that by its own, as Postfix does.
+    fn canonical(&self, given: &mut Address, asking: &mut Asking<'_>) -> Result<(), Wait> {
+        // Behind an answer that is still missing, the steps begin anew.
+        let mut address = given.clone();
+        self.canonical_steps(&mut address, asking)?;
+        *given = address;
+        Ok(())
+    }
+
+    fn canonical_steps(&self, address: &mut Address, asking: &mut Asking<'_>) -> Result<(), Wait> {
         let (separator, hostname) = (self.settings.separator, &self.settings.hostname);
-        for map_key in map_keys(&address.mailbox, separator, self.is_own(address)) {
-            let Some(value) = asking.value(Question::Canonical(map_key.as_str().into()))? else { continue };
-            let changed = by_map(&address.mailbox, separator, &map_key, value, hostname);
-            address.mailbox =
-                changed.map_err(|what| Trouble::Value { key: map_key.into(), what: what.into() })?;
-            address.key = address.mailbox.key().into();
-            return Ok(());
+        'step: for _ in 0..CANONICAL_STEPS_MAX {
+            for map_key in map_keys(&address.mailbox, separator, self.is_own(address)) {
+                let Some(value) = asking.value(Question::Canonical(map_key.as_str().into()))? else {
+                    continue;
+                };
+                let changed = by_map(&address.mailbox, separator, &map_key, value, hostname);
+                address.mailbox =
+                    changed.map_err(|what| Trouble::Value { key: map_key.into(), what: what.into() })?;
+                let key = address.mailbox.key().into();
+                if std::mem::replace(&mut address.key, key) == address.key {
+                    return Ok(());
+                }
+                continue 'step;
+            }
+            break;
         }
         Ok(())
     }

@@ -14,7 +14,9 @@ mod expander;
 mod properties;
 mod targets;
 
-pub use address::{Separator, by_map, is_named, map_keys, masquerade, verp, with_detail};
+pub use address::{
+    CANONICAL_STEPS_MAX, Separator, by_map, is_named, map_keys, masquerade, verp, with_detail,
+};
 pub use command::split_command;
 pub use dsn::{Role, passed_on};
 pub use expander::{Answers, Expanded, Expander, Found, Question, Settings, Step, Trouble};

@@ -200,6 +200,23 @@ fn a_canonical_map_changes_the_address_before_aliases_are_looked_up() {
 }
 
 #[test]
+fn a_canonical_address_has_a_canonical_address_of_its_own() {
+    let tables = Tables {
+        canonical: table(&[
+            ("j.smith@here.test", "joe@old.test"),
+            ("@old.test", "@far.test"),
+            ("a@far.test", "b@far.test"),
+            ("b@far.test", "a@far.test"),
+            ("c@far.test", "c@far.test"),
+        ]),
+        ..Tables::default()
+    };
+    assert_eq!(run(&tables, "j.smith@here.test").unwrap(), ["joe@far.test"]);
+    assert_eq!(run(&tables, "a@far.test").unwrap(), ["a@far.test"], "a loop ends after ten steps");
+    assert_eq!(run(&tables, "c@far.test").unwrap(), ["c@far.test"]);
+}
+
+#[test]
 fn an_included_file_is_a_list_of_targets() {
     let mut tables = aliases(&[("list", ":include:/lists/all"), ("more", "joe, :include:/lists/none")]);
     tables.includes = table(&[("/lists/all", "# all\nann@a.test\nbob, more\n"), ("/lists/none", "")]);
