@@ -212,6 +212,13 @@ impl<'a> Context<'a> {
                 self.missing(name, format!("\"{item}\" is no table"));
                 continue;
             };
+            if matches!(&*table.kind, "regexp" | "pcre") && !self.main.value("recipient_delimiter").is_empty()
+            {
+                let text = format!(
+                    "the patterns of {item} are also for addresses with a detail, which Postfix asks as a whole"
+                );
+                self.effect(Effect::Addresses, name, text);
+            }
             match table::reference(&table, purpose, self.files, &mut self.draft) {
                 Ok(map) => maps.push(map),
                 // The default names a file that a machine without local mail does not have.

@@ -2,9 +2,9 @@
 
 use super::{
     super::{
-        main_cf::items,
+        main_cf::{items, logical_lines},
         restrictions::{INSIDE, Lists, May, STRANGER},
-        table::{Purpose, Table},
+        table::{self, Purpose, Table},
     },
     Context,
     networks::Networks,
@@ -53,6 +53,7 @@ enum Recipients {
 }
 
 struct Class {
+    parameter: &'static str,
     domains: Domains,
     recipients: Recipients,
 }
@@ -70,7 +71,7 @@ pub(super) fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
             break;
         }
         if let Some(table) = Table::parse(&item) {
-            table_of_domains(context, parameter, &table, &item, &mut domains);
+            table_of_domains(context, parameter, &table, &item, &mut domains, &excluded);
         } else if item.starts_with('/') {
             match context.files.read(Path::new(&item)) {
                 Some(file) => pending.extend(
@@ -129,6 +130,7 @@ fn table_of_domains(
     table: &Table,
     item: &str,
     domains: &mut Domains,
+    excluded: &[String],
 ) {
     // In the table of virtual aliases, only the keys without `@` are domains; and a route has no maps.
     match table.entries(context.files) {
@@ -137,7 +139,7 @@ fn table_of_domains(
             for key in
                 keys.filter(|key| !key.contains('@') && key.contains('.') && Domain::parse(key).is_ok())
             {
-                if !domains.names.contains(&key) {
+                if !domains.names.contains(&key) && !excluded.contains(&key) {
                     domains.names.push(key);
                 }
             }
@@ -151,10 +153,11 @@ fn table_of_domains(
         _ => {
             let is_derived =
                 parameter == "virtual_alias_domains" && context.main.explicit(parameter).is_none();
-            match super::super::table::reference(table, Purpose::Keys, context.files, &mut context.draft) {
-                Ok(_) if is_derived => {
-                    context
-                        .note("virtual_alias_maps", format!("name the domains of {item} in local.domains"));
+            match table::reference(table, Purpose::Keys, context.files, &mut context.draft) {
+                Ok(_) if is_derived && !matches!(&*table.kind, "regexp" | "pcre") => {
+                    let text =
+                        format!("the domains of {item} are not known here: name them in local.domains");
+                    context.effect(Effect::Refused, "virtual_alias_maps", text);
                 }
                 Ok(map) => domains.maps.push(map),
                 Err(_) if is_derived => {}
@@ -167,16 +170,21 @@ fn table_of_domains(
 pub(super) fn write(context: &mut Context<'_>) {
     relay_networks(context);
     let own = list(context, "mydestination");
+    let origin = context.origin().to_lowercase();
+    if !own.names.is_empty() && !own.names.contains(&origin) {
+        context.effect(Effect::Elsewhere, "mydestination", format!("names without a domain that an alias leads to are names of the alias's domain, and not of {origin}"));
+    }
     let relay = list(context, "relay_domains");
     let mailboxes = list(context, "virtual_mailbox_domains");
     let aliases = list(context, "virtual_alias_domains");
     let from = "mydestination, relay_domains, virtual_mailbox_domains, virtual_alias_domains";
     let mut classes = Vec::new();
-    for (domains, recipients, file) in [
-        (&own, own_recipients(context), ""),
-        (&relay, listed(context, "relay_recipient_maps"), "relay-domains"),
-        (&mailboxes, listed(context, "virtual_mailbox_maps"), "mailbox-domains"),
+    for (parameter, domains, recipients, file) in [
+        ("mydestination", &own, own_recipients(context), ""),
+        ("relay_domains", &relay, listed(context, "relay_recipient_maps"), "relay-domains"),
+        ("virtual_mailbox_domains", &mailboxes, listed(context, "virtual_mailbox_maps"), "mailbox-domains"),
         (
+            "virtual_alias_domains",
             &aliases,
             Recipients::Listed { maps: Vec::new(), names: Vec::new(), whole_domains: Vec::new() },
             "alias-domains",
@@ -197,25 +205,20 @@ pub(super) fn write(context: &mut Context<'_>) {
         }
         context.draft.extend("[local]", "domains", found, from);
         if !others.is_empty() {
-            classes.push(Class { domains: others, recipients });
+            classes.push(Class { parameter, domains: others, recipients });
         }
     }
     let is_taken =
         [&own, &relay, &mailboxes, &aliases].iter().any(|domains| domains.names.contains(&context.hostname));
     if !is_taken && !sends_all_away(context) {
         let hostname = context.hostname.clone();
-        context.note("mydestination", format!("{hostname} is a local domain in Postrider: mail of programs of this machine and its notifications need it"));
+        context.effect(Effect::Elsewhere, "mydestination", format!("{hostname} is a local domain in Postrider: mail of programs of this machine and its notifications need it"));
         context.draft.extend("[local]", "domains", [hostname.clone()], from);
-        if !classes.is_empty() {
-            classes.push(Class {
-                domains: Domains { names: vec![hostname], ..Domains::default() },
-                recipients: Recipients::Listed {
-                    maps: Vec::new(),
-                    names: vec!["postmaster".to_owned()],
-                    whole_domains: Vec::new(),
-                },
-            });
-        }
+        classes.push(Class {
+            parameter: "mydestination",
+            domains: Domains { names: vec![hostname], ..Domains::default() },
+            recipients: Recipients::Listed { maps: Vec::new(), names: Vec::new(), whole_domains: Vec::new() },
+        });
     }
     users(context, &classes);
     addresses(context);
@@ -253,6 +256,20 @@ fn relay_networks(context: &mut Context<'_>) {
     let inside = lists.iter().map(|lists| lists.may(context, INSIDE, false)).min().unwrap_or(May::Yes);
     let mut more: Vec<String> = lists.iter().flat_map(|lists| lists.relaying(context)).collect();
     more.retain(|network| !context.networks.contains(network));
+    // The check of the configuration refuses them.
+    let is_too_wide = |text: &&String| text.parse::<ipnet::IpNet>().is_ok_and(|net| net.prefix_len() < 8);
+    let wide: Vec<String> = context.networks.iter().chain(&more).filter(is_too_wide).cloned().collect();
+    if !wide.is_empty() {
+        context.effect(
+            Effect::Refused,
+            "smtpd_relay_restrictions",
+            format!(
+                "{} would make an open relay: name the networks whose clients may relay in relay.networks",
+                wide.join(", ")
+            ),
+        );
+        more.retain(|network| !wide.contains(network));
+    }
     match lists.iter().map(|lists| lists.may(context, STRANGER, false)).max() {
         Some(May::Yes) => context.effect(
             Effect::Refused,
@@ -276,8 +293,9 @@ fn relay_networks(context: &mut Context<'_>) {
             "these clients may relay by a table only: they are not in relay.networks",
         ),
     }
-    context.are_relayed = inside == May::Yes && more.is_empty();
-    let known = if inside == May::Yes { context.networks.clone() } else { Vec::new() };
+    context.are_relayed = inside == May::Yes && more.is_empty() && wide.is_empty();
+    let mut known = if inside == May::Yes { context.networks.clone() } else { Vec::new() };
+    known.retain(|network| !wide.contains(network));
     if is_given || inside != May::Yes || !more.is_empty() {
         let from = context.place("mynetworks");
         context.draft.extend("[relay]", "networks", known.into_iter().chain(more), &from);
@@ -287,39 +305,73 @@ fn relay_networks(context: &mut Context<'_>) {
 /// The users of the machine, or the maps of `local_recipient_maps`.
 fn own_recipients(context: &mut Context<'_>) -> Recipients {
     let is_local = context.main.value("local_transport").starts_with("local");
-    if context.main.explicit("local_recipient_maps").is_none() && !is_local {
-        // Postfix's default says the same for each local transport; another transport has users of its own mostly.
-        context.note(
-            "local_transport",
-            "local.users has the users of this machine, as local_recipient_maps does",
-        );
-    }
     let value = context.main.value("local_recipient_maps");
     context.mapped("local_recipient_maps");
+    let plain = |item: &String| item.strip_prefix("proxy:").unwrap_or(item).to_owned();
+    let listed: Vec<String> = items(&value).iter().map(plain).collect();
+    let aliases: Vec<String> = items(&context.main.value("alias_maps")).iter().map(plain).collect();
+    let has_accounts = listed.iter().any(|item| item == "unix:passwd.byname");
+    if is_local && has_accounts_only(context) {
+        // Others are returned by local(8), whatever the list says.
+        let names = context.files.users();
+        if names.is_empty() {
+            context.effect(
+                Effect::Taken,
+                "local_recipient_maps",
+                "the accounts of the machine cannot be read: every name exists; write local.users",
+            );
+            return Recipients::Any;
+        }
+        if !listed.is_empty() && !(has_accounts && aliases.iter().all(|alias| listed.contains(alias))) {
+            context.effect(
+                Effect::Taken,
+                "local_recipient_maps",
+                "the accounts of this machine and the aliases exist, also those that the list does not have",
+            );
+        }
+        return Recipients::Listed { maps: Vec::new(), names, whole_domains: Vec::new() };
+    }
     if value.is_empty() {
         return Recipients::Any;
     }
-    let aliases = items(&context.main.value("alias_maps"));
-    let (mut maps, mut names) = (Vec::new(), Vec::new());
-    for item in items(&value) {
-        let plain = item.strip_prefix("proxy:").unwrap_or(&item);
-        if plain == "unix:passwd.byname" {
-            names.extend(context.files.users());
-        } else if aliases.contains(&item)
-            || aliases.iter().any(|alias| alias.strip_prefix("proxy:").unwrap_or(alias) == plain)
-        {
-            // An alias is expanded before its users are looked up.
-        } else if let Some(table) = Table::parse(plain) {
-            match super::super::table::reference(&table, Purpose::Keys, context.files, &mut context.draft) {
-                Ok(map) => maps.push(map),
-                Err(why) => maps.push(context.waiting("local_recipient_maps", &item, &why)),
-            }
-        } else {
-            context.missing("local_recipient_maps", format!("\"{item}\" is no table"));
+    if !is_local {
+        let text = "the names that an alias leads to must be in local_recipient_maps, too; by default these are the accounts of this machine";
+        context.effect(Effect::Refused, "local_transport", text);
+    }
+    let mut names = if has_accounts { context.files.users() } else { Vec::new() };
+    // Names of aliases exist, and another transport gets their mail.
+    for file in listed.iter().filter(|item| aliases.contains(item)).filter_map(|item| Table::parse(item)) {
+        let file = context.files.read(Path::new(&file.name)).unwrap_or_default();
+        let lines = logical_lines(&String::from_utf8_lossy(&file));
+        names
+            .extend(lines.iter().filter_map(|(_, line)| Some(line.split_once(':')?.0.trim().to_lowercase())));
+    }
+    let mut known = std::collections::HashSet::new();
+    names.retain(|name| known.insert(name.clone()));
+    let mut maps = Vec::new();
+    for item in listed.iter().filter(|item| *item != "unix:passwd.byname" && !aliases.contains(item)) {
+        match Table::parse(item) {
+            Some(table) => maps.push(
+                table::reference(&table, Purpose::Keys, context.files, &mut context.draft)
+                    .unwrap_or_else(|why| context.waiting("local_recipient_maps", item, &why)),
+            ),
+            None => context.missing("local_recipient_maps", format!("\"{item}\" is no table")),
         }
     }
     let whole_domains = whole_domains(context, "local_recipient_maps");
     Recipients::Listed { maps, names, whole_domains }
+}
+
+/// Returns whether local(8) has mailboxes for the accounts of the machine only.
+fn has_accounts_only(context: &Context<'_>) -> bool {
+    let others = [
+        "mailbox_transport",
+        "mailbox_transport_maps",
+        "fallback_transport",
+        "fallback_transport_maps",
+        "luser_relay",
+    ];
+    others.iter().all(|name| context.main.value(name).is_empty())
 }
 
 /// Returns the domains whose addresses all exist by keys such as `@example.com`: `local.users` is not asked for these.
@@ -398,7 +450,7 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
         |class: &&Class| matches!(class.recipients, Recipients::Any) && !class.domains.maps.is_empty();
     if let Some(class) = classes.iter().find(is_open) {
         let map = &class.domains.maps[0];
-        return context.effect(Effect::Taken, "local_recipient_maps", format!("every address of the domains of {map} exists, and local.users cannot say so for a map: it is left out, and mail for unknown users is returned"));
+        return context.effect(Effect::Taken, class.parameter, format!("every address of the domains of {map} exists, and local.users cannot say so for a map: it is left out, and so every name of all local domains exists"));
     }
     let (mut users, mut file, mut patterns) = (vec!["postmaster".to_owned()], String::new(), String::new());
     for class in classes {
@@ -408,7 +460,7 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
             Recipients::Listed { maps, names, whole_domains } => {
                 whole_domains.iter().for_each(|domain| add(domain.replace('.', "\\.")));
                 users.extend(maps.iter().cloned());
-                if classes.len() == 1 && !names.is_empty() {
+                if classes.len() == 1 && !names.is_empty() && *names == context.files.users() {
                     users.push("accounts:/etc/passwd".to_owned());
                 } else {
                     for domain in &class.domains.names {
@@ -442,6 +494,9 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
     );
 }
 
+const BCC: &str =
+    "copies are for the addresses that aliases lead to, and no map changes the addresses of copies";
+
 fn addresses(context: &mut Context<'_>) {
     for (parameter, key, purpose) in [
         ("alias_maps", "aliases", Purpose::Aliases),
@@ -451,8 +506,12 @@ fn addresses(context: &mut Context<'_>) {
         ("sender_bcc_maps", "sender_bcc", Purpose::Keys),
         ("recipient_bcc_maps", "recipient_bcc", Purpose::Keys),
     ] {
-        let maps = context.maps(parameter, purpose);
         context.mapped(parameter);
+        if purpose == Purpose::Aliases && !context.main.value("local_transport").starts_with("local") {
+            // Only local(8) looks into aliases.
+            continue;
+        }
+        let maps = context.maps(parameter, purpose);
         if purpose == Purpose::Keys {
             catch_alls(context, parameter);
         }
@@ -461,17 +520,31 @@ fn addresses(context: &mut Context<'_>) {
             if purpose == Purpose::Aliases {
                 programs_of_aliases(context, &maps);
             }
+            if key == "generic" && !context.main.value("recipient_delimiter").is_empty() {
+                let text = "a detail stays behind the changed address, which Postfix leaves out by default";
+                context.effect(Effect::Addresses, parameter, text);
+            }
+            if key.ends_with("_bcc") {
+                context.effect(Effect::Addresses, parameter, BCC);
+            }
             context.draft.extend("[addresses]", key, maps, &from);
         }
     }
     if let Some(address) = context.given("always_bcc").filter(|address| !address.is_empty()) {
         let address = if address.contains('@') { address } else { format!("{address}@{}", context.hostname) };
         context.draft.extend("[addresses]", "bcc", [address], "always_bcc");
+        if ["virtual_alias_maps", "canonical_maps"].iter().any(|name| !context.main.value(name).is_empty()) {
+            context.effect(Effect::Addresses, "always_bcc", BCC);
+        }
     }
     let delimiter = context.main.value("recipient_delimiter");
     context.mapped("recipient_delimiter");
     if delimiter.chars().count() > 1 {
-        context.note("recipient_delimiter", "only the first character separates details");
+        context.effect(
+            Effect::Refused,
+            "recipient_delimiter",
+            "only the first character separates details: mail for users with another one is for users of that name",
+        );
     }
     let delimiter: String = delimiter.chars().take(1).collect();
     let from = context.place("recipient_delimiter");
@@ -507,7 +580,7 @@ fn programs_of_aliases(context: &mut Context<'_>, maps: &[String]) {
     for path in maps.iter().filter_map(|map| map.strip_prefix("aliases:")) {
         let file = context.files.read(Path::new(path)).unwrap_or_default();
         let text = String::from_utf8_lossy(&file).into_owned();
-        let lines = super::super::main_cf::logical_lines(&text);
+        let lines = logical_lines(&text);
         let targets = lines.iter().filter_map(|(_, line)| line.split_once(':')).map(|(_, targets)| targets);
         let has_program = targets.clone().any(|targets| targets.contains('|'));
         let has_file = targets

@@ -56,7 +56,6 @@ pub(super) fn write(context: &mut Context<'_>) {
         }
         return;
     }
-    class(context, &relay, "relay_transport", "relay_domains");
     if !mailboxes.is_empty() {
         virtual_mailboxes(context, &mailboxes);
     }
@@ -71,7 +70,9 @@ pub(super) fn write(context: &mut Context<'_>) {
     }
     own.retain(|domain| !taken.domains.contains(domain));
     local(context, &own);
-    sender_dependent(context);
+    let others = sender_dependent(context, &relay);
+    class(context, &relay, "relay_transport", "relay_domains");
+    others.into_iter().for_each(|section| context.draft.push(section));
     tls_policies(context);
     relayhost(context);
 }
@@ -81,13 +82,13 @@ fn hop(context: &Context<'_>, spec: &str) -> Result<Hop, String> {
     let (transport, next) = spec.split_once(':').unwrap_or((spec, ""));
     let (transport, next) = (transport.trim(), next.trim());
     let service = context.master.services.iter().find(|one| one.kind == "unix" && one.name == transport);
-    let program = service.map_or(transport, |service| service.program());
+    // error(8) is also behind the name `retry`, and then it defers.
+    let program = service.filter(|_| transport != "retry").map_or(transport, |service| service.program());
     match program {
         "" | "smtp" | "relay" if next.is_empty() => Ok(Hop::Mx),
         "" | "smtp" | "relay" => smarthost(next),
         "lmtp" => lmtp(context, next),
         "local" | "virtual" => Ok(Hop::Local),
-        "error" if next.starts_with("4.") => Ok(Hop::Hold),
         "retry" => Ok(Hop::Hold),
         "error" => Ok(Hop::Reject(reply(next))),
         "discard" => Ok(Hop::Discard),
@@ -143,18 +144,12 @@ fn lmtp(context: &Context<'_>, next: &str) -> Result<Hop, String> {
     }
 }
 
-/// Returns a reply that refuses for good: the status in front of the text stays.
+/// Returns a reply that refuses for good, as error(8) does whatever the status says: its first number becomes 5.
 fn reply(text: &str) -> String {
-    let (status, rest) = match text.split_once(' ') {
-        Some((status, rest)) if status.starts_with("5.") => (status, rest),
-        _ if text.starts_with("5.")
-            && text.bytes().filter(|b| *b == b'.').count() == 2
-            && !text.contains(' ') =>
-        {
-            (text, "")
-        }
-        _ => ("5.1.1", text),
-    };
+    let (status, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let is_status = status.starts_with(['4', '5']) && status.matches('.').count() == 2;
+    let (status, rest) =
+        if is_status { (format!("5{}", &status[1..]), rest) } else { ("5.1.1".to_owned(), text) };
     let rest = if rest.trim().is_empty() { "Address rejected" } else { rest.trim() };
     let rest: String =
         rest.chars().filter(|c| c.is_ascii() && !c.is_control() && !"{}".contains(*c)).collect();
@@ -276,6 +271,10 @@ fn add_hop_for(
         Hop::Hold => section.with("hold", true),
         Hop::Pipe(pipe) => section.with("pipe", crate::draft::Value::Raw(pipe.clone())),
         Hop::Local => {
+            if parameter != "local_transport" {
+                let text = "every name has a mailbox in domains that it gives to this machine";
+                context.effect(Effect::Taken, parameter, text);
+            }
             let (key, value) = mailbox(context)?;
             section.with(&key, value)
         }
@@ -389,16 +388,10 @@ fn class(context: &mut Context<'_>, names: &[String], transport: &str, parameter
     if names.is_empty() {
         return;
     }
-    match hop(context, &context.main.value(transport)) {
+    match off_host(context, &context.main.value(transport), &context.main.value("relayhost")) {
         Ok(hop) => {
             let section = Section::new("[[route]]", format!("{parameter}, {transport}"))
                 .with("domains", names.to_vec());
-            // Without a smarthost of its own, mail for these domains goes where other mail goes.
-            let hop = if hop == Hop::Mx && !context.main.value("relayhost").is_empty() {
-                relay_hop(context).unwrap_or(hop)
-            } else {
-                hop
-            };
             if let Some(section) = add_hop(context, section, &hop, transport) {
                 context.draft.push(section);
             }
@@ -417,8 +410,12 @@ fn waits(context: &mut Context<'_>, parameter: &str, domains: Vec<String>, why: 
     context.draft.push(Section::new("[[route]]", parameter).with("domains", domains).with("hold", true));
 }
 
-fn relay_hop(context: &Context<'_>) -> Option<Hop> {
-    smarthost(&context.main.value("relayhost")).ok()
+/// Returns the next hop of a transport that may leave it to a relay host.
+fn off_host(context: &Context<'_>, transport: &str, relayhost: &str) -> Result<Hop, String> {
+    match hop(context, transport)? {
+        Hop::Mx if !relayhost.is_empty() => smarthost(relayhost),
+        hop => Ok(hop),
+    }
 }
 
 fn virtual_mailboxes(context: &mut Context<'_>, names: &[String]) {
@@ -575,10 +572,16 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) -> Taken {
         if domains.is_empty() {
             continue;
         }
-        let found = match relay_hop(context).filter(|_| is_unchanged) {
-            Some(hop) => Ok(hop),
-            None => hop(context, &value),
-        };
+        if let Some(domain) =
+            domains.iter().find(|domain| own.contains(domain) || **domain == "*" && !own.is_empty())
+        {
+            let text = format!(
+                "{domain}: accounts and aliases of this machine are looked up before the mail goes there"
+            );
+            context.effect(Effect::Elsewhere, "transport_maps", text);
+        }
+        let relayhost = if is_unchanged { context.main.value("relayhost") } else { String::new() };
+        let found = off_host(context, &value, &relayhost);
         match found {
             Ok(hop) => {
                 let section = Section::new("[[route]]", "transport_maps").with("domains", domains);
@@ -592,28 +595,30 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) -> Taken {
     taken
 }
 
-/// A next hop of one address: a rule chooses a route by its name.
+/// A next hop of one address: a rule chooses a route by its name, or has the verdict itself.
 fn address_route(context: &mut Context<'_>, entry: &TableEntry) {
-    match hop(context, &entry.value) {
-        Ok(hop) => {
-            let name: String = entry
-                .key
-                .chars()
-                .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
-                .collect();
-            let section = Section::new("[[route]]", format!("transport_maps: {}", entry.key))
-                .with("name", name.clone());
-            if let Some(section) = add_hop(context, section, &hop, "transport_maps") {
-                context.draft.push(section);
-                let rule = Section::new("[[rule]]", format!("transport_maps: {}", entry.key));
-                context
-                    .draft
-                    .push(rule.with("for", "all").with("to", vec![entry.key.clone()]).with("route", name));
-                context.note("transport_maps", "a route of one address is for mail of clients; mail of local programs takes the route of the domain");
-            }
+    let hop = match hop(context, &entry.value) {
+        Ok(hop) => hop,
+        Err(why) => return context.missing("transport_maps", format!("{}: {why}", entry.key)),
+    };
+    let comment = format!("transport_maps: {}", entry.key);
+    let rule =
+        Section::new("[[rule]]", comment.clone()).with("for", "all").with("to", vec![entry.key.clone()]);
+    context.effect(Effect::Elsewhere, "transport_maps", format!("{}: mail of clients for this address takes its way; mail of local programs, and mail for aliases of the address, takes that of the domain", entry.key));
+    let rule = match &hop {
+        Hop::Hold => rule.with("hold", true),
+        Hop::Discard => rule.with("discard", true),
+        Hop::Reject(reply) => rule.with("reject", reply.clone()),
+        _ => {
+            let name = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+            let name: String = entry.key.chars().map(name).collect();
+            let section = Section::new("[[route]]", comment).with("name", name.clone());
+            let Some(section) = add_hop(context, section, &hop, "transport_maps") else { return };
+            context.draft.push(section);
+            rule.with("route", name)
         }
-        Err(why) => context.missing("transport_maps", format!("{}: {why}", entry.key)),
-    }
+    };
+    context.draft.push(rule);
 }
 
 /// Returns the level of TLS for a next hop, as Postfix names it.
@@ -663,43 +668,62 @@ fn tls_policies(context: &mut Context<'_>) {
     }
 }
 
-/// Routes by sender: next hops, and logins at the smarthost.
-fn sender_dependent(context: &mut Context<'_>) {
-    let mut found: Vec<(&str, String, String)> = Vec::new();
-    for parameter in ["sender_dependent_relayhost_maps", "sender_dependent_default_transport_maps"] {
-        found.extend(
-            entries_of(context, parameter).into_iter().map(|entry| (parameter, entry.key, entry.value)),
-        );
-    }
+/// Writes routes by sender for relayed domains: a relay host of a sender is for these, too. Returns those for other domains.
+fn sender_dependent(context: &mut Context<'_>, relay: &[String]) -> Vec<Section> {
+    let mut others = Vec::new();
+    let mut hosts = entries_of(context, "sender_dependent_relayhost_maps");
+    let transports = entries_of(context, "sender_dependent_default_transport_maps");
     let relayhost = context.main.value("relayhost");
     if context.main.value("smtp_sender_dependent_authentication") == "yes" && !relayhost.is_empty() {
         context.mapped("smtp_sender_dependent_authentication");
-        for entry in entries_of(context, "smtp_sasl_password_maps") {
-            if entry.key.contains('@') && !found.iter().any(|(_, sender, _)| *sender == entry.key) {
-                found.push(("sender_dependent_relayhost_maps", entry.key, relayhost.clone()));
+        let logins = entries_of(context, "smtp_sasl_password_maps").into_iter();
+        let is_new =
+            |entry: &TableEntry| entry.key.contains('@') && !hosts.iter().any(|other| other.key == entry.key);
+        let new: Vec<TableEntry> = logins.filter(is_new).collect();
+        hosts.extend(new.into_iter().map(|entry| TableEntry { value: relayhost.clone(), ..entry }));
+    }
+    // The address counts before its domain.
+    let find = |entries: &[TableEntry], sender: &str| {
+        let domain = sender.find('@').map_or(sender, |at| &sender[at..]);
+        let of = |key: &str| entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(key));
+        of(sender).or_else(|| of(domain)).map(|entry| entry.value.clone()).filter(|value| value != "DUNNO")
+    };
+    let mut senders: Vec<String> =
+        hosts.iter().chain(&transports).map(|entry| entry.key.to_lowercase()).collect();
+    senders.sort_by_key(|sender| (sender.starts_with('@'), std::cmp::Reverse(sender.len()), sender.clone()));
+    senders.dedup();
+    for sender in senders {
+        let host = find(&hosts, &sender);
+        let transport = find(&transports, &sender);
+        let parameter = match transport {
+            Some(_) => "sender_dependent_default_transport_maps",
+            None => "sender_dependent_relayhost_maps",
+        };
+        let all = ["*".to_owned()];
+        let transport = transport.unwrap_or_else(|| context.main.value("default_transport"));
+        let mut classes = vec![(&all[..], transport)];
+        let of_relay = context.main.value("relay_transport");
+        if host.is_some() && !relay.is_empty() && hop(context, &of_relay) == Ok(Hop::Mx) {
+            classes.insert(0, (relay, of_relay));
+        }
+        let host = host.unwrap_or_else(|| relayhost.clone());
+        for (domains, transport) in classes {
+            let hop = off_host(context, &transport, &host).unwrap_or_else(|why| {
+                let text = format!("{sender}: {why}; until then the mail is held");
+                context.effect(Effect::Elsewhere, parameter, text);
+                Hop::Hold
+            });
+            let section = Section::new("[[route]]", parameter)
+                .with("domains", domains.to_vec())
+                .with("senders", vec![sender.trim_start_matches('@').to_owned()]);
+            match add_hop_for(context, section, &hop, parameter, Some(&sender)) {
+                Some(section) if domains == all => others.push(section),
+                Some(section) => context.draft.push(section),
+                None => {}
             }
         }
     }
-    found.retain(|(_, _, value)| value != "DUNNO");
-    // The address counts before its domain.
-    found.sort_by_key(|(_, sender, _)| sender.starts_with('@'));
-    for (parameter, sender, value) in found {
-        let hop = if parameter.contains("relayhost") { smarthost(&value) } else { hop(context, &value) };
-        let section = Section::new("[[route]]", parameter)
-            .with("domains", vec!["*".to_owned()])
-            .with("senders", vec![sender.trim_start_matches('@').to_owned()]);
-        let hop = hop.unwrap_or_else(|why| {
-            context.effect(
-                Effect::Elsewhere,
-                parameter,
-                format!("{sender}: {why}; until then the mail is held"),
-            );
-            Hop::Hold
-        });
-        if let Some(section) = add_hop_for(context, section, &hop, parameter, Some(&sender)) {
-            context.draft.push(section);
-        }
-    }
+    others
 }
 
 fn relayhost(context: &mut Context<'_>) {
@@ -718,12 +742,7 @@ fn relayhost(context: &mut Context<'_>) {
             _ => None,
         })
         .collect();
-    let found = if !relayhost.is_empty() && matches!(&*transport, "smtp" | "smtp:") {
-        smarthost(&relayhost)
-    } else {
-        hop(context, &transport)
-    };
-    let hop = match found {
+    let hop = match off_host(context, &transport, &relayhost) {
         Ok(hop) => hop,
         Err(why) => return waits(context, "default_transport", vec!["*".to_owned()], &why),
     };
@@ -744,7 +763,8 @@ fn relayhost(context: &mut Context<'_>) {
     }
     let section =
         Section::new("[[route]]", "relayhost, default_transport").with("domains", vec!["*".to_owned()]);
-    if let Some(mut section) = add_hop(context, section, &hop, "relayhost") {
+    let parameter = if relayhost.is_empty() { "default_transport" } else { "relayhost" };
+    if let Some(mut section) = add_hop(context, section, &hop, parameter) {
         if !fallback.is_empty() {
             section = section.with("fallback", fallback);
         }

@@ -85,9 +85,8 @@ fn classes_of_domains_have_their_users_and_routes() {
         "users = [\"postmaster\", \"text:/etc/postfix/boxes\", \"text:local-users\", \"regex:local-domains-with-all-users\"]",
         "lmtp = \"unix:/var/spool/postfix/private/dovecot-lmtp\"",
         "domains = [\"*.lists.test\"]\nsmarthost = \"10.0.0.1:26\"",
-        "reject = \"550 5.2.1 gone\"",
         "reject = \"550 5.1.1 no mail here\"",
-        "route = \"joe-mx-test\"",
+        "to = [\"joe@mx.test\"]\nreject = \"550 5.2.1 gone\"",
         "domains = [\"example.net\"]\nmx = true",
     ] {
         assert!(toml.contains(line), "{line}: {toml}");
@@ -241,11 +240,11 @@ fn a_domain_that_is_relayed_and_local_is_local() {
         &[],
     );
     let routes = routes(&toml);
+    assert!(routes[0].contains("\"firma.example\"") && routes[0].contains("mbox"), "{toml}");
     assert!(
-        routes[0].contains("[\"other.example\", \"*.other.example\"]") && routes[0].contains("mx = true"),
+        routes[1].contains("[\"other.example\", \"*.other.example\"]") && routes[1].contains("mx = true"),
         "{toml}"
     );
-    assert!(routes[1].contains("\"firma.example\"") && routes[1].contains("mbox"), "{toml}");
 }
 
 #[test]
@@ -414,7 +413,7 @@ fn a_table_that_cannot_be_read_makes_mail_wait() {
         report.to_string().lines().nth(1).is_some_and(|line| line.starts_with("refused  main.cf:")),
         "{report}"
     );
-    let users = "myhostname = mx.example.com\nmydestination = mx.example.com\nlocal_recipient_maps = mysql:/etc/users.cf\n";
+    let users = "myhostname = mx.example.com\nmydestination = mx.example.com\nlocal_transport = lmtp:unix:x\nlocal_recipient_maps = mysql:/etc/users.cf\n";
     let toml = converted(users, &[]).0;
     assert!(toml.contains("users = [\"postmaster\", \"map:users\"]"), "{toml}");
 }
@@ -480,7 +479,7 @@ fn the_next_hop_of_a_gateway_comes_before_that_of_its_class_and_has_its_own_poli
     let routes = routes(&toml);
     let hub = "domains = [\"example.net\"]; smarthost = \"10.0.0.2:25\"; tls = \"verify\"";
     assert!(routes[0].starts_with(hub), "{routes:?}");
-    assert!(routes[1].starts_with("domains = [\"*.example.net\"]; mx = true; tls = \"may\""), "{routes:?}");
+    assert!(routes[2].starts_with("domains = [\"*.example.net\"]; mx = true; tls = \"may\""), "{routes:?}");
     assert!(routes[3].starts_with("domains = [\"far.example\"]; mx = true; tls = \"require\""), "{routes:?}");
     assert_eq!(routes.len(), 4, "{routes:?}");
 }
@@ -521,4 +520,98 @@ fn transports_that_postrider_does_not_have_hold_the_mail() {
         report.to_string().contains("moved    main.cf:4 transport_maps: b.test: the transport uucp"),
         "{report}"
     );
+}
+
+/// Files of a machine with two accounts.
+const ACCOUNTS: &[(&str, &str)] = &[
+    ("/etc/passwd", "joe:x:1:1::/:\nann:x:2:2::/:\n"),
+    ("/etc/aliases", "info: ann\n"),
+    ("/etc/postfix/patterns", "/^joe@far\\.example$/ ann\n"),
+];
+
+#[test]
+fn a_relay_host_of_a_sender_is_for_relayed_domains_and_a_transport_with_a_next_hop_is_not_changed() {
+    let main = "mydestination = localhost\nrelay_domains = relay.example\nparent_domain_matches_subdomains =\n\
+         sender_dependent_relayhost_maps = inline:{@a.example=[10.0.0.1] b@a.example=[10.0.0.2]}\n";
+    let toml = converted(main, ACCOUNTS).0;
+    let places: Vec<_> = [
+        "domains = [\"relay.example\"]\nsenders = [\"b@a.example\"]\nsmarthost = \"10.0.0.2:25\"",
+        "domains = [\"relay.example\"]\nsenders = [\"a.example\"]\nsmarthost = \"10.0.0.1:25\"",
+        "domains = [\"relay.example\"]\nmx = true",
+        "domains = [\"*\"]\nsenders = [\"b@a.example\"]\nsmarthost = \"10.0.0.2:25\"",
+    ]
+    .map(|text| toml.find(text).unwrap_or_else(|| panic!("{text}: {toml}")))
+    .into();
+    assert!(places.is_sorted(), "{toml}");
+    let main: &'static str = Box::leak(format!("{main}default_transport = lmtp:[10.0.0.3]:24\n").into());
+    let toml = converted(main, ACCOUNTS).0;
+    let all = "domains = [\"*\"]\nsenders = [\"a.example\"]\nlmtp = \"10.0.0.3:24\"";
+    assert!(toml.contains(all), "{toml}");
+}
+
+#[test]
+fn the_error_transport_refuses_for_good_and_retry_makes_mail_wait() {
+    let toml = converted(
+        "mydestination = localhost\ntransport_maps = inline:{a.example=error:4.2.0 b.example=retry:x}\n",
+        ACCOUNTS,
+    )
+    .0;
+    assert!(toml.contains("domains = [\"a.example\"]\nreject = \"550 5.2.0 Address rejected\""), "{toml}");
+    assert!(toml.contains("domains = [\"b.example\"]\nhold = true"), "{toml}");
+}
+
+#[test]
+fn only_accounts_have_mailboxes_of_local_whatever_the_list_of_recipients_says() {
+    for (list, is_told) in [("", false), ("$alias_maps", true), ("unix:passwd.byname $alias_maps", false)] {
+        let main = format!("myhostname = mx.test\nmydestination = mx.test\nlocal_recipient_maps = {list}\n");
+        let (toml, report) = converted(&main, ACCOUNTS);
+        assert!(toml.contains("users = [\"postmaster\", \"accounts:/etc/passwd\"]"), "{toml}");
+        assert_eq!(
+            report.to_string().contains("taken    main.cf:3 local_recipient_maps"),
+            is_told,
+            "{report}"
+        );
+    }
+    let hub = "myhostname = mx.test\nmydestination = mx.test\nlocal_transport = smtp:[10.0.0.1]\n";
+    let (draft, _) = convert(hub.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(ACCOUNTS));
+    let users = &draft.files.iter().find(|file| file.name == "local-users").unwrap().content;
+    assert!(users.contains("info@mx.test x\n") && !draft.as_toml().contains("aliases"), "{users}");
+}
+
+#[test]
+fn a_domain_behind_an_exclamation_mark_is_left_out_of_tables_too() {
+    let main = "mydestination = localhost\nrelay_domains = !b.example, inline:{a.example=x b.example=x}\n\
+         parent_domain_matches_subdomains =\n";
+    let toml = converted(main, ACCOUNTS).0;
+    assert!(toml.contains("domains = [\"a.example\"]\nmx = true"), "{toml}");
+}
+
+#[test]
+fn an_open_relay_is_told_and_the_result_passes_the_check() {
+    let lists = "mydestination = localhost\nsmtpd_relay_restrictions = check_client_access cidr:/c, reject_unauth_destination\n";
+    let (toml, report) = converted(lists, &[("/c", "0.0.0.0/0 OK\n"), ("/etc/passwd", "joe:x:1:1::/:\n")]);
+    assert!(!toml.contains("0.0.0.0/0"), "{toml}");
+    assert!(report.to_string().contains("0.0.0.0/0 would make an open relay"), "{report}");
+}
+
+#[test]
+fn what_differs_is_told_with_its_setting() {
+    for (setting, told) in [
+        ("smtp_generic_maps = inline:{a@b.example=c@d.example}", "changed"),
+        ("canonical_maps = regexp:/etc/postfix/patterns", "changed"),
+        ("recipient_bcc_maps = inline:{a@b.example=c@d.example}", "changed"),
+        ("transport_maps = inline:{mx.test=smtp:[10.0.0.1]}", "moved"),
+        ("transport_maps = inline:{joe@far.example=smtp:[10.0.0.1]}", "moved"),
+        ("default_transport = local:", "taken"),
+        ("relay_domains = regexp:/etc/postfix/patterns", "taken"),
+        ("local_transport = smtp:[10.0.0.1]", "refused"),
+        ("recipient_delimiter = +-", "refused"),
+    ] {
+        let main =
+            format!("myhostname = mx.test\nmydestination = mx.test\nrecipient_delimiter = +\n{setting}\n");
+        let report = converted(&main, ACCOUNTS).1.to_string();
+        let name = setting.split(' ').next().unwrap();
+        let is_it = |line: &str| line.starts_with(told) && line.contains(&format!(" {name}: "));
+        assert!(report.lines().any(is_it), "{setting}: {report}");
+    }
 }
