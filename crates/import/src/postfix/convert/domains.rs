@@ -58,8 +58,21 @@ struct Class {
     recipients: Recipients,
 }
 
+/// Returns the domains of mydestination, of virtual aliases, of virtual mailboxes, and those that are relayed. Postfix looks into the
+/// lists in this order, and a name is in the first one only.
+pub(super) fn classes(context: &mut Context<'_>) -> [Domains; 4] {
+    let mut known: Vec<String> = Vec::new();
+    ["mydestination", "virtual_alias_domains", "virtual_mailbox_domains", "relay_domains"].map(|parameter| {
+        let mut domains = list(context, parameter);
+        domains.names.retain(|name| !known.contains(name));
+        domains.below.retain(|name| !known.contains(name));
+        known.extend(domains.names.iter().cloned());
+        domains
+    })
+}
+
 /// Reads a list of domains.
-pub(super) fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
+fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
     let mut domains = Domains::default();
     let mut pending: Vec<String> = items(&context.main.value(parameter));
     pending.reverse();
@@ -169,47 +182,41 @@ fn table_of_domains(
 
 pub(super) fn write(context: &mut Context<'_>) {
     relay_networks(context);
-    let own = list(context, "mydestination");
+    let [own, aliases, mailboxes, relay] = classes(context);
     let origin = context.origin().to_lowercase();
     if !own.names.is_empty() && !own.names.contains(&origin) {
         context.effect(Effect::Elsewhere, "mydestination", format!("names without a domain that an alias leads to are names of the alias's domain, and not of {origin}"));
     }
-    let relay = list(context, "relay_domains");
-    let mailboxes = list(context, "virtual_mailbox_domains");
-    let aliases = list(context, "virtual_alias_domains");
     let from = "mydestination, relay_domains, virtual_mailbox_domains, virtual_alias_domains";
     let mut classes = Vec::new();
+    let is_taken =
+        [&own, &relay, &mailboxes, &aliases].iter().any(|domains| domains.names.contains(&context.hostname));
     for (parameter, domains, recipients, file) in [
-        ("mydestination", &own, own_recipients(context), ""),
-        ("relay_domains", &relay, listed(context, "relay_recipient_maps"), "relay-domains"),
-        ("virtual_mailbox_domains", &mailboxes, listed(context, "virtual_mailbox_maps"), "mailbox-domains"),
+        ("mydestination", own, own_recipients(context), ""),
+        ("relay_domains", relay, listed(context, "relay_recipient_maps"), "relay-domains"),
+        ("virtual_mailbox_domains", mailboxes, listed(context, "virtual_mailbox_maps"), "mailbox-domains"),
         (
             "virtual_alias_domains",
-            &aliases,
+            aliases,
             Recipients::Listed { maps: Vec::new(), names: Vec::new(), whole_domains: Vec::new() },
             "alias-domains",
         ),
     ] {
-        let mut others = domains.clone();
-        others.names.retain(|name| file.is_empty() || !own.names.contains(name));
-        others.below.retain(|name| others.names.contains(name));
-        context.destinations.extend(others.patterns());
-        let mut found = others.maps.clone();
+        context.destinations.extend(domains.patterns());
+        let mut found = domains.maps.clone();
         if file.is_empty() {
-            found.splice(0..0, others.names.iter().cloned());
-        } else if !others.names.is_empty() {
+            found.splice(0..0, domains.names.iter().cloned());
+        } else if !domains.names.is_empty() {
             // Aliases are for domains by name.
-            let text: String = others.expressions().map(|domain| format!("/^{domain}$/ x\n")).collect();
+            let text: String = domains.expressions().map(|domain| format!("/^{domain}$/ x\n")).collect();
             context.draft.add_file(file, text, false);
             found.push(format!("regex:{file}"));
         }
         context.draft.extend("[local]", "domains", found, from);
-        if !others.is_empty() {
-            classes.push(Class { parameter, domains: others, recipients });
+        if !domains.is_empty() {
+            classes.push(Class { parameter, domains, recipients });
         }
     }
-    let is_taken =
-        [&own, &relay, &mailboxes, &aliases].iter().any(|domains| domains.names.contains(&context.hostname));
     if !is_taken && !sends_all_away(context) {
         let hostname = context.hostname.clone();
         context.effect(Effect::Elsewhere, "mydestination", format!("{hostname} is a local domain in Postrider: mail of programs of this machine and its notifications need it"));

@@ -36,14 +36,8 @@ enum Hop {
 const ROUTES_MAX: usize = 2000;
 
 pub(super) fn write(context: &mut Context<'_>) {
-    let own = domains::list(context, "mydestination");
-    // Postfix looks into mydestination first.
-    let mut relay = domains::list(context, "relay_domains");
-    relay.names.retain(|domain| !own.names.contains(domain));
-    relay.below.retain(|domain| !own.names.contains(domain));
-    let relay = relay.patterns();
-    let mailboxes = domains::list(context, "virtual_mailbox_domains").patterns();
-    let own = own.names;
+    let [own, aliases, mailboxes, relay] = domains::classes(context);
+    let (own, mailboxes, relay) = (own.names, mailboxes.patterns(), relay.patterns());
     let taken = transport_maps(context, &own);
     if taken.is_all {
         if [&own, &relay, &mailboxes].iter().any(|domains| !domains.is_empty()) {
@@ -66,7 +60,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     };
     if !own.is_empty() {
         // Of these domains, the aliases do not have the postmaster, whom Postrider accepts: the smarthost would send him back.
-        own.extend(domains::list(context, "virtual_alias_domains").names);
+        own.extend(aliases.names);
     }
     own.retain(|domain| !taken.domains.contains(domain));
     local(context, &own);

@@ -587,6 +587,15 @@ fn a_domain_behind_an_exclamation_mark_is_left_out_of_tables_too() {
 }
 
 #[test]
+fn a_domain_in_two_lists_is_of_the_first_that_postfix_asks() {
+    let main = "myhostname = mx.test\nmydestination = mx.test\nrelay_domains = a.example, b.example\n\
+         parent_domain_matches_subdomains =\nvirtual_alias_domains = a.example\n";
+    let toml = converted(main, ACCOUNTS).0;
+    assert!(toml.contains("domains = [\"b.example\"]\nmx = true"), "{toml}");
+    assert!(toml.contains("domains = [\"mx.test\", \"a.example\"]\nmbox"), "{toml}");
+}
+
+#[test]
 fn an_open_relay_is_told_and_the_result_passes_the_check() {
     let lists = "mydestination = localhost\nsmtpd_relay_restrictions = check_client_access cidr:/c, reject_unauth_destination\n";
     let (toml, report) = converted(lists, &[("/c", "0.0.0.0/0 OK\n"), ("/etc/passwd", "joe:x:1:1::/:\n")]);
