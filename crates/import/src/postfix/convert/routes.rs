@@ -517,6 +517,9 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) -> Taken {
         );
         entries.truncate(ROUTES_MAX);
     }
+    // The first table that has a key counts.
+    let mut known = std::collections::HashSet::new();
+    entries.retain(|entry| known.insert(entry.key.to_lowercase()));
     // The most exact key counts in Postfix, the first route that matches in Postrider.
     let order = |entry: &TableEntry| match (entry.key.contains('@'), &*entry.key, entry.key.starts_with('.'))
     {
@@ -760,6 +763,8 @@ fn relayhost(context: &mut Context<'_>) {
     let parameter = if relayhost.is_empty() { "default_transport" } else { "relayhost" };
     if let Some(mut section) = add_hop(context, section, &hop, parameter) {
         if !fallback.is_empty() {
+            let text = "it is for mail of the route to all domains that waits for its next hop: other routes have none, and mail for domains that do not exist is returned";
+            context.effect(Effect::Elsewhere, "smtp_fallback_relay", text);
             section = section.with("fallback", fallback);
         }
         context.draft.push(section);

@@ -596,6 +596,14 @@ fn a_domain_in_two_lists_is_of_the_first_that_postfix_asks() {
 }
 
 #[test]
+fn the_first_table_with_an_address_has_its_next_hop() {
+    let main = "mydestination = localhost\n\
+         transport_maps = inline:{a@b.example=smtp:[10.0.0.1]}, inline:{A@b.example=smtp:[10.0.0.2]}\n";
+    let toml = converted(main, ACCOUNTS).0;
+    assert!(toml.contains("smarthost = \"10.0.0.1:25\"") && !toml.contains("10.0.0.2"), "{toml}");
+}
+
+#[test]
 fn an_open_relay_is_told_and_the_result_passes_the_check() {
     let lists = "mydestination = localhost\nsmtpd_relay_restrictions = check_client_access cidr:/c, reject_unauth_destination\n";
     let (toml, report) = converted(lists, &[("/c", "0.0.0.0/0 OK\n"), ("/etc/passwd", "joe:x:1:1::/:\n")]);
@@ -612,6 +620,7 @@ fn what_differs_is_told_with_its_setting() {
         ("transport_maps = inline:{mx.test=smtp:[10.0.0.1]}", "moved"),
         ("transport_maps = inline:{joe@far.example=smtp:[10.0.0.1]}", "moved"),
         ("default_transport = local:", "taken"),
+        ("smtp_fallback_relay = [10.0.0.1]", "moved"),
         ("relay_domains = regexp:/etc/postfix/patterns", "taken"),
         ("local_transport = smtp:[10.0.0.1]", "refused"),
         ("recipient_delimiter = +-", "refused"),
