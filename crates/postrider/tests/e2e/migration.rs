@@ -1,6 +1,7 @@
 //! Configurations of Debian's Exim, Sendmail and Postfix, and what `postrider import` makes of them: the same envelopes get the same
 //! verdicts and arrive at the same places, but for the differences that are explained here.
 
+mod delivered;
 mod envelopes;
 mod exim;
 mod explained;
@@ -231,5 +232,12 @@ fn imported_restriction_lists_decide_as_postfix_does() {
     if world::is_inside("imported_restriction_lists_decide_as_postfix_does") {
         let _names = world::names();
         generated::check();
+    }
+}
+
+#[test]
+fn imported_addresses_and_next_hops_are_those_of_postfix() {
+    if world::is_inside("imported_addresses_and_next_hops_are_those_of_postfix") {
+        delivered::check();
     }
 }

@@ -71,6 +71,11 @@ impl Sink {
         self.kept.messages.lock().unwrap().clone()
     }
 
+    /// Returns the messages, and forgets them.
+    pub fn take(&self) -> Vec<Received> {
+        std::mem::take(&mut *self.kept.messages.lock().unwrap())
+    }
+
     pub fn count(&self) -> usize {
         self.kept.messages.lock().unwrap().len()
     }

@@ -142,19 +142,39 @@ impl Machine {
 
     /// Removes the mailboxes, and returns the messages that they had: the subject and the delivery.
     pub(crate) fn take_mailboxes(&self) -> Vec<(String, String)> {
-        let mut found = Vec::new();
-        let files = fs::read_dir(self.var("mail")).unwrap().map(|entry| entry.unwrap().path());
-        for file in files.filter(|path| path.is_file()) {
-            let user = file.file_name().unwrap().to_string_lossy().into_owned();
-            let text = String::from_utf8_lossy(&fs::read(&file).unwrap()).into_owned();
-            for message in format!("\n\n{text}").split("\n\nFrom ").skip(1) {
-                if let Some(subject) = message.lines().find_map(|line| line.strip_prefix("Subject: ")) {
-                    let arrival = format!("local: {} to {user}", named(&sender_of(message)));
-                    found.push((subject.to_owned(), arrival));
+        let subject = |message: &str| {
+            message.lines().find_map(|line| line.strip_prefix("Subject: ")).map(str::to_owned)
+        };
+        let messages = self.take_messages().into_iter();
+        messages.filter_map(|(arrival, message)| Some((subject(&message)?, arrival))).collect()
+    }
+
+    /// Removes the mailboxes, and returns their deliveries, each with the message.
+    pub(crate) fn take_messages(&self) -> Vec<(String, String)> {
+        let (mut found, mut dirs) = (Vec::new(), vec![self.var("mail")]);
+        while let Some(dir) = dirs.pop() {
+            for file in fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()) {
+                if file.is_dir() {
+                    dirs.push(file);
+                    continue;
                 }
+                let user = file.file_name().unwrap().to_string_lossy().into_owned();
+                let text = String::from_utf8_lossy(&fs::read(&file).unwrap()).into_owned();
+                if dir.ends_with("new") {
+                    let path = |line: &str| line.strip_prefix("Return-Path: ").map(str::to_owned);
+                    let from = text.lines().find_map(path).unwrap_or_default();
+                    let from = named(from.trim_matches(['<', '>'])).to_owned();
+                    let place = dir.parent().unwrap().strip_prefix(self.var("mail")).unwrap().display();
+                    found.push((format!("{place}: {from}"), text));
+                } else {
+                    for message in format!("\n\n{text}").split("\n\nFrom ").skip(1) {
+                        let arrival = format!("local: {} to {user}", named(&sender_of(message)));
+                        found.push((arrival, message.to_owned()));
+                    }
+                }
+                // Postrider would not write a file of another user without `user` in the route.
+                fs::remove_file(file).unwrap();
             }
-            // Postrider would not write a file of another user without `user` in the route.
-            fs::remove_file(file).unwrap();
         }
         found
     }
@@ -190,6 +210,13 @@ impl Imported<'_> {
             let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
             status["queued"].as_u64() == Some(0)
         });
+    }
+
+    /// Returns the messages in the queue, as JSON.
+    pub(crate) fn queue(&self) -> String {
+        let config = format!("POSTRIDER_CONFIG={}", self.file.display());
+        let output = self.machine.run("env", &[&config, BINARY, "queue", "list", "--json"]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Returns the configuration that the import wrote.

@@ -4,7 +4,7 @@ use crate::common::{
     Postrider,
     envelopes::named,
     names::{NameServer, Record},
-    sink::Sink,
+    sink::{Received, Sink},
 };
 use std::{
     collections::BTreeSet,
@@ -72,6 +72,8 @@ const NAMES: &[(&str, Record)] = &[
     ("example.org", Record::Mx(10, "mx.example.org")),
     ("example.org", Record::Mx(20, "mx.test")),
     ("sub.example.org", Record::Mx(10, "mx.example.org")),
+    ("relay.example", Record::Mx(10, "mx.example.org")),
+    ("sub.relay.example", Record::Mx(10, "mx.far.example")),
 ];
 
 /// Starts the name server of the network.
@@ -101,6 +103,8 @@ impl World {
             ("mx.org", "203.0.113.21:25"),
             ("hub", "203.0.113.22:25"),
             ("old", "203.0.113.23:25"),
+            ("hub:2525", "203.0.113.22:2525"),
+            ("lmtp", "203.0.113.24:24"),
             ("isp", "203.0.113.31:25"),
         ];
         let certificate = certificates.join("isp").display().to_string();
@@ -124,6 +128,14 @@ impl World {
         );
         let isp = Postrider::start_from(dir, ISP.parse().unwrap(), &text);
         Some(Self { _names: names, sinks: sinks.map(sink).into(), isp })
+    }
+
+    /// Returns the messages that the next hops have got since the last time.
+    pub(crate) fn take(&self) -> Vec<(&'static str, Received)> {
+        self.sinks
+            .iter()
+            .flat_map(|(name, sink)| sink.take().into_iter().map(|message| (*name, message)))
+            .collect()
     }
 
     /// Returns each delivery to a next hop of a message with this subject: the next hop, the sender and a recipient.
