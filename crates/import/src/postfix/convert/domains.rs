@@ -329,7 +329,8 @@ fn own_recipients(context: &mut Context<'_>) -> Recipients {
             );
             return Recipients::Any;
         }
-        if !listed.is_empty() && !(has_accounts && aliases.iter().all(|alias| listed.contains(alias))) {
+        let has_all = has_accounts && aliases.iter().all(|alias| listed.contains(alias));
+        if !has_all && !listed.is_empty() {
             context.effect(
                 Effect::Taken,
                 "local_recipient_maps",

@@ -38,18 +38,7 @@ const ROUTES_MAX: usize = 2000;
 pub(super) fn write(context: &mut Context<'_>) {
     let [own, aliases, mailboxes, relay] = domains::classes(context);
     let (own, mailboxes, relay) = (own.names, mailboxes.patterns(), relay.patterns());
-    let taken = transport_maps(context, &own);
-    if taken.is_all {
-        if [&own, &relay, &mailboxes].iter().any(|domains| !domains.is_empty()) {
-            context.note("transport_maps", "`*` has the mail of all domains that are not in the table, also that of local domains, as in Postfix");
-        }
-        class(context, &[], "relay_transport", "relay_domains");
-        local(context, &[]);
-        for name in ["relayhost", "default_transport", "sender_dependent_relayhost_maps"] {
-            context.mapped(name);
-        }
-        return;
-    }
+    transport_maps(context, &own);
     if !mailboxes.is_empty() {
         virtual_mailboxes(context, &mailboxes);
     }
@@ -62,13 +51,13 @@ pub(super) fn write(context: &mut Context<'_>) {
         // Of these domains, the aliases do not have the postmaster, whom Postrider accepts: the smarthost would send him back.
         own.extend(aliases.names);
     }
-    own.retain(|domain| !taken.domains.contains(domain));
-    local(context, &own);
+    class(context, &own, "local_transport", "mydestination", "");
     let others = sender_dependent(context, &relay);
-    class(context, &relay, "relay_transport", "relay_domains");
+    let relayhost = context.main.value("relayhost");
+    class(context, &relay, "relay_transport", "relay_domains", &relayhost);
     others.into_iter().for_each(|section| context.draft.push(section));
     tls_policies(context);
-    relayhost(context);
+    default_transport(context);
 }
 
 /// Reads `transport:nexthop`.
@@ -376,13 +365,13 @@ fn mailbox(context: &mut Context<'_>) -> Option<(String, String)> {
     Some((key.to_owned(), format!("{}/{{local}}", spool.trim_end_matches('/'))))
 }
 
-/// Writes the route of a class of domains.
-fn class(context: &mut Context<'_>, names: &[String], transport: &str, parameter: &str) {
+/// Writes the route of a class of domains; a relay host is for off-host classes only.
+fn class(context: &mut Context<'_>, names: &[String], transport: &str, parameter: &str, relayhost: &str) {
     context.mapped(transport);
     if names.is_empty() {
         return;
     }
-    match off_host(context, &context.main.value(transport), &context.main.value("relayhost")) {
+    match off_host(context, &context.main.value(transport), relayhost) {
         Ok(hop) => {
             let section = Section::new("[[route]]", format!("{parameter}, {transport}"))
                 .with("domains", names.to_vec());
@@ -418,7 +407,7 @@ fn virtual_mailboxes(context: &mut Context<'_>, names: &[String]) {
         context.mapped(name);
     }
     if transport.split(':').next() != Some("virtual") {
-        return class(context, names, "virtual_transport", "virtual_mailbox_domains");
+        return class(context, names, "virtual_transport", "virtual_mailbox_domains", "");
     }
     context.mapped("virtual_transport");
     let base = context.main.value("virtual_mailbox_base");
@@ -464,32 +453,7 @@ fn layout(context: &Context<'_>) -> Option<(&'static str, &'static str)> {
     PATTERNS.iter().find(fits).copied()
 }
 
-fn local(context: &mut Context<'_>, names: &[String]) {
-    context.mapped("local_transport");
-    if names.is_empty() {
-        return;
-    }
-    match hop(context, &context.main.value("local_transport")) {
-        Ok(hop) => {
-            let section = Section::new("[[route]]", "mydestination").with("domains", names.to_vec());
-            if let Some(section) = add_hop(context, section, &hop, "local_transport") {
-                context.draft.push(section);
-            }
-        }
-        Err(why) => waits(context, "local_transport", names.to_vec(), &why),
-    }
-}
-
-/// The domains that `transport_maps` has given a route.
-#[derive(Debug, Default)]
-struct Taken {
-    domains: Vec<String>,
-    /// `*` is in the table: no route behind it gets mail.
-    is_all: bool,
-}
-
-fn transport_maps(context: &mut Context<'_>, own: &[String]) -> Taken {
-    let mut taken = Taken::default();
+fn transport_maps(context: &mut Context<'_>, own: &[String]) {
     let value = context.main.value("transport_maps");
     context.mapped("transport_maps");
     let mut entries = Vec::new();
@@ -559,13 +523,11 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) -> Taken {
         }
     }
     for (value, domains) in grouped {
-        taken.is_all |= domains.iter().any(|domain| domain == "*");
-        taken.domains.extend(domains.iter().cloned());
         // transport(5): do what would be done without the table.
         let is_unchanged = value.trim() == ":";
         let (local_domains, domains): (Vec<String>, Vec<String>) =
             domains.into_iter().partition(|domain| is_unchanged && own.contains(domain));
-        local(context, &local_domains);
+        class(context, &local_domains, "local_transport", "mydestination", "");
         if domains.is_empty() {
             continue;
         }
@@ -589,7 +551,6 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) -> Taken {
             Err(why) => waits(context, "transport_maps", domains, &why),
         }
     }
-    taken
 }
 
 /// A next hop of one address: a rule chooses a route by its name, or has the verdict itself.
@@ -723,7 +684,7 @@ fn sender_dependent(context: &mut Context<'_>, relay: &[String]) -> Vec<Section>
     others
 }
 
-fn relayhost(context: &mut Context<'_>) {
+fn default_transport(context: &mut Context<'_>) {
     context.mapped("default_transport");
     let relayhost = context.main.value("relayhost");
     context.mapped("relayhost");
