@@ -549,6 +549,21 @@ fn a_relay_host_of_a_sender_is_for_relayed_domains_and_a_transport_with_a_next_h
 }
 
 #[test]
+fn a_relay_host_is_for_relayed_and_other_domains_only() {
+    let main = "myhostname = mx.test\nmydestination = mx.test\nrelay_domains = relay.example\nrelayhost = [10.0.0.1]\n\
+         parent_domain_matches_subdomains =\nvirtual_mailbox_domains = box.example\nvirtual_transport = smtp:\n\
+         local_transport = smtp:\n";
+    let toml = converted(main, ACCOUNTS).0;
+    for (domain, next_hop) in [
+        ("box.example", "mx = true"),
+        ("mx.test", "mx = true"),
+        ("relay.example", "smarthost = \"10.0.0.1:25\""),
+    ] {
+        assert!(toml.contains(&format!("domains = [\"{domain}\"]\n{next_hop}")), "{domain}: {toml}");
+    }
+}
+
+#[test]
 fn the_error_transport_refuses_for_good_and_retry_makes_mail_wait() {
     let toml = converted(
         "mydestination = localhost\ntransport_maps = inline:{a.example=error:4.2.0 b.example=retry:x}\n",
