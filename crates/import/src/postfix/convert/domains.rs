@@ -366,6 +366,10 @@ fn own_recipients(context: &mut Context<'_>) -> Recipients {
             None => context.missing("local_recipient_maps", format!("\"{item}\" is no table")),
         }
     }
+    if !maps.is_empty() {
+        let text = "names without a domain exist in all local domains, and not in mydestination only";
+        context.effect(Effect::Taken, "local_recipient_maps", text);
+    }
     let whole_domains = whole_domains(context, "local_recipient_maps");
     Recipients::Listed { maps, names, whole_domains }
 }
@@ -441,8 +445,14 @@ fn catch_alls(context: &mut Context<'_>, parameter: &str) {
 
 fn listed(context: &mut Context<'_>, parameter: &str) -> Recipients {
     context.mapped(parameter);
-    if context.main.value(parameter).is_empty() {
+    let tables: Vec<Table> =
+        items(&context.main.value(parameter)).iter().filter_map(|item| Table::parse(item)).collect();
+    // A table with each key is for these domains only, and `local.users` is for all.
+    if tables.is_empty() || tables.iter().any(|table| table.kind == "static") {
         return Recipients::Any;
+    }
+    if tables.iter().any(|table| matches!(&*table.kind, "regexp" | "pcre")) {
+        context.effect(Effect::Taken, parameter, "its patterns are for the addresses of all local domains");
     }
     let maps = context.maps(parameter, Purpose::Keys);
     Recipients::Listed { maps, names: Vec::new(), whole_domains: whole_domains(context, parameter) }

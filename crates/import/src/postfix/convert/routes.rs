@@ -723,7 +723,7 @@ fn default_transport(context: &mut Context<'_>) {
         Section::new("[[route]]", "relayhost, default_transport").with("domains", vec!["*".to_owned()]);
     let parameter = if relayhost.is_empty() { "default_transport" } else { "relayhost" };
     if let Some(mut section) = add_hop(context, section, &hop, parameter) {
-        if !fallback.is_empty() {
+        if !fallback.is_empty() && matches!(hop, Hop::Smarthost { .. } | Hop::Mx | Hop::Lmtp(_)) {
             let text = "it is for mail of the route to all domains that waits for its next hop: other routes have none, and mail for domains that do not exist is returned";
             context.effect(Effect::Elsewhere, "smtp_fallback_relay", text);
             section = section.with("fallback", fallback);

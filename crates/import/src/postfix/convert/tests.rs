@@ -618,6 +618,16 @@ fn the_first_table_with_an_address_has_its_next_hop() {
 }
 
 #[test]
+fn a_table_with_each_key_is_for_its_own_domains() {
+    let main = "myhostname = mx.test\nmydestination = mx.test\nrelay_domains = relay.example\n\
+         relay_recipient_maps = static:x\ndefault_transport = local:\nsmtp_fallback_relay = [10.0.0.1]\n";
+    let (draft, _) = convert(main.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(ACCOUNTS));
+    let toml = draft.as_toml();
+    assert!(!toml.contains("regex:static") && !toml.contains("fallback"), "{toml}");
+    assert!(toml.contains("regex:local-domains-with-all-users"), "{toml}");
+}
+
+#[test]
 fn an_open_relay_is_told_and_the_result_passes_the_check() {
     let lists = "mydestination = localhost\nsmtpd_relay_restrictions = check_client_access cidr:/c, reject_unauth_destination\n";
     let (toml, report) = converted(lists, &[("/c", "0.0.0.0/0 OK\n"), ("/etc/passwd", "joe:x:1:1::/:\n")]);
@@ -634,6 +644,7 @@ fn what_differs_is_told_with_its_setting() {
         ("transport_maps = inline:{mx.test=smtp:[10.0.0.1]}", "moved"),
         ("transport_maps = inline:{joe@far.example=smtp:[10.0.0.1]}", "moved"),
         ("default_transport = local:", "taken"),
+        ("relay_recipient_maps = regexp:/etc/postfix/patterns", "taken"),
         ("smtp_fallback_relay = [10.0.0.1]", "moved"),
         ("relay_domains = regexp:/etc/postfix/patterns", "taken"),
         ("local_transport = smtp:[10.0.0.1]", "refused"),
