@@ -90,6 +90,9 @@ const OLD: &[&str] = &[
 const NEW: &[&str] =
     &["ann@mx.test", "ann", "x@far.example", "joe@relay.example", "@example.org", "b@from.example"];
 
+/// For settings that the report always names.
+const RARE: usize = 30;
+
 const RULES: &[Rule] = &[
     rule("compatibility_level", 1, One(&["3.6", "3.6", "2"])),
     rule(
@@ -190,7 +193,7 @@ const RULES: &[Rule] = &[
         ),
     ),
     rule("relayhost", 4, One(HUBS)),
-    rule("smtp_fallback_relay", 6, One(&["[203.0.113.22]", "[hub.example.com]:2525"])),
+    rule("smtp_fallback_relay", RARE, One(&["[203.0.113.22]", "[hub.example.com]:2525"])),
     rule("relay_transport", 6, One(TRANSPORTS)),
     rule("default_transport", 8, One(TRANSPORTS)),
     rule("local_transport", 8, One(TRANSPORTS)),
@@ -206,27 +209,27 @@ const RULES: &[Rule] = &[
         Map(&["a@from.example", "@from.example", "joe@mx.test", "@mx.test"], TRANSPORTS),
     ),
     rule("canonical_maps", 5, Map(OLD, NEW)),
-    rule("sender_canonical_maps", 8, Map(OLD, NEW)),
-    rule("recipient_canonical_maps", 8, Map(OLD, NEW)),
+    rule("sender_canonical_maps", RARE, Map(OLD, NEW)),
+    rule("recipient_canonical_maps", RARE, Map(OLD, NEW)),
     rule("smtp_generic_maps", 5, Map(OLD, NEW)),
     rule(
         "masquerade_domains",
         6,
         One(&["mx.test", "from.example", "!host.from.example from.example", "from.example example.org"]),
     ),
-    rule("masquerade_exceptions", 8, One(&["root", "joe"])),
+    rule("masquerade_exceptions", RARE, One(&["root", "joe"])),
     rule("myorigin", 4, One(&["mx.test", "from.example", "$mydomain", "/etc/mailname"])),
-    rule("luser_relay", 8, One(&["joe", "x@far.example", "$user@far.example"])),
+    rule("luser_relay", RARE, One(&["joe", "x@far.example", "$user@far.example"])),
     rule("local_recipient_maps", 3, One(&["", "$alias_maps", "unix:passwd.byname"])),
     rule("local_recipient_maps", 8, Map(&["joe", "ann@mx.test", "@home.example", "info@mx.test"], &["x"])),
-    rule("always_bcc", 8, One(&["ann@mx.test", "archive@far.example", "ann"])),
-    rule("sender_bcc_maps", 8, Map(OLD, &["ann@mx.test", "archive@far.example"])),
-    rule("recipient_bcc_maps", 8, Map(OLD, &["ann@mx.test", "archive@far.example"])),
+    rule("always_bcc", RARE, One(&["ann@mx.test", "archive@far.example", "ann"])),
+    rule("sender_bcc_maps", RARE, Map(OLD, &["ann@mx.test", "archive@far.example"])),
+    rule("recipient_bcc_maps", RARE, Map(OLD, &["ann@mx.test", "archive@far.example"])),
     rule("recipient_delimiter", 2, One(&["+", "+", "-", "+-"])),
     rule("append_dot_mydomain", 4, One(&["yes"])),
     rule(
         "relocated_maps",
-        12,
+        RARE,
         Map(&["ann@virt.example", "joe@far.example", "unknown"], &["new@far.example"]),
     ),
 ];
@@ -432,12 +435,6 @@ impl Set {
         found
     }
 
-    /// Returns the names of the settings that another set does not have.
-    fn only_in(&self, less: &Self) -> Vec<&'static str> {
-        let is_left = |name: &&str| !less.settings.iter().any(|(other, _)| other == name);
-        self.settings.iter().map(|(name, _)| *name).filter(is_left).collect()
-    }
-
     /// Returns the same without settings that a report says more of than that they are mapped. None if there are none.
     fn without_told(&self, report: &str) -> Option<Self> {
         let is_told = |name: &str| {
@@ -626,6 +623,7 @@ fn silent(
     world: &World,
     set: &Set,
     round: &mut usize,
+    is_told: &mut bool,
 ) -> Option<(Set, usize, String, String)> {
     let mut set = set.clone();
     loop {
@@ -637,7 +635,7 @@ fn silent(
         let (envelope, theirs, ours) = different?;
         match set.without_told(&report) {
             Some(less) => {
-                println!("told: {theirs}, {ours}: {:?}", set.only_in(&less));
+                *is_told = true;
                 set = less;
             }
             None => return Some((set, envelope, theirs, ours)),
@@ -655,19 +653,21 @@ pub(crate) fn check() -> Option<()> {
     let (seed, count) = (seed(), number("POSTRIDER_TEST_COUNT").unwrap_or(6));
     let most = number("POSTRIDER_TEST_SMALL").unwrap_or(1);
     let mut dice = Dice::new(seed);
-    let (mut found, mut round) = (Vec::new(), 0);
+    let (mut found, mut round, mut told) = (Vec::new(), 0, 0);
     for _ in 0..count {
         let set = Set::generate(&mut dice);
-        let Some((mut set, mut envelope, mut theirs, mut ours)) = silent(&machine, &world, &set, &mut round)
-        else {
-            continue;
-        };
+        let mut is_told = false;
+        let different = silent(&machine, &world, &set, &mut round, &mut is_told);
+        told += usize::from(is_told);
+        let Some((mut set, mut envelope, mut theirs, mut ours)) = different else { continue };
         if (found.len() as u64) < most {
             loop {
                 // One envelope is enough.
                 set.envelopes = vec![set.envelopes[envelope].clone()];
-                let next =
-                    set.smaller().into_iter().find_map(|set| silent(&machine, &world, &set, &mut round));
+                let next = set
+                    .smaller()
+                    .into_iter()
+                    .find_map(|set| silent(&machine, &world, &set, &mut round, &mut is_told));
                 match next {
                     Some((less, _, old, new)) => (set, envelope, theirs, ours) = (less, 0, old, new),
                     None => break,
@@ -683,6 +683,8 @@ pub(crate) fn check() -> Option<()> {
         found.push(text);
     }
     assert!(found.is_empty(), "seed {seed}: {} of {count} sets differ:\n{}", found.len(), found.join("\n"));
-    println!("seed {seed}: {count} sets, {ENVELOPES} envelopes each");
+    println!(
+        "seed {seed}: {count} sets, {ENVELOPES} envelopes each; {told} of them alike without settings that the report names"
+    );
     Some(())
 }
