@@ -495,7 +495,7 @@ fn differences(machine: &Machine, all: &[Lists]) -> Vec<Option<Difference>> {
 pub(crate) fn check() -> Option<()> {
     program("postfix")?;
     let machine = postfix::machine(&[("postfix/main.cf", BASE.to_owned())])?;
-    let (seed, count) = (seed(), number("POSTRIDER_TEST_COUNT").unwrap_or(20) as usize);
+    let (seed, count) = (seed(), number("POSTRIDER_TEST_COUNT").unwrap_or(15) as usize);
     let mut dice = Dice::new(seed);
     let all: Vec<Lists> = (0..count).map(|_| Lists::generate(&mut dice)).collect();
     let mut found = Vec::new();
