@@ -60,7 +60,31 @@ impl Open {
     }
 }
 
-fn add(conditions: &mut Vec<Condition>, (key, patterns): Condition) {
+/// A condition of a statement: it holds if one of its cases does, or, turned around, if none does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Term {
+    pub(crate) is_negated: bool,
+    pub(crate) cases: Vec<Case>,
+}
+
+/// Patterns of which one must match, and exceptions of which none may.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Case {
+    pub(crate) only: Option<Condition>,
+    pub(crate) excluded: Vec<Condition>,
+}
+
+impl Term {
+    /// Returns a term with one condition.
+    pub(crate) fn of(key: &'static str, patterns: Vec<String>) -> Self {
+        Self { is_negated: false, cases: vec![Case { only: Some((key, patterns)), excluded: Vec::new() }] }
+    }
+}
+
+/// Conditions that all hold, and those of which none does.
+pub(crate) type Conditions = (Vec<Condition>, Vec<Condition>);
+
+pub(crate) fn add(conditions: &mut Vec<Condition>, (key, patterns): Condition) {
     match conditions.iter_mut().find(|(other, _)| *other == key) {
         Some((_, known)) => {
             let new: Vec<String> = patterns.into_iter().filter(|new| !known.contains(new)).collect();
@@ -68,6 +92,23 @@ fn add(conditions: &mut Vec<Condition>, (key, patterns): Condition) {
         }
         None => conditions.push((key, patterns)),
     }
+}
+
+/// Adds a condition to those that must hold. Returns false if a rule cannot say it beside them.
+fn narrowed(only: &mut Vec<Condition>, (key, patterns): Condition) -> bool {
+    let Some((_, known)) = only.iter_mut().find(|(other, _)| *other == key) else {
+        only.push((key, patterns));
+        return true;
+    };
+    // Names at domains are addresses.
+    let is_domain = |pattern: &String| !pattern.contains(['@', ':', '*']);
+    let (domains, names) =
+        if known.iter().all(is_domain) { (&*known, &patterns) } else { (&patterns, &*known) };
+    let names: Option<Vec<&str>> = names.iter().map(|name| name.strip_suffix("@*")).collect();
+    let Some(names) = names.filter(|_| key == "to" && domains.iter().all(is_domain)) else { return false };
+    *known =
+        domains.iter().flat_map(|domain| names.iter().map(move |name| format!("{name}@{domain}"))).collect();
+    true
 }
 
 /// The rules of one decision.
@@ -159,7 +200,10 @@ impl Decision {
         // A tag of the list has the tag of the list around it.
         let within = open.within.clone().filter(|_| is_alone(&only, "tagged"));
         for (key, patterns) in only {
-            section = section.with(key, patterns);
+            section = match key {
+                "tls" => section.with(key, true),
+                _ => section.with(key, patterns),
+            };
         }
         section = section.with_some("tagged", within.map(|tag| vec![tag]));
         unless.retain(|(_, patterns)| !patterns.is_empty());
@@ -216,11 +260,78 @@ impl Decision {
         only: &[Condition],
         excluded: &[Condition],
     ) -> Option<String> {
-        let tag = format!("{}-{}", self.tag, self.tags + 1);
         let rule = self.rule(open, comment, only, excluded)?;
-        self.tags += 1;
+        let tag = self.new_tag();
         self.rules.push(rule.with("tag", vec![tag.clone()]));
         Some(tag)
+    }
+
+    /// Returns a tag that no rule sets so far.
+    pub(crate) fn new_tag(&mut self) -> String {
+        self.tags += 1;
+        format!("{}-{}", self.tag, self.tags)
+    }
+
+    /// Returns the conditions of a rule for mail that meets all terms, with tags for what one rule cannot say. None if no mail does.
+    pub(crate) fn all_of(&mut self, open: &Open, comment: &str, terms: &[Term]) -> Option<Conditions> {
+        let (mut only, mut excluded): Conditions = Default::default();
+        for Term { is_negated, cases } in terms {
+            let is_always = cases.iter().any(|case| case.only.is_none() && case.excluded.is_empty());
+            if is_always || cases.is_empty() {
+                match is_always == *is_negated {
+                    true => return None,
+                    false => continue,
+                }
+            }
+            match &**cases {
+                // All but some.
+                [Case { only: None, excluded: but }] if !is_negated => {
+                    but.iter().for_each(|one| add(&mut excluded, one.clone()));
+                    continue;
+                }
+                [Case { only: None, excluded: but }] => {
+                    if let [(key, patterns)] = &**but
+                        && narrowed(&mut only, (key, patterns.clone()))
+                    {
+                        continue;
+                    }
+                }
+                [Case { only: Some(condition), excluded: but }] if !is_negated => {
+                    if narrowed(&mut only, condition.clone()) {
+                        but.iter().for_each(|one| add(&mut excluded, one.clone()));
+                        continue;
+                    }
+                }
+                cases if *is_negated && cases.iter().all(|case| case.excluded.is_empty()) => {
+                    cases.iter().filter_map(|case| case.only.clone()).for_each(|one| add(&mut excluded, one));
+                    continue;
+                }
+                _ => {}
+            }
+            // A rule for each case sets a tag; the tag of the terms before is one of its conditions.
+            let tag = self.new_tag();
+            let before = only.iter().position(|(key, _)| *key == "tagged").filter(|_| !is_negated);
+            // A rule asks for one tag: what has the first and not the second is left out.
+            if let ([Case { only: Some(second @ ("tagged", _)), .. }], Some(at)) = (&**cases, before) {
+                let rule = self.rule(open, comment, &only[at..=at], std::slice::from_ref(second));
+                self.rules.extend(rule.map(|rule| rule.with("tag", vec![tag.clone()])));
+                add(&mut excluded, ("tagged", vec![tag]));
+                continue;
+            }
+            let before = before.map(|at| only.remove(at));
+            for case in cases {
+                let conditions: Vec<Condition> =
+                    case.only.iter().cloned().chain(before.iter().cloned()).collect();
+                if let Some(rule) = self.rule(open, comment, &conditions, &case.excluded) {
+                    self.rules.push(rule.with("tag", vec![tag.clone()]));
+                }
+            }
+            match is_negated {
+                true => add(&mut excluded, ("tagged", vec![tag])),
+                false => only.push(("tagged", vec![tag])),
+            }
+        }
+        Some((only, excluded))
     }
 
     /// A list within a list, for mail that meets a condition: what the inner list permits ends the outer one.
@@ -255,5 +366,28 @@ impl Decision {
     /// Returns all rules in their order.
     pub(crate) fn finish(self) -> Vec<Section> {
         self.rules.into_iter().chain(self.waiting).chain(self.late).collect()
+    }
+}
+
+/// Returns whether a pattern of addresses, or a network, holds for all that another one holds for.
+pub(crate) fn covers(one: &str, other: &str) -> bool {
+    let (one, other) = (one.to_lowercase(), other.to_lowercase());
+    if one == other || one == "*" && other != "<>" {
+        return true;
+    }
+    let network = |text: &str| {
+        let address = || text.parse::<std::net::IpAddr>().ok().map(ipnet::IpNet::from);
+        text.parse::<ipnet::IpNet>().ok().or_else(address)
+    };
+    if let (Some(one), Some(other)) = (network(&one), network(&other)) {
+        return one.contains(&other);
+    }
+    let (local, domain) =
+        other.rsplit_once('@').map_or((None, &*other), |(local, domain)| (Some(local), domain));
+    match (one.rsplit_once('@'), one.strip_prefix("*.")) {
+        (Some((name, "*")), _) => local == Some(name),
+        (Some(_), _) => false,
+        (None, Some(parent)) => domain.trim_start_matches("*.").ends_with(&format!(".{parent}")),
+        (None, None) => local.is_some() && domain == one,
     }
 }

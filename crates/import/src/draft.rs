@@ -65,8 +65,12 @@ impl Value {
             Self::Table(lists) => {
                 let list =
                     |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
-                let parts: Vec<String> =
-                    lists.iter().map(|(key, items)| format!("{key} = [{}]", list(items))).collect();
+                let part = |(key, items): &(&str, Vec<String>)| match *key {
+                    // A switch among lists.
+                    "tls" => "tls = true".to_owned(),
+                    _ => format!("{key} = [{}]", list(items)),
+                };
+                let parts: Vec<String> = lists.iter().map(part).collect();
                 format!("{{ {} }}", parts.join(", "))
             }
             Self::List(items) => {

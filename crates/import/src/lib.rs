@@ -19,7 +19,6 @@ mod queued;
 mod report;
 mod seen;
 pub mod sendmail;
-mod unreached;
 mod wire;
 
 pub use draft::{Draft, ExtraFile};

@@ -9,14 +9,12 @@ pub(crate) struct Places {
     pub(crate) own: Vec<String>,
     /// Domains with virtual addresses only.
     pub(crate) of_addresses: Vec<String>,
-    /// Domains whose mail is passed on, with each user.
+    /// Domains whose mail is passed on, with each user; `*.` in front stands for those below.
     pub(crate) relayed: Vec<String>,
-    /// Domains whose mail is passed on, with the domains below them.
-    pub(crate) relayed_below: Vec<String>,
 }
 
 fn escaped(domain: &str) -> String {
-    domain.replace('.', "\\.")
+    domain.replace('.', "\\.").replacen('*', ".*", 1)
 }
 
 impl Places {
@@ -33,20 +31,14 @@ impl Places {
         }
     }
 
+    /// Adds a domain with those below it.
     pub(crate) fn add_relayed_below(&mut self, domain: String) {
-        if !self.own.contains(&domain) && !self.relayed_below.contains(&domain) {
-            self.relayed_below.push(domain);
-        }
+        self.add_relayed(format!("*.{domain}"));
+        self.add_relayed(domain);
     }
 
     fn has_own_only(&self) -> bool {
-        self.of_addresses.is_empty() && self.relayed.is_empty() && self.relayed_below.is_empty()
-    }
-
-    /// Returns the patterns of a route for domains whose mail is passed on.
-    pub(crate) fn relay_patterns(&self) -> Vec<String> {
-        let below = self.relayed_below.iter().flat_map(|domain| [domain.clone(), format!("*.{domain}")]);
-        self.relayed.iter().cloned().chain(below).collect()
+        self.of_addresses.is_empty() && self.relayed.is_empty()
     }
 
     /// Writes `local.domains` and `local.users`. Aliases are for domains that are listed by name only, so that the others are in
@@ -66,9 +58,7 @@ impl Places {
             draft.add_file("virtual-domains", text, false);
             refs.push("text:virtual-domains".to_owned());
         }
-        let exact = self.relayed.iter().map(|domain| escaped(domain));
-        let below = self.relayed_below.iter().map(|domain| format!("(.*\\.)?{}", escaped(domain)));
-        let patterns: Vec<String> = exact.chain(below).collect();
+        let patterns: Vec<String> = self.relayed.iter().map(|domain| escaped(domain)).collect();
         let mut lists = vec!["text:local-users".to_owned()];
         if !patterns.is_empty() {
             let text: String = patterns.iter().map(|pattern| format!("/^{pattern}$/ x\n")).collect();
@@ -112,7 +102,7 @@ mod tests {
         assert_eq!(draft.list("[local]", "users"), ["text:local-users", "regex:relay-users"]);
         let file = |name: &str| &*draft.files.iter().find(|file| file.name == name).unwrap().content;
         assert_eq!(file("local-users"), "postmaster@mx.test x\njoe@mx.test x\n");
-        assert_eq!(file("relay-domains"), "/^p\\.test$/ x\n/^(.*\\.)?q\\.test$/ x\n");
-        assert_eq!(places.relay_patterns(), ["p.test", "q.test", "*.q.test"]);
+        assert_eq!(file("relay-domains"), "/^p\\.test$/ x\n/^.*\\.q\\.test$/ x\n/^q\\.test$/ x\n");
+        assert_eq!(places.relayed, ["p.test", "*.q.test", "q.test"]);
     }
 }

@@ -219,8 +219,8 @@ impl Conf {
             };
             let at = items.len();
             self.add_list(kind, other, depth, items);
-            if items.len() == at {
-                // No such list, or an empty one.
+            let wanted = format!("{kind} {other}");
+            if !self.lists.iter().any(|list| list.name == wanted) {
                 items.push(format!("{sign}+{other}"));
             } else if !sign.is_empty() {
                 items[at..].iter_mut().for_each(|item| {

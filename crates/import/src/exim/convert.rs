@@ -1,11 +1,11 @@
 //! The configuration of Exim, or Debian's answers for it, as one of Postrider.
 
-mod access;
 mod acl;
 mod debian;
 mod lookups;
 mod monolithic;
 mod redirects;
+mod terms;
 
 use crate::{Draft, Files, Report, draft::Section};
 use std::path::Path;

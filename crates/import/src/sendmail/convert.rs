@@ -9,12 +9,11 @@ use super::{
     mc::{Macro, macros},
 };
 use crate::{
-    Draft, Files, Report, Verdict,
+    Draft, Effect, Files, Report, Verdict,
     draft::Section,
     places::Places,
     postfix::{TableEntry, entries},
     report::AS_DAEMON,
-    unreached,
 };
 use mail::Domain;
 use std::path::Path;
@@ -73,11 +72,12 @@ pub fn convert(
         report: Report::default(),
         hostname: name,
         places: Places::default(),
+        relaying: Vec::new(),
+        relayed: Vec::new(),
         notes: Vec::new(),
     };
     converter.write();
     converter.judge();
-    unreached::remove(&mut converter.draft);
     Some((converter.draft, converter.report))
 }
 
@@ -97,6 +97,9 @@ struct Converter<'a> {
     report: Report,
     hostname: String,
     places: Places,
+    /// Networks, and domains of recipients, of class R: no table takes their rights away.
+    relaying: Vec<String>,
+    relayed: Vec<String>,
     /// Notes about names of `sendmail.mc` or letters of `sendmail.cf`.
     notes: Vec<(&'static str, Verdict)>,
 }
@@ -131,6 +134,13 @@ impl Converter<'_> {
     fn file(&self, name: &str) -> Option<String> {
         let file = self.files.read(Path::new(name))?;
         Some(String::from_utf8_lossy(&file).into_owned())
+    }
+
+    fn effect(&mut self, effect: Effect, name: &str, text: impl Into<String>) {
+        let entry = (effect, name.to_owned(), text.into());
+        if !self.report.effects.contains(&entry) {
+            self.report.effects.push(entry);
+        }
     }
 
     fn missing(&mut self, name: &'static str, text: impl Into<String>) {
@@ -206,21 +216,27 @@ impl Converter<'_> {
         for name in relay {
             self.relayed(&name);
         }
-        let networks = ["127.0.0.0/8".to_owned(), "::1/128".to_owned()];
+        self.relayed.clone_from(&self.places.relayed);
+        let networks = ["127.0.0.1".to_owned(), "::1".to_owned()];
         self.draft.extend("[relay]", "networks", networks, "this machine");
+        self.draft.extend("[relay]", "networks", self.relaying.clone(), "relay-domains");
     }
 
     /// A network may relay; mail to a domain is taken and sent to its MX hosts.
     fn relayed(&mut self, name: &str) {
         if let Some(network) = network(name) {
-            self.draft.extend("[relay]", "networks", [network], "relay-domains, access");
+            self.relaying.push(network);
         } else if Domain::parse(name).is_ok() {
             if self.has_feature("relay_hosts_only") {
                 self.places.add_relayed(name.to_lowercase());
             } else {
                 self.places.add_relayed_below(name.to_lowercase());
             }
-            self.note("relay-domains", "mail to these domains and those below them is taken from all; hosts that are named by a domain may not relay: write their networks into relay.networks");
+            self.effect(
+                Effect::Refused,
+                "relay-domains",
+                "hosts of these names may not relay: write the networks of these hosts into relay.networks",
+            );
         } else {
             self.missing("relay-domains", format!("{name} is no domain and no network"));
         }

@@ -1,6 +1,7 @@
 //! Configurations of Debian's Exim, Sendmail and Postfix, and what `postrider import` makes of them: the same envelopes get the same
 //! verdicts and arrive at the same places, but for the differences that are explained here.
 
+mod decided;
 mod delivered;
 mod envelopes;
 mod exim;
@@ -239,5 +240,21 @@ fn imported_restriction_lists_decide_as_postfix_does() {
 fn imported_addresses_and_next_hops_are_those_of_postfix() {
     if world::is_inside("imported_addresses_and_next_hops_are_those_of_postfix") {
         delivered::check();
+    }
+}
+
+#[test]
+fn generated_lists_of_exim_decide_as_exim_does() {
+    if world::is_inside("generated_lists_of_exim_decide_as_exim_does") {
+        let _names = world::names();
+        decided::check::<exim::Exim>(exim::generated, 10, explained::exim);
+    }
+}
+
+#[test]
+fn generated_tables_of_sendmail_decide_as_sendmail_does() {
+    if world::is_inside("generated_tables_of_sendmail_decide_as_sendmail_does") {
+        let _names = world::names();
+        decided::check::<sendmail::Sendmail>(sendmail::generated, 0, explained::sendmail);
     }
 }

@@ -1,57 +1,86 @@
-//! Statements of access control lists.
+//! Access control lists: who may relay, which domains are taken, and rules.
 
-use super::{Draft, Files, access, lookups};
-use crate::{
-    Verdict,
-    draft::{Section, Value},
-    exim::conf::{Conf, Setting, list_items},
+use super::{
+    Draft, Files,
+    terms::{List, Reader, existing},
 };
-use access::{Condition, Items, merge, rule};
-use std::path::Path;
+use crate::{
+    Effect, Report, Verdict,
+    decision::{Case, Clients, Condition, Conditions, Decision, Open, Term, covers},
+    draft::Value,
+    exim::conf::{Conf, Setting},
+};
 
-/// Conditions and modifiers that say what Postrider does anyway.
-const SAME: [&str; 8] =
-    ["control", "verify = recipient", "message", "log_message", "logwrite", "endpass", "delay", "set "];
+/// The lists, and the stages at which their rules are read; RCPT is the usual one.
+const LISTS: [(&str, Option<&str>); 5] = [
+    ("acl_smtp_connect", Some("connect")),
+    ("acl_smtp_helo", Some("hello")),
+    ("acl_smtp_mail", Some("mail")),
+    (RCPT, None),
+    ("acl_smtp_data", Some("content")),
+];
+const RCPT: &str = "acl_smtp_rcpt";
+/// Lists that ask for one another end at this depth.
+const DEPTH_MAX: usize = 5;
 
-/// Returns the items of lists of hosts that a statement lets relay: its other conditions are met by all.
-pub(super) fn relay_hosts(conf: &Conf) -> Vec<String> {
-    let of_recipients = statements(conf).filter(|one| one.name == conf.option("acl_smtp_rcpt"));
-    let accepted = of_recipients.filter_map(|statement| {
-        let (verb, parts) = parts(&statement.value);
-        let hosts = parts.iter().find_map(|part| part.strip_prefix("hosts = "))?;
-        let is_plain = parts.iter().all(|part| part.starts_with("hosts = ") || is_same(part));
-        (verb == "accept" && is_plain && hosts != ":").then(|| conf.expanded("hostlist", hosts))
-    });
-    accepted.flatten().collect()
+/// Modifiers that change nothing that Postrider does otherwise.
+const SAME: [&str; 9] = [
+    "control",
+    "message",
+    "log_message",
+    "logwrite",
+    "log_reject_target",
+    "delay",
+    "set",
+    "continue",
+    "queue",
+];
+
+/// A statement of a list.
+#[derive(Debug, Clone, Default)]
+struct Statement {
+    verb: String,
+    place: (usize, String),
+    /// As it stands, for people.
+    text: String,
+    parts: Vec<Part>,
+    reply: String,
+    header: Option<String>,
+    is_frozen: bool,
 }
 
-/// Returns whether a statement takes mail for the domains of a list.
-pub(super) fn takes_domains(conf: &Conf, name: &str) -> bool {
-    let list = format!("+{name}");
-    statements(conf).filter(|one| one.name == conf.option("acl_smtp_rcpt")).any(|statement| {
-        let (verb, parts) = parts(&statement.value);
-        let domains = parts.iter().filter_map(|part| {
-            part.strip_prefix("domains = ")
-                .or_else(|| part.strip_prefix("!domains = ").filter(|_| verb == "deny"))
-        });
-        let mut items = domains.flat_map(list_items);
-        match verb {
-            "accept" | "require" => items.any(|item| item == list),
-            "deny" => {
-                items.any(|item| item == format!("!{list}") || item == format!("! {list}") || item == list)
-            }
-            _ => false,
-        }
-    })
+/// A condition, or `endpass`.
+#[derive(Debug, Clone)]
+enum Part {
+    Known(Term),
+    /// Another list, and whether it must not accept.
+    List(String, bool),
+    /// Whether the recipient exists: Postrider asks for each one. `true` if it must not.
+    Recipient(bool),
+    Endpass,
+    /// What a rule cannot say. True if it excepts something: what is left of the statement holds for too much.
+    Unknown(String, bool),
+    /// Items of a list that a rule cannot have, beside others that it can.
+    Without(String),
 }
 
-fn statements(conf: &Conf) -> impl Iterator<Item = &Setting> {
-    conf.acl.iter().filter(|one| !one.value.is_empty())
+/// A client and a domain for which a list is asked who may relay.
+#[derive(Debug, Clone, Copy)]
+struct Point<'a> {
+    /// None for a stranger.
+    network: Option<ipnet::IpNet>,
+    /// None for a domain that nothing names.
+    domain: Option<&'a str>,
 }
 
-/// Returns the verb, and the conditions and modifiers with single blanks.
-fn parts(statement: &str) -> (&str, Vec<String>) {
-    let (verb, rest) = statement.split_once(char::is_whitespace).unwrap_or((statement, ""));
+/// Lists of a configuration.
+pub(super) struct Acls<'a> {
+    reader: Reader<'a>,
+    statements: Vec<Statement>,
+}
+
+/// Returns the conditions and modifiers of a statement with single blanks.
+fn parts(statement: &str) -> Vec<String> {
     let plain = |line: &str| {
         let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
         let (negation, line) = line.strip_prefix('!').map_or(("", &*line), |rest| ("!", rest.trim_start()));
@@ -60,333 +89,595 @@ fn parts(statement: &str) -> (&str, Vec<String>) {
             None => format!("{negation}{line}"),
         }
     };
-    (verb, rest.lines().map(str::trim).filter(|line| !line.is_empty()).map(plain).collect())
+    statement.lines().map(str::trim).filter(|line| !line.is_empty()).map(plain).collect()
 }
 
-fn is_same(part: &str) -> bool {
-    SAME.iter().any(|same| part.starts_with(same))
-}
-
-/// Converts the statements, in their order. `names` returns the domains of a list, and the items that are none. Returns each
-/// statement with its line and what became of it.
-pub(super) fn convert(
-    conf: &Conf,
-    names: &Resolve<'_>,
-    files: &dyn Files,
-    draft: &mut Draft,
-) -> Vec<(usize, String, Verdict)> {
-    let mut lists = Lists { conf, names, files, rules: Vec::new(), is_for_all: true };
-    let found = statements(conf).map(|statement| {
-        let verdict = lists.statement(statement, statement.name == conf.option("acl_smtp_rcpt"));
-        (statement.line, format!("acl {}", statement.name), verdict)
-    });
-    let found = found.collect();
-    // A rule that accepts does nothing where no rule is behind it.
-    while lists.rules.last().is_some_and(|rule| rule.value("accept").is_some()) {
-        lists.rules.pop();
-    }
-    lists.rules.into_iter().for_each(|rule| draft.push(rule));
-    found
-}
-
-/// Returns the domains of a list, and the items that are none.
-type Resolve<'a> = dyn Fn(&[String]) -> (Vec<String>, Vec<String>) + 'a;
-
-/// Conditions that all hold, and those of which none holds.
-type Case = (Vec<Condition>, Vec<Condition>);
-
-struct Lists<'a> {
-    conf: &'a Conf,
-    names: &'a Resolve<'a>,
-    files: &'a dyn Files,
-    rules: Vec<Section>,
-    /// True until hosts that may relay are accepted.
-    is_for_all: bool,
-}
-
-/// The cases in which the conditions of a statement hold.
-struct Compiled {
-    cases: Vec<Case>,
-    /// Parts that no rule can have.
-    others: Vec<String>,
-    /// True if an item that excludes something could not be read.
-    is_too_wide: bool,
-}
-
-impl Lists<'_> {
-    fn statement(&mut self, statement: &Setting, is_of_recipients: bool) -> Verdict {
-        let text: String = statement.value.replace('\n', "; ").chars().take(120).collect();
-        let by_hand = |what: &str| Verdict::Missing(format!("{text}: {what}"));
-        let (verb, mut parts) = parts(&statement.value);
-        let message = parts.iter().find_map(|part| part.strip_prefix("message = "));
-        let reply = message.map_or_else(|| "Access denied".to_owned(), reply);
-        let only_same = parts.iter().all(|part| is_same(part));
-        if verb == "warn" {
-            return if only_same {
-                Verdict::Mapped
-            } else {
-                by_hand("write a [[rule]] with `tag` or `add_header`")
-            };
-        }
-        // Recipients that do not exist are refused without a statement, too.
-        let is_recipient_check = parts.iter().any(|part| part == "!verify = recipient");
-        if only_same && (verb != "deny" || !is_of_recipients) || is_recipient_check && verb == "deny" {
-            return Verdict::Mapped;
-        }
-        if !is_of_recipients {
-            return by_hand("write a [[rule]] or [checks]; see docs/rules.md");
-        }
-        parts.retain(|part| !is_same(part));
-        if parts.iter().any(|part| part == "hosts = :") {
-            return Verdict::Mapped;
-        }
-        if parts.is_empty() {
-            return if statement_ends(&statement.value) {
-                Verdict::Mapped
-            } else {
-                by_hand("write a [[rule]]")
-            };
-        }
-        match verb {
-            "accept" => self.accept(&parts, &by_hand),
-            "require" => {
-                // Each condition must hold.
-                let verdicts: Vec<Verdict> = parts
-                    .iter()
-                    .map(|part| {
-                        let part = part.strip_prefix('!').map_or_else(|| format!("!{part}"), str::to_owned);
-                        self.refuse("deny", &[part], &reply, &by_hand)
-                    })
-                    .collect();
-                verdicts.into_iter().find(|verdict| *verdict != Verdict::Mapped).unwrap_or(Verdict::Mapped)
-            }
-            "deny" | "drop" | "defer" | "discard" => self.refuse(verb, &parts, &reply, &by_hand),
-            _ => by_hand("write a [[rule]]; see docs/rules.md"),
-        }
+impl<'a> Acls<'a> {
+    /// Reads all statements. Tables with many entries become files of the draft.
+    pub(super) fn read(conf: &'a Conf, files: &'a dyn Files, hostname: &'a str, draft: &mut Draft) -> Self {
+        let has_details =
+            conf.routers.iter().any(|router| router.option("local_part_suffix").starts_with('+'));
+        let reader = Reader { conf, files, hostname, has_details };
+        let statements = conf.acl.iter().filter(|one| !one.value.is_empty());
+        let statements = statements.map(|one| statement(&reader, one, draft)).collect();
+        Self { reader, statements }
     }
 
-    fn accept(&mut self, parts: &[String], by_hand: &dyn Fn(&str) -> Verdict) -> Verdict {
-        let is_relay = parts.iter().all(|part| part.starts_with("hosts = "));
-        if is_relay || parts.iter().all(|part| part == "authenticated = *") {
-            // The hosts are in relay.networks, and logins may relay.
-            self.is_for_all = false;
-            return Verdict::Mapped;
-        }
-        let compiled = self.compile(parts);
-        if !compiled.others.is_empty() || compiled.is_too_wide {
-            return by_hand(
-                "what it accepts is not excepted from the rules below it: write a [[rule]] with `accept`",
-            );
-        }
-        for (conditions, excluded) in compiled.cases {
-            let rule = rule(&format!("accept {}", parts.join(", ")), &conditions, &excluded);
-            self.rules.push(self.for_clients(rule).with("accept", true));
-        }
-        // Only hosts and logins let a client relay: this lets no sender do so.
-        if !parts.iter().any(|part| part.starts_with("domains = ") || part.starts_with("recipients = ")) {
-            let text = "mail that it accepts for other domains is not relayed; write the networks of its clients into relay.networks";
-            return Verdict::Note(text.to_owned());
-        }
-        Verdict::Mapped
+    fn list(&self, name: &str) -> Vec<&Statement> {
+        self.statements.iter().filter(|one| one.place.1 == name).collect()
     }
 
-    fn refuse(
-        &mut self,
-        verb: &str,
-        parts: &[String],
-        text: &str,
-        by_hand: &dyn Fn(&str) -> Verdict,
-    ) -> Verdict {
-        let (domains, names) = (parts.iter().any(|part| part.starts_with("domains")), "local_parts = ");
-        let odd_names = parts.iter().find_map(|part| part.strip_prefix(names));
-        if odd_names.is_some_and(|names| list_items(names).iter().all(|item| item.starts_with('^')))
-            && (domains || parts.len() == 1)
-        {
-            return Verdict::Note(
-                "names with these characters are refused only if nobody has them".to_owned(),
-            );
-        }
-        // Clients that may not relay are refused for other domains without a rule.
-        let is_known =
-            |item: String| item.starts_with('+') && (item.contains("local") || item.contains("relay"));
-        if let [part] = parts
-            && let Some(domains) = part.strip_prefix("!domains = ")
-            && !self.is_for_all
-            && list_items(domains).into_iter().all(is_known)
-        {
-            return Verdict::Mapped;
-        }
-        let compiled = self.compile(parts);
-        // A condition that is left out would refuse more, or everything: such mail waits, if something else holds.
-        if !compiled.others.is_empty() && compiled.cases.is_empty() {
-            return by_hand(
-                "what it refuses is accepted now: write a [[rule]] or [checks]; see docs/rules.md",
-            );
-        }
-        let (key, value) = match verb {
-            _ if compiled.is_too_wide => ("defer", Value::from(format!("450 4.7.1 {text}"))),
-            "defer" => ("defer", Value::from(format!("450 4.7.1 {text}"))),
-            "discard" => ("discard", true.into()),
-            _ => ("reject", Value::from(format!("550 5.7.1 {text}"))),
-        };
-        for (conditions, excluded) in compiled.cases {
-            let rule = rule(&format!("{verb} {}", parts.join(", ")), &conditions, &excluded);
-            self.rules.push(self.for_clients(rule).with(key, value.clone()));
-        }
-        if compiled.is_too_wide {
-            by_hand("mail that it may refuse waits: an item that it excepts could not be read")
-        } else if compiled.others.is_empty() {
-            Verdict::Mapped
-        } else {
-            Verdict::Missing(format!("write a [[rule]] for: {}", compiled.others.join(", ")))
-        }
+    /// Returns the name of a list that an option names; nothing if it names none.
+    fn named(&self, option: &str) -> &str {
+        let name = self.reader.conf.option(option);
+        if self.reader.conf.acl.iter().any(|one| one.name == name) { name } else { "" }
     }
 
-    fn for_clients(&self, rule: Section) -> Section {
-        if self.is_for_all { rule.with("for", "all") } else { rule }
-    }
-
-    /// Returns the cases in which all conditions hold; none if one of them has no counterpart.
-    fn compile(&self, parts: &[String]) -> Compiled {
-        let mut compiled = Compiled { cases: vec![Case::default()], others: Vec::new(), is_too_wide: false };
-        // Both are about the recipient: a rule has one condition for them.
-        let both =
-            parts.iter().filter(|part| part.starts_with("domains = ") || part.starts_with("local_parts = "));
-        let is_both = both.count() == 2;
-        for part in parts {
-            let (name, value) = part.split_once(" = ").unwrap_or((part, ""));
-            let (is_negated, name) = name.strip_prefix('!').map_or((false, name), |name| (true, name));
-            let found = match name {
-                "domains" if is_both => continue,
-                "local_parts" if is_both => self.recipients(parts, value),
-                _ => self.items_of(name, value),
-            };
-            let Some(mut found) = found else {
-                compiled.others.push(part.clone());
-                compiled.cases.clear();
-                continue;
-            };
-            let hidden = found.others.iter().any(|item| item.starts_with('!'));
-            compiled.is_too_wide |= hidden || is_negated && !found.others.is_empty();
-            compiled.others.append(&mut found.others);
-            let mut cases = Vec::new();
-            for (conditions, excluded) in &compiled.cases {
-                if is_negated {
-                    // None of the items may hold; one with exceptions of its own cannot be turned around.
-                    let mut excluded = excluded.clone();
-                    for (condition, own) in &found.conditions {
-                        compiled.is_too_wide |= !own.is_empty();
-                        merge(&mut excluded, condition.clone());
-                    }
-                    cases.push((conditions.clone(), excluded));
-                    continue;
+    /// Returns whether a list of recipients may accept something of a client for a domain.
+    fn may(&self, point: Point<'_>) -> bool {
+        for statement in self.list(self.named(RCPT)) {
+            let holds = statement.parts.iter().try_fold(Some(true), |all, part| {
+                let holds = match part {
+                    Part::Known(term) => point.holds(term),
+                    Part::Recipient(is_negated) => Some(!is_negated),
+                    Part::Endpass | Part::Without(_) => Some(true),
+                    Part::List(..) | Part::Unknown(..) => None,
+                };
+                match holds {
+                    Some(false) => Err(()),
+                    holds => Ok(all.and(holds)),
                 }
-                for (condition, own) in &found.conditions {
-                    if conditions.iter().any(|(name, _)| *name == condition.0) {
-                        compiled.others.push(part.clone());
-                        continue;
-                    }
-                    let (mut conditions, mut excluded) = (conditions.clone(), excluded.clone());
-                    conditions.push(condition.clone());
-                    own.iter().for_each(|one| merge(&mut excluded, one.clone()));
-                    cases.push((conditions, excluded));
+            });
+            match (&*statement.verb, holds) {
+                ("accept", Ok(_)) => return true,
+                ("require", Err(())) | ("deny" | "drop" | "defer" | "discard", Ok(Some(true))) => {
+                    return false;
                 }
+                _ => {}
             }
-            compiled.cases = cases;
         }
-        compiled
+        false
     }
 
-    /// Returns what a condition is about; none if a rule cannot say it.
-    fn items_of(&self, name: &str, value: &str) -> Option<Items> {
-        let (kind, key) = match name {
-            "hosts" => ("hostlist", "client"),
-            "senders" => ("addresslist", "from"),
-            "sender_domains" => ("domainlist", "from"),
-            "domains" => ("domainlist", "to"),
-            "recipients" => ("addresslist", "to"),
-            "local_parts" => ("localpartlist", "to"),
-            "authenticated" if value == "*" => return Some(Items::of("login", vec!["*".to_owned()])),
-            "encrypted" if value == "*" => return Some(Items::of("tls", Vec::new())),
-            _ => return None,
-        };
-        if value.contains("${") {
-            return None;
-        }
-        if name == "senders" && value == ":" {
-            return Some(Items::of("from", vec!["<>".to_owned()]));
-        }
-        let raw = self.conf.expanded(kind, value);
-        let items = self.items(&raw);
-        let mut found = match name {
-            "hosts" => access::hosts(&items),
-            "senders" => access::senders(&items),
-            "recipients" => access::senders(&items).with_name("to"),
-            "local_parts" => {
-                let names: Vec<String> = items
-                    .iter()
-                    .map(|item| if item == "*" { item.clone() } else { format!("{item}@*") })
-                    .collect();
-                access::senders(&names).with_name("to")
-            }
-            _ => self.domains(&items).with_name(key),
-        };
-        if raw.last().is_some_and(|item| item.starts_with('!')) {
-            found.add_rest(key);
-        }
-        Some(found)
-    }
-
-    fn domains(&self, items: &[String]) -> Items {
-        let resolved = items.iter().flat_map(|item| {
-            let (sign, plain) = item.strip_prefix('!').map_or(("", &**item), |rest| ("!", rest.trim_start()));
-            let (names, others) = (self.names)(&[plain.to_owned()]);
-            names.into_iter().chain(others).map(move |name| format!("{sign}{name}"))
-        });
-        access::senders(&resolved.collect::<Vec<_>>())
-    }
-
-    /// Returns addresses of names in domains, where both are plain lists.
-    fn recipients(&self, parts: &[String], names: &str) -> Option<Items> {
-        let domains = parts.iter().find_map(|part| part.strip_prefix("domains = "))?;
-        let domains = self.items_of("domains", domains)?;
-        let names = self.items_of("local_parts", names)?;
-        let ([(domains, none)], [(names, also_none)]) = (&*domains.conditions, &*names.conditions) else {
-            return None;
-        };
-        if !none.is_empty() || !also_none.is_empty() {
-            return None;
-        }
-        let addresses = domains.1.iter().flat_map(|domain| {
-            names.1.iter().map(move |name| format!("{}@{domain}", name.trim_end_matches("@*")))
-        });
-        Some(Items::of("to", addresses.collect()))
-    }
-
-    /// Returns the items of a list, with those of its files.
-    fn items(&self, items: &[String]) -> Vec<String> {
-        let mut found = Vec::new();
-        for item in items {
-            let (kind, file) = item.split_once(';').unwrap_or(("", item));
-            let file = file.trim();
-            let text = Some(file)
-                .filter(|file| file.starts_with('/'))
-                .and_then(|file| self.files.read(Path::new(file)));
-            match text.map(|text| String::from_utf8_lossy(&text).into_owned()) {
-                Some(text) if kind.is_empty() => found.extend(access::lines(&text)),
-                Some(text) if kind.trim().trim_end_matches(['*', '@']).ends_with("lsearch") => {
-                    found.extend(lookups::table(&text).into_iter().map(|(key, _)| key));
-                }
-                _ => found.push(item.clone()),
+    fn patterns(&self, wanted: &str) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        let terms =
+            self.list(self.named(RCPT)).into_iter().flat_map(|one| &one.parts).filter_map(
+                |part| match part {
+                    Part::Known(term) => Some(term),
+                    _ => None,
+                },
+            );
+        for case in terms.flat_map(|term| &term.cases) {
+            for (key, patterns) in case.only.iter().chain(&case.excluded).filter(|(key, _)| *key == wanted) {
+                let new =
+                    patterns.iter().filter(|one| !(found.contains(one) || *key == "to" && one.contains('@')));
+                let new: Vec<String> = new.cloned().collect();
+                found.extend(new);
             }
         }
         found
     }
+
+    /// Returns the networks whose clients may send to domains that strangers may not send to. Rules say to which.
+    pub(super) fn relaying(&self) -> Vec<String> {
+        let (named, taken) = (self.patterns("to"), self.taken());
+        let named = named.iter().filter(|name| !taken.contains(name)).map(|name| Some(&**name));
+        let domains: Vec<Option<&str>> = named.chain([None]).collect();
+        let mut networks = self.patterns("client");
+        networks.retain(|text| {
+            let network = network(text).filter(|network| network.prefix_len() > 0);
+            network.is_some() && domains.iter().any(|domain| self.may(Point { network, domain: *domain }))
+        });
+        networks
+    }
+
+    /// Returns the domains, or `*.` and a domain, whose mail a list takes from strangers.
+    pub(super) fn taken(&self) -> Vec<String> {
+        let mut domains = self.patterns("to");
+        domains.retain(|domain| {
+            !domain.contains(':') && self.may(Point { network: None, domain: Some(domain) })
+        });
+        domains
+    }
+
+    /// Writes the rules, and reports each statement.
+    pub(super) fn write(&self, draft: &mut Draft, report: &mut Report, file: &str, taken: &[String]) {
+        let networks = draft.list("[relay]", "networks");
+        let has_logins = draft.has("[auth]");
+        let mut told = Teller { report, file };
+        if self.may(Point { network: None, domain: None }) {
+            let text = "statements accept mail of other clients for all domains, by sender, name or recipient: only relay.networks and logins may relay here";
+            told.effect(Effect::Refused, RCPT, text);
+        }
+        for (option, stage) in LISTS {
+            let value = self.reader.conf.option(option);
+            if value.is_empty() && option != RCPT {
+                continue;
+            }
+            let name = self.named(option);
+            let clients = Clients {
+                networks: networks.clone(),
+                are_relayed: true,
+                has_logins,
+                stage,
+                ..Clients::default()
+            };
+            let mut walk = Walk {
+                acls: self,
+                decision: Decision::new(clients),
+                taken: if stage.is_none() { taken } else { &[] },
+                is_inner: None,
+                depth: 0,
+                asked: Vec::new(),
+            };
+            walk.decision.tag = option.trim_start_matches("acl_smtp_").to_owned();
+            let mut open = Open::new(true, true, true);
+            if name.is_empty() {
+                // Each name of a list is known when the mail comes, or it is a statement of one line.
+                let text =
+                    format!("{value} is no name of a list: mail waits (451) until you write rules for it");
+                let text =
+                    if value.is_empty() { "Exim takes no mail without this list".to_owned() } else { text };
+                told.effect(Effect::Refused, option, &text);
+                walk.decision.add(
+                    &open,
+                    option,
+                    &[],
+                    &[],
+                    "defer",
+                    "451 4.3.5 The rules for this mail were not taken over yet",
+                );
+            } else {
+                walk.list(name, &mut open, &mut told);
+            }
+            let mut rules = walk.decision.finish();
+            // A rule that accepts does nothing where no rule is behind it.
+            while rules
+                .last()
+                .is_some_and(|rule| rule.value("accept").is_some() || rule.value("tag").is_some())
+            {
+                rules.pop();
+            }
+            rules.into_iter().for_each(|rule| draft.push(rule));
+        }
+        let names: Vec<&str> = LISTS.iter().map(|(option, _)| self.named(option)).collect();
+        for statement in &self.statements {
+            let is_read = names.contains(&&*statement.place.1) || self.asks_for(&statement.place.1);
+            let verdict = match is_read {
+                true => Verdict::Mapped,
+                false => Verdict::Note("no list that is read here asks for it".to_owned()),
+            };
+            told.report.add(
+                format!("{file}:{}", statement.place.0),
+                format!("acl {}", statement.place.1),
+                verdict,
+            );
+        }
+    }
+
+    fn asks_for(&self, name: &str) -> bool {
+        let mut parts = self.statements.iter().flat_map(|one| &one.parts);
+        parts.any(|part| matches!(part, Part::List(asked, _) if asked == name))
+    }
 }
 
-/// Returns whether a statement without conditions is one that accepts.
-fn statement_ends(statement: &str) -> bool {
-    statement.starts_with("accept") || statement.starts_with("require")
+fn network(text: &str) -> Option<ipnet::IpNet> {
+    text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(ipnet::IpNet::from))
+}
+
+impl Point<'_> {
+    /// Returns whether a term holds; None if that is not sure.
+    fn holds(self, term: &Term) -> Option<bool> {
+        let and = |one: Option<bool>, other: Option<bool>| match (one, other) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (one, other) => one.and(other),
+        };
+        let not = |one: Option<bool>| one.map(|holds| !holds);
+        let case = |case: &Case| {
+            let only = case.only.as_ref().map_or(Some(true), |one| self.matches(one));
+            case.excluded.iter().fold(only, |all, one| and(all, not(self.matches(one))))
+        };
+        let none = term.cases.iter().fold(Some(true), |none, one| and(none, not(case(one))));
+        if term.is_negated { none } else { not(none) }
+    }
+
+    fn matches(self, (key, patterns): &Condition) -> Option<bool> {
+        let all = |sure: bool, maybe: bool| {
+            if sure {
+                Some(true)
+            } else if maybe {
+                None
+            } else {
+                Some(false)
+            }
+        };
+        match *key {
+            "client" => {
+                let mut networks = patterns.iter().filter_map(|text| network(text));
+                match self.network {
+                    None => all(networks.any(|one| one.prefix_len() == 0), false),
+                    Some(own) => {
+                        let networks: Vec<_> = networks.collect();
+                        all(
+                            networks.iter().any(|one| one.contains(&own)),
+                            networks.iter().any(|one| own.contains(one)),
+                        )
+                    }
+                }
+            }
+            "to" => {
+                let (names, domains): (Vec<&String>, Vec<&String>) =
+                    patterns.iter().partition(|pattern| pattern.contains(['@', ':']));
+                match self.domain {
+                    None => all(false, names.iter().any(|name| name.ends_with("@*") || name.contains(':'))),
+                    Some(own) => all(domains.iter().any(|one| covers(one, own)), !names.is_empty()),
+                }
+            }
+            "login" => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a statement.
+fn statement(reader: &Reader<'_>, setting: &Setting, draft: &mut Draft) -> Statement {
+    let (verb, rest) = setting.value.split_once(char::is_whitespace).unwrap_or((&setting.value, ""));
+    let mut found = Statement {
+        verb: verb.to_owned(),
+        place: (setting.line, setting.name.clone()),
+        text: verb.to_owned(),
+        reply: "Access denied".to_owned(),
+        ..Statement::default()
+    };
+    for part in parts(rest) {
+        let (name, value) = part.split_once(" = ").unwrap_or((&part, ""));
+        let (is_negated, name) = name.strip_prefix('!').map_or((false, name), |name| (true, name));
+        let known = |key, patterns: &[&str]| {
+            let patterns = patterns.iter().map(|one| (*one).to_owned()).collect();
+            Part::Known(Term { is_negated, ..Term::of(key, patterns) })
+        };
+        if !SAME.contains(&name.split(' ').next().unwrap_or(name)) {
+            let said: String = existing(&part, reader.files).chars().take(80).collect();
+            found.text.push_str(&format!(" {said}"));
+        }
+        match (name, value) {
+            ("message", text) => found.reply = reply(text),
+            ("control", "freeze") => found.is_frozen = true,
+            ("add_header", text) if !text.contains('$') => {
+                found.header = Some(text.trim_start_matches(':').to_owned());
+            }
+            ("endpass", _) => found.parts.push(Part::Endpass),
+            ("verify", "recipient") => found.parts.push(Part::Recipient(is_negated)),
+            ("verify", "reverse_host_lookup") => found.parts.push(Part::Known(Term {
+                is_negated: !is_negated,
+                ..Term::of("client_name", vec!["none".to_owned()])
+            })),
+            ("authenticated", "*") => found.parts.push(known("login", &["*"])),
+            ("encrypted", "*") => found.parts.push(known("tls", &["true"])),
+            ("acl", list) => found.parts.push(Part::List(list.to_owned(), is_negated)),
+            (name, _) if SAME.contains(&name.split(' ').next().unwrap_or(name)) => {}
+            (name, value) => match reader.list(name, value, draft) {
+                Some(List { mut term, others, is_too_wide }) => {
+                    term.is_negated = is_negated;
+                    let text = format!("{name} = {}", others.join(" : "));
+                    let is_exception = is_too_wide || is_negated;
+                    let has_none = term.cases.is_empty() && !is_negated;
+                    match others.is_empty() {
+                        true => {}
+                        false if is_exception || has_none => {
+                            found.parts.push(Part::Unknown(text, is_exception));
+                        }
+                        false => found.parts.push(Part::Without(text)),
+                    }
+                    if others.is_empty() || !has_none {
+                        found.parts.push(Part::Known(term));
+                    }
+                }
+                None => found.parts.push(Part::Unknown(part.clone(), false)),
+            },
+        }
+    }
+    found
+}
+
+/// The report of a file.
+struct Teller<'a> {
+    report: &'a mut Report,
+    file: &'a str,
+}
+
+impl Teller<'_> {
+    fn effect(&mut self, effect: Effect, name: &str, text: &str) {
+        let entry = (effect, name.to_owned(), text.to_owned());
+        if !self.report.effects.contains(&entry) {
+            self.report.effects.push(entry);
+        }
+    }
+
+    /// The lines of many files are no lines.
+    fn place(&self, statement: &Statement) -> String {
+        let (line, list) = &statement.place;
+        let line = if self.file.ends_with(".conf") { format!(":{line}") } else { String::new() };
+        format!("{}{line} {list}", self.file)
+    }
+
+    fn tell(&mut self, effect: Effect, statement: &Statement, text: &str) {
+        self.effect(effect, &self.place(statement), &format!("{}: {text}", statement.text));
+    }
+}
+
+/// The way through the statements of a list.
+struct Walk<'a> {
+    acls: &'a Acls<'a>,
+    decision: Decision,
+    /// Domains whose mail strangers may send.
+    taken: &'a [String],
+    /// In a list that another one asks for: the tags of what it accepts and what it does not.
+    is_inner: Option<[String; 2]>,
+    depth: usize,
+    /// Lists that were asked, and what holds where they accept.
+    asked: Vec<(String, Term)>,
+}
+
+impl Walk<'_> {
+    /// Adds the rules of a list, with its end, which refuses.
+    fn list(&mut self, name: &str, open: &mut Open, told: &mut Teller<'_>) {
+        for statement in self.acls.list(name) {
+            if open.is_over() {
+                return;
+            }
+            self.statement(statement, open, told);
+        }
+        if self.is_inner.is_none() && !open.is_over() {
+            let nobody = (Vec::new(), Vec::new());
+            self.refuse(
+                open,
+                &format!("the end of {name}"),
+                nobody,
+                "reject",
+                "550 5.7.1 Access denied".into(),
+            );
+        }
+    }
+
+    #[allow(clippy::too_many_lines)] // one verb after the other
+    fn statement(&mut self, statement: &Statement, open: &mut Open, told: &mut Teller<'_>) {
+        let text = &*statement.text;
+        let (mut terms, mut endpass, mut unknown, mut excepts) = (Vec::new(), None, Vec::new(), false);
+        let (mut lists, is_require) = (Vec::new(), statement.verb == "require");
+        for part in &statement.parts {
+            match part {
+                // Nothing meets it.
+                Part::Known(Term { is_negated: false, cases }) if cases.is_empty() && !is_require => return,
+                // Recipients that do not exist are refused without a rule.
+                Part::Recipient(true) if !is_require => return,
+                Part::Known(term) => terms.push(term.clone()),
+                Part::List(name, is_negated) => {
+                    lists.push((terms.len(), name, *is_negated));
+                    terms.push(Term::default());
+                }
+                Part::Recipient(_) => {}
+                Part::Endpass => endpass = Some(terms.len()),
+                Part::Unknown(what, is_exception) => {
+                    excepts |= is_exception;
+                    unknown.push(what.clone());
+                }
+                Part::Without(what) => {
+                    let effect = if statement.verb == "accept" { Effect::Refused } else { Effect::Taken };
+                    told.tell(effect, statement, &format!("{what} is left out: write a [[rule]]"));
+                    excepts |= is_require;
+                }
+            }
+        }
+        let unknown = unknown.join(", ");
+        let is_known = unknown.is_empty();
+        let left_out = match &*statement.verb {
+            "accept" => {
+                Some((Effect::Refused, "the statement accepts nothing here; write a [[rule]] with `accept`"))
+            }
+            "warn" => Some((Effect::Taken, "nothing is changed"))
+                .filter(|_| statement.header.is_some() || statement.is_frozen),
+            "require" => None,
+            _ => Some((Effect::Taken, "mail that it refused is taken; see docs/rules.md and [checks]"))
+                .filter(|_| !excepts),
+        };
+        if !is_known {
+            match left_out {
+                Some((effect, what)) => {
+                    return told.tell(
+                        effect,
+                        statement,
+                        &format!("{unknown} is not known to a rule: {what}"),
+                    );
+                }
+                None if is_require => {
+                    told.tell(
+                        Effect::Taken,
+                        statement,
+                        &format!("{unknown} is not asked for; see docs/rules.md and [checks]"),
+                    );
+                }
+                None => {}
+            }
+        }
+        for (at, name, is_negated) in lists {
+            terms[at] = Term { is_negated, ..self.inner(name, open, told) };
+        }
+        let waits = || Value::from(format!("450 4.7.1 {}", statement.reply));
+        let refusal = || Value::from(format!("550 5.7.1 {}", statement.reply));
+        match &*statement.verb {
+            "accept" => {
+                if !is_known {
+                    let what = format!(
+                        "{unknown} is not known to a rule: the statement accepts nothing here; write a [[rule]] with `accept`"
+                    );
+                    return told.tell(Effect::Refused, statement, &what);
+                }
+                let Some(conditions) = self.decision.all_of(open, text, &terms) else { return };
+                match statement.is_frozen {
+                    true => self.refuse(open, text, conditions, "hold", true.into()),
+                    false => self.accept(open, text, conditions),
+                }
+                if let Some(conditions) =
+                    endpass.and_then(|end| self.decision.all_of(open, text, &terms[..end]))
+                {
+                    self.refuse(open, text, conditions, "reject", refusal());
+                }
+            }
+            "require" => {
+                // All must hold: what has no tag is refused.
+                let negated = match &mut *terms {
+                    [] => return,
+                    [term] => vec![Term { is_negated: !term.is_negated, ..term.clone() }],
+                    _ => match self.decision.all_of(open, text, &terms) {
+                        None => Vec::new(),
+                        Some((only, excluded)) => {
+                            let tag = self.decision.new_tag();
+                            let rule = self.decision.rule(open, text, &only, &excluded);
+                            self.decision.rules.extend(rule.map(|rule| rule.with("tag", vec![tag.clone()])));
+                            vec![Term { is_negated: true, ..Term::of("tagged", vec![tag]) }]
+                        }
+                    },
+                };
+                let Some(conditions) = self.decision.all_of(open, text, &negated) else { return };
+                match excepts {
+                    true => self.refuse(open, text, conditions, "defer", waits()),
+                    false => self.refuse(open, text, conditions, "reject", refusal()),
+                }
+            }
+            "deny" | "drop" | "defer" | "discard" => {
+                let Some(conditions) = self.decision.all_of(open, text, &terms) else { return };
+                let (key, value) = match &*statement.verb {
+                    _ if excepts => ("defer", waits()),
+                    "defer" => ("defer", waits()),
+                    "discard" => ("discard", true.into()),
+                    _ => ("reject", refusal()),
+                };
+                if excepts {
+                    let what = format!(
+                        "{unknown} could not be read: mail that it excepts waits (451); write a [[rule]]"
+                    );
+                    told.tell(Effect::Refused, statement, &what);
+                }
+                if statement.verb == "drop" && self.is_inner.is_none() {
+                    told.tell(
+                        Effect::Taken,
+                        statement,
+                        "the connection stays open: other recipients of the same mail are not lost",
+                    );
+                }
+                if statement.verb == "discard" {
+                    told.tell(
+                        Effect::Refused,
+                        statement,
+                        "only mail that the client may send is discarded: for other domains it is refused",
+                    );
+                }
+                self.refuse(open, text, conditions, key, value);
+            }
+            _ => {
+                let header = statement.header.clone().map(|header| ("add_header", Value::from(vec![header])));
+                let change = header.or(statement.is_frozen.then(|| ("hold", true.into())));
+                let Some((key, value)) = change else { return };
+                if let Some((only, excluded)) = self.decision.all_of(open, text, &terms) {
+                    self.decision.add(open, text, &only, &excluded, key, value);
+                }
+            }
+        }
+    }
+
+    /// Whom a statement accepts, the list ends for.
+    fn accept(&mut self, open: &mut Open, text: &str, (only, excluded): Conditions) {
+        if let Some([accepted, _]) = &self.is_inner {
+            let rule = self.decision.rule(open, text, &only, &excluded);
+            self.decision.rules.extend(rule.map(|rule| rule.with("tag", vec![accepted.clone()])));
+        }
+        if only.is_empty() && excluded.is_empty() {
+            *open = Open::new(false, false, false);
+        } else if self.is_inner.is_some() {
+        } else {
+            let networks = &self.decision.clients.networks;
+            match &*only {
+                [("client", found)]
+                    if excluded.is_empty()
+                        && networks.iter().all(|one| found.iter().any(|wide| covers(wide, one))) =>
+                {
+                    open.networks = false;
+                    if found.iter().all(|one| networks.contains(one)) {
+                        return;
+                    }
+                }
+                [("login", _)] if excluded.is_empty() => return open.logins = false,
+                _ => {}
+            }
+            self.decision.add(open, text, &only, &excluded, "accept", true);
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        open: &mut Open,
+        text: &str,
+        (only, excluded): Conditions,
+        key: &'static str,
+        value: Value,
+    ) {
+        let is_all = only.is_empty() && excluded.is_empty();
+        if let Some([_, refused]) = &self.is_inner {
+            let rule = self.decision.rule(open, text, &only, &excluded);
+            self.decision.rules.extend(rule.map(|rule| rule.with("tag", vec![refused.clone()])));
+            if is_all {
+                *open = Open::new(false, false, false);
+            }
+            return;
+        }
+        // Strangers are refused for other domains without a rule.
+        let is_done = match &*excluded {
+            [("to", domains)] if only.is_empty() && !self.taken.is_empty() => {
+                self.taken.iter().all(|domain| domains.iter().any(|wide| covers(wide, domain)))
+            }
+            _ => false,
+        };
+        let trusted = open.trusted();
+        let open_for = if is_done && key == "reject" { &trusted } else { &*open };
+        match self.decision.rule(open_for, text, &only, &excluded) {
+            // Order counts: what is discarded or held is not refused by a statement behind it.
+            Some(rule) => self.decision.rules.push(rule.with(key, value)),
+            None => {}
+        }
+        if is_all {
+            *open = Open::new(false, false, false);
+        }
+    }
+
+    /// Returns a term that holds for what another list accepts.
+    fn inner(&mut self, name: &str, open: &Open, told: &mut Teller<'_>) -> Term {
+        if let Some((_, term)) = self.asked.iter().find(|(asked, _)| asked == name) {
+            return term.clone();
+        }
+        if self.depth >= DEPTH_MAX {
+            return Term::default();
+        }
+        let tags = [self.decision.new_tag(), self.decision.new_tag()];
+        let mut inner = open.clone();
+        inner.except(("tagged", tags.to_vec()));
+        let count = self.decision.rules.len();
+        let outer = self.is_inner.replace(tags.clone());
+        self.depth += 1;
+        self.list(name, &mut inner, told);
+        self.depth -= 1;
+        self.is_inner = outer;
+        let accepted = Value::from(vec![tags[0].clone()]);
+        let is_set = self.decision.rules[count..].iter().any(|rule| rule.value("tag") == Some(&accepted));
+        let [accepted, _] = tags;
+        let term = if is_set { Term::of("tagged", vec![accepted]) } else { Term::default() };
+        // Its tags hold for all statements behind: fewer clients come there.
+        if self.is_inner.is_none() {
+            self.asked.push((name.to_owned(), term.clone()));
+        }
+        term
+    }
 }
 
 /// Returns the text of a message with the variables of a rule.
@@ -405,92 +696,4 @@ fn reply(message: &str) -> String {
     let plain: String = text.chars().filter(|c| c.is_ascii() && !"{}\"".contains(*c)).collect();
     let text = marks.iter().fold(plain, |text, (mark, name)| text.replace(mark, name));
     text.chars().filter(|c| !c.is_control()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memory_files::MemoryFiles;
-
-    #[test]
-    fn denied_senders_and_hosts_are_rules_in_their_order() {
-        let files = MemoryFiles(&[("/etc/blocked", "*@bad.test:\n"), ("/etc/hosts.deny", "192.0.2.0/24\n")]);
-        let conf = Conf::parse(
-            b"acl_smtp_rcpt = check\ndomainlist local_domains = mx.test\nbegin acl\ncheck:\n  accept hosts = :\n  accept local_parts = postmaster\n         domains = +local_domains\n\
-              \x20 deny message = $sender_address is blocked\n       senders = lsearch*@;/etc/blocked\n  accept hosts = +relay_from_hosts\n\
-              \x20 defer hosts = /etc/hosts.deny\n  accept local_parts = postmaster\n  deny dnslists = x.test\n",
-        );
-        let mut draft = Draft::new(&[]);
-        let found = convert(&conf, &|items| (items.to_vec(), Vec::new()), &files, &mut draft);
-        let missing: Vec<usize> = found
-            .iter()
-            .filter(|(_, _, verdict)| *verdict != Verdict::Mapped)
-            .map(|(line, _, _)| *line)
-            .collect();
-        assert_eq!(missing, [12, 13]);
-        let toml = draft.as_toml();
-        for line in [
-            "to = [\"postmaster@mx.test\"]\nfor = \"all\"\naccept = true",
-            "from = [\"bad.test\"]\nfor = \"all\"\nreject = \"550 5.7.1 {from} is blocked\"",
-            "client = [\"192.0.2.0/24\"]\ndefer = \"450 4.7.1 Access denied\"",
-        ] {
-            assert!(toml.contains(line), "{line}: {toml}");
-        }
-        assert_eq!(toml.matches("[[rule]]").count(), 3, "{toml}");
-    }
-
-    fn imported(text: &str) -> (Draft, Vec<(usize, String, Verdict)>) {
-        let conf = Conf::parse(text.as_bytes());
-        let mut draft = Draft::new(&[]);
-        let names = |items: &[String]| (items.to_vec(), Vec::new());
-        let found = convert(&conf, &names, &MemoryFiles(&[]), &mut draft);
-        (draft, found)
-    }
-
-    #[test]
-    fn all_conditions_of_a_statement_hold_together() {
-        let (draft, found) = imported(
-            "acl_smtp_rcpt = check\ndomainlist local_domains = mx.test\nhostlist friends = 10.0.0.0/8\nbegin acl\ncheck:\n\
-             deny hosts = !+friends\n domains = +local_domains\n local_parts = boss : staff\n\
-             deny !authenticated = *\n senders = *@mx.test\n require !encrypted = *\n discard senders = :\n hosts = 192.0.2.1\n",
-        );
-        let toml = draft.as_toml();
-        for rule in [
-            "to = [\"boss@mx.test\", \"staff@mx.test\"]\nunless = { client = [\"10.0.0.0/8\"] }\nfor = \"all\"\nreject",
-            "from = [\"mx.test\"]\nunless = { login = [\"*\"] }\nfor = \"all\"\nreject",
-            "tls = true\nfor = \"all\"\nreject",
-            "from = [\"<>\"]\nclient = [\"192.0.2.1\"]\nfor = \"all\"\ndiscard = true",
-        ] {
-            assert!(toml.contains(rule), "{rule}: {toml}");
-        }
-        assert!(found.iter().all(|(_, _, verdict)| *verdict == Verdict::Mapped), "{found:?}");
-    }
-
-    #[test]
-    fn mail_waits_where_an_exception_cannot_be_read() {
-        let (draft, found) = imported(
-            "acl_smtp_rcpt = check\nbegin acl\ncheck:\n deny hosts = !+unknown : 192.0.2.0/24\n deny dnslists = x.test\n accept\n",
-        );
-        assert!(
-            draft.as_toml().contains("client = [\"192.0.2.0/24\"]\nfor = \"all\"\ndefer = \"450"),
-            "{}",
-            draft.as_toml()
-        );
-        let missing = found.iter().filter(|(_, _, verdict)| matches!(verdict, Verdict::Missing(_)));
-        assert_eq!(missing.count(), 2, "{found:?}");
-    }
-
-    #[test]
-    fn statements_and_not_names_of_lists_let_hosts_relay() {
-        let conf = |acl: &str| {
-            Conf::parse(format!("acl_smtp_rcpt = check\nhostlist relay_from_hosts = 10.0.0.0/8\ndomainlist relay_to_domains = a.test\nbegin acl\ncheck:\n{acl}").as_bytes())
-        };
-        let open = conf(
-            " accept hosts = +relay_from_hosts : 192.0.2.1\n control = submission\n require domains = +relay_to_domains\n accept\n",
-        );
-        assert_eq!(relay_hosts(&open), ["10.0.0.0/8", "192.0.2.1"]);
-        assert!(takes_domains(&open, "relay_to_domains"));
-        let closed = conf(" accept hosts = +relay_from_hosts\n senders = *@a.test\n deny\n");
-        assert!(relay_hosts(&closed).is_empty() && !takes_domains(&closed, "relay_to_domains"));
-    }
 }

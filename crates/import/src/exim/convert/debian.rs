@@ -1,12 +1,12 @@
 //! Debian's questions about Exim: `update-exim4.conf.conf`.
 
 use super::{
-    Draft, Files, Report, Section, access, head, listeners, lookups, mailname, monolithic, networks,
+    Draft, Files, Report, Section, acl::Acls, head, listeners, lookups, mailname, monolithic, networks,
     smarthost,
 };
 use crate::{
     Verdict,
-    draft::{Value, quoted},
+    draft::quoted,
     exim::conf::{Conf, list_items},
     places::Places,
     report::AS_DAEMON,
@@ -75,12 +75,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         .into_iter()
         .map(|name| name.to_lowercase())
         .partition(|name| Domain::parse(name.trim_start_matches("*.")).is_ok());
-    for name in relay {
-        match name.strip_prefix("*.") {
-            Some(below) => places.add_relayed_below(below.to_owned()),
-            None => places.add_relayed(name),
-        }
-    }
+    relay.into_iter().for_each(|name| places.add_relayed(name));
     if !others.is_empty() {
         let text = format!("list each domain by name, or in a map of local.domains: {}", others.join(", "));
         verdicts.push(("dc_relay_domains", Verdict::Missing(text)));
@@ -135,17 +130,29 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         ));
     }
     let nets = ["127.0.0.1".to_owned(), "::1".to_owned()].into_iter().chain(nets);
+    let nets: Vec<String> = nets.collect();
+    // The files of the package have these macros where the answers belong.
+    let answered = format!(
+        "MAIN_LOCAL_DOMAINS = <; {}\nMAIN_RELAY_TO_DOMAINS = <; {}\nMAIN_RELAY_NETS = <; {}\n",
+        places.own.join(" ; "),
+        places.relayed.join(" ; "),
+        nets.join(" ; ")
+    );
+    let whole = package(files, of("dc_use_split_config") == "true", &kind, &answered);
+    let acls = Acls::read(&whole, files, &machine, &mut draft);
+    let nets = if whole.acl.is_empty() { nets } else { acls.relaying() };
     draft.extend("[relay]", "networks", nets, "dc_relay_nets, and this machine");
 
     hubbed_hosts(&mut draft, &mut report, files);
-    let whole = package(files, of("dc_use_split_config") == "true", &kind);
-    let own_routers = monolithic::own_routers(whole, &STOCK, (&mut draft, &places), files, &machine);
+    let own_routers = monolithic::own_routers(whole.clone(), &STOCK, (&mut draft, &places), files, &machine);
     for (name, verdict) in own_routers {
         report.add("conf.d", format!("router {name}"), verdict);
     }
-    access_lists(&mut draft, &mut report, files);
+    if !whole.acl.is_empty() {
+        acls.write(&mut draft, &mut report, "conf.d", &[&*places.own, &*places.relayed].concat());
+    }
 
-    let relay = draft.unrouted(places.relay_patterns());
+    let relay = draft.unrouted(places.relayed.clone());
     if !relay.is_empty() && kind == "internet" {
         draft.push(Section::new("[[route]]", "dc_relay_domains").with("domains", relay).with("mx", true));
     }
@@ -244,7 +251,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         });
         report.add(format!("update-exim4.conf.conf:{}", answer.line), answer.name.clone(), verdict);
     }
-    report.notes.push("routers of your own in conf.d and exim4.conf.template were read; changes of those of the package, and of access control lists, need routes and rules by hand".to_owned());
+    report.notes.push("routers of your own in conf.d and exim4.conf.template were read; changes of those of the package need routes by hand".to_owned());
     (draft, report)
 }
 
@@ -269,8 +276,8 @@ const STOCK: [&str; 16] = [
 ];
 
 /// Returns the configuration that update-exim4.conf makes of the files of the package and of the site, without the answers.
-fn package(files: &dyn Files, is_split: bool, kind: &str) -> Conf {
-    let mut text = format!("CONFDIR = /etc/exim4\nDCconfig_{kind} = 1\n").into_bytes();
+fn package(files: &dyn Files, is_split: bool, kind: &str, macros: &str) -> Conf {
+    let mut text = format!("CONFDIR = /etc/exim4\nDCconfig_{kind} = 1\n{macros}").into_bytes();
     let mut add = |path: &str| {
         text.extend(files.read(Path::new(path)).unwrap_or_default());
         text.push(b'\n');
@@ -319,55 +326,6 @@ fn hubbed_hosts(draft: &mut Draft, report: &mut Report, files: &dyn Files) {
         Verdict::Missing(format!("write a [[route]] for: {}", missing.join("; ")))
     };
     report.add("hubbed_hosts", "hosts of domains", verdict);
-}
-
-/// Lists of senders and hosts that are blocked, and of those that are not.
-fn access_lists(draft: &mut Draft, report: &mut Report, files: &dyn Files) {
-    let read = |name: &str| {
-        let file = files.read(Path::new(&format!("/etc/exim4/{name}")))?;
-        Some(access::lines(&String::from_utf8_lossy(&file)))
-    };
-    let names = [
-        "host_local_deny_exceptions",
-        "sender_local_deny_exceptions",
-        "local_host_whitelist",
-        "local_sender_whitelist",
-        "local_sender_blacklist",
-        "local_host_blacklist",
-    ];
-    let mut is_first = true;
-    for name in names {
-        let Some(items) = read(name) else { continue };
-        let found = if name.contains("host") { access::hosts(&items) } else { access::senders(&items) };
-        let reply = |whose: &str| {
-            format!(
-                "550 5.7.1 {whose} is locally blacklisted here. If you think this is wrong, get in touch with postmaster"
-            )
-        };
-        let verdict: (&str, Value) = match name {
-            "local_sender_blacklist" => ("reject", reply("sender envelope address {from}").into()),
-            "local_host_blacklist" => ("reject", reply("sender IP address {client}").into()),
-            _ => ("accept", true.into()),
-        };
-        if std::mem::take(&mut is_first) {
-            let rule = Section::new("[[rule]]", "acl_check_rcpt takes all mail for postmaster");
-            draft.push(rule.with("to", vec!["postmaster@*".to_owned()]).with("accept", true));
-        }
-        access::write(draft, &found, name, (verdict.0, &verdict.1), false);
-        let verdict = if found.others.is_empty() {
-            Verdict::Mapped
-        } else {
-            Verdict::Missing(format!("write a [[rule]] for: {}", found.others.join(", ")))
-        };
-        report.add(name, "a list of acl_check_rcpt", verdict);
-    }
-    for name in ["local_rcpt_callout", "local_sender_callout", "local_domain_dnsbl_whitelist"] {
-        if read(name).is_some() {
-            let text =
-                "`verify = true` in a [[route]] asks the next hop for recipients; senders are not asked for";
-            report.add(name, "a list of acl_check_rcpt", Verdict::Missing(text.to_owned()));
-        }
-    }
 }
 
 /// The route to the smarthost, with the login of `passwd.client`.

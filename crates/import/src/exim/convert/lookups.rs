@@ -48,7 +48,7 @@ impl Lookup {
 }
 
 /// Cuts off what stands in the first pair of braces.
-fn group(text: &str) -> Option<(String, String)> {
+pub(super) fn group(text: &str) -> Option<(String, String)> {
     let inner = text.trim_start().strip_prefix('{')?;
     let mut depth = 1;
     for (at, c) in inner.char_indices() {

@@ -1,16 +1,14 @@
 //! A configuration of Exim in one file.
 
 use super::{
-    Draft, Files, Names, Report, Section, acl, head, listeners, lookups, mailname, networks, redirects,
-    smarthost,
+    Draft, Files, Names, Report, Section, acl::Acls, head, listeners, lookups, mailname, redirects, smarthost,
 };
 use crate::{
-    Verdict,
+    Effect, Verdict,
     draft::{Value, quoted},
     exim::conf::{Conf, Driver, list_items},
     places::Places,
     report::AS_DAEMON,
-    unreached,
 };
 use mail::Domain;
 use std::path::Path;
@@ -78,21 +76,23 @@ pub(super) fn own_routers(
 pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     let conf = Conf::parse(file);
     let hostname = hostname(&conf, files);
+    let mut draft = head("Exim's configuration");
+    let acls = Acls::read(&conf, files, &hostname, &mut draft);
     let mut converter = Converter {
-        conf,
+        conf: conf.clone(),
         files,
-        draft: head("Exim's configuration"),
+        draft,
         report: Report::default(),
-        hostname,
+        hostname: hostname.clone(),
         places: Places::default(),
         late: Vec::new(),
     };
     converter.main();
-    converter.domains();
+    converter.domains(&acls);
     converter.routers();
-    converter.acl();
+    let taken: Vec<String> = [&*converter.places.own, &*converter.places.relayed].concat();
+    acls.write(&mut converter.draft, &mut converter.report, "exim.conf", &taken);
     converter.rules();
-    unreached::remove(&mut converter.draft);
     for (line, text) in std::mem::take(&mut converter.conf.faults) {
         converter.report.add(format!("exim.conf:{line}"), text, Verdict::Unknown);
     }
@@ -292,67 +292,42 @@ impl Converter<'_> {
         domain_names(&self.hostname, self.files, items)
     }
 
-    fn domains(&mut self) {
-        // What statements accept decides who may relay, and not the names of lists.
-        let relay_hosts = acl::relay_hosts(&self.conf);
-        let (nets, _) = networks(&relay_hosts);
-        self.draft.extend("[relay]", "networks", nets, "hosts that acl_smtp_rcpt accepts");
+    /// What statements accept decides who may relay and which domains are taken, and not the names of lists.
+    fn domains(&mut self, acls: &Acls<'_>) {
+        self.draft.extend("[relay]", "networks", acls.relaying(), "hosts that acl_smtp_rcpt accepts");
         for list in self.conf.lists.clone() {
             let (kind, name) = list.name.split_once(' ').unwrap_or((&list.name, ""));
-            let items = self.conf.list(kind, name);
-            let verdict = match (kind, name) {
-                ("domainlist", _) if name.contains("relay") && !acl::takes_domains(&self.conf, name) => {
-                    Verdict::Note("no statement accepts mail for these domains".to_owned())
-                }
-                ("domainlist", _) if name.contains("local") || name.contains("relay") => {
-                    self.domain_list(name, &items)
-                }
-                ("hostlist", _) if name.contains("relay") => {
-                    if !items.iter().any(|item| relay_hosts.contains(item)) {
-                        let text =
-                            "no statement accepts mail from these hosts to all domains: they may not relay";
-                        self.say(list.line, &list.name, Verdict::Note(text.to_owned()));
-                        continue;
-                    }
-                    let (nets, others) = networks(&items);
-                    self.draft.extend("[relay]", "networks", nets, &list.name);
-                    let others: Vec<String> = others.into_iter().filter(|item| item != "localhost").collect();
+            // Routers send mail for all other domains elsewhere.
+            let is_elsewhere =
+                |router: &Driver| router.option("domains").replace(' ', "") == format!("!+{name}");
+            let is_local = name.contains("local") || self.conf.routers.iter().any(is_elsewhere);
+            let verdict = match kind {
+                "domainlist" if is_local => {
+                    let (names, mut others) = self.domain_names(&self.conf.list(kind, name));
+                    let (below, names): (Vec<String>, _) =
+                        names.into_iter().partition(|name| name.starts_with('*'));
+                    names.into_iter().for_each(|name| self.places.add_own(name));
+                    others.extend(below);
+                    let text = "list each domain by name in local.domains, or in a map";
                     if others.is_empty() {
                         Verdict::Mapped
                     } else {
-                        Verdict::Missing(format!(
-                            "only addresses and networks may stand in relay.networks: {}",
-                            others.join(", ")
-                        ))
+                        self.effect(Effect::Refused, &list.name, format!("{text}: {}", others.join(", ")));
+                        Verdict::Missing(String::new())
                     }
                 }
-                _ => Verdict::Note(
-                    "a list of its own: write its items where a rule or a route needs them".to_owned(),
-                ),
+                _ => Verdict::Mapped,
             };
             self.say(list.line, &list.name, verdict);
         }
         if self.places.own.is_empty() {
             self.places.own = vec![self.hostname.clone(), "localhost".to_owned()];
         }
+        acls.taken().into_iter().for_each(|domain| self.places.add_relayed(domain));
     }
 
-    fn domain_list(&mut self, name: &str, items: &[String]) -> Verdict {
-        let (names, mut others) = self.domain_names(items);
-        let is_local = !name.contains("relay");
-        for name in &names {
-            match name.strip_prefix("*.") {
-                None if is_local => self.places.add_own(name.clone()),
-                None => self.places.add_relayed(name.clone()),
-                Some(below) if !is_local => self.places.add_relayed_below(below.to_owned()),
-                Some(_) => others.push(name.clone()),
-            }
-        }
-        if others.is_empty() {
-            return Verdict::Mapped;
-        }
-        let text = "list each domain by name in local.domains, or in a map";
-        Verdict::Missing(format!("{text}: {}", others.join(", ")))
+    fn effect(&mut self, effect: Effect, name: &str, text: String) {
+        self.report.effects.push((effect, name.to_owned(), text));
     }
 
     fn routers(&mut self) {
@@ -458,7 +433,7 @@ impl Converter<'_> {
         }
         match router.option("driver") {
             "dnslookup" => {
-                let relayed = Some(self.places.relay_patterns()).filter(|names| !names.is_empty());
+                let relayed = Some(self.places.relayed.clone()).filter(|names| !names.is_empty());
                 let domains = self.router_domains(router).or(relayed);
                 let domains = domains.map(|domains| self.draft.unrouted(domains));
                 if let Some(domains) = domains.filter(|domains| !domains.is_empty()) {
@@ -667,14 +642,6 @@ impl Converter<'_> {
         }
     }
 
-    fn acl(&mut self) {
-        let (conf, files, hostname) = (self.conf.clone(), self.files, self.hostname.clone());
-        let names = |items: &[String]| domain_names(&hostname, files, items);
-        for (line, name, verdict) in acl::convert(&conf, &names, files, &mut self.draft) {
-            self.say(line, &name, verdict);
-        }
-    }
-
     fn rules(&mut self) {
         for rule in self.conf.rules.clone() {
             let verdict = match &*rule.name {
@@ -715,7 +682,11 @@ impl Converter<'_> {
 
 /// Returns the names of a list of domains, and the items that are none; `@` is the hostname. `*.` in front of a name stands
 /// for the domains below it.
-fn domain_names(hostname: &str, files: &dyn Files, items: &[String]) -> (Vec<String>, Vec<String>) {
+pub(super) fn domain_names(
+    hostname: &str,
+    files: &dyn Files,
+    items: &[String],
+) -> (Vec<String>, Vec<String>) {
     let (mut names, mut others) = (Vec::new(), Vec::new());
     for item in items {
         let name = if item == "@" { hostname.to_owned() } else { item.to_lowercase() };

@@ -74,7 +74,7 @@ fn common_routers_and_transports_are_routes() {
     assert!(draft.files.iter().any(|file| file.name == "virtual" && file.content == "info@a.test joe\n"));
     let text = report.to_string();
     for line in [
-        "acl acl_check_rcpt: deny dnslists = bl.test",
+        "acl_check_rcpt: deny dnslists = bl.test: dnslists = bl.test is not known to a rule",
         "av_scanner: content filters",
         "unknown  exim.conf:9 mystery",
     ] {
@@ -89,6 +89,21 @@ fn files_of_a_debian_site_are_routes_rules_and_addresses() {
         ("/etc/exim4/hubbed_hosts", "p.test: hub.test::26\n*.q.test: old.test : other.test\n"),
         ("/etc/exim4/local_sender_blacklist", "*@bad.test\n"),
         ("/etc/exim4/local_host_whitelist", "192.0.2.7\n"),
+        (
+            "/etc/exim4/conf.d/main/02_options",
+            "domainlist local_domains = MAIN_LOCAL_DOMAINS\ndomainlist relay_to_domains = MAIN_RELAY_TO_DOMAINS\n\
+             hostlist relay_from_hosts = MAIN_RELAY_NETS\nacl_smtp_rcpt = acl_check_rcpt\n",
+        ),
+        ("/etc/exim4/conf.d/acl/00_header", "begin acl\n"),
+        (
+            "/etc/exim4/conf.d/acl/30_rcpt",
+            "exceptions:\n  accept hosts = ${if exists{CONFDIR/local_host_whitelist}{CONFDIR/local_host_whitelist}{}}\n\
+             acl_check_rcpt:\n  accept hosts = :\n  accept local_parts = postmaster\n    domains = +local_domains : +relay_to_domains\n\
+             \x20 accept hosts = +relay_from_hosts\n    control = submission/sender_retain\n  accept authenticated = *\n\
+             \x20 require message = relay not permitted\n    domains = +local_domains : +relay_to_domains\n  require verify = recipient\n\
+             \x20 deny !acl = exceptions\n    senders = ${if exists{CONFDIR/local_sender_blacklist}{CONFDIR/local_sender_blacklist}{}}\n\
+             \x20   message = $sender_address is blocked\n  deny !acl = exceptions\n    hosts = ${if exists{CONFDIR/none}{CONFDIR/none}{}}\n  accept\n",
+        ),
         ("/etc/exim4/conf.d/router/00_header", "begin routers\n"),
         (
             "/etc/exim4/conf.d/router/350_vdom",
@@ -107,12 +122,103 @@ fn files_of_a_debian_site_are_routes_rules_and_addresses() {
             "domains = [\"q.test\", \"*.q.test\"]\nsmarthost = \"old.test:25\"",
             "domains = [\"r.test\"]\nmx = true",
             "domains = [\"mx.test\", \"localhost\", \"v.test\", \"regex:relay-domains\"]",
-            "client = [\"192.0.2.7\"]\naccept = true",
-            "from = [\"bad.test\"]\nreject = \"550 5.7.1 sender envelope address {from} is locally",
+            "networks = [\"127.0.0.1\", \"::1\"]",
+            "client = [\"192.0.2.7\"]\nunless = { tagged = [\"rcpt-1\", \"rcpt-2\"] }\ntag = [\"rcpt-1\"]",
+            "from = [\"bad.test\"]\nunless = { tagged = [\"rcpt-1\"] }\nreject = \"550 5.7.1 {from} is blocked\"",
             "to = [\"boss@v.test\"]\nreject = \"550 5.1.1 No such person\"",
         ],
     );
     let of = |name: &str| &*draft.files.iter().find(|file| file.name == name).unwrap().content;
     assert_eq!(of("virtual"), "info@v.test joe\n@v.test rest@far.test\n");
     assert!(report.to_string().contains("the other hosts of old.test : other.test"), "{report}");
+}
+
+/// Returns what is made of statements of `acl_smtp_rcpt`, with some lists.
+fn of_statements(acl: &str) -> (String, Report) {
+    let files =
+        MemoryFiles(&[("/etc/blocked", "*@bad.test:\n"), ("/etc/hosts.deny", "192.0.2.0/24\n!192.0.2.9\n")]);
+    let conf = format!(
+        "primary_hostname = mx.test\ndomainlist local_domains = mx.test\ndomainlist relay_to_domains = p.test\n\
+         hostlist relay_from_hosts = 10.0.0.0/8\nhostlist friends = 10.1.0.0/16\nacl_smtp_rcpt = check\nbegin acl\ncheck:\n{acl}"
+    );
+    let (draft, report) = convert(Some(conf.as_bytes()), None, &files).unwrap();
+    (draft.as_toml(), report)
+}
+
+#[test]
+fn statements_are_rules_in_their_order() {
+    let (toml, report) = of_statements(
+        "accept hosts = :\naccept local_parts = postmaster\n domains = +local_domains\n\
+         deny message = $sender_address is blocked\n senders = lsearch*@;/etc/blocked\naccept hosts = +relay_from_hosts\n\
+         defer hosts = /etc/hosts.deny\nrequire domains = +local_domains : +relay_to_domains\nrequire verify = recipient\naccept\n",
+    );
+    holds(
+        &toml,
+        &[
+            "networks = [\"10.0.0.0/8\"]",
+            "to = [\"postmaster@mx.test\"]\naccept = true",
+            "from = [\"bad.test\"]\nreject = \"550 5.7.1 {from} is blocked\"",
+            "client = [\"192.0.2.0/24\"]\ndefer = \"450 4.7.1 Access denied\"",
+        ],
+    );
+    assert_eq!(toml.matches("[[rule]]").count(), 3, "{toml}");
+    assert!(report.effects.is_empty(), "{report}");
+}
+
+#[test]
+fn conditions_of_one_kind_exceptions_and_inner_lists_hold_together() {
+    let (toml, _) = of_statements(
+        "deny hosts = !+friends\n domains = +local_domains\n local_parts = boss : staff\n\
+         drop hosts = 192.0.2.0/24\n hosts = 192.0.0.0/16\ndeny !acl = inner\n senders = !x@b.test : b.test\n\
+         accept domains = +local_domains\n endpass\n senders = :\ninner:\naccept hosts = 10.2.0.0/16\n",
+    );
+    holds(
+        &toml,
+        &[
+            "to = [\"boss@mx.test\", \"staff@mx.test\"]\nunless = { client = [\"10.1.0.0/16\"] }\nreject",
+            "client = [\"192.0.0.0/16\"]\ntag = [\"rcpt-1\"]",
+            "client = [\"192.0.2.0/24\"]\ntagged = [\"rcpt-1\"]\nreject",
+            "client = [\"10.2.0.0/16\"]\nunless = { tagged = [\"rcpt-2\", \"rcpt-3\"] }\ntag = [\"rcpt-2\"]",
+            "from = [\"b.test\"]\nunless = { tagged = [\"rcpt-2\"], from = [\"x@b.test\"] }\nreject",
+            "to = [\"mx.test\"]\nfrom = [\"<>\"]\naccept = true",
+            "to = [\"mx.test\"]\nreject",
+            "# the end of check\n",
+        ],
+    );
+}
+
+#[test]
+fn what_cannot_be_read_never_opens_and_is_told() {
+    let (toml, report) = of_statements(
+        "deny hosts = !+unknown : 192.0.2.0/24\naccept condition = ${if x}\ndeny dnslists = x.test\n\
+         accept hosts = 10.0.0.0/8\n senders = x@mx.test\naccept senders = y@mx.test\ndeny\n",
+    );
+    holds(
+        &toml,
+        &[
+            "\"10.0.0.0/8\"] # hosts that acl_smtp_rcpt accepts",
+            "client = [\"192.0.2.0/24\"]\ndefer = \"450 4.7.1 Access denied\"",
+            "client = [\"10.0.0.0/8\"]\nfrom = [\"x@mx.test\"]\naccept = true",
+        ],
+    );
+    let text = report.to_string();
+    for line in [
+        "refused  exim.conf:9 check: deny hosts = !+unknown : 192.0.2.0/24: hosts = !+unknown could not be read: mail that it excepts waits",
+        "refused  exim.conf:10 check: accept condition = ${if x}: condition = ${if x} is not known to a rule: the statement accepts nothing",
+        "taken    exim.conf:11 check: deny dnslists = x.test",
+        "refused  acl_smtp_rcpt: statements accept mail of other clients for all domains",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn statements_and_not_names_of_lists_say_which_domains_are_taken() {
+    let taken = |acl: &str| of_statements(acl).0.contains("regex:relay-domains");
+    assert!(taken("require domains = +local_domains : +relay_to_domains\naccept\n"));
+    assert!(taken("deny senders = a@b.test\naccept domains = +relay_to_domains\n"));
+    assert!(!taken(
+        "accept domains = +local_domains\naccept hosts = 10.0.0.0/8\n domains = +relay_to_domains\n"
+    ));
+    assert!(!taken("deny domains = +relay_to_domains\naccept domains = +relay_to_domains\n"));
 }

@@ -1,75 +1,100 @@
-//! The access table, as rules.
+//! The access table: who may relay, and rules in the order in which the rule sets ask.
 
 use super::{Converter, address, domain, is_address, network, reply};
 use crate::{
-    draft::{Section, Value, quoted},
+    Effect,
+    decision::{Clients, Condition, Decision, Open, covers},
+    draft::Value,
     postfix::TableEntry,
-    unreached::covers,
 };
 
-/// What the table says, but for the right to relay.
-pub(super) struct AccessRules {
-    entries: Vec<Entry>,
-    friends: Vec<String>,
-}
-
-/// A key with its condition.
+/// A key of the table for one kind of look-up.
 struct Entry {
     /// The key as it stands in the table.
     name: String,
-    condition: &'static str,
-    values: Vec<String>,
-    /// More exact keys are asked first.
-    exactness: usize,
+    condition: Condition,
+    /// What is asked first is smaller: the kind of key, and then its length.
+    rank: (usize, usize),
     verdict: Verdict,
 }
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 enum Verdict {
+    Relay,
     Accept,
-    Key(&'static str, Value),
+    Refuse(&'static str, Value),
+}
+
+/// The entries by what they are looked up for.
+#[derive(Default)]
+pub(super) struct Access {
+    recipients: Vec<Entry>,
+    friends: Vec<String>,
+    senders: Vec<Entry>,
+    clients: Vec<Entry>,
+    /// Domains of recipients: who may send there is asked of them, too.
+    destinations: Vec<Entry>,
+}
+
+fn verdict(tag: &str, value: &str) -> Option<Verdict> {
+    let action = value.split_whitespace().next().unwrap_or_default().to_ascii_uppercase();
+    Some(match &*action {
+        "RELAY" => Verdict::Relay,
+        "OK" | "SKIP" => Verdict::Accept,
+        "REJECT" if tag == "to" => {
+            Verdict::Refuse("reject", "550 5.2.1 Mailbox disabled for this recipient".into())
+        }
+        "REJECT" => Verdict::Refuse("reject", "550 5.7.1 Access denied".into()),
+        "DISCARD" => Verdict::Refuse("discard", true.into()),
+        action if action.starts_with("QUARANTINE") => Verdict::Refuse("hold", true.into()),
+        action if action.starts_with("ERROR:") || action.starts_with(['4', '5']) => {
+            let reply =
+                reply(value.get("ERROR:".len()..).filter(|_| action.starts_with("ERROR:")).unwrap_or(value));
+            Verdict::Refuse(if reply.starts_with('4') { "defer" } else { "reject" }, reply.into())
+        }
+        _ => return None,
+    })
 }
 
 impl Converter<'_> {
-    /// Reads the table. Returns the entries that become rules, and the recipients that take all mail.
-    pub(super) fn access(&mut self) -> AccessRules {
-        let (mut entries, mut friends, mut slow) = (Vec::new(), Vec::new(), false);
+    /// Reads the table: hosts and domains with RELAY, and the entries that become rules.
+    pub(super) fn access(&mut self) -> Access {
+        let (mut access, mut is_slow) = (Access::default(), false);
         for TableEntry { key, value } in self.table("access", "access_db") {
             let (tag, key) = match key.split_once(':') {
                 Some((tag, key)) if tag.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_') => {
-                    (tag.to_ascii_lowercase(), key.to_owned())
+                    (tag.to_ascii_lowercase(), key.to_lowercase())
                 }
-                _ => (String::new(), key),
+                _ => (String::new(), key.to_lowercase()),
             };
-            let action = value.split_whitespace().next().unwrap_or_default().to_ascii_uppercase();
-            match (&*tag, &*action) {
-                ("" | "connect" | "to", "RELAY") => {
-                    self.relay_entry(&tag, &key);
-                    // It also lets these through that a shorter key stops.
-                    if tag != "to" || self.looks_for_recipients() {
-                        self.entry(&tag, &key, &value, &mut entries);
-                    }
+            match (&*tag, verdict(&tag, &value)) {
+                ("greetpause" | "clientrate" | "clientconn", _) => is_slow = true,
+                ("spam", _) if value.eq_ignore_ascii_case("friend") => {
+                    access.friends.extend(self.recipients(&key))
                 }
-                ("greetpause" | "clientrate" | "clientconn", _) => slow = true,
-                ("spam", "FRIEND") => friends.extend(self.recipients(&key)),
                 ("authinfo", _) => {}
-                // Only this feature looks for recipients.
-                ("to", _) if !self.looks_for_recipients() => {
-                    self.note(
-                        "access_db",
-                        format!("To:{key} {value} does nothing without FEATURE blocklist_recipients"),
-                    );
+                ("" | "connect" | "from" | "to", Some(verdict)) => {
+                    self.entry(&tag, &key, &value, &verdict, &mut access);
                 }
-                ("" | "connect" | "from" | "to", _) => self.entry(&tag, &key, &value, &mut entries),
-                _ => self
-                    .missing("access_db", format!("{tag}:{key} {value}: see [[rule]], [[limit]] and [tls]")),
+                _ => self.effect(
+                    Effect::Taken,
+                    "access_db",
+                    format!("{tag}:{key} {value} has no counterpart: see [[rule]], [[limit]] and [tls]"),
+                ),
             }
         }
-        if slow {
+        if is_slow {
             self.note("access_db", "for GreetPause, ClientRate and ClientConn there are greeting_delay in [[listen]], inbound.max_sessions_per_client and [[limit]]");
         }
-        let friends = if self.has_feature("delay_checks") { friends } else { Vec::new() };
-        AccessRules { entries, friends }
+        if !self.has_feature("delay_checks") {
+            access.friends.clear();
+        }
+        for list in
+            [&mut access.recipients, &mut access.senders, &mut access.clients, &mut access.destinations]
+        {
+            list.sort_by_key(|entry| entry.rank);
+        }
+        access
     }
 
     /// Returns patterns of recipients: `user@` is a user of the local domains only.
@@ -80,135 +105,168 @@ impl Converter<'_> {
         }
     }
 
-    fn relay_entry(&mut self, tag: &str, key: &str) {
-        match (tag, network(key)) {
-            ("" | "connect", Some(network)) => {
-                self.draft.extend("[relay]", "networks", [network], "access");
-            }
-            ("connect", None) if key == "localhost" || key == "localhost.localdomain" => {}
-            ("connect", None) => self.missing(
-                "access_db",
-                format!("{tag}:{key} RELAY: write the networks of these hosts into relay.networks"),
-            ),
-            _ => self.relayed(key),
+    fn entry(&mut self, tag: &str, key: &str, value: &str, verdict: &Verdict, access: &mut Access) {
+        let network = network(key);
+        if network.is_none() && !is_address(key) {
+            let text = format!("{tag}:{key} {value}: {key} is no domain, no address and no network");
+            return self.effect(Effect::Taken, "access_db", text);
         }
-    }
-
-    fn entry(&mut self, tag: &str, key: &str, value: &str, entries: &mut Vec<Entry>) {
-        let action = value.split_whitespace().next().unwrap_or_default().to_ascii_uppercase();
-        let verdict = match &*action {
-            "OK" | "SKIP" | "RELAY" => Verdict::Accept,
-            "REJECT" if tag == "to" => {
-                Verdict::Key("reject", "550 5.2.1 Mailbox disabled for this recipient".into())
-            }
-            "REJECT" => Verdict::Key("reject", "550 5.7.1 Access denied".into()),
-            "DISCARD" => Verdict::Key("discard", true.into()),
-            action if action.starts_with("QUARANTINE") => Verdict::Key("hold", true.into()),
-            action if action.starts_with("ERROR:") || action.starts_with(['4', '5']) => {
-                let text = if action.starts_with("ERROR:") { &value["ERROR:".len()..] } else { value };
-                let reply = reply(text);
-                Verdict::Key(if reply.starts_with('4') { "defer" } else { "reject" }, reply.into())
-            }
-            _ => {
-                self.missing("access_db", format!("{tag}:{key} {value}: the action has no counterpart"));
-                return;
-            }
+        let has = |of: &str| tag.is_empty() || tag == of;
+        // A longer key is asked first, and each with its tag before the same without.
+        let rank = |kind: usize| (kind, usize::MAX - 2 * key.len() - usize::from(!tag.is_empty()));
+        let kind = match key.split_once('@') {
+            None => 2,
+            Some((_, "")) => 1,
+            Some(_) => 0,
         };
-        // A name in all domains is looked up last, and each key with its tag before the same without.
-        let length = match key.split_once('@') {
-            Some((_, "")) => 0,
-            Some(_) => key.len() + 1000,
-            None => key.len(),
+        let entry = |kind, condition| Entry {
+            name: format!("{tag}:{key}"),
+            condition,
+            rank: rank(kind),
+            verdict: verdict.clone(),
         };
-        let exactness = 2 * length + usize::from(!tag.is_empty());
-        let mut conditions = match (tag, network(key)) {
-            ("" | "connect", Some(network)) => vec![("client", vec![network])],
-            ("connect", None) => vec![("client_name", domain(key))],
-            ("to", _) => vec![("to", self.recipients(key))],
-            ("from", _) => vec![("from", address(key))],
-            // Without a tag, the key is for clients, senders, and recipients if these are looked up.
-            _ => {
-                let mut all = vec![("from", address(key))];
-                if !key.contains('@') {
-                    all.push(("client_name", domain(key)));
+        if let Some(network) = network {
+            if has("connect") {
+                if *verdict == Verdict::Relay {
+                    self.draft.extend("[relay]", "networks", [network.clone()], "access");
                 }
-                if self.looks_for_recipients() {
-                    all.push(("to", self.recipients(key)));
-                }
-                all
+                access.clients.push(entry(1, ("client", vec![network])));
             }
-        };
-        conditions.retain(|(_, values)| !values.is_empty());
-        let is_network = conditions.iter().any(|(condition, _)| *condition == "client");
-        if !is_network && !is_address(key) {
-            self.missing(
-                "access_db",
-                format!("{tag}:{key} {value}: {key} is no domain, no address and no network"),
-            );
             return;
         }
-        for (condition, values) in conditions {
-            let verdict = verdict.clone();
-            entries.push(Entry { name: format!("{tag}:{key}"), condition, values, exactness, verdict });
+        if has("connect") && kind == 2 {
+            if *verdict == Verdict::Relay && !key.starts_with("localhost") {
+                let text = format!(
+                    "{tag}:{key} RELAY: hosts of this name may not relay; write the networks of these hosts into relay.networks"
+                );
+                self.effect(Effect::Refused, "access_db", text);
+            }
+            access.clients.push(entry(0, ("client_name", domain(key))));
+        }
+        if has("from") {
+            access.senders.push(entry(kind, ("from", address(key))));
+        }
+        if has("to") && kind == 2 {
+            let below = if self.has_feature("relay_hosts_only") { vec![key.to_owned()] } else { domain(key) };
+            if *verdict == Verdict::Relay {
+                below.iter().for_each(|name| self.places.add_relayed(name.clone()));
+            }
+            access.destinations.push(entry(2, ("to", below)));
+        }
+        let looks = self.has_feature("blocklist_recipients") || self.has_feature("blacklist_recipients");
+        if has("to") && looks {
+            access.recipients.push(entry(kind, ("to", self.recipients(key))));
+        } else if tag == "to" && matches!(verdict, Verdict::Refuse(..)) {
+            let text = format!("To:{key} {value} does nothing without FEATURE blocklist_recipients");
+            self.note("access_db", text);
         }
     }
 
-    fn looks_for_recipients(&self) -> bool {
-        self.has_feature("blocklist_recipients") || self.has_feature("blacklist_recipients")
-    }
-
-    /// Writes the rules in the order in which the rule sets ask: recipients, friends, senders, clients.
-    pub(super) fn access_rules(&mut self, AccessRules { mut entries, mut friends }: AccessRules) {
-        let rank = |entry: &Entry| {
-            ["to", "from", "client", "client_name"].iter().position(|name| *name == entry.condition)
+    /// Writes the rules.
+    pub(super) fn access_rules(&mut self, access: Access) {
+        let clients = Clients {
+            networks: self.draft.list("[relay]", "networks"),
+            are_relayed: true,
+            has_logins: self.draft.has("[auth]"),
+            ..Clients::default()
         };
-        entries.sort_by_key(|entry| (rank(entry), std::cmp::Reverse(entry.exactness)));
-        for entry in &entries {
-            if entry.condition != "to" {
-                self.friends(std::mem::take(&mut friends));
+        let taken = [&*self.places.own, &*self.places.of_addresses, &*self.places.relayed].concat();
+        let mut rules = Rules { decision: Decision::new(clients), has_details: false };
+        rules.decision.tag = "access".to_owned();
+        let all = Open::new(true, true, true);
+        // Who may relay. Hosts of class R do so before the table is asked.
+        let denied = |verdict: &Verdict| match verdict {
+            Verdict::Relay => Verdict::Accept,
+            _ => Verdict::Refuse("reject", "550 5.7.1 Relaying denied".into()),
+        };
+        let is_within = |entry: &Entry, outer: &[String]| {
+            entry.condition.1.iter().any(|one| outer.iter().any(|wide| wide != one && covers(wide, one)))
+        };
+        let mut open = Open::new(true, true, false);
+        open.except(("client", [&["127.0.0.1".to_owned(), "::1".to_owned()], &*self.relaying].concat()));
+        let networks = rules.decision.clients.networks.clone();
+        for entry in access.clients.iter().filter(|entry| entry.condition.0 == "client") {
+            if entry.verdict == Verdict::Relay || is_within(entry, &networks) {
+                rules.add(&mut open, entry, &denied(&entry.verdict), &[("to", taken.clone())]);
             }
-            let Verdict::Key(key, value) = &entry.verdict else { continue };
-            // Hosts that may relay are checked, too: the longest key decides, whether it says RELAY or REJECT.
-            let section = Section::new("[[rule]]", format!("access: {}", entry.name)).with("for", "all");
-            let section = section.with(entry.condition, entry.values.clone());
-            let excepted = entries.iter().filter(|other| {
-                matches!(other.verdict, Verdict::Accept)
-                    && other.condition == entry.condition
-                    && other.exactness > entry.exactness
-            });
-            let excepted: Vec<&String> = excepted.flat_map(|other| &other.values).collect();
-            let is_excepted = |value: &String| excepted.iter().any(|other| covers(other, value));
-            // The same key with its tag decides first, so that this one does nothing.
-            if entry.values.iter().all(is_excepted) {
-                continue;
+        }
+        let mut open = Open::new(false, false, true);
+        open.except(("to", [&*self.places.own, &*self.relayed].concat()));
+        for entry in &access.destinations {
+            if entry.verdict == Verdict::Relay || is_within(entry, &self.places.relayed) {
+                rules.add(&mut open, entry, &denied(&entry.verdict), &[]);
             }
-            let excepted = excepted.into_iter().filter(|value| may_contain(&entry.values, value));
-            let excepted: Vec<String> = excepted.map(|value| quoted(value)).collect();
-            let section = if excepted.is_empty() {
-                section
-            } else {
-                let list = format!("{{ {} = [{}] }}", entry.condition, excepted.join(", "));
-                section.with("unless", Value::Raw(list))
-            };
-            self.draft.push(section.with(key, value.clone()));
         }
-    }
-
-    fn friends(&mut self, friends: Vec<String>) {
-        if !friends.is_empty() {
-            let rule = Section::new("[[rule]]", "access: Spam: FRIEND").with("for", "all");
-            self.draft.push(rule.with("to", friends).with("accept", true));
+        let is_late = self.has_feature("delay_checks");
+        let list = |rules: &mut Rules, entries: &[Entry], is_sender: bool| {
+            let mut open = all.clone();
+            for entry in entries {
+                let is_end = is_sender && is_late && !matches!(entry.verdict, Verdict::Refuse(..));
+                match is_end {
+                    // What the sender's entry accepts, no client's refuses.
+                    true => rules.add(&mut open, entry, &Verdict::Refuse("accept", true.into()), &[]),
+                    false => rules.add(&mut open, entry, &entry.verdict, &[]),
+                }
+            }
+        };
+        if is_late {
+            list(&mut rules, &access.recipients, false);
+            if !access.friends.is_empty() {
+                rules.decision.add(
+                    &all,
+                    "access: Spam: FRIEND",
+                    &[("to", access.friends)],
+                    &[],
+                    "accept",
+                    true,
+                );
+            }
+            list(&mut rules, &access.senders, true);
+            list(&mut rules, &access.clients, false);
+        } else {
+            list(&mut rules, &access.clients, false);
+            list(&mut rules, &access.senders, false);
+            list(&mut rules, &access.recipients, false);
         }
+        if rules.has_details {
+            self.draft.add_file("details", "/^[^@]*\\+/ x\n".to_owned(), false);
+        }
+        let mut rules = rules.decision.finish();
+        while rules.last().is_some_and(|rule| rule.value("accept").is_some() || rule.value("tag").is_some()) {
+            rules.pop();
+        }
+        rules.into_iter().for_each(|rule| self.draft.push(rule));
     }
 }
 
-/// Returns whether a network that is excepted is within one of these; values that are no networks may be.
-fn may_contain(outer: &[String], inner: &str) -> bool {
-    let network = |text: &str| {
-        text.parse::<ipnet::IpNet>()
-            .ok()
-            .or_else(|| text.parse::<std::net::IpAddr>().ok().map(ipnet::IpNet::from))
-    };
-    let Some(inner) = network(inner) else { return true };
-    outer.iter().any(|outer| network(outer).is_some_and(|outer| outer.contains(&inner)))
+struct Rules {
+    decision: Decision,
+    has_details: bool,
+}
+
+impl Rules {
+    /// Adds the rule of an entry, or ends the list for what it accepts.
+    fn add(&mut self, open: &mut Open, entry: &Entry, verdict: &Verdict, excluded: &[Condition]) {
+        let Entry { name, condition, .. } = entry;
+        if condition.1.is_empty() {
+            return;
+        }
+        let comment = format!("access: {}", name.trim_start_matches(':'));
+        let mut excluded = excluded.to_vec();
+        // The table is asked for the whole address: a rule for `user` is for `user+detail`, too.
+        if condition.1.iter().any(|pattern| pattern.contains('@')) {
+            self.has_details = true;
+            excluded.push((condition.0, vec!["regex:details".to_owned()]));
+        }
+        match verdict {
+            Verdict::Refuse(key, value) => {
+                let rule = self.decision.rule(open, &comment, std::slice::from_ref(condition), &excluded);
+                self.decision.rules.extend(rule.map(|rule| rule.with(key, value.clone())));
+            }
+            _ => {
+                excluded.retain(|(_, patterns)| patterns.iter().any(|one| one.starts_with("regex:")));
+                self.decision.permit(open, &comment, condition.clone(), &excluded);
+            }
+        }
+    }
 }

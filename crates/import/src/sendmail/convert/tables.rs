@@ -127,16 +127,14 @@ impl Converter<'_> {
                 _ => name,
             };
             if let Some(reply) = value.strip_prefix("error:").map(reply) {
-                let is_for_now = reply.starts_with('4');
+                // It is asked for before anything else, and for the sender, too.
                 let rule = Section::new("[[rule]]", "mailertable").with("for", "all");
-                let verdict = if is_for_now { "defer" } else { "reject" };
-                // Sendmail looks for the way to the sender, too.
-                if domain != "*" {
-                    let from = rule.clone().with("from", vec![domain.clone()]);
-                    self.draft.push(from.with(verdict, reply.clone()));
+                let verdict = if reply.starts_with('4') { "defer" } else { "reject" };
+                for key in if domain == "*" { &["to"][..] } else { &["from", "to"] } {
+                    self.draft
+                        .push(rule.clone().with(key, vec![domain.clone()]).with(verdict, reply.clone()));
                 }
-                if is_for_now {
-                    self.draft.push(rule.with("to", vec![domain]).with(verdict, reply));
+                if verdict == "defer" {
                     continue;
                 }
             }
@@ -251,7 +249,7 @@ impl Converter<'_> {
 
     /// Domains that are relayed to go to their MX hosts, unless all goes to one host.
     pub(super) fn relay_route(&mut self) {
-        let patterns = self.draft.unrouted(self.places.relay_patterns());
+        let patterns = self.draft.unrouted(self.places.relayed.clone());
         if !patterns.is_empty() && self.relay_macro("S", "SMART_HOST").is_none() {
             let section = Section::new("[[route]]", "relay-domains, access").with("domains", patterns);
             self.draft.push(section.with("mx", true));

@@ -27,10 +27,10 @@ fn the_macros_of_a_site_are_mapped() {
     let toml = draft.as_toml();
     for line in [
         "domains = [\"mx.test\", \"localhost\", \"a.test\", \"old.test\", \"regex:relay-domains\"]",
-        "networks = [\"192.0.2.0/24\", \"127.0.0.0/8\", \"::1/128\", \"10.0.0.0/24\"]",
+        "networks = [\"127.0.0.1\", \"::1\", \"192.0.2.0/24\", \"10.0.0.0/24\"]",
         "tls = \"off\"\naddress = \"127.0.0.1:25\"",
-        "from = [\"spam@x.test\"]\nreject = \"550 5.7.1 Access denied\"",
-        "to = [\"gone@a.test\"]\nreject = \"550 5.1.1 gone\"",
+        "from = [\"spam@x.test\"]\nunless = { from = [\"regex:details\"] }\nreject = \"550 5.7.1 Access denied\"",
+        "to = [\"gone@a.test\"]\nunless = { to = [\"regex:details\"] }\nreject = \"550 5.1.1 gone\"",
         "client = [\"198.51.100.7\"]\ndiscard = true",
         "domains = [\"*.p.test\"]\nsmarthost = \"hub.test:25\"",
         "domains = [\"mx.test\", \"localhost\", \"a.test\", \"old.test\"]\nmbox",
@@ -85,7 +85,7 @@ fn a_first_line_that_throws_output_away_throws_no_setting_away() {
             && toml.contains("\"example.org\""),
         "{toml}"
     );
-    assert_eq!(report.entries.len(), 4, "{report}");
+    assert_eq!(report.entries.len(), 3, "{report}");
     let (_, report) = convert(Some(b"nothing of m4"), None, "/etc/mail", &FILES).unwrap();
     assert!(report.entries.is_empty(), "{report}");
 }
@@ -122,10 +122,10 @@ fn the_longest_key_of_the_access_table_decides_for_hosts_that_may_relay_too() {
     let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
     let toml = draft.as_toml();
     for line in [
-        "for = \"all\"\nclient = [\"10.9.0.0/16\"]\nunless = { client = [\"10.9.9.9\"] }\nreject",
-        "for = \"all\"\nclient_name = [\"spam.test\", \"*.spam.test\"]\nreject",
-        "for = \"all\"\nfrom = [\"spam.test\", \"*.spam.test\"]\nreject",
-        "for = \"all\"\nto = [\"spam.test\", \"*.spam.test\"]\nreject",
+        "for = \"all\"\nlistener = [\"mx\", \"relay\", \"submission\", \"submissions\"]\nclient = [\"10.9.0.0/16\"]\nunless = { client = [\"10.9.9.9\"] }\nreject",
+        "for = \"all\"\nlistener = [\"mx\", \"relay\", \"submission\", \"submissions\"]\nclient_name = [\"spam.test\", \"*.spam.test\"]\nreject",
+        "for = \"all\"\nlistener = [\"mx\", \"relay\", \"submission\", \"submissions\"]\nfrom = [\"spam.test\", \"*.spam.test\"]\nreject",
+        "for = \"all\"\nlistener = [\"mx\", \"relay\", \"submission\", \"submissions\"]\nto = [\"spam.test\", \"*.spam.test\"]\nreject",
     ] {
         assert!(toml.contains(line), "{line}: {toml}");
     }
@@ -172,9 +172,10 @@ fn entries_of_the_access_table_are_rules_with_the_exact_ones_first() {
     let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
     let toml = draft.as_toml();
     for line in [
-        "for = \"all\"\nto = [\"abuse@mx.test\", \"abuse@localhost\"]\naccept = true",
+        "for = \"all\"\nlistener = [\"mx\", \"relay\", \"submission\", \"submissions\"]\nto = [\"abuse@mx.test\", \"abuse@localhost\"]\naccept = true",
+        "from = [\"joe@bad.test\"]\nunless = { from = [\"regex:details\"] }\naccept = true",
         "client = [\"192.0.2.0/24\"]\nunless = { client = [\"192.0.2.7\"] }\nreject",
-        "for = \"all\"\nfrom = [\"bad.test\", \"*.bad.test\"]\nunless = { from = [\"joe@bad.test\"] }\nreject",
+        "for = \"all\"\nlistener = [\"mx\", \"relay\", \"submission\", \"submissions\"]\nfrom = [\"bad.test\", \"*.bad.test\"]\nreject",
     ] {
         assert!(toml.contains(line), "{line}: {toml}");
     }

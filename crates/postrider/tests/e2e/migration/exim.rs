@@ -145,60 +145,114 @@ pub(crate) fn set_ups() -> Vec<SetUp> {
     set_ups
 }
 
-/// Returns a set-up with a list of statements that is made by chance.
-fn generated(seed: u64) -> SetUp {
-    let mut choices = Choices(seed * 7_919 + 12_345);
-    let hosts = [
-        "192.0.2.66",
-        "203.0.113.0/24",
-        "+relay_from_hosts",
-        "! +relay_from_hosts",
-        "*.far.example",
-        "!203.0.113.9 : 203.0.113.0/24",
-        "!192.0.2.0/24",
-    ];
-    let senders =
-        ["*@bad.example", "bad@sender.example", ":", "! *@from.example", "!joe@example.com : *@example.com"];
-    let domains = [
-        "+local_domains",
-        "+relay_to_domains",
-        "! +local_domains",
-        "example.org",
-        "!example.com : +local_domains",
-    ];
-    let names = ["sales", "info : ann", "! joe : ! ann"];
-    let mut acl = "  accept hosts = :\n".to_owned();
-    let end = choices.below(4);
-    for place in 0..4 {
-        if place == end {
-            acl += "  accept hosts = +relay_from_hosts\n         control = submission\n";
-        }
-        acl += choices.one(&[
-            "  deny",
-            "  deny message = no",
-            "  defer",
-            "  drop",
-            "  accept",
-            "  discard",
-            "  require",
-        ]);
-        for _ in 0..=choices.below(2) {
-            acl += &match choices.below(4) {
-                0 => format!("\n    hosts = {}", choices.one(&hosts)),
-                1 => format!("\n    senders = {}", choices.one(&senders)),
-                2 => format!("\n    domains = {}", choices.one(&domains)),
-                _ => format!("\n    local_parts = {}", choices.one(&names)),
-            };
-        }
-        acl += "\n";
+const HOSTS: [&str; 8] = [
+    "192.0.2.66",
+    "203.0.113.0/24",
+    "+relay_from_hosts",
+    "! +relay_from_hosts",
+    "*.far.example",
+    "!203.0.113.9 : 203.0.113.0/24",
+    "!192.0.2.0/24",
+    "192.0.2.66 : ! +friends : 198.51.100.7",
+];
+const SENDERS: [&str; 7] = [
+    "*@bad.example",
+    "bad@sender.example",
+    ":",
+    "! *@from.example",
+    "!joe@example.com : *@example.com",
+    "+known : mx.test",
+    "^.*@[bs]",
+];
+const DOMAINS: [&str; 6] = [
+    "+local_domains",
+    "+relay_to_domains",
+    "! +local_domains",
+    "example.org",
+    "!example.com : +local_domains",
+    "*.example.org : partner.example",
+];
+const NAMES: [&str; 5] = ["sales", "info : ann", "! joe : ! ann", "^[ai]", "! ^.*n\\$"];
+
+/// Lists that statements of generated set-ups name.
+const NAMED: &str =
+    "hostlist friends = 198.51.100.0/25 : 203.0.113.9\naddresslist known = a@from.example : *@bad.example\n";
+
+/// Returns a condition, or a modifier, of a statement.
+fn condition(choices: &mut Choices, is_inner: bool) -> String {
+    let negation = if choices.below(4) == 0 { "!" } else { "" };
+    match choices.below(10) {
+        0 | 1 => format!("    {negation}hosts = {}\n", choices.one(&HOSTS)),
+        2 | 3 => format!("    {negation}senders = {}\n", choices.one(&SENDERS)),
+        4 | 5 => format!("    {negation}domains = {}\n", choices.one(&DOMAINS)),
+        6 => format!("    {negation}local_parts = {}\n", choices.one(&NAMES)),
+        7 => format!(
+            "    {negation}recipients = {}\n",
+            choices.one(&["sales@example.com : ann@mx.test", "*@example.org"])
+        ),
+        8 if !is_inner => format!("    {negation}acl = acl_inner\n"),
+        _ => format!(
+            "    {negation}{}\n",
+            choices.one(&["authenticated = *", "sender_domains = from.example : !mx.test", "encrypted = *"])
+        ),
     }
-    acl += "  require message = relay not permitted\n          domains = +local_domains : +relay_to_domains\n  require verify = recipient\n  accept\n";
+}
+
+/// Returns statements.
+fn statements(choices: &mut Choices, count: usize, is_inner: bool) -> String {
+    let mut acl = String::new();
+    let end = choices.below(count);
+    for place in 0..count {
+        if place == end && !is_inner {
+            acl += "  accept hosts = +relay_from_hosts\n    control = submission\n";
+        }
+        let verbs = [
+            "deny",
+            "deny message = no",
+            "defer",
+            "drop",
+            "accept",
+            "accept",
+            "discard",
+            "require",
+            "warn add_header = X-Seen: yes",
+        ];
+        // A list that is asked refuses or accepts.
+        let verb = if is_inner {
+            choices.one(&["deny", "accept", "accept", "require"])
+        } else {
+            choices.one(&verbs)
+        };
+        acl += &format!("  {verb}\n");
+        for _ in 0..=choices.below(3) {
+            acl += &condition(choices, is_inner);
+        }
+        if verb == "accept" && choices.below(3) == 0 {
+            acl += &format!("    endpass\n{}", condition(choices, is_inner));
+        }
+    }
+    acl
+}
+
+/// Returns a set-up with lists of statements that are made by chance.
+pub(crate) fn generated(seed: u64) -> SetUp {
+    let mut choices = Choices(seed * 7_919 + 12_345);
+    let count = 3 + choices.below(3);
+    let mut acl = format!("  accept hosts = :\n{}", statements(&mut choices, count, false));
+    // Most sites end in this way.
+    acl += choices.one(&[
+        "  require message = relay not permitted\n    domains = +local_domains : +relay_to_domains\n  require verify = recipient\n  accept\n",
+        "  require message = relay not permitted\n    domains = +local_domains : +relay_to_domains\n  require verify = recipient\n  accept\n",
+        "  accept domains = +local_domains\n    endpass\n    verify = recipient\n  accept domains = +relay_to_domains\n",
+        "  deny !domains = +local_domains : +relay_to_domains\n    !hosts = +relay_from_hosts\n  deny !verify = recipient\n  accept\n",
+    ]);
+    acl += &format!("acl_inner:\n{}", statements(&mut choices, 2, true));
     let begin = WHOLE.find("  accept hosts = :").unwrap();
     let rest = WHOLE.find("acl_check_data:").unwrap();
     SetUp {
         name: Box::leak(format!("generated, seed {seed}:\n{acl}").into_boxed_str()),
         files: [
-            ("exim4/exim4.conf", format!("{}{acl}{}", &WHOLE[..begin], &WHOLE[rest..])),
+            ("exim4/exim4.conf", format!("{NAMED}{}{acl}{}", &WHOLE[..begin], &WHOLE[rest..])),
             ("exim4/virtual-domains", "example.com:\n".to_owned()),
             ("exim4/virtual", "info@example.com: joe@mx.test\nsales@example.com: sales@mx.test\n".to_owned()),
             (

@@ -181,7 +181,7 @@ const RECIPIENTS: [&str; 8] = [
 ];
 
 /// Returns a set-up that is made by chance: features, tables and lists of domains.
-fn generated(seed: u64) -> SetUp {
+pub(crate) fn generated(seed: u64) -> SetUp {
     let mut choices = Choices(seed * 7_919 + 12_345);
     let mut mc = "FEATURE(`virtusertable', `hash /etc/mail/virtusertable')dnl\nFEATURE(`mailertable', `hash /etc/mail/mailertable')dnl\n".to_owned();
     for (chance, text) in [
@@ -305,7 +305,8 @@ impl Other for Sendmail {
         };
         machine.write("mail/access", &format!("{access}{SLOW}{}", of("mail/access.more")));
         // The load of the real machine is no matter.
-        let load = "define(`confQUEUE_LA', `1000')dnl\ndefine(`confREFUSE_LA', `1000')dnl\ndefine(`confDELAY_LA', `1000')dnl\n";
+        let load = "define(`confQUEUE_LA', `1000')dnl\ndefine(`confREFUSE_LA', `1000')dnl\ndefine(`confDELAY_LA', `1000')dnl\n\
+             define(`confBAD_RCPT_THROTTLE', `1000')dnl\n";
         let mc =
             mc.replace("MAILER_DEFINITIONS\n", &format!("{load}{}MAILER_DEFINITIONS\n", of("mail/more.mc")));
         machine.write("mail/sendmail.mc", &mc);
