@@ -74,6 +74,25 @@ impl Report {
         self.entries.push(Entry { place: place.into(), name: name.into(), verdict });
     }
 
+    /// Adds a setting; what has no counterpart is told at the beginning, with what becomes of the mail.
+    pub(crate) fn add_with(&mut self, place: &str, name: &str, verdict: Verdict, effect: Option<Effect>) {
+        match (verdict, effect) {
+            (Verdict::Missing(text), Some(effect)) if !text.is_empty() => {
+                self.effect(effect, &format!("{place} {name}"), text);
+                self.add(place, name, Verdict::Missing(String::new()));
+            }
+            (verdict, _) => self.add(place, name, verdict),
+        }
+    }
+
+    /// Adds mail that is treated in another way.
+    pub(crate) fn effect(&mut self, effect: Effect, name: &str, text: impl Into<String>) {
+        let entry = (effect, name.to_owned(), text.into());
+        if !self.effects.contains(&entry) {
+            self.effects.push(entry);
+        }
+    }
+
     /// Returns the number of settings whose verdict is like this one.
     fn count(&self, is_like: fn(&Verdict) -> bool) -> usize {
         self.entries.iter().filter(|entry| is_like(&entry.verdict)).count()

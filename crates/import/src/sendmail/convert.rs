@@ -17,7 +17,7 @@ use crate::{
 };
 use mail::Domain;
 use std::path::Path;
-use verdicts::{NO_FILTER, call_verdict, cf_option, define, feature};
+use verdicts::{NO_FILTER, call_verdict, cf_option, define, effect_of, feature};
 
 /// Names that the reader of the queue needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +77,7 @@ pub fn convert(
         notes: Vec::new(),
     };
     converter.write();
+    converter.draft.drop_hidden_routes();
     converter.judge();
     Some((converter.draft, converter.report))
 }
@@ -134,13 +135,6 @@ impl Converter<'_> {
     fn file(&self, name: &str) -> Option<String> {
         let file = self.files.read(Path::new(name))?;
         Some(String::from_utf8_lossy(&file).into_owned())
-    }
-
-    fn effect(&mut self, effect: Effect, name: &str, text: impl Into<String>) {
-        let entry = (effect, name.to_owned(), text.into());
-        if !self.report.effects.contains(&entry) {
-            self.report.effects.push(entry);
-        }
     }
 
     fn missing(&mut self, name: &'static str, text: impl Into<String>) {
@@ -232,7 +226,7 @@ impl Converter<'_> {
             } else {
                 self.places.add_relayed_below(name.to_lowercase());
             }
-            self.effect(
+            self.report.effect(
                 Effect::Refused,
                 "relay-domains",
                 "hosts of these names may not relay: write the networks of these hosts into relay.networks",
@@ -476,6 +470,10 @@ impl Converter<'_> {
                 (sum, _) => sum,
             }))
         };
+        if !self.has_feature("accept_unresolvable_domains") {
+            let text = "senders whose domain does not exist are taken: Postrider does not look them up";
+            self.report.effect(Effect::Taken, "check_mail", text);
+        }
         let has_cf = !self.cf.lines.is_empty();
         for call in std::mem::take(&mut self.calls) {
             let first = call.argument(0);
@@ -498,13 +496,15 @@ impl Converter<'_> {
                     noted(&self.notes, other).unwrap_or_else(|| call_verdict(other)),
                 ),
             };
-            self.report.add(format!("sendmail.mc:{}", call.line), name.trim(), verdict);
+            let effect =
+                effect_of(if matches!(&*call.name, "define" | "FEATURE") { first } else { &call.name });
+            self.report.add_with(&format!("sendmail.mc:{}", call.line), name.trim(), verdict, effect);
         }
         let from_mc = !self.report.entries.is_empty();
         for name in std::mem::take(&mut self.cf.features).iter().filter(|_| !from_mc) {
             let verdict = noted(&self.notes, name).unwrap_or_else(|| feature(name));
             if verdict != Verdict::Unknown {
-                self.report.add("sendmail.cf", format!("FEATURE {name}"), verdict);
+                self.report.add_with("sendmail.cf", &format!("FEATURE {name}"), verdict, effect_of(name));
             }
         }
         for line in std::mem::take(&mut self.cf.lines) {
@@ -542,7 +542,8 @@ impl Converter<'_> {
                 'S' | 'R' | 'M' | 'H' | 'V' | 'T' | 'P' | 'C' | 'F' | 'E' | 'L' => continue,
                 _ => Verdict::Unknown,
             };
-            self.report.add(format!("sendmail.cf:{}", line.line), format!("{}{short}", line.code), verdict);
+            let (place, name) = (format!("sendmail.cf:{}", line.line), format!("{}{short}", line.code));
+            self.report.add_with(&place, &name, verdict, effect_of(&name));
         }
         let rest: Vec<_> =
             ["relay-domains"].iter().filter_map(|name| Some((*name, noted(&self.notes, name)?))).collect();

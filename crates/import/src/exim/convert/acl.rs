@@ -188,7 +188,7 @@ impl<'a> Acls<'a> {
         let mut told = Teller { report, file };
         if self.may(Point { network: None, domain: None }) {
             let text = "statements accept mail of other clients for all domains, by sender, name or recipient: only relay.networks and logins may relay here";
-            told.effect(Effect::Refused, RCPT, text);
+            told.report.effect(Effect::Refused, RCPT, text);
         }
         for (option, stage) in LISTS {
             let value = self.reader.conf.option(option);
@@ -219,7 +219,7 @@ impl<'a> Acls<'a> {
                     format!("{value} is no name of a list: mail waits (451) until you write rules for it");
                 let text =
                     if value.is_empty() { "Exim takes no mail without this list".to_owned() } else { text };
-                told.effect(Effect::Refused, option, &text);
+                told.report.effect(Effect::Refused, option, text);
                 walk.decision.add(
                     &open,
                     option,
@@ -388,13 +388,6 @@ struct Teller<'a> {
 }
 
 impl Teller<'_> {
-    fn effect(&mut self, effect: Effect, name: &str, text: &str) {
-        let entry = (effect, name.to_owned(), text.to_owned());
-        if !self.report.effects.contains(&entry) {
-            self.report.effects.push(entry);
-        }
-    }
-
     /// The lines of many files are no lines.
     fn place(&self, statement: &Statement) -> String {
         let (line, list) = &statement.place;
@@ -403,7 +396,7 @@ impl Teller<'_> {
     }
 
     fn tell(&mut self, effect: Effect, statement: &Statement, text: &str) {
-        self.effect(effect, &self.place(statement), &format!("{}: {text}", statement.text));
+        self.report.effect(effect, &self.place(statement), &format!("{}: {text}", statement.text));
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     smarthost,
 };
 use crate::{
-    Verdict,
+    Effect, Verdict,
     draft::quoted,
     exim::conf::{Conf, list_items},
     places::Places,
@@ -146,7 +146,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     hubbed_hosts(&mut draft, &mut report, files);
     let own_routers = monolithic::own_routers(whole.clone(), &STOCK, (&mut draft, &places), files, &machine);
     for (name, verdict) in own_routers {
-        report.add("conf.d", format!("router {name}"), verdict);
+        report.add_with("conf.d", &format!("router {name}"), verdict, Some(Effect::Elsewhere));
     }
     if !whole.acl.is_empty() {
         acls.write(&mut draft, &mut report, "conf.d", &[&*places.own, &*places.relayed].concat());
@@ -249,7 +249,19 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         } else {
             Verdict::Unknown
         });
-        report.add(format!("update-exim4.conf.conf:{}", answer.line), answer.name.clone(), verdict);
+        let effect = match &*answer.name {
+            "dc_other_hostnames" | "dc_relay_domains" | "dc_relay_nets" | "dc_local_interfaces" => {
+                Effect::Refused
+            }
+            "dc_hide_mailname" => Effect::Addresses,
+            _ => Effect::Elsewhere,
+        };
+        report.add_with(
+            &format!("update-exim4.conf.conf:{}", answer.line),
+            &answer.name,
+            verdict,
+            Some(effect),
+        );
     }
     report.notes.push("routers of your own in conf.d and exim4.conf.template were read; changes of those of the package need routes by hand".to_owned());
     (draft, report)
@@ -325,7 +337,7 @@ fn hubbed_hosts(draft: &mut Draft, report: &mut Report, files: &dyn Files) {
     } else {
         Verdict::Missing(format!("write a [[route]] for: {}", missing.join("; ")))
     };
-    report.add("hubbed_hosts", "hosts of domains", verdict);
+    report.add_with("hubbed_hosts", "hosts of domains", verdict, Some(Effect::Elsewhere));
 }
 
 /// The route to the smarthost, with the login of `passwd.client`.

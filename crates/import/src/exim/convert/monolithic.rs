@@ -153,7 +153,7 @@ const OTHERS: [(&str, &str); 14] = [
 
 impl Converter<'_> {
     fn say(&mut self, line: usize, name: &str, verdict: Verdict) {
-        self.report.add(format!("exim.conf:{line}"), name, verdict);
+        self.report.add_with(&format!("exim.conf:{line}"), name, verdict, effect_of(name));
     }
 
     fn main(&mut self) {
@@ -312,7 +312,11 @@ impl Converter<'_> {
                     if others.is_empty() {
                         Verdict::Mapped
                     } else {
-                        self.effect(Effect::Refused, &list.name, format!("{text}: {}", others.join(", ")));
+                        self.report.effect(
+                            Effect::Refused,
+                            &list.name,
+                            format!("{text}: {}", others.join(", ")),
+                        );
                         Verdict::Missing(String::new())
                     }
                 }
@@ -324,10 +328,6 @@ impl Converter<'_> {
             self.places.own = vec![self.hostname.clone(), "localhost".to_owned()];
         }
         acls.taken().into_iter().for_each(|domain| self.places.add_relayed(domain));
-    }
-
-    fn effect(&mut self, effect: Effect, name: &str, text: String) {
-        self.report.effects.push((effect, name.to_owned(), text));
     }
 
     fn routers(&mut self) {
@@ -677,6 +677,22 @@ impl Converter<'_> {
             self.draft.set("[queue]", key, (*value).to_owned(), "begin retry");
         }
         Verdict::Note("the interval is the age of the message between retry_min and retry_max".to_owned())
+    }
+}
+
+/// Returns what becomes of mail where a setting has no counterpart.
+fn effect_of(name: &str) -> Option<Effect> {
+    match name.split(' ').next().unwrap_or(name) {
+        "router" | "transport" => Some(Effect::Elsewhere),
+        "rewrite" => Some(Effect::Addresses),
+        "authenticator" => Some(Effect::Refused),
+        "av_scanner"
+        | "spamd_address"
+        | "system_filter"
+        | "local_scan_timeout"
+        | "dkim_verify_signers"
+        | "smtp_ratelimit_hosts" => Some(Effect::Taken),
+        _ => None,
     }
 }
 

@@ -76,7 +76,7 @@ impl Converter<'_> {
                 ("" | "connect" | "from" | "to", Some(verdict)) => {
                     self.entry(&tag, &key, &value, &verdict, &mut access);
                 }
-                _ => self.effect(
+                _ => self.report.effect(
                     Effect::Taken,
                     "access_db",
                     format!("{tag}:{key} {value} has no counterpart: see [[rule]], [[limit]] and [tls]"),
@@ -109,7 +109,7 @@ impl Converter<'_> {
         let network = network(key);
         if network.is_none() && !is_address(key) {
             let text = format!("{tag}:{key} {value}: {key} is no domain, no address and no network");
-            return self.effect(Effect::Taken, "access_db", text);
+            return self.report.effect(Effect::Taken, "access_db", text);
         }
         let has = |of: &str| tag.is_empty() || tag == of;
         // A longer key is asked first, and each with its tag before the same without.
@@ -125,6 +125,10 @@ impl Converter<'_> {
             rank: rank(kind),
             verdict: verdict.clone(),
         };
+        if matches!(verdict, Verdict::Refuse("discard", _)) {
+            let text = "DISCARD is for the recipient that it was found for: others of the same message get it, and recipients whose domain the client may not send to are refused";
+            self.report.effect(Effect::Taken, "access_db", text);
+        }
         if let Some(network) = network {
             if has("connect") {
                 if *verdict == Verdict::Relay {
@@ -139,7 +143,7 @@ impl Converter<'_> {
                 let text = format!(
                     "{tag}:{key} RELAY: hosts of this name may not relay; write the networks of these hosts into relay.networks"
                 );
-                self.effect(Effect::Refused, "access_db", text);
+                self.report.effect(Effect::Refused, "access_db", text);
             }
             access.clients.push(entry(0, ("client_name", domain(key))));
         }

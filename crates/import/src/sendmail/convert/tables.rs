@@ -2,7 +2,8 @@
 
 use super::{Converter, is_address, lines, reply};
 use crate::{
-    Draft,
+    Draft, Effect,
+    decision::covers,
     draft::{Section, Value, quoted},
     postfix::TableEntry,
 };
@@ -19,7 +20,8 @@ impl Converter<'_> {
                 self.places.of_addresses.push(name);
             }
         }
-        let (mut text, mut refused) = (String::new(), Vec::new());
+        let mut senders = 0;
+        let (mut text, mut patterns, mut refused) = (String::new(), String::new(), Vec::new());
         let table = self.table("virtusertable", "virtusertable");
         let keys: Vec<String> = table.iter().map(|entry| entry.key.to_lowercase()).collect();
         for TableEntry { key, value } in table {
@@ -45,16 +47,15 @@ impl Converter<'_> {
             }
             // `@example.com %1@example.net` moves each user.
             let is_moved = user.is_empty() && value.starts_with("%1@") && !value[1..].contains('%');
-            let rule = |verdict: &'static str, reply: String| {
+            let rule = |of: &'static str, verdict: &'static str, reply: String| {
                 let pattern = if user.is_empty() { domain.clone() } else { key.clone() };
                 let rule = Section::new("[[rule]]", "virtusertable").with("for", "all");
-                let rule = rule.with("to", vec![pattern]);
+                let rule = rule.with(of, vec![pattern]);
                 let single = keys.iter().filter(|other| {
                     user.is_empty() && !other.starts_with('@') && other.ends_with(&*key) && is_address(other)
                 });
-                let single: Vec<String> = single.map(|key| quoted(key)).collect();
-                let unless =
-                    (!single.is_empty()).then(|| Value::Raw(format!("{{ to = [{}] }}", single.join(", "))));
+                let single: Vec<String> = single.cloned().collect();
+                let unless = (!single.is_empty()).then(|| Value::Table(vec![(of, single)]));
                 rule.with_some("unless", unless).with(verdict, reply)
             };
             let is_plain = !user.contains(['*', '+', '%', '"', '/']) && Domain::parse(&domain).is_ok();
@@ -63,16 +64,26 @@ impl Converter<'_> {
                     // The users and the aliases of the machine are not asked for any more.
                     self.places.own.retain(|own| *own != domain);
                     if !self.places.of_addresses.contains(&domain) {
-                        self.places.of_addresses.push(domain);
+                        self.places.of_addresses.push(domain.clone());
                     }
-                } else if user.is_empty() {
-                    refused.push(format!("{key} {value}"));
-                } else {
-                    let reply = reply(error);
-                    self.draft.push(rule(if reply.starts_with('4') { "defer" } else { "reject" }, reply));
                 }
+                let reply = reply(error);
+                let verdict = if reply.starts_with('4') { "defer" } else { "reject" };
+                // The sender's address is looked up, too.
+                self.draft.sections_mut().insert(senders, rule("from", verdict, reply.clone()));
+                senders += 1;
+                self.draft.push(rule("to", verdict, reply));
             } else if is_moved {
                 text.push_str(&format!("{key} {}\n", &value[2..]));
+            } else if let Some(target) = is_plain.then(|| named(&value)).flatten() {
+                // The name of the user is a part of the target.
+                match user.is_empty() {
+                    true => {
+                        let domain = domain.replace('.', "\\.");
+                        patterns += &format!("/^([^+@]+)@{domain}$/ {}\n", target.replace("%1", "${1}"));
+                    }
+                    false => text.push_str(&format!("{key} {}\n", target.replace("%1", user))),
+                }
             } else if is_plain
                 && !value.contains(['%', ':', '|', '/'])
                 && !value.contains(char::is_whitespace)
@@ -81,8 +92,11 @@ impl Converter<'_> {
             } else {
                 // Without its entry, the mail would go elsewhere.
                 if is_plain {
-                    self.draft
-                        .push(rule("defer", "451 4.3.5 This address was not taken over yet".to_owned()));
+                    self.draft.push(rule(
+                        "to",
+                        "defer",
+                        "451 4.3.5 This address was not taken over yet".to_owned(),
+                    ));
                 }
                 refused.push(format!("{key} {value}"));
             }
@@ -96,15 +110,25 @@ impl Converter<'_> {
                 ),
             );
         }
+        if !patterns.is_empty() {
+            self.draft.add_file("virtual-patterns", patterns, false);
+        }
         if !text.is_empty() {
             self.draft.add_file("virtual", format!("# From virtusertable\n{text}"), false);
             self.draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], "virtusertable");
+        }
+        if self.draft.files.iter().any(|file| file.name == "virtual-patterns") {
+            let map = "regex:virtual-patterns".to_owned();
+            self.draft.extend("[addresses]", "virtual", [map], "virtusertable");
         }
     }
 
     pub(super) fn mailertable(&mut self) {
         let mut table = self.table("mailertable", "mailertable");
         table.sort_by_key(|entry| (entry.key.starts_with('.'), std::cmp::Reverse(entry.key.len())));
+        let mut senders = 0;
+        // Domains that are not looked up any more.
+        let mut found = [&*self.places.own, &*self.places.of_addresses].concat();
         for TableEntry { key, value } in table {
             let name = key.trim_start_matches('.').to_lowercase();
             let is_below = key.starts_with('.');
@@ -128,16 +152,32 @@ impl Converter<'_> {
             };
             if let Some(reply) = value.strip_prefix("error:").map(reply) {
                 // It is asked for before anything else, and for the sender, too.
-                let rule = Section::new("[[rule]]", "mailertable").with("for", "all");
                 let verdict = if reply.starts_with('4') { "defer" } else { "reject" };
-                for key in if domain == "*" { &["to"][..] } else { &["from", "to"] } {
-                    self.draft
-                        .push(rule.clone().with(key, vec![domain.clone()]).with(verdict, reply.clone()));
+                let but: Vec<String> = found.iter().filter(|one| covers(&domain, one)).cloned().collect();
+                for key in ["from", "to"] {
+                    let rule = Section::new("[[rule]]", "mailertable").with("for", "all");
+                    let rule = rule.with(key, vec![domain.clone()]);
+                    let but = (!but.is_empty()).then(|| Value::Table(vec![(key, but.clone())]));
+                    let rule = rule.with_some("unless", but).with(verdict, reply.clone());
+                    match key {
+                        // The sender comes first.
+                        "from" => self.draft.sections_mut().insert(senders, rule),
+                        _ => self.draft.push(rule),
+                    }
                 }
+                senders += 1;
+                found.push(domain.clone());
+                let text = format!(
+                    "{key} {value}: mail that aliases or virtual addresses send there is taken, and returned or held"
+                );
+                self.report.effect(Effect::Taken, "mailertable", text);
                 if verdict == "defer" {
+                    let section = Section::new("[[route]]", "mailertable").with("domains", vec![domain]);
+                    self.draft.push(section.with("hold", true));
                     continue;
                 }
             }
+            found.push(domain.clone());
             let section = Section::new("[[route]]", "mailertable").with("domains", vec![domain]);
             let section = self.next_hop_or_hold(section, "mailertable", &value);
             self.draft.push(section);
@@ -238,10 +278,8 @@ impl Converter<'_> {
         match self.next_hop(section.clone(), name, value) {
             Some(section) => section,
             None => {
-                self.missing(
-                    name,
-                    format!("{value}: this mail is held; write its next hop into the [[route]]"),
-                );
+                let text = format!("{value}: this mail is held; write its next hop into the [[route]]");
+                self.report.effect(Effect::Elsewhere, name, text);
                 section.with("hold", true)
             }
         }
@@ -328,6 +366,14 @@ impl Converter<'_> {
         let calls = self.calls.iter().filter(|call| call.name == name);
         calls.flat_map(|call| call.argument(0).split_whitespace().map(str::to_owned)).collect()
     }
+}
+
+/// Returns the target of a virtual address that has the name of the user in it, as `%1`, and nothing else of the address.
+fn named(value: &str) -> Option<&str> {
+    let (before, after) = value.split_once("%1")?;
+    let is_plain =
+        |text: &str| !text.contains(['%', ':', '|', '/', '$']) && !text.contains(char::is_whitespace);
+    (is_plain(before) && is_plain(after)).then_some(value)
 }
 
 fn write_generic(draft: &mut Draft, text: String) {

@@ -136,15 +136,41 @@ fn the_longest_key_of_the_access_table_decides_for_hosts_that_may_relay_too() {
 fn virtual_users_that_cannot_be_read_wait_and_those_of_other_domains_do_nothing() {
     const TABLES: MemoryFiles = MemoryFiles(&[(
         "/etc/mail/virtusertable",
-        "info@mx.test joe\n@mx.test %1-x@far.test\njoe@elsewhere.test ann\n",
+        "info@mx.test joe\n@mx.test %1-%2@far.test\n@localhost %1-x@far.test\nboss@mx.test error:5.7.1:550 no\njoe@elsewhere.test ann\n",
     )]);
     let mc = b"FEATURE(`virtusertable')dnl\n";
     let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
-    assert_eq!(draft.files[0].content, "# From virtusertable\ninfo@mx.test joe\n");
-    let rule = "to = [\"mx.test\"]\nunless = { to = [\"info@mx.test\"] }\ndefer = \"451 4.3.5";
+    let file = |name: &str| &*draft.files.iter().find(|file| file.name == name).unwrap().content;
+    assert_eq!(file("virtual"), "# From virtusertable\ninfo@mx.test joe\n");
+    assert_eq!(file("virtual-patterns"), "/^([^+@]+)@localhost$/ ${1}-x@far.test\n");
+    let sender = "from = [\"boss@mx.test\"]\nreject = \"550 5.7.1 no\"";
+    assert!(draft.as_toml().contains(sender), "{}", draft.as_toml());
+    let rule =
+        "to = [\"mx.test\"]\nunless = { to = [\"info@mx.test\", \"boss@mx.test\"] }\ndefer = \"451 4.3.5";
     assert!(draft.as_toml().contains(rule), "{}", draft.as_toml());
     let text = report.to_string();
-    assert!(text.contains("elsewhere.test is no local domain") && text.contains("%1-x@far.test"), "{text}");
+    assert!(text.contains("elsewhere.test is no local domain") && text.contains("%1-%2@far.test"), "{text}");
+}
+
+#[test]
+fn errors_of_the_mailertable_spare_domains_that_are_found_before() {
+    const TABLES: MemoryFiles = MemoryFiles(&[(
+        "/etc/mail/mailertable",
+        "far.test smtp:[hub.test]\n.far.test error:4.7.0:451 later\n. error:5.7.0:550 closed\n",
+    )]);
+    let mc = b"FEATURE(`mailertable')dnl\ndefine(`SMART_HOST', `[x.test]')dnl\n";
+    let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
+    let toml = draft.as_toml();
+    for line in [
+        "from = [\"*.far.test\"]\ndefer = \"451 4.7.0 later\"",
+        "to = [\"*\"]\nunless = { to = [\"mx.test\", \"localhost\", \"far.test\", \"*.far.test\"] }\nreject = \"550 5.7.0 closed\"",
+        "domains = [\"*.far.test\"]\nhold = true",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert!(!toml.contains("x.test:25"), "{toml}");
+    let text = report.to_string();
+    assert!(text.contains("taken    mailertable: . error:5.7.0:550 closed: mail that aliases"), "{text}");
 }
 
 #[test]

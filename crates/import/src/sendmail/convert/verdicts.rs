@@ -159,3 +159,44 @@ pub(super) fn cf_option(name: &str) -> Verdict {
         _ => Verdict::Note("see docs/configuration.md for a key; the default of Postrider is used".to_owned()),
     }
 }
+
+/// Returns what becomes of mail where a setting has no counterpart.
+pub(super) fn effect_of(name: &str) -> Option<crate::Effect> {
+    use crate::Effect::{Addresses, Elsewhere, Refused, Taken};
+    Some(match name {
+        "LUSER_RELAY"
+        | "promiscuous_relay"
+        | "relay_based_on_MX"
+        | "relay_local_from"
+        | "relay_mail_from"
+        | "TRUST_AUTH_MECH"
+        | "confAUTH_MECHANISMS"
+        | "confAUTH_OPTIONS"
+        | "DAEMON_OPTIONS"
+        | "bestmx_is_local"
+        | "access_db"
+        | "relay-domains"
+        | "virtusertable"
+        | "ldap_routing" => Refused,
+        "INPUT_MAIL_FILTER"
+        | "MAIL_FILTER"
+        | "confINPUT_MAIL_FILTERS"
+        | "dnsbl"
+        | "enhdnsbl"
+        | "require_rdns"
+        | "block_bad_helo"
+        | "badmx"
+        | "confCONNECTION_RATE_THROTTLE" => Taken,
+        "mailertable" | "SMART_HOST" | "MAIL_HUB" | "confLOCAL_MAILER" | "domaintable" | "uucpdomain"
+        | "bitdomain" | "local_procmail" | "local_lmtp" | "LOCAL_MAILER_PATH" | "LOCAL_MAILER_ARGS"
+        | "authinfo" => Elsewhere,
+        "MASQUERADE_AS"
+        | "genericstable"
+        | "generics_entire_domain"
+        | "limited_masquerade"
+        | "GENERICS_DOMAIN_FILE" => Addresses,
+        name if name.starts_with("LOCAL_R") || name == "LOCAL_CONFIG" => Elsewhere,
+        name if name.starts_with('X') || name.starts_with("OInputMailFilters") => Taken,
+        _ => return None,
+    })
+}

@@ -102,6 +102,27 @@ pub(crate) fn exim(asked: &Asked<'_>) -> Option<&'static str> {
 
 /// Returns why replies of Sendmail and Postrider differ.
 pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
-    let _ = asked;
-    None
+    let Asked { theirs, ours, said } = asked;
+    let is_relay = ours.contains("elay");
+    match theirs.as_bytes()[0] {
+        b'4' if is_relay => Some("a stranger who wants to relay: both refuse"),
+        b'2' if is_relay && said.contains("write the networks of these hosts") => {
+            Some("the report says which hosts relayed by their names")
+        }
+        _ if ours.starts_with('2') && said.contains("this mail is held") => {
+            Some("the report says which mail is held")
+        }
+        b'2' if (is_relay || ours.starts_with("550 5.1.1"))
+            && said.contains("DISCARD is for the recipient") =>
+        {
+            Some("the report says what DISCARD is for: unknown users of a message that is discarded")
+        }
+        _ if said.contains("send there is taken") && (ours.starts_with('2') || theirs.starts_with('4')) => {
+            Some("the report says that aliases lead to domains with an error")
+        }
+        b'2' if ours.contains("not taken over yet") && said.contains("waits (451)") => {
+            Some("the report says which mail waits")
+        }
+        _ => None,
+    }
 }
