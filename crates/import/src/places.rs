@@ -1,6 +1,6 @@
 //! The domains of a server by what becomes of their mail, as keys of `[local]`.
 
-use crate::Draft;
+use crate::{Draft, Effect, Report};
 
 /// Domains whose mail a server takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,6 +35,20 @@ impl Places {
     pub(crate) fn add_relayed_below(&mut self, domain: String) {
         self.add_relayed(format!("*.{domain}"));
         self.add_relayed(domain);
+    }
+
+    /// Leaves out patterns that hold for a domain with users of its own: each of its names would be a user. Tells which.
+    pub(crate) fn drop_wide(&mut self, report: &mut Report, name: &str) {
+        let own = [&*self.own, &*self.of_addresses].concat();
+        self.relayed.retain(|pattern| {
+            let end = pattern.strip_prefix('*').unwrap_or("@");
+            let is_kept = !own.iter().any(|domain| domain.ends_with(end));
+            if !is_kept {
+                let text = format!("{pattern}: subdomains are not taken, because one of them has users here: list each one in local.domains");
+                report.effect(Effect::Refused, name, text);
+            }
+            is_kept
+        });
     }
 
     fn has_own_only(&self) -> bool {
@@ -93,6 +107,10 @@ mod tests {
         places.add_relayed_below("q.test".to_owned());
         places.add_relayed("mx.test".to_owned());
         places.of_addresses.push("v.test".to_owned());
+        places.add_relayed("*.test".to_owned());
+        let mut report = Report::default();
+        places.drop_wide(&mut report, "relay");
+        assert!(report.to_string().contains("refused  relay: *.test: subdomains"), "{report}");
         let mut draft = Draft::new(&[]);
         places.write(&mut draft, Some(&["joe".to_owned()]), ("w", "users"));
         assert_eq!(

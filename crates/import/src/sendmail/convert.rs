@@ -368,6 +368,9 @@ impl Converter<'_> {
             self.missing("LUSER_RELAY", text);
         }
         let has_users = hub.is_none();
+        if has_users {
+            self.places.drop_wide(&mut self.report, "relay-domains");
+        }
         let section = match hub {
             Some(hub) => {
                 let text = "the hub gets recipients with the domains that clients gave; Sendmail wrote the hub's name there";

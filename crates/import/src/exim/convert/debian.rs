@@ -80,6 +80,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         let text = format!("list each domain by name, or in a map of local.domains: {}", others.join(", "));
         verdicts.push(("dc_relay_domains", Verdict::Missing(text)));
     }
+    places.drop_wide(&mut report, "dc_relay_domains");
     let own = places.own.clone();
     let from = ("@:localhost, dc_other_hostnames, dc_relay_domains", "check_local_user");
     places.write(&mut draft, Some(&files.users()), from);

@@ -337,6 +337,7 @@ impl Converter<'_> {
         let routers = self.conf.routers.clone();
         let is_restricted = routers.iter().any(is_local_user);
         self.domains_of_addresses(&routers);
+        self.places.drop_wide(&mut self.report, "acl_smtp_rcpt");
         let users = self.files.users();
         let from = ("local_domains, relay_to_domains", "check_local_user");
         self.places.write(&mut self.draft, is_restricted.then_some(&*users), from);

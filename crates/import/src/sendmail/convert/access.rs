@@ -228,8 +228,12 @@ impl Converter<'_> {
             list(&mut rules, &access.senders, true);
             list(&mut rules, &access.clients, false);
         } else {
+            // Clients and senders are asked for when they come, before the ways to recipients.
+            let count = rules.decision.rules.len();
             list(&mut rules, &access.clients, false);
             list(&mut rules, &access.senders, false);
+            let early = rules.decision.rules.split_off(count);
+            self.draft.sections_mut().splice(0..0, early);
             list(&mut rules, &access.recipients, false);
         }
         if rules.has_details {

@@ -46,8 +46,6 @@ pub(crate) const SENDMAIL: &[Row] = &[
     row("553 5.1.8", "550 5.1.1", "the same, and the recipient does not exist"),
     row("553 5.1.8", "550 5.7.1", "the same, and the client may not relay"),
     row("553 5.3.0", "550 5.1.1", "`error:nouser` of mailertable: the code for an unknown user"),
-    row("553 5.3.0", "550 5.7.1", "a blocked client: Sendmail asks for the route first"),
-    row("550 5.7.0", "550 5.7.1", "the same"),
     row(
         "local: joe*@example.com to *",
         "local: joe@mx.test to *",
@@ -106,8 +104,14 @@ pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
     let is_relay = ours.contains("elay");
     match theirs.as_bytes()[0] {
         b'4' if is_relay => Some("a stranger who wants to relay: both refuse"),
+        b'2' if is_relay && said.contains("subdomains are not taken") => {
+            Some("the report says which subdomains are not taken")
+        }
         b'2' if is_relay && said.contains("write the networks of these hosts") => {
             Some("the report says which hosts relayed by their names")
+        }
+        b'2' if ours.starts_with("550 5.1.1") && said.contains("mail for unknown users went to") => {
+            Some("the report says where mail for unknown users went")
         }
         _ if ours.starts_with('2') && said.contains("this mail is held") => {
             Some("the report says which mail is held")
@@ -117,7 +121,7 @@ pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
         {
             Some("the report says what DISCARD is for: unknown users of a message that is discarded")
         }
-        _ if said.contains("send there is taken") && (ours.starts_with('2') || theirs.starts_with('4')) => {
+        _ if said.contains("send there is taken") && (!ours.starts_with('5') || theirs.starts_with('4')) => {
             Some("the report says that aliases lead to domains with an error")
         }
         b'2' if ours.contains("not taken over yet") && said.contains("waits (451)") => {

@@ -180,6 +180,10 @@ const RECIPIENTS: [&str; 8] = [
     "example.org",
 ];
 
+/// Comments: Debian's line with this feature is left out; only `sendmail.cf` is there when it is imported.
+const NO_DELAY: &str = "dnl without delay_checks\n";
+const NO_MC: &str = "dnl without sendmail.mc\n";
+
 /// Returns a set-up that is made by chance: features, tables and lists of domains.
 pub(crate) fn generated(seed: u64) -> SetUp {
     let mut choices = Choices(seed * 7_919 + 12_345);
@@ -191,6 +195,10 @@ pub(crate) fn generated(seed: u64) -> SetUp {
         (6, "define(`MAIL_HUB', `[hub.example.com]')dnl\n"),
         (4, "define(`HUB', `[old.example.com]')dnl\ndefine(`SMART_HOST', HUB)dnl\n"),
         (5, "MASQUERADE_AS(`example.com')dnl\nFEATURE(`masquerade_envelope')dnl\n"),
+        (5, "FEATURE(`relay_entire_domain')dnl\n"),
+        (6, "define(`LUSER_RELAY', `[hub.example.com]')dnl\n"),
+        (5, NO_DELAY),
+        (4, NO_MC),
     ] {
         if choices.below(chance) == 0 {
             mc += text;
@@ -309,9 +317,14 @@ impl Other for Sendmail {
              define(`confBAD_RCPT_THROTTLE', `1000')dnl\n";
         let mc =
             mc.replace("MAILER_DEFINITIONS\n", &format!("{load}{}MAILER_DEFINITIONS\n", of("mail/more.mc")));
+        let delay = "FEATURE(`delay_checks', `friend', `n')dnl\n";
+        let mc = if mc.contains(NO_DELAY) { mc.replace(delay, "") } else { mc };
         machine.write("mail/sendmail.mc", &mc);
         let made = machine.run("m4", &["/etc/mail/sendmail.mc"]);
         fs::write(machine.etc("mail/sendmail.cf"), made.stdout).unwrap();
+        if mc.contains(NO_MC) {
+            fs::remove_file(machine.etc("mail/sendmail.mc")).unwrap();
+        }
         for (name, id) in [("spool/mqueue", 0), ("spool/mqueue-client", 64324), ("lib/sendmail", 64325)] {
             machine.own(name, id);
         }
