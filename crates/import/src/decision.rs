@@ -236,6 +236,19 @@ impl Decision {
         }
     }
 
+    /// Adds a rule in its place: no list behind it is asked where it decides.
+    pub(crate) fn push(
+        &mut self,
+        open: &Open,
+        comment: &str,
+        (only, excluded): (&[Condition], &[Condition]),
+        key: &str,
+        value: impl Into<Value>,
+    ) {
+        let rule = self.rule(open, comment, only, excluded);
+        self.rules.extend(rule.map(|rule| rule.with(key, value)));
+    }
+
     /// The list ends for mail that meets a condition.
     pub(crate) fn permit(
         &mut self,
@@ -296,11 +309,11 @@ impl Decision {
                         continue;
                     }
                 }
-                [Case { only: Some(condition), excluded: but }] if !is_negated => {
-                    if narrowed(&mut only, condition.clone()) {
-                        but.iter().for_each(|one| add(&mut excluded, one.clone()));
-                        continue;
-                    }
+                [Case { only: Some(condition), excluded: but }]
+                    if !is_negated && narrowed(&mut only, condition.clone()) =>
+                {
+                    but.iter().for_each(|one| add(&mut excluded, one.clone()));
+                    continue;
                 }
                 cases if *is_negated && cases.iter().all(|case| case.excluded.is_empty()) => {
                     cases.iter().filter_map(|case| case.only.clone()).for_each(|one| add(&mut excluded, one));
@@ -313,8 +326,8 @@ impl Decision {
             let before = only.iter().position(|(key, _)| *key == "tagged").filter(|_| !is_negated);
             // A rule asks for one tag: what has the first and not the second is left out.
             if let ([Case { only: Some(second @ ("tagged", _)), .. }], Some(at)) = (&**cases, before) {
-                let rule = self.rule(open, comment, &only[at..=at], std::slice::from_ref(second));
-                self.rules.extend(rule.map(|rule| rule.with("tag", vec![tag.clone()])));
+                let conditions = (&only[at..=at], std::slice::from_ref(second));
+                self.push(open, comment, conditions, "tag", vec![tag.clone()]);
                 add(&mut excluded, ("tagged", vec![tag]));
                 continue;
             }
@@ -322,9 +335,7 @@ impl Decision {
             for case in cases {
                 let conditions: Vec<Condition> =
                     case.only.iter().cloned().chain(before.iter().cloned()).collect();
-                if let Some(rule) = self.rule(open, comment, &conditions, &case.excluded) {
-                    self.rules.push(rule.with("tag", vec![tag.clone()]));
-                }
+                self.push(open, comment, (&conditions, &case.excluded), "tag", vec![tag.clone()]);
             }
             match is_negated {
                 true => add(&mut excluded, ("tagged", vec![tag])),

@@ -37,8 +37,16 @@ impl Places {
         self.add_relayed(domain);
     }
 
-    /// Leaves out patterns that hold for a domain with users of its own: each of its names would be a user. Tells which.
-    pub(crate) fn drop_wide(&mut self, report: &mut Report, name: &str) {
+    /// Leaves out patterns that hold for a domain with users of its own: each of its names would be a user. Tells which, and whose
+    /// mail for postmaster is taken.
+    pub(crate) fn settle(&mut self, report: &mut Report, name: &str) {
+        if !self.of_addresses.is_empty() {
+            let text = format!(
+                "mail for postmaster is taken in domains with virtual addresses only, too, where he has none: {}",
+                self.of_addresses.join(", ")
+            );
+            report.effect(Effect::Taken, name, text);
+        }
         let own = [&*self.own, &*self.of_addresses].concat();
         self.relayed.retain(|pattern| {
             let end = pattern.strip_prefix('*').unwrap_or("@");
@@ -109,7 +117,7 @@ mod tests {
         places.of_addresses.push("v.test".to_owned());
         places.add_relayed("*.test".to_owned());
         let mut report = Report::default();
-        places.drop_wide(&mut report, "relay");
+        places.settle(&mut report, "relay");
         assert!(report.to_string().contains("refused  relay: *.test: subdomains"), "{report}");
         let mut draft = Draft::new(&[]);
         places.write(&mut draft, Some(&["joe".to_owned()]), ("w", "users"));

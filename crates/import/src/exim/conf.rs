@@ -1,6 +1,10 @@
 //! A configuration of Exim in one file: main options, lists, drivers, and the lines of its access control lists.
 
-use std::collections::HashMap;
+use crate::Files;
+use std::{
+    collections::{HashMap, VecDeque},
+    path::Path,
+};
 
 /// A setting with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +56,8 @@ pub struct Conf {
     pub faults: Vec<(usize, String)>,
 }
 
+/// At most so many files are included.
+const INCLUDES_MAX: usize = 100;
 /// A line after macros is at most this long.
 const LINE_MAX: usize = 1 << 16;
 
@@ -81,18 +87,36 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
 }
 
 impl Conf {
-    /// Reads a file. Macros are replaced; `.ifdef` and `.ifndef` are obeyed; a file of `.include` is not read.
-    pub fn parse(file: &[u8]) -> Self {
+    /// Reads a file, with those that it includes. Macros are replaced; `.ifdef` and `.ifndef` are obeyed.
+    pub fn parse(file: &[u8], files: &dyn Files) -> Self {
         let text = String::from_utf8_lossy(file);
+        let (mut lines, mut include_count) = (VecDeque::from(logical_lines(&text)), 0);
         let (mut conf, mut macros, mut section) = (Self::default(), Macros::default(), String::new());
         // For each open `.if…`: whether its lines count, and whether a branch has counted.
         let mut conditions: Vec<(bool, bool)> = Vec::new();
-        for (line, text) in logical_lines(&text) {
+        while let Some((line, text)) = lines.pop_front() {
+            let counts = conditions.iter().all(|(counts, _)| *counts);
+            let include = text.strip_prefix(".include").filter(|_| counts).map(|name| macros.replace(name));
+            if let Some(name) = include {
+                let is_optional = name.starts_with("_if_exists");
+                let name = name.trim_start_matches("_if_exists").trim().trim_matches('"');
+                // Files that include one another end.
+                include_count += 1;
+                match files.read(Path::new(name)).filter(|_| include_count <= INCLUDES_MAX) {
+                    Some(inner) => {
+                        let inner = logical_lines(&String::from_utf8_lossy(&inner));
+                        inner.into_iter().rev().for_each(|(_, text)| lines.push_front((line, text)));
+                    }
+                    None if is_optional => {}
+                    None => conf.faults.push((line, text)),
+                }
+                continue;
+            }
             if let Some(directive) = text.strip_prefix('.') {
                 conf.directive(directive, line, &macros, &mut conditions);
                 continue;
             }
-            if conditions.iter().any(|(counts, _)| !counts) {
+            if !counts {
                 continue;
             }
             if macros.define(&text) {
@@ -341,14 +365,17 @@ impl Macros {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_files::MemoryFiles;
 
     #[test]
     fn a_configuration_has_options_lists_and_drivers() {
         let conf = Conf::parse(
             b"DOM = a.test\n# c\nprimary_hostname = mx.DOM\nno_split_spool_directory\nhide domainlist local_domains = @ : \\\n  DOM\n\
               domainlist all = +local_domains : b.test\nhostlist relay_from_hosts = <; 127.0.0.1 ; ::1\n.ifdef NOPE\nx = y\n.else\nqualify_domain = q\n.endif\n\
-              begin acl\nacl_check:\n  accept hosts = :\n  deny\n    message = no\nbegin routers\nsmart:\n  driver = manualroute\n  no_more\nbegin retry\n* * F,2h,15m\n.include /x\n",
+              begin acl\nacl_check:\n  accept hosts = :\n  deny\n    message = no\nbegin routers\nsmart:\n  driver = manualroute\n  no_more\nbegin retry\n* * F,2h,15m\n.include /x\n.include_if_exists /y\n.include /more\n",
+            &MemoryFiles(&[("/more", "begin routers\nlate:\n  driver = accept\n")]),
         );
+        assert_eq!(conf.routers[1].name, "late");
         assert_eq!(conf.option("primary_hostname"), "mx.a.test");
         assert_eq!(
             (conf.option("split_spool_directory"), conf.option("qualify_domain"), conf.option("x")),

@@ -369,12 +369,12 @@ impl Converter<'_> {
         }
         let has_users = hub.is_none();
         if has_users {
-            self.places.drop_wide(&mut self.report, "relay-domains");
+            self.places.settle(&mut self.report, "relay-domains");
         }
         let section = match hub {
             Some(hub) => {
                 let text = "the hub gets recipients with the domains that clients gave; Sendmail wrote the hub's name there";
-                self.note("MAIL_HUB", text);
+                self.report.effect(Effect::Addresses, "MAIL_HUB", text);
                 self.next_hop_or_hold(section, "MAIL_HUB", &hub)
             }
             None => self.mailbox(section),

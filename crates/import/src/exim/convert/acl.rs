@@ -278,7 +278,7 @@ impl Point<'_> {
             let only = case.only.as_ref().map_or(Some(true), |one| self.matches(one));
             case.excluded.iter().fold(only, |all, one| and(all, not(self.matches(one))))
         };
-        let none = term.cases.iter().fold(Some(true), |none, one| and(none, not(case(one))));
+        let none = term.cases.iter().map(|one| not(case(one))).reduce(and).unwrap_or(Some(true));
         if term.is_negated { none } else { not(none) }
     }
 
@@ -396,7 +396,7 @@ impl Teller<'_> {
     }
 
     fn tell(&mut self, effect: Effect, statement: &Statement, text: &str) {
-        self.report.effect(effect, &self.place(statement), &format!("{}: {text}", statement.text));
+        self.report.effect(effect, &self.place(statement), format!("{}: {text}", statement.text));
     }
 }
 
@@ -527,8 +527,7 @@ impl Walk<'_> {
                         None => Vec::new(),
                         Some((only, excluded)) => {
                             let tag = self.decision.new_tag();
-                            let rule = self.decision.rule(open, text, &only, &excluded);
-                            self.decision.rules.extend(rule.map(|rule| rule.with("tag", vec![tag.clone()])));
+                            self.decision.push(open, text, (&only, &excluded), "tag", vec![tag.clone()]);
                             vec![Term { is_negated: true, ..Term::of("tagged", vec![tag]) }]
                         }
                     },
@@ -583,8 +582,7 @@ impl Walk<'_> {
     /// Whom a statement accepts, the list ends for.
     fn accept(&mut self, open: &mut Open, text: &str, (only, excluded): Conditions) {
         if let Some([accepted, _]) = &self.is_inner {
-            let rule = self.decision.rule(open, text, &only, &excluded);
-            self.decision.rules.extend(rule.map(|rule| rule.with("tag", vec![accepted.clone()])));
+            self.decision.push(open, text, (&only, &excluded), "tag", vec![accepted.clone()]);
         }
         if only.is_empty() && excluded.is_empty() {
             *open = Open::new(false, false, false);
@@ -618,8 +616,7 @@ impl Walk<'_> {
     ) {
         let is_all = only.is_empty() && excluded.is_empty();
         if let Some([_, refused]) = &self.is_inner {
-            let rule = self.decision.rule(open, text, &only, &excluded);
-            self.decision.rules.extend(rule.map(|rule| rule.with("tag", vec![refused.clone()])));
+            self.decision.push(open, text, (&only, &excluded), "tag", vec![refused.clone()]);
             if is_all {
                 *open = Open::new(false, false, false);
             }
@@ -634,11 +631,8 @@ impl Walk<'_> {
         };
         let trusted = open.trusted();
         let open_for = if is_done && key == "reject" { &trusted } else { &*open };
-        match self.decision.rule(open_for, text, &only, &excluded) {
-            // Order counts: what is discarded or held is not refused by a statement behind it.
-            Some(rule) => self.decision.rules.push(rule.with(key, value)),
-            None => {}
-        }
+        // Order counts: what is discarded or held is not refused by a statement behind it.
+        self.decision.push(open_for, text, (&only, &excluded), key, value);
         if is_all {
             *open = Open::new(false, false, false);
         }

@@ -80,7 +80,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         let text = format!("list each domain by name, or in a map of local.domains: {}", others.join(", "));
         verdicts.push(("dc_relay_domains", Verdict::Missing(text)));
     }
-    places.drop_wide(&mut report, "dc_relay_domains");
+    places.settle(&mut report, "dc_relay_domains");
     let own = places.own.clone();
     let from = ("@:localhost, dc_other_hostnames, dc_relay_domains", "check_local_user");
     places.write(&mut draft, Some(&files.users()), from);
@@ -140,6 +140,9 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         nets.join(" ; ")
     );
     let whole = package(files, of("dc_use_split_config") == "true", &kind, &answered);
+    for (_, text) in &whole.faults {
+        report.add("conf.d", text.clone(), Verdict::Unknown);
+    }
     let acls = Acls::read(&whole, files, &machine, &mut draft);
     let nets = if whole.acl.is_empty() { nets } else { acls.relaying() };
     draft.extend("[relay]", "networks", nets, "dc_relay_nets, and this machine");
@@ -308,7 +311,7 @@ fn package(files: &dyn Files, is_split: bool, kind: &str, macros: &str) -> Conf 
         add("/etc/exim4/exim4.conf.localmacros");
         add("/etc/exim4/exim4.conf.template");
     }
-    Conf::parse(&text)
+    Conf::parse(&text, files)
 }
 
 /// `hubbed_hosts` has hosts for domains, also for local ones.

@@ -17,7 +17,7 @@ use lookups::{Lookup, first_host};
 use redirects::is_refusal;
 
 pub(super) fn names(file: &[u8], files: &dyn Files) -> Names {
-    let conf = Conf::parse(file);
+    let conf = Conf::parse(file, files);
     let hostname = hostname(&conf, files);
     let qualify = conf.option("qualify_domain");
     let qualify_domain = match qualify {
@@ -74,7 +74,7 @@ pub(super) fn own_routers(
 }
 
 pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
-    let conf = Conf::parse(file);
+    let conf = Conf::parse(file, files);
     let hostname = hostname(&conf, files);
     let mut draft = head("Exim's configuration");
     let acls = Acls::read(&conf, files, &hostname, &mut draft);
@@ -337,7 +337,7 @@ impl Converter<'_> {
         let routers = self.conf.routers.clone();
         let is_restricted = routers.iter().any(is_local_user);
         self.domains_of_addresses(&routers);
-        self.places.drop_wide(&mut self.report, "acl_smtp_rcpt");
+        self.places.settle(&mut self.report, "acl_smtp_rcpt");
         let users = self.files.users();
         let from = ("local_domains, relay_to_domains", "check_local_user");
         self.places.write(&mut self.draft, is_restricted.then_some(&*users), from);

@@ -70,7 +70,7 @@ impl Converter<'_> {
             match (&*tag, verdict(&tag, &value)) {
                 ("greetpause" | "clientrate" | "clientconn", _) => is_slow = true,
                 ("spam", _) if value.eq_ignore_ascii_case("friend") => {
-                    access.friends.extend(self.recipients(&key))
+                    access.friends.extend(self.recipients(&key));
                 }
                 ("authinfo", _) => {}
                 ("" | "connect" | "from" | "to", Some(verdict)) => {
@@ -268,8 +268,8 @@ impl Rules {
         }
         match verdict {
             Verdict::Refuse(key, value) => {
-                let rule = self.decision.rule(open, &comment, std::slice::from_ref(condition), &excluded);
-                self.decision.rules.extend(rule.map(|rule| rule.with(key, value.clone())));
+                let conditions = (std::slice::from_ref(condition), &*excluded);
+                self.decision.push(open, &comment, conditions, key, value.clone());
             }
             _ => {
                 excluded.retain(|(_, patterns)| patterns.iter().any(|one| one.starts_with("regex:")));

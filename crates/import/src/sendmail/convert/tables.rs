@@ -10,6 +10,7 @@ use crate::{
 use mail::Domain;
 
 impl Converter<'_> {
+    #[allow(clippy::too_many_lines)] // one kind of target after the other
     pub(super) fn virtual_users(&mut self) {
         let mut domains = self.cf.class("{VirtHost}");
         for file in self.cf.class_files("{VirtHost}") {
@@ -109,6 +110,20 @@ impl Converter<'_> {
                     refused.join("; ")
                 ),
             );
+        }
+        let of_hostname = text.lines().filter(|line| {
+            let key = line.split_whitespace().next().unwrap_or_default();
+            key.ends_with(&format!("@{}", self.hostname))
+        });
+        for line in of_hostname {
+            let text = format!(
+                "{line}: so does mail that an alias leads to this user; Sendmail looks up no name that an alias gave"
+            );
+            self.report.effect(Effect::Elsewhere, "virtusertable", text);
+        }
+        if !text.is_empty() {
+            let text = "user+detail keeps its detail in the new address, and quotes stay";
+            self.report.effect(Effect::Addresses, "virtusertable", text);
         }
         if !patterns.is_empty() {
             self.draft.add_file("virtual-patterns", patterns, false);

@@ -1,6 +1,6 @@
 //! Set-ups that are made by chance: another server and Postrider with what it imports give replies of the same class to each recipient.
 //!
-//! `POSTRIDER_TEST_COUNT` and `POSTRIDER_TEST_SEED` ask for more and for others. One seed alone is tried by `POSTRIDER_TEST_COUNT=1`.
+//! `POSTRIDER_TEST_SEED` and `POSTRIDER_TEST_COUNT` ask for others and for more. With a count of 1, everything is shown.
 
 use super::{Other, SetUp, generated::number, world::SERVER};
 use crate::common::{session::connect_from, until};
