@@ -233,8 +233,12 @@ impl Converter<'_> {
             list(&mut rules, &access.clients, false);
             list(&mut rules, &access.senders, false);
             let early = rules.decision.rules.split_off(count);
+            // Recipients of mail that is discarded are refused nevertheless.
+            let (discards, early): (Vec<_>, Vec<_>) =
+                early.into_iter().partition(|rule| rule.value("discard").is_some());
             self.draft.sections_mut().splice(0..0, early);
             list(&mut rules, &access.recipients, false);
+            rules.decision.rules.extend(discards);
         }
         if rules.has_details {
             self.draft.add_file("details", "/^[^@]*\\+/ x\n".to_owned(), false);

@@ -210,6 +210,18 @@ fn entries_of_the_access_table_are_rules_with_the_exact_ones_first() {
 }
 
 #[test]
+fn without_delay_checks_clients_come_first_and_what_is_discarded_comes_last() {
+    const TABLES: MemoryFiles = MemoryFiles(&[(
+        "/etc/mail/access",
+        "From:a.test DISCARD\nConnect:192.0.2 REJECT\nTo:mx.test ERROR:5.7.1:550 not here\n",
+    )]);
+    let mc = b"FEATURE(`access_db')dnl\nFEATURE(`blocklist_recipients')dnl\n";
+    let toml = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap().0.as_toml();
+    let places = ["client = [", "to = [\"mx.test\"", "discard = true"].map(|text| toml.find(text));
+    assert!(places.is_sorted() && places[0].is_some(), "{toml}");
+}
+
+#[test]
 fn the_envelope_is_masqueraded_only_with_the_feature() {
     const TABLES: MemoryFiles = MemoryFiles(&[("/etc/mail/genericstable", "joe joe.smith@a.test\n")]);
     let text = "MASQUERADE_AS(`a.test')dnl\nFEATURE(`genericstable')dnl\nGENERICS_DOMAIN(`mx.test')dnl\nEXPOSED_USER(`root')dnl\n";
