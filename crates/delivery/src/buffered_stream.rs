@@ -138,12 +138,23 @@ impl BufferedStream {
 
     /// Reads octets; the end of the stream is an error. Cancel safe.
     pub(crate) async fn read(&mut self, time_limit: Duration) -> io::Result<&[u8]> {
+        self.fill(time_limit).await?;
+        Ok(&self.buffer)
+    }
+
+    /// Returns the octets that were read last.
+    pub(crate) fn received(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// As [`BufferedStream::read`], for [`BufferedStream::received`]. Cancel safe.
+    pub(crate) async fn fill(&mut self, time_limit: Duration) -> io::Result<()> {
         self.buffer.clear();
         self.timer.within(time_limit, self.inner.read_buf(&mut self.buffer)).await?;
         if self.buffer.is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
         }
-        Ok(&self.buffer)
+        Ok(())
     }
 
     /// Shuts the stream down.

@@ -60,6 +60,7 @@ pub(crate) struct Unproven {
     budget: ExchangerBudget,
     /// Its address and its names.
     counted: [Exchanger; 2],
+    is_answered: bool,
 }
 
 impl ExchangerBudget {
@@ -110,28 +111,23 @@ impl ExchangerBudget {
             known.entry(exchanger.clone()).or_default().unproven_count += 1;
         }
         drop(known);
-        Ok(Unproven { budget: self.clone(), counted })
+        Ok(Unproven { budget: self.clone(), counted, is_answered: false })
     }
 }
 
 impl Unproven {
+    /// Notes that the server has answered. One that fails, or is given up, before that has to prove itself again.
+    pub(crate) fn answered(&mut self) {
+        self.is_answered = true;
+    }
+
     /// The connection has delivered: the exchanger takes mail.
     pub(crate) fn proven(self) {
-        self.note(true);
-    }
-
-    /// The connection failed: the exchanger has to prove itself again.
-    pub(crate) fn failed(self) {
-        self.note(false);
-    }
-
-    fn note(&self, has_delivered: bool) {
         let mut known = self.budget.lock();
         for exchanger in &self.counted {
-            known.entry(exchanger.clone()).or_default().has_delivered = has_delivered;
+            known.entry(exchanger.clone()).or_default().has_delivered = true;
         }
-        drop(known);
-        self.budget.0.changed.notify_waiters();
+        // Dropping `self` wakes those who wait.
     }
 }
 
@@ -142,6 +138,7 @@ impl Drop for Unproven {
             let Some(one) = known.get_mut(exchanger) else { continue };
             assert!(one.unproven_count > 0, "a connection is counted until it ends");
             one.unproven_count -= 1;
+            one.has_delivered &= self.is_answered;
             if one.unproven_count == 0 && !one.has_delivered {
                 known.remove(exchanger);
             }
@@ -159,6 +156,11 @@ mod tests {
         name.into()
     }
 
+    fn deliver(mut unproven: Unproven) {
+        unproven.answered();
+        unproven.proven();
+    }
+
     #[test]
     fn an_address_has_few_connections_until_it_takes_mail() {
         let (budget, address, own) =
@@ -168,9 +170,9 @@ mod tests {
         // Of other names as well.
         assert_eq!(budget.begin(address, &names("mx.else.test")).unwrap_err(), Exchanger::Address(address));
         assert!(budget.begin(IpAddr::from([192, 0, 2, 2]), &own).is_ok(), "another one is not affected");
-        open.pop().unwrap().proven();
+        deliver(open.pop().unwrap());
         open.extend((0..100).map(|_| budget.begin(address, &own).unwrap()));
-        open.pop().unwrap().failed();
+        drop(open.pop());
         assert!(budget.begin(address, &own).is_err(), "it has to prove itself again");
         open.clear();
         assert!(budget.begin(address, &own).is_ok());
@@ -185,7 +187,7 @@ mod tests {
             (0..OF_NAMES_MAX).map(|n| budget.begin(address(n), &own).unwrap()).collect();
         assert_eq!(budget.begin(address(200), &own).unwrap_err(), Exchanger::Names(own.clone()));
         assert!(budget.begin(address(200), &names("mx.else.test")).is_ok(), "another one is not affected");
-        open.pop().unwrap().proven();
+        deliver(open.pop().unwrap());
         assert!(budget.begin(address(200), &own).is_ok());
     }
 
@@ -193,7 +195,7 @@ mod tests {
     fn the_memory_is_bounded() {
         let budget = ExchangerBudget::default();
         for n in 0..REMEMBERED_MAX as u32 + 100 {
-            budget.begin(IpAddr::from(n.to_be_bytes()), &names(&format!("mx{n}.test"))).unwrap().proven();
+            deliver(budget.begin(IpAddr::from(n.to_be_bytes()), &names(&format!("mx{n}.test"))).unwrap());
         }
         assert!(budget.lock().len() <= REMEMBERED_MAX + 1);
     }

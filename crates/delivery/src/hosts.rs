@@ -2,7 +2,7 @@
 
 use crate::{
     connect::{Connector, Ready},
-    exchanger_budget::{Exchanger, OF_ADDRESS_MAX, OF_NAMES_MAX},
+    exchanger_budget::{Exchanger, OF_ADDRESS_MAX, OF_NAMES_MAX, Unproven},
     host_memory::HostMemory,
 };
 use mail::{Disposition, Enhanced, HostPort, LmtpServer, NextHop, Outcome};
@@ -134,22 +134,18 @@ impl<'a> Hosts<'a> {
             let connected = match &server {
                 Server::Unix(path) => connector.unix(path).await,
                 Server::Tcp { host, address, names } => {
-                    let unproven = match connector.unproven(*address, names).await {
+                    let mut unproven = match connector.unproven(*address, names).await {
                         Ok(unproven) => unproven,
                         Err(full) => {
                             self.failed(crowded(host, &full));
                             continue;
                         }
                     };
-                    match Box::pin(connector.tcp(host, *address)).await {
-                        Ok(ready) => Ok(Ready { unproven, ..ready }),
-                        Err(outcome) => {
-                            if let Some(unproven) = unproven {
-                                unproven.failed();
-                            }
-                            Err(outcome)
-                        }
+                    let connected = Box::pin(connector.tcp(host, *address)).await;
+                    if connected.is_ok() {
+                        unproven.iter_mut().for_each(Unproven::answered);
                     }
+                    connected.map(|ready| Ready { unproven, ..ready })
                 }
             };
             match connected {

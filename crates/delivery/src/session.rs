@@ -24,6 +24,8 @@ use std::{
 const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Wake-ups without work, after which the connection is taken as superfluous.
 const SPURIOUS_WAKEUPS_MAX: u32 = 3;
+/// A connection that has delivered is given up for others only when its server has been silent for so long.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most pieces that are gathered for one write.
 const PIECES_MAX: usize = 32;
 
@@ -437,17 +439,25 @@ impl<'a, J: WorkSource> Session<'a, J> {
     async fn read(&mut self) -> Result<(), End> {
         let reply_timeout = reply_timeout(self.settings, self.connection.phase());
         // The server may take what it was sent whole: only what it has not answered yet can be given up.
-        let may_be_abandoned =
-            !self.has_delivered && matches!(self.connection.phase(), Phase::Command | Phase::Data);
-        let read = tokio::select! {
-            biased;
-            read = self.stream.read(reply_timeout) => read,
-            why = self.source.abandoned(), if may_be_abandoned => {
-                return Err(End::fault(why.unwrap_or_else(withdrawn)));
-            }
-        };
+        let may_be_abandoned = matches!(self.connection.phase(), Phase::Command | Phase::Data);
+        let mut read = Err(io::ErrorKind::TimedOut.into());
+        let mut rest = reply_timeout;
+        // A server that takes mail nearly always answers soon, and then nobody listens for a signal.
+        if may_be_abandoned && self.has_delivered && reply_timeout > SILENCE_TIMEOUT {
+            read = self.stream.fill(SILENCE_TIMEOUT).await;
+            rest -= SILENCE_TIMEOUT;
+        }
+        if matches!(&read, Err(e) if e.kind() == io::ErrorKind::TimedOut) {
+            read = tokio::select! {
+                biased;
+                read = self.stream.fill(rest) => read,
+                why = self.source.abandoned(), if may_be_abandoned => {
+                    return Err(End::fault(why.unwrap_or_else(withdrawn)));
+                }
+            };
+        }
         match read {
-            Ok(bytes) => self.connection.receive(bytes).map_err(|e| {
+            Ok(()) => self.connection.receive(self.stream.received()).map_err(|e| {
                 let text = format!("talk to {} while {}: {e}", self.relay, self.connection.step());
                 let why = Outcome::deferred(Enhanced(4, 5, 0), text);
                 End::Broken { why, is_closed: false, is_ours: false }

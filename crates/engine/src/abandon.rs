@@ -3,12 +3,14 @@
 
 use crate::{ConnectionId, Effect, Engine, event::Context};
 use mail::QueueId;
-use queue::{DestinationId, Millis, Share};
+use queue::{DestinationId, Millis};
 use std::collections::VecDeque;
 
-/// How long a destination that has not taken mail yet may keep a connection while others wait for one. Nearly all servers that
-/// answer do so within this time; without competition they have the five minutes of RFC 5321 §4.5.3.2.
-const NEWCOMER_TIMEOUT: Millis = 10_000;
+/// How long a connection to a mail exchanger may go without an answer while other destinations wait for one. Nearly all servers
+/// that answer do so within this time; without competition they have the five minutes of RFC 5321 §4.5.3.2.
+const SILENCE_TIMEOUT: Millis = 10_000;
+/// The time between two searches for silent connections that found some.
+const SEARCH_INTERVAL: Millis = 500;
 
 /// The reason why a connection is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,47 +21,60 @@ pub enum Abandoned {
     Crowded,
 }
 
-/// Connections to newcomers in the order in which they were opened, with their serial numbers.
+/// Connections without an answer, as the last search found them. There is no search while no destination waits.
 #[derive(Debug, Default)]
-pub(crate) struct NewcomerConnections(VecDeque<(Millis, ConnectionId, u64)>);
+pub(crate) struct SilentConnections {
+    /// The longest silence first; with serial numbers.
+    found: VecDeque<(ConnectionId, u64)>,
+    next_search: Millis,
+    /// Connections that were given up since the last search. Those that send content go on for a while.
+    given_up_count: usize,
+}
 
 impl Engine {
-    /// Notes a connection that is being opened.
-    pub(crate) fn watch(&mut self, context: Context, id: ConnectionId, destination: DestinationId) {
-        if self.queue.share_of(destination) != Share::Newcomers {
-            return;
-        }
-        let newcomers = &mut self.newcomers.0;
-        // Most are gone when they get here; the others are looked at in their turn.
-        while let Some((_, front, serial)) = newcomers.front()
-            && !self.connections.is_open(*front, *serial)
-        {
-            newcomers.pop_front();
-        }
-        newcomers.push_back((context.now, id, self.connections.get(id).serial));
-    }
-
-    /// Gives up the connections to newcomers that have had no answer for long, one for each destination that waits.
-    pub(crate) fn abandon_slow(&mut self, context: Context, effects: &mut Vec<Effect>) {
-        let waiting = self.queue.waiting_newcomer_count();
+    /// Gives up connections to mail exchangers that have had no answer for long, one for each destination that waits.
+    pub(crate) fn abandon_silent(&mut self, context: Context, effects: &mut Vec<Effect>) {
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::KeepSilent {
             return;
         }
-        while (self.connections.abandoned_count() as usize) < waiting {
-            let Some((opened, id, serial)) = self.newcomers.0.front().copied() else { return };
-            let is_slow = self.connections.is_open(id, serial) && {
-                let destination = self.connections.get(id).destination;
-                self.queue.share_of(destination) == Share::Newcomers
+        let waiting = self.queue.waiting_remote_count();
+        if waiting == 0 {
+            return;
+        }
+        if context.now >= self.silent.next_search {
+            self.find_silent(context.now);
+        }
+        while self.silent.given_up_count < waiting
+            && let Some((id, serial)) = self.silent.found.pop_front()
+        {
+            let can_go = self.connections.is_open(id, serial) && {
+                let connection = self.connections.get(id);
+                connection.silent_since().is_some_and(|since| since + SILENCE_TIMEOUT <= context.now)
+                    && self.queue.would_make_room(connection.destination)
             };
-            if is_slow && context.now < opened + NEWCOMER_TIMEOUT {
-                return self.wake_by(opened + NEWCOMER_TIMEOUT, effects);
-            }
-            self.newcomers.0.pop_front();
-            if is_slow {
+            if can_go {
+                self.silent.given_up_count += 1;
                 self.abandon(id, Abandoned::Crowded, effects);
             }
         }
+        self.wake_by(self.silent.next_search, effects);
+    }
+
+    fn find_silent(&mut self, now: Millis) {
+        let is_remote = |destination| self.queue.share_of(destination).is_remote();
+        let mut all: Vec<(Millis, ConnectionId, u64)> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| is_remote(connection.destination))
+            .filter_map(|(id, connection)| Some((connection.silent_since()?, id, connection.serial)))
+            .collect();
+        all.sort_unstable();
+        let later = all.partition_point(|(since, ..)| since + SILENCE_TIMEOUT <= now);
+        let next = all.get(later).map_or(now, |(since, ..)| *since) + SILENCE_TIMEOUT;
+        let next_search = if later > 0 { now + SEARCH_INTERVAL } else { next.max(now + SEARCH_INTERVAL) };
+        let found = all[..later].iter().map(|(_, id, serial)| (*id, *serial)).collect();
+        self.silent = SilentConnections { found, next_search, given_up_count: 0 };
     }
 
     /// Gives up the connections of these destinations that have nothing to do any more.

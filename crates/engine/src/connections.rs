@@ -3,7 +3,7 @@
 use crate::{Effect, Engine, LogEvent, event::Context};
 use foldhash::HashMap;
 use mail::{Attempt, Disposition, Outcome};
-use queue::{ConnectionCounts, ConnectionRequest, DestinationId, JobId};
+use queue::{ConnectionCounts, ConnectionRequest, DestinationId, JobId, Millis};
 
 /// A connection's number, from [`crate::Effect::OpenConnection`] to [`crate::Event::ConnectionClosed`]. Numbers are
 /// small, and given again.
@@ -21,8 +21,17 @@ pub(crate) struct Connection {
     pub(crate) leases: Vec<JobId>,
     /// Tells connections of one number apart.
     pub(crate) serial: u64,
-    is_abandoned: bool,
+    /// The time of the last sign of the server: until there is one, that of the beginning.
+    pub(crate) heard: Millis,
+    pub(crate) is_abandoned: bool,
     is_idle: bool,
+}
+
+impl Connection {
+    /// Returns since when the server owes an answer; none for a connection that is idle or given up.
+    pub(crate) fn silent_since(&self) -> Option<Millis> {
+        (!self.is_idle && !self.is_abandoned).then_some(self.heard)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -30,13 +39,12 @@ pub(crate) struct Connections {
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
     serial: u64,
-    abandoned_count: u32,
     /// Idle connections of each destination with the workers they are on, in the order in which they became idle.
     idle: HashMap<DestinationId, Vec<(Option<usize>, ConnectionId)>>,
 }
 
 impl Connections {
-    pub(crate) fn open(&mut self, destination: DestinationId) -> ConnectionId {
+    pub(crate) fn open(&mut self, destination: DestinationId, now: Millis) -> ConnectionId {
         self.serial += 1;
         let connection = Connection {
             destination,
@@ -44,6 +52,7 @@ impl Connections {
             is_evicting: false,
             leases: Vec::new(),
             serial: self.serial,
+            heard: now,
             is_abandoned: false,
             is_idle: false,
         };
@@ -67,7 +76,6 @@ impl Connections {
     pub(crate) fn close(&mut self, id: ConnectionId) -> Connection {
         let connection = self.slots[id.0 as usize].take().expect("a connection is closed once");
         assert!(!connection.is_idle, "an idle connection leaves the idle list first");
-        self.abandoned_count -= u32::from(connection.is_abandoned);
         self.free.push(id.0);
         connection
     }
@@ -88,14 +96,13 @@ impl Connections {
 
     /// Notes that a connection is given up. Returns false if it was before.
     pub(crate) fn set_abandoned(&mut self, id: ConnectionId) -> bool {
-        let was = std::mem::replace(&mut self.get_mut(id).is_abandoned, true);
-        self.abandoned_count += u32::from(!was);
-        !was
+        !std::mem::replace(&mut self.get_mut(id).is_abandoned, true)
     }
 
-    /// Returns the number of open connections that are given up.
-    pub(crate) fn abandoned_count(&self) -> u32 {
-        self.abandoned_count
+    /// Returns all open connections.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        let slots = (0..).map(ConnectionId).zip(&self.slots);
+        slots.filter_map(|(id, slot)| Some((id, slot.as_ref()?)))
     }
 
     pub(crate) fn set_idle(&mut self, id: ConnectionId, worker: Option<usize>) {
@@ -162,8 +169,6 @@ impl Connections {
     ) {
         let mut by_destination: HashMap<DestinationId, ConnectionCounts> = HashMap::default();
         let mut evicting = 0;
-        let abandoned = self.slots.iter().flatten().filter(|one| one.is_abandoned).count();
-        assert_eq!(abandoned, self.abandoned_count as usize, "connections that are given up");
         for connection in self.slots.iter().flatten() {
             let counts = by_destination.entry(connection.destination).or_default();
             counts.open += 1;
@@ -191,18 +196,23 @@ impl Connections {
 
 impl Engine {
     /// Takes a lease from its connection.
-    pub(crate) fn take_lease(&mut self, id: ConnectionId, job: JobId) {
-        let leases = &mut self.connections.get_mut(id).leases;
+    pub(crate) fn take_lease(&mut self, context: Context, id: ConnectionId, job: JobId) {
+        let connection = self.connections.get_mut(id);
+        connection.heard = context.now;
+        let leases = &mut connection.leases;
         let at = leases.iter().position(|leased| *leased == job).expect("a lease is given back once");
         leases.swap_remove(at);
     }
 
     pub(crate) fn on_ready(&mut self, context: Context, id: ConnectionId, effects: &mut Vec<Effect>) {
         let connection = self.connections.get_mut(id);
-        if self.is_closed {
+        if self.is_closed || connection.is_abandoned {
             return;
         }
         let Some(lease) = self.queue.lease_next(connection.destination, context.now) else { return };
+        if connection.leases.is_empty() {
+            connection.heard = context.now;
+        }
         connection.leases.push(lease.job);
         self.mark_used(id);
         self.end_eviction(id);
@@ -297,8 +307,7 @@ impl Engine {
         while let Some(request) = self.queue.next_connection_request(context.now) {
             match request {
                 ConnectionRequest::Open(destination) => {
-                    let connection = self.connections.open(destination);
-                    self.watch(context, connection, destination);
+                    let connection = self.connections.open(destination, context.now);
                     let destination = self.queue.destination_name(destination).clone();
                     effects.push(Effect::OpenConnection { connection, destination });
                 }
@@ -314,7 +323,7 @@ impl Engine {
                 }
             }
         }
-        self.abandon_slow(context, effects);
+        self.abandon_silent(context, effects);
     }
 }
 
@@ -325,7 +334,7 @@ mod tests {
     #[test]
     fn an_idle_connection_of_the_same_worker_is_woken_first_else_the_last_that_worked() {
         let (mut connections, to) = (Connections::default(), DestinationId(3));
-        let ids: Vec<ConnectionId> = (0..4).map(|_| connections.open(to)).collect();
+        let ids: Vec<ConnectionId> = (0..4).map(|_| connections.open(to, 0)).collect();
         for (id, worker) in ids.iter().zip([0, 1, 0, 1]) {
             connections.set_idle(*id, Some(worker));
         }
@@ -337,6 +346,6 @@ mod tests {
         assert_eq!(connections.take_idle(to, Some(0)), None);
         ids.iter().for_each(|id| _ = connections.close(*id));
         connections.check_invariants((0, 0), |_| ConnectionCounts::default());
-        assert_eq!(connections.open(to), ids[3], "numbers are given again");
+        assert_eq!(connections.open(to, 0), ids[3], "numbers are given again");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     ConnectionId, Effect, EngineSettings, Event, LogEvent, Routed, Routing,
-    abandon::NewcomerConnections,
+    abandon::SilentConnections,
     attempt_result::AttemptResult,
     cache::MessageCache,
     connections::Connections,
@@ -55,7 +55,7 @@ pub struct Engine {
     pub(crate) last_outcomes: LastOutcomes,
     pub(crate) counters: RecipientCounters,
     pub(crate) connections: Connections,
-    pub(crate) newcomers: NewcomerConnections,
+    pub(crate) silent: SilentConnections,
     pub(crate) tasks: Tasks,
     pub(crate) read_permits: Permits<AttemptResult>,
     pub(crate) report_permits: Permits<AttemptResult>,
@@ -102,7 +102,7 @@ impl Engine {
             last_outcomes: LastOutcomes::default(),
             counters: RecipientCounters::default(),
             connections: Connections::default(),
-            newcomers: NewcomerConnections::default(),
+            silent: SilentConnections::default(),
             tasks: Tasks::default(),
             read_permits: Permits::new(READS_MAX),
             report_permits: Permits::new(REPORTS_MAX),
@@ -167,7 +167,8 @@ impl Engine {
     /// Returns whether a connection should end its work and close, because the engine is shutting down or another
     /// destination wants the connection.
     pub fn should_close(&self, connection: ConnectionId) -> bool {
-        self.is_closed || self.queue.is_contended(self.connections.get(connection).destination)
+        let connection = self.connections.get(connection);
+        self.is_closed || connection.is_abandoned || self.queue.is_contended(connection.destination)
     }
 
     /// Decisions that a restart would forget: results that wait for a read, a report or a commit, and refused
@@ -226,14 +227,14 @@ impl Engine {
                 self.on_accepted(context, message, routed, held, effects);
             }
             Event::AttemptFinished { connection, lease, message, mut results, attempt } => {
-                self.take_lease(connection, lease.job);
+                self.take_lease(context, connection, lease.job);
                 if self.settings.soft_bounce {
                     results.iter_mut().for_each(|(_, outcome)| outcome.soften());
                 }
                 self.on_attempt(context, lease, message, results, attempt, effects);
             }
             Event::LeaseReturned { connection, lease } => {
-                self.take_lease(connection, lease.job);
+                self.take_lease(context, connection, lease.job);
                 let cancelled = self.queue.return_lease(lease.job, context.now);
                 self.on_cancelled(cancelled, effects);
             }

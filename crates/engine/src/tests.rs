@@ -520,6 +520,51 @@ fn newcomers_without_an_answer_make_room_for_those_that_wait() {
 }
 
 #[test]
+fn servers_that_have_taken_mail_and_fall_silent_make_room_for_those_that_wait() {
+    let mut bench = bench();
+    bench.handle(Event::Started);
+    let accept = |bench: &mut Bench, id: u64, domain: u64| {
+        let mut to = (*message(id, 0, 1)).clone();
+        let path = format!("c@n{domain}.test");
+        to.envelope.recipients = vec![Recipient::new(ForwardPath::parse(&path, false).unwrap())];
+        bench.accept(&SharedMessage::new(to));
+    };
+    let delivered = || vec![(0, Outcome::delivered(Enhanced(2, 0, 0), "250 ok"))];
+    for id in 0..751 {
+        accept(&mut bench, id, id);
+        let connection = *bench.opened.last().unwrap();
+        bench.handle(Event::ConnectionReady(connection));
+        let lease = bench.leases.pop().unwrap();
+        bench.finish(lease, delivered());
+        bench.handle(Event::ConnectionClosed { connection, leases: Vec::new() });
+    }
+    bench.opened.clear();
+    for id in 0..751 {
+        accept(&mut bench, 1000 + id, id);
+    }
+    assert_eq!(bench.opened.len(), 750, "all connections of remote mail");
+    let (working, sending) = (bench.opened[0], bench.opened[1]);
+    bench.handle(Event::ConnectionReady(working));
+    let lease = bench.leases.pop().unwrap();
+    bench.handle(Event::ConnectionReady(sending));
+    bench.now = 5000;
+    bench.finish(lease, delivered());
+    bench.now = 10_000;
+    bench.handle(Event::Tick);
+    assert_eq!(bench.abandoned, [(sending, Abandoned::Crowded)], "one for each destination that waits");
+    // Content that is being sent is finished, and then the connection ends.
+    accept(&mut bench, 2000, 1);
+    assert!(bench.engine.should_close(sending) && !bench.leases.is_empty());
+    bench.leases.clear();
+    bench.handle(Event::ConnectionReady(sending));
+    assert!(bench.leases.is_empty());
+    // It does not go: the next one.
+    bench.now = 10_500;
+    bench.handle(Event::Tick);
+    assert_eq!(bench.abandoned[1..], [(bench.opened[2], Abandoned::Crowded)]);
+}
+
+#[test]
 fn what_takes_the_place_of_redirected_recipients_is_durable_before_they_end_and_no_attempt_is_interrupted() {
     let mut bench = bench();
     bench.handle(Event::Started);

@@ -160,9 +160,17 @@ impl Queue {
         Share::ALL.into_iter().any(|share| self.connections.scheduler.waiting_first_count(share) > 0)
     }
 
-    /// Returns the number of destinations that wait for their first connection, and have not taken mail yet.
-    pub fn waiting_newcomer_count(&self) -> usize {
-        self.connections.scheduler.waiting_first_count(Share::Newcomers)
+    /// Returns the number of remote destinations that wait for their first connection, because their share is full.
+    pub fn waiting_remote_count(&self) -> usize {
+        [Share::Remote, Share::Newcomers]
+            .map(|share| self.connections.scheduler.waiting_first_count(share))
+            .iter()
+            .sum()
+    }
+
+    /// Returns whether a destination without a connection would get one if a connection of this destination were closed.
+    pub fn would_make_room(&self, id: DestinationId) -> bool {
+        self.is_share_contended(self.destination_at(id).share)
     }
 
     /// Returns the number of jobs of a destination that wait for a connection.

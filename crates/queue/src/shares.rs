@@ -52,7 +52,8 @@ impl Share {
         }
     }
 
-    pub(crate) fn is_remote(self) -> bool {
+    /// Returns whether the destinations of the share are mail exchangers.
+    pub fn is_remote(self) -> bool {
         matches!(self, Self::Remote | Self::Newcomers)
     }
 
