@@ -21,8 +21,8 @@ pub use copy::{BackupItem, Copied, CopyEnd, MessageCopy};
 pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
 pub use protocol::{
-    Action, ConnectionShare, DeliveryHelper, Failure, Gauges, Id, MessageInfo, RecipientInfo, RedirectTo,
-    Request, Resource, Response, Status, WaitInfo, held_text,
+    Action, ConnectionShare, DeliveryHelper, ExchangerConnections, Failure, Gauges, Id, MessageInfo,
+    RecipientInfo, RedirectTo, Request, Resource, Response, Status, WaitInfo, held_text,
 };
 pub use selection::{Matched, Selection};
 pub use server::serve_control;

@@ -460,6 +460,17 @@ impl Status {
     }
 }
 
+/// The outbound connections to a mail exchanger.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ExchangerConnections {
+    /// An address, or the names of all exchangers of a domain.
+    pub exchanger: String,
+    /// Connections that are open or being opened.
+    pub used: u32,
+    /// Destinations without a connection that wait, because the exchanger has as many as it may.
+    pub waiting: u64,
+}
+
 /// The use of a share of the outbound connections.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ConnectionShare {
@@ -510,6 +521,9 @@ pub struct Gauges {
     /// The use of the shares of the outbound connections.
     #[serde(default)]
     pub shares: Vec<ConnectionShare>,
+    /// The mail exchanger with the most outbound connections.
+    #[serde(default)]
+    pub busiest_exchanger: Option<ExchangerConnections>,
     /// The use of everything that can be used up.
     #[serde(default)]
     pub resources: Vec<Resource>,

@@ -253,6 +253,9 @@ impl Courier {
                 Err(None) => return unfinished.fail(source, &withdrawn()),
             };
             source.connected(&ready.relay, &ready.tls);
+            if let Some(unproven) = &ready.unproven {
+                source.connected_to_exchanger(unproven.exchangers());
+            }
             let (relay, address, is_opportunistic, is_secured) =
                 (ready.relay.clone(), ready.address, ready.is_opportunistic, !ready.tls.is_empty());
             let has_next = hosts.has_next() && !source.should_close();

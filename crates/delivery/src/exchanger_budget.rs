@@ -121,6 +121,14 @@ impl Unproven {
         self.is_answered = true;
     }
 
+    /// Returns the address, and the names of all exchangers of the domain.
+    pub(crate) fn exchangers(&self) -> [Arc<str>; 2] {
+        self.counted.each_ref().map(|one| match one {
+            Exchanger::Address(ip) => ip.to_string().into(),
+            Exchanger::Names(names) => names.clone(),
+        })
+    }
+
     /// The connection has delivered: the exchanger takes mail.
     pub(crate) fn proven(self) {
         let mut known = self.budget.lock();

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mail::{Attempt, ChunkId, ForwardPath, Outcome, QueueId, SharedMessage};
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 /// A leased job: one message to some of its recipients, all at one destination.
 #[derive(Debug, Clone)]
@@ -56,6 +56,9 @@ pub trait WorkSource: Send + Sync + 'static {
 
     /// Reports that a connection is ready. `tls`: as in [`Attempt::tls`].
     fn connected(&self, _relay: &str, _tls: &str) {}
+
+    /// Reports that the server is a mail exchanger: its address, and the names of all exchangers of the domain.
+    fn connected_to_exchanger(&self, _exchangers: [Arc<str>; 2]) {}
 
     /// Reports that no host of the destination could be used. A deferred `outcome` suspends the destination. A failed
     /// one (null MX, no such domain) fails every recipient that waits for it.

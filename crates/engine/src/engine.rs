@@ -211,6 +211,9 @@ impl Engine {
     pub fn handle(&mut self, event: Event<'_>, context: Context, effects: &mut Vec<Effect>) {
         match event {
             Event::ConnectionReady(connection) => self.on_ready(context, connection, effects),
+            Event::ConnectedToExchanger(connection, exchangers) => {
+                self.queue.connected_to(self.connections.get(connection).destination, exchangers);
+            }
             Event::ConnectionIdle(connection) => self.on_idle(context, connection, effects),
             Event::ConnectionNotIdle(connection) => self.leave_idle(connection),
             Event::ConnectionClosed { connection, leases } => {

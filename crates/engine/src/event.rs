@@ -93,6 +93,8 @@ pub enum Event<'a> {
     },
     /// A connection can carry another transaction. Answered by [`crate::Effect::Deliver`] or by nothing.
     ConnectionReady(ConnectionId),
+    /// A connection is made to a mail exchanger. Other servers are not reported.
+    ConnectedToExchanger(ConnectionId, queue::Exchangers),
     /// A connection has no work and waits for [`crate::Effect::WakeConnection`].
     ConnectionIdle(ConnectionId),
     /// A connection no longer waits, although it was not woken. Nothing follows if it was.

@@ -7,6 +7,7 @@ use crate::{
     DestinationId, JobId, Lease, Millis, Queue,
     connection_scheduler::ConnectionScheduler,
     destination_queue::Health,
+    exchangers::ExchangerUses,
     ready_list::Tables,
     shares::{Share, ShareView, Shares},
 };
@@ -37,6 +38,8 @@ pub(crate) struct Connections {
     pub(crate) shares: Shares,
     /// Connections that were asked to make room for other destinations and did not answer yet.
     pub(crate) evicting_count: u32,
+    /// The same connections, by mail exchanger.
+    pub(crate) exchangers: ExchangerUses,
     /// The destination of the last of them: the search for the next one begins behind it.
     last_evicted: usize,
     /// No connection is opened any more.
@@ -155,9 +158,10 @@ impl Queue {
         self.destination_at(id).share
     }
 
-    /// Returns whether a destination without a connection waits, because its share is full.
+    /// Returns whether a destination without a connection waits, because its share or its mail exchanger is.
     pub fn are_shares_short(&self) -> bool {
         Share::ALL.into_iter().any(|share| self.connections.scheduler.waiting_first_count(share) > 0)
+            || self.connections.exchangers.waiting_count() > 0
     }
 
     /// Returns the number of remote destinations that wait for their first connection, because their share is full.
@@ -252,8 +256,25 @@ impl Queue {
                 // Another destination of the group is next, and this one may want a connection later.
                 self.connections.scheduler.resume_deferred(&self.settings, group);
                 self.resume_shares();
+                let exchangers = self.destinations[id.0 as usize].exchangers.as_ref();
+                let resumed = self.connections.exchangers.resume_one(exchangers);
+                self.list_again(resumed.as_slice());
                 self.update_connections(id, now);
                 self.remove_if_unused(id);
+                continue;
+            }
+            if let Some(exchanger) = self.full_exchanger(id) {
+                self.connections.scheduler.resume_deferred(&self.settings, group);
+                self.resume_shares();
+                let destination = self.destination_at_mut(id);
+                // One that has a connection asks again when that has news.
+                if destination.connection_count == 0 {
+                    destination.is_scheduled = true;
+                    self.connections.exchangers.wait(&exchanger, id);
+                    if let Some(idle) = self.take_idle_of(&exchanger) {
+                        return Some(ConnectionRequest::Evict(idle));
+                    }
+                }
                 continue;
             }
             self.connections.count += 1;
@@ -265,6 +286,8 @@ impl Queue {
             destination.connection_count += 1;
             destination.unused_connection_count += 1;
             destination.quantum_bytes = quantum;
+            let exchangers = self.destinations[id.0 as usize].exchangers.as_ref();
+            self.connections.exchangers.opened(exchangers, 1);
             self.update_connections(id, now);
             return Some(ConnectionRequest::Open(id));
         }
@@ -319,6 +342,7 @@ impl Queue {
         let destination = self.destination_at(id);
         self.connections.scheduler.is_group_contended(destination.group)
             || self.is_share_contended(destination.share)
+            || self.connections.exchangers.are_wanted(destination.exchangers.as_ref())
     }
 
     /// Counts a connection that is gone, or was never made, and is not idle. `was_used` tells whether
@@ -329,6 +353,9 @@ impl Queue {
         let share = self.destination_at(id).share;
         self.connections.shares.used[share as usize] -= 1;
         self.connections.scheduler.closed(&self.settings, group);
+        let exchangers = self.destinations[id.0 as usize].exchangers.as_ref();
+        let resumed = self.connections.exchangers.closed(exchangers, 1);
+        self.list_again(&resumed);
         self.resume_shares();
         let destination = self.destination_at_mut(id);
         destination.connection_count -= 1;

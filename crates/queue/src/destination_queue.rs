@@ -1,6 +1,8 @@
 //! A destination: its ready jobs, window and health.
 
-use crate::{GroupId, Millis, QueueSettings, ready_list::ReadyList, settings::millis, shares::Share};
+use crate::{
+    Exchangers, GroupId, Millis, QueueSettings, ready_list::ReadyList, settings::millis, shares::Share,
+};
 use mail::{Destination, Outcome};
 
 /// A destination's number in the queue; stable while the process runs.
@@ -39,6 +41,8 @@ pub(crate) struct DestinationQueue {
     pub(crate) share: Share,
     /// Bytes that connections of the destination may still send while others wait for a connection.
     pub(crate) quantum_bytes: i64,
+    /// Where the last connection to a mail exchanger went.
+    pub(crate) exchangers: Option<Exchangers>,
 }
 
 #[derive(Debug)]
@@ -91,6 +95,7 @@ impl DestinationQueue {
             is_vacant: false,
             timer: None,
             quantum_bytes: 0,
+            exchangers: None,
         }
     }
 

@@ -128,10 +128,13 @@ impl Queue {
             "a connection that is evicted is open and not idle"
         );
         self.connections.scheduler.check_invariants(&by_group, |id| self.destination_at(id).is_scheduled);
+        let with_exchangers =
+            self.destinations.iter().filter_map(|one| Some((one.exchangers.as_ref()?, one.connection_count)));
+        self.connections.exchangers.check_invariants(with_exchangers);
         let is_scheduled = self.destinations.iter().filter(|destination| destination.is_scheduled).count();
         assert_eq!(
             is_scheduled,
-            self.connections.scheduler.len(),
+            self.connections.scheduler.len() + self.connections.exchangers.waiting_count(),
             "each destination that wants a connection is listed once"
         );
     }

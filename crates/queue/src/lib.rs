@@ -15,6 +15,7 @@ mod connection_scheduler;
 mod connections;
 mod destination_queue;
 mod destination_table;
+mod exchangers;
 mod expiry;
 mod id_index;
 mod invariants;
@@ -36,6 +37,7 @@ mod view;
 
 pub use connections::{ConnectionCounts, ConnectionRequest};
 pub use destination_queue::DestinationId;
+pub use exchangers::{ExchangerView, Exchangers};
 pub use expiry::Overdue;
 pub use message::{JobId, Recipients};
 pub use operators::{CancelAs, CommandResult};

@@ -167,6 +167,8 @@ impl Queue {
             self.ages.skip_warnings(&mut self.messages);
         }
         self.connections.scheduler.resume_all_deferred(&self.settings);
+        let resumed = self.connections.exchangers.resume_all();
+        self.list_again(&resumed);
     }
 
     /// Returns the number of a destination in the first group: see [`Self::destination_in`].

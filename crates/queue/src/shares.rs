@@ -97,6 +97,13 @@ impl Shares {
         }
     }
 
+    /// Returns how many connections one address, or one set of mail exchangers, may have: a quarter of those of remote mail is
+    /// left to others.
+    pub(crate) fn max_of_exchanger(settings: &QueueSettings) -> Option<u32> {
+        let all = Self::max(settings, Share::Remote);
+        (settings.connections_max >= SHARED_FROM).then(|| all - all / 4)
+    }
+
     /// Returns whether newcomers begin with one connection, because half of theirs are in use.
     pub(crate) fn is_short(&self, settings: &QueueSettings) -> bool {
         let max = Self::max(settings, Share::Newcomers);

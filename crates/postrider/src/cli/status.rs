@@ -135,6 +135,15 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     for share in g.shares.iter().filter(|share| share.waiting > 0) {
         writeln!(out, "CONNECTIONS ARE SHORT: {}", short(share))?;
     }
+    let is_short = g.shares.iter().any(|share| share.waiting > 0);
+    if let Some(one) = g.busiest_exchanger.as_ref().filter(|one| is_short || one.waiting > 0) {
+        let waiting = match one.waiting {
+            0 => String::new(),
+            count => format!("; waiting for it: {}", counted(count, "domain")),
+        };
+        let (used, exchanger) = (counted(one.used.into(), "connection"), print::plain(&one.exchanger));
+        writeln!(out, "most connections to one mail exchanger: {used} to {exchanger}{waiting}")?;
+    }
     if !g.shares.is_empty() {
         let used = g.shares.iter().map(|share| format!("{} {}/{}", share.share, share.used, share.max));
         writeln!(out, "\nconnections out: {}", used.collect::<Vec<_>>().join(", "))?;
@@ -173,8 +182,8 @@ fn micros(count: u64) -> String {
 /// Says for what mail connections are short.
 pub(crate) fn short(share: &ConnectionShare) -> String {
     let destinations = match (&*share.share, share.waiting) {
-        ("newcomers", 1) => "domain that has not taken mail since it last failed",
-        ("newcomers", _) => "domains that have not taken mail since they last failed",
+        ("newcomers", 1) => "domain that has not taken mail yet, or not since it last failed,",
+        ("newcomers", _) => "domains that have not taken mail yet, or not since they last failed,",
         ("remote", 1) => "domain that takes mail",
         ("remote", _) => "domains that take mail",
         ("routes", 1) => "server of a route",

@@ -168,6 +168,10 @@ impl WorkSource for DestinationWork {
         self.driver.delivery_log.server_tls(relay, tls);
     }
 
+    fn connected_to_exchanger(&self, exchangers: [Arc<str>; 2]) {
+        self.driver.handle(Event::ConnectedToExchanger(self.connection, exchangers));
+    }
+
     fn unreachable(&self, outcome: Outcome, attempt: &Attempt) {
         let (connection, attempt) = (self.connection, attempt.clone());
         self.driver.handle(Event::DestinationUnreachable { connection, outcome, attempt });

@@ -275,6 +275,14 @@ impl Driver {
                 view.max
             );
         }
+        if let Some(one) = state.engine.queue().busiest_exchanger() {
+            let waiting = mail::counted(one.waiting as u64, "domain");
+            tracing::warn!(
+                "most connections to one mail exchanger: {} to {}; waiting for it: {waiting}",
+                one.used,
+                one.name
+            );
+        }
     }
 
     /// Returns the connections of the client, those that the queue counts, and the number of events after which the two

@@ -9,9 +9,9 @@ use super::{
 };
 use bytes::Bytes;
 use control::{
-    Action, Applied, CertificateInfo, ConnectionShare, DeliveryHelper, DestinationInfo, Failure, Gauges, Id,
-    Matched, MessageCopy, MessageInfo, Operations, OptionsInfo, RecipientInfo, RedirectTo, RenewalFailure,
-    RenewalInfo, Status, Summary, SummaryBy, WaitInfo,
+    Action, Applied, CertificateInfo, ConnectionShare, DeliveryHelper, DestinationInfo, ExchangerConnections,
+    Failure, Gauges, Id, Matched, MessageCopy, MessageInfo, Operations, OptionsInfo, RecipientInfo,
+    RedirectTo, RenewalFailure, RenewalInfo, Status, Summary, SummaryBy, WaitInfo,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -391,10 +391,16 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
     let stats = driver.spool.commit_stats();
     let (client_connections, queue_connections, connection_drift) = driver.connection_counts();
     let (accept_latency_count, accept_latency_mean_us, accept_latency_max_us) = driver.accept_latency.sums();
-    let (held, unsummarized) = {
+    let (held, unsummarized, busiest) = {
         let state = driver.lock();
-        (state.engine.queue().held_count() as u64, state.engine.unsummarized_count())
+        let queue = state.engine.queue();
+        (queue.held_count() as u64, state.engine.unsummarized_count(), queue.busiest_exchanger())
     };
+    let busiest_exchanger = busiest.map(|one| ExchangerConnections {
+        exchanger: one.name.to_string(),
+        used: one.used,
+        waiting: one.waiting as u64,
+    });
     Gauges {
         failure: driver.spool_failure(),
         faults: driver.spool.faults(),
@@ -411,6 +417,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         client_connections,
         queue_connections,
         shares: shares(driver),
+        busiest_exchanger,
         connection_drift,
         start_read_us: driver.start_read_us.load(std::sync::atomic::Ordering::Relaxed),
         durability: driver.current().settings.spool.durability.as_str().to_owned(),

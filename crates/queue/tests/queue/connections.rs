@@ -361,6 +361,51 @@ fn destinations_that_have_taken_no_mail_use_up_only_their_share() {
 }
 
 #[test]
+fn one_mail_exchanger_leaves_connections_to_others_though_its_domains_have_taken_mail() {
+    let mut q = Queue::new(QueueSettings { connections_max: 40, ..QueueSettings::default() }, 7, 0);
+    let own = |n: u64| [format!("192.0.2.{n}").into(), format!("mx{n}.test").into()];
+    let all: Vec<DestinationId> = (0..41).map(|n| q.destination(&domain(&format!("d{n}")))).collect();
+    for (n, to) in (0..).zip(&all) {
+        put(&mut q, n, &[*to], 100, 0);
+        assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(*to)]);
+        q.connected_to(*to, own(if n == 40 { 2 } else { 1 }));
+        let lease = q.lease(*to, 0).unwrap();
+        done(&mut q, &lease, Disposition::Delivered, 0);
+        q.connection_closed(*to, true, 0);
+    }
+    for (n, to) in (0..40).zip(&all) {
+        put(&mut q, 100 + n, &[*to], 100, 0);
+    }
+    assert_eq!(requests(&mut q, 0).len(), 23, "three quarters of those of remote mail");
+    let view = q.busiest_exchanger().unwrap();
+    assert_eq!((&*view.name, view.used, view.waiting), ("192.0.2.1", 23, 17));
+    assert!(q.are_shares_short() && q.is_contended(all[0]) && !q.is_contended(all[40]));
+    put(&mut q, 200, &[all[40]], 100, 0);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(all[40])]);
+    q.check_invariants();
+    // One that ends makes room for the next, and one that is idle does so on request.
+    let lease = q.lease(all[0], 0).unwrap();
+    done(&mut q, &lease, Disposition::Delivered, 0);
+    q.connection_closed(all[0], true, 0);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(all[23])]);
+    let lease = q.lease(all[1], 0).unwrap();
+    done(&mut q, &lease, Disposition::Delivered, 0);
+    assert!(q.enter_idle(all[1]));
+    put(&mut q, 300, &[all[0]], 100, 0);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Evict(all[1])]);
+    q.eviction_ended();
+    q.connection_closed(all[1], true, 0);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(all[24])]);
+    q.check_invariants();
+    // The server moves elsewhere: nothing is left behind.
+    for to in &all[2..25] {
+        q.connected_to(*to, own(3 + u64::from(to.0)));
+    }
+    assert!(requests(&mut q, 0).len() > 5);
+    q.check_invariants();
+}
+
+#[test]
 fn remote_mail_and_routes_leave_a_quarter_of_the_connections_to_each_other() {
     let server = |number: u64| {
         let host = HostPort { host: format!("hub{number}.test"), port: 25 };
