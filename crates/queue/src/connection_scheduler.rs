@@ -10,6 +10,10 @@ use std::{
     collections::{BTreeMap, VecDeque},
 };
 
+/// Each of so many destinations that are chosen is one that has failed before, so that these are tried however many new ones
+/// there are.
+const FAILED_TURN: u64 = 4;
+
 /// Higher priority first; within one priority, destinations without a connection first.
 type Priority = (Reverse<i32>, bool);
 
@@ -52,6 +56,8 @@ struct Listed {
 struct Waiting {
     /// Smaller for one that has waited longer.
     number: u64,
+    /// It could not be reached when it was tried last.
+    has_failed: bool,
     priority: Priority,
     group: GroupId,
     id: DestinationId,
@@ -66,8 +72,11 @@ impl From<Waiting> for Listed {
 /// Destinations that wait for a connection of one share.
 #[derive(Debug, Default)]
 struct WaitingList {
-    by_priority: BTreeMap<Priority, VecDeque<Waiting>>,
+    /// Behind the priority: whether they have failed. Those that were not tried yet go ahead.
+    by_priority: BTreeMap<(Priority, bool), VecDeque<Waiting>>,
     count: usize,
+    /// Counts those that were chosen, for [`FAILED_TURN`].
+    chosen_count: u64,
     /// Those that want their first connection.
     first_count: usize,
 }
@@ -76,7 +85,7 @@ impl WaitingList {
     fn push(&mut self, one: Waiting) {
         self.count += 1;
         self.first_count += usize::from(!one.priority.1);
-        let rows = self.by_priority.entry(one.priority).or_default();
+        let rows = self.by_priority.entry((one.priority, one.has_failed)).or_default();
         // Nearly always at the end: only one that waited before has a smaller number.
         let at = rows.partition_point(|other| other.number < one.number);
         rows.insert(at, one);
@@ -89,13 +98,14 @@ impl WaitingList {
     }
 
     fn pop(&mut self) -> Option<Waiting> {
-        loop {
-            let mut entry = self.by_priority.first_entry()?;
-            if let Some(one) = entry.get_mut().pop_front() {
-                return Some(self.removed(one));
-            }
-            entry.remove();
-        }
+        self.by_priority.retain(|_, rows| !rows.is_empty());
+        let (priority, _) = *self.by_priority.keys().next()?;
+        self.chosen_count += 1;
+        let is_turn = self.chosen_count.is_multiple_of(FAILED_TURN);
+        let one = [is_turn, !is_turn]
+            .into_iter()
+            .find_map(|has_failed| self.by_priority.get_mut(&(priority, has_failed))?.pop_front())?;
+        Some(self.removed(one))
     }
 
     fn remove(&mut self, id: DestinationId) -> Option<Waiting> {
@@ -108,7 +118,7 @@ impl WaitingList {
     }
 
     fn remove_if(&mut self, is_meant: impl Fn(&Priority) -> bool, id: DestinationId) -> Option<Waiting> {
-        let one = self.by_priority.iter_mut().filter(|(priority, _)| is_meant(priority)).find_map(
+        let one = self.by_priority.iter_mut().filter(|((priority, _), _)| is_meant(priority)).find_map(
             |(_, rows)| {
                 let at = rows.iter().position(|one| one.id == id)?;
                 rows.remove(at)
@@ -162,11 +172,12 @@ impl ConnectionScheduler {
         }
     }
 
-    /// Takes out the next destination whose group and share may have another connection.
+    /// Takes out the next destination whose group and share may have another connection. `share_of` also tells whether it could
+    /// not be reached when it was tried last.
     pub(crate) fn pop(
         &mut self,
         settings: &QueueSettings,
-        share_of: impl Fn(DestinationId) -> Share,
+        share_of: impl Fn(DestinationId) -> (Share, bool),
         is_full: impl Fn(Share) -> bool,
     ) -> Option<DestinationId> {
         loop {
@@ -178,11 +189,11 @@ impl ConnectionScheduler {
                 continue;
             };
             self.first_count -= usize::from(wants_first_connection);
-            let share = share_of(id);
+            let (share, has_failed) = share_of(id);
             if is_full(share) {
                 self.wait_count += 1;
                 let number = number.unwrap_or(self.wait_count);
-                self.waiting[share as usize].push(Waiting { number, priority, group, id });
+                self.waiting[share as usize].push(Waiting { number, has_failed, priority, group, id });
                 continue;
             }
             let state = self.state(group);

@@ -244,7 +244,10 @@ impl Queue {
                 (&self.destinations, &self.connections.shares, &self.settings);
             let next = self.connections.scheduler.pop(
                 settings,
-                |id| destinations[id.0 as usize].share,
+                |id| {
+                    let destination = &destinations[id.0 as usize];
+                    (destination.share, destination.health.down_since().is_some())
+                },
                 |share| shares.is_full(settings, share),
             );
             let Some(id) = next else { return self.evict_idle().map(ConnectionRequest::Evict) };

@@ -406,6 +406,42 @@ fn one_mail_exchanger_leaves_connections_to_others_though_its_domains_have_taken
 }
 
 #[test]
+fn destinations_that_were_never_tried_go_ahead_of_those_that_were_given_up() {
+    let mut q = Queue::new(QueueSettings { connections_max: 40, ..QueueSettings::default() }, 7, 0);
+    let mut number = 0;
+    let mut add = |q: &mut Queue, name: &str, now| {
+        number += 1;
+        let to = q.destination(&domain(&format!("{name}{number}")));
+        put(q, number, &[to], 100, now);
+        to
+    };
+    let failed: Vec<DestinationId> = (0..20).map(|_| add(&mut q, "failed", 0)).collect();
+    assert_eq!(requests(&mut q, 0).len(), 20);
+    for to in &failed {
+        q.connection_used(*to);
+        q.unreachable(*to, Outcome::deferred(Enhanced(4, 4, 1), "no answer"), 0);
+        q.connection_closed(*to, true, 0);
+    }
+    let holders: Vec<DestinationId> = (0..20).map(|_| add(&mut q, "holder", 1)).collect();
+    assert_eq!(requests(&mut q, 1).len(), 20);
+    let later = 3_600_000;
+    q.advance(later);
+    assert_eq!(requests(&mut q, later), [], "they wait to be tried again");
+    let fresh: Vec<DestinationId> = (0..9).map(|_| add(&mut q, "fresh", later)).collect();
+    assert_eq!(requests(&mut q, later), []);
+    let mut order = Vec::new();
+    for to in &holders[..12] {
+        q.connection_closed(*to, false, later);
+        let opened = requests(&mut q, later);
+        let [ConnectionRequest::Open(next)] = opened[..] else { panic!("{opened:?}") };
+        order.push(next);
+    }
+    let (retried, first): (Vec<_>, Vec<_>) = order.iter().partition(|id| failed.contains(id));
+    assert_eq!((first, retried.len()), (fresh, 3), "each fourth is tried again: {order:?}");
+    q.check_invariants();
+}
+
+#[test]
 fn remote_mail_and_routes_leave_a_quarter_of_the_connections_to_each_other() {
     let server = |number: u64| {
         let host = HostPort { host: format!("hub{number}.test"), port: 25 };
