@@ -14,7 +14,7 @@ use std::{
     net::{Ipv4Addr, TcpListener, UdpSocket},
     os::unix::net::UnixListener,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -318,6 +318,41 @@ fn mail_for_many_domains_of_one_exchanger_waits_for_its_first_answer_and_is_not_
     let deferred: Vec<_> =
         daemon.log().into_iter().filter(|line| line.to_string().contains("deferred")).collect();
     assert!(deferred.is_empty(), "{deferred:?}");
+}
+
+#[test]
+fn domains_of_one_exchanger_that_took_mail_and_is_silent_now_delay_no_other_mail() {
+    const DOMAINS: u64 = 40;
+    let port = free_address().port();
+    let silence = Arc::new(Mutex::new(()));
+    let is_over = silence.clone();
+    let bad = Sink::listen(silent_at("127.76.1.1", port), move |_| {
+        drop(is_over.lock());
+        None
+    });
+    let good = Sink::listen(silent_at("127.76.2.1", port), |_| None);
+    let hosts: String = (0..DOMAINS).map(|n| format!("\"d{n}.test\" = [\"127.76.1.1\"]\n")).collect();
+    let daemon = Postrider::start(&format!(
+        "[delivery]\nmx_port = {port}\nmax_connections = 40\n[hosts]\n\"new.test\" = [\"127.76.2.1\"]\n{hosts}{LOG}"
+    ));
+    let send_to_all = || (0..DOMAINS).for_each(|n| send(&daemon, &format!("x@d{n}.test")));
+    send_to_all();
+    until("each domain has taken mail", || daemon.counter("delivered") == DOMAINS);
+    let silent = silence.lock().unwrap();
+    send_to_all();
+    let busiest = || -> serde_json::Value {
+        let status: serde_json::Value = serde_json::from_str(&daemon.ask(&["status", "--json"])).unwrap();
+        status["spool"]["busiest_exchanger"].clone()
+    };
+    until("the exchanger has as many connections as it may", || busiest()["waiting"] == 17);
+    assert_eq!(busiest()["used"], 23, "three quarters of those of remote mail");
+    send(&daemon, "x@new.test");
+    until("mail for another domain arrives", || good.count() == 1);
+    let text = daemon.ask(&["status"]);
+    assert!(text.contains("23 connections to 127.76.1.1; waiting for it: 17 domains"), "{text}");
+    drop(silent);
+    until("the others are delivered", || daemon.counter("delivered") == 2 * DOMAINS + 1);
+    assert_eq!(bad.count() as u64, 2 * DOMAINS);
 }
 
 #[test]
