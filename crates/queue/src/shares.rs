@@ -17,7 +17,7 @@ pub enum Share {
     Routes,
     /// Mail exchangers of domains that have taken mail.
     Remote,
-    /// Mail exchangers of domains that have not taken mail since they last failed.
+    /// Mail exchangers of domains that have not taken mail yet, or not since they last failed.
     Newcomers,
 }
 
