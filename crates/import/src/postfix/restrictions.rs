@@ -277,7 +277,9 @@ pub(super) fn write(context: &mut Context<'_>) {
                     "{}{suffix}",
                     name.trim_start_matches("smtpd_").trim_end_matches("_restrictions").replace('_', "-")
                 );
-                let mut open = Open::new(!is_login_only, true, !is_login_only && !is_relay);
+                // Where all have to log in, those in mynetworks have no other way either.
+                let has_networks = !is_login_only || context.are_relayed;
+                let mut open = Open::new(has_networks, true, !is_login_only && !is_relay);
                 walk(context, &mut decision, name, list, &mut open);
             }
             decision.finish().into_iter().for_each(|rule| context.draft.push(rule));
