@@ -87,7 +87,7 @@ pub enum Condition {
     Login(Logins),
     /// The reverse-path.
     From(Addresses),
-    /// The recipient; at the content, one of them.
+    /// The recipient; at the content one of them, or all.
     To(Addresses),
     /// More octets than this.
     Size(u64),
@@ -126,6 +126,10 @@ pub(crate) struct Judge<'a> {
     pub(crate) answers: &'a Answers,
     /// Tags of rules above, at this stage.
     pub(crate) tags: &'a [Box<str>],
+    /// Those of them that were set for all recipients.
+    pub(crate) shared_tags: &'a [Box<str>],
+    /// What is said about recipients has to hold for each of them, not for one.
+    pub(crate) is_for_each: bool,
     pub(crate) maps: &'a [MapInfo],
     pub(crate) limits: &'a [Limit],
     pub(crate) separator: Option<Separator>,
@@ -200,6 +204,11 @@ impl Condition {
         }
     }
 
+    /// Returns whether the answer is about recipients, which differ.
+    pub(crate) fn is_about_recipients(&self) -> bool {
+        matches!(self, Self::To(_) | Self::Tagged(_))
+    }
+
     /// Returns whether the answer stays the same at later stages of a transaction.
     pub(crate) fn lasts(&self) -> bool {
         match self {
@@ -243,7 +252,11 @@ impl Condition {
             Self::Recipients(most) => (facts.recipient_count > *most).into(),
             Self::Header(patterns) => patterns.iter().any(|pattern| pattern.matches(facts.header)).into(),
             Self::Tagged(wanted) => {
-                wanted.iter().any(|tag| facts.tags.contains(tag) || judge.tags.contains(tag)).into()
+                let (earlier, own) = match judge.is_for_each {
+                    true => (facts.shared_tags, judge.shared_tags),
+                    false => (facts.tags, judge.tags),
+                };
+                wanted.iter().any(|tag| earlier.contains(tag) || own.contains(tag)).into()
             }
             Self::Over(limits) => judge.over(limits),
             Self::BadHello => {
@@ -344,7 +357,7 @@ impl Judge<'_> {
     }
 
     fn to(&self, addresses: &Addresses) -> Finding {
-        let mut finding = Finding::Fails;
+        let (mut finding, mut held) = (Finding::Fails, None);
         for recipient in self.facts.to {
             let judged = match &recipient.path {
                 ForwardPath::Mailbox(mailbox) => self.address(addresses, mailbox),
@@ -358,12 +371,17 @@ impl Judge<'_> {
                 }
             };
             match judged {
+                Finding::Holds(text) if self.is_for_each => held = held.or(Some(text)),
                 Finding::Holds(text) => return Finding::Holds(text),
+                Finding::Fails if self.is_for_each => return Finding::Fails,
                 Finding::Fails => {}
                 judged => finding = judged,
             }
         }
-        finding
+        match (held, finding) {
+            (Some(text), Finding::Fails) => Finding::Holds(text),
+            (_, finding) => finding,
+        }
     }
 
     fn address(&self, addresses: &Addresses, mailbox: &Mailbox) -> Finding {

@@ -138,7 +138,10 @@ impl Program {
             Condition::Size(_) => facts.size_bytes.map(|size| format!("{size} bytes")),
             Condition::Recipients(_) => Some(facts.recipient_count.to_string()),
             Condition::Header(_) => Some("the header".to_owned()),
-            Condition::Tagged(_) => Some(list(facts.tags.iter().chain(judge.tags))),
+            Condition::Tagged(_) => match judge.is_for_each {
+                true => Some(list(facts.shared_tags.iter().chain(judge.shared_tags))),
+                false => Some(list(facts.tags.iter().chain(judge.tags))),
+            },
             Condition::Over(_) => Some("the rate".to_owned()),
         };
         let value = value.filter(|value| !value.is_empty()).unwrap_or_else(|| "nothing".to_owned());

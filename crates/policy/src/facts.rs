@@ -29,8 +29,10 @@ pub struct Facts<'a> {
     pub size_bytes: Option<u64>,
     /// At the content: the header.
     pub header: &'a [u8],
-    /// Tags of rules at earlier stages.
+    /// Tags of rules at earlier stages; at the content also those of any recipient.
     pub tags: &'a [Box<str>],
+    /// At the content: those of the tags that all recipients have.
+    pub shared_tags: &'a [Box<str>],
     /// The client may relay, or a rule says that it counts as trusted.
     pub is_trusted: bool,
 }

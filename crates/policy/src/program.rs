@@ -225,13 +225,13 @@ impl Program {
     ) -> Next {
         trace.begin(stage);
         let (mut effects, mut is_trusted) = (Effects::default(), facts.is_trusted);
-        let (mut act, mut by) = (Act::Pass, None);
+        let (mut act, mut by, mut shared_tags) = (Act::Pass, None, Vec::new());
         for step in self.steps(stage) {
             let rule = match step {
                 Step::Rule(_) if act != Act::Pass => continue,
                 Step::Rule(number) => &self.rules[*number],
                 Step::Limit(id) => {
-                    let judge = self.judge_of(facts, answers, &effects.tags);
+                    let judge = self.judge_of(facts, answers, &effects.tags, &shared_tags);
                     let limit = &self.limits[usize::from(id.0)];
                     match judge.spend(*id) {
                         Finding::Ask(questions) => return Next::Ask(questions),
@@ -256,7 +256,8 @@ impl Program {
                 }
                 continue;
             }
-            let judged = self.judge(rule, &self.judge_of(facts, answers, &effects.tags), T::IS_ON);
+            let judge = self.judge_of(facts, answers, &effects.tags, &shared_tags);
+            let judged = self.judge(rule, &judge, rule.spares(), T::IS_ON);
             let (text, why) = match judged {
                 Judged::Not(why) => {
                     if T::IS_ON {
@@ -283,6 +284,13 @@ impl Program {
                 let why = if why.is_empty() { String::new() } else { format!(", {}", why.join(", ")) };
                 trace.judged(&rule.place(), &format!("yes{why}: {}", self.explain_action(rule)));
             }
+            if !rule.modifiers.tags.is_empty() {
+                match self.judge(rule, &judge, true, false) {
+                    Judged::Holds { .. } => shared_tags.extend(rule.modifiers.tags.iter().cloned()),
+                    Judged::Ask(questions) => return Next::Ask(questions),
+                    Judged::Not(_) | Judged::Failed(_) => {}
+                }
+            }
             effects.add(rule);
             is_trusted |= rule.modifiers.is_trust;
             if let Some(action) = &rule.action {
@@ -298,11 +306,19 @@ impl Program {
         Next::Done(Outcome { act, by, effects })
     }
 
-    fn judge_of<'a>(&'a self, facts: &'a Facts<'a>, answers: &'a Answers, tags: &'a [Box<str>]) -> Judge<'a> {
+    fn judge_of<'a>(
+        &'a self,
+        facts: &'a Facts<'a>,
+        answers: &'a Answers,
+        tags: &'a [Box<str>],
+        shared_tags: &'a [Box<str>],
+    ) -> Judge<'a> {
         Judge {
             facts,
             answers,
             tags,
+            shared_tags,
+            is_for_each: false,
             maps: &self.maps,
             limits: &self.limits,
             separator: self.separator,
@@ -310,27 +326,34 @@ impl Program {
         }
     }
 
-    fn judge(&self, rule: &Rule, judge: &Judge<'_>, is_traced: bool) -> Judged {
-        let why = |condition: &Condition, holds: bool| {
+    /// Judges a rule. The content has several recipients, whom a sender chooses: nobody may add one to get past a rule for the
+    /// others. So whatever spares the mail has to be true of all of them (`spares`: the conditions of the rule; otherwise its
+    /// exceptions), and for the rest one is enough.
+    fn judge(&self, rule: &Rule, judge: &Judge<'_>, spares: bool, is_traced: bool) -> Judged {
+        let why = |condition: &Condition, judge: &Judge<'_>, holds: bool| {
             if is_traced { self.explain_finding(condition, judge, holds) } else { String::new() }
         };
+        let exceptions = &Judge { is_for_each: !spares, ..*judge };
+        let judge = &Judge { is_for_each: spares, ..*judge };
         let (mut text, mut held) = (None, Vec::new());
         for condition in &rule.conditions {
             match condition.judge(judge) {
                 Finding::Holds(found) => {
                     text = text.or(found);
                     if is_traced {
-                        held.push(why(condition, true));
+                        held.push(why(condition, judge, true));
                     }
                 }
-                Finding::Fails => return Judged::Not(why(condition, false)),
+                Finding::Fails => return Judged::Not(why(condition, judge, false)),
                 Finding::Ask(questions) => return Judged::Ask(questions),
                 Finding::Failed(why) => return Judged::Failed(why),
             }
         }
         for condition in &rule.unless {
-            match condition.judge(judge) {
-                Finding::Holds(_) => return Judged::Not(format!("unless {}", why(condition, true))),
+            match condition.judge(exceptions) {
+                Finding::Holds(_) => {
+                    return Judged::Not(format!("unless {}", why(condition, exceptions, true)));
+                }
                 Finding::Fails => {}
                 Finding::Ask(questions) => return Judged::Ask(questions),
                 Finding::Failed(why) => return Judged::Failed(why),

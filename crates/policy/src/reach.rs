@@ -20,6 +20,15 @@ static CLEAR: Condition = Condition::Tls(false);
 /// is empty if the conditions of the rule contradict each other.
 pub fn hidden_by(rules: &[Rule], number: usize) -> Option<Vec<usize>> {
     let rule = &rules[number];
+    let is_about_recipients =
+        |conditions: &[Condition]| conditions.iter().any(Condition::is_about_recipients);
+    // Conditions and exceptions that contradict each other can hold for different recipients of a content.
+    if rule.stage == Stage::Content
+        && is_about_recipients(&rule.conditions)
+        && is_about_recipients(&rule.unless)
+    {
+        return None;
+    }
     let mut region = Region { held: Vec::new(), failed: Vec::new(), rule };
     for literal in literals(rule) {
         if region.contradicts(literal) {
@@ -165,6 +174,13 @@ fn decides(rules: &[Rule], number: usize, other_number: usize) -> bool {
             && literals(rule).all(|one| one.condition.lasts());
     }
     if number >= other_number {
+        return false;
+    }
+    // Of a content it has to be true of all recipients, and the other rule may be for one.
+    if rule.stage == Stage::Content
+        && rule.spares()
+        && literals(rule).any(|one| one.condition.is_about_recipients())
+    {
         return false;
     }
     let between = &rules[number + 1..other_number];

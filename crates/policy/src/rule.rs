@@ -152,6 +152,15 @@ impl Rule {
         self.unless.sort_by_key(Condition::cost);
     }
 
+    /// Returns whether the rule spares mail the rules below, or its client the checks.
+    pub(crate) fn spares(&self) -> bool {
+        match self.action {
+            Some(Action::Accept) => true,
+            Some(Action::Reject(_) | Action::Defer(_) | Action::Discard(_) | Action::Hold(_)) => false,
+            Some(Action::Ask(_)) | None => self.modifiers.is_trust,
+        }
+    }
+
     /// `rule 3, line 26`: for logs.
     pub fn place(&self) -> String {
         if self.line.0 == 0 { self.name.to_string() } else { format!("{}, line {}", self.name, self.line.0) }

@@ -55,7 +55,7 @@ section! {
         /// the null reverse-path. An address also means the address with a detail. A map is asked for `user@example.com`, then without the detail, then for `example.com`, the domains above
         /// it with a dot in front (`.com`), and `user@`.
         from: Option<Vec<OrMap<AddressPattern>>> = "",
-        /// Condition: the recipient, in the same forms. At the content, one of the recipients.
+        /// Condition: the recipient, in the same forms. At the content, one of the recipients; every one where the rule or `unless` exempts the message.
         to: Option<Vec<OrMap<AddressPattern>>> = "",
         /// Condition: the message is larger.
         size: Option<ByteSize> = "",
@@ -63,7 +63,7 @@ section! {
         recipients: Option<usize> = "",
         /// Condition: a field of the header: `Name`, or `Name: /regular expression/`. Letter case is ignored.
         header: Option<Vec<HeaderPattern>> = "",
-        /// Condition: a rule above, or a check, has set one of these tags.
+        /// Condition: a rule above, or a check, has set one of these tags. At the content, for one of the recipients, as with `to`.
         tagged: Option<Vec<Word>> = "",
         /// Condition: one of these limits, by name, is exceeded. The limit then refuses nothing by itself.
         over: Option<Vec<Word>> = "",

@@ -212,6 +212,54 @@ fn trust_and_tags_act_on_the_rules_below() {
 }
 
 #[test]
+fn nobody_adds_a_recipient_to_get_past_a_rule_for_the_others() {
+    let bob = || {
+        let patterns = vec![AddressPattern::parse("bob@*").unwrap()];
+        Condition::To(Addresses { patterns: patterns.into(), maps: Vec::new() })
+    };
+    let tagged = || Condition::Tagged(vec!["bobs".into()]);
+    let at_content = |number, conditions, unless, action| Rule {
+        stage: Stage::Content,
+        unless,
+        ..rule(number, conditions, action)
+    };
+    let mut tag = at_content(1, vec![bob()], Vec::new(), None);
+    tag.modifiers.tags = vec!["bobs".into()];
+    let mut trust = at_content(1, vec![bob()], Vec::new(), None);
+    trust.modifiers.is_trust = true;
+    let accept = |conditions, unless| at_content(2, conditions, unless, Some(Action::Accept));
+    let refuse = |conditions, unless| at_content(3, conditions, unless, reject("550 5.7.1 no"));
+    // Rules, and whether they refuse mail for bob, for joe and bob, and for joe.
+    let cases = [
+        ("unless to", vec![refuse(vec![], vec![bob()])], [false, true, true]),
+        ("unless tagged", vec![tag.clone(), refuse(vec![], vec![tagged()])], [false, true, true]),
+        ("to", vec![refuse(vec![bob()], vec![])], [true, true, false]),
+        ("tagged", vec![tag.clone(), refuse(vec![tagged()], vec![])], [true, true, false]),
+        ("accept", vec![accept(vec![bob()], vec![]), refuse(vec![], vec![])], [false, true, true]),
+        ("accept unless", vec![accept(vec![], vec![bob()]), refuse(vec![], vec![])], [true, true, false]),
+        (
+            "accept tagged",
+            vec![tag, accept(vec![tagged()], vec![]), refuse(vec![], vec![])],
+            [false, true, true],
+        ),
+        ("trust", vec![trust, refuse(vec![], vec![])], [false, true, true]),
+    ];
+    let mail_for = |to: &[&str]| Session {
+        to: to.iter().map(|to| Recipient::new(ForwardPath::parse(to, true).unwrap())).collect(),
+        ..Session::new("x@a.test", "joe@own.test")
+    };
+    let all = [&["bob@own.test"][..], &["joe@own.test", "bob@own.test"], &["joe@own.test"]].map(mail_for);
+    for (what, rules, expected) in cases {
+        let program = program(rules, Vec::new());
+        let refused = all.each_ref().map(|session| {
+            let done = program.evaluate(Stage::Content, &session.facts(), &Answers::default(), &mut ());
+            matches!(done, Next::Done(Outcome { act: Act::Reject(_), .. }))
+        });
+        assert_eq!(refused, expected, "{what}");
+    }
+}
+
+#[test]
 fn names_of_clients_are_asked_once_and_only_if_needed() {
     let names = |patterns: &[&str], has_none| {
         let patterns = patterns.iter().map(|text| DomainPattern::parse(text).unwrap()).collect();

@@ -387,7 +387,7 @@ impl World {
             ..ClientCertificate::default()
         });
         let (mut held, mut tags, mut accepted) = (Held::default(), Vec::new(), Vec::new());
-        let mut trusted_since = None;
+        let (mut trusted_since, mut shared_tags) = (None, Vec::new());
         let mut answers = Answers::default();
         for stage in Stage::ALL {
             let rounds: Vec<Vec<Recipient>> = match stage {
@@ -395,7 +395,7 @@ impl World {
                 Stage::Content => vec![std::mem::take(&mut accepted)],
                 _ => vec![Vec::new()],
             };
-            let mut new_tags = Vec::new();
+            let (mut new_tags, mut of_each) = (Vec::new(), Vec::new());
             for to in rounds {
                 if stage == Stage::Rcpt {
                     trusted_since = trusted_since.filter(|since| *since < Stage::Rcpt);
@@ -416,6 +416,7 @@ impl World {
                     size_bytes: (stage == Stage::Content).then_some(self.size),
                     header: if stage == Stage::Content { self.header.as_bytes() } else { b"" },
                     tags: &tags,
+                    shared_tags: &shared_tags,
                     is_trusted: self.is_trusted || login.is_some() || trusted_since.is_some(),
                 };
                 let outcome = loop {
@@ -429,7 +430,7 @@ impl World {
                         }
                     }
                 };
-                new_tags.extend(outcome.effects.tags);
+                new_tags.extend(outcome.effects.tags.iter().cloned());
                 if outcome.effects.is_trusted && trusted_since.is_none() {
                     trusted_since = Some(stage);
                 }
@@ -439,9 +440,14 @@ impl World {
                     }
                     continue;
                 }
+                of_each.push(outcome.effects.tags);
                 accepted.extend(to);
             }
             tags.extend(new_tags);
+            if let Some((first, others)) = of_each.split_first() {
+                shared_tags
+                    .extend(first.iter().filter(|tag| others.iter().all(|one| one.contains(tag))).cloned());
+            }
             if stage == Stage::Rcpt && accepted.is_empty() {
                 break;
             }

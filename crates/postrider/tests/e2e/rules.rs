@@ -437,6 +437,9 @@ to = ["abuse@*", "abuse/x@mx.test"]
 trust = true
 tag = ["complaint"]
 [[rule]]
+to = ["bob@*"]
+tag = ["complaint"]
+[[rule]]
 header = ["Subject: /lottery/"]
 unless = { tagged = ["complaint"] }
 reject = "550 5.7.1 no lottery"
@@ -464,6 +467,11 @@ reject = "550 5.7.1 no pills"
     // A recipient that another check refuses gives nothing.
     assert_eq!(judged("pills", &[("joe", 250), ("abuse/x", 550)]), 550);
     assert_eq!(judged("lottery", &[("joe", 250), ("abuse/x", 550)]), 550);
+    // Nor is a tag of some.
+    assert_eq!(judged("lottery", &[("joe", 250), ("bob", 250)]), 550);
+    assert_eq!(judged("lottery", &[("bob", 250), ("joe", 250)]), 550);
+    assert_eq!(judged("lottery", &[("bob", 250), ("joe/x", 550)]), 250);
+    assert_eq!(judged("lottery", &[("bob", 250), ("abuse", 250)]), 250, "both have it");
     assert_eq!(judged("pills", &[("abuse", 250), ("joe/x", 550)]), 250);
     assert_eq!(judged("lottery", &[("joe", 250)]), 550);
     assert_eq!(judged("lottery", &[("abuse", 250)]), 250);

@@ -225,9 +225,9 @@ async fn evaluate_later<'a>(
 fn step(view: &View<'_>, state: &RuleState, stage: Stage) -> Next {
     let mut memory = state.lock();
     let accepted = recipient_index(view);
-    let tags = memory.tags(stage, accepted);
+    let (tags, shared_tags) = (memory.tags(stage, accepted), memory.shared_tags(stage, accepted));
     let mut facts = facts(view, stage, memory.is_trusted(stage, accepted));
-    facts.tags = &tags;
+    (facts.tags, facts.shared_tags) = (&tags, &shared_tags);
     let Memory { answers, observed, .. } = &mut *memory;
     let program = &view.rules.settings.rules.program;
     match observed {
@@ -265,6 +265,7 @@ fn facts<'a>(view: &View<'a>, stage: Stage, is_trusted: bool) -> Facts<'a> {
         size_bytes: view.content.map(mail::ReceivedContent::size_bytes),
         header: view.header,
         tags: &[],
+        shared_tags: &[],
         is_trusted: is_trusted || may_relay || is_own,
     }
 }

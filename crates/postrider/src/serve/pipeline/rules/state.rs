@@ -154,6 +154,20 @@ impl Memory {
         session.chain(&self.mail_tags).chain(recipients).cloned().collect()
     }
 
+    /// Those of the tags that are true of every recipient: a tag of one does not exempt the content that others get.
+    pub(super) fn shared_tags(&self, stage: Stage, accepted: usize) -> Vec<Box<str>> {
+        let mut tags = self.tags(stage, 0);
+        if stage == Stage::Content
+            && let Some(first) = self.recipient_tags.first().filter(|_| accepted > 0)
+        {
+            let others = self.recipient_tags.get(1..accepted);
+            let is_shared =
+                |tag: &&Box<str>| others.is_some_and(|others| others.iter().all(|tags| tags.contains(tag)));
+            tags.extend(first.iter().filter(is_shared).cloned());
+        }
+        tags
+    }
+
     /// Notes tags that rules of a stage have set.
     pub(super) fn add_tags(&mut self, stage: Stage, recipient: usize, tags: &[Box<str>]) {
         if tags.is_empty() {
