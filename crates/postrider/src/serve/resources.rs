@@ -2,7 +2,7 @@
 //! in the metrics before it is used up.
 
 use super::{Daemon, operator};
-use crate::open_files::Connections;
+use crate::{open_files::Connections, spool_room::SpoolRoom};
 use control::{ConnectionShare, Resource};
 use rustix::{
     io::{Errno, fcntl_dupfd_cloexec},
@@ -70,14 +70,21 @@ impl Daemon {
         if let Some(max) = getrlimit(rustix::process::Resource::Nofile).current {
             all.push(one("open files", lowest_free_file(max), max, "LimitNOFILE= in the unit"));
         }
-        // Without a limit of its own the spool shares the disk with others, whose files say nothing about its room.
-        let max = settings.spool.max_size.0;
-        if max > 0 {
-            let used = max.saturating_sub(self.driver.spool.room_bytes());
-            all.push(one("spool space", used, max, "spool.max_size"));
-        }
+        let (max, key) = spool_space(&settings.spool);
+        all.push(one("spool space", max.saturating_sub(self.driver.spool.room_bytes()), max, key));
         all
     }
+}
+
+/// Returns the space of a spool, and the keys that limit it. Without a limit of its own it shares the disk with the files of others,
+/// which say nothing about its room: only the last of that counts, so that it is scarce when less than twice `spool.min_free` is
+/// free on the disk.
+fn spool_space(spool: &config::Spool) -> (u64, &'static str) {
+    if spool.max_size.0 > 0 {
+        return (spool.max_size.0, "spool.max_size, spool.min_free");
+    }
+    let SpoolRoom { segment_bytes, min_free_bytes } = SpoolRoom::of(spool);
+    (min_free_bytes.max(segment_bytes).saturating_mul(5), "spool.min_free")
 }
 
 /// Returns the lowest number that no open file has: at least so many are open, and hardly more where most numbers are in use. The

@@ -175,6 +175,8 @@ fn story(
     };
     assert!(refusal.starts_with("452 4.3.1 "), "{refusal}");
     println!("full after {} messages: {refusal}", taken.len() + bounced.len());
+    let status = daemon.ask(&["status"]);
+    assert!(status.contains("USED UP: spool space, "), "{status}");
 
     phase.store(REFUSES_GONE, Ordering::Relaxed);
     daemon.ask(&["queue", "flush"]);
