@@ -8,7 +8,7 @@ mod unix_lines;
 use crate::local::{ContentSource, Parcel};
 use bytes::Bytes;
 use directories::Maildir;
-pub(crate) use directories::{Links, check_owner, open_parent};
+pub(crate) use directories::{Links, check_owner, open_parent, refuse_owner};
 pub(crate) use folder::{Folder, folder};
 use mail::{Enhanced, Outcome};
 use rustix::{
@@ -167,13 +167,16 @@ impl fmt::Display for Unwritten {
         match self {
             Self::SymbolicLink(link) => {
                 let link = link.display();
-                write!(f, "{link} is a symbolic link: set follow_symlinks in [local], or make it a folder")
+                write!(
+                    f,
+                    "{link} is a symbolic link: set follow_symlinks in [local], or put in its place what it leads to"
+                )
             }
             Self::LinkOfUser(link) => {
                 let link = link.display();
                 write!(
                     f,
-                    "{link} is a symbolic link, and none is followed for `user`: name the folder itself"
+                    "{link} is a symbolic link, and none is followed for `user`: name the place to which it leads"
                 )
             }
             Self::Foreign { path, owner, own } => {

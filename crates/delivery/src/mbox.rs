@@ -6,14 +6,17 @@ mod lock;
 
 use crate::{
     local::{ContentSource, Parcel},
-    maildir::{Folder, Links, PIECES_AHEAD, Pieces, Unwritten, check_owner, folder, open_parent},
+    maildir::{
+        Folder, Links, PIECES_AHEAD, Pieces, Unwritten, check_owner, folder, open_parent, refuse_owner,
+    },
 };
 use format::{Quoted, from_line};
 use lock::{DotLock, RETRY_INTERVAL, locked, try_lock_whole};
 use mail::{Enhanced, Outcome, UnixMillis};
 use rustix::{
-    fs::{self, Mode, OFlags},
+    fs::{self, AtFlags, Mode, OFlags, Uid},
     io::Errno,
+    process::geteuid,
 };
 use std::{
     ffi::OsStr,
@@ -109,6 +112,13 @@ fn open(dir: &OwnedFd, name: &OsStr, place: &Folder, links: Links) -> Result<Fil
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC | follow;
     let file = match fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR) {
         Err(Errno::LOOP) => return Err(Unwritten::link(links, &place.path)),
+        Err(Errno::ACCESS) => {
+            // Its owner is usually the reason, and says more than the permissions.
+            if let Ok(found) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                refuse_owner(Uid::from_raw(found.st_uid), geteuid(), &place.path)?;
+            }
+            return Err(Errno::ACCESS.into());
+        }
         opened => File::from(opened?),
     };
     let found = fs::fstat(&file)?;

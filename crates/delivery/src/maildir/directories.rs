@@ -65,7 +65,7 @@ pub(crate) fn check_owner(opened: impl AsFd, path: &Path) -> Result<(), Unwritte
 }
 
 /// Root writes for users that it does not know, where no `user` is configured.
-fn refuse_owner(owner: Uid, own: Uid, path: &Path) -> Result<(), Unwritten> {
+pub(crate) fn refuse_owner(owner: Uid, own: Uid, path: &Path) -> Result<(), Unwritten> {
     if own == owner || own.is_root() {
         return Ok(());
     }

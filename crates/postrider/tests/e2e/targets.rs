@@ -157,10 +157,11 @@ fn mail_for_a_mailbox_that_belongs_to_another_user_waits_until_its_user_has_it()
     const OTHER: u32 = 65_533;
     let dir = open_folder();
     let at = dir.path().display().to_string();
-    let (file, folder) = (dir.path().join("bob"), dir.path().join("bob.d"));
+    let (file, folder, closed) = (dir.path().join("bob"), dir.path().join("bob.d"), dir.path().join("eve"));
     fs::write(&file, "").unwrap();
+    fs::write(&closed, "").unwrap();
     fs::create_dir(&folder).unwrap();
-    for (path, mode) in [(&file, 0o666), (&folder, 0o777)] {
+    for (path, mode) in [(&file, 0o666), (&folder, 0o777), (&closed, 0o600)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         std::os::unix::fs::chown(path, Some(OTHER), None).unwrap();
     }
@@ -170,10 +171,11 @@ fn mail_for_a_mailbox_that_belongs_to_another_user_waits_until_its_user_has_it()
     );
     let daemon = Postrider::start_in(dir, free_address(), &(routes + LOG));
     let mut client = Client::connect(daemon.address).unwrap();
-    client.send("a@far.test", &["bob@old.test", "bob@new.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
-    until("both are told", || {
+    let to = ["bob@old.test", "bob@new.test", "eve@old.test"];
+    client.send("a@far.test", &to, b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("all are told", || {
         let list = daemon.ask(&["queue", "list"]);
-        [&file, &folder]
+        [&file, &folder, &closed]
             .iter()
             .all(|path| list.contains(&format!("{} belongs to the user {OTHER}, not to ", path.display())))
     });
@@ -182,9 +184,11 @@ fn mail_for_a_mailbox_that_belongs_to_another_user_waits_until_its_user_has_it()
     client.send("a@far.test", &["new@old.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
     until("a new file is made", || daemon.counter("delivered") == 1);
     let nobody = fs::metadata(daemon.dir.path().join("new")).unwrap().uid();
-    [&file, &folder].iter().for_each(|path| std::os::unix::fs::chown(path, Some(nobody), None).unwrap());
+    [&file, &folder, &closed]
+        .iter()
+        .for_each(|path| std::os::unix::fs::chown(path, Some(nobody), None).unwrap());
     daemon.ask(&["queue", "retry", "all"]);
-    until("both are delivered", || daemon.counter("delivered") == 3);
+    until("all are delivered", || daemon.counter("delivered") == 4);
 }
 
 #[test]
