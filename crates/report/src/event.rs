@@ -58,7 +58,7 @@ pub enum Event<'a> {
         #[serde(deserialize_with = "later")]
         index: Option<u32>,
     },
-    /// A message is held from the start. Before [`Event::Accepted`].
+    /// A message is held from the start. After [`Event::Accepted`]; before it in events of earlier builds.
     Held {
         /// The message.
         id: QueueId,

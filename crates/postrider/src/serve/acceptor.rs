@@ -491,9 +491,6 @@ impl LoggedDecisions {
             driver.delivery_log.discarded(message.id, from, Some(recipient), reason);
         }
         for portion in std::iter::once(message).chain(self.rest.iter().cloned()) {
-            if let Some(reason) = &self.held {
-                driver.delivery_log.held(portion.id, reason);
-            }
             driver.accept(portion, self.held.clone(), is_late);
         }
         for report in &self.reports {

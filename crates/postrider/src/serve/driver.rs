@@ -558,6 +558,9 @@ impl Driver {
     /// Logs and queues a message that is durable. `is_late`: its client was told to try again.
     pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage, held: Option<Box<str>>, is_late: bool) {
         self.delivery_log.accepted(&message);
+        if let Some(reason) = &held {
+            self.delivery_log.held(message.id, reason);
+        }
         let routed = Routed::new(self.current(), &message.envelope);
         self.handle(Event::Accepted { message, routed, held, is_late });
     }

@@ -125,6 +125,10 @@ fn rules_change_where_a_message_goes_and_what_it_says() {
         line["reason"].as_str().is_some_and(|reason| reason.contains("lottery (rule 7"))
     };
     until("the log says why", || daemon.log().iter().any(is_held));
+    let log = daemon.log();
+    let held = log.iter().position(is_held).unwrap();
+    let is_accepted = |line: &serde_json::Value| line["event"] == "accepted" && line["id"] == log[held]["id"];
+    assert!(log[..held].iter().any(is_accepted), "accepted, then held: {log:?}");
     let large = format!("Subject: x\r\n\r\n{}", "0123456789012345678901234567890123456789\r\n".repeat(2000));
     let reply = client.send("a@b.test", &["joe@mx.test"], large.as_bytes()).unwrap().1;
     assert_eq!(reply, "552 5.3.4 Too much for joe@mx.test");
