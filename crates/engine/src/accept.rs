@@ -131,6 +131,8 @@ pub enum Verdict {
     Settle(Vec<Recipient>),
     /// Further recipients of the message. One that the message has already is left out.
     Bcc(Vec<Recipient>),
+    /// Targets of aliases that do not exist, with the reasons: the other ones get the mail, and the log says who does not.
+    Missing(Box<[(Box<str>, Box<str>)]>),
     /// Several verdicts, in their order, up to the first that ends the stage.
     All(Vec<Self>),
     /// The recipient that is judged leaves by the route with this name; at another stage than RCPT, all recipients.
@@ -179,6 +181,8 @@ pub struct Decisions {
     sender: Option<ReversePath>,
     /// Reasons to discard given recipients, by index.
     discarded: Vec<(usize, Box<str>)>,
+    /// Targets of aliases that get no mail, with the reasons.
+    missing: Vec<(Box<str>, Box<str>)>,
     edits: Edits,
     /// Further recipients.
     bcc: Vec<Recipient>,
@@ -194,7 +198,8 @@ pub enum Accepted {
         message: Message,
         /// The reason to hold the message, if it is held.
         held: Option<Box<str>>,
-        /// Given recipients that were discarded, or one of whose replacements was, with the reasons.
+        /// Given recipients that were discarded, or one of whose replacements was, and missing targets of aliases; with the
+        /// reasons.
         discarded: Box<[(Box<str>, Box<str>)]>,
         /// Given recipients whose sender asked for a report of success, and gets it now.
         expanded: Option<Box<Expanded>>,
@@ -250,6 +255,10 @@ impl Decisions {
                         self.bcc.push(recipient);
                     }
                 }
+                Next::Continue
+            }
+            Verdict::Missing(targets) => {
+                self.missing.extend(targets);
                 Next::Continue
             }
             Verdict::All(verdicts) => {
@@ -372,7 +381,8 @@ impl Decisions {
             return Accepted::Discarded { id, envelope, content, reason };
         }
         let of = |(at, reason): (usize, Box<str>)| (envelope.recipients[at].path.as_str().into(), reason);
-        let discarded = std::mem::take(&mut self.discarded).into_iter().map(of).collect();
+        let discarded = std::mem::take(&mut self.discarded).into_iter().map(of);
+        let discarded = discarded.chain(std::mem::take(&mut self.missing)).collect();
         if let Some(sender) = self.sender.take() {
             envelope.reverse_path = sender;
         }

@@ -65,11 +65,14 @@ pub(crate) fn recipients(
     to.collect()
 }
 
-/// Logs the targets of aliases that do not exist: the other ones get the mail.
-pub(crate) fn warn_of_missing(given: &Mailbox, expanded: &Expanded) {
-    for missing in expanded.missing() {
+/// Logs the targets of aliases that do not exist: the other ones get the mail. Returns them, with the reasons.
+pub(crate) fn missing_targets(given: &Mailbox, expanded: &Expanded) -> Vec<(Box<str>, Box<str>)> {
+    let told = expanded.missing().iter().filter_map(|missing| {
         tracing::error!("expand {given}: {missing}; the others get the mail");
-    }
+        let Trouble::NoSuchTarget { target, .. } = missing else { return None };
+        Some((target.clone(), missing.to_string().into()))
+    });
+    told.collect()
 }
 
 /// Returns the addresses between the one that was given and a recipient. A catch-all is no address.

@@ -1,18 +1,25 @@
-//! Warnings of aliases whose mail could never be delivered.
+//! Warnings of aliases whose mail could never be delivered, or not to all of their members.
 
-use crate::applets::Commands;
+use super::map;
+use crate::{
+    expansion::{Expansion, Outcome},
+    mailboxes::Mailboxes,
+    routing::Routes,
+    serve::wiring,
+};
 use config::Settings;
-use mail::ForwardPath;
+use mail::Mailbox;
 use maps::{FileFault, Kind, Reference, Table, aliases};
-use rewrite::{Target, TargetList};
-use submission::sendmail::{Commands as _, Route};
+use rewrite::{Target, TargetList, Trouble};
+use std::collections::HashSet;
 
 /// Names of a file that are looked at.
 const NAMES_MAX: usize = 10_000;
 /// Warnings of a file.
 const WARNINGS_MAX: usize = 10;
 
-/// Returns the aliases whose mail waits for ever, as far as files alone say it: servers are not asked.
+/// Returns the aliases whose mail is refused or waits for ever, and their members without a mailbox here, as far as files alone say
+/// it: servers are not asked.
 pub(super) fn warnings(settings: &Settings) -> Vec<(Reference, FileFault)> {
     if settings.map_references().any(|(_, reference)| matches!(reference, Reference::Named(_))) {
         return Vec::new();
@@ -39,24 +46,42 @@ fn of_file(settings: &Settings, reference: &Reference) -> Vec<(Reference, FileFa
         } else if alias.targets.split_whitespace().any(|word| word == "#") {
             let help = "write the comment into a line of its own";
             found.push(fault(line, format!("`{name}` has the target `#`"), help));
-        } else if let Some(path) =
-            names_addresses_only(&alias.targets).then(|| at_host(name, settings)).flatten()
-        {
-            asked.push((path, line, alias.name));
+        } else if let Ok(mailbox) = Mailbox::parse(&format!("{name}@{}", settings.hostname), true) {
+            asked.push((mailbox, line, names_addresses_only(&alias.targets), alias.name));
         }
     }
-    let paths: Vec<ForwardPath> = asked.iter().map(|(path, ..)| path.clone()).collect();
-    let routes = Commands.routes(settings, &paths).unwrap_or_default();
-    for ((_, line, name), route) in asked.into_iter().zip(routes) {
-        let why = match route {
-            Route::NoSuchUser => "a target does not exist".to_owned(),
-            Route::Failed(why) => why,
-            Route::To(_) | Route::Refused(_) => continue,
+    let maps = wiring::maps(settings, None);
+    let routes = Routes::new(settings, maps.clone());
+    let mailboxes = Mailboxes { settings, routes: &routes, sender: None };
+    let (Some(expansion), Ok(runtime)) = (Expansion::new(settings, maps), map::runtime()) else {
+        return found;
+    };
+    let names: HashSet<String> = asked.iter().map(|(mailbox, ..)| mailbox.to_string()).collect();
+    for (mailbox, line, is_judged, name) in asked {
+        let outcome = runtime.block_on(expansion.expand_given(&mailbox, true, mailboxes));
+        let why = match outcome {
+            Outcome::Recipients(expanded) => {
+                // What another alias leads to is said of that one.
+                let is_own = |alias: &str| alias == mailbox.as_str() || !names.contains(alias);
+                found.extend(expanded.missing().iter().filter_map(|missing| {
+                    let Trouble::NoSuchTarget { alias, target } = missing else { return None };
+                    let what = format!("`{name}`: {target} does not exist, and gets no mail");
+                    is_own(alias).then(|| fault(line, what, "add the user, or correct the alias"))
+                }));
+                continue;
+            }
+            _ if !is_judged => continue,
+            Outcome::NoSuchUser => "a target does not exist".to_owned(),
+            Outcome::Failed(trouble) => trouble.to_string(),
         };
         let help = "mail for the name is refused until the line is right";
         found.push(fault(line, format!("`{name}`: {why}"), help));
     }
-    found.truncate(WARNINGS_MAX);
+    if let Some(more) = found.len().checked_sub(WARNINGS_MAX).filter(|more| *more > 1) {
+        found.truncate(WARNINGS_MAX);
+        let what = format!("{more} more warnings of this file are left out");
+        found.push((reference.clone(), FileFault { line: 0, column: 0, what, help: String::new() }));
+    }
     found
 }
 
@@ -64,8 +89,4 @@ fn of_file(settings: &Settings, reference: &Reference) -> Vec<(Reference, FileFa
 fn names_addresses_only(targets: &str) -> bool {
     TargetList::new(targets)
         .all(|target| matches!(target, Ok(Target::Mailbox(_) | Target::Local(_) | Target::Final(_))))
-}
-
-fn at_host(name: &str, settings: &Settings) -> Option<ForwardPath> {
-    ForwardPath::parse(&format!("{name}@{}", settings.hostname), true).ok()
 }

@@ -138,12 +138,13 @@ pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending 
     let files = &settings.addresses.aliases;
     let purposes = Purposes { aliases: files, ..Purposes::default() };
     let checked = with_lists(Maps::open_for(files, purposes, &[], None).check(), settings);
-    print(&checked, settings, out)?;
+    let has_no_warning = print(&checked, settings, out)?;
     let exit = exit_of(&checked);
     let said = match (&checked[..], exit) {
         ([], _) => {
             "There are no files of aliases: write aliases = [\"aliases:/etc/aliases\"] in [addresses] to use one."
         }
+        (_, Exit::Ok) if !has_no_warning => "The daemon uses them as they are, with what the warnings say.",
         (_, Exit::Ok) => "No mistakes. The daemon reads a changed file by itself within two seconds.",
         _ if checked.iter().all(|(one, _)| one.state.is_ok()) => {
             "The daemon defers mail for the names that lead to these files, until the mistakes are repaired."
@@ -156,19 +157,37 @@ pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending 
 
 /// Checks the files of all maps, prints warnings, and returns the faults, each with its correction.
 pub(super) fn faults(settings: &Settings) -> Result<Vec<MapFault>, CliError> {
-    let maps = wiring::maps(settings, None);
-    let (checked, faults) = runtime()?.block_on(map_faults::check(&maps, settings));
-    warn(&checked, settings);
+    let (warnings, faults) = warnings_and_faults(settings)?;
+    complain_of(&warnings);
     Ok(faults)
 }
 
-/// Prints the warnings of files.
-fn warn(all: &[WithLists], settings: &Settings) {
+/// Checks the files of all maps. Returns the warnings, each with its place, and the faults, each with its correction.
+pub(super) fn warnings_and_faults(
+    settings: &Settings,
+) -> Result<(Vec<FileWarning>, Vec<MapFault>), CliError> {
+    let maps = wiring::maps(settings, None);
+    let (checked, faults) = runtime()?.block_on(map_faults::check(&maps, settings));
+    Ok((warnings(&checked, settings), faults))
+}
+
+/// A file, and a warning of what is in it.
+pub(super) type FileWarning = (Reference, String);
+
+fn complain_of(warnings: &[FileWarning]) {
+    for (reference, what) in warnings {
+        complain("postrider", &format!("{reference}: warning: {what}"));
+    }
+}
+
+/// Returns the warnings of files.
+fn warnings(all: &[WithLists], settings: &Settings) -> Vec<FileWarning> {
+    let mut told = Vec::new();
     for (reference, fault) in
         map_entries::warnings(settings).into_iter().chain(alias_names::warnings(settings))
     {
         if all.iter().any(|(checked, _)| checked.reference == reference) {
-            complain("postrider", &format!("{reference}: warning: {fault}"));
+            told.push((reference, fault.to_string()));
         }
     }
     let addresses = &settings.addresses;
@@ -178,15 +197,17 @@ fn warn(all: &[WithLists], settings: &Settings) {
     for (Checked { reference, state }, lists) in all {
         let warnings = state.iter().flat_map(|usable| &usable.warnings);
         for Unpermitted { fault, .. } in warnings.filter(|one| is_told(one)) {
-            complain("postrider", &format!("{reference}: warning: {fault}"));
+            told.push((reference.clone(), fault.to_string()));
         }
         for (list, Unpermitted { fault, .. }) in lists.refused.iter().filter(|(_, one)| is_told(one)) {
-            complain("postrider", &format!("{reference}: warning: :include:{list}: {fault}"));
+            told.push((reference.clone(), format!(":include:{list}: {fault}")));
         }
     }
+    told
 }
 
-fn print(all: &[WithLists], settings: &Settings, out: &mut dyn Write) -> std::io::Result<()> {
+/// Prints the states of files. Returns whether there is no warning.
+fn print(all: &[WithLists], settings: &Settings, out: &mut dyn Write) -> std::io::Result<bool> {
     for (one, lists) in all {
         let Checked { reference, state } = one;
         let noun = match reference {
@@ -209,8 +230,9 @@ fn print(all: &[WithLists], settings: &Settings, out: &mut dyn Write) -> std::io
             complain("postrider", &format!("{reference}: {fault}"));
         }
     }
-    warn(all, settings);
-    Ok(())
+    let warnings = warnings(all, settings);
+    complain_of(&warnings);
+    Ok(warnings.is_empty())
 }
 
 fn exit_of(all: &[WithLists]) -> Exit {

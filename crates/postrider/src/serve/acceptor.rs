@@ -92,7 +92,8 @@ impl Acceptor {
         let recipient = Recipient { options: None, ..recipient };
         let mut envelope = Envelope { recipients: Vec::new(), ..message.envelope.clone() };
         let view = View::new(Stage::Rcpt, config.rules(), &facts).with_envelope(&envelope);
-        let judged = expand(View { recipient: Some(&recipient), ..view });
+        let mut decisions = Decisions::default();
+        let judged = expand(View { recipient: Some(&recipient), ..view }, &mut decisions);
         let replaced = match timeout(LOOKUP_TIMEOUT, judged).await {
             Ok(Ok(replaced)) => replaced,
             Ok(Err(reply)) if reply.is_transient() => return outcome(Outcome::deferred, &reply),
@@ -108,7 +109,6 @@ impl Acceptor {
             Ok(content) => content,
             Err(reply) => return outcome(Outcome::deferred, &reply),
         };
-        let mut decisions = Decisions::default();
         decisions.redirect(0, replaced);
         let id = self.driver.ids.next(UnixMillis::now().0);
         let finished = decisions.finish(id, message.arrived, message.origin.clone(), envelope, content);

@@ -169,18 +169,29 @@ impl Drop for StageDecisions<'_> {
     }
 }
 
-/// Expands a recipient of a message that is queued. Routes by maps are chosen; no other check is asked again.
+/// Expands a recipient of a message that is queued. Routes by maps are chosen; no other check is asked again. `decisions` note the
+/// targets that do not exist.
 ///
 /// # Errors
 /// The reply that would refuse the recipient, or ask to try again.
-pub(crate) async fn expand(view: View<'_>) -> Result<Vec<Recipient>, Reply> {
+pub(crate) async fn expand(view: View<'_>, decisions: &mut Decisions) -> Result<Vec<Recipient>, Reply> {
     let (view, given) = (View { is_queued: true, ..view }, view.recipient.into_iter().cloned());
     let reply = |verdict| match verdict {
         Verdict::Reject(reply) | Verdict::Defer(reply) => reply,
         // The check of addresses has no other verdict on a recipient.
         _ => replies::LOCAL_ERROR,
     };
-    let recipients = match Addresses.check(view).wait().await {
+    let mut verdict = Addresses.check(view).wait().await;
+    if let Verdict::All(verdicts) = verdict {
+        verdict = Verdict::Pass;
+        for one in verdicts {
+            match one {
+                Verdict::Missing(_) => _ = decisions.note(view.stage, one, 0),
+                one => verdict = one,
+            }
+        }
+    }
+    let recipients = match verdict {
         Verdict::Pass => given.collect(),
         Verdict::Redirect(recipients) | Verdict::Settle(recipients) => recipients,
         refused => return Err(reply(refused)),
@@ -327,6 +338,7 @@ impl Pipeline {
                     | Verdict::ReplaceSender(_)
                     | Verdict::Route(_)
                     | Verdict::Bcc(_)
+                    | Verdict::Missing(_)
                     | Verdict::All(_)) => {
                         judged.decisions.note(view.stage, verdict, at);
                         next.push(recipient);

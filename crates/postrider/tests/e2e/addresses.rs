@@ -299,6 +299,48 @@ fn aliases_whose_mail_would_wait_for_ever_are_warned_of_with_their_lines() {
 }
 
 #[test]
+fn members_without_a_mailbox_are_warned_of_and_each_message_has_an_event_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list");
+    fs::write(&list, "gone\njoe\n").unwrap();
+    let aliases = format!("team: joe, nosuch2, nosuch3\nall: team\nlist: joe, :include:{}\n", list.display());
+    fs::write(dir.path().join("aliases"), aliases).unwrap();
+    let daemon = Postrider::start_in(
+        dir,
+        free_address(),
+        "[local]\nusers = [\"joe\"]\n[addresses]\naliases = [\"aliases:aliases\"]\n[log]\nfile = \"mail.log\"\n\
+         [[rule]]\nfor = \"all\"\nto = [\"old@mx.test\"]\nredirect = [\"team@mx.test\"]\n",
+    );
+    for command in [&["config", "check"][..], &["sendmail", "-bi"], &["doctor", "--offline"]] {
+        let output = daemon.run(command, "");
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        for (line, member) in
+            [(1, "`team`: nosuch2@mx.test"), (1, "`team`: nosuch3@mx.test"), (3, "`list`: gone@mx.test")]
+        {
+            let warning = format!("line {line}, column 1: {member} does not exist");
+            assert_eq!(said.matches(&warning).count(), 1, "{command:?}: {said}");
+        }
+        assert!(!said.contains("No mistakes") && !said.contains("`all`"), "{command:?}: {said}");
+    }
+    let dropped = |lines: &[serde_json::Value]| -> Vec<String> {
+        let dropped = lines.iter().filter(|line| line["event"] == "discarded");
+        dropped.map(|line| format!("{} {}", line["to"], line["reason"])).collect()
+    };
+    for (count, to) in [(1, "team@mx.test"), (2, "old@mx.test")] {
+        send(&daemon, &[to]);
+        has_mail(&daemon, &[("joe", count)]);
+        until("both members have an event", || dropped(&daemon.log()).len() == 2 * count);
+        for (event, member) in dropped(&daemon.log())[2 * count - 2..].iter().zip(["nosuch2", "nosuch3"]) {
+            let why = format!("\"{member}@mx.test\" \"team@mx.test: {member}@mx.test does not exist");
+            assert!(event.starts_with(&why), "{event}");
+        }
+    }
+    let query = ["history", "query", "--recipient", "nosuch2@mx.test"];
+    let why = "team@mx.test: nosuch2@mx.test does not exist";
+    until("the history has it", || daemon.try_ask(&query).is_ok_and(|found| found.contains(why)));
+}
+
+#[test]
 fn while_a_map_is_down_mail_waits_and_none_is_lost() {
     let daemon = start(
         &[],

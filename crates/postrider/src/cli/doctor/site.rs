@@ -49,7 +49,15 @@ pub(super) fn load(source: Option<&Path>, is_offline: bool) -> (Option<Settings>
     {
         findings.push(Finding::warning(CONFIGURATION, warning, "see `postrider config check`"));
     }
-    let faults = map::faults(&settings).unwrap_or_default();
+    let (warnings, faults) = map::warnings_and_faults(&settings).unwrap_or_default();
+    for (reference, what) in warnings {
+        let seen = format!("{reference}: {what}");
+        findings.push(Finding::warning(
+            CONFIGURATION,
+            seen,
+            "correct the line; see `postrider config check`",
+        ));
+    }
     let are_usable = faults.is_empty();
     for (reference, what, help) in faults {
         findings.push(Finding::error(CONFIGURATION, format!("{reference}: {what}"), help));

@@ -225,7 +225,7 @@ impl Acceptor {
             let facts = Facts::new(Source::Local { uid: 0 });
             let given = Envelope { recipients: Vec::new(), ..envelope.clone() };
             let view = View::new(Stage::Rcpt, config.rules(), &facts).with_envelope(&given);
-            let judged = expand(View { recipient: envelope.recipients.first(), ..view });
+            let judged = expand(View { recipient: envelope.recipients.first(), ..view }, &mut decisions);
             let refused = |reply: Reply| Failure::Failed { text: format!("mail for {target}: {reply}") };
             let timed_out = |_| Failure::Failed { text: format!("mail for {target}: a map does not answer") };
             let replaced = timeout(LOOKUP_TIMEOUT, judged).await.map_err(timed_out)?.map_err(refused)?;

@@ -3,7 +3,7 @@
 use super::{own_address, session_facts};
 use crate::{
     access,
-    expansion::{Expansion, Outcome, recipients, warn_of_missing},
+    expansion::{Expansion, Outcome, missing_targets, recipients},
     serve::pipeline::{LOOKUP_FAILED, REPORT_RETRIES, Rules, View},
 };
 use engine::accept::{Source, Verdict};
@@ -112,14 +112,18 @@ fn accepted(view: &View<'_>, given: &Recipient, mailbox: &Mailbox, expanded: &Ex
     let is_same = expanded.recipients().len() == 1
         && expanded.recipients().next() == given.path.mailbox()
         && expanded.target(0).is_none();
-    warn_of_missing(mailbox, expanded);
+    let missing = missing_targets(mailbox, expanded);
+    let with_missing = |verdict| match missing.is_empty() {
+        true => verdict,
+        false => Verdict::All(vec![Verdict::Missing(missing.into()), verdict]),
+    };
     if is_same {
-        return Verdict::Pass;
+        return with_missing(Verdict::Pass);
     }
     // A message without a sender keeps that: nobody gets reports on it.
     let has_sender = view.envelope.is_some_and(|envelope| !envelope.reverse_path.is_null());
     let replace = |mailbox, role: Role<'_>| replaced(view, given, mailbox, role);
-    Verdict::Redirect(recipients(given, expanded, has_sender, &replace))
+    with_missing(Verdict::Redirect(recipients(given, expanded, has_sender, &replace)))
 }
 
 /// Returns the recipient that takes the place of another one.

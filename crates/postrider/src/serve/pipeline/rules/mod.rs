@@ -454,25 +454,30 @@ fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outco
         if is_refused {
             return verdict;
         }
-        let mut all = Vec::new();
+        let (mut all, mut missing) = (Vec::new(), redirect::Missing::new());
         if !fields.is_empty() {
             all.push(Verdict::Edit(fields.into_iter().map(Edit::Append).collect()));
         }
         all.extend(route.map(Verdict::Route));
         for targets in bcc {
-            match redirect::copies(&view, targets).await {
+            match redirect::copies(&view, targets, &mut missing).await {
                 Ok(copies) => all.push(Verdict::Bcc(copies)),
                 Err(refused) => return refused,
             }
         }
-        // The verdict before the redirection: that ends the stage.
-        all.push(verdict);
+        let mut settled = None;
         if let Some(targets) = redirect {
-            match redirect::targets_of(&view, *targets).await {
-                Ok(to) => all.push(Verdict::Settle(to)),
+            match redirect::targets_of(&view, *targets, &mut missing).await {
+                Ok(to) => settled = Some(Verdict::Settle(to)),
                 Err(refused) => return refused,
             }
         }
+        if !missing.is_empty() {
+            all.push(Verdict::Missing(missing.into()));
+        }
+        // The verdict before the redirection: that ends the stage.
+        all.push(verdict);
+        all.extend(settled);
         Verdict::All(all)
     })
 }

@@ -2,7 +2,7 @@
 
 use super::{LOOKUP_FAILED, View};
 use crate::{
-    expansion::{self, Outcome, warn_of_missing},
+    expansion::{self, Outcome, missing_targets},
     serve::pipeline::{existence, targets},
 };
 use engine::accept::Verdict;
@@ -10,16 +10,23 @@ use mail::{ForwardPath, Mailbox, Notify, Recipient};
 use policy::Targets;
 use rewrite::{Role, passed_on};
 
+/// Targets of aliases that do not exist, with the reasons.
+pub(super) type Missing = Vec<(Box<str>, Box<str>)>;
+
 /// Returns the recipients of a copy, of which nobody is notified.
 ///
 /// # Errors
 /// The verdict, if an address cannot be expanded now.
-pub(super) async fn copies(view: &View<'_>, targets: Targets) -> Result<Vec<Recipient>, Verdict> {
+pub(super) async fn copies(
+    view: &View<'_>,
+    targets: Targets,
+    missing: &mut Missing,
+) -> Result<Vec<Recipient>, Verdict> {
     let Targets { mailboxes, by } = targets;
     let mut all = Vec::new();
     for mailbox in mailboxes {
         let given = Recipient::copy(ForwardPath::Mailbox(mailbox.clone()));
-        let expanded = expanded(view, &given, mailbox, &by).await?;
+        let expanded = expanded(view, &given, mailbox, &by, missing).await?;
         // The owner of a list is not told of copies either.
         all.extend(expanded.into_iter().map(|mut copy| {
             copy.notify = Notify::NEVER;
@@ -35,7 +42,11 @@ pub(super) async fn copies(view: &View<'_>, targets: Targets) -> Result<Vec<Reci
 ///
 /// # Errors
 /// The verdict, if an address cannot be expanded now, or the next hop of a single target refuses it.
-pub(super) async fn targets_of(view: &View<'_>, targets: Targets) -> Result<Vec<Recipient>, Verdict> {
+pub(super) async fn targets_of(
+    view: &View<'_>,
+    targets: Targets,
+    missing: &mut Missing,
+) -> Result<Vec<Recipient>, Verdict> {
     let given = match (view.recipient, view.envelope) {
         (Some(recipient), _) => Some(recipient.clone()),
         (None, Some(envelope)) => together(&envelope.recipients),
@@ -45,7 +56,7 @@ pub(super) async fn targets_of(view: &View<'_>, targets: Targets) -> Result<Vec<
     let mut all = Vec::new();
     for mailbox in mailboxes {
         let given = given.clone().unwrap_or_else(|| Recipient::new(ForwardPath::Mailbox(mailbox.clone())));
-        all.extend(expanded(view, &given, mailbox, &by).await?);
+        all.extend(expanded(view, &given, mailbox, &by, missing).await?);
     }
     if all.len() > 1 {
         all.iter_mut().filter(|to| !to.is_of_list()).for_each(|to| to.notify.success = false);
@@ -83,6 +94,7 @@ async fn expanded(
     given: &Recipient,
     mailbox: Mailbox,
     by: &str,
+    missing: &mut Missing,
 ) -> Result<Vec<Recipient>, Verdict> {
     let refused = || Verdict::Defer(LOOKUP_FAILED.with_rule(Some(by.into())));
     let unknown = || {
@@ -103,7 +115,7 @@ async fn expanded(
     };
     match expansion.expand(mailbox.clone(), view.mailboxes()).await {
         Outcome::Recipients(expanded) => {
-            warn_of_missing(&mailbox, &expanded);
+            missing.extend(missing_targets(&mailbox, &expanded));
             let has_sender = view.envelope.is_some_and(|envelope| !envelope.reverse_path.is_null());
             let replace = |mailbox, role: Role<'_>| passed_on(given, mailbox, role);
             Ok(expansion::recipients(given, &expanded, has_sender, &replace))
