@@ -2,7 +2,10 @@
 
 use super::capture::Viewer;
 use config::{ListenAt, Settings};
-use std::path::absolute;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::absolute,
+};
 
 /// The lines, made before the settings are used.
 pub(super) struct Welcome(Vec<String>);
@@ -18,17 +21,14 @@ impl Welcome {
                 folder.display()
             ));
         } else {
-            lines.push(format!(
-                "{} may send to all domains, other clients to local domains",
-                senders(settings)
-            ));
+            lines.push(who_may_send(settings));
         }
         let address = settings.listen.iter().find_map(|listen| match &listen.address {
             ListenAt::Ip(address) => Some(*address),
             ListenAt::Unix { .. } | ListenAt::Systemd(_) => None,
         });
         if let Some(address) = address.filter(|address| address.port() != 25) {
-            let recipient = recipient(settings, viewer.is_some());
+            let (address, recipient) = (reachable(address), recipient(settings, viewer.is_some()));
             lines.push(format!(
                 "to try it: curl smtp://{address} --mail-from me@{} --mail-rcpt {recipient} -T FILE",
                 settings.hostname
@@ -59,27 +59,50 @@ fn recipient(settings: &Settings, is_capture: bool) -> String {
     domain.map_or("postmaster".to_owned(), |domain| format!("postmaster@{domain}"))
 }
 
-fn senders(settings: &Settings) -> String {
+/// `clients of 127.0.0.0/8 may send to all domains, other clients to local domains`.
+fn who_may_send(settings: &Settings) -> String {
     let relay = &settings.relay;
     let files = relay.network_maps.iter().map(ToString::to_string);
     let networks: Vec<String> = relay.networks.iter().map(ToString::to_string).chain(files).collect();
-    let mut senders = match networks.as_slice() {
-        [] => "nobody".to_owned(),
-        networks => format!("clients of {}", networks.join(", ")),
-    };
-    if settings.auth.users.is_some() {
-        senders = if networks.is_empty() {
-            "users with a login".to_owned()
-        } else {
-            senders + " and users with a login"
-        };
+    let clients = (!networks.is_empty()).then(|| format!("clients of {}", networks.join(", ")));
+    let users = settings.auth.users.is_some().then(|| "users with a login".to_owned());
+    match clients.into_iter().chain(users).collect::<Vec<_>>().join(" and ") {
+        senders if senders.is_empty() => {
+            "all clients may send to local domains, and none to other domains".to_owned()
+        }
+        senders => format!("{senders} may send to all domains, other clients to local domains"),
     }
-    senders
+}
+
+/// Returns the address at which this machine reaches a listener.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lines_name_an_address_that_can_be_reached_and_who_may_send() {
+        let of = |text: &str| {
+            let settings = config::load_built_in(text, "a test").unwrap();
+            Welcome::new(&settings, None).0.join("\n")
+        };
+        for (listen, reached) in
+            [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]"), ("192.0.2.1", "192.0.2.1"), ("[::1]", "[::1]")]
+        {
+            let said = of(&format!("[[listen]]\naddress = \"{listen}:2525\"\n"));
+            assert!(said.contains(&format!("curl smtp://{reached}:2525 ")), "{said}");
+        }
+        let nobody = of("[relay]\nnetworks = []\n");
+        assert!(nobody.contains("\nall clients may send to local domains, and none to other"), "{nobody}");
+    }
 
     #[test]
     fn the_recipient_to_try_is_one_that_exists() {
