@@ -202,6 +202,8 @@ struct Needed {
     path: PathBuf,
     /// The path behind links, as root sees it.
     real: PathBuf,
+    /// It has to be made.
+    is_missing: bool,
     noun: &'static str,
     need: Need,
 }
@@ -242,8 +244,9 @@ fn folder_of(path: &Path) -> &Path {
 
 impl Needed {
     fn new(path: PathBuf, noun: &'static str, need: Need) -> Self {
-        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
-        Self { path, real, noun, need }
+        let found = path.canonicalize();
+        let is_missing = found.is_err();
+        Self { real: found.unwrap_or_else(|_| path.clone()), path, is_missing, noun, need }
     }
 
     /// Asks the kernel for the user of the calling thread. `starts_as_root`: the daemon makes missing folders and logs before it
@@ -301,7 +304,12 @@ impl Needed {
             Need::WriteIn => "write in",
             Need::Append => "write to",
         };
+        // What is missing is made in its folder.
+        let is_made_in = |folder: &Path| self.is_missing && path.parent() == Some(folder);
         let (at, may_not, bits) = match (closed, self.need) {
+            (Some(folder), Need::WriteIn | Need::Append) if is_made_in(folder) => {
+                (folder, format!("enter {}", described(folder)), "g+wx")
+            }
             (Some(folder), _) => (folder, format!("enter {}", described(folder)), "g+x"),
             (None, Need::Read | Need::ReadAtReload) if real.is_dir() => (path, described(path), "g+rx"),
             (None, Need::Read | Need::ReadAtReload) => (path, described(path), "g+r"),
@@ -318,7 +326,7 @@ impl Needed {
         let advice = if closed.is_some() && is_home(at) {
             // To open a home directory to the daemon would show it more than this.
             format!("{shown} is a home directory: move the {} to a folder such as /etc/postrider", self.noun)
-        } else if let Some(group) = self.open_group(at, closed.is_some()) {
+        } else if let Some(group) = self.open_group(at, closed.is_some(), bits) {
             format!("`usermod -aG {group} {user}`, and start the daemon again")
         } else if at != self.path && closed.is_none() {
             // A folder of the system stays the system's.
@@ -338,9 +346,10 @@ impl Needed {
     }
 
     /// Returns the group of a place whose members may do what is needed, unless it is root's.
-    fn open_group(&self, at: &Path, is_way: bool) -> Option<String> {
+    fn open_group(&self, at: &Path, is_way: bool, needed: &str) -> Option<String> {
         let meta = at.metadata().ok()?;
         let bits = match self.need {
+            _ if is_way && needed == "g+wx" => 0o030,
             _ if is_way => 0o010,
             Need::Read | Need::ReadAtReload if meta.is_dir() => 0o050,
             Need::Read | Need::ReadAtReload => 0o040,
@@ -435,7 +444,7 @@ mod tests {
     }
 
     fn needed(path: &Path, need: Need) -> Needed {
-        Needed { path: path.to_owned(), real: path.canonicalize().unwrap(), noun: "map", need }
+        Needed::new(path.to_owned(), "map", need)
     }
 
     fn nobody(groups: Vec<u32>) -> Identity {
@@ -463,6 +472,12 @@ mod tests {
         assert!(closed.text.contains("inner (mode 0700, owner root:root)"), "{closed:?}");
         // The group of `nobody` is everybody's who has none.
         assert_eq!(closed.advice, format!("`setfacl -m u:nobody:x {}`", inner.display()));
+        // A file that has to be made needs more of its folder.
+        let made = vec![needed(&inner.join("log"), Need::Append), needed(&file, Need::Append)];
+        fs::set_permissions(&inner, Permissions::from_mode(0o700)).unwrap();
+        let advice = as_user(&nobody(vec![65534]), made, true).unwrap().into_iter().map(|fault| fault.advice);
+        let expected = ["wx", "x"].map(|bits| format!("`setfacl -m u:nobody:{bits} {}`", inner.display()));
+        assert_eq!(advice.collect::<Vec<_>>(), expected);
         let unreadable = ask(0o755, 0o600, vec![65534]).remove(0);
         assert!(unreadable.text.contains("file (mode 0600, owner root:root)"), "{unreadable:?}");
         // A further group opens it: the file belongs to group 0.
@@ -478,7 +493,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let path = dir.path().join("history");
-        let need = Needed { path: path.clone(), real: path.clone(), noun: "history", need: Need::WriteIn };
+        let need = Needed::new(path.clone(), "history", Need::WriteIn);
         let fault = as_user(&nobody(vec![65534]), vec![need], false).unwrap().remove(0);
         assert!(fault.advice.starts_with("`install -d -o nobody -g "), "{fault:?}");
         assert!(fault.advice.ends_with(&format!(" {}`", path.display())), "{fault:?}");
@@ -549,7 +564,7 @@ mod tests {
     fn a_missing_folder_is_no_fault_of_a_daemon_that_makes_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
-        let needed = Needed { real: path.clone(), path, noun: "spool", need: Need::WriteIn };
+        let needed = Needed::new(path, "spool", Need::WriteIn);
         assert_eq!((needed.fault("x", true), needed.fault("x", false)), (None, None));
         let missing = Needed { need: Need::Read, ..needed }.fault("x", true).unwrap();
         assert!(missing.text.ends_with("a/b does not exist"), "{missing:?}");
