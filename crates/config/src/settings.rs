@@ -681,7 +681,7 @@ section! {
         /// The backend that stores the mail of the group. With this key or one of those below, the group has a
         /// spool of its own; keys that are left out, and sizes, are those of `[spool]`. The group of the first
         /// recipient decides where a message is stored; a delivery status notification is stored beside its
-        /// message. Needs a restart. A spool that no key names any more is not read.
+        /// message. Needs a restart. A spool with mail that no key names any more is an error at the start.
         backend: Option<Backend> = "",
         /// The directory of the spool, or a pattern, as in `[spool]`. Default: `{data_dir}/spool-NAME`.
         path: Option<PathBuf> = "",

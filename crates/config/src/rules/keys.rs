@@ -55,7 +55,8 @@ section! {
         /// the null reverse-path. An address also means the address with a detail. A map is asked for `user@example.com`, then without the detail, then for `example.com`, the domains above
         /// it with a dot in front (`.com`), and `user@`.
         from: Option<Vec<OrMap<AddressPattern>>> = "",
-        /// Condition: the recipient, in the same forms. At the content, one of the recipients; every one where the rule or `unless` exempts the message.
+        /// Condition: the recipient, in the same forms. At the content, one of the recipients; every one where the rule or
+        /// `unless` exempts the message.
         to: Option<Vec<OrMap<AddressPattern>>> = "",
         /// Condition: the message is larger.
         size: Option<ByteSize> = "",
