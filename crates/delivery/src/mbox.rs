@@ -255,6 +255,10 @@ mod tests {
         files::write(&target, "").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
         assert!(matches!(append_to(&link, &[None]), Err(Unwritten::SymbolicLink(_))));
+        for links in [Links::OfOperator, Links::None] {
+            let advice = Unwritten::link(links, &link).to_string();
+            assert!(advice.contains("it leads") && !advice.contains("folder"), "{advice}");
+        }
         files::hard_link(&target, &hard).unwrap();
         assert!(matches!(append_to(&hard, &[None]), Err(Unwritten::Failed(_))));
         assert!(append_to(Path::new("/dev/null"), &[None]).is_err());
