@@ -163,6 +163,23 @@ mod tests {
     }
 
     #[test]
+    fn the_space_of_a_spool_is_scarce_before_min_free_is_reached() {
+        let of = |text: &str| {
+            let text = format!("[spool]\nsegment_size = \"4MiB\"\n{text}");
+            let settings = config::load_built_in(&text, "a test").unwrap();
+            let (max, key) = spool_space(&settings.spool);
+            let at = |room: u64| {
+                let used = max.saturating_sub(room << 20);
+                Resource { name: "spool space".to_owned(), used, max, key: key.to_owned() }
+            };
+            [at(81), at(79), at(0)].map(|one| (one.is_scarce(), one.is_used_up()))
+        };
+        let expected = [(false, false), (true, false), (true, true)];
+        assert_eq!(of("min_free = \"80MiB\"\n"), expected, "the room above min_free");
+        assert_eq!(of("min_free = \"1MiB\"\nmax_size = \"400MiB\"\n"), expected);
+    }
+
+    #[test]
     fn open_files_are_counted_from_below() {
         let before = lowest_free_file(u64::MAX);
         let files: Vec<_> = (0..50).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
