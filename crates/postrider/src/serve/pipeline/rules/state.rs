@@ -158,12 +158,10 @@ impl Memory {
     pub(super) fn shared_tags(&self, stage: Stage, accepted: usize) -> Vec<Box<str>> {
         let mut tags = self.tags(stage, 0);
         if stage == Stage::Content
-            && let Some(first) = self.recipient_tags.first().filter(|_| accepted > 0)
+            && let (Some(first), Some(others)) =
+                (self.recipient_tags.first(), self.recipient_tags.get(1..accepted))
         {
-            let others = self.recipient_tags.get(1..accepted);
-            let is_shared =
-                |tag: &&Box<str>| others.is_some_and(|others| others.iter().all(|tags| tags.contains(tag)));
-            tags.extend(first.iter().filter(is_shared).cloned());
+            tags.extend(first.iter().filter(|tag| others.iter().all(|tags| tags.contains(tag))).cloned());
         }
         tags
     }
