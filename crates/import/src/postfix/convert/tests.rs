@@ -180,6 +180,26 @@ fn access_tables_and_policy_servers_are_rules() {
 }
 
 #[test]
+fn logins_from_mynetworks_are_held_to_the_lists_of_a_submission_listener() {
+    let master = |more: &str| {
+        format!(
+            "smtp inet n - y - - smtpd\nsubmission inet n - y - - smtpd\n  -o smtpd_sasl_auth_enable=yes\n  -o smtpd_sasl_type=dovecot\n\
+             \x20 -o smtpd_sasl_path=private/auth\n  -o smtpd_client_restrictions=permit_sasl_authenticated,reject\n\
+             \x20 -o smtpd_sender_restrictions={more}check_sender_access,inline:{{{{bad@example.com=REJECT}}}}\n"
+        )
+    };
+    let rule = |more: &str| {
+        let main = b"mynetworks = 10.9.0.0/24\n";
+        let (draft, _) = convert(main, master(more).as_bytes(), "/etc/postfix", &MemoryFiles(&[]));
+        let toml = draft.as_toml();
+        let at = toml.find("from = [\"bad@example.com\"]").unwrap_or_else(|| panic!("{toml}"));
+        toml[at..].split("\n\n").next().unwrap().to_owned()
+    };
+    assert!(!rule("").contains("10.9.0.0/24"), "{}", rule(""));
+    assert!(rule("permit_mynetworks,").contains("unless = { client = [\"10.9.0.0/24\"] }"));
+}
+
+#[test]
 fn listeners_of_master_cf_keep_their_purpose() {
     let master = b"smtp inet n - y - - smtpd\n\
         submission inet n - y - - smtpd\n  -o smtpd_tls_security_level=encrypt\n  -o smtpd_sasl_auth_enable=yes\n\
