@@ -557,9 +557,10 @@ section! {
 section! {
     /// Limits of all inbound connections together.
     pub Inbound = "inbound" {
-        /// Concurrent connections; fewer if the limit of open files has no room for them, which is logged. Reply: 421 4.3.2.
+        /// Concurrent connections; fewer if the limit of open files has no room for them, which is logged. A fifth is kept for clients
+        /// in `relay.networks` and for listeners where clients log in. Reply: 421 4.3.2.
         max_sessions: usize = "10000",
-        /// Concurrent connections from one address; clients in `relay.networks` are exempt. Reply: 421 4.3.2.
+        /// Concurrent connections from one address, or one IPv6 network /64; clients in `relay.networks` are exempt. Reply: 421 4.3.2.
         max_sessions_per_client: usize = "50",
         /// Memory for content that is arriving or not delivered yet. When it is used up, the reply to MAIL is
         /// 452 4.3.1, and arriving content is written to disk in small chunks.

@@ -28,9 +28,10 @@ impl Budget {
         self.content_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts a session in until the guard is dropped. `None`: the limit is reached. Only clients
-    /// that are not trusted are counted by address.
+    /// Counts a session in until the guard is dropped. `None`: the limit is reached. Only clients that are not trusted are counted by
+    /// their address, or by their IPv6 network /64.
     pub fn enter(self: &Arc<Self>, max: usize, client: Option<(IpAddr, usize)>) -> Option<SessionPermit> {
+        let client = client.map(|(ip, max)| (limits::network(ip), max));
         if self.sessions.fetch_add(1, Ordering::Relaxed) >= max {
             self.sessions.fetch_sub(1, Ordering::Relaxed);
             return None;
@@ -95,5 +96,16 @@ mod tests {
         drop((first, second));
         assert_eq!(budget.session_count(), 0);
         assert!(budget.enter(2, Some((ip, 1))).is_some());
+    }
+
+    #[test]
+    fn who_has_one_ipv6_address_has_its_network() {
+        let budget = Arc::new(Budget::default());
+        let enter = |ip: &str| budget.enter(9, Some((ip.parse().unwrap(), 2)));
+        let (first, second) = (enter("2001:db8::1").unwrap(), enter("2001:db8::2").unwrap());
+        assert!(enter("2001:db8:0:0:ffff::3").is_none());
+        assert!(enter("2001:db8:0:1::3").is_some());
+        drop((first, second));
+        assert!(enter("2001:db8::3").is_some());
     }
 }

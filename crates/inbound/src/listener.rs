@@ -523,6 +523,9 @@ struct NewSession<S: Service> {
     worker: usize,
 }
 
+/// Of all sessions, one in so many is not for strangers.
+const KEPT_PART: usize = 5;
+
 impl<S: Service> NewSession<S> {
     /// Makes the session's driver; `None` if there are too many sessions, which the client is told.
     fn driver(self, client: Client, stream: impl AsFd) -> Option<SessionDriver<S>> {
@@ -532,7 +535,10 @@ impl<S: Service> NewSession<S> {
         }
         let is_trusted = inbound.service.is_trusted(&client);
         let counted = (!is_trusted).then_some((client.peer.ip(), settings.sessions_per_client));
-        let Some(guard) = inbound.budget.enter(settings.sessions_max, counted) else {
+        // Strangers leave a part to networks that may relay and to listeners where clients log in.
+        let is_stranger = counted.is_some() && !client.listener.needs_login();
+        let kept = if is_stranger { settings.sessions_max / KEPT_PART } else { 0 };
+        let Some(guard) = inbound.budget.enter(settings.sessions_max - kept, counted) else {
             inbound.refuse_busy(&client, stream);
             return None;
         };

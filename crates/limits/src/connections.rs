@@ -45,7 +45,7 @@ impl<H> OpenConnections<H> {
 }
 
 /// Returns the IPv4 address, or the IPv6 network /64: a client that has one address of it has them all.
-fn network(ip: IpAddr) -> IpAddr {
+pub fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),

@@ -5,6 +5,6 @@ mod connections;
 mod rate;
 mod table;
 
-pub use connections::OpenConnections;
+pub use connections::{OpenConnections, network};
 pub use rate::Rate;
 pub use table::{Spent, Table};

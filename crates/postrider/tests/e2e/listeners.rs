@@ -268,3 +268,18 @@ fn sessions_that_are_nearly_used_up_are_named_before_the_last_one_is_taken() {
     drop((three, four, five));
     until("there is room again", || !daemon.ask(&["status"]).contains("USED UP"));
 }
+
+#[test]
+fn strangers_leave_a_part_of_the_sessions_to_the_networks_that_may_relay() {
+    let daemon = Postrider::start("[inbound]\nmax_sessions = 5\n[relay]\nnetworks = [\"127.0.0.2\"]\n");
+    let greeting = |client: &str| {
+        let stream = crate::common::session::connect_from(client, daemon.address);
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        (stream, line)
+    };
+    let strangers: Vec<_> = (0..4).map(|_| greeting("127.0.0.1")).collect();
+    assert!(strangers.iter().all(|(_, line)| line.starts_with("220 ")));
+    assert!(greeting("127.0.0.1").1.starts_with("421 4.3.2 "), "a fifth is kept");
+    assert!(greeting("127.0.0.2").1.starts_with("220 "));
+}
