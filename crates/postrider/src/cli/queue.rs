@@ -203,7 +203,7 @@ fn print_one(message: &MessageInfo, format: Format, out: &mut dyn Write) -> io::
         return writeln!(out, "{}", message.id.0);
     }
     if format.json {
-        serde_json::to_writer(&mut *out, message)?;
+        report::write_json(&mut *out, message)?;
         return writeln!(out);
     }
     print::message(message, out)
@@ -239,7 +239,8 @@ fn summary(
             {
                 row.insert(by.field().to_owned(), name);
             }
-            writeln!(out, "{row}")?;
+            report::write_json(&mut *out, &row)?;
+            writeln!(out)?;
         }
         if !left.is_empty() {
             let rest = serde_json::json!({ "left_out": left.len(), "recipients": left_recipients });
@@ -306,7 +307,8 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     if json {
         let mut value = serde_json::to_value(&message).map_err(io::Error::from)?;
         value["header"] = header.into();
-        writeln!(out, "{value}")?;
+        report::write_json(&mut *out, &value)?;
+        writeln!(out)?;
         return Ok(exit);
     }
     writeln!(out, "id:       {}", message.id.0)?;

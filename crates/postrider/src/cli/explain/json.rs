@@ -170,5 +170,6 @@ fn events(all: &[StoredEvent]) -> Vec<serde_json::Value> {
 }
 
 fn print(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}", serde_json::to_string(explanation)?)
+    report::write_json(&mut *out, explanation)?;
+    writeln!(out)
 }
