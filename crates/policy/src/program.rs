@@ -257,7 +257,7 @@ impl Program {
                 continue;
             }
             let judge = self.judge_of(facts, answers, &effects.tags, &shared_tags);
-            let judged = self.judge(rule, &judge, rule.spares(), T::IS_ON);
+            let judged = self.judge(rule, &judge, false, T::IS_ON);
             let (text, why) = match judged {
                 Judged::Not(why) => {
                     if T::IS_ON {
@@ -333,8 +333,16 @@ impl Program {
         let why = |condition: &Condition, judge: &Judge<'_>, holds: bool| {
             if is_traced { self.explain_finding(condition, judge, holds) } else { String::new() }
         };
-        let exceptions = &Judge { is_for_each: !spares, ..*judge };
-        let judge = &Judge { is_for_each: spares, ..*judge };
+        // What is true of one recipient alone is true of each.
+        let (of_rule, of_exceptions);
+        let (judge, exceptions) = if judge.facts.to.len() > 1 {
+            let spares = spares || rule.spares();
+            of_exceptions = Judge { is_for_each: !spares, ..*judge };
+            of_rule = Judge { is_for_each: spares, ..*judge };
+            (&of_rule, &of_exceptions)
+        } else {
+            (judge, judge)
+        };
         let (mut text, mut held) = (None, Vec::new());
         for condition in &rule.conditions {
             match condition.judge(judge) {

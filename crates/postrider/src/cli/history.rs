@@ -196,8 +196,7 @@ fn print_entry(entry: &Entry, json: bool, out: &mut dyn Write) -> io::Result<()>
         let id = id.map(|id| id.to_string());
         let events: Vec<_> =
             events.iter().filter_map(|stored| Some(timeline::json(stored.at, &stored.event()?))).collect();
-        report::write_json(&mut *out, &serde_json::json!({ "id": id, "events": events }))?;
-        return writeln!(out);
+        return super::print::json(&serde_json::json!({ "id": id, "events": events }), out);
     }
     if let Some(id) = id {
         writeln!(out, "{}", heading(id, events))?;

@@ -7,6 +7,14 @@ use std::{
     io::{self, Write},
 };
 
+/// Writes a value as a line of JSON in which every character is seen.
+pub(crate) fn json(value: &impl serde::Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let mut line = Vec::new();
+    report::write_json(&mut line, value)?;
+    line.push(b'\n');
+    out.write_all(&line)
+}
+
 /// `Sat Nov 21 06:25:54` in local time.
 pub(super) fn short_time(unix_ms: u64) -> String {
     let ms = i64::try_from(unix_ms).unwrap_or(i64::MAX);

@@ -203,8 +203,7 @@ fn print_one(message: &MessageInfo, format: Format, out: &mut dyn Write) -> io::
         return writeln!(out, "{}", message.id.0);
     }
     if format.json {
-        report::write_json(&mut *out, message)?;
-        return writeln!(out);
+        return print::json(message, out);
     }
     print::message(message, out)
 }
@@ -239,8 +238,7 @@ fn summary(
             {
                 row.insert(by.field().to_owned(), name);
             }
-            report::write_json(&mut *out, &row)?;
-            writeln!(out)?;
+            print::json(&row, out)?;
         }
         if !left.is_empty() {
             let rest = serde_json::json!({ "left_out": left.len(), "recipients": left_recipients });
@@ -307,8 +305,7 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     if json {
         let mut value = serde_json::to_value(&message).map_err(io::Error::from)?;
         value["header"] = header.into();
-        report::write_json(&mut *out, &value)?;
-        writeln!(out)?;
+        print::json(&value, out)?;
         return Ok(exit);
     }
     writeln!(out, "id:       {}", message.id.0)?;

@@ -335,7 +335,7 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
         }
     };
     // Into memory, of strings and numbers: it cannot fail.
-    let _ = crate::write_json(&mut *out, &row);
+    let _ = crate::write_json(out, &row);
     out.pop();
     out.extend_from_slice(VERSION);
 }

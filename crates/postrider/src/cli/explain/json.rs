@@ -170,6 +170,5 @@ fn events(all: &[StoredEvent]) -> Vec<serde_json::Value> {
 }
 
 fn print(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
-    report::write_json(&mut *out, explanation)?;
-    writeln!(out)
+    crate::cli::print::json(explanation, out)
 }
