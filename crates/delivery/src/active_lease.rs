@@ -65,7 +65,7 @@ impl ActiveLease {
                 None => self.outcomes.push((index, outcome.clone())),
             }
         }
-        let attempt = Attempt { elsewhere: self.servers, ..attempt.clone() };
+        let attempt = Attempt { elsewhere: self.servers.into_iter().collect(), ..attempt.clone() };
         source.complete(self.lease, self.outcomes, &attempt);
     }
 }

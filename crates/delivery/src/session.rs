@@ -390,7 +390,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             dsn_duty: self.dsn_duty,
             takes_deadline: self.connection.is_final_hop()
                 || self.connection.capabilities().deliver_by.is_some(),
-            elsewhere: active.servers,
+            elsewhere: active.servers.into_iter().collect(),
         };
         self.source.complete(active.lease, active.outcomes, &attempt);
     }

@@ -1,7 +1,7 @@
 //! The outcome of one attempt for one recipient.
 
 use crate::{Enhanced, Reply, plain_text};
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 /// The result of an attempt for one recipient, in the sense of the *Action* field of RFC 3464.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -240,7 +240,7 @@ pub struct Attempt {
     /// of the way.
     pub takes_deadline: bool,
     /// Recipients whose outcome is not of `relay`, but of a server that was asked before it. Empty with one server.
-    pub elsewhere: Vec<(u32, AnsweredBy)>,
+    pub elsewhere: BTreeMap<u32, AnsweredBy>,
 }
 
 /// A server that gave an outcome.
@@ -255,8 +255,8 @@ pub struct AnsweredBy {
 impl Attempt {
     /// Returns the server that gave a recipient's outcome, and its TLS.
     pub fn answered_by(&self, index: u32) -> (&str, &str) {
-        match self.elsewhere.iter().find(|(other, _)| *other == index) {
-            Some((_, server)) => (&server.relay, &server.tls),
+        match self.elsewhere.get(&index) {
+            Some(server) => (&server.relay, &server.tls),
             None => (&self.relay, &self.tls),
         }
     }
