@@ -29,6 +29,9 @@ pub(super) struct Exim {
 
 const RUNNING: &str = "Exim is running: stop it first, with `systemctl stop exim4`";
 
+/// Names of a configuration in one file.
+const WHOLE: [&str; 3] = ["exim4.conf", "exim.conf", "configure"];
+
 /// Places of the file with the number of the daemon.
 const PID_FILES: [&str; 4] =
     ["/run/exim4/exim.pid", "/var/run/exim4/exim.pid", "/run/exim.pid", "/var/run/exim.pid"];
@@ -44,7 +47,7 @@ impl Exim {
             return Ok((read_optional(&self.dir)?, None));
         }
         let mut monolithic = None;
-        for name in ["exim4.conf", "exim.conf", "configure"] {
+        for name in WHOLE {
             monolithic = match monolithic {
                 None => read_optional(&self.dir.join(name))?,
                 found => found,
@@ -81,8 +84,7 @@ impl Server for Exim {
     }
 
     fn ask(&self, envelopes: &[SeenEnvelope]) -> Result<Vec<Answer>, CliError> {
-        let whole = ["exim4.conf", "exim.conf", "configure"].map(|name| self.dir.join(name));
-        let named = whole.into_iter().find(|file| file.is_file());
+        let named = WHOLE.map(|name| self.dir.join(name)).into_iter().find(|file| file.is_file());
         let file = named.or_else(|| self.dir.is_file().then(|| self.dir.clone()));
         if file.is_none() && self.dir != Path::new("/etc/exim4") {
             let text = "Exim itself reads Debian's questions in /etc/exim4 only: this folder can be imported, not verified";

@@ -11,7 +11,7 @@ use crate::{
         CliError, Ending,
         args::TestArgs,
         map::runtime,
-        rehearse::{self, Disposition, Goal},
+        rehearse::{self, Disposition},
         settings,
     },
     serve::{snapshot::ConfigSnapshot, wiring},
@@ -100,7 +100,7 @@ pub(super) fn run(
             (Answer::Unknown(why), _) => differences.not_asked(why),
             (_, Err(error)) => differences.not_asked(error.text),
             (theirs, Ok(ours)) => {
-                runtime.block_on(differences.compare(&config, envelope, &theirs, &ours))?;
+                runtime.block_on(differences.compare(&config, envelope, &theirs, &ours));
             }
         }
     }
@@ -190,13 +190,14 @@ impl Differences {
         envelope: &SeenEnvelope,
         theirs: &Answer,
         ours: &Disposition,
-    ) -> Result<(), CliError> {
+    ) {
         let SeenEnvelope { client, from, to, .. } = envelope;
         let login = envelope.login.as_ref().map(|login| format!(", login {login}")).unwrap_or_default();
         let about = format!("{client}{login}, from <{from}> to <{to}>");
         if let (Answer::Taken(_), Some(login), true) = (theirs, &envelope.login, config.logins.is_none()) {
-            self.refused.push(format!("{about}: taken; now nobody can log in ([auth]), as {login} did"));
-            return Ok(());
+            return self
+                .refused
+                .push(format!("{about}: taken; now nobody can log in ([auth]), as {login} did"));
         }
         match (theirs, &ours.refusal) {
             (Answer::Taken(resolved), Some(reply))
@@ -223,7 +224,7 @@ impl Differences {
                 list.push(format!("{about}: {text}; now {now}"));
             }
             (Answer::Taken(resolved), None) => {
-                let (theirs, own) = (self.ends(config, envelope, resolved, ours).await?, ends_of(ours));
+                let (theirs, own) = (ends_here(config, envelope, resolved, ours).await, ends_of(ours));
                 if theirs == own {
                     self.same_count += 1;
                 } else {
@@ -232,52 +233,6 @@ impl Differences {
             }
             _ => self.same_count += 1,
         }
-        Ok(())
-    }
-
-    /// Returns where Postrider would deliver the recipients that the other server has found: that one expands some aliases at delivery
-    /// only.
-    async fn ends(
-        &self,
-        config: &ConfigSnapshot,
-        envelope: &SeenEnvelope,
-        resolved: &[Resolved],
-        ours: &Disposition,
-    ) -> Result<BTreeSet<Resolved>, CliError> {
-        let leaving = |recipient: &str| {
-            let same = |goal: &&Goal| goal.leaves && goal.recipient.eq_ignore_ascii_case(recipient);
-            ours.recipients.iter().any(|goal| same(&goal))
-        };
-        let mut ends = BTreeSet::new();
-        for one in resolved {
-            let recipient = match one.end {
-                // A local name of Sendmail is one of this machine.
-                End::Here if !one.recipient.contains('@') => {
-                    format!("{}@{}", one.recipient, config.settings.hostname)
-                }
-                _ => one.recipient.clone(),
-            };
-            // DNS says it to Postrider at the delivery.
-            if one.end != End::Here && leaving(&recipient) {
-                ends.insert(Resolved { recipient, end: End::Elsewhere });
-                continue;
-            }
-            // Rules for the client and the sender have been asked about the recipient that was given.
-            let client = Ipv4Addr::LOCALHOST.into();
-            let nobody = SeenEnvelope { from: String::new(), client, ..envelope.clone() };
-            let mut found = None;
-            for envelope in [envelope, &nobody] {
-                // What the other server says in place of an address is no address here either.
-                let disposition = Ours { config, envelope }.disposition(&recipient).await.ok();
-                found = found.or(disposition
-                    .filter(|disposition| one.end != End::Elsewhere && disposition.refusal.is_none()));
-            }
-            match found {
-                Some(disposition) => ends.extend(ends_of(&disposition)),
-                None => drop(ends.insert(Resolved { recipient, end: one.end })),
-            }
-        }
-        Ok(ends)
     }
 
     fn print(&self, server: &str, out: &mut dyn Write) -> Ending {
@@ -315,6 +270,50 @@ impl Differences {
             _ => Exit::DataErr,
         })
     }
+}
+
+/// Returns where Postrider would deliver the recipients that the other server has found: that one expands some aliases at delivery
+/// only.
+async fn ends_here(
+    config: &ConfigSnapshot,
+    envelope: &SeenEnvelope,
+    resolved: &[Resolved],
+    ours: &Disposition,
+) -> BTreeSet<Resolved> {
+    let leaves = |recipient: &str| {
+        ours.recipients.iter().any(|goal| goal.leaves && goal.recipient.eq_ignore_ascii_case(recipient))
+    };
+    // Rules for the client and the sender have been asked about the recipient that was given.
+    let nobody = SeenEnvelope { from: String::new(), client: Ipv4Addr::LOCALHOST.into(), ..envelope.clone() };
+    let mut ends = BTreeSet::new();
+    for one in resolved {
+        let recipient = match one.end {
+            // A local name of Sendmail is one of this machine.
+            End::Here if !one.recipient.contains('@') => {
+                format!("{}@{}", one.recipient, config.settings.hostname)
+            }
+            _ => one.recipient.clone(),
+        };
+        // DNS may say at the delivery that there is no such domain.
+        if one.end != End::Here && leaves(&recipient) {
+            ends.insert(Resolved { recipient, end: End::Elsewhere });
+            continue;
+        }
+        let mut expanded = None;
+        for envelope in [envelope, &nobody].into_iter().filter(|_| one.end != End::Elsewhere) {
+            // What the other server says instead of an address is not an address here either.
+            let disposition = Ours { config, envelope }.disposition(&recipient).await.ok();
+            expanded = disposition.filter(|disposition| disposition.refusal.is_none());
+            if expanded.is_some() {
+                break;
+            }
+        }
+        match expanded {
+            Some(disposition) => ends.extend(ends_of(&disposition)),
+            None => drop(ends.insert(Resolved { recipient, end: one.end })),
+        }
+    }
+    ends
 }
 
 /// Returns the subject and the detail of an enhanced code: `7.1` of `454 4.7.1 Relay access denied`.

@@ -197,19 +197,13 @@ fn end_with(folder: &Arc<WorkFolder>) -> Result<(), CliError> {
         |error: std::io::Error| CliError::new(Exit::Unavailable, format!("wait for signals: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let guard = runtime.enter();
-    let [mut interrupt, mut terminate, mut hang_up] =
-        [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
     drop(guard);
-    for one in [&interrupt, &terminate, &hang_up] {
-        one.as_ref().map_err(|error| failed(std::io::Error::new(error.kind(), error.to_string())))?;
-    }
     let dir = folder.path().to_owned();
     let wait = move || {
         let number = runtime.block_on(async {
-            let (Ok(interrupt), Ok(terminate), Ok(hang_up)) = (&mut interrupt, &mut terminate, &mut hang_up)
-            else {
-                return 0;
-            };
             tokio::select! {
                 _ = interrupt.recv() => 2,
                 _ = terminate.recv() => 15,
@@ -256,13 +250,10 @@ fn refused(reply: &Reply) -> Answer {
     Answer::Refused { is_transient: reply.code < 500, text: reply.text.clone() }
 }
 
-/// RFC 3461 §4.
 fn xtext(text: &str) -> String {
-    let byte = |b: u8| match b {
-        b'!'..=b'~' if !matches!(b, b'+' | b'=') => char::from(b).to_string(),
-        b => format!("+{b:02X}"),
-    };
-    text.bytes().map(byte).collect()
+    let mut out = Vec::new();
+    smtp::xtext::encode(text, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Returns master.cf without the services that listen to the network.
