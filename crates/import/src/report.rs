@@ -74,7 +74,7 @@ impl Report {
         self.entries.push(Entry { place: place.into(), name: name.into(), verdict });
     }
 
-    /// Adds a setting; what has no counterpart is told at the beginning, with what becomes of the mail.
+    /// Adds a setting. With an effect, one without a counterpart stands at the top of the report, under what happens to the mail.
     pub(crate) fn add_with(&mut self, place: &str, name: &str, verdict: Verdict, effect: Option<Effect>) {
         match (verdict, effect) {
             (Verdict::Missing(text), Some(effect)) if !text.is_empty() => {

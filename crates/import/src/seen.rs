@@ -22,7 +22,7 @@ pub struct SeenEnvelope {
     pub is_submission: bool,
     /// The reverse-path without brackets; empty for the null reverse-path.
     pub from: String,
-    /// The recipient.
+    /// The address in RCPT, before aliases: `orig_to` in Postfix's log.
     pub to: String,
 }
 

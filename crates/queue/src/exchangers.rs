@@ -61,7 +61,7 @@ impl ExchangerUses {
         resumed
     }
 
-    /// Returns a destination that waits, in place of one that wants no connection any more.
+    /// Returns the next waiting destination, when one that was chosen no longer wants a connection.
     pub(crate) fn resume_one(&mut self, exchangers: Option<&Exchangers>) -> Option<DestinationId> {
         if self.waiting_count == 0 {
             return None;

@@ -74,7 +74,7 @@ fn answer(group: &[&Rates], confidence: Confidence) -> Result<String, String> {
     let best = samples[1..].iter().max_by(|a, b| a.1.mean().total_cmp(&b.1.mean()));
     let gain = best.and_then(|(_, best)| proven(best, reference)).filter(|(difference, _)| *difference > 0.0);
     if let (Some((_, best)), Some(_)) = (best, gain) {
-        // The fewest that are as good as the best, as far as it is known.
+        // The smallest number that is not proven to be worse than the best one.
         let is_as_good =
             |sample: &Sample| proven(sample, best).is_none_or(|(difference, _)| difference >= 0.0);
         let enough = samples[1..].iter().find(|(directories, sample)| {

@@ -101,7 +101,7 @@ fn crlf(bytes: &[u8]) -> Vec<u8> {
 pub(super) struct Disposition {
     /// The last reply that refuses the message or a recipient.
     pub(super) refusal: Option<Reply>,
-    /// What happens to it in place of its delivery.
+    /// Why the message, or a recipient, is held or discarded instead of delivered.
     pub(super) kept: Vec<String>,
     /// The reverse-path that others would see.
     pub(super) sender: String,

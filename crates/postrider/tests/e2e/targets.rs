@@ -173,7 +173,7 @@ fn mail_for_a_mailbox_that_belongs_to_another_user_waits_until_its_user_has_it()
     let mut client = Client::connect(daemon.address).unwrap();
     let to = ["bob@old.test", "bob@new.test", "eve@old.test"];
     client.send("a@far.test", &to, b"Subject: x\r\n\r\nx\r\n").unwrap();
-    until("all are told", || {
+    until("the queue list names the owner of each mailbox", || {
         let list = daemon.ask(&["queue", "list"]);
         [&file, &folder, &closed]
             .iter()

@@ -55,7 +55,7 @@ pub(crate) struct ImportArgs {
     /// the other server could not be asked.
     #[arg(long, value_name = "N", conflicts_with = "queue", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) verify: Option<u32>,
-    /// The log with the envelopes, in place of the usual one; can be repeated
+    /// Read envelopes from this log instead of the usual one; can be repeated
     #[arg(long, value_name = "FILE", requires = "verify")]
     pub(crate) log: Vec<PathBuf>,
 }

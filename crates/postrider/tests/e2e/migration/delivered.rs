@@ -1,7 +1,7 @@
 //! Settings of Postfix about addresses and next hops in ever new combinations: the same envelopes end at the same places, with the same
 //! senders and recipients, in Postfix and in Postrider with the imported settings.
 //!
-//! A difference that goes away without the settings that the report of the import names is told. Any other is made small and shown.
+//! A difference counts as reported if it disappears once the settings named in the report are removed. Any other is reduced and shown.
 
 use super::{
     generated::{Client, Dice, number, seed},

@@ -409,7 +409,7 @@ const BASE: &str = "myhostname = mx.test\nmydestination = mx.test\nlocal_recipie
     smtpd_restriction_classes = strict, mild\nsmtpd_junk_command_limit = 100000\nmax_idle = 5s\nin_flow_delay = 0\nappend_dot_mydomain = no\n\
     smtpd_recipient_limit = 1000\nsmtpd_client_connection_count_limit = 0\n";
 
-/// A difference.
+/// An envelope that the two programs answer differently.
 struct Difference {
     /// The number of the session.
     session: usize,
