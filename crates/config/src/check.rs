@@ -344,9 +344,10 @@ impl Check<'_, '_> {
     }
 
     fn durations(&mut self, s: &Settings) {
-        let zero_is_wrong: [(&str, Duration); 14] = [
+        let zero_is_wrong: [(&str, Duration); 15] = [
             ("spool.commit_timeout", s.spool.commit_timeout),
             ("timeouts.command", s.limits.command_timeout),
+            ("timeouts.command_under_stress", s.limits.stress_command_timeout),
             ("timeouts.data", s.limits.data_timeout),
             ("timeouts.tls", s.limits.tls_timeout),
             ("timeouts.transaction", s.limits.transaction_timeout),

@@ -433,6 +433,7 @@ impl Reading<'_> {
             hops: limits.max_hops,
             header_bytes: limits.max_header_size.as_usize(),
             command_timeout: timeouts.command,
+            stress_command_timeout: timeouts.command_under_stress,
             data_timeout: timeouts.data,
             tls_timeout: timeouts.tls,
             transaction_timeout: timeouts.transaction,

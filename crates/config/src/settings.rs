@@ -545,6 +545,9 @@ section! {
         /// Time for a complete command to arrive; then the reply is 421 4.4.2. Also the time for a client to
         /// receive a reply; then the connection is closed.
         command: Duration = "\"5m\"",
+        /// The time for a complete command while more than half of `inbound.max_sessions` are in use, for clients that are neither in
+        /// `relay.networks` nor logged in. `timeouts.command` is used if it is shorter.
+        command_under_stress: Duration = "\"10s\"",
         /// Time between two pieces of content. Reply: 421 4.4.2.
         data: Duration = "\"3m\"",
         /// Time for a TLS handshake; then the connection is closed.

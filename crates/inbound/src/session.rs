@@ -17,6 +17,7 @@ use std::{
     pin::{Pin, pin},
     sync::Arc,
     task::Poll,
+    time::Duration,
 };
 use tokio::{
     net::TcpStream,
@@ -372,7 +373,7 @@ impl<S: Service> SessionDriver<S> {
             // Of a chunk that is skipped every piece counts for itself, too; but not for ever.
             (now + limits.data_timeout).min(since + limits.transaction_timeout)
         } else {
-            since + limits.command_timeout
+            since + self.command_timeout(io)
         };
         let deadline = io.transaction_ends.map_or(deadline, |ends| ends.min(deadline));
         // A client that always has data ready would keep the timer from firing, so the deadline is checked here too.
@@ -395,6 +396,17 @@ impl<S: Service> SessionDriver<S> {
             Poll::Pending
         })
         .await
+    }
+
+    /// Returns the time for a command: strangers who say nothing do not keep others out when sessions are short.
+    fn command_timeout(&self, io: &SessionIo<S>) -> Duration {
+        let limits = &self.settings.limits;
+        let is_short = self.budget.session_count() > self.settings.sessions_max / 2;
+        if is_short && !io.connection.is_trusted() && !io.connection.session().is_authenticated() {
+            limits.stress_command_timeout.min(limits.command_timeout)
+        } else {
+            limits.command_timeout
+        }
     }
 
     /// Writes the replies there are.

@@ -49,6 +49,8 @@ pub struct Limits {
     /// Time for each command to arrive whole, and for replies to be taken; five minutes (RFC 5321
     /// §4.5.3.2.7). Then `421 4.4.2`.
     pub command_timeout: Duration,
+    /// The same for clients that are neither trusted nor logged in, while more than half of all sessions are in use.
+    pub stress_command_timeout: Duration,
     /// Silence allowed between two reads of content; three minutes (§4.5.3.2.5). Then `421 4.4.2`.
     pub data_timeout: Duration,
     /// Time a TLS handshake may take. Then the connection is closed.
@@ -89,6 +91,7 @@ impl Default for Limits {
             hops: 50,
             header_bytes: 1024 * 1024,
             command_timeout: Duration::from_secs(300),
+            stress_command_timeout: Duration::from_secs(10),
             data_timeout: Duration::from_secs(180),
             tls_timeout: Duration::from_secs(60),
             transaction_timeout: Duration::from_secs(3600),

@@ -515,6 +515,24 @@ async fn silence_ends_with_421() {
     assert!(c.is_closed().await);
 }
 
+#[tokio::test]
+async fn strangers_have_less_time_while_more_than_half_of_the_sessions_are_in_use() {
+    let limits = Limits { stress_command_timeout: Duration::from_millis(50), ..Limits::default() };
+    let server = start(TestService::default(), limits, ListenTls::Off, 5).await;
+    let mut early = Vec::new();
+    for _ in 0..2 {
+        early.push(connect(&server).await);
+        assert!(early.last_mut().unwrap().reply().await.starts_with("220"));
+    }
+    let mut late = connect(&server).await;
+    assert!(late.reply().await.starts_with("220"));
+    assert!(late.reply().await.starts_with("421 4.4.2"));
+    assert!(late.is_closed().await);
+    for client in &mut early {
+        client.expect("NOOP\r\n", "250").await;
+    }
+}
+
 /// Longer than any of these sessions lasts, so that one that would last for ever fails.
 const FOR_EVER: Duration = Duration::from_secs(120);
 

@@ -142,6 +142,11 @@ impl Connection {
         self.is_trusted = is_trusted;
     }
 
+    /// Returns whether the driver trusts the client.
+    pub fn is_trusted(&self) -> bool {
+        self.is_trusted
+    }
+
     fn parse(&self, line: &[u8]) -> Result<Command, Reply> {
         let loose = match self.limits.loose_paths {
             LoosePaths::Nobody => false,
