@@ -17,8 +17,8 @@ const USUAL_FAILURES: u32 = 5;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
-    /// An IPv4 address, or the first half of an IPv6 address: the network of one site.
-    Client(u64, bool),
+    /// An IPv4 address, or an IPv6 network /64.
+    Client(IpAddr),
     /// In lower case.
     User(Box<str>),
 }
@@ -48,12 +48,12 @@ pub struct FailedLogins {
 impl FailedLogins {
     /// Returns the failures of a client: an IPv4 address, or an IPv6 network /64.
     pub fn of_client(&self, client: IpAddr, now: Instant) -> u32 {
-        self.get(&client_key(client), now)
+        self.get(&Key::Client(limits::network(client)), now)
     }
 
     /// Counts a failure. `in_session`: the failures of the session, with this one.
     pub fn count(&mut self, client: IpAddr, user: Option<&str>, in_session: u32, now: Instant) -> Counted {
-        let of_client = self.add(client_key(client), now);
+        let of_client = self.add(Key::Client(limits::network(client)), now);
         let of_user = user.map_or(0, |user| self.add(Key::User(user.to_lowercase().into()), now));
         let seconds = in_session.max(of_user.saturating_sub(USUAL_FAILURES));
         Counted { of_client, delay: Duration::from_secs(seconds.into()).min(LONGEST_DELAY) }
@@ -77,13 +77,6 @@ impl FailedLogins {
         }
         count.failures += 1;
         count.failures
-    }
-}
-
-fn client_key(client: IpAddr) -> Key {
-    match client.to_canonical() {
-        IpAddr::V4(ip) => Key::Client(u32::from(ip).into(), false),
-        IpAddr::V6(ip) => Key::Client((u128::from(ip) >> 64) as u64, true),
     }
 }
 

@@ -1,7 +1,11 @@
 //! What the daemon has only so much of: each resource names itself in the log, in `postrider status`, to `postrider doctor` and
 //! in the metrics before it is used up.
 
-use super::{Daemon, operator};
+use super::{
+    Daemon,
+    logins::{CHECKS_MAX, STRANGER_CHECKS_MAX},
+    operator,
+};
 use crate::{open_files::Connections, spool_room::SpoolRoom};
 use control::{ConnectionShare, Resource};
 use rustix::{
@@ -42,13 +46,18 @@ impl Daemon {
                 "inbound.max_content_memory",
             ),
             one("queued messages", queued as u64, settings.queue.max_messages as u64, "queue.max_messages"),
-            one(
-                "password checks",
-                self.acceptor.logins().waiting_count() as u64,
-                super::logins::CHECKS_MAX as u64,
-                "cheaper passwords: `postrider auth hash`",
-            ),
         ];
+        let checks = self.acceptor.logins().waiting_count() as u64;
+        for (name, max) in
+            [("password checks of new clients", STRANGER_CHECKS_MAX), ("password checks", CHECKS_MAX)]
+        {
+            all.push(one(
+                name,
+                checks.min(max as u64),
+                max as u64,
+                "cheaper passwords: `postrider auth hash`",
+            ));
+        }
         for share in shares {
             all.push(one(
                 &format!("connections of {}", share.share),

@@ -164,6 +164,32 @@ fn a_client_that_failed_too_often_cannot_log_in_with_the_right_password_either()
 }
 
 #[test]
+fn who_logged_in_before_does_so_while_strangers_use_up_the_checks_of_passwords() {
+    let slow = hashed("bcrypt", "jane", "secret");
+    let users = slow.clone() + &slow.replacen("jane", "joe", 1);
+    let (daemon, address) = submission(&users, "");
+    let mut known = Client::connect(address).unwrap();
+    say(&mut known, &plain("jane", "secret"), "235");
+    let mut known = Client::connect(address).unwrap();
+    let guess = |number: usize| {
+        let mut client = Client::connect_from(&format!("127.0.1.{number}"), address).unwrap();
+        client.write(format!("{}\r\n", plain("joe", "wrong")).as_bytes()).unwrap();
+        client
+    };
+    let mut strangers: Vec<_> = (1..=80).map(guess).collect();
+    let told = strangers.last_mut().unwrap().reply().unwrap().1;
+    assert!(told.starts_with("454 4.7.0"), "{told}");
+    // The memory of passwords that were right has none of joe.
+    say(&mut known, &plain("joe", "secret"), "235");
+    // Only the places of the few that were checked meanwhile were free.
+    let mut more: Vec<_> = (81..=120).map(guess).collect();
+    let told = more.last_mut().unwrap().reply().unwrap().1;
+    assert!(told.starts_with("454 4.7.0"), "{told}");
+    let status = daemon.ask(&["status"]);
+    assert!(status.contains("password checks of new clients"), "{status}");
+}
+
+#[test]
 fn attempts_at_the_same_time_are_held_to_the_limit() {
     let (daemon, address) = submission("jane:{PLAIN}secret\n", "");
     let file = daemon.dir.path().join("postrider.toml");

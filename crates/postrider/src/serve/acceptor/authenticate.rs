@@ -174,6 +174,7 @@ impl Acceptor {
             Todo::PassOn(message) => self.pass_on(context, message).await,
             Todo::Certificate(initial) => self.begin_external(context, initial).await,
         };
+        let client = client_of(context);
         while let Step::Ask(question) = step {
             let Some(OpenExchange { config, exchange: Exchange::Own(exchange), user, .. }) =
                 open_exchange(context)
@@ -185,7 +186,9 @@ impl Acceptor {
                 (Some(LoginSettings { tokens: Some(tokens), .. }), Question::Token { user, token }) => {
                     tokens.verify(user.as_deref(), &token).await
                 }
-                (Some(LoginSettings { store, .. }), question) => self.logins.answer(store, question).await,
+                (Some(LoginSettings { store, .. }), question) => {
+                    self.logins.answer(store, client.ip(), question).await
+                }
                 (None, _) => auth::Answer::Unavailable,
             };
             step = exchange.answer(answer);
@@ -197,6 +200,7 @@ impl Acceptor {
                 AuthAnswer::Done(self.login_failed(context, Failure::Unavailable).await)
             }
             Step::Authenticated(login) => {
+                self.logins.succeeded(client.ip());
                 context.facts.login = Some(login);
                 if let Some(session) = &mut context.login {
                     session.open = None;

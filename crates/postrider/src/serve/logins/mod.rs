@@ -1,48 +1,38 @@
 //! Logins of clients: answers the questions of their SASL exchanges, and slows down those who guess.
 
 mod certificates;
+mod checks;
 mod dovecot;
 mod map_users;
 mod tokens;
 mod users_file;
 
 pub(crate) use certificates::logins_of;
+pub(crate) use checks::{CHECKS_MAX, STRANGER_CHECKS_MAX};
 pub(crate) use dovecot::{DovecotAuth, DovecotExchange};
 pub(crate) use map_users::MapUsers;
 pub(crate) use tokens::TokenVerifier;
 pub(crate) use users_file::UsersFile;
 
 use auth::{
-    Answer, ChannelBindings, Counted, FailedLogins, Login, Question, Secret, ServerFacts, StoredPassword,
-    TokenAdvice, VerifiedPasswords,
+    Answer, ChannelBindings, Counted, Login, Question, Secret, ServerFacts, StoredPassword, TokenAdvice,
+    VerifiedPasswords,
 };
+use checks::Checks;
 use data_encoding::BASE64_NOPAD;
 use smtp::server::OfferedMechanism;
 use std::{
     net::IpAddr,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
-use tokio::sync::Semaphore;
-
-/// Hashes that are computed at the same time.
-const HASHING_MAX: usize = 2;
-/// Logins that wait for that; the next one is told to try again.
-const WAITING_MAX: usize = 64;
-/// Logins that are checked or wait for it.
-pub(crate) const CHECKS_MAX: usize = WAITING_MAX + HASHING_MAX;
 
 /// State of logins that outlives a reload of the configuration.
 pub(crate) struct Logins {
     /// The keys of users who do not exist are made of it.
     decoy: Secret,
     verified: Mutex<VerifiedPasswords>,
-    failed: Mutex<FailedLogins>,
-    hashing: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    checks: Checks,
 }
 
 /// The mechanisms that listeners offer, and where users come from.
@@ -89,15 +79,13 @@ impl Logins {
         Self {
             decoy: Secret::new(random::<32>()),
             verified: Mutex::new(VerifiedPasswords::new(&random())),
-            failed: Mutex::default(),
-            hashing: Arc::new(Semaphore::new(HASHING_MAX)),
-            waiting: AtomicUsize::new(0),
+            checks: Checks::new(),
         }
     }
 
     /// Logins whose passwords are checked now or wait for it.
     pub(crate) fn waiting_count(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.checks.count()
     }
 
     /// Returns the facts for a new exchange.
@@ -109,20 +97,25 @@ impl Logins {
 
     /// Returns whether a client has failed too often of late.
     pub(crate) fn is_blocked(&self, client: IpAddr, failures_max: u32) -> bool {
-        lock(&self.failed).of_client(client, Instant::now()) >= failures_max
+        lock(self.checks.failed()).of_client(client, Instant::now()) >= failures_max
     }
 
     /// Counts a failed login.
     pub(crate) fn failed(&self, client: IpAddr, user: Option<&str>, in_session: u32) -> Counted {
-        lock(&self.failed).count(client, user, in_session, Instant::now())
+        lock(self.checks.failed()).count(client, user, in_session, Instant::now())
     }
 
-    /// Answers a question of an exchange.
-    pub(crate) async fn answer(&self, store: &Store, question: Question) -> Answer {
+    /// Remembers that somebody has logged in from there.
+    pub(crate) fn succeeded(&self, client: IpAddr) {
+        lock(self.checks.known()).remember(client, Instant::now());
+    }
+
+    /// Answers a question of a client's exchange.
+    pub(crate) async fn answer(&self, store: &Store, client: IpAddr, question: Question) -> Answer {
         match question {
             Question::Password { user, .. } if matches!(store, Store::Anybody) => Answer::Right(user),
             Question::Password { user, password } => match self.candidate(store, &user).await {
-                Some(candidate) => self.check(candidate, password).await,
+                Some(candidate) => self.check(candidate, client, password).await,
                 None => Answer::Unavailable,
             },
             Question::Keys { user, hash } => match self.candidate(store, &user).await {
@@ -172,7 +165,7 @@ impl Logins {
         }
     }
 
-    async fn check(&self, candidate: Candidate, password: Secret) -> Answer {
+    async fn check(&self, candidate: Candidate, client: IpAddr, password: Secret) -> Answer {
         let Candidate { login, mut kinds, remembered_as } = candidate;
         if login.is_some() && lock(&self.verified).knows(&remembered_as, &password, Instant::now()) {
             return login.map_or(Answer::Wrong, |login| Answer::Right(login.name));
@@ -186,7 +179,7 @@ impl Logins {
         let Some(is_right) = (if is_quick || !own.iter().chain(&kinds).any(StoredPassword::is_slow) {
             Some(is_quick || is_right_of(own.as_ref(), &kinds, &password))
         } else {
-            self.check_slowly(own, kinds, password.clone()).await
+            self.check_slowly(client, own, kinds, password.clone()).await
         }) else {
             return Answer::Unavailable;
         };
@@ -202,16 +195,16 @@ impl Logins {
     /// Computes hashes on a thread of their own; `None` if too many wait for that.
     async fn check_slowly(
         &self,
+        client: IpAddr,
         own: Option<StoredPassword>,
         others: Vec<StoredPassword>,
         password: Secret,
     ) -> Option<bool> {
-        let _waiting = Waiting::begin(&self.waiting)?;
-        let permit = self.hashing.clone().acquire_owned().await.ok()?;
-        // A hash takes its memory until it is done, also for a client who is gone.
+        let admitted = self.checks.admit(client)?;
+        let running = self.checks.begin(&admitted).await;
         let hash = move || {
             let is_right = is_right_of(own.as_ref(), &others, &password);
-            drop(permit);
+            drop(running);
             is_right
         };
         tokio::task::spawn_blocking(hash).await.ok()
@@ -228,22 +221,6 @@ fn is_right_of(own: Option<&StoredPassword>, others: &[StoredPassword], password
         std::hint::black_box(other.is(password));
     }
     false
-}
-
-/// One that waits for a hash.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn begin(count: &'a AtomicUsize) -> Option<Self> {
-        let waiting = Self(count);
-        (count.fetch_add(1, Ordering::Relaxed) < CHECKS_MAX).then_some(waiting)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -271,19 +248,23 @@ mod tests {
     use auth::NewScheme;
     use std::time::Duration;
 
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 9));
+
     #[tokio::test]
     async fn a_client_that_goes_leaves_its_hash_among_those_that_are_counted() {
-        let logins = Arc::new(Logins::new());
+        let logins = Logins::new();
         let stored = NewScheme::Argon2id.hash("secret", [7; 16]).unwrap();
         let stored = Some(StoredPassword::parse(&stored).unwrap());
-        for _ in 0..HASHING_MAX {
-            let begun = logins.check_slowly(stored.clone(), Vec::new(), Secret::new("wrong"));
+        for client in [1, 2] {
+            let client = IpAddr::from([192, 0, 2, client]);
+            let begun = logins.check_slowly(client, stored.clone(), Vec::new(), Secret::new("wrong"));
             // Long enough to begin, and too short for the hash.
             assert!(tokio::time::timeout(Duration::ZERO, begun).await.is_err());
         }
-        assert_eq!(logins.hashing.available_permits(), 0, "the hashes are still computed");
-        assert_eq!(logins.waiting.load(Ordering::Relaxed), 0, "nobody waits for them");
-        assert_eq!(logins.check_slowly(stored, Vec::new(), Secret::new("secret")).await, Some(true));
+        assert_eq!(logins.checks.running_count(), 2, "the hashes are still computed");
+        assert_eq!(logins.waiting_count(), 0, "nobody waits for them");
+        let right = logins.check_slowly(CLIENT, stored, Vec::new(), Secret::new("secret")).await;
+        assert_eq!(right, Some(true));
     }
 
     /// The kinds of passwords that a failed login checks, for each user and for a name that nobody has.
@@ -304,15 +285,15 @@ mod tests {
             assert_eq!(checked, ["$2y$12", "clear"], "{name}");
         }
         // All slots for hashes are taken: every name waits for one, and a right password that needs none does not.
-        let all = logins.hashing.clone().acquire_many_owned(HASHING_MAX as u32).await.unwrap();
+        let all = logins.checks.begin_all(CLIENT).await;
         for name in ["plain", "slow", "nobody"] {
             let question = Question::Password { user: name.into(), password: Secret::new("wrong") };
             let answer =
-                tokio::time::timeout(Duration::from_millis(1), logins.answer(&store, question)).await;
+                tokio::time::timeout(Duration::from_millis(1), logins.answer(&store, CLIENT, question)).await;
             assert!(answer.is_err(), "{name}");
         }
         let question = Question::Password { user: "plain".into(), password: Secret::new("secret") };
-        assert!(matches!(logins.answer(&store, question).await, Answer::Right(_)));
+        assert!(matches!(logins.answer(&store, CLIENT, question).await, Answer::Right(_)));
         drop(all);
     }
 }

@@ -13,15 +13,26 @@ pub struct Client {
 impl Client {
     /// Connected, greeted, EHLO said.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
-        let mut client = Self::begin(address)?;
-        client.reply()?;
-        client.say("EHLO client.test")?;
-        Ok(client)
+        Self::begin(address)?.greeted()
+    }
+
+    /// The same from another address of this machine.
+    pub fn connect_from(client: &str, address: SocketAddr) -> io::Result<Self> {
+        Self::over(super::session::connect_from(client, address))?.greeted()
+    }
+
+    fn greeted(mut self) -> io::Result<Self> {
+        self.reply()?;
+        self.say("EHLO client.test")?;
+        Ok(self)
     }
 
     /// Connected; the greeting is not read yet.
     pub fn begin(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
+        Self::over(TcpStream::connect(address)?)
+    }
+
+    fn over(stream: TcpStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(super::WAIT_TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { reader: BufReader::new(stream.try_clone()?), stream })
