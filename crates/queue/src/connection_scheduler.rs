@@ -14,6 +14,10 @@ use std::{
 /// there are.
 const FAILED_TURN: u64 = 4;
 
+/// Each of so many is the one that came last: mail to thousands of new domains at once does not delay what comes behind it until
+/// all of them were tried.
+const NEWEST_TURN: u64 = 4;
+
 /// Higher priority first; within one priority, destinations without a connection first.
 type Priority = (Reverse<i32>, bool);
 
@@ -75,7 +79,7 @@ struct WaitingList {
     /// Behind the priority: whether they have failed. Those that were not tried yet go ahead.
     by_priority: BTreeMap<(Priority, bool), VecDeque<Waiting>>,
     count: usize,
-    /// Counts those that were chosen, for [`FAILED_TURN`].
+    /// Counts those that were chosen, for [`FAILED_TURN`] and [`NEWEST_TURN`].
     chosen_count: u64,
     /// Those that want their first connection.
     first_count: usize,
@@ -102,9 +106,11 @@ impl WaitingList {
         let (priority, _) = *self.by_priority.keys().next()?;
         self.chosen_count += 1;
         let is_turn = self.chosen_count.is_multiple_of(FAILED_TURN);
-        let one = [is_turn, !is_turn]
-            .into_iter()
-            .find_map(|has_failed| self.by_priority.get_mut(&(priority, has_failed))?.pop_front())?;
+        let is_newest = self.chosen_count % NEWEST_TURN == NEWEST_TURN / 2;
+        let one = [is_turn, !is_turn].into_iter().find_map(|has_failed| {
+            let rows = self.by_priority.get_mut(&(priority, has_failed))?;
+            if is_newest { rows.pop_back() } else { rows.pop_front() }
+        })?;
         Some(self.removed(one))
     }
 
@@ -280,7 +286,10 @@ impl ConnectionScheduler {
             }
         }
         for share in Share::ALL {
-            while let Some(one) = self.waiting[share as usize].pop() {
+            let list = &mut self.waiting[share as usize];
+            let mut all: Vec<Waiting> = std::iter::from_fn(|| list.pop()).collect();
+            all.sort_by_key(|one| one.number);
+            for one in all {
                 self.list_again(one.priority).push_back(one.into());
             }
         }
