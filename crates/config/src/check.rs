@@ -344,8 +344,9 @@ impl Check<'_, '_> {
     }
 
     fn durations(&mut self, s: &Settings) {
-        let zero_is_wrong: [(&str, Duration); 15] = [
+        let zero_is_wrong: [(&str, Duration); 16] = [
             ("spool.commit_timeout", s.spool.commit_timeout),
+            ("spool.deliver_first_timeout", s.spool.deliver_first_timeout),
             ("timeouts.command", s.limits.command_timeout),
             ("timeouts.command_under_stress", s.limits.stress_command_timeout),
             ("timeouts.data", s.limits.data_timeout),

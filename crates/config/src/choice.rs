@@ -265,12 +265,24 @@ choice! {
 }
 
 choice! {
+    /// The time at which mail of a route is acknowledged.
+    RouteDurability: "one of \"durable\" and \"deliver-first\"" {
+        /// When it is synced.
+        Durable = "durable",
+        /// When the next hop has it, or when it is synced.
+        DeliverFirst = "deliver-first",
+    }
+}
+
+choice! {
     /// The time at which a message is acknowledged, by what a crash can lose.
-    Durability: "one of \"durable\", \"after-checks\" and \"none\"" {
+    Durability: "one of \"durable\", \"after-checks\", \"deliver-first\" and \"none\"" {
         /// When it is synced.
         Durable = "durable",
         /// When it is synced, too: checks come first anyway.
         AfterChecks = "after-checks",
+        /// When the next hop has it, or when it is synced.
+        DeliverFirst = "deliver-first",
         /// Before it is written: a crash loses acknowledged mail.
         None = "none",
     }

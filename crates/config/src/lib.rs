@@ -56,8 +56,8 @@ pub use self::history::History;
 pub use account::{Group, SocketMode, User, groups_of, local_user, user_by_name};
 pub use acme::{Acme, AcmeChallenge, AcmeDirectory, CertificateName, acme_key};
 pub use choice::{
-    Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteTls, SandboxMode, SaslMechanism,
-    TlsVersion, did_you_mean,
+    Backend, Durability, EhloKeyword, ForClients, LogFormat, RouteDurability, RouteTls, SandboxMode,
+    SaslMechanism, TlsVersion, did_you_mean,
 };
 pub use domain::DomainPattern;
 pub use extensions::Extensions;

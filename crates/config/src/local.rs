@@ -120,6 +120,7 @@ impl Reading<'_> {
             source_address: None,
             ehlo_name: None,
             verify: false,
+            durability: None,
             fallback: Vec::new(),
             deliver_as,
             schedule: RouteSchedule::default(),

@@ -8,7 +8,7 @@ mod senders;
 use crate::{
     HostName,
     account::{Group, User},
-    choice::RouteTls,
+    choice::{RouteDurability, RouteTls},
     domain::DomainPattern,
     units::show_duration,
     value::{Context, Found, Value, text, text_value},
@@ -49,6 +49,8 @@ pub struct Route {
     pub ehlo_name: Option<HostName>,
     /// True if the next hop is asked whether a recipient exists.
     pub verify: bool,
+    /// The time at which mail of the route is acknowledged, if `spool.durability` does not decide.
+    pub durability: Option<RouteDurability>,
     /// Hosts for mail whose next hop cannot be reached.
     pub fallback: Vec<HostPort>,
     /// The user as whom files are written, if that is not the daemon's.

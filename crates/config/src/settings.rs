@@ -710,11 +710,16 @@ section! {
         /// several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
         /// The time of the 250, by what a crash can lose. `durable`: when the message is synced; nothing is lost.
-        /// `after-checks`: the same, since a message is stored when all checks have passed. `none`: before the
+        /// `after-checks`: the same, since a message is stored when all checks have passed. `deliver-first`: when the
+        /// next hop has it, or when it is synced if the next hop defers it, refuses it or has not answered within
+        /// `deliver_first_timeout`; nothing is lost, and mail that leaves at once is never written. `none`: before the
         /// message is written; it is written and synced in the background. A crash of the daemon or of the
         /// machine loses mail for which the reply was 250: only for tests and for mail that may be lost. The
         /// daemon warns of it at each start and in `postrider status`.
         durability: Durability = "\"durable\"",
+        /// With `deliver-first`, here or in a route: the time for the next hop. Then the message is synced, and the client
+        /// gets its 250, while the delivery goes on.
+        deliver_first_timeout: Duration = "\"1s\"",
         /// True if the spool may be on a file system in memory (tmpfs) or of a container (overlayfs). If false, the daemon
         /// refuses to start there: accepted mail would be lost with the power or the container. The environment variable
         /// `POSTRIDER_EPHEMERAL=true` means the same, for tests. The embedded default and `--capture` only warn.

@@ -3,7 +3,7 @@
 mod alias_targets;
 
 use alias_targets::AliasTargets;
-use config::{DeliveryUser, DomainPattern, QueueGroup, Route, Settings, Target};
+use config::{DeliveryUser, DomainPattern, Durability, QueueGroup, Route, RouteDurability, Settings, Target};
 use mail::{
     AliasTarget, Destination, Envelope, ForwardPath, Mailbox, NextHop, Recipient, ReversePath, TlsMode,
 };
@@ -40,6 +40,10 @@ pub(crate) struct Routes {
     /// Routes that rules or maps choose, by the names that are stored.
     named: HashMap<Box<str>, Rule>,
     targets: AliasTargets,
+    /// Mail is offered to its next hop before it is stored, unless its route says otherwise.
+    deliver_first: bool,
+    /// Some mail is.
+    may_deliver_first: bool,
     /// The domain of the mailbox that gets mail for the bare postmaster.
     postmaster_key: String,
 }
@@ -79,7 +83,11 @@ impl Routes {
             domains.contains(key) || maps.has_now(&domain_maps, key)
         };
         let local = Rule { matches: Box::new(is_local), next_hop: maildir(), tls: TlsMode::Off, route: None };
+        let deliver_first = settings.spool.durability == Durability::DeliverFirst;
+        let is_first = |route: &Route| route.durability == Some(RouteDurability::DeliverFirst);
         Self {
+            deliver_first,
+            may_deliver_first: deliver_first || settings.routes.iter().any(is_first),
             table: Table::new(explicit.into_iter().chain([local]), TlsMode::May),
             groups: settings.queue_groups.clone(),
             explicit: settings.routes.clone(),
@@ -266,6 +274,18 @@ impl Routes {
             |route: &Route| route.deliver_as.as_ref().is_some_and(|own| own.user == DeliveryUser::Recipient);
         self.explicit.iter().any(writes_as_recipient)
             && self.route_of(path, target, sender).is_some_and(writes_as_recipient)
+    }
+
+    /// Returns whether a message is offered to its next hops before it is stored: all of its routes say so.
+    pub(crate) fn delivers_first(&self, envelope: &Envelope) -> bool {
+        let is_first = |recipient: &Recipient| {
+            let sender = Some(&envelope.reverse_path);
+            match self.route_of(&recipient.path, recipient.target(), sender).and_then(|own| own.durability) {
+                Some(durability) => durability == RouteDurability::DeliverFirst,
+                None => self.deliver_first && recipient.target() != Some(&AliasTarget::Later),
+            }
+        };
+        self.may_deliver_first && envelope.recipients.iter().all(is_first)
     }
 
     /// Returns the user as whom a route, given by its name in destinations, writes files: a name, or `{local}`.

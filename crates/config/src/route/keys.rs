@@ -3,7 +3,7 @@
 use crate::{
     HostName,
     account::Group,
-    choice::RouteTls,
+    choice::{RouteDurability, RouteTls},
     domain::DomainPattern,
     route::{DeliveryUser, MaildirTemplate, RejectText, RouteLogin},
     section::section,
@@ -89,6 +89,10 @@ section! {
         /// refusal; if it does not answer within 29s, the client gets 451 4.4.1. Answers are kept until the next
         /// reload, at most for an hour, or for five minutes that a recipient does not exist.
         verify: bool = "false",
+        /// The time of the 250 for mail of this route: `durable`, or `deliver-first` as in `spool.durability`, for `lmtp`, `smarthost`
+        /// and `mx`. Mail for recipients of several routes is delivered first if all of them say so. Without this key,
+        /// `spool.durability` decides.
+        durability: Option<RouteDurability> = "",
         /// Hosts that get the mail that no host of `smarthost`, `mx` or `lmtp` takes, because none can be reached or
         /// each answers with a temporary error: `["backup.example.com:25"]`. `tls`, `login` and `source_address` apply
         /// to them, too. Mail that the next hop refuses for good stays refused.

@@ -112,6 +112,10 @@ impl Reading<'_> {
             let what = format!("`verify` means nothing beside `{name}`");
             self.cx.problem(span, what, "there is no next hop to ask", "remove it".to_owned());
         }
+        if let (Some(span), false) = (named("durability"), is_remote) {
+            let what = format!("`durability` means nothing beside `{name}`");
+            self.cx.problem(span, what, "there is no next hop to wait for", "remove it".to_owned());
+        }
         let is_file = matches!(target, Target::Maildir(_) | Target::Mbox(_));
         if let (Some(span), false) = (named("user").or_else(|| named("group")), is_file) {
             let what = format!("`user` and `group` mean nothing beside `{name}`");
@@ -132,6 +136,7 @@ impl Reading<'_> {
             source_address,
             ehlo_name,
             verify,
+            durability,
             fallback,
             user,
             group,
@@ -152,6 +157,7 @@ impl Reading<'_> {
             source_address,
             ehlo_name,
             verify,
+            durability,
             fallback,
             deliver_as,
             schedule,

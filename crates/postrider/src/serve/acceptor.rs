@@ -2,6 +2,7 @@
 //! the commit that ends it.
 
 mod authenticate;
+mod deliver_first;
 mod extensions;
 pub(crate) mod redirect;
 #[cfg(test)]
@@ -156,15 +157,15 @@ impl Acceptor {
     fn finish_late(
         &self,
         commit_seq: CommitSeq,
-        message: SharedMessage,
-        logged: LoggedDecisions,
+        id: QueueId,
         begun: Instant,
+        accept: impl FnOnce(&Arc<Driver>) + Send + 'static,
     ) {
-        let (driver, late) = (self.driver.clone(), self.late(message.id, begun));
+        let (driver, late) = (self.driver.clone(), self.late(id, begun));
         let durable = driver.spool.durable(commit_seq);
         tokio::spawn(async move {
             match durable.await {
-                Ok(()) => logged.accept(&driver, message, true),
+                Ok(()) => accept(&driver),
                 Err(failure) => driver.spool_failed(&failure),
             }
             drop(late);
@@ -290,6 +291,9 @@ impl Acceptor {
             }
         };
         let (id, size_bytes, begun) = (message.id, message.content.size_bytes(), Instant::now());
+        if Self::delivers_first(config, &message, &logged) {
+            return Box::pin(self.deliver_first(config, message, logged, begun)).await;
+        }
         probe::probe!(postrider, queue_create_start, id.0);
         // A crash leaves neither a portion without the others nor without the reports on the expansion.
         let reports = || logged.reports.iter().cloned().map(Entry::Accept);
@@ -313,7 +317,7 @@ impl Acceptor {
                 return replies::LOCAL_ERROR;
             }
             Err(reply) => {
-                self.finish_late(commit_seq, message, logged, begun);
+                self.finish_late(commit_seq, id, begun, move |driver| logged.accept(driver, message, true));
                 return reply;
             }
         }

@@ -3,7 +3,7 @@
 
 use super::{
     acceptor::Acceptor, clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter,
-    snapshot::ConfigSnapshot, workers,
+    snapshot::ConfigSnapshot, unstored::UnstoredMessages, workers,
 };
 use bytes::Bytes;
 use engine::{
@@ -99,6 +99,8 @@ impl Abandonment {
 /// The engine's part of the daemon.
 pub(crate) struct Driver {
     pub(crate) spool: Arc<dyn Spool>,
+    /// Queued messages that are not in the spool.
+    pub(crate) unstored: UnstoredMessages,
     pub(crate) ids: Arc<IdSource>,
     pub(crate) delivery_log: DeliveryLog,
     pub(crate) closing: watch::Sender<bool>,
@@ -145,6 +147,7 @@ impl Driver {
     ) -> Self {
         Self {
             spool,
+            unstored: UnstoredMessages::default(),
             ids,
             delivery_log,
             closing: watch::Sender::new(false),
@@ -331,7 +334,7 @@ impl Driver {
             match &mut effects[at] {
                 Effect::Submit { task, transaction } => {
                     let task = *task;
-                    match self.spool.submit_or_keep(transaction) {
+                    match self.unstored.submit(&*self.spool, transaction) {
                         Ok(commit_seq) => stored.extend(task.map(|task| (task, commit_seq))),
                         Err(refused) => {
                             let transaction = std::mem::take(transaction);
@@ -435,6 +438,7 @@ impl Driver {
             LogEvent::Waiting { message, recipient, destination, outcome, until } => {
                 let destination = destination.to_string();
                 self.delivery_log.waiting(message, *recipient, &destination, outcome, Some(*until));
+                self.store_waiting(message.id);
             }
             LogEvent::Notified { id, notification, kind } => {
                 self.delivery_log.notified(*id, *notification, *kind);
@@ -479,10 +483,16 @@ impl Driver {
                     for recipient in job.recipients.as_slice() {
                         own.delivery_log.waiting(&message, *recipient, &name, &outcome, until);
                     }
+                    own.store_waiting(job.id);
                 }
                 tokio::task::yield_now().await;
             }
         });
+    }
+
+    /// Stores a message whose next hop is not tried for a while. One that the spool has no room for is stored later.
+    fn store_waiting(&self, id: QueueId) {
+        let _ = self.unstored.store(&*self.spool, id);
     }
 
     // ---- configuration, shutdown, failure ----
@@ -577,7 +587,8 @@ impl Driver {
         if let Some(message) = self.lock().engine.cached(id) {
             return Ok(message);
         }
-        if let Some(message) = self.spool.read_cached(id) {
+        let unstored = || self.unstored.get(id);
+        if let Some(message) = self.spool.read_cached(id).or_else(unstored) {
             return Ok(message);
         }
         self.wait_for_disk(move |spool| spool.read(id)).await

@@ -33,6 +33,7 @@ mod terminal;
 mod tls;
 mod unreachable;
 mod unscheduled;
+mod unstored;
 mod verifier;
 pub(crate) mod verp;
 mod welcome;

@@ -443,7 +443,7 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
 fn served(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
     let store = store(s)?;
     Ok(match s.durability {
-        Durability::Durable | Durability::AfterChecks => store,
+        Durability::Durable | Durability::AfterChecks | Durability::DeliverFirst => store,
         Durability::None => Box::new(EarlySpool::new(store)),
     })
 }

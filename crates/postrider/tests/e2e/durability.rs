@@ -38,7 +38,13 @@ fn mail_that_may_be_lost_is_announced_and_an_orderly_stop_loses_nothing() {
 fn a_durability_that_does_not_exist_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("postrider.toml");
-    for (value, is_good) in [("durable", true), ("after-checks", true), ("on-defer", false), ("no", false)] {
+    for (value, is_good) in [
+        ("durable", true),
+        ("after-checks", true),
+        ("deliver-first", true),
+        ("on-defer", false),
+        ("no", false),
+    ] {
         let text = format!(
             "hostname = \"a.test\"\ndata_dir = \"{}\"\n[[listen]]\naddress = \"127.0.0.1:2525\"\n[spool]\ndurability = \"{value}\"\n",
             dir.path().display()
@@ -49,7 +55,10 @@ fn a_durability_that_does_not_exist_is_refused() {
         let told =
             String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.success(), is_good, "{value}: {told}");
-        assert!(is_good || told.contains("\"durable\", \"after-checks\" and \"none\""), "{told}");
+        assert!(
+            is_good || told.contains("\"durable\", \"after-checks\", \"deliver-first\" and \"none\""),
+            "{told}"
+        );
     }
 }
 

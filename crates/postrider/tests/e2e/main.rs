@@ -9,6 +9,7 @@ mod certificates;
 mod clients;
 mod common;
 mod conditions;
+mod deliver_first;
 mod doctor;
 mod durability;
 mod extensions;
