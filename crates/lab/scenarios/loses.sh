@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a durability mode of Postrider loses when the power goes: `loses.sh [MODE...]`, default: durable after-checks none.
+# What a durability mode of Postrider loses when the power goes: `loses.sh [MODE...]`, default: durable after-checks deliver-first none.
 # A file system of its own (a loop device on a file of 1 GB) holds the spool. While 50 sessions send, the daemon is stopped with SIGSTOP,
 # so that no reply follows, and the file is copied: that is what a disk has which loses its power, without what only the memory had.
 # Then a daemon starts on the copy. Accepted messages that are not in its queue are lost.
@@ -43,7 +43,7 @@ round() { # MODE: prints accepted and lost
   echo "$accepted $((accepted > queued ? accepted - queued : 0))"
 }
 
-modes=("$@"); [ ${#modes[@]} -gt 0 ] || modes=(durable after-checks none)
+modes=("$@"); [ ${#modes[@]} -gt 0 ] || modes=(durable after-checks deliver-first none)
 printf '%-14s %10s %10s\n' durability accepted lost
 # In turn, as all experiments are.
 for _ in $(seq "${ROUNDS:-5}"); do

@@ -2,13 +2,17 @@
 //! only those bytes that were synced. strace(1) records what the daemon and `sendmail` do; the cut makes another
 //! folder from that, and a daemon is started in it.
 
-use crate::common::{BINARY, Postrider, client::Client, faults::Faults, free_address, until};
+use crate::common::{BINARY, Postrider, client::Client, faults::Faults, free_address, sink::Sink, until};
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
     io::Write as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use tempfile::TempDir;
 
@@ -349,6 +353,46 @@ fn new_spool(left_out: LeftOut) -> Option<Result<(), String>> {
     Some(if count == "1\n" { Ok(()) } else { Err(format!("{} messages are left", count.trim())) })
 }
 
+/// A next hop that takes one message, defers another and says nothing about a third one, all of them acknowledged; then the power
+/// goes.
+fn delivered_first(left_out: LeftOut) -> Option<Result<(), String>> {
+    let config = |sink: &Sink| {
+        format!("deliver_first_timeout = \"50ms\"\n{}durability = \"deliver-first\"\n", sink.route())
+    };
+    let (is_deferring, is_silent) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(())));
+    let (defers, silent) = (is_deferring.clone(), is_silent.clone());
+    let sink = Sink::with(move |command| {
+        if command == "." {
+            drop(silent.lock().unwrap());
+        }
+        (command == "." && defers.load(Ordering::Relaxed)).then(|| "451 4.3.0 Later".to_owned())
+    });
+    let scene = Scene::new(&config(&sink), left_out)?;
+    let daemon = scene.serve();
+    let mut client = Client::connect(daemon.address()).unwrap();
+    let mut send = |name: &str, word: &str| {
+        let told = client.send("a@a.test", &[&format!("{name}@b.test")], content(name, 10).as_bytes());
+        let told = told.unwrap().1;
+        assert!(told.starts_with(&format!("250 2.0.0 Ok: {word}")), "{name}: {told}");
+    };
+    send("taken", "delivered as ");
+    is_deferring.store(true, Ordering::Relaxed);
+    send("deferred", "queued as ");
+    let silence = is_silent.lock().unwrap();
+    send("silent", "queued as ");
+    daemon.end(rustix::process::Signal::KILL);
+    drop(silence);
+    let taking = Sink::start();
+    let left = scene.cut(&config(&taking));
+    let daemon = Postrider::start_in(left, free_address(), &config(&taking));
+    daemon.ask(&["queue", "flush"]);
+    until("the queue is empty", || daemon.ask(&["queue", "count"]) == "0\n");
+    let mut all: Vec<String> = taking.messages().iter().flat_map(|one| one.to.clone()).collect();
+    all.sort_unstable();
+    let is_right = all == ["deferred@b.test", "silent@b.test"] && sink.count() == 1;
+    Some(if is_right { Ok(()) } else { Err(format!("after the cut {all:?} are delivered")) })
+}
+
 type Story = fn(LeftOut) -> Option<Result<(), String>>;
 
 fn survives(story: Story) {
@@ -407,6 +451,16 @@ fn a_file_in_the_drop_directory_that_is_not_synced_is_noticed() {
 #[test]
 fn a_name_in_the_drop_directory_that_is_not_synced_is_noticed() {
     is_noticed(dropped_mail, "fsync", "/else/drop");
+}
+
+#[test]
+fn mail_that_is_delivered_first_survives_a_power_cut_once() {
+    survives(delivered_first);
+}
+
+#[test]
+fn mail_that_its_next_hop_did_not_take_and_that_is_not_synced_is_noticed() {
+    is_noticed(delivered_first, "fdatasync", "*/data/spool/");
 }
 
 #[test]
