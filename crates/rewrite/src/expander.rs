@@ -12,7 +12,7 @@ use crate::{
 };
 use links::{LinkId, Links};
 use mail::{AliasTarget, Mailbox};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 pub use trouble::Trouble;
 
 /// Aliases that may lead to another, one behind the other.
@@ -97,7 +97,7 @@ pub enum Found {
 
 /// Answers to questions. The expander forgets those that it needs no longer.
 #[derive(Debug, Clone, Default)]
-pub struct Answers(HashMap<Question, Found>);
+pub struct Answers(foldhash::HashMap<Question, Found>);
 
 impl Answers {
     /// Adds the answer to a question.
@@ -214,7 +214,7 @@ pub struct Expander<'s> {
     open: VecDeque<Item>,
     expanded: Expanded,
     /// Keys of the recipients that were found.
-    seen: HashSet<Box<str>>,
+    seen: foldhash::HashSet<Box<str>>,
     target_count: usize,
     /// Files of `:include:`.
     file_count: usize,
@@ -237,7 +237,7 @@ struct Asking<'k> {
     known: &'k Answers,
     asked: Vec<Question>,
     /// The same as `asked`, once that is longer than [`FEW_QUESTIONS`].
-    are_asked: HashSet<Question>,
+    are_asked: foldhash::HashSet<Question>,
 }
 
 impl<'k> Asking<'k> {
@@ -303,7 +303,7 @@ impl<'s> Expander<'s> {
             waiting: Vec::new(),
             open: VecDeque::from([Item::Address(first)]),
             expanded: Expanded::default(),
-            seen: HashSet::new(),
+            seen: foldhash::HashSet::default(),
             target_count: 0,
             file_count: 0,
         }
@@ -338,7 +338,7 @@ impl<'s> Expander<'s> {
 
     /// Goes on with those that wait. Returns their questions; none if all of them are done.
     fn go_on(&mut self, known: &Answers) -> Result<Vec<Question>, Stop> {
-        let mut asking = Asking { known, asked: Vec::new(), are_asked: HashSet::new() };
+        let mut asking = Asking { known, asked: Vec::new(), are_asked: foldhash::HashSet::default() };
         for mut item in std::mem::take(&mut self.waiting) {
             let advanced = match &mut item {
                 Item::Address(address) => self.advance(address, &mut asking),
