@@ -533,6 +533,9 @@ pub struct Gauges {
     /// Time in which the start read the spool and queued its messages.
     #[serde(default)]
     pub start_read_us: u64,
+    /// Messages that their next hops took before they were stored, since the start.
+    #[serde(default)]
+    pub unwritten: u64,
     /// The value of `spool.durability`.
     #[serde(default)]
     pub durability: String,

@@ -68,6 +68,8 @@ pub struct Snapshot {
     pub spool_is_faulty: bool,
     /// Messages whose time from submission to the spool to durability was measured.
     pub accept_latency_count: u64,
+    /// Messages that were delivered and never stored.
+    pub unwritten_count: u64,
     /// The sum of those times, in microseconds.
     pub accept_latency_sum_us: u64,
     /// Events and log lines that were dropped.
@@ -125,7 +127,7 @@ const fn counter(name: &'static str, help: &'static str, read: fn(&Snapshot) -> 
     Row { doc: MetricDoc { name, kind: "counter", labels: &[], help }, read }
 }
 
-const ROWS: [Row; 30] = [
+const ROWS: [Row; 31] = [
     counter("recipients_accepted", "Recipients of accepted messages, since the spool was made", |s| {
         s.recipients.accepted as f64
     }),
@@ -179,6 +181,11 @@ const ROWS: [Row; 30] = [
     gauge("spool_faulty", "1 if the spool failed or has damaged data, else 0", |s| {
         f64::from(u8::from(s.spool_is_faulty))
     }),
+    counter(
+        "unwritten_messages",
+        "Messages that were delivered before they were stored, and never written",
+        |s| s.unwritten_count as f64,
+    ),
     counter("accept_latency_messages", "Messages whose time to durability was measured", |s| {
         s.accept_latency_count as f64
     }),

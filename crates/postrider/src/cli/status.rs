@@ -165,6 +165,13 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "{commits} of {per_commit:.1} transactions each; the last sync took {sync}")?;
     let (half, most) = (micros(g.added_wait_p50_us), micros(g.added_wait_p99_us));
     writeln!(out, "group commit delay: p50 {half}, p99 {most}")?;
+    if g.unwritten > 0 {
+        writeln!(
+            out,
+            "delivered before they were stored, and never written: {}",
+            counted(g.unwritten, "message")
+        )?;
+    }
     let (mean, max) = (micros(g.accept_latency_mean_us), micros(g.accept_latency_max_us));
     let of = counted(g.accept_latency_count, "message");
     writeln!(out, "time to durability: {mean} on average, {max} at most ({of})")

@@ -420,6 +420,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         busiest_exchanger,
         connection_drift,
         start_read_us: driver.start_read_us.load(std::sync::atomic::Ordering::Relaxed),
+        unwritten: driver.unstored.delivered_count(),
         durability: driver.current().settings.spool.durability.as_str().to_owned(),
         commit_messages_max: stats.messages_max,
         added_wait_count: stats.message_count,

@@ -57,6 +57,7 @@ impl Daemon {
             spool_free_bytes: gauges.free_bytes,
             spool_is_faulty: gauges.failure.is_some() || !gauges.faults.is_empty(),
             accept_latency_count: gauges.accept_latency_count,
+            unwritten_count: gauges.unwritten,
             accept_latency_sum_us: driver.accept_latency.sum_us(),
             log_faults: driver.delivery_log.faults().len() as u64,
             log_lost: driver.delivery_log.lost_count(),

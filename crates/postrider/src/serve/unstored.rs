@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 use tokio::sync::oneshot;
@@ -27,6 +27,8 @@ pub(crate) struct UnstoredMessages {
     kept: Mutex<HashMap<QueueId, Unstored>>,
     /// Read without the lock: nearly always there are none.
     count: AtomicUsize,
+    /// Those that were delivered.
+    delivered_count: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,11 @@ impl UnstoredMessages {
 
     fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Messages that were delivered without being stored, since the start.
+    pub(crate) fn delivered_count(&self) -> u64 {
+        self.delivered_count.load(Ordering::Relaxed)
     }
 
     /// Keeps a message, which is to be queued next. The receiver gets what becomes of it.
@@ -94,6 +101,7 @@ impl UnstoredMessages {
             totals.count(&Entry::Accept(one.message.clone()));
             totals.count(entry);
             *entry = Entry::Count(totals);
+            self.delivered_count.fetch_add(1, Ordering::Relaxed);
             self.settle(&mut kept, id, Settled::Delivered);
         }
         spool.submit_or_keep(transaction)

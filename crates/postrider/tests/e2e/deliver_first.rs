@@ -91,6 +91,8 @@ fn mail_that_the_next_hop_takes_at_once_is_never_written() {
     }
     assert_eq!(sink.count(), 2, "before the reply");
     assert_eq!((daemon.counter("accepted"), daemon.counter("delivered")), (3, 3));
+    let status = daemon.ask(&["status"]);
+    assert!(status.contains("never written: 2 messages"), "{status}");
     let (dir, _) = daemon.stop();
     assert!(!is_written(&dir.path().join("data")));
     let (daemon, count) = queued(dir, &config(LONG, &sink));
