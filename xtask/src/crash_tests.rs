@@ -136,7 +136,7 @@ fn seed_of_the_week() -> u64 {
 /// The crash tests that CI has time for. The simulator computes with one thread, so two halves of the log run at the same time;
 /// meanwhile the other programs mostly wait for a disk.
 pub(crate) fn ci() -> Done {
-    const CASES: u64 = 10_000;
+    const CASES: u64 = 6_000;
     build()?;
     let seed = seed_of_the_week();
     thread::scope(|scope| {
