@@ -1,7 +1,7 @@
 //! What became of the recipients of a backup after it, as far as a history knows.
 
 use history::{DiskFolder, Reader};
-use mail::{AliasTarget, Enhanced, Outcome, Recipient, UnixMillis};
+use mail::{AliasTarget, Enhanced, Outcome, QueueId, Recipient, UnixMillis};
 use report::{
     Event,
     event::{Attempted, Status},
@@ -37,13 +37,45 @@ impl Since {
         let mut count = 0;
         // A part that cannot be read knows nothing, and the mail waits for the operator.
         for stored in reader.timeline(found.message.id, &mut BTreeSet::new()) {
-            if let Some(event) = stored.event() {
+            let Some(event) = stored.event() else { continue };
+            // The message that took the recipient's place may be newer than the backup, and lost with the spool.
+            if !is_replaced(&event) || is_replacement_finished(reader, &event, REDIRECTIONS_MAX) {
                 count += u64::from(apply(&event, stored.at.millis(), found));
             }
         }
         count
     }
 }
+
+/// Returns whether another message took the place of a recipient, by an operator or by a late expansion.
+fn is_replaced(event: &Event<'_>) -> bool {
+    let Event::Attempt(Attempted { status, reply, .. }) = event else { return false };
+    *status == Status::Redirected || (*status == Status::Sent && reply.starts_with("expanded, queued as "))
+}
+
+/// Returns whether the message that took the place of a recipient was delivered or deleted, to the last recipient.
+fn is_replacement_finished(reader: &Reader, replaced: &Event<'_>, redirections_max: u32) -> bool {
+    let Event::Attempt(Attempted { reply, .. }) = replaced else { return false };
+    let id = reply.rsplit_once("queued as ").and_then(|(_, id)| id.trim().parse::<QueueId>().ok());
+    let (Some(id), 1..) = (id, redirections_max) else { return false };
+    let mut is_completed = false;
+    for stored in reader.timeline(id, &mut BTreeSet::new()) {
+        match stored.event() {
+            Some(Event::Completed(_)) => is_completed = true,
+            Some(event) if is_replaced(&event) => {
+                if !is_replacement_finished(reader, &event, redirections_max - 1) {
+                    return false;
+                }
+            }
+            Some(Event::Attempt(Attempted { status: Status::Bounced | Status::Expired, .. })) => return false,
+            _ => {}
+        }
+    }
+    is_completed
+}
+
+/// Redirections of a message, and of the one in its place, that are followed.
+const REDIRECTIONS_MAX: u32 = 10;
 
 /// Notes an event at the recipient that it names by its index. Returns whether the event has settled it. The address names none:
 /// all targets of an alias have the same one. Events of earlier builds have no index.
@@ -73,7 +105,6 @@ fn is_expanded_later(recipient: &Recipient) -> bool {
 fn fate_of(event: &Event<'_>) -> Option<(u32, Disposition)> {
     match *event {
         Event::Attempt(Attempted { index: Some(index), status, dsn, reply, .. }) => match status {
-            // The message that has taken its place has events of its own.
             Status::Sent | Status::Redirected => {
                 Some((index, Disposition::Delivered(Outcome::delivered(dsn, reply))))
             }
@@ -94,7 +125,6 @@ mod tests {
     use super::*;
     use crate::serve::DeliveryLog;
     use history::{Addresses, Settings, Store};
-    use mail::QueueId;
     use mail::{
         Attempt, Cause, Content, Envelope, ForwardPath, IdSource, Message, RecipientOptions, ReversePath,
     };
@@ -124,6 +154,8 @@ mod tests {
         Failed,
         /// The message of the expansion was in the spool.
         Expanded,
+        /// The message in its place was in the spool, or has failed.
+        Redirected,
     }
 
     /// A message to few addresses, of which several targets can have one.
@@ -158,15 +190,28 @@ mod tests {
     }
 
     /// Ends a recipient, or not, and logs that as the daemon does.
-    fn end(log: &DeliveryLog, message: &Message, index: u32, random: &mut Random) -> Oracle {
+    fn end(log: &DeliveryLog, ids: &IdSource, message: &Message, index: u32, random: &mut Random) -> Oracle {
         let attempt = Attempt::default();
         let is_later = is_expanded_later(&message.envelope.recipients[index as usize]);
         let log_outcome = |outcome: Outcome| log.attempt(message, &[(index, outcome)], &attempt);
         for _ in 0..random.below(3) {
             log_outcome(Outcome::deferred(Enhanced(4, 4, 1), "refused"));
         }
-        match random.below(6) {
+        match random.below(7) {
             0 => return Oracle::Queued,
+            6 if !is_later => {
+                let id = ids.next(UnixMillis::now().0);
+                let text = format!("redirected to x@z.test by root, queued as {id}");
+                log_outcome(Outcome::delivered(Enhanced(2, 0, 0), text).because(Cause::Redirected));
+                let mut other = self::message(id, random);
+                other.envelope.recipients.truncate(1);
+                let ends = end(log, ids, &other, 0, random);
+                if !matches!(ends, Oracle::Queued) {
+                    log.completed(id);
+                }
+                let is_finished = matches!(ends, Oracle::Delivered | Oracle::Deleted);
+                return if is_finished { ends } else { Oracle::Redirected };
+            }
             1 => {
                 let outcome = Outcome::failed(Enhanced(5, 7, 0), "deleted");
                 log.deleted(message, &[(index, outcome)]);
@@ -175,7 +220,8 @@ mod tests {
             2 => log_outcome(Outcome::failed(Enhanced(5, 1, 1), "no such user")),
             3 => log_outcome(Outcome { cause: Cause::Expired, ..Outcome::failed(Enhanced(4, 4, 7), "late") }),
             _ => {
-                log_outcome(Outcome::delivered(Enhanced(2, 0, 0), "ok"));
+                let text = if is_later { format!("expanded, queued as {}", ids.next(1)) } else { "ok".into() };
+                log_outcome(Outcome::delivered(Enhanced(2, 0, 0), text));
                 return if is_later { Oracle::Expanded } else { Oracle::Delivered };
             }
         }
@@ -200,7 +246,7 @@ mod tests {
                 order.sort_by_cached_key(|_| random.below(1 << 20));
                 let backup_at = random.below(truth.len() as u64 + 1);
                 for (number, index) in (0..).zip(order) {
-                    let end = end(&log, &message, index, &mut random);
+                    let end = end(&log, &ids, &message, index, &mut random);
                     truth[index as usize] = end;
                     let is_settled = number < backup_at && end != Oracle::Queued;
                     backup.recipients[index as usize].settled = is_settled;
