@@ -11,6 +11,7 @@ use crate::{
     local::{LocalDelivery, Place},
     session::{Session, Usefulness, millis},
     tls::TlsFaults,
+    turns::Turns,
 };
 use auth::ClientCredentials;
 use mail::{Attempt, Destination, DsnDuty, Enhanced, HostPort, LmtpServer, NextHop, Outcome, TlsMode};
@@ -102,6 +103,7 @@ pub struct Courier {
     host_memory: HostMemory,
     exchanger_budget: ExchangerBudget,
     helper: Option<Arc<Helper>>,
+    turns: Turns,
 }
 
 impl Courier {
@@ -109,7 +111,16 @@ impl Courier {
     pub fn new(router: Router, settings: DeliverySettings, tls: TlsClient) -> Self {
         let (tls_faults, host_memory) = (TlsFaults::default(), HostMemory::default());
         let exchanger_budget = ExchangerBudget::default();
-        Self { router, settings, tls, tls_faults, host_memory, exchanger_budget, helper: None }
+        Self {
+            router,
+            settings,
+            tls,
+            tls_faults,
+            host_memory,
+            exchanger_budget,
+            helper: None,
+            turns: Turns::default(),
+        }
     }
 
     /// Adds the helper that runs programs, and writes files as other users.
@@ -154,7 +165,8 @@ impl Courier {
             Err(outcome) => return complete_all(source, "local", &outcome),
         };
         let (settings, helper) = (&self.settings, self.helper.as_deref());
-        LocalDelivery { place, as_user, settings, helper }.serve(source).await;
+        let turns = &self.turns;
+        LocalDelivery { place, as_user, settings, helper, turns }.serve(source).await;
     }
 
     /// Returns the settings of connections to a destination, and its hosts.

@@ -18,6 +18,7 @@ mod pipe;
 mod reply_rules;
 mod session;
 mod tls;
+mod turns;
 mod verify;
 mod work_source;
 

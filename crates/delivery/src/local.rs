@@ -6,11 +6,12 @@ use crate::{
     maildir::{self, Links, PIECES_AHEAD},
     mbox,
     session::millis,
+    turns::{TurnLimits, Turns},
 };
 use bytes::Bytes;
 use mail::{Attempt, Enhanced, ForwardPath, Message, Outcome, Part, Program, QueueId, ReversePath};
 use rewrite::Separator;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// The place of mail on this machine.
@@ -31,6 +32,26 @@ impl Place<'_> {
             Self::Mbox(_) => "mbox",
             Self::Program(_) => "pipe",
         }
+    }
+
+    fn limits(&self) -> TurnLimits {
+        match self {
+            Self::Maildir(_) | Self::Mbox(_) => TurnLimits::FILES,
+            Self::Program(_) => TurnLimits::PROGRAMS,
+        }
+    }
+
+    /// Returns the outcome of a delivery that does not begin, because those before it have not ended for a while.
+    fn busy(&self, silence: Duration) -> Outcome {
+        let place = match self {
+            Self::Maildir(_) | Self::Mbox(_) => "mailbox",
+            Self::Program(_) => "program for this recipient",
+        };
+        let text = format!(
+            "other deliveries to this {place} are under way, and none has ended for {}s",
+            silence.as_secs()
+        );
+        Outcome::deferred(Enhanced(4, 3, 0), text)
     }
 }
 
@@ -97,6 +118,7 @@ pub(crate) struct LocalDelivery<'a> {
     pub(crate) as_user: Option<&'a str>,
     pub(crate) settings: &'a DeliverySettings,
     pub(crate) helper: Option<&'a Helper>,
+    pub(crate) turns: &'a Turns,
 }
 
 impl LocalDelivery<'_> {
@@ -137,6 +159,14 @@ impl LocalDelivery<'_> {
             let content = Queued { source, message };
             let parcel = Parcel { settings, content, id: message.id, recipient, sender };
             let is_missing = || !is_alias && !source.is_local_user(recipient);
+            let key = format!("{} {}", self.place.relay(), recipient.as_str().to_lowercase());
+            let turn = match self.turns.begin(&key, self.place.limits()).await {
+                Ok(turn) => turn,
+                Err(silence) => {
+                    results.push((*index, self.place.busy(silence)));
+                    continue;
+                }
+            };
             let outcome = match self.place {
                 Place::Maildir(_) | Place::Mbox(_) if is_missing() => {
                     Outcome::failed(Enhanced(5, 1, 1), format!("{recipient}: no such user here"))
@@ -147,6 +177,7 @@ impl LocalDelivery<'_> {
                 Place::Mbox(template) if self.as_user.is_none() => mbox::deliver(template, &parcel).await,
                 place => Box::pin(self.by_helper(place, &parcel)).await,
             };
+            drop(turn);
             results.push((*index, outcome));
         }
         results

@@ -1,7 +1,7 @@
 //! A destination: its ready jobs, window and health.
 
 use crate::{
-    Exchangers, GroupId, Millis, QueueSettings, ready_list::ReadyList, settings::millis, shares::Share,
+    Exchangers, Group, GroupId, Millis, QueueSettings, ready_list::ReadyList, settings::millis, shares::Share,
 };
 use mail::{Destination, Outcome};
 
@@ -71,12 +71,18 @@ impl Health {
     }
 }
 
+/// Returns the connections with which a destination begins. Nobody has to be spared on this machine, and what hangs for some users
+/// must leave connections to the others, who share the destination.
+fn initial_window(share: Share, group: &Group, limit: u32) -> f64 {
+    f64::from(if share == Share::Local { limit } else { group.initial_concurrency.clamp(1, limit) })
+}
+
 impl DestinationQueue {
     pub(crate) fn new(name: Destination, id: GroupId, settings: &QueueSettings) -> Self {
-        let group = settings.group(id);
+        let (group, share) = (settings.group(id), Share::of(&name));
         let limit = group.concurrency_limit.max(1);
         Self {
-            share: Share::of(&name),
+            share,
             name,
             group: id,
             ready: ReadyList::new(group.order),
@@ -88,7 +94,7 @@ impl DestinationQueue {
             connection_count: 0,
             idle_count: 0,
             unused_connection_count: 0,
-            window: f64::from(group.initial_concurrency.clamp(1, limit)),
+            window: initial_window(share, group, limit),
             limit,
             health: Health::Up,
             is_scheduled: false,
@@ -198,7 +204,7 @@ impl DestinationQueue {
         if self.job_count + self.connection_count == 0 && matches!(self.health, Health::Probing { .. }) {
             self.health = Health::Up;
             let group = settings.group(self.group);
-            self.window = f64::from(group.initial_concurrency.clamp(1, self.limit));
+            self.window = initial_window(self.share, group, self.limit);
         }
     }
 }

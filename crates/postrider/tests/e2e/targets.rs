@@ -285,6 +285,26 @@ fn a_mailbox_file_that_another_program_has_locked_by_fcntl_is_appended_to_behind
 }
 
 #[test]
+fn a_mailbox_that_its_owner_keeps_locked_does_not_delay_the_mail_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let boxes = dir.path().join("boxes");
+    fs::create_dir(&boxes).unwrap();
+    let route = format!("[[route]]\ndomains = [\"old.test\"]\nmbox = \"{}/{{local}}\"\n", boxes.display());
+    let joe = fs::File::create(boxes.join("joe")).unwrap();
+    rustix::fs::fcntl_lock(&joe, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let daemon = Postrider::start_in(dir, free_address(), &(route + LOG));
+    let subjects = (0..60).map(|number| format!("Subject: {number}\r\n\r\nx\r\n"));
+    subjects.for_each(|mail| send(&daemon, "a@far.test", &["joe@old.test"], &mail));
+    send(&daemon, "a@far.test", &["ann@old.test"], "Subject: hers\r\n\r\nx\r\n");
+    assert_eq!(daemon.outcome("ann@old.test")["status"], "sent");
+    let gave_up =
+        daemon.log().iter().any(|line| line["reply"].as_str().is_some_and(|text| text.contains("holds")));
+    assert!(!gave_up, "no delivery had to give up the lock first");
+    drop(joe);
+    until("his mail comes, too", || !fs::read(boxes.join("joe")).unwrap().is_empty());
+}
+
+#[test]
 fn a_program_that_locks_in_the_other_order_gets_both_locks_of_a_mailbox_file() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().display().to_string();
