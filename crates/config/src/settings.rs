@@ -545,7 +545,7 @@ section! {
         /// Time for a complete command to arrive; then the reply is 421 4.4.2. Also the time for a client to
         /// receive a reply; then the connection is closed.
         command: Duration = "\"5m\"",
-        /// The time for a complete command while more than half of `inbound.max_sessions` are in use, for clients that are neither in
+        /// The time for a complete command, or for a TLS handshake, while more than half of `inbound.max_sessions` are in use, for clients that are neither in
         /// `relay.networks` nor logged in. `timeouts.command` is used if it is shorter.
         command_under_stress: Duration = "\"10s\"",
         /// Time between two pieces of content. Reply: 421 4.4.2.
@@ -561,7 +561,8 @@ section! {
     /// Limits of all inbound connections together.
     pub Inbound = "inbound" {
         /// Concurrent connections; fewer if the limit of open files has no room for them, which is logged. A fifth is kept for clients
-        /// in `relay.networks` and for listeners where clients log in. Reply: 421 4.3.2.
+        /// in `relay.networks` and for listeners where clients log in, and half of that for clients in `relay.networks` alone. Clients of
+        /// Unix sockets have half of all at most. Reply: 421 4.3.2.
         max_sessions: usize = "10000",
         /// Concurrent connections from one address, or one IPv6 network /64; clients in `relay.networks` are exempt. Reply: 421 4.3.2.
         max_sessions_per_client: usize = "50",

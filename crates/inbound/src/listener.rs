@@ -523,8 +523,13 @@ struct NewSession<S: Service> {
     worker: usize,
 }
 
-/// Of all sessions, one in so many is not for strangers.
-const KEPT_PART: usize = 5;
+/// Of all sessions, one in so many is not for strangers at listeners where nobody logs in.
+const KEPT_FROM_STRANGERS: usize = 5;
+/// One in so many is for networks that may relay only. Whoever connects to a listener where clients log in is a stranger, too,
+/// until he does.
+const KEPT_FOR_NETWORKS: usize = 10;
+/// All clients of Unix sockets together have one in so many.
+const UNIX_PART: usize = 2;
 
 impl<S: Service> NewSession<S> {
     /// Makes the session's driver; `None` if there are too many sessions, which the client is told.
@@ -534,10 +539,18 @@ impl<S: Service> NewSession<S> {
             settings.profile = Arc::new((*settings.profile).clone().with(keyword));
         }
         let is_trusted = inbound.service.is_trusted(&client);
-        let counted = (!is_trusted).then_some((client.peer.ip(), settings.sessions_per_client));
-        // Strangers leave a part to networks that may relay and to listeners where clients log in.
-        let is_stranger = counted.is_some() && !client.listener.needs_login();
-        let kept = if is_stranger { settings.sessions_max / KEPT_PART } else { 0 };
+        let counted = match () {
+            () if client.peer == UNIX_CLIENT => {
+                Some((client.peer.ip(), settings.sessions_max.div_ceil(UNIX_PART)))
+            }
+            () if is_trusted => None,
+            () => Some((client.peer.ip(), settings.sessions_per_client)),
+        };
+        let kept = match () {
+            () if is_trusted => 0,
+            () if client.listener.needs_login() => settings.sessions_max / KEPT_FOR_NETWORKS,
+            () => settings.sessions_max / KEPT_FROM_STRANGERS,
+        };
         let Some(guard) = inbound.budget.enter(settings.sessions_max - kept, counted) else {
             inbound.refuse_busy(&client, stream);
             return None;

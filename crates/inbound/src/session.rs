@@ -161,7 +161,13 @@ impl<S: Service> SessionDriver<S> {
         let acceptor = self.tls.as_ref().ok_or_else(|| io::Error::other("TLS without a certificate"))?;
         let late = || io::Error::new(io::ErrorKind::TimedOut, "TLS handshake: timeout");
         // On the heap: large, and soon over, while the session it is a part of may last for hours.
-        let handshake = Box::pin(timeout(self.settings.limits.tls_timeout, acceptor.accept(plain)));
+        let limits = &self.settings.limits;
+        let time = if self.is_short() && !self.service.is_trusted(&self.client) {
+            limits.stress_command_timeout.min(limits.tls_timeout)
+        } else {
+            limits.tls_timeout
+        };
+        let handshake = Box::pin(timeout(time, acceptor.accept(plain)));
         let stream = handshake.await.map_err(|_| late())??;
         let identity = self.identify(&stream);
         if self.options.client_certificates == ClientCertificates::Require
@@ -398,11 +404,15 @@ impl<S: Service> SessionDriver<S> {
         .await
     }
 
+    /// Returns whether more than half of the sessions are in use.
+    fn is_short(&self) -> bool {
+        self.budget.session_count() > self.settings.sessions_max / 2
+    }
+
     /// Returns the time for a command: strangers who say nothing do not keep others out when sessions are short.
     fn command_timeout(&self, io: &SessionIo<S>) -> Duration {
         let limits = &self.settings.limits;
-        let is_short = self.budget.session_count() > self.settings.sessions_max / 2;
-        if is_short && !io.connection.is_trusted() && !io.connection.session().is_authenticated() {
+        if self.is_short() && !io.connection.is_trusted() && !io.connection.session().is_authenticated() {
             limits.stress_command_timeout.min(limits.command_timeout)
         } else {
             limits.command_timeout

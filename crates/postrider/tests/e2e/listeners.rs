@@ -283,3 +283,24 @@ fn strangers_leave_a_part_of_the_sessions_to_the_networks_that_may_relay() {
     assert!(greeting("127.0.0.1").1.starts_with("421 4.3.2 "), "a fifth is kept");
     assert!(greeting("127.0.0.2").1.starts_with("220 "));
 }
+
+#[test]
+fn strangers_who_could_log_in_leave_a_part_to_the_networks_that_may_relay_too() {
+    let (dir, submission) = (tempfile::tempdir().unwrap(), free_address());
+    std::fs::write(dir.path().join("users"), "jane:{PLAIN}secret\n").unwrap();
+    let more = format!(
+        "[inbound]\nmax_sessions = 10\n[relay]\nnetworks = [\"127.0.0.2\"]\n[[listen]]\naddress = \"{submission}\"\n\
+         kind = \"submission\"\n[auth]\nusers = \"passwd:users\"\nallow_clear_text = true\n"
+    );
+    let daemon = Postrider::start_in(dir, free_address(), &more);
+    let greeting = |client: &str, address| {
+        let stream = crate::common::session::connect_from(client, address);
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        (stream, line)
+    };
+    let strangers: Vec<_> = (0..9).map(|_| greeting("127.0.0.1", submission)).collect();
+    assert!(strangers.iter().all(|(_, line)| line.starts_with("220 ")));
+    assert!(greeting("127.0.0.1", submission).1.starts_with("421 4.3.2 "), "a tenth is kept");
+    assert!(greeting("127.0.0.2", daemon.address).1.starts_with("220 "));
+}
