@@ -6,6 +6,7 @@
 mod certificate_info;
 pub mod client;
 pub mod copy;
+mod directory;
 pub mod exit;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
@@ -18,6 +19,7 @@ mod summary;
 
 pub use certificate_info::{CertificateInfo, CertificateOrigin, RenewalFailure, RenewalInfo};
 pub use copy::{BackupItem, Copied, CopyEnd, MessageCopy};
+pub use directory::open_directory;
 pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
 pub use protocol::{

@@ -1,9 +1,9 @@
 //! Listening on a Unix socket that is never open to more users than it should be.
 
+use crate::open_directory;
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, openat, renameat, statat,
-        unlinkat,
+        AtFlags, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, openat, renameat, statat, unlinkat,
     },
     process::geteuid,
 };
@@ -68,10 +68,7 @@ struct Directory(OwnedFd);
 
 impl Directory {
     fn of(path: &Path) -> io::Result<Self> {
-        let directory =
-            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self(openat(CWD, directory, flags, Mode::empty())?))
+        Ok(Self(open_directory(path.parent().unwrap_or(Path::new("")))?))
     }
 
     /// A path that leads into this directory, whatever has become of its name.

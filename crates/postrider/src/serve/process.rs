@@ -3,14 +3,19 @@
 use config::{SandboxMode, Settings};
 use control::Exit;
 use rustix::{
-    fs::{CWD, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, openat},
+    fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, mkdirat, openat},
     io::Errno,
     process::{Resource, Rlimit, geteuid, getrlimit, setrlimit},
 };
 use sandbox::{Identity, Refusal, Rules, SystemCalls};
 use std::{
+    ffi::OsStr,
+    fs::File,
     io,
-    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -49,18 +54,39 @@ pub(crate) fn prepare_folder(settings: &Settings, path: &Path, mode: u32) -> Res
     // A service manager may start the daemon as its user: then only the folder of the data shows it.
     let owner = settings.data_dir.metadata().ok().filter(|owner| owner.uid() != 0 && geteuid().is_root());
     if let Some(owner) = owner.filter(|_| is_new && process.identity.is_none()) {
-        let new = open_new_dir(path).map_err(|e| not_prepared(path, &e))?;
+        let parent = control::open_directory(path.parent().unwrap_or(Path::new("")));
+        let new = parent.and_then(|parent| open_new_dir(parent, path.file_name().unwrap_or_default()));
+        let new = new.map_err(|e| not_prepared(path, &e))?;
         fchown(&new, Some(Uid::from_raw(owner.uid())), Some(Gid::from_raw(owner.gid())))
             .map_err(|e| not_prepared(path, &e.into()))?;
     }
     Ok(())
 }
 
+/// Makes a missing folder, and those above it, and opens it. Root follows no link of another user on the way.
+fn make_directory(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let opened = match control::open_directory(parent) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => make_directory(parent, mode)?,
+        opened => opened?,
+    };
+    match mkdirat(&opened, name, Mode::from_raw_mode(mode)) {
+        // Another process was faster: whose it is, is looked at below.
+        Err(Errno::EXIST) => {}
+        made => made?,
+    }
+    // A descriptor that only names the folder above cannot sync it.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    File::from(openat(&opened, ".", flags, Mode::empty())?).sync_all()?;
+    open_new_dir(&opened, name)
+}
+
 /// Opens a folder that this process made a moment ago. Root makes folders below those of the daemon's user, who could put a link or
 /// another folder in its place: that is refused.
-fn open_new_dir(path: &Path) -> io::Result<OwnedFd> {
+fn open_new_dir(parent: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let new = openat(CWD, path, flags, Mode::empty())?;
+    let new = openat(parent, name, flags, Mode::empty())?;
     if fstat(&new)?.st_uid != geteuid().as_raw() {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -150,8 +176,7 @@ impl Process {
         if path.is_dir() {
             return Ok(false);
         }
-        spool::disk::make_dir(path, mode).map_err(|e| not_prepared(path, &e))?;
-        let new = open_new_dir(path).map_err(|e| not_prepared(path, &e))?;
+        let new = make_directory(path, mode).map_err(|e| not_prepared(path, &e))?;
         change(&new).map_err(|e| not_prepared(path, &e.into()))?;
         if let Some((uid, gid)) = self.owner() {
             fchown(&new, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
@@ -164,7 +189,9 @@ impl Process {
     fn make_log(&self, path: &Path) -> Result<(), String> {
         let Some((uid, gid)) = self.owner() else { return Ok(()) };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(CWD, path, flags, Mode::from_raw_mode(0o640)) {
+        let parent = control::open_directory(path.parent().unwrap_or(Path::new("")));
+        let parent = parent.map_err(|e| not_prepared(path, &e))?;
+        match openat(&parent, path.file_name().unwrap_or_default(), flags, Mode::from_raw_mode(0o640)) {
             Err(Errno::EXIST) => Ok(()),
             Err(e) => Err(not_prepared(path, &e.into())),
             Ok(file) => fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))

@@ -2,6 +2,8 @@
 
 #[path = "process/kills.rs"]
 mod kills;
+#[path = "process/links.rs"]
+mod links;
 
 use crate::common::{Postrider, WAIT_TIMEOUT, client::Client, free_address, sink::Sink, until};
 use rustix::process::Signal;
