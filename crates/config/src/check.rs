@@ -30,6 +30,9 @@ use std::{
 /// fails, and is tried again for ever.
 const WORKERS_MAX: usize = 1024;
 
+/// The longest time for a next hop before a message is stored: its client waits meanwhile.
+const DELIVER_FIRST_MAX: Duration = Duration::from_secs(300);
+
 /// Clients wait for a greeting; some do not wait longer.
 const GREETING_DELAY_MAX: Duration = Duration::from_secs(30);
 
@@ -364,6 +367,11 @@ impl Check<'_, '_> {
         ];
         for (path, value) in zero_is_wrong {
             self.not_zero(path, value);
+        }
+        let path = "spool.deliver_first_timeout";
+        if s.spool.deliver_first_timeout > DELIVER_FIRST_MAX {
+            let what = format!("`{path}` is too large: clients wait for ten minutes (RFC 5321 §4.5.3.2.6)");
+            self.problem(path, what, "longer than many clients wait", "write \"5m\" or less");
         }
         self.ordered(("queue.retry_min", s.queue.retry_min), ("queue.retry_max", s.queue.retry_max));
         self.ordered(("queue.delay_warning", s.queue.delay_warning), ("queue.expire", s.queue.expire));

@@ -2,7 +2,7 @@
 //! never written. Everything else is stored before anything about it is.
 
 use mail::{Disposition, QueueId, SharedMessage};
-use spool::{CommitSeq, Entry, Refused, Spool, Totals, Transaction};
+use spool::{CommitSeq, ControlOp, Entry, Refused, Spool, Totals, Transaction};
 use std::{
     collections::HashMap,
     sync::{
@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 pub(crate) enum Settled {
     /// The next hop has it for all recipients.
     Delivered,
+    /// An operator has deleted it.
+    Deleted,
     /// It was submitted, because not everything about it is settled.
     Submitted(CommitSeq),
 }
@@ -93,7 +95,10 @@ impl UnstoredMessages {
         for entry in transaction.iter_mut() {
             let (Entry::Outcome { id, .. } | Entry::Control { id, .. }) = *entry else { continue };
             let Some(one) = kept.get(&id) else { continue };
-            if !is_delivered(entry, &one.message) {
+            let is_delivered = is_delivered(entry, &one.message);
+            // Its client was told to send it again, or an operator does not want it.
+            let is_deleted = matches!(entry, Entry::Control { op: ControlOp::Delete, .. });
+            if !is_delivered && !is_deleted {
                 self.store_locked(&mut kept, spool, id)?;
                 continue;
             }
@@ -101,8 +106,8 @@ impl UnstoredMessages {
             totals.count(&Entry::Accept(one.message.clone()));
             totals.count(entry);
             *entry = Entry::Count(totals);
-            self.delivered_count.fetch_add(1, Ordering::Relaxed);
-            self.settle(&mut kept, id, Settled::Delivered);
+            self.delivered_count.fetch_add(u64::from(is_delivered), Ordering::Relaxed);
+            self.settle(&mut kept, id, if is_delivered { Settled::Delivered } else { Settled::Deleted });
         }
         spool.submit_or_keep(transaction)
     }
@@ -143,7 +148,7 @@ mod tests {
         Content, ContentTraits, Enhanced, Envelope, Message, Origin, Outcome, Part, Recipient, ReversePath,
         UnixMillis,
     };
-    use spool::{ControlOp, NullSpool};
+    use spool::NullSpool;
 
     fn message(id: u64) -> SharedMessage {
         let mut envelope = Envelope::new(ReversePath::parse("a@a.test", false).unwrap());
@@ -176,6 +181,7 @@ mod tests {
             (outcome(1, &[0, 1], false, Outcome::deferred), true),
             (outcome(1, &[0, 1], true, Outcome::failed), true),
             (Entry::Control { id: QueueId(1), op: ControlOp::Hold("why".into()) }, true),
+            (Entry::Control { id: QueueId(1), op: ControlOp::Delete }, false),
             (outcome(2, &[0], false, Outcome::deferred), false),
         ] {
             let (unstored, spool) = (UnstoredMessages::default(), NullSpool::default());

@@ -3,10 +3,19 @@
 
 use super::{Acceptor, LoggedDecisions};
 use crate::serve::{driver::Driver, snapshot::ConfigSnapshot, unstored::Settled};
+use engine::Command;
 use mail::{Enhanced, Part, QueueId, Reply, SharedMessage};
+use queue::CancelAs;
 use smtp::server::replies;
-use std::time::Instant;
-use tokio::time::timeout;
+use spool::Refused;
+use std::time::{Duration, Instant};
+use tokio::{
+    sync::oneshot::{self, error::RecvError},
+    time::timeout,
+};
+
+/// A spool that refuses a message is asked again after this, while the next hop may still answer.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Stores a queued message when its session ends before it is settled.
 struct StoreAtEnd<'a> {
@@ -52,17 +61,18 @@ impl Acceptor {
         let in_time = timeout(config.settings.spool.deliver_first_timeout, &mut settled).await;
         let settled = match in_time {
             Ok(settled) => settled,
-            Err(_) => {
-                let store = || driver.unstored.store(&*driver.spool, id);
-                if let Err(refused) = self.with_deadline(store).await {
+            Err(_) => match self.store_or_settle(id, &mut settled).await {
+                Ok(settled) => settled,
+                Err(refused) => {
+                    self.forgo(id);
                     return Self::refusal(refused);
                 }
-                settled.await
-            }
+            },
         };
         drop(at_end);
         match settled {
             Ok(Settled::Delivered) => Reply::new(250, Enhanced(2, 0, 0), format!("Ok: delivered as {id}")),
+            Ok(Settled::Deleted) => super::queued_as(id),
             Ok(Settled::Submitted(commit_seq)) => match self.stored(commit_seq).await {
                 Ok(Ok(())) => {
                     driver.accept_latency.record(begun.elapsed());
@@ -79,5 +89,33 @@ impl Acceptor {
             },
             Err(_) => unreachable!("a message that is kept is settled"),
         }
+    }
+
+    /// Submits a message, or learns what its next hop says meanwhile, for as long as a client waits for a commit.
+    async fn store_or_settle(
+        &self,
+        id: QueueId,
+        settled: &mut oneshot::Receiver<Settled>,
+    ) -> Result<Result<Settled, RecvError>, Refused> {
+        let until = Instant::now() + self.commit_timeout();
+        loop {
+            // What is submitted is settled.
+            let refused = self.driver.unstored.store(&*self.driver.spool, id).err();
+            match (timeout(ASK_AGAIN, &mut *settled).await, refused) {
+                (Ok(settled), _) => return Ok(settled),
+                (Err(_), Some(refused)) if Instant::now() >= until || refused == Refused::Poisoned => {
+                    return Err(refused);
+                }
+                (Err(_), _) => {}
+            }
+        }
+    }
+
+    /// Ends a message whose client is told to send it again; not the attempt that is under way.
+    fn forgo(&self, id: QueueId) {
+        let reason = Some("it could not be stored, and its client was told to try again".into());
+        let (recipients, cancel_as) = (None, CancelAs::Delete);
+        // Nobody waits for the answer.
+        drop(self.driver.request(Command::Cancel { id, recipients, cancel_as, reason }));
     }
 }
