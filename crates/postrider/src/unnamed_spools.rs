@@ -1,5 +1,5 @@
-//! Spools of queue groups that the configuration does not name any more, because a group was removed or renamed. Their mail would
-//! wait without anybody knowing.
+//! Spools that the configuration does not name any more, because a queue group was removed or renamed, or `spool.path` changed. Their
+//! mail would wait without anybody knowing.
 //!
 //! The daemon writes the spools that it has opened into a file beside its data, and looks there at its next start. A spool without
 //! a path of its own is found by its name, too.
@@ -13,10 +13,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file: a line for each spool of a queue group, with backend, path and name, separated by tabs.
+/// The file: a line for each spool, with backend, path and the name of its queue group, separated by tabs. The main spool has no name.
 const FILE: &str = "queue-groups";
 /// Stands for the backend of a spool whose messages were all moved into another one.
 const MOVED: &str = "moved";
+/// The name of the main spool, unless `spool.path` says another one.
+const MAIN: &str = "spool";
 /// A group's own spool without a path is called so, see [`config::QueueGroup::spool`].
 const PREFIX: &str = "spool-";
 
@@ -25,7 +27,7 @@ const PREFIX: &str = "spool-";
 pub(crate) struct UnnamedSpool {
     /// The folder, or the pattern of its queue directories.
     path: PathBuf,
-    /// The queue group that had the spool.
+    /// The queue group that had the spool; empty for the main one.
     group: String,
     backend: Backend,
     /// The number of its messages, or the reason why they cannot be counted.
@@ -37,6 +39,14 @@ impl UnnamedSpool {
     pub(crate) fn seen(&self) -> String {
         let Self { path, group, messages, .. } = self;
         let path = path.display();
+        if group.is_empty() {
+            let messages = match messages {
+                Ok(1) => "has 1 message".to_owned(),
+                Ok(count) => format!("has {count} messages"),
+                Err(why) => format!("may have messages, which cannot be counted: {why}"),
+            };
+            return format!("{path}, the spool before, {messages}, and no key names it");
+        }
         match messages {
             Ok(1) => format!(
                 "{path} has 1 message, and no [[queue_group]] names it; it was the spool of \"{group}\""
@@ -56,9 +66,17 @@ impl UnnamedSpool {
     /// Returns what to do about it.
     pub(crate) fn advice(&self) -> String {
         let (path, backend) = (self.path.display(), self.backend.as_str());
+        let first = match &*self.group {
+            "" => format!(
+                "to go on with it, write `path = \"{path}\"` and `backend = \"{backend}\"` in [spool]"
+            ),
+            _ => format!(
+                "if the group has another name now, write `path = \"{path}\"` and `backend = \"{backend}\"` below it"
+            ),
+        };
         format!(
-            "if the group has another name now, write `path = \"{path}\"` and `backend = \"{backend}\"` below it. To deliver the mail \
-             without the group, add [[queue_group]] with `name = \"old\"`, `domains = [\"old.invalid\"]`, `path = \"{path}\"` and \
+            "{first}. To deliver the mail \
+             first, add [[queue_group]] with `name = \"old\"`, `domains = [\"old.invalid\"]`, `path = \"{path}\"` and \
              `backend = \"{backend}\"`, and remove it when `postrider spool check` counts no message there. Mail that nobody wants: \
              move the folder out of {}",
             self.path.parent().unwrap_or(Path::new("/")).display()
@@ -81,7 +99,9 @@ pub(crate) fn find(settings: &Settings) -> Vec<UnnamedSpool> {
         let backend = if has_queue_directories(&path) { Backend::QueueDirs } else { Backend::Log };
         known.entry(path).or_insert((group, backend));
     }
-    let unnamed = known.into_iter().filter(|(path, _)| !named.contains(path) && !moved.contains(path));
+    // The folder of a pattern of queue directories is named with it.
+    let is_named = |path: &PathBuf| named.iter().any(|named| named.starts_with(path));
+    let unnamed = known.into_iter().filter(|(path, _)| !is_named(path) && !moved.contains(path));
     let all = unnamed.map(|(path, (group, backend))| {
         let messages = count(&path);
         UnnamedSpool { path, group, backend, messages }
@@ -95,12 +115,15 @@ pub(crate) fn find(settings: &Settings) -> Vec<UnnamedSpool> {
 /// The file cannot be written.
 pub(crate) fn record(settings: &Settings) -> io::Result<()> {
     let mut text = String::new();
-    for group in &settings.queue_groups {
-        let Some(spool) = group.spool.as_ref().map(|own| own.beside(&settings.spool)) else { continue };
+    let own = |group: &config::QueueGroup| {
+        group.spool.as_ref().map(|own| (own.beside(&settings.spool), group.name.clone()))
+    };
+    let main = std::iter::once((settings.spool.clone(), String::new()));
+    for (spool, name) in main.chain(settings.queue_groups.iter().filter_map(own)) {
         if let (Backend::Log | Backend::QueueDirs, Some(path)) = (spool.backend, spool.path.to_str())
             && !path.contains(['\t', '\n'])
         {
-            text.push_str(&format!("{}\t{path}\t{}\n", spool.backend.as_str(), group.name));
+            text.push_str(&format!("{}\t{path}\t{}\n", spool.backend.as_str(), name));
         }
     }
     let named: Vec<PathBuf> = settings.spools().into_iter().map(|spool| spool.path).collect();
@@ -169,7 +192,7 @@ fn by_name(data_dir: &Path) -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(data_dir).into_iter().flatten().flatten();
     let spool = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
-        let group = name.strip_prefix(PREFIX)?.to_owned();
+        let group = if name == MAIN { String::new() } else { name.strip_prefix(PREFIX)?.to_owned() };
         entry.file_type().is_ok_and(|kind| kind.is_dir()).then(|| (entry.path(), group))
     };
     entries.filter_map(spool).collect()

@@ -237,6 +237,38 @@ fn a_queue_run_delivers_a_message_that_two_spools_have_once() {
 }
 
 #[test]
+fn the_mail_of_a_spool_whose_path_was_changed_is_never_forgotten() {
+    for before in ["data/spool", "elsewhere"] {
+        let dir = tempfile::tempdir().unwrap();
+        let route =
+            format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\ntls = \"off\"\n", free_address());
+        let path = |path: &str| format!("path = \"{path}\"\n{route}");
+        let daemon = Postrider::start_in(dir, free_address(), &path(before));
+        daemon.send("x@else.test");
+        let config = fs::read_to_string(daemon.config()).unwrap();
+        let (dir, _) = daemon.stop();
+        let other = config.replace(&path(before), &path("new"));
+        fs::write(dir.path().join("postrider.toml"), other).unwrap();
+        for (arguments, exit) in [
+            (&["serve"][..], 78),
+            (&["config", "check"], 78),
+            (&["doctor", "--offline"], 2),
+            (&["queue", "count"], 65),
+        ] {
+            let output = command(dir.path(), arguments);
+            let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert_eq!(output.status.code(), Some(exit), "{arguments:?}: {told}");
+            let says = format!("{before}, the spool before, has 1 message, and no key names it");
+            assert!(told.contains(&says) && told.contains("in [spool]"), "{arguments:?}: {told}");
+        }
+        // As it is advised, and with a pattern that names the folder.
+        fs::write(dir.path().join("postrider.toml"), &config).unwrap();
+        said(dir.path(), &["config", "check"]);
+        assert_eq!(said(dir.path(), &["queue", "count"]), "1\n");
+    }
+}
+
+#[test]
 fn the_mail_of_a_group_that_was_removed_or_renamed_is_never_forgotten() {
     let next_hop = free_address();
     let group = |name: &str, more: &str| {

@@ -67,7 +67,9 @@ fn is_replacement_finished(reader: &Reader, replaced: &Event<'_>, redirections_m
                     return false;
                 }
             }
-            Some(Event::Attempt(Attempted { status: Status::Bounced | Status::Expired, .. })) => return false,
+            Some(Event::Attempt(Attempted { status: Status::Bounced | Status::Expired, .. })) => {
+                return false;
+            }
             _ => {}
         }
     }
@@ -220,7 +222,8 @@ mod tests {
             2 => log_outcome(Outcome::failed(Enhanced(5, 1, 1), "no such user")),
             3 => log_outcome(Outcome { cause: Cause::Expired, ..Outcome::failed(Enhanced(4, 4, 7), "late") }),
             _ => {
-                let text = if is_later { format!("expanded, queued as {}", ids.next(1)) } else { "ok".into() };
+                let text =
+                    if is_later { format!("expanded, queued as {}", ids.next(1)) } else { "ok".into() };
                 log_outcome(Outcome::delivered(Enhanced(2, 0, 0), text));
                 return if is_later { Oracle::Expanded } else { Oracle::Delivered };
             }
