@@ -4,6 +4,7 @@ mod context;
 mod domains;
 mod known;
 mod listeners;
+mod local;
 mod networks;
 mod numbers;
 mod routes;

@@ -86,25 +86,35 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
         if let Some(table) = Table::parse(&item) {
             table_of_domains(context, parameter, &table, &item, &mut domains, &excluded);
         } else if item.starts_with('/') {
-            match context.files.read(Path::new(&item)) {
-                Some(file) => pending.extend(
-                    String::from_utf8_lossy(&file)
-                        .lines()
-                        .rev()
-                        .flat_map(|line| items(line.split('#').next().unwrap_or_default()))
-                        .filter(|item| !item.starts_with('/')),
-                ),
-                None => context.missing(parameter, format!("there is no file {item}")),
+            match names_of_file(context, &item) {
+                Some(names) => pending.extend(names.into_iter().rev()),
+                None => {
+                    let map = context.waiting(parameter, &item, "there is no such file");
+                    domains.maps.push(map);
+                }
             }
         } else if let Some(name) = item.strip_prefix('!') {
             // The first item that matches counts.
-            excluded.push(name.trim_start_matches('.').to_lowercase());
-            if name.contains([':', '/']) {
-                context.effect(
+            let of_table = Table::parse(name).map(|table| {
+                table
+                    .entries(context.files)
+                    .map_err(|_| ())
+                    .map(|entries| entries.into_iter().map(|entry| entry.key).collect())
+            });
+            let names = match of_table {
+                None if name.starts_with('/') => names_of_file(context, name).ok_or(()),
+                None => Ok(vec![name.to_owned()]),
+                Some(keys) => keys,
+            };
+            match names {
+                Ok(names) => {
+                    excluded.extend(names.iter().map(|name| name.trim_start_matches('.').to_lowercase()));
+                }
+                Err(()) => context.effect(
                     Effect::Taken,
                     parameter,
-                    format!("{item}: only names can be left out; remove its domains from local.domains"),
-                );
+                    format!("{item} cannot be read: remove its domains from local.domains"),
+                ),
             }
         } else if item.starts_with('.') || item.contains('*') {
             context.effect(
@@ -137,6 +147,14 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
     domains
 }
 
+/// Returns the words of a file of names. It includes no other files.
+fn names_of_file(context: &Context<'_>, path: &str) -> Option<Vec<String>> {
+    let file = context.files.read(Path::new(path))?;
+    let text = String::from_utf8_lossy(&file).into_owned();
+    let words = text.lines().flat_map(|line| items(line.split('#').next().unwrap_or_default()));
+    Some(words.filter(|item| !item.starts_with('/')).collect())
+}
+
 fn table_of_domains(
     context: &mut Context<'_>,
     parameter: &str,
@@ -145,13 +163,19 @@ fn table_of_domains(
     domains: &mut Domains,
     excluded: &[String],
 ) {
+    if table.kind == "static" {
+        let text = format!("{item} takes mail for all domains: name those that are yours in local.domains");
+        return context.effect(Effect::Refused, parameter, text);
+    }
     // In the table of virtual aliases, only the keys without `@` are domains; and a route has no maps.
+    let has_names = parameter == "virtual_alias_domains";
     match table.entries(context.files) {
         Ok(entries) if entries.len() <= 10_000 => {
             let keys = entries.into_iter().map(|entry| entry.key.to_lowercase());
-            for key in
-                keys.filter(|key| !key.contains('@') && key.contains('.') && Domain::parse(key).is_ok())
-            {
+            let is_domain = |key: &String| {
+                !key.contains('@') && (key.contains('.') || !has_names) && Domain::parse(key).is_ok()
+            };
+            for key in keys.filter(is_domain) {
                 if !domains.names.contains(&key) && !excluded.contains(&key) {
                     domains.names.push(key);
                 }
@@ -173,8 +197,14 @@ fn table_of_domains(
                     context.effect(Effect::Refused, "virtual_alias_maps", text);
                 }
                 Ok(map) => domains.maps.push(map),
-                Err(_) if is_derived => {}
+                Err(_) if is_derived => return,
                 Err(why) => domains.maps.push(context.waiting(parameter, item, &why)),
+            }
+            if parameter == "mydestination" {
+                let text = format!(
+                    "aliases are for domains by name: list those of {item} in local.domains, else its aliases are unknown users"
+                );
+                context.effect(Effect::Refused, parameter, text);
             }
         }
     }
@@ -186,6 +216,13 @@ pub(super) fn write(context: &mut Context<'_>) {
     let origin = context.origin().to_lowercase();
     if !own.names.is_empty() && !own.names.contains(&origin) {
         context.effect(Effect::Elsewhere, "mydestination", format!("names without a domain that an alias leads to are names of the alias's domain, and not of {origin}"));
+    }
+    let is_elsewhere = origin != context.hostname && own.maps.is_empty() && !own.names.contains(&origin);
+    if is_elsewhere && !sends_all_away(context) {
+        let text = format!(
+            "mail of this machine for names without a domain, such as root, stays here; Postfix sends it to {origin}"
+        );
+        context.effect(Effect::Elsewhere, "myorigin", text);
     }
     let from = "mydestination, relay_domains, virtual_mailbox_domains, virtual_alias_domains";
     let mut classes = Vec::new();
@@ -219,7 +256,11 @@ pub(super) fn write(context: &mut Context<'_>) {
     }
     if !is_taken && !sends_all_away(context) {
         let hostname = context.hostname.clone();
-        context.effect(Effect::Elsewhere, "mydestination", format!("{hostname} is a local domain in Postrider: mail of programs of this machine and its notifications need it"));
+        let text = format!(
+            "mail for postmaster@{hostname} is taken, and for other names there it is refused: mail of programs of this machine and its \
+             notifications need {hostname} as a local domain. Postfix refuses mail of strangers for it, and sends that of others to its MX hosts"
+        );
+        context.effect(Effect::Taken, "mydestination", text);
         context.draft.extend("[local]", "domains", [hostname.clone()], from);
         classes.push(Class {
             parameter: "mydestination",
@@ -484,6 +525,13 @@ fn users(context: &mut Context<'_>, classes: &[Class]) {
                     for domain in &class.domains.names {
                         names.iter().for_each(|name| file.push_str(&format!("{name}@{domain} x\n")));
                     }
+                    if let Some(map) = class.domains.maps.first().filter(|_| !names.is_empty()) {
+                        names.iter().for_each(|name| file.push_str(&format!("{name} x\n")));
+                        let text = format!(
+                            "the domains of {map} are not known here: the accounts of this machine exist in all local domains"
+                        );
+                        context.effect(Effect::Taken, class.parameter, text);
+                    }
                 }
             }
         }
@@ -605,7 +653,7 @@ fn programs_of_aliases(context: &mut Context<'_>, maps: &[String]) {
             .flat_map(|targets| targets.split(','))
             .any(|target| target.trim().trim_matches('"').starts_with('/'));
         if has_program || has_file {
-            context.note("alias_maps", format!("{path} has programs or files: name them in addresses.programs and addresses.files, else their mail waits"));
+            context.effect(Effect::Refused, "alias_maps", format!("{path} has programs or files: mail for them waits until addresses.programs and addresses.files name them"));
         }
     }
 }

@@ -42,10 +42,13 @@ impl Networks {
                 .map(|line| line.split('#').next().unwrap_or_default())
                 .flat_map(items)
                 .for_each(|entry| self.add(&entry, is_excluded));
-        } else if let Some(Ok(entries)) =
-            Table::parse(name).filter(|table| table.kind == "cidr").map(|table| table.entries(files))
+        } else if let Some((kind, Ok(entries))) =
+            Table::parse(name).map(|table| (table.kind.clone(), table.entries(files)))
         {
-            entries.iter().for_each(|entry| self.add(&entry.key, is_excluded));
+            // Other tables are asked for the address of the client, and never for a network.
+            let is_asked = |key: &str| kind == "cidr" || key.parse::<IpAddr>().is_ok();
+            let keys = entries.iter().map(|entry| &*entry.key).filter(|key| is_asked(key));
+            keys.for_each(|key| self.add(key, is_excluded));
         } else {
             self.add(name, is_excluded);
         }

@@ -6,16 +6,17 @@ use super::{
         table::{Table, TableEntry},
     },
     Context, domains,
+    local::{local_transports, mailbox, virtual_mailboxes},
 };
 use crate::{
     draft::{Section, quoted},
-    report::{AS_DAEMON, Effect},
+    report::Effect,
 };
 use mail::Domain;
 
 /// A next hop: the keys of a route.
 #[derive(Debug, Clone, PartialEq)]
-enum Hop {
+pub(super) enum Hop {
     /// The host with its port; `next` is the text of Postfix, by which policies of TLS are looked up.
     Smarthost {
         host: String,
@@ -37,8 +38,9 @@ const ROUTES_MAX: usize = 2000;
 
 pub(super) fn write(context: &mut Context<'_>) {
     let [own, aliases, mailboxes, relay] = domains::classes(context);
-    let (own, mailboxes, relay) = (own.names, mailboxes.patterns(), relay.patterns());
+    let (own, mailboxes, relay) = (own.patterns(), mailboxes.patterns(), relay.patterns());
     transport_maps(context, &own);
+    local_transports(context, &own);
     if !mailboxes.is_empty() {
         virtual_mailboxes(context, &mailboxes);
     }
@@ -49,7 +51,7 @@ pub(super) fn write(context: &mut Context<'_>) {
     };
     if !own.is_empty() {
         // Of these domains, the aliases do not have the postmaster, whom Postrider accepts: the smarthost would send him back.
-        own.extend(aliases.names);
+        own.extend(aliases.patterns());
     }
     class(context, &own, "local_transport", "mydestination", "");
     let others = sender_dependent(context, &relay);
@@ -61,7 +63,7 @@ pub(super) fn write(context: &mut Context<'_>) {
 }
 
 /// Reads `transport:nexthop`.
-fn hop(context: &Context<'_>, spec: &str) -> Result<Hop, String> {
+pub(super) fn hop(context: &Context<'_>, spec: &str) -> Result<Hop, String> {
     let (transport, next) = spec.split_once(':').unwrap_or((spec, ""));
     let (transport, next) = (transport.trim(), next.trim());
     let service = context.master.services.iter().find(|one| one.kind == "unix" && one.name == transport);
@@ -197,16 +199,33 @@ fn level(context: &mut Context<'_>) -> String {
     }
 }
 
-/// Adds the keys of a next hop to a route.
-fn add_hop(context: &mut Context<'_>, section: Section, hop: &Hop, parameter: &str) -> Option<Section> {
+/// Adds the keys of a next hop to a route, with those of the service that the transport names.
+pub(super) fn add_hop(
+    context: &mut Context<'_>,
+    section: Section,
+    hop: (&Hop, &str),
+    parameter: &str,
+) -> Option<Section> {
     add_hop_for(context, section, hop, parameter, None)
+}
+
+/// Overrides of services that a route has keys for.
+pub(super) const OF_ROUTES: [&str; 3] = ["smtp_bind_address", "smtp_helo_name", "smtp_tls_security_level"];
+
+/// Returns an override of the service that a transport names.
+fn of_service(context: &Context<'_>, transport: &str, name: &str) -> Option<String> {
+    let service = Some(transport.split(':').next().unwrap_or_default()).filter(|name| !name.is_empty());
+    let service = service.unwrap_or("smtp");
+    let found = context.master.services.iter().find(|one| one.kind == "unix" && one.name == service)?;
+    let (_, value) = found.overrides.iter().find(|(other, _)| other == name)?;
+    Some(context.main.expand(value)).filter(|value| !value.is_empty())
 }
 
 /// The same for the mail of a sender.
 fn add_hop_for(
     context: &mut Context<'_>,
-    section: Section,
-    hop: &Hop,
+    mut section: Section,
+    (hop, transport): (&Hop, &str),
     parameter: &str,
     sender: Option<&str>,
 ) -> Option<Section> {
@@ -214,7 +233,13 @@ fn add_hop_for(
         Hop::Smarthost { next, .. } => policy(context, next),
         _ => None,
     };
+    let level = level.or_else(|| of_service(context, transport, "smtp_tls_security_level"));
     let level = level.unwrap_or_else(|| self::level(context));
+    if matches!(hop, Hop::Smarthost { .. } | Hop::Mx) {
+        for (name, key) in [("smtp_bind_address", "source_address"), ("smtp_helo_name", "ehlo_name")] {
+            section = section.with_some(key, of_service(context, transport, name));
+        }
+    }
     let tls = match tls_level(&level) {
         Ok(tls) => tls,
         Err(why) => {
@@ -258,8 +283,7 @@ fn add_hop_for(
                 let text = "every name has a mailbox in domains that it gives to this machine";
                 context.effect(Effect::Taken, parameter, text);
             }
-            let (key, value) = mailbox(context)?;
-            section.with(&key, value)
+            return mailbox(context, section);
         }
     })
 }
@@ -288,8 +312,8 @@ fn login(context: &mut Context<'_>, host: &str, sender: Option<&str>) -> Option<
         let entries = match Table::parse(&item).map(|table| table.entries(context.files)) {
             Some(Ok(entries)) => entries,
             Some(Err(why)) => {
-                context
-                    .missing("smtp_sasl_password_maps", format!("{item}: {why}; write `login` in the route"));
+                let text = format!("{item}: {why}; mail is sent without a login: write `login` in the route");
+                context.effect(Effect::Refused, "smtp_sasl_password_maps", text);
                 continue;
             }
             None => continue,
@@ -314,59 +338,14 @@ fn login(context: &mut Context<'_>, host: &str, sender: Option<&str>) -> Option<
     None
 }
 
-/// Returns the key and the value of a route for mailboxes of this machine.
-fn mailbox(context: &mut Context<'_>) -> Option<(String, String)> {
-    for (name, what) in [
-        ("mailbox_transport", true),
-        ("mailbox_transport_maps", false),
-        ("fallback_transport", false),
-        ("fallback_transport_maps", false),
-    ] {
-        let value = context.main.value(name);
-        if value.is_empty() {
-            context.mapped(name);
-        } else if what {
-            match hop(context, &value) {
-                Ok(Hop::Lmtp(server)) => {
-                    context.mapped(name);
-                    return Some(("lmtp".to_owned(), server));
-                }
-                Ok(Hop::Smarthost { host, .. }) => {
-                    context.mapped(name);
-                    return Some(("smarthost".to_owned(), host));
-                }
-                Ok(_) => context
-                    .missing(name, format!("{value}: write a [[route]] for the domains of mydestination")),
-                Err(why) => context.missing(name, why),
-            }
-        } else {
-            context.missing(name, "write a [[route]] for the domains of mydestination; users of another server can be asked with `verify = true`");
-        }
-    }
-    if !context.main.value("mailbox_command").is_empty() {
-        context.effect(
-            Effect::Elsewhere,
-            "mailbox_command",
-            "mail goes to the mailbox itself; start the program with `pipe` in a [[route]], or with an alias",
-        );
-    }
-    let home = context.main.value("home_mailbox");
-    context.mapped("home_mailbox");
-    context.mapped("mail_spool_directory");
-    if !home.is_empty() {
-        let key = if home.ends_with('/') { "maildir" } else { "mbox" };
-        context
-            .note("home_mailbox", format!("home directories are taken to be below /home; {AS_DAEMON} there"));
-        return Some((key.to_owned(), format!("/home/{{local}}/{}", home.trim_end_matches('/'))));
-    }
-    let spool = context.main.value("mail_spool_directory");
-    let key = if spool.ends_with('/') { "maildir" } else { "mbox" };
-    context.remark(format!("mailboxes are in {spool}: {AS_DAEMON} there"));
-    Some((key.to_owned(), format!("{}/{{local}}", spool.trim_end_matches('/'))))
-}
-
 /// Writes the route of a class of domains; a relay host is for off-host classes only.
-fn class(context: &mut Context<'_>, names: &[String], transport: &str, parameter: &str, relayhost: &str) {
+pub(super) fn class(
+    context: &mut Context<'_>,
+    names: &[String],
+    transport: &str,
+    parameter: &str,
+    relayhost: &str,
+) {
     context.mapped(transport);
     if names.is_empty() {
         return;
@@ -375,7 +354,8 @@ fn class(context: &mut Context<'_>, names: &[String], transport: &str, parameter
         Ok(hop) => {
             let section = Section::new("[[route]]", format!("{parameter}, {transport}"))
                 .with("domains", names.to_vec());
-            if let Some(section) = add_hop(context, section, &hop, transport) {
+            let value = context.main.value(transport);
+            if let Some(section) = add_hop(context, section, (&hop, &value), transport) {
                 context.draft.push(section);
             }
         }
@@ -401,58 +381,6 @@ fn off_host(context: &Context<'_>, transport: &str, relayhost: &str) -> Result<H
     }
 }
 
-fn virtual_mailboxes(context: &mut Context<'_>, names: &[String]) {
-    let transport = context.main.value("virtual_transport");
-    for name in ["virtual_mailbox_base", "virtual_uid_maps", "virtual_gid_maps", "virtual_minimum_uid"] {
-        context.mapped(name);
-    }
-    if transport.split(':').next() != Some("virtual") {
-        return class(context, names, "virtual_transport", "virtual_mailbox_domains", "");
-    }
-    context.mapped("virtual_transport");
-    let base = context.main.value("virtual_mailbox_base");
-    let base = base.trim_end_matches('/');
-    match layout(context) {
-        Some((key, pattern)) => {
-            context.note("virtual_uid_maps", "the daemon's user writes all mailboxes, and must own them");
-            let section = Section::new("[[route]]", "virtual_mailbox_domains, virtual_mailbox_maps");
-            context.draft.push(section.with("domains", names.to_vec()).with(key, format!("{base}/{pattern}")));
-        }
-        None => context.effect(
-            Effect::Elsewhere,
-            "virtual_mailbox_maps",
-            "the mailboxes follow no pattern of {domain} and {local}: move them, or deliver by LMTP; until then the mail goes to Maildirs in data_dir",
-        ),
-    }
-}
-
-/// Finds the pattern that all mailboxes of `virtual_mailbox_maps` follow.
-fn layout(context: &Context<'_>) -> Option<(&'static str, &'static str)> {
-    const PATTERNS: [(&str, &str); 6] = [
-        ("maildir", "{domain}/{local}"),
-        ("maildir", "{local}"),
-        ("maildir", "{domain}/{local}/Maildir"),
-        ("mbox", "{domain}/{local}"),
-        ("mbox", "{local}"),
-        ("maildir", "{local}/Maildir"),
-    ];
-    let mut entries: Vec<TableEntry> = Vec::new();
-    for item in items(&context.main.value("virtual_mailbox_maps")) {
-        entries.extend(Table::parse(&item)?.entries(context.files).ok()?);
-    }
-    let fits = |(key, pattern): &&(&str, &str)| {
-        entries.iter().all(|entry| {
-            let Some((local, domain)) = entry.key.rsplit_once('@') else { return false };
-            let path = pattern.replace("{domain}", domain).replace("{local}", local);
-            entry.value.trim_end_matches('/') == path && entry.value.ends_with('/') == (*key == "maildir")
-        })
-    };
-    if entries.is_empty() {
-        return None;
-    }
-    PATTERNS.iter().find(fits).copied()
-}
-
 fn transport_maps(context: &mut Context<'_>, own: &[String]) {
     let value = context.main.value("transport_maps");
     context.mapped("transport_maps");
@@ -475,7 +403,8 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) {
         }
     }
     if entries.len() > ROUTES_MAX {
-        context.missing(
+        context.effect(
+            Effect::Elsewhere,
             "transport_maps",
             format!("only the first {ROUTES_MAX} of {} entries are routes", entries.len()),
         );
@@ -544,7 +473,7 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) {
         match found {
             Ok(hop) => {
                 let section = Section::new("[[route]]", "transport_maps").with("domains", domains);
-                if let Some(section) = add_hop(context, section, &hop, "transport_maps") {
+                if let Some(section) = add_hop(context, section, (&hop, &value), "transport_maps") {
                     context.draft.push(section);
                 }
             }
@@ -555,23 +484,33 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) {
 
 /// A next hop of one address: a rule chooses a route by its name, or has the verdict itself.
 fn address_route(context: &mut Context<'_>, entry: &TableEntry) {
-    let hop = match hop(context, &entry.value) {
-        Ok(hop) => hop,
-        Err(why) => return context.missing("transport_maps", format!("{}: {why}", entry.key)),
-    };
     let comment = format!("transport_maps: {}", entry.key);
-    let rule =
-        Section::new("[[rule]]", comment.clone()).with("for", "all").with("to", vec![entry.key.clone()]);
+    let rule = Section::new("[[rule]]", comment).with("for", "all").with("to", vec![entry.key.clone()]);
     context.effect(Effect::Elsewhere, "transport_maps", format!("{}: mail of clients for this address takes its way; mail of local programs, and mail for aliases of the address, takes that of the domain", entry.key));
+    by_rule(context, rule, &entry.key, &entry.value, "transport_maps");
+}
+
+/// Adds a rule with the verdict of a transport, or with a route of its own.
+pub(super) fn by_rule(
+    context: &mut Context<'_>,
+    rule: Section,
+    name: &str,
+    transport: &str,
+    parameter: &str,
+) {
+    let hop = hop(context, transport).unwrap_or_else(|why| {
+        context.effect(Effect::Elsewhere, parameter, format!("{name}: {why}; until then the mail is held"));
+        Hop::Hold
+    });
     let rule = match &hop {
         Hop::Hold => rule.with("hold", true),
         Hop::Discard => rule.with("discard", true),
         Hop::Reject(reply) => rule.with("reject", reply.clone()),
         _ => {
-            let name = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-            let name: String = entry.key.chars().map(name).collect();
-            let section = Section::new("[[route]]", comment).with("name", name.clone());
-            let Some(section) = add_hop(context, section, &hop, "transport_maps") else { return };
+            let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+            let name: String = name.chars().map(letter).collect();
+            let section = Section::new("[[route]]", parameter).with("name", name.clone());
+            let Some(section) = add_hop(context, section, (&hop, transport), parameter) else { return };
             context.draft.push(section);
             rule.with("route", name)
         }
@@ -587,7 +526,7 @@ fn policy(context: &mut Context<'_>, next: &str) -> Option<String> {
 }
 
 /// Returns the entries of the tables of a parameter.
-fn entries_of(context: &mut Context<'_>, parameter: &str) -> Vec<TableEntry> {
+pub(super) fn entries_of(context: &mut Context<'_>, parameter: &str) -> Vec<TableEntry> {
     let mut entries = Vec::new();
     context.mapped(parameter);
     for item in items(&context.main.value(parameter)) {
@@ -674,7 +613,7 @@ fn sender_dependent(context: &mut Context<'_>, relay: &[String]) -> Vec<Section>
             let section = Section::new("[[route]]", parameter)
                 .with("domains", domains.to_vec())
                 .with("senders", vec![sender.trim_start_matches('@').to_owned()]);
-            match add_hop_for(context, section, &hop, parameter, Some(&sender)) {
+            match add_hop_for(context, section, (&hop, &transport), parameter, Some(&sender)) {
                 Some(section) if domains == all => others.push(section),
                 Some(section) => context.draft.push(section),
                 None => {}
@@ -705,8 +644,9 @@ fn default_transport(context: &mut Context<'_>) {
         Err(why) => return waits(context, "default_transport", vec!["*".to_owned()], &why),
     };
     let level = level(context);
+    let is_plain = OF_ROUTES.iter().all(|name| of_service(context, &transport, name).is_none());
     // The daemon's own default is mail to the MX hosts, with TLS if it is offered.
-    if hop == Hop::Mx && matches!(&*level, "may" | "dane") && fallback.is_empty() {
+    if hop == Hop::Mx && is_plain && matches!(&*level, "may" | "dane") && fallback.is_empty() {
         if level == "dane" {
             context.missing(
                 "smtp_tls_security_level",
@@ -715,14 +655,14 @@ fn default_transport(context: &mut Context<'_>) {
         }
         return;
     }
-    if hop == Hop::Mx && matches!(&*level, "" | "none") && fallback.is_empty() {
+    if hop == Hop::Mx && is_plain && matches!(&*level, "" | "none") && fallback.is_empty() {
         context.remark("Postfix sends without TLS; Postrider uses TLS if the next hop offers it. A [[route]] with `domains = [\"*\"]`, `mx = true` and `tls = \"off\"` switches it off");
         return;
     }
     let section =
         Section::new("[[route]]", "relayhost, default_transport").with("domains", vec!["*".to_owned()]);
     let parameter = if relayhost.is_empty() { "default_transport" } else { "relayhost" };
-    if let Some(mut section) = add_hop(context, section, &hop, parameter) {
+    if let Some(mut section) = add_hop(context, section, (&hop, &transport), parameter) {
         if !fallback.is_empty() && matches!(hop, Hop::Smarthost { .. } | Hop::Mx | Hop::Lmtp(_)) {
             let text = "it is for mail of the route to all domains that waits for its next hop: other routes have none, and mail for domains that do not exist is returned";
             context.effect(Effect::Elsewhere, "smtp_fallback_relay", text);

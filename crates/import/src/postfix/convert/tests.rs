@@ -678,3 +678,51 @@ fn what_differs_is_told_with_its_setting() {
         assert!(report.lines().any(is_it), "{setting}: {report}");
     }
 }
+
+#[test]
+fn names_without_an_account_go_to_the_fallback_transport_by_a_rule() {
+    let main = format!(
+        "{HERE}fallback_transport = smtp:[10.0.0.1]\nvirtual_alias_maps = inline:{{sales@mx.example.com=joe}}\n\
+         mailbox_transport_maps = inline:{{box=lmtp:[10.0.0.2]:24, x@mx.example.com=smtp:[10.0.0.3]}}\n"
+    );
+    let (draft, _) = convert(main.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(ACCOUNTS));
+    let toml = draft.as_toml();
+    for line in [
+        "to = [\"box@mx.example.com\"]\nroute = \"mailbox-transport-maps-box\"",
+        "name = \"mailbox-transport-maps-box\"\nlmtp = \"10.0.0.2:24\"",
+        "to = [\"mx.example.com\"]\nunless = { to = [\"text:accounts\", \"postmaster@*\"] }\nroute = \"fallback-transport\"",
+        "name = \"fallback-transport\"\nsmarthost = \"10.0.0.1:25\"",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    assert!(!toml.contains("10.0.0.3"), "local(8) asks for names without a domain: {toml}");
+    let names = &draft.files.iter().find(|file| file.name == "accounts").unwrap().content;
+    assert_eq!(names, "ann@ x\ninfo@ x\njoe@ x\nsales@ x\n");
+}
+
+#[test]
+fn local_domains_of_a_map_have_a_route_and_the_accounts_of_the_machine() {
+    let main = "myhostname = mx.test\nmydestination = proxy:mysql:/etc/postfix/d.cf\n";
+    let (draft, report) = convert(main.as_bytes(), MASTER, "/etc/postfix", &MemoryFiles(ACCOUNTS));
+    let toml = draft.as_toml();
+    assert!(toml.contains("domains = [\"map:d\"]\nmbox"), "{toml}");
+    let users = &draft.files.iter().find(|file| file.name == "local-users").unwrap().content;
+    assert!(users.contains("\njoe x\n"), "{users}");
+    let text = report.to_string();
+    for told in [
+        "taken    main.cf:2 mydestination: the domains of map:d",
+        "refused  main.cf:2 mydestination: aliases are for",
+    ] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+}
+
+#[test]
+fn a_transport_has_the_address_the_name_and_the_tls_of_its_service() {
+    let master = b"smtp inet n - y - - smtpd\nout unix - - n - - smtp\n  -o smtp_bind_address=10.0.0.9\n  -o smtp_helo_name=out.test\n  -o smtp_tls_security_level=encrypt\n";
+    let main = "mydestination = localhost\nsmtp_tls_security_level = may\ntransport_maps = inline:{far.example=out:}\n";
+    let (draft, report) = convert(main.as_bytes(), master, "/etc/postfix", &MemoryFiles(ACCOUNTS));
+    let route = "source_address = \"10.0.0.9\"\nehlo_name = \"out.test\"\nmx = true\ntls = \"require\"";
+    assert!(draft.as_toml().contains(route), "{}", draft.as_toml());
+    assert_eq!(report.unknown_count(), 0, "{report}");
+}

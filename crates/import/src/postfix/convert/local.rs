@@ -1,0 +1,188 @@
+//! Mailboxes of this machine: what local(8) and virtual(8) deliver.
+
+use super::{
+    super::{
+        main_cf::items,
+        table::{Table, TableEntry},
+    },
+    Context,
+    routes::{Hop, add_hop, by_rule, class, entries_of, hop},
+};
+use crate::{
+    draft::{Section, Value},
+    report::{AS_DAEMON, Effect},
+};
+use std::{collections::BTreeSet, path::Path};
+
+/// Adds the mailboxes of local(8) to a route, or the transport that it hands all mail to.
+pub(super) fn mailbox(context: &mut Context<'_>, section: Section) -> Option<Section> {
+    let transport = context.main.value("mailbox_transport");
+    context.mapped("mailbox_transport");
+    match hop(context, &transport) {
+        _ if transport.is_empty() => {}
+        Ok(Hop::Local) => {}
+        Ok(hop) => return add_hop(context, section, (&hop, &transport), "mailbox_transport"),
+        Err(why) => {
+            let text = format!("{transport}: {why}; until then the mail is held");
+            context.effect(Effect::Elsewhere, "mailbox_transport", text);
+            return Some(section.with("hold", true));
+        }
+    }
+    if !context.main.value("mailbox_command").is_empty() {
+        context.effect(
+            Effect::Elsewhere,
+            "mailbox_command",
+            "mail goes to the mailbox itself; start the program with `pipe` in a [[route]], or with an alias",
+        );
+    }
+    let home = context.main.value("home_mailbox");
+    context.mapped("home_mailbox");
+    context.mapped("mail_spool_directory");
+    if !home.is_empty() {
+        let key = if home.ends_with('/') { "maildir" } else { "mbox" };
+        context
+            .note("home_mailbox", format!("home directories are taken to be below /home; {AS_DAEMON} there"));
+        return Some(section.with(key, format!("/home/{{local}}/{}", home.trim_end_matches('/'))));
+    }
+    let spool = context.main.value("mail_spool_directory");
+    let key = if spool.ends_with('/') { "maildir" } else { "mbox" };
+    context.remark(format!("mailboxes are in {spool}: {AS_DAEMON} there"));
+    Some(section.with(key, format!("{}/{{local}}", spool.trim_end_matches('/'))))
+}
+
+/// Transports of local(8) for some names: rules choose their routes.
+pub(super) fn local_transports(context: &mut Context<'_>, own: &[String]) {
+    let is_local = hop(context, &context.main.value("local_transport")) == Ok(Hop::Local);
+    if own.is_empty() || !is_local {
+        return;
+    }
+    forwards(context);
+    let transports = ["mailbox_transport_maps", "fallback_transport_maps", "fallback_transport"];
+    if transports.iter().all(|name| context.main.value(name).is_empty()) {
+        return;
+    }
+    let (accounts, maps) = known_names(context, own);
+    for parameter in ["mailbox_transport_maps", "fallback_transport_maps"] {
+        for entry in entries_of(context, parameter) {
+            // local(8) asks for the name alone.
+            let name = entry.key.to_lowercase();
+            let is_asked = parameter == "mailbox_transport_maps" || !accounts.contains(&name);
+            if name.contains('@') || !is_asked {
+                continue;
+            }
+            let to = own.iter().filter(|one| !one.contains(':')).map(|domain| format!("{name}@{domain}"));
+            let rule = Section::new("[[rule]]", format!("{parameter}: {name}"));
+            let rule = rule.with("for", "all").with("to", to.collect::<Vec<_>>());
+            by_rule(context, rule, &format!("{parameter}-{name}"), &entry.value, parameter);
+            let text = format!("{name}: mail for aliases of this name goes to its mailbox");
+            context.effect(Effect::Elsewhere, parameter, text);
+        }
+    }
+    let parameter = "fallback_transport";
+    let transport = context.main.value(parameter);
+    context.mapped(parameter);
+    if transport.is_empty() {
+        return;
+    }
+    let text = "names without an account are taken and go there, if a client names them: mail for aliases of such names does not";
+    context.effect(Effect::Elsewhere, parameter, text);
+    context.draft.add_file("accounts", accounts.iter().map(|name| format!("{name}@ x\n")).collect(), false);
+    let known = ["text:accounts", "postmaster@*"].map(str::to_owned).into_iter().chain(maps);
+    let but = vec![("to", known.collect())];
+    let rule = Section::new("[[rule]]", parameter).with("for", "all").with("to", own.to_vec());
+    let rule = rule.with("unless", Value::Table(but));
+    by_rule(context, rule, "fallback-transport", &transport, parameter);
+}
+
+/// Returns the names of accounts and aliases, and those that virtual aliases have at these domains; and maps of others.
+fn known_names(context: &mut Context<'_>, own: &[String]) -> (BTreeSet<String>, Vec<String>) {
+    let mut maps = Vec::new();
+    let mut names: BTreeSet<String> =
+        context.files.users().into_iter().map(|name| name.to_lowercase()).collect();
+    for parameter in ["alias_maps", "virtual_alias_maps"] {
+        for item in items(&context.main.value(parameter)) {
+            let entries = Table::parse(&item).map(|table| table.entries(context.files));
+            let Some(Ok(entries)) = entries else {
+                maps.extend(context.reference(&item).ok());
+                continue;
+            };
+            for entry in entries {
+                let key = entry.key.split(':').next().unwrap_or_default().to_lowercase();
+                match key.rsplit_once('@') {
+                    None => drop(names.insert(key)),
+                    Some((name, domain)) if own.iter().any(|one| one == domain) => {
+                        names.insert(name.to_owned());
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+    (names, maps)
+}
+
+/// Names the users whose file .forward is not read.
+fn forwards(context: &mut Context<'_>) {
+    let has_file = |name: &String| {
+        let home = if name == "root" { "/root".to_owned() } else { format!("/home/{name}") };
+        context.files.exists(Path::new(&format!("{home}/.forward")))
+    };
+    let users: Vec<String> = context.files.users().into_iter().filter(has_file).collect();
+    if !users.is_empty() {
+        let text = format!("files .forward are not read: write aliases for {}", users.join(", "));
+        context.effect(Effect::Elsewhere, "forward_path", text);
+    }
+}
+
+/// Writes the route of mailboxes that virtual(8) delivers to.
+pub(super) fn virtual_mailboxes(context: &mut Context<'_>, names: &[String]) {
+    let transport = context.main.value("virtual_transport");
+    for name in ["virtual_mailbox_base", "virtual_uid_maps", "virtual_gid_maps", "virtual_minimum_uid"] {
+        context.mapped(name);
+    }
+    if transport.split(':').next() != Some("virtual") {
+        return class(context, names, "virtual_transport", "virtual_mailbox_domains", "");
+    }
+    context.mapped("virtual_transport");
+    let base = context.main.value("virtual_mailbox_base");
+    let base = base.trim_end_matches('/');
+    match layout(context) {
+        Some((key, pattern)) => {
+            context.note("virtual_uid_maps", "the daemon's user writes all mailboxes, and must own them");
+            let section = Section::new("[[route]]", "virtual_mailbox_domains, virtual_mailbox_maps");
+            context.draft.push(section.with("domains", names.to_vec()).with(key, format!("{base}/{pattern}")));
+        }
+        None => context.effect(
+            Effect::Elsewhere,
+            "virtual_mailbox_maps",
+            "the mailboxes follow no pattern of {domain} and {local}: move them, or deliver by LMTP; until then the mail goes to Maildirs in data_dir",
+        ),
+    }
+}
+
+/// Finds the pattern that all mailboxes of `virtual_mailbox_maps` follow.
+fn layout(context: &Context<'_>) -> Option<(&'static str, &'static str)> {
+    const PATTERNS: [(&str, &str); 6] = [
+        ("maildir", "{domain}/{local}"),
+        ("maildir", "{local}"),
+        ("maildir", "{domain}/{local}/Maildir"),
+        ("mbox", "{domain}/{local}"),
+        ("mbox", "{local}"),
+        ("maildir", "{local}/Maildir"),
+    ];
+    let mut entries: Vec<TableEntry> = Vec::new();
+    for item in items(&context.main.value("virtual_mailbox_maps")) {
+        entries.extend(Table::parse(&item)?.entries(context.files).ok()?);
+    }
+    let fits = |(key, pattern): &&(&str, &str)| {
+        entries.iter().all(|entry| {
+            let Some((local, domain)) = entry.key.rsplit_once('@') else { return false };
+            let path = pattern.replace("{domain}", domain).replace("{local}", local);
+            entry.value.trim_end_matches('/') == path && entry.value.ends_with('/') == (*key == "maildir")
+        })
+    };
+    if entries.is_empty() {
+        return None;
+    }
+    PATTERNS.iter().find(fits).copied()
+}
