@@ -190,6 +190,12 @@ impl<'a> Context<'a> {
         self.verdicts.contains_key(name)
     }
 
+    /// Mail is treated in another way because of a service, or of an override of it: the report begins with that.
+    pub(super) fn service_effect(&mut self, line: usize, name: &str, effect: Effect, text: String) {
+        self.effects.push((effect, format!("master.cf:{line} {name}"), text));
+        self.override_verdict(line, name, Verdict::Missing(String::new()));
+    }
+
     /// Gives a verdict about an override of a service.
     pub(super) fn override_verdict(&mut self, line: usize, name: impl Into<String>, verdict: Verdict) {
         self.overrides.push((line, name.into(), verdict));

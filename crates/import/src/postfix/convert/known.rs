@@ -20,62 +20,47 @@ const NO_HEADER_CHECKS: &str =
     "write a [[rule]] with `header = [\"Name: /pattern/\"]` for each pattern; the body is not searched";
 const NO_SCREEN: &str =
     "see greeting_delay in [[listen]], [checks] and [[limit]]; block lists of DNS by a policy server";
+const NO_BALANCER: &str = "connections of load balancers are closed until `proxy` of [[listen]] names them";
+const NO_QUOTA: &str = "mailboxes have no limit here; use quotas of the file system";
+const NO_CLASSES: &str = "reverse-path and recipients are changed, and nothing else";
 /// Settings of local(8) that it does not use here.
 const NO_LOCAL_MAIL: &str = "not used: another transport takes the mail of all local domains";
 
+/// Parameters that need no key.
+const MAPPED: &str = "compatibility_level append_at_myorigin biff readme_directory html_directory manpage_directory \
+    sample_directory command_directory daemon_directory data_directory queue_directory config_directory \
+    meta_directory shlib_directory mailq_path newaliases_path sendmail_path setgid_group mail_owner \
+    debug_peer_level debug_peer_list debugger_command alias_database default_database_type \
+    unknown_local_recipient_reject_code program_directory process_id_directory \
+    smtpd_tls_session_cache_database smtp_tls_session_cache_database lmtp_tls_session_cache_database \
+    smtpd_tls_received_header smtpd_tls_loglevel smtp_tls_loglevel smtp_tls_note_starttls_offer \
+    smtpd_tls_dh1024_param_file smtpd_tls_dh512_param_file smtpd_tls_eecdh_grade smtpd_use_tls \
+    smtpd_enforce_tls smtpd_tls_security_level smtpd_tls_wrappermode tls_preempt_cipherlist \
+    tls_random_source tls_ssl_options smtp_host_lookup smtp_sasl_security_options \
+    smtp_sasl_tls_security_options smtp_sasl_type broken_sasl_auth_clients smtpd_delay_reject \
+    smtpd_delay_open_until_valid_rcpt allow_percent_hack swap_bangpath show_user_unknown_table_name \
+    smtpd_forbid_unauth_pipelining smtpd_data_restrictions local_header_rewrite_clients \
+    remote_header_rewrite_domain virtual_mailbox_lock mailbox_delivery_lock owner_request_special \
+    expand_owner_alias mynetworks_style proxy_read_maps bounce_notice_recipient error_notice_recipient \
+    delay_notice_recipient double_bounce_sender qmgr_message_active_limit qmgr_message_recipient_limit \
+    in_flow_delay local_destination_concurrency_limit local_destination_recipient_limit \
+    smtp_connection_cache_on_demand smtp_connection_cache_destinations smtp_skip_5xx_greeting \
+    smtp_always_send_ehlo smtp_sasl_auth_soft_bounce default_extra_recipient_limit maillog_file_prefixes \
+    enable_long_queue_ids smtputf8_enable smtputf8_autodetect_classes import_environment export_environment \
+    multi_recipient_bounce_reject_code verp_delimiter_filter undisclosed_recipients_header \
+    ignore_mx_lookup_error duplicate_filter_limit empty_address_recipient mail_name mail_version \
+    stale_lock_time max_idle max_use plaintext_reject_code trigger_timeout \
+    dovecot_destination_recipient_limit";
+
 /// Parameters by their names.
 const NAMES: &[(&str, Treatment)] = &[
-    ("compatibility_level", Mapped),
     (
         "append_dot_mydomain",
         Note("names without a dot are no mail domains; local programs write full addresses"),
     ),
-    ("append_at_myorigin", Mapped),
-    ("biff", Mapped),
-    ("readme_directory", Mapped),
-    ("html_directory", Mapped),
-    ("manpage_directory", Mapped),
-    ("sample_directory", Mapped),
-    ("command_directory", Mapped),
-    ("daemon_directory", Mapped),
-    ("data_directory", Mapped),
-    ("queue_directory", Mapped),
-    ("config_directory", Mapped),
-    ("meta_directory", Mapped),
-    ("shlib_directory", Mapped),
-    ("mailq_path", Mapped),
-    ("newaliases_path", Mapped),
-    ("sendmail_path", Mapped),
-    ("setgid_group", Mapped),
-    ("mail_owner", Mapped),
     ("default_privs", Note("addresses.program_user runs programs of aliases")),
-    ("debug_peer_level", Mapped),
-    ("debug_peer_list", Mapped),
-    ("debugger_command", Mapped),
-    ("alias_database", Mapped),
-    ("default_database_type", Mapped),
-    ("unknown_local_recipient_reject_code", Mapped),
-    ("program_directory", Mapped),
-    ("process_id_directory", Mapped),
-    ("smtpd_tls_session_cache_database", Mapped),
-    ("smtp_tls_session_cache_database", Mapped),
-    ("lmtp_tls_session_cache_database", Mapped),
-    ("smtpd_tls_received_header", Mapped),
-    ("smtpd_tls_loglevel", Mapped),
-    ("smtp_tls_loglevel", Mapped),
-    ("smtp_tls_note_starttls_offer", Mapped),
     ("smtp_tls_CApath", Note("tls.ca_file is one file; without it, the authorities of Mozilla are trusted")),
     ("smtpd_tls_CApath", Note("tls.client_ca_file is one file")),
-    ("smtpd_tls_dh1024_param_file", Mapped),
-    ("smtpd_tls_dh512_param_file", Mapped),
-    ("smtpd_tls_eecdh_grade", Mapped),
-    ("smtpd_use_tls", Mapped),
-    ("smtpd_enforce_tls", Mapped),
-    ("smtpd_tls_security_level", Mapped),
-    ("smtpd_tls_wrappermode", Mapped),
-    ("tls_preempt_cipherlist", Mapped),
-    ("tls_random_source", Mapped),
-    ("tls_ssl_options", Mapped),
     ("smtpd_tls_protocols", Note("TLS 1.2 and 1.3 are used; tls.min_version can ask for 1.3")),
     ("smtpd_tls_mandatory_protocols", Note("TLS 1.2 and 1.3 are used; tls.min_version can ask for 1.3")),
     ("smtp_tls_protocols", Note("TLS 1.2 and 1.3 are used")),
@@ -90,12 +75,8 @@ const NAMES: &[(&str, Treatment)] = &[
     ("smtp_tls_exclude_ciphers", Note("only ciphers of today are used")),
     ("smtp_tls_cert_file", Missing("no certificate is shown to next hops")),
     ("smtp_tls_key_file", Missing("no certificate is shown to next hops")),
-    ("smtp_dns_support_level", Mapped),
-    ("smtp_host_lookup", Mapped),
-    ("smtp_sasl_security_options", Mapped),
-    ("smtp_sasl_tls_security_options", Mapped),
+    ("smtp_dns_support_level", Note("MX records are asked for, also with the level `disabled`")),
     ("smtp_sasl_mechanism_filter", Note("the strongest mechanism that the server offers is used")),
-    ("smtp_sasl_type", Mapped),
     ("smtp_sender_dependent_authentication", Note("a [[route]] with `senders` has a login of its own")),
     ("smtpd_sasl_security_options", Note("auth.mechanisms names the mechanisms")),
     ("smtpd_sasl_tls_security_options", Note("auth.mechanisms names the mechanisms")),
@@ -105,30 +86,24 @@ const NAMES: &[(&str, Treatment)] = &[
         "smtpd_sasl_exceptions_networks",
         Matters(Effect::Opened, "AUTH is offered to all clients of a listener"),
     ),
-    ("broken_sasl_auth_clients", Mapped),
     ("smtpd_banner", Missing("the greeting is the hostname and ESMTP")),
-    ("smtpd_delay_reject", Mapped),
-    ("smtpd_delay_open_until_valid_rcpt", Mapped),
     ("smtpd_helo_required", Note("[checks] with hello = \"enforce\" refuses clients without a proper name")),
     (
         "strict_rfc821_envelopes",
         Note("limits.loose_paths = \"nobody\" does nearly the same; limits.strict_local_parts is stricter"),
     ),
-    ("allow_percent_hack", Mapped),
-    ("swap_bangpath", Mapped),
-    ("show_user_unknown_table_name", Mapped),
-    ("smtpd_reject_unlisted_recipient", Mapped),
     (
         "smtpd_reject_unlisted_sender",
-        Missing("senders of local domains are not looked up; logins may use their own addresses only"),
+        Matters(
+            Effect::Taken,
+            "senders of local domains that do not exist are taken; logins may use their own addresses only",
+        ),
     ),
     (
         "smtpd_forbid_bare_newline",
         Note("bare_lf in [[listen]]: content of strangers with a bare LF is refused"),
     ),
     ("smtpd_forbid_bare_newline_exclusions", Note("content of relay.networks is normalized")),
-    ("smtpd_forbid_unauth_pipelining", Mapped),
-    ("smtpd_data_restrictions", Mapped),
     ("smtpd_discard_ehlo_keyword_address_maps", Missing("discard_ehlo_keywords is for a whole listener")),
     ("smtpd_soft_error_limit", Note("limits.max_errors ends a session")),
     ("smtpd_error_sleep_time", Missing("a rule can wait with `delay`")),
@@ -137,7 +112,10 @@ const NAMES: &[(&str, Treatment)] = &[
         Note("`except` in [[limit]]; the trusted networks are written there"),
     ),
     ("smtpd_proxy_filter", Matters(Effect::Taken, NO_FILTER)),
-    ("smtpd_upstream_proxy_protocol", Missing("name the load balancers in `proxy` of [[listen]]")),
+    ("smtpd_upstream_proxy_protocol", Matters(Effect::Refused, NO_BALANCER)),
+    ("postscreen_upstream_proxy_protocol", Matters(Effect::Refused, NO_BALANCER)),
+    ("postscreen_dnsbl_sites", Matters(Effect::Taken, NO_SCREEN)),
+    ("postscreen_access_list", Matters(Effect::Taken, NO_SCREEN)),
     ("smtpd_policy_service_timeout", Note("timeout in [policy_service.NAME]")),
     ("smtpd_policy_service_default_action", Note("on_failure in [policy_service.NAME]")),
     ("content_filter", Matters(Effect::Taken, NO_FILTER)),
@@ -152,15 +130,11 @@ const NAMES: &[(&str, Treatment)] = &[
         "smtp_header_checks",
         Missing("the header of mail that leaves is not changed; a rule can add fields when mail arrives"),
     ),
-    ("local_header_rewrite_clients", Mapped),
-    ("remote_header_rewrite_domain", Mapped),
     ("always_add_missing_headers", Note("submission adds Date and Message-ID")),
     ("message_strip_characters", Missing("content is passed on as it arrived")),
     ("header_size_limit", Note("a header over limits.max_header_size is refused, not cut")),
-    ("mailbox_size_limit", Note("mailboxes have no limit here; use quotas of the file system")),
-    ("virtual_mailbox_limit", Note("mailboxes have no limit here; use quotas of the file system")),
-    ("virtual_mailbox_lock", Mapped),
-    ("mailbox_delivery_lock", Mapped),
+    ("mailbox_size_limit", Matters(Effect::Taken, NO_QUOTA)),
+    ("virtual_mailbox_limit", Matters(Effect::Taken, NO_QUOTA)),
     ("mailbox_command_maps", Matters(Effect::Elsewhere, "start programs with `pipe` in a [[route]]")),
     (
         "luser_relay",
@@ -169,29 +143,25 @@ const NAMES: &[(&str, Treatment)] = &[
     ("forward_path", Matters(Effect::Elsewhere, "files .forward are not read; write aliases")),
     ("allow_mail_to_commands", Note("addresses.programs names the programs of aliases")),
     ("allow_mail_to_files", Note("addresses.files names the files of aliases")),
-    ("owner_request_special", Mapped),
-    ("expand_owner_alias", Mapped),
     (
         "propagate_unmatched_extensions",
         Note("details behind the separator are passed on as docs/addresses.md says"),
     ),
-    ("canonical_classes", Note("reverse-path and recipients are changed, the header is not")),
-    ("sender_canonical_classes", Note("reverse-path and recipients are changed, the header is not")),
+    ("canonical_classes", Matters(Effect::Addresses, NO_CLASSES)),
+    ("sender_canonical_classes", Matters(Effect::Addresses, NO_CLASSES)),
     ("masquerade_exceptions", Matters(Effect::Addresses, "masquerade is for all users")),
-    ("masquerade_classes", Note("the reverse-path is changed, the header is not")),
+    ("masquerade_classes", Matters(Effect::Addresses, "the reverse-path is changed, and nothing else")),
     ("parent_domain_matches_subdomains", Note("a pattern *.example.com stands for subdomains")),
     (
         "relocated_maps",
         Matters(Effect::Taken, "write a route or a rule with `reject` and the text for the sender"),
     ),
-    ("mynetworks_style", Mapped),
     (
         "proxy_interfaces",
         Note(
             "mail is not sent to hosts whose MX preference is not better than that of this server; name the outside address in [hosts] if it is a loop",
         ),
     ),
-    ("proxy_read_maps", Mapped),
     ("bounce_queue_lifetime", Note("notifications have the same lifetime as other mail, queue.expire")),
     ("bounce_size_limit", Note("a notification has the header of the message, or all of it as RET asks")),
     ("bounce_template_file", Note("texts of your own: notifications.templates, docs/notifications.md")),
@@ -199,30 +169,16 @@ const NAMES: &[(&str, Treatment)] = &[
         "2bounce_notice_recipient",
         Note("the address in `postmaster` gets notifications that cannot be delivered"),
     ),
-    ("bounce_notice_recipient", Mapped),
-    ("error_notice_recipient", Mapped),
-    ("delay_notice_recipient", Mapped),
-    ("double_bounce_sender", Mapped),
     ("queue_run_delay", Note("each message has its own time; queue.retry_min is the shortest interval")),
-    ("qmgr_message_active_limit", Mapped),
-    ("qmgr_message_recipient_limit", Mapped),
-    ("in_flow_delay", Mapped),
     (
         "default_process_limit",
         Note("inbound.max_sessions and delivery.max_connections are limits of connections"),
     ),
-    ("local_destination_concurrency_limit", Mapped),
-    ("local_destination_recipient_limit", Mapped),
-    ("smtp_connection_cache_on_demand", Mapped),
-    ("smtp_connection_cache_destinations", Mapped),
-    ("smtp_skip_5xx_greeting", Mapped),
-    ("smtp_always_send_ehlo", Mapped),
     ("smtp_address_preference", Missing("addresses are tried as DNS gives them")),
     (
         "smtp_bind_address6",
         Missing("delivery.source_address is one address; a [[route]] can have one of its own"),
     ),
-    ("smtp_sasl_auth_soft_bounce", Mapped),
     ("smtp_discard_ehlo_keywords", Missing("keywords of next hops are used as they are offered")),
     (
         "smtp_destination_rate_delay",
@@ -232,39 +188,34 @@ const NAMES: &[(&str, Treatment)] = &[
         "default_destination_rate_delay",
         Missing("a rate of deliveries comes with a later release; queue groups limit connections"),
     ),
-    ("default_extra_recipient_limit", Mapped),
     ("fast_flush_domains", Note("extensions.etrn says who may start the queue for a domain")),
     ("smtpd_etrn_restrictions", Note("extensions.etrn says who may start the queue for a domain")),
     ("rbl_reply_maps", Missing("block lists of DNS by a policy server")),
     ("maps_rbl_domains", Missing("block lists of DNS by a policy server")),
     ("maillog_file", Note("log.file names the log; log.format = \"postfix\" writes Postfix's lines")),
-    ("maillog_file_prefixes", Mapped),
     ("syslog_facility", Note("the log goes to standard error or to log.file")),
     ("syslog_name", Note("the log goes to standard error or to log.file")),
-    ("enable_long_queue_ids", Mapped),
-    ("smtputf8_enable", Mapped),
-    ("smtputf8_autodetect_classes", Mapped),
     (
         "authorized_submit_users",
-        Missing("all users of the machine may submit; the submit socket can be closed by its directory"),
+        Matters(
+            Effect::Opened,
+            "all users of the machine may submit; the submit socket can be closed by its directory",
+        ),
     ),
     ("authorized_mailq_users", Note("root, the daemon's user and control.group may ask")),
     ("authorized_flush_users", Note("root, the daemon's user and control.group may ask")),
-    ("import_environment", Mapped),
-    ("export_environment", Mapped),
     ("multi_instance_wrapper", Missing("start a daemon with --config for each configuration")),
     ("multi_instance_enable", Missing("start a daemon with --config for each configuration")),
     ("multi_instance_directories", Missing("start a daemon with --config for each configuration")),
     ("multi_instance_name", Missing("start a daemon with --config for each configuration")),
     ("multi_instance_group", Missing("start a daemon with --config for each configuration")),
-    ("multi_recipient_bounce_reject_code", Mapped),
     ("default_verp_delimiters", Note("addresses.verp uses addresses.separator")),
-    ("verp_delimiter_filter", Mapped),
-    ("recipient_canonical_classes", Mapped),
+    ("recipient_canonical_classes", Matters(Effect::Addresses, NO_CLASSES)),
     ("address_verify_map", Note("`verify = true` in a [[route]] asks the next hop")),
-    ("undisclosed_recipients_header", Mapped),
-    ("disable_dns_lookups", Mapped),
-    ("ignore_mx_lookup_error", Mapped),
+    (
+        "disable_dns_lookups",
+        Matters(Effect::Elsewhere, "the MX records of domains are asked: write [[route]]s with `smarthost`"),
+    ),
     ("mailbox_transport", Note(NO_LOCAL_MAIL)),
     ("mailbox_transport_maps", Note(NO_LOCAL_MAIL)),
     ("fallback_transport", Note(NO_LOCAL_MAIL)),
@@ -272,19 +223,18 @@ const NAMES: &[(&str, Treatment)] = &[
     ("mailbox_command", Note(NO_LOCAL_MAIL)),
     ("home_mailbox", Note(NO_LOCAL_MAIL)),
     ("mail_spool_directory", Note(NO_LOCAL_MAIL)),
-    ("best_mx_transport", Missing("name all local domains in local.domains")),
-    ("duplicate_filter_limit", Mapped),
-    ("empty_address_recipient", Mapped),
-    ("mail_name", Mapped),
-    ("mail_version", Mapped),
-    ("stale_lock_time", Mapped),
-    ("max_idle", Mapped),
-    ("max_use", Mapped),
-    ("plaintext_reject_code", Mapped),
-    ("trigger_timeout", Mapped),
-    ("lmtp_sasl_auth_enable", Missing("LMTP servers are used without a login")),
+    (
+        "best_mx_transport",
+        Matters(
+            Effect::Refused,
+            "domains whose MX records name this server are not local by that: name them in local.domains",
+        ),
+    ),
+    (
+        "lmtp_sasl_auth_enable",
+        Matters(Effect::Refused, "LMTP servers are used without a login: mail for one that wants it waits"),
+    ),
     ("lmtp_tls_security_level", Note("`tls` in the [[route]] with lmtp")),
-    ("dovecot_destination_recipient_limit", Mapped),
     ("lmtp_destination_recipient_limit", Note("delivery.recipients_per_transaction is for all next hops")),
 ];
 
@@ -321,6 +271,9 @@ const SUFFIXES: &[(&str, Treatment)] = &[
     ("_directory", Mapped),
 ];
 
+/// All parameters of Postfix 3.7.
+const PARAMETERS: &str = include_str!("../parameters.txt");
+
 /// Judges what no other part has judged.
 pub(super) fn judge(context: &mut Context<'_>) {
     let parameters = context.main.parameters.clone();
@@ -330,14 +283,16 @@ pub(super) fn judge(context: &mut Context<'_>) {
             continue;
         }
         let exact = NAMES.iter().find(|(known, _)| *known == name).map(|(_, treatment)| *treatment);
+        let exact = exact.or_else(|| is_in(MAPPED, name).then_some(Mapped));
         let suffix = || SUFFIXES.iter().find(|(end, _)| name.ends_with(end)).map(|(_, treatment)| *treatment);
         let prefix =
             || PREFIXES.iter().find(|(begin, _)| name.starts_with(begin)).map(|(_, treatment)| *treatment);
         // A filter that is set to nothing filters nothing.
-        let is_off = context.main.value(name).is_empty();
+        let is_off = is_off(&context.main.value(name));
         let verdict = match exact.or_else(suffix).or_else(prefix) {
             Some(Mapped) => Verdict::Mapped,
-            Some(Note(_) | Missing(_) | Matters(..)) if is_off => Verdict::Mapped,
+            Some(Missing(_) | Matters(..)) if is_off => Verdict::Mapped,
+            Some(Note(_)) if context.main.value(name).is_empty() => Verdict::Mapped,
             Some(Note(text)) => Verdict::Note(text.to_owned()),
             Some(Missing(text)) => Verdict::Missing(text.to_owned()),
             Some(Matters(effect, text)) => {
@@ -346,9 +301,28 @@ pub(super) fn judge(context: &mut Context<'_>) {
                 continue;
             }
             None if is_variable(context, name) => Verdict::Mapped,
+            None if is_in(PARAMETERS, name) => Verdict::Missing("Postrider has no such setting".to_owned()),
             None => Verdict::Unknown,
         };
         context.set_verdict(name, verdict);
+    }
+}
+
+/// Returns whether a word is one of a list.
+fn is_in(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|one| one == word)
+}
+
+/// Returns whether a value switches its parameter off.
+pub(super) fn is_off(value: &str) -> bool {
+    matches!(value, "" | "no" | "0")
+}
+
+/// Returns what becomes of mail because of a parameter without a counterpart.
+pub(super) fn effect(name: &str) -> Option<(Effect, &'static str)> {
+    match NAMES.iter().find(|(known, _)| *known == name)?.1 {
+        Matters(effect, text) => Some((effect, text)),
+        _ => None,
     }
 }
 

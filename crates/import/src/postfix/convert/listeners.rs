@@ -7,8 +7,9 @@ use super::{
         restrictions::{INSIDE, LOGIN, Lists, May, STRANGER},
         table::Table,
     },
-    Context,
+    Context, known,
     networks::Networks,
+    routes::OF_ROUTES,
 };
 use crate::{Verdict, draft::Section, report::Effect};
 use std::{net::IpAddr, path::Path};
@@ -47,6 +48,8 @@ pub(super) fn write(context: &mut Context<'_>) {
     let services = context.master.services.clone();
     let mut is_any = false;
     let mut has_login = false;
+    // The kinds of listeners without implicit TLS, and whether Postfix takes mail by TLS only there.
+    let mut levels = Vec::new();
     for service in services.iter().filter(|service| service.kind == "inet") {
         // Postscreen hands clients to the service of the type `pass`.
         let behind = services.iter().find(|one| one.kind == "pass" && one.program() == "smtpd");
@@ -64,12 +67,12 @@ pub(super) fn write(context: &mut Context<'_>) {
                 }
             }
             program => {
-                let text = format!("Postrider does not run the service {program}");
-                context.override_verdict(service.line, service.name.clone(), Verdict::Missing(text));
+                let text = format!("Postrider does not run the service {program}: nobody listens there");
+                context.service_effect(service.line, &service.name, Effect::Refused, text);
                 continue;
             }
         };
-        is_any |= listener(context, &smtpd, &mut has_login);
+        is_any |= listener(context, &smtpd, &mut has_login, &mut levels);
     }
     for service in services.iter().filter(|service| service.kind != "inet") {
         for (name, value) in &service.overrides {
@@ -77,7 +80,17 @@ pub(super) fn write(context: &mut Context<'_>) {
                 "{name}={value} of {}: see the parameter in main.cf; a [[route]] can have settings of its own",
                 service.name
             );
-            context.override_verdict(service.line, format!("-o {name}"), Verdict::Missing(text));
+            let is_client = matches!(service.program(), "smtp" | "lmtp");
+            match &**name {
+                known if is_client && OF_ROUTES.contains(&known) => {
+                    context.override_verdict(service.line, format!("-o {name}"), Verdict::Mapped);
+                }
+                "syslog_name" => {
+                    let note = Verdict::Note("the log has the route of each delivery".to_owned());
+                    context.override_verdict(service.line, "-o syslog_name", note);
+                }
+                _ => override_without_key(context, service, name, value, text),
+            }
         }
     }
     if services.is_empty() {
@@ -88,7 +101,7 @@ pub(super) fn write(context: &mut Context<'_>) {
             overrides: Vec::new(),
             line: 0,
         };
-        is_any |= listener(context, &service, &mut has_login);
+        is_any |= listener(context, &service, &mut has_login, &mut levels);
     }
     if !is_any {
         context.remark("Postfix listens on no port for SMTP: Postrider listens on 127.0.0.1:25, for programs of this machine");
@@ -101,16 +114,34 @@ pub(super) fn write(context: &mut Context<'_>) {
         logins(context);
     }
     if context.draft.drop_logins() {
-        context.missing(
-            "smtpd_sasl_auth_enable",
-            "the listeners for submission are left out until [auth] has users",
-        );
+        let text = "the listeners for submission are left out until [auth] has users";
+        context.effect(Effect::Refused, "smtpd_sasl_auth_enable", text);
+    }
+    for kind in ["mx", "relay"] {
+        let of_kind = || levels.iter().filter(|(other, _)| *other == kind).map(|(_, wants_tls)| *wants_tls);
+        if of_kind().any(|wants_tls| wants_tls) {
+            let rule = Section::new("[[rule]]", "smtpd_tls_security_level = encrypt");
+            let rule = rule.with("for", "all").with("at", "mail").with("listener", vec![kind.to_owned()]);
+            let reply = "530 5.7.0 Must issue a STARTTLS command first";
+            context.draft.push(rule.with("tls", false).with("reject", reply));
+            if !of_kind().all(|wants_tls| wants_tls) {
+                let text = format!(
+                    "all listeners of the kind {kind} want TLS, not only those that have this setting"
+                );
+                context.effect(Effect::Refused, "smtpd_tls_security_level", text);
+            }
+        }
     }
 }
 
 /// Writes one listener. Returns whether it did.
 #[allow(clippy::too_many_lines)] // one step after the other, each for a key
-fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) -> bool {
+fn listener(
+    context: &mut Context<'_>,
+    service: &Service,
+    has_login: &mut bool,
+    levels: &mut Vec<(&'static str, bool)>,
+) -> bool {
     let main = context.main.with_overrides(&service.overrides);
     let (host, port) = match service.name.rsplit_once(':') {
         Some((host, port)) => (Some(host.trim_matches(['[', ']']).to_owned()), port.to_owned()),
@@ -118,18 +149,15 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
     };
     let place = format!("{}, master.cf:{}", service.name, service.line);
     let Some(port) = port_number(&port) else {
-        context.override_verdict(
-            service.line,
-            service.name.clone(),
-            Verdict::Missing(format!("the port {port} is not known; write its number in [[listen]]")),
-        );
+        let text = format!("the port {port} is not known; write its number in [[listen]]");
+        context.service_effect(service.line, &service.name, Effect::Refused, text);
         return false;
     };
     let is_behind_filter =
         service.overrides.iter().any(|(name, value)| name == "content_filter" && value.is_empty());
     if is_behind_filter {
         let text = "the listener behind a content filter is left out, as the filter is".to_owned();
-        context.override_verdict(service.line, service.name.clone(), Verdict::Missing(text));
+        context.service_effect(service.line, &service.name, Effect::Refused, text);
         return false;
     }
     let is_wrapped = main.value("smtpd_tls_wrappermode") == "yes";
@@ -167,23 +195,28 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
             None
         }
         (false, "" | "none") => Some("off"),
-        (false, "encrypt") if kind == "mx" => {
-            context.note(
-                "smtpd_tls_security_level",
-                "STARTTLS is offered; a rule with `tls = false` can refuse mail without TLS",
-            );
-            Some("starttls")
-        }
         _ => Some("starttls"),
     };
+    let wants_tls = tls.is_some() && (level == "encrypt" || main.value("smtpd_enforce_tls") == "yes");
+    if !is_wrapped && !kind.starts_with("submission") {
+        levels.push((kind, wants_tls));
+    }
+    context.mapped("smtpd_reject_unlisted_recipient");
+    if main.value("smtpd_reject_unlisted_recipient") == "no" {
+        let text = "mail for users who do not exist is refused at once: Postfix took it, and returned it";
+        let name = "smtpd_reject_unlisted_recipient";
+        match service.overrides.iter().any(|(other, _)| other == name) {
+            true => {
+                context.service_effect(service.line, &format!("-o {name}"), Effect::Refused, text.to_owned())
+            }
+            false => context.effect(Effect::Refused, name, text),
+        }
+    }
     let mut section = Section::new("[[listen]]", place);
     let addresses = addresses(context, host.as_deref());
     if addresses.is_empty() {
-        context.override_verdict(
-            service.line,
-            service.name.clone(),
-            Verdict::Missing("no address: write it in [[listen]]".to_owned()),
-        );
+        let text = "no address: write it in [[listen]]".to_owned();
+        context.service_effect(service.line, &service.name, Effect::Refused, text);
         return false;
     }
     if kind != "mx" {
@@ -214,14 +247,31 @@ fn listener(context: &mut Context<'_>, service: &Service, has_login: &mut bool) 
             known if READ.contains(&known) || known.ends_with("_restrictions") => Verdict::Mapped,
             "syslog_name" => Verdict::Note("the log has the address of the listener".to_owned()),
             "milter_macro_daemon_name" | "smtpd_tls_auth_only" => Verdict::Mapped,
-            "smtpd_reject_unlisted_recipient" if value == "no" || value.starts_with('$') => Verdict::Mapped,
-            _ => Verdict::Missing(format!(
-                "{name}={value}: a listener of Postrider has no such key; see docs/configuration.md for those it has, and `listener` in [[rule]]"
-            )),
+            "smtpd_reject_unlisted_recipient" if main.value(name) == "no" => continue,
+            "smtpd_reject_unlisted_recipient" => Verdict::Mapped,
+            _ => {
+                let text = format!(
+                    "{name}={value}: a listener of Postrider has no such key; see docs/configuration.md for those it has, and `listener` in [[rule]]"
+                );
+                override_without_key(context, service, name, value, text);
+                continue;
+            }
         };
         context.override_verdict(service.line, format!("-o {name}"), verdict);
     }
     true
+}
+
+/// Judges an override without a key: what matters in main.cf matters there.
+fn override_without_key(context: &mut Context<'_>, service: &Service, name: &str, value: &str, text: String) {
+    let shown = format!("-o {name}");
+    match known::effect(name) {
+        _ if known::is_off(&context.main.expand(value)) => {
+            context.override_verdict(service.line, shown, Verdict::Mapped);
+        }
+        Some((effect, text)) => context.service_effect(service.line, &shown, effect, text.to_owned()),
+        None => context.override_verdict(service.line, shown, Verdict::Missing(text)),
+    }
 }
 
 fn options(context: &mut Context<'_>, mut section: Section, main: &MainCf) -> Section {
@@ -254,9 +304,6 @@ fn options(context: &mut Context<'_>, mut section: Section, main: &MainCf) -> Se
     }
     context.mapped("smtpd_tls_ask_ccert");
     context.mapped("smtpd_tls_req_ccert");
-    if main.value("smtpd_upstream_proxy_protocol") == "haproxy" {
-        context.missing("smtpd_upstream_proxy_protocol", "name the load balancers in `proxy` of [[listen]]");
-    }
     section
 }
 
@@ -297,10 +344,8 @@ fn addresses(context: &mut Context<'_>, host: Option<&str>) -> Vec<IpAddr> {
                     continue;
                 }
                 Err(_) => {
-                    context.missing(
-                        "inet_interfaces",
-                        format!("{other} is a name: write its address in [[listen]]"),
-                    );
+                    let text = format!("{other} is a name: write its address in [[listen]]");
+                    context.effect(Effect::Refused, "inet_interfaces", text);
                     continue;
                 }
             },
@@ -345,10 +390,15 @@ fn certificates(context: &mut Context<'_>) {
             context.draft.set("[tls]", "key", key, "");
         } else {
             let text = format!(
-                "cannot read {}: without it, a certificate is made at each start; write tls.certificate and tls.key",
+                "cannot read {}: a certificate is made at each start, which clients that verify it refuse; write tls.certificate and tls.key",
                 missing[0]
             );
-            context.missing("smtpd_tls_cert_file", text);
+            let name = if context.main.explicit("smtpd_tls_chain_files").is_some() {
+                "smtpd_tls_chain_files"
+            } else {
+                "smtpd_tls_cert_file"
+            };
+            context.effect(Effect::Refused, name, text);
         }
     }
     server_names(context);
@@ -455,8 +505,10 @@ fn sender_logins(context: &mut Context<'_>, value: &str) {
                 }
             }
             Some(Err(why)) => {
-                let text = format!("{item}: {why}; auth.senders is a map from a login to its addresses");
-                context.missing("smtpd_sender_login_maps", text);
+                let text = format!(
+                    "{item}: {why}; logins may use their own addresses only until auth.senders has a map from a login to its addresses"
+                );
+                context.effect(Effect::Refused, "smtpd_sender_login_maps", text);
             }
             None => context.missing("smtpd_sender_login_maps", format!("\"{item}\" is no table")),
         }
