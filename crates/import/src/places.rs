@@ -64,7 +64,7 @@ impl Places {
     }
 
     /// Writes `local.domains` and `local.users`. Aliases are for domains that are listed by name only, so that the others are in
-    /// files. Without users, each name is a user.
+    /// files. Without users, each name of the own domains is one.
     pub(crate) fn write(&self, draft: &mut Draft, users: Option<&[String]>, from: (&str, &str)) {
         draft.extend("[local]", "domains", self.own.clone(), from.0);
         if self.has_own_only() {
@@ -91,7 +91,15 @@ impl Places {
             lists.push("regex:relay-users".to_owned());
         }
         draft.extend("[local]", "domains", refs, from.0);
-        let Some(users) = users else { return };
+        let Some(users) = users else {
+            // Each name of the own domains exists, and none of those with virtual addresses only.
+            if !self.of_addresses.is_empty() {
+                let lines = self.own.iter().map(|domain| format!("/@{}$/ x\n", escaped(domain)));
+                draft.append_file("relay-users", &lines.collect::<String>());
+                draft.extend("[local]", "users", ["regex:relay-users".to_owned()], from.1);
+            }
+            return;
+        };
         let users: Vec<&str> =
             std::iter::once("postmaster").chain(users.iter().map(String::as_str)).collect();
         let lines =

@@ -48,11 +48,19 @@ impl Cf {
         values.filter_map(|line| behind_name(&line.value, name)).next_back()
     }
 
-    /// Returns the words of a class, without those of its files.
+    /// Returns the words of a class, without those of its files. `$={name}` stands for another class.
     pub fn class(&self, name: &str) -> Vec<String> {
+        self.class_within(name, 0)
+    }
+
+    fn class_within(&self, name: &str, depth: usize) -> Vec<String> {
         let lines = self.lines.iter().filter(|line| line.code == 'C');
         let words = lines.filter_map(|line| behind_name(&line.value, name));
-        words.flat_map(str::split_whitespace).map(str::to_owned).collect()
+        let words = words.flat_map(str::split_whitespace).flat_map(|word| match word.strip_prefix("$=") {
+            Some(other) if depth < 10 => self.class_within(other, depth + 1),
+            _ => vec![word.to_owned()],
+        });
+        words.collect()
     }
 
     /// Returns the files of a class.
@@ -76,6 +84,13 @@ impl Cf {
         self.lines.iter().filter(|line| line.code == 'O').filter_map(move |line| value_of(&line.value, name))
     }
 
+    /// Returns the mailer of users of this machine: that of the rule for their names.
+    pub fn local_mailer(&self) -> Option<&str> {
+        let is_it = |line: &&CfLine| line.code == 'R' && line.value.contains("regular local names");
+        let rule = self.lines.iter().find(is_it)?.value.split("$#").nth(1)?;
+        rule.split_whitespace().next()
+    }
+
     /// Returns the definition of a mailer: `Mrelay, P=[IPC], A=TCP $h`.
     pub fn mailer(&self, name: &str) -> Option<&str> {
         let mut mailers = self.lines.iter().filter(|line| line.code == 'M').map(|line| &*line.value);
@@ -92,6 +107,26 @@ impl Cf {
         let file = map.value.split_whitespace().rfind(|word| word.starts_with('/'))?;
         Some(file.strip_suffix(".db").unwrap_or(file).to_owned())
     }
+}
+
+/// Returns the lines of `sendmail.cf` that `sendmail.mc` has behind LOCAL_CONFIG.
+pub(super) fn local_config(mc: &[u8]) -> Cf {
+    let text = String::from_utf8_lossy(mc);
+    let mut is_within = false;
+    let mut lines = String::new();
+    for line in text.lines() {
+        let word = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+        match word {
+            "LOCAL_CONFIG" => is_within = true,
+            "MAILER_DEFINITIONS" | "MAILER" => is_within = false,
+            word if word.starts_with("LOCAL_") => is_within = false,
+            // A macro of m4.
+            word if line[word.len()..].starts_with('(') || word == "dnl" => {}
+            _ if is_within => lines += &format!("{}\n", line.split("dnl").next().unwrap_or_default()),
+            _ => {}
+        }
+    }
+    Cf::parse(lines.as_bytes())
 }
 
 /// Returns what stands behind the name of a macro or a class; one of a letter may have braces, as `C{w}`.

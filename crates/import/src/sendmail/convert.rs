@@ -5,12 +5,12 @@ mod tables;
 mod verdicts;
 
 use super::{
-    cf::Cf,
+    cf::{Cf, local_config},
     mc::{Macro, macros},
 };
 use crate::{
     Draft, Effect, Files, Report, Verdict,
-    draft::Section,
+    draft::{Section, Value},
     places::Places,
     postfix::{TableEntry, entries},
     report::AS_DAEMON,
@@ -54,7 +54,8 @@ pub fn convert(
         Some(String::from_utf8_lossy(&text).into_owned())
     };
     let calls = mc.map(|mc| macros(mc, &include)).unwrap_or_default();
-    let cf = cf.map(Cf::parse).unwrap_or_default();
+    let has_cf = cf.is_some();
+    let cf = cf.map(Cf::parse).unwrap_or_else(|| local_config(mc.unwrap_or_default()));
     let draft = Draft::new(&[
         "Made by `postrider import sendmail` from sendmail.mc and sendmail.cf.",
         "Check it with `postrider config check`, and read the report of the import.",
@@ -65,6 +66,7 @@ pub fn convert(
     let name = hostname(&cf, &calls, files);
     let mut converter = Converter {
         cf,
+        has_cf,
         calls,
         dir: dir.trim_end_matches('/').to_owned(),
         files,
@@ -90,7 +92,9 @@ fn hostname(cf: &Cf, calls: &[Macro], files: &dyn Files) -> String {
 }
 
 struct Converter<'a> {
+    /// `sendmail.cf`, or the lines of it that `sendmail.mc` has.
     cf: Cf,
+    has_cf: bool,
     calls: Vec<Macro>,
     dir: String,
     files: &'a dyn Files,
@@ -122,7 +126,7 @@ impl Converter<'_> {
 
     /// Returns a macro of the rule sets by its letter in `sendmail.cf`, which counts if it is there, or its name in `sendmail.mc`.
     fn relay_macro(&self, letter: &str, name: &str) -> Option<String> {
-        let value = if self.cf.lines.is_empty() {
+        let value = if !self.has_cf {
             // The hub of FEATURE(nullclient) has the local mail, too.
             let hub = self.feature("nullclient").filter(|_| matches!(letter, "S" | "H"));
             self.defined(name).or_else(|| hub.map(|call| call.argument(1)))
@@ -135,6 +139,16 @@ impl Converter<'_> {
     fn file(&self, name: &str) -> Option<String> {
         let file = self.files.read(Path::new(name))?;
         Some(String::from_utf8_lossy(&file).into_owned())
+    }
+
+    /// Returns the words of a class: its lines in `sendmail.cf`, the calls of a macro in `sendmail.mc`, and those of their files.
+    fn words(&self, class: &str, name: &str) -> Vec<String> {
+        let mut words = self.cf.class(class);
+        words.extend(self.calls_of(name));
+        let mut files = self.cf.class_files(class);
+        files.extend(self.calls_of(&format!("{name}_FILE")).into_iter().filter(|word| word.starts_with('/')));
+        words.extend(files.iter().flat_map(|file| lines(&self.file(file).unwrap_or_default())));
+        words
     }
 
     fn missing(&mut self, name: &'static str, text: impl Into<String>) {
@@ -162,24 +176,18 @@ impl Converter<'_> {
         self.access_rules(access);
         self.smart_host();
         self.masquerade();
+        self.checks();
         self.certificates();
         self.numbers();
     }
 
     /// Class `w` is local; class `R` may be relayed to and from.
     fn domains(&mut self) {
-        let mut names = self.cf.class("w");
-        let mut files = self.cf.class_files("w");
-        if files.is_empty() && self.has_feature("use_cw_file") {
-            files.push(format!("{}/local-host-names", self.dir));
-        }
-        names.extend(
-            self.calls
-                .iter()
-                .filter(|call| call.name == "LOCAL_DOMAIN")
-                .flat_map(|call| call.argument(0).split_whitespace().map(str::to_owned)),
-        );
-        for file in files {
+        let mut names = self.words("w", "LOCAL_DOMAIN");
+        if self.cf.class_files("w").is_empty() && self.has_feature("use_cw_file") {
+            let usual = format!("{}/local-host-names", self.dir);
+            let file = self.defined("confCW_FILE").unwrap_or(&usual);
+            let file = file.split_whitespace().next_back().unwrap_or(&usual).to_owned();
             names.extend(lines(&self.file(&file).unwrap_or_default()));
         }
         let mut local = vec![self.hostname.clone(), "localhost".to_owned()];
@@ -189,18 +197,9 @@ impl Converter<'_> {
             }
         }
         self.places.own = local;
-        let mut relay = self.cf.class("R");
-        let mut files = self.cf.class_files("R");
-        if files.is_empty() {
-            files.push(format!("{}/relay-domains", self.dir));
-        }
-        relay.extend(
-            self.calls
-                .iter()
-                .filter(|call| call.name == "RELAY_DOMAIN")
-                .flat_map(|call| call.argument(0).split_whitespace().map(str::to_owned)),
-        );
-        for file in files {
+        let mut relay = self.words("R", "RELAY_DOMAIN");
+        if self.cf.class_files("R").is_empty() {
+            let file = format!("{}/relay-domains", self.dir);
             relay.extend(lines(&self.file(&file).unwrap_or_default()));
         }
         if self.has_feature("relay_entire_domain") {
@@ -211,6 +210,15 @@ impl Converter<'_> {
             self.relayed(&name);
         }
         self.relayed.clone_from(&self.places.relayed);
+        if !self.relayed.is_empty() {
+            let names: Vec<&str> =
+                self.relayed.iter().map(String::as_str).filter(|name| !name.starts_with('*')).collect();
+            let text = format!(
+                "hosts of {} may not relay: write the networks of these hosts into relay.networks",
+                names.join(", ")
+            );
+            self.report.effect(Effect::Refused, "relay-domains", text);
+        }
         let networks = ["127.0.0.1".to_owned(), "::1".to_owned()];
         self.draft.extend("[relay]", "networks", networks, "this machine");
         self.draft.extend("[relay]", "networks", self.relaying.clone(), "relay-domains");
@@ -226,11 +234,6 @@ impl Converter<'_> {
             } else {
                 self.places.add_relayed_below(name.to_lowercase());
             }
-            self.report.effect(
-                Effect::Refused,
-                "relay-domains",
-                "hosts of these names may not relay: write the networks of these hosts into relay.networks",
-            );
         } else {
             self.missing("relay-domains", format!("{name} is no domain and no network"));
         }
@@ -297,7 +300,20 @@ impl Converter<'_> {
     fn drop_logins(&mut self) {
         if self.draft.drop_logins() {
             let text = "the listeners for submission are left out until [auth] has users: make a file of users with `postrider auth hash`";
-            self.missing("DAEMON_OPTIONS", text);
+            self.report.effect(Effect::Refused, "DAEMON_OPTIONS M=a", text);
+        }
+    }
+
+    /// Features that are checks of clients.
+    fn checks(&mut self) {
+        for (name, check, text) in [
+            ("require_rdns", "reverse_name", "clients whose name does not lead back are refused for good"),
+            ("block_bad_helo", "hello", "clients in relay.networks are not checked"),
+        ] {
+            if self.has_feature(name) {
+                self.draft.set("[checks]", check, "enforce", name);
+                self.note(name, text);
+            }
         }
     }
 
@@ -319,18 +335,33 @@ impl Converter<'_> {
         if of_cf.is_none() && !self.has_feature(feature) {
             return Vec::new();
         }
-        let name = of_cf.unwrap_or(usual);
+        let given = self.feature(feature).and_then(|call| {
+            let file = call.argument(1).split_whitespace().rfind(|word| word.starts_with('/'))?;
+            Some(file.strip_suffix(".db").unwrap_or(file).to_owned())
+        });
+        let name = of_cf.or(given).unwrap_or(usual);
         match self.file(&name) {
             Some(text) => entries(&text),
             None => {
-                if self.files.exists(Path::new(&format!("{name}.db"))) {
-                    self.missing(
-                        feature,
-                        format!(
-                            "the text of {name} is not there; make it with `makemap -u hash {name} >{name}`"
-                        ),
-                    );
+                let mut effect = effect_of(feature).unwrap_or(Effect::Elsewhere);
+                let is_binary = self.files.exists(Path::new(&format!("{name}.db")));
+                let mut text = match is_binary {
+                    true => format!(
+                        "the text of {name} is not there; make it with `makemap -u hash {name} >{name}`"
+                    ),
+                    false => format!("there is no file {name}: nothing of it is mapped"),
+                };
+                // What the table refuses is not taken, and what it sends elsewhere is not returned.
+                if is_binary && matches!(map, "access" | "virtusertable" | "mailertable") {
+                    let rule = Section::new("[[rule]]", feature).with("for", "all").with("temporary", true);
+                    let rule = rule.with("defer", "451 4.3.5 Server configuration error");
+                    if !self.draft.sections_mut().contains(&rule) {
+                        self.draft.push(rule);
+                    }
+                    (effect, text) =
+                        (Effect::Refused, text + "; until then all mail waits: a [[rule]] answers 451");
                 }
+                self.report.effect(effect, feature, text);
                 Vec::new()
             }
         }
@@ -347,12 +378,10 @@ impl Converter<'_> {
                     .lines()
                     .any(|line| line.split_once(':').is_some_and(|(_, to)| to.trim().starts_with('/')))
             {
-                self.note(
-                    "ALIAS_FILE",
-                    format!(
-                        "{file} has programs or files: name them in addresses.programs and addresses.files"
-                    ),
+                let text = format!(
+                    "{file} has programs or files: mail for them waits until addresses.programs and addresses.files name them"
                 );
+                self.report.effect(Effect::Refused, "ALIAS_FILE", text);
             }
         }
     }
@@ -361,15 +390,17 @@ impl Converter<'_> {
     fn local_mail(&mut self) {
         let section = Section::new("[[route]]", "the mailer local").with("domains", self.places.own.clone());
         let hub = self.relay_macro("H", "MAIL_HUB");
-        if let Some(relay) = self.relay_macro("L", "LUSER_RELAY") {
-            let text = format!(
-                "mail for unknown users went to {relay}, and is refused now: write a catch-all into a map of addresses.virtual"
-            );
-            self.missing("LUSER_RELAY", text);
-        }
-        let has_users = hub.is_none();
-        if has_users {
+        let has_users = hub.is_none() && self.mailer_has_users();
+        let luser = self.relay_macro("L", "LUSER_RELAY").filter(|_| has_users);
+        if hub.is_none() {
             self.places.settle(&mut self.report, "relay-domains");
+        }
+        if hub.is_none() && !has_users {
+            let text = format!(
+                "the mailer {} takes each name of the local domains, as Sendmail leaves it to it: `verify = true` in the [[route]] asks it before mail is taken",
+                self.local_mailer()
+            );
+            self.report.notes.push(text);
         }
         let section = match hub {
             Some(hub) => {
@@ -381,7 +412,10 @@ impl Converter<'_> {
         };
         self.draft.push(section);
         let from = ("class w, local-host-names, relay-domains", "the users of this machine");
-        let users = has_users.then(|| self.files.users());
+        if let Some(relay) = &luser {
+            self.unknown_users(relay);
+        }
+        let users = (has_users && luser.is_none()).then(|| self.files.users());
         self.places.write(&mut self.draft, users.as_deref(), from);
         self.draft.set("[addresses]", "separator", "+", "the mailer local takes user+detail");
         if has_users {
@@ -391,9 +425,74 @@ impl Converter<'_> {
         }
     }
 
+    /// Sends mail of unknown users where LUSER_RELAY says, by a rule.
+    fn unknown_users(&mut self, relay: &str) {
+        let mut names = self.files.users();
+        let files: Vec<String> = self.draft.list("[addresses]", "aliases");
+        for file in files.iter().filter_map(|map| self.file(map.strip_prefix("aliases:")?)) {
+            names.extend(file.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_lowercase())));
+        }
+        names.retain(|name| !name.starts_with('#') && !name.contains(char::is_whitespace));
+        let text: String = names.iter().map(|name| format!("{name}@ x\n")).collect();
+        self.draft.add_file("accounts", text, false);
+        let mut known = vec!["text:accounts".to_owned(), "postmaster@*".to_owned()];
+        known.extend(self.draft.list("[addresses]", "virtual"));
+        let of_virtual = self.draft.files.iter().find(|file| file.name == "virtual");
+        let has_all = |domain: &&String| {
+            let key = format!("@{domain} ");
+            of_virtual.is_some_and(|file| file.content.lines().any(|line| line.starts_with(&key)))
+        };
+        let domains: Vec<String> = self.places.own.iter().filter(|one| !has_all(one)).cloned().collect();
+        if domains.is_empty() {
+            return;
+        }
+        let rule = Section::new("[[rule]]", "LUSER_RELAY").with("for", "all");
+        let rule = rule.with("to", domains).with("unless", Value::Table(vec![("to", known)]));
+        let text = format!(
+            "unknown users of {}: their mail goes to {relay}, if a client names them; mail for aliases of such names goes to a mailbox",
+            self.places.own.join(", ")
+        );
+        self.report.effect(Effect::Elsewhere, "LUSER_RELAY", text);
+        if let Some(user) = relay.strip_prefix("local:") {
+            let target =
+                if user.contains('@') { user.to_owned() } else { format!("{user}@{}", self.hostname) };
+            return self.draft.push(rule.with("redirect", vec![target]));
+        }
+        let route = Section::new("[[route]]", "LUSER_RELAY").with("name", "luser-relay");
+        let route = self.next_hop_or_hold(route, "LUSER_RELAY", relay);
+        self.draft.push(route);
+        self.draft.push(rule.with("route", "luser-relay"));
+    }
+
+    /// Returns the name of the mailer of local mail.
+    fn local_mailer(&self) -> String {
+        let name = self.defined("confLOCAL_MAILER").or_else(|| self.cf.local_mailer());
+        name.unwrap_or("local").to_owned()
+    }
+
+    /// Returns whether the mailer of local mail is for the users of this machine only: its flag is `w`.
+    fn mailer_has_users(&self) -> bool {
+        let mailer = self.local_mailer();
+        match self.cf.mailer(&mailer) {
+            Some(line) => {
+                let flags =
+                    line.split("F=").nth(1).and_then(|rest| rest.split(',').next()).unwrap_or_default();
+                flags.contains('w')
+            }
+            None => {
+                let changed = self.calls.iter().filter(|call| call.name == "MODIFY_MAILER_FLAGS");
+                let has_lost = |call: &Macro| {
+                    call.argument(0).eq_ignore_ascii_case(&mailer)
+                        && call.argument(1).split_once('-').is_some_and(|(_, flags)| flags.contains('w'))
+                };
+                !mailer.starts_with("cyrus") && !changed.into_iter().any(has_lost)
+            }
+        }
+    }
+
     /// Returns the route to the mailboxes: files in /var/mail, or the socket of an LMTP server.
     fn mailbox(&mut self, section: Section) -> Section {
-        let mailer = self.defined("confLOCAL_MAILER").unwrap_or("local").to_owned();
+        let mailer = self.local_mailer();
         let line = self.cf.mailer(&mailer).unwrap_or_default().to_owned();
         let arguments = line.split("A=").nth(1).unwrap_or_default().split(',').next().unwrap_or_default();
         let defined = if mailer == "cyrusv2" {
@@ -477,7 +576,7 @@ impl Converter<'_> {
             let text = "senders whose domain does not exist are taken: Postrider does not look them up";
             self.report.effect(Effect::Taken, "check_mail", text);
         }
-        let has_cf = !self.cf.lines.is_empty();
+        let has_cf = self.has_cf;
         for call in std::mem::take(&mut self.calls) {
             let first = call.argument(0);
             let (name, verdict) = match &*call.name {

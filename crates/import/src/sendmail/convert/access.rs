@@ -126,7 +126,9 @@ impl Converter<'_> {
             verdict: verdict.clone(),
         };
         if matches!(verdict, Verdict::Refuse("discard", _)) {
-            let text = "DISCARD is for the recipient that it was found for: others of the same message get it, and recipients whose domain the client may not send to are refused";
+            let text = format!(
+                "{tag}:{key} DISCARD is for the recipient that it was found for: others of the same message get it, and recipients whose domain the client may not send to are refused"
+            );
             self.report.effect(Effect::Taken, "access_db", text);
         }
         if let Some(network) = network {

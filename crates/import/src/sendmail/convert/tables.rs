@@ -1,6 +1,6 @@
 //! Tables of addresses and hosts, and what depends on them.
 
-use super::{Converter, is_address, lines, reply};
+use super::{Converter, is_address, reply};
 use crate::{
     Draft, Effect,
     decision::covers,
@@ -12,12 +12,10 @@ use mail::Domain;
 impl Converter<'_> {
     #[allow(clippy::too_many_lines)] // one kind of target after the other
     pub(super) fn virtual_users(&mut self) {
-        let mut domains = self.cf.class("{VirtHost}");
-        for file in self.cf.class_files("{VirtHost}") {
-            domains.extend(lines(&self.file(&file).unwrap_or_default()));
-        }
+        let domains = self.words("{VirtHost}", "VIRTUSER_DOMAIN");
         for name in domains.into_iter().map(|name| name.to_lowercase()) {
-            if Domain::parse(&name).is_ok() && !self.places.own.contains(&name) {
+            let is_known = self.places.own.contains(&name) || self.places.of_addresses.contains(&name);
+            if Domain::parse(&name).is_ok() && !is_known {
                 self.places.of_addresses.push(name);
             }
         }
@@ -213,6 +211,7 @@ impl Converter<'_> {
         };
         let name =
             name.get(..5).filter(|tag| tag.eq_ignore_ascii_case("IPv6:")).map_or(name, |_| &name[5..]).trim();
+        let name = name.trim_end_matches('.');
         let is_host = name.parse::<std::net::IpAddr>().is_ok() || Domain::parse(name).is_ok();
         match mailer {
             "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" if !is_host => None,
@@ -259,7 +258,11 @@ impl Converter<'_> {
 
     /// Returns the port that the arguments of a mailer name: `A=TCP $h 26`.
     fn mailer_port(&self, mailer: &str) -> Option<String> {
-        let arguments = self.cf.mailer(mailer)?.split("A=").nth(1)?.split(',').next()?;
+        let defined = format!("{}_MAILER_ARGS", mailer.to_ascii_uppercase());
+        let arguments = match self.cf.mailer(mailer) {
+            Some(line) => line.split("A=").nth(1)?.split(',').next()?,
+            None => self.defined(&defined)?,
+        };
         let port = arguments.split_whitespace().nth(2)?;
         port.parse::<u16>().is_ok().then(|| port.to_owned())
     }
@@ -293,7 +296,12 @@ impl Converter<'_> {
         match self.next_hop(section.clone(), name, value) {
             Some(section) => section,
             None => {
-                let text = format!("{value}: this mail is held; write its next hop into the [[route]]");
+                let domains = match section.value("domains") {
+                    Some(Value::List(domains)) => format!("{} ", domains.join(" ")),
+                    _ => String::new(),
+                };
+                let text =
+                    format!("{domains}{value}: this mail is held; write its next hop into the [[route]]");
                 self.report.effect(Effect::Elsewhere, name, text);
                 section.with("hold", true)
             }
@@ -328,8 +336,7 @@ impl Converter<'_> {
             return;
         }
         let mut text = String::new();
-        let mut domains = self.cf.class("G");
-        domains.extend(self.calls_of("GENERICS_DOMAIN"));
+        let mut domains = self.words("G", "GENERICS_DOMAIN");
         domains.sort();
         domains.dedup();
         let origin = masquerade.as_ref().unwrap_or(&self.hostname);
@@ -357,9 +364,7 @@ impl Converter<'_> {
 
     /// Returns the lines that hide the local domains, but for some users.
     fn masked(&self, name: &str) -> String {
-        let (mut exposed, mut hidden) = (self.cf.class("{E}"), self.cf.class("M"));
-        exposed.extend(self.calls_of("EXPOSED_USER"));
-        hidden.extend(self.calls_of("MASQUERADE_DOMAIN"));
+        let (exposed, hidden) = (self.words("{E}", "EXPOSED_USER"), self.words("M", "MASQUERADE_DOMAIN"));
         let mut text = String::new();
         let mut done = vec![name.to_owned()];
         for domain in self.places.own.iter().chain(&hidden).map(|domain| domain.to_lowercase()) {
@@ -377,7 +382,7 @@ impl Converter<'_> {
     }
 
     /// Returns the words of the arguments of a macro.
-    fn calls_of(&self, name: &str) -> Vec<String> {
+    pub(super) fn calls_of(&self, name: &str) -> Vec<String> {
         let calls = self.calls.iter().filter(|call| call.name == name);
         calls.flat_map(|call| call.argument(0).split_whitespace().map(str::to_owned)).collect()
     }

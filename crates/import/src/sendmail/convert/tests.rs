@@ -102,6 +102,7 @@ fn hubs_and_other_mailers_get_the_local_mail() {
     assert_eq!(of_null_client.matches("smarthost = \"hub.test:25\"").count(), 2, "{of_null_client}");
     let of_cyrus = toml("define(`confLOCAL_MAILER', `cyrusv2')dnl\n");
     assert!(of_cyrus.contains("lmtp = \"unix:/var/imap/socket/lmtp\""), "{of_cyrus}");
+    assert!(!of_cyrus.contains("\nusers"), "Cyrus has the list of users: {of_cyrus}");
     let of_others = toml("define(`confLOCAL_MAILER', `mymailer')dnl\ndefine(`SMART_HOST', `suucp:odd')dnl\n");
     assert_eq!(of_others.matches("hold = true").count(), 2, "{of_others}");
     let cf =
@@ -249,4 +250,72 @@ fn the_login_at_the_smarthost_is_a_secret_beside_the_configuration() {
         "{toml}"
     );
     assert_eq!((&*draft.files[0].content, draft.files[0].is_secret), ("sec ret\n", true));
+}
+
+#[test]
+fn a_mailer_without_the_flag_w_takes_each_name() {
+    for (flags, has_users) in [("lsDFMAw5:/|@qPn9S", true), ("lsDFMnqXz", false)] {
+        let cf = format!("Djmx.test\nMlocal, P=/bin/x, F={flags}, A=x\n");
+        let toml = convert(None, Some(cf.as_bytes()), "/etc/mail", &FILES).unwrap().0.as_toml();
+        assert_eq!(toml.contains("\nusers"), has_users, "{toml}");
+    }
+    let cf = b"Djmx.test\nR$+\t\t\t$#cyrusv2 $: $1\t\t\tregular local names\nMcyrusv2, P=[IPC], F=lsDFMnqXz, A=FILE /run/lmtp\nC{VirtHost}v.test\n";
+    let (draft, report) = convert(None, Some(cf), "/etc/mail", &FILES).unwrap();
+    assert!(draft.as_toml().contains("lmtp = \"unix:/run/lmtp\""), "{}", draft.as_toml());
+    assert!(report.to_string().contains("the mailer cyrusv2 takes each name"), "{report}");
+    // Domains with virtual addresses only have no others.
+    let users = &draft.files.iter().find(|file| file.name == "relay-users").unwrap().content;
+    assert!(users.contains("/@mx\\.test$/ x\n") && !users.contains("v\\.test"), "{users}");
+}
+
+#[test]
+fn lines_of_local_config_and_files_of_classes_are_read_without_sendmail_cf() {
+    const TABLES: MemoryFiles = MemoryFiles(&[
+        ("/etc/mail/more", "c.test\n"),
+        ("/etc/mail/auth/isp", "AuthInfo:smtp.isp.example \"U:bob\" \"P:x\"\n"),
+    ]);
+    let mc = b"LOCAL_CONFIG\nCwa.test b.test\nFEATURE(`use_cw_file')dnl\nMAILER_DEFINITIONS\nVIRTUSER_DOMAIN(`v.test')dnl\n\
+        RELAY_DOMAIN_FILE(`/etc/mail/more')dnl\ndefine(`SMART_HOST', `[smtp.isp.example.]')dnl\n\
+        define(`RELAY_MAILER_ARGS', `TCP $h 587')dnl\nFEATURE(`authinfo', `hash -o /etc/mail/auth/isp.db')dnl\nFEATURE(`require_rdns')dnl\n";
+    let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
+    let toml = draft.as_toml();
+    for line in [
+        "\"a.test\", \"b.test\"",
+        "text:virtual-domains",
+        "smarthost = \"smtp.isp.example:587\"\ntls = \"verify\"\nlogin",
+        "reverse_name = \"enforce\"",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    let relayed = &draft.files.iter().find(|file| file.name == "relay-domains").unwrap().content;
+    assert!(relayed.contains("c\\.test"), "{relayed}");
+    assert!(report.to_string().contains("refused  relay-domains: hosts of c.test may not relay"), "{report}");
+}
+
+#[test]
+fn a_table_without_its_text_makes_mail_wait() {
+    const TABLES: MemoryFiles = MemoryFiles(&[("/etc/mail/access.db", "x")]);
+    let mc = b"FEATURE(`access_db')dnl\nFEATURE(`authinfo')dnl\n";
+    let (draft, report) = convert(Some(mc), None, "/etc/mail", &TABLES).unwrap();
+    assert!(draft.as_toml().contains("temporary = true\ndefer = \"451"), "{}", draft.as_toml());
+    assert!(
+        report.to_string().contains("refused  access_db: the text of /etc/mail/access is not there"),
+        "{report}"
+    );
+}
+
+#[test]
+fn mail_for_unknown_users_goes_where_luser_relay_says() {
+    let mc = |relay: &str| format!("define(`LUSER_RELAY', `{relay}')dnl\n");
+    let toml =
+        |relay: &str| convert(Some(mc(relay).as_bytes()), None, "/etc/mail", &FILES).unwrap().0.as_toml();
+    let rule = "unless = { to = [\"text:accounts\", \"postmaster@*\"] }\n";
+    let of_host = toml("relay:[hub.test]");
+    assert!(of_host.contains(&format!("{rule}route = \"luser-relay\"")), "{of_host}");
+    assert!(of_host.contains("name = \"luser-relay\"\nsmarthost = \"hub.test:25\""), "{of_host}");
+    assert!(
+        toml("local:joe").contains(&format!("{rule}redirect = [\"joe@mx.test\"]")),
+        "{}",
+        toml("local:joe")
+    );
 }

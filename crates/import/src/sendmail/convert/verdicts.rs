@@ -7,7 +7,7 @@ pub(super) const NO_FILTER: &str = "content filters and milters come with a late
 pub(super) fn define(name: &str) -> Verdict {
     let note = |text: &str| Verdict::Note(text.to_owned());
     match name {
-        "confDOMAIN_NAME" | "SMART_HOST" | "MAIL_HUB" | "confLOCAL_MAILER" | "CYRUSV2_MAILER_ARGS" | "ALIAS_FILE" | "confTO_QUEUERETURN" | "confTO_QUEUEWARN" | "confMAX_MESSAGE_SIZE"
+        "confDOMAIN_NAME" | "SMART_HOST" | "MAIL_HUB" | "LUSER_RELAY" | "confLOCAL_MAILER" | "CYRUSV2_MAILER_ARGS" | "ALIAS_FILE" | "confTO_QUEUERETURN" | "confTO_QUEUEWARN" | "confMAX_MESSAGE_SIZE"
         | "confMAX_RCPTS_PER_MESSAGE" | "confMAX_HOP" | "confMAX_DAEMON_CHILDREN" | "confSERVER_CERT" | "confSERVER_KEY"
         | "_USE_ETC_MAIL_" | "confPID_FILE" | "confLOG_LEVEL" | "confDONT_PROBE_INTERFACES" | "confSERVICE_SWITCH_FILE"
         | "confDEF_USER_ID" | "confTRUSTED_USER" | "STATUS_FILE" | "HELP_FILE" | "confTO_IDENT" | "confCT_FILE" | "confCW_FILE"
@@ -51,6 +51,9 @@ pub(super) fn feature(name: &str) -> Verdict {
         | "always_add_domain"
         | "redirect"
         | "local_no_masquerade"
+        | "virtuser_entire_domain"
+        | "notsticky"
+        | "nopercenthack"
         | "preserve_luser_host" => Verdict::Mapped,
         "greet_pause" => note("greeting_delay in [[listen]]"),
         "conncontrol" | "ratecontrol" => note("inbound.max_sessions_per_client, and a [[limit]]"),
@@ -74,7 +77,7 @@ pub(super) fn feature(name: &str) -> Verdict {
             note("domains of senders are not looked up; addresses need a domain")
         }
         "blacklist_recipients" | "blocklist_recipients" => Verdict::Mapped,
-        "dnsbl" | "enhdnsbl" => {
+        "dnsbl" | "enhdnsbl" | "rhsbl" => {
             Verdict::Missing("block lists of DNS by a policy server ([policy_service.NAME])".to_owned())
         }
         "genericstable" | "authinfo" => Verdict::Mapped,
@@ -85,6 +88,17 @@ pub(super) fn feature(name: &str) -> Verdict {
             Verdict::Missing("write `pipe` or `lmtp` in the [[route]] of the local domains".to_owned())
         }
         "ldap_routing"
+        | "bcc"
+        | "check_cert_altnames"
+        | "check_other"
+        | "domainmap"
+        | "drac"
+        | "loose_relay_check"
+        | "prefixmod"
+        | "preserve_local_plus_detail"
+        | "tls_failures"
+        | "use_client_ptr"
+        | "vnet"
         | "lookupdotdomain"
         | "compat_check"
         | "bestmx_is_local"
@@ -109,9 +123,25 @@ pub(super) fn feature(name: &str) -> Verdict {
 
 pub(super) fn call_verdict(name: &str) -> Verdict {
     match name {
-        "VERSIONID" | "OSTYPE" | "MAILER" | "MAILER_DEFINITIONS" | "DAEMON_OPTIONS" | "LOCAL_DOMAIN"
-        | "RELAY_DOMAIN" | "MASQUERADE_AS" | "EXPOSED_USER" | "undefine" | "changequote"
+        "VERSIONID"
+        | "OSTYPE"
+        | "MAILER"
+        | "MAILER_DEFINITIONS"
+        | "DAEMON_OPTIONS"
+        | "LOCAL_DOMAIN"
+        | "RELAY_DOMAIN"
+        | "RELAY_DOMAIN_FILE"
+        | "MASQUERADE_AS"
+        | "EXPOSED_USER"
+        | "EXPOSED_USER_FILE"
+        | "GENERICS_DOMAIN"
+        | "GENERICS_DOMAIN_FILE"
+        | "CANONIFY_DOMAIN"
+        | "CANONIFY_DOMAIN_FILE"
+        | "undefine"
+        | "changequote"
         | "LOCAL_NET_CONFIG" => Verdict::Mapped,
+        "LOCAL_CONFIG" => Verdict::Note("classes, macros, options and maps of it are read".to_owned()),
         "DOMAIN" | "include" | "sinclude" => {
             Verdict::Note("the file was read as far as it is in sendmail.cf".to_owned())
         }
@@ -122,12 +152,13 @@ pub(super) fn call_verdict(name: &str) -> Verdict {
         "VIRTUSER_DOMAIN" | "VIRTUSER_DOMAIN_FILE" => {
             Verdict::Note("local.domains has these domains".to_owned())
         }
-        "GENERICS_DOMAIN" => Verdict::Mapped,
-        "GENERICS_DOMAIN_FILE" => Verdict::Missing("write addresses.generic".to_owned()),
         "INPUT_MAIL_FILTER" | "MAIL_FILTER" => Verdict::Missing(NO_FILTER.to_owned()),
         "TRUST_AUTH_MECH" => Verdict::Missing("only [auth] and relay.networks let a client relay".to_owned()),
         "QUEUE_GROUP" => Verdict::Missing("write [[queue_group]]".to_owned()),
-        name if name.starts_with("LOCAL_") => {
+        "HACK" | "SITE" | "SITECONFIG" | "UUCPSMTP" | "MODIFY_MAILER_FLAGS" => {
+            Verdict::Missing("Postrider has no such setting".to_owned())
+        }
+        name if name.starts_with("LOCAL_") || name.starts_with("LDAPROUTE_") => {
             Verdict::Missing("rule sets have no counterpart: write routes, rules and maps".to_owned())
         }
         _ => Verdict::Unknown,
@@ -164,8 +195,7 @@ pub(super) fn cf_option(name: &str) -> Verdict {
 pub(super) fn effect_of(name: &str) -> Option<crate::Effect> {
     use crate::Effect::{Addresses, Elsewhere, Refused, Taken};
     Some(match name {
-        "LUSER_RELAY"
-        | "promiscuous_relay"
+        "promiscuous_relay"
         | "relay_based_on_MX"
         | "relay_local_from"
         | "relay_mail_from"
@@ -177,25 +207,27 @@ pub(super) fn effect_of(name: &str) -> Option<crate::Effect> {
         | "access_db"
         | "relay-domains"
         | "virtusertable"
+        | "authinfo"
+        | "confSERVER_CERT"
         | "ldap_routing" => Refused,
         "INPUT_MAIL_FILTER"
         | "MAIL_FILTER"
         | "confINPUT_MAIL_FILTERS"
         | "dnsbl"
         | "enhdnsbl"
+        | "rhsbl"
         | "require_rdns"
         | "block_bad_helo"
         | "badmx"
         | "confCONNECTION_RATE_THROTTLE" => Taken,
         "mailertable" | "SMART_HOST" | "MAIL_HUB" | "confLOCAL_MAILER" | "domaintable" | "uucpdomain"
-        | "bitdomain" | "local_procmail" | "local_lmtp" | "LOCAL_MAILER_PATH" | "LOCAL_MAILER_ARGS"
-        | "authinfo" => Elsewhere,
-        "MASQUERADE_AS"
-        | "genericstable"
-        | "generics_entire_domain"
-        | "limited_masquerade"
-        | "GENERICS_DOMAIN_FILE" => Addresses,
-        name if name.starts_with("LOCAL_R") || name == "LOCAL_CONFIG" => Elsewhere,
+        | "bitdomain" | "local_procmail" | "local_lmtp" | "LOCAL_MAILER_PATH" | "LOCAL_MAILER_ARGS" => {
+            Elsewhere
+        }
+        "MASQUERADE_AS" | "genericstable" | "generics_entire_domain" | "limited_masquerade" | "domainmap" => {
+            Addresses
+        }
+        name if name.starts_with("LOCAL_R") || name.starts_with("LDAPROUTE_") => Elsewhere,
         name if name.starts_with('X') || name.starts_with("OInputMailFilters") => Taken,
         _ => return None,
     })
