@@ -115,6 +115,26 @@ impl<'a> Acls<'a> {
 
     /// Returns whether a list of recipients may accept something of a client for a domain.
     fn may(&self, point: Point<'_>) -> bool {
+        self.accepting(point).is_some()
+    }
+
+    /// Tells of users who do not exist, if a statement accepts mail for them before one asks whether they do.
+    pub(super) fn tell_unverified(&self, report: &mut Report, own: &[String]) {
+        let is_asked = |one: &&&Statement| one.parts.iter().any(|part| matches!(part, Part::Recipient(_)));
+        let list = self.list(self.named(RCPT));
+        // What comes from a program of this machine has no host.
+        let accepts = |one: &&Statement| one.verb == "accept" && !one.text.ends_with("hosts = :");
+        if list.iter().take_while(|one| !is_asked(one)).any(|one| accepts(one)) {
+            let text = format!(
+                "users who do not exist in {} are refused at once: a statement accepts mail for them, and Exim returns it",
+                own.join(", ")
+            );
+            report.effect(Effect::Refused, RCPT, text);
+        }
+    }
+
+    /// Returns the statement that may accept something of a client for a domain.
+    fn accepting(&self, point: Point<'_>) -> Option<&Statement> {
         for statement in self.list(self.named(RCPT)) {
             let holds = statement.parts.iter().try_fold(Some(true), |all, part| {
                 let holds = match part {
@@ -129,14 +149,14 @@ impl<'a> Acls<'a> {
                 }
             });
             match (&*statement.verb, holds) {
-                ("accept", Ok(_)) => return true,
+                ("accept", Ok(_)) => return Some(statement),
                 ("require", Err(())) | ("deny" | "drop" | "defer" | "discard", Ok(Some(true))) => {
-                    return false;
+                    return None;
                 }
                 _ => {}
             }
         }
-        false
+        None
     }
 
     fn patterns(&self, wanted: &str) -> Vec<String> {
@@ -186,9 +206,9 @@ impl<'a> Acls<'a> {
         let networks = draft.list("[relay]", "networks");
         let has_logins = draft.has("[auth]");
         let mut told = Teller { report, file };
-        if self.may(Point { network: None, domain: None }) {
+        if let Some(statement) = self.accepting(Point { network: None, domain: None }) {
             let text = "statements accept mail of other clients for all domains, by sender, name or recipient: only relay.networks and logins may relay here";
-            told.report.effect(Effect::Refused, RCPT, text);
+            told.tell(Effect::Refused, statement, text);
         }
         for (option, stage) in LISTS {
             let value = self.reader.conf.option(option);

@@ -2,7 +2,7 @@
 
 use super::{
     Draft, Files, Report, Section, acl::Acls, head, listeners, lookups, mailname, monolithic, networks,
-    smarthost,
+    redirects, smarthost,
 };
 use crate::{
     Effect, Verdict,
@@ -88,7 +88,8 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         "the users of the machine are listed in local.users as they are now: add new ones there".to_owned(),
     );
 
-    if files.exists(Path::new("/etc/aliases")) {
+    if let Some(text) = files.read(Path::new("/etc/aliases")) {
+        redirects::tell_programs(&mut report, "router system_aliases", "/etc/aliases", &text);
         draft.extend("[addresses]", "aliases", ["aliases:/etc/aliases".to_owned()], "router system_aliases");
         draft.set("[addresses]", "separator", "", "Debian's Exim separates no details");
     }
@@ -153,6 +154,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         report.add_with("conf.d", &format!("router {name}"), verdict, Some(Effect::Elsewhere));
     }
     if !whole.acl.is_empty() {
+        acls.tell_unverified(&mut report, &places.own);
         acls.write(&mut draft, &mut report, "conf.d", &[&*places.own, &*places.relayed].concat());
     }
 
@@ -198,9 +200,6 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
             .collect();
         draft.add_file("virtual", text, false);
         draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], "dc_readhost, router hub_user");
-        if of("dc_hide_mailname") == "true" {
-            draft.extend("[addresses]", "masquerade", Vec::<String>::new(), "");
-        }
     } else {
         draft.push(route.with(mailbox.0, mailbox.1));
     }
@@ -222,9 +221,19 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         other => verdicts
             .push(("dc_eximconfig_configtype", Verdict::Missing(format!("the type {other} is not known")))),
     }
-    if !of("dc_hide_mailname").is_empty() && of("dc_hide_mailname") != "false" {
-        verdicts.push(("dc_hide_mailname", Verdict::Missing("senders keep their domain; addresses.masquerade hides hosts below a domain, addresses.generic changes single addresses".to_owned())));
+    let is_hidden = matches!(&*kind, "smarthost" | "satellite") && of("dc_hide_mailname") == "true";
+    if is_hidden && !readhost.is_empty() {
+        verdicts.push((
+            "dc_hide_mailname",
+            Verdict::Note(
+                "addresses.generic changes the reverse-path of mail that leaves; the header stays".to_owned(),
+            ),
+        ));
     }
+    let visible = Some(readhost).filter(|name| is_hidden && !name.is_empty());
+    let more = Some(mailname.clone()).filter(|name| !own.contains(name));
+    let domains: Vec<String> = own.iter().cloned().chain(more).collect();
+    senders(&mut draft, &mut report, files, &domains, visible);
     if mailname != machine.to_lowercase() {
         report.notes.push(format!("/etc/mailname has {mailname}: names without a domain get the hostname, {machine}; addresses.masquerade can hide the host"));
     }
@@ -381,6 +390,28 @@ fn smart(draft: &mut Draft, verdicts: &mut Vec<(&str, Verdict)>, files: &dyn Fil
         None => section.with("tls", "may"),
     };
     draft.push(section);
+}
+
+/// Senders of the domains of this machine that have another address, by `/etc/email-addresses` or by the visible name.
+fn senders(draft: &mut Draft, report: &mut Report, files: &dyn Files, own: &[String], visible: Option<&str>) {
+    const NAME: &str = "/etc/email-addresses";
+    let file = files.read(Path::new(NAME)).unwrap_or_default();
+    let mut text = String::new();
+    for (user, address) in lookups::table(&String::from_utf8_lossy(&file)) {
+        own.iter().for_each(|domain| text += &format!("{user}@{domain} {address}\n"));
+    }
+    if !text.is_empty() {
+        let what = "the reverse-path changes when mail leaves, and the header stays; Exim changes both when mail comes";
+        report.effect(Effect::Addresses, NAME, what);
+    }
+    for domain in own.iter().filter(|domain| Some(&***domain) != visible) {
+        visible.iter().for_each(|name| text += &format!("@{domain} @{name}\n"));
+    }
+    if !text.is_empty() {
+        draft.add_file("generic", text, false);
+        let from = "email-addresses, dc_hide_mailname";
+        draft.extend("[addresses]", "generic", ["text:generic".to_owned()], from);
+    }
 }
 
 /// Debian's rule of retries, `F,2h,15m; G,16h,1h,1.5; F,4d,6h`, and Exim's limits.

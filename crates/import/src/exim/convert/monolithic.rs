@@ -38,7 +38,7 @@ pub(super) struct Converter<'a> {
     pub(super) conf: Conf,
     pub(super) files: &'a dyn Files,
     pub(super) draft: Draft,
-    report: Report,
+    pub(super) report: Report,
     hostname: String,
     pub(super) places: Places,
     /// Routes for all domains but the local ones.
@@ -90,6 +90,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     converter.main();
     converter.domains(&acls);
     converter.routers();
+    acls.tell_unverified(&mut converter.report, &converter.places.own);
     let taken: Vec<String> = [&*converter.places.own, &*converter.places.relayed].concat();
     acls.write(&mut converter.draft, &mut converter.report, "exim.conf", &taken);
     converter.rules();
@@ -99,33 +100,32 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     (converter.draft, converter.report)
 }
 
+/// All main options of Exim 4.96.
+const OPTIONS: &str = include_str!("../options.txt");
+
 /// Options that need no key.
-const MAPPED: [&str; 24] = [
-    "spool_directory",
-    "split_spool_directory",
-    "log_file_path",
-    "log_selector",
-    "never_users",
-    "exim_user",
-    "exim_group",
-    "keep_environment",
-    "add_environment",
-    "queue_run_max",
-    "remote_max_parallel",
-    "pid_file_path",
-    "rfc1413_hosts",
-    "rfc1413_query_timeout",
-    "host_lookup",
-    "trusted_users",
-    "trusted_groups",
-    "daemon_smtp_port",
-    "local_from_check",
-    "smtp_receive_timeout",
-    "deliver_queue_load_max",
-    "disable_ipv6",
-    "dns_dnssec_ok",
-    "chunking_advertise_hosts",
-];
+const MAPPED: &str = "spool_directory split_spool_directory log_file_path log_selector never_users exim_user exim_group \
+    keep_environment add_environment queue_run_max remote_max_parallel pid_file_path rfc1413_hosts \
+    rfc1413_query_timeout host_lookup trusted_users trusted_groups daemon_smtp_port local_from_check \
+    smtp_receive_timeout deliver_queue_load_max disable_ipv6 dns_dnssec_ok chunking_advertise_hosts";
+
+/// Options of routers that are read, or change nothing about the way of mail.
+const ROUTER_OPTIONS: &str = "driver transport domains route_list route_data data file condition senders local_parts \
+    local_part_suffix local_part_suffix_optional check_local_user more verify verify_only verify_sender \
+    verify_recipient expn cannot_route_message allow_fail allow_defer same_domain_copy_routing \
+    host_find_failed host_all_ignored ignore_target_hosts dnssec_request_domains dnssec_require_domains \
+    file_transport pipe_transport reply_transport directory_transport router_home_directory \
+    transport_home_directory user group retry_use_local_part caseful_local_part mx_domains self \
+    hosts_randomize pass_on_timeout address_data fail_verify rewrite_headers";
+
+/// The same of transports.
+const TRANSPORT_OPTIONS: &str = "driver protocol hosts port hosts_require_tls hosts_avoid_tls hosts_require_auth hosts_try_auth file \
+    directory socket command delivery_date_add envelope_to_add return_path_add maildir_format \
+    maildir_tag mbx_format mode user group initgroups mode_fail_narrower create_directory create_file \
+    directory_mode current_directory home_directory path return_output return_fail_output log_output \
+    allow_localhost multi_domain batch_max batch_id connection_max_messages max_rcpt check_string \
+    escape_string lock_fcntl_timeout tls_tempfail_tryclear tls_verify_certificates tls_verify_hosts \
+    notify_comsat";
 
 /// Options with something to do instead.
 const OTHERS: [(&str, &str); 14] = [
@@ -189,7 +189,9 @@ impl Converter<'_> {
             .main
             .iter()
             .any(|option| option.name == "tls_advertise_hosts" && option.value.is_empty()));
-        let tls = if has_tls && advertises { None } else { Some("off") };
+        // A certificate that cannot be read is no reason to switch TLS off: one is made at each start.
+        let tls =
+            if advertises && !self.conf.option("tls_certificate").is_empty() { None } else { Some("off") };
         listeners(&mut self.draft, &plain, &ports, &implicit, tls, "local_interfaces, daemon_smtp_ports");
         for option in self.conf.main.clone() {
             let verdict = self.option(&option.name, &option.value, has_tls, &odd);
@@ -241,7 +243,8 @@ impl Converter<'_> {
                 Verdict::Missing(format!("write these listeners by hand: {}", odd.join(", ")))
             }
             "tls_certificate" | "tls_privatekey" if !has_tls => {
-                Verdict::Missing("the file cannot be read: write tls.certificate and tls.key".to_owned())
+                let text = "the file cannot be read, and a certificate is made at each start, which clients that verify it refuse: write tls.certificate and tls.key";
+                Verdict::Missing(text.to_owned())
             }
             "tls_certificate" | "tls_privatekey" | "tls_advertise_hosts" => Verdict::Mapped,
             "qualify_domain" | "qualify_recipient" if value == self.hostname => Verdict::Mapped,
@@ -273,7 +276,7 @@ impl Converter<'_> {
                     Verdict::Missing("write a [[rule]]; see docs/rules.md".to_owned())
                 }
             }
-            other if MAPPED.contains(&other) => Verdict::Mapped,
+            other if is_in(MAPPED, other) => Verdict::Mapped,
             other
                 if other.starts_with("tls_")
                     || other.starts_with("openssl_")
@@ -283,6 +286,7 @@ impl Converter<'_> {
             }
             other => match OTHERS.iter().find(|(known, _)| *known == other) {
                 Some((_, text)) => Verdict::Missing((*text).to_owned()),
+                None if is_in(OPTIONS, other) => Verdict::Missing("Postrider has no such setting".to_owned()),
                 None => Verdict::Unknown,
             },
         }
@@ -347,6 +351,7 @@ impl Converter<'_> {
         for router in routers {
             let verdict = self.router(&router);
             self.say(router.line, &format!("router {}", router.name), verdict);
+            self.unread(&router, "router", ROUTER_OPTIONS);
         }
         for route in std::mem::take(&mut self.late) {
             self.draft.push(route);
@@ -378,6 +383,9 @@ impl Converter<'_> {
                 _ => Verdict::Note("no route uses it".to_owned()),
             };
             self.say(transport.line, &format!("transport {}", transport.name), verdict);
+            if is_used {
+                self.unread(&transport, "transport", TRANSPORT_OPTIONS);
+            }
         }
         for authenticator in self.conf.authenticators.clone() {
             let is_server = authenticator.options.iter().any(|option| option.name.starts_with("server_"));
@@ -390,6 +398,24 @@ impl Converter<'_> {
                 Verdict::Mapped
             };
             self.say(authenticator.line, &format!("authenticator {}", authenticator.name), verdict);
+        }
+    }
+
+    /// Names the options of a driver that nothing reads, and what becomes of its mail.
+    fn unread(&mut self, driver: &Driver, kind: &str, read: &str) {
+        for option in &driver.options {
+            let name = &*option.name;
+            if is_in(read, name) || name.starts_with("debug_") || name.starts_with("dkim_") {
+                continue;
+            }
+            let effect = match name {
+                "headers_add" | "headers_remove" | "headers_rewrite" | "return_path" | "errors_to" => {
+                    Effect::Addresses
+                }
+                _ => Effect::Elsewhere,
+            };
+            let text = format!("{name} = {} is not used", option.value);
+            self.report.effect(effect, &format!("exim.conf:{} {kind} {}", option.line, driver.name), text);
         }
     }
 
@@ -681,12 +707,17 @@ impl Converter<'_> {
     }
 }
 
+/// Returns whether a word is one of a list.
+fn is_in(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|one| one == word)
+}
+
 /// Returns what becomes of mail where a setting has no counterpart.
 fn effect_of(name: &str) -> Option<Effect> {
     match name.split(' ').next().unwrap_or(name) {
         "router" | "transport" => Some(Effect::Elsewhere),
         "rewrite" => Some(Effect::Addresses),
-        "authenticator" => Some(Effect::Refused),
+        "authenticator" | "local_interfaces" | "tls_certificate" | "tls_privatekey" => Some(Effect::Refused),
         "av_scanner"
         | "spamd_address"
         | "system_filter"

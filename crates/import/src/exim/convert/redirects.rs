@@ -4,7 +4,7 @@ use super::{
     lookups::{self, Lookup},
     monolithic::Converter,
 };
-use crate::{Verdict, exim::conf::Driver};
+use crate::{Effect, Report, Verdict, exim::conf::Driver};
 use mail::Domain;
 use std::path::Path;
 
@@ -39,14 +39,7 @@ impl Converter<'_> {
             return Verdict::Missing(format!("there is no file {file}"));
         };
         self.draft.extend("[addresses]", "aliases", [format!("aliases:{file}")], &router.name);
-        let text = String::from_utf8_lossy(&content).into_owned();
-        if text.contains('|')
-            || text.lines().any(|line| line.split_once(':').is_some_and(|(_, to)| to.trim().starts_with('/')))
-        {
-            return Verdict::Note(format!(
-                "{file} has programs or files: name them in addresses.programs and addresses.files"
-            ));
-        }
+        tell_programs(&mut self.report, &format!("router {}", router.name), file, &content);
         Verdict::Mapped
     }
 
@@ -83,6 +76,18 @@ impl Converter<'_> {
         } else {
             Verdict::Missing(format!("write addresses.virtual, or a [[rule]], for: {}", missing.join("; ")))
         }
+    }
+}
+
+/// Tells of aliases to programs and files, which the configuration does not name.
+pub(super) fn tell_programs(report: &mut Report, setting: &str, file: &str, content: &[u8]) {
+    let text = String::from_utf8_lossy(content);
+    let is_file = |line: &str| line.split_once(':').is_some_and(|(_, to)| to.trim().starts_with('/'));
+    if text.contains('|') || text.lines().any(is_file) {
+        let text = format!(
+            "{file} has programs or files: mail for them waits until addresses.programs and addresses.files name them"
+        );
+        report.effect(Effect::Refused, setting, text);
     }
 }
 

@@ -162,7 +162,8 @@ fn statements_are_rules_in_their_order() {
         ],
     );
     assert_eq!(toml.matches("[[rule]]").count(), 3, "{toml}");
-    assert!(report.effects.is_empty(), "{report}");
+    assert_eq!(report.effects.len(), 1, "{report}");
+    assert!(report.to_string().contains("users who do not exist in mx.test are refused at once"), "{report}");
 }
 
 #[test]
@@ -206,7 +207,7 @@ fn what_cannot_be_read_never_opens_and_is_told() {
         "refused  exim.conf:9 check: deny hosts = !+unknown : 192.0.2.0/24: hosts = !+unknown could not be read: mail that it excepts waits",
         "refused  exim.conf:10 check: accept condition = ${if x}: condition = ${if x} is not known to a rule: the statement accepts nothing",
         "taken    exim.conf:11 check: deny dnslists = x.test",
-        "refused  acl_smtp_rcpt: statements accept mail of other clients for all domains",
+        "accept condition = ${if x}: statements accept mail of other clients for all domains",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
@@ -221,4 +222,34 @@ fn statements_and_not_names_of_lists_say_which_domains_are_taken() {
         "accept domains = +local_domains\naccept hosts = 10.0.0.0/8\n domains = +relay_to_domains\n"
     ));
     assert!(!taken("deny domains = +relay_to_domains\naccept domains = +relay_to_domains\n"));
+}
+
+#[test]
+fn options_that_nothing_reads_are_told() {
+    let file = b"primary_hostname = mx.test\ntls_certificate = /none\nstrip_trailing_dot = true\nbegin routers\n\
+        rest:\n  driver = manualroute\n  route_list = * hub.test\n  transport = smart\n  errors_to = x@mx.test\n\
+        begin transports\nsmart:\n  driver = smtp\n  headers_remove = received\n";
+    let (draft, report) = convert(Some(file), None, &MemoryFiles(&[])).unwrap();
+    let text = report.to_string();
+    for line in [
+        "changed  exim.conf:9 router rest: errors_to = x@mx.test is not used",
+        "changed  exim.conf:13 transport smart: headers_remove = received is not used",
+        "refused  exim.conf:2 tls_certificate: the file cannot be read",
+        "missing  exim.conf:3 strip_trailing_dot: Postrider has no such setting",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!draft.as_toml().contains("tls = \"off\""), "{}", draft.as_toml());
+}
+
+#[test]
+fn senders_of_a_debian_site_get_the_address_and_the_name_that_others_see() {
+    let files = MemoryFiles(&[("/etc/email-addresses", "# c\njoe: joe@isp.test\n")]);
+    let answers = "dc_eximconfig_configtype='satellite'\ndc_readhost='a.test'\ndc_hide_mailname='true'\ndc_smarthost='hub.test'\n";
+    let (draft, report) = convert(None, Some(answers.as_bytes()), &files).unwrap();
+    let generic = &draft.files.iter().find(|file| file.name == "generic").unwrap().content;
+    for line in ["joe@mx.test joe@isp.test\n", "@mx.test @a.test\n"] {
+        assert!(generic.contains(line), "{line}: {generic}");
+    }
+    assert!(report.to_string().contains("changed  /etc/email-addresses"), "{report}");
 }
