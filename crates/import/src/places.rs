@@ -2,6 +2,11 @@
 
 use crate::{Draft, Effect, Report};
 
+/// Returns whether a text is the name of a domain, and no address.
+pub(crate) fn is_domain(text: &str) -> bool {
+    mail::Domain::parse(text).is_ok() && text.parse::<std::net::IpAddr>().is_err()
+}
+
 /// Domains whose mail a server takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Places {

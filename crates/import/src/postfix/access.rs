@@ -132,7 +132,7 @@ fn patterns(
         None if has_parents => Some(vec![domain.to_owned(), format!("*.{domain}")]),
         None => Some(vec![domain.to_owned()]),
     };
-    let is_domain = |text: &str| mail::Domain::parse(text.trim_start_matches('.')).is_ok();
+    let is_domain = |text: &str| crate::places::is_domain(text.trim_start_matches('.'));
     match subject {
         "client" => {
             let plain = key.replace(['[', ']'], "");

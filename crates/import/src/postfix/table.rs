@@ -183,6 +183,13 @@ fn new_reference(
                 return Err(table.without_text());
             }
             let kind = if purpose == Purpose::Aliases { "aliases" } else { "text" };
+            if purpose == Purpose::Aliases {
+                let file = files.read(path).unwrap_or_default();
+                let lines = logical_lines(&String::from_utf8_lossy(&file));
+                if let Some((line, _)) = lines.iter().find(|(_, line)| !line.contains(':')) {
+                    return Err(format!("{}:{line}: the colon is missing behind the name", table.name));
+                }
+            }
             Ok(format!("{kind}:{}", table.name))
         }
         "regexp" | "pcre" | "cidr" => {
@@ -263,6 +270,9 @@ fn server(table: &Table, files: &dyn Files, draft: &mut Draft) -> Result<String,
         "pgsql" => postgres(&settings, section)?,
         "sqlite" => {
             let path = settings.value("dbpath");
+            if !files.exists(Path::new(&path)) {
+                return Err(format!("there is no file {path}"));
+            }
             section.with("sqlite", path).with("query", query(&settings, "sqlite")?)
         }
         _ => ldap(&settings, section)?,

@@ -8,6 +8,7 @@ use super::{
     cf::{Cf, local_config},
     mc::{Macro, macros},
 };
+use crate::places::is_domain;
 use crate::{
     Draft, Effect, Files, Report, Verdict,
     draft::{Section, Value},
@@ -15,7 +16,6 @@ use crate::{
     postfix::{TableEntry, entries},
     report::AS_DAEMON,
 };
-use mail::Domain;
 use std::path::Path;
 use verdicts::{NO_FILTER, call_verdict, cf_option, define, effect_of, feature};
 
@@ -192,7 +192,7 @@ impl Converter<'_> {
         }
         let mut local = vec![self.hostname.clone(), "localhost".to_owned()];
         for name in names.into_iter().map(|name| name.to_lowercase()) {
-            if Domain::parse(&name).is_ok() && !name.starts_with('[') && !local.contains(&name) {
+            if is_domain(&name) && !name.starts_with('[') && !local.contains(&name) {
                 local.push(name);
             }
         }
@@ -228,7 +228,7 @@ impl Converter<'_> {
     fn relayed(&mut self, name: &str) {
         if let Some(network) = network(name) {
             self.relaying.push(network);
-        } else if Domain::parse(name).is_ok() {
+        } else if is_domain(name) {
             if self.has_feature("relay_hosts_only") {
                 self.places.add_relayed(name.to_lowercase());
             } else {
@@ -432,6 +432,8 @@ impl Converter<'_> {
         for file in files.iter().filter_map(|map| self.file(map.strip_prefix("aliases:")?)) {
             names.extend(file.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_lowercase())));
         }
+        names.sort();
+        names.dedup();
         names.retain(|name| !name.starts_with('#') && !name.contains(char::is_whitespace));
         let text: String = names.iter().map(|name| format!("{name}@ x\n")).collect();
         self.draft.add_file("accounts", text, false);
@@ -702,7 +704,7 @@ fn domain(key: &str) -> Vec<String> {
 /// Returns whether a key is a domain, an address or `user@`, without characters that mean something else in a pattern.
 fn is_address(key: &str) -> bool {
     let (local, domain) = key.rsplit_once('@').unwrap_or(("x", key));
-    let is_domain = Domain::parse(domain.trim_start_matches('.')).is_ok();
+    let is_domain = crate::places::is_domain(domain.trim_start_matches('.'));
     let is_local = !local.is_empty() && !local.contains([':', '*', '/', '"', ' ', '<', '>', '{', '}']);
     is_local && (is_domain || domain.is_empty() && key.ends_with('@'))
 }

@@ -4,6 +4,7 @@ use super::{
     Draft, Files, Report, Section, acl::Acls, head, listeners, lookups, mailname, monolithic, networks,
     redirects, smarthost,
 };
+use crate::places::is_domain;
 use crate::{
     Effect, Verdict,
     draft::quoted,
@@ -11,7 +12,6 @@ use crate::{
     places::Places,
     report::AS_DAEMON,
 };
-use mail::Domain;
 use std::path::Path;
 
 /// An answer, with its line.
@@ -58,7 +58,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     let mut bad = Vec::new();
     for name in items(of("dc_other_hostnames")) {
         let name = name.to_lowercase();
-        if Domain::parse(&name).is_err() {
+        if !is_domain(&name) {
             bad.push(name);
         } else if !domains.contains(&name) {
             domains.push(name);
@@ -74,7 +74,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     let (relay, others): (Vec<String>, Vec<String>) = items(of("dc_relay_domains"))
         .into_iter()
         .map(|name| name.to_lowercase())
-        .partition(|name| Domain::parse(name.trim_start_matches("*.")).is_ok());
+        .partition(|name| is_domain(name.trim_start_matches("*.")));
     relay.into_iter().for_each(|name| places.add_relayed(name));
     if !others.is_empty() {
         let text = format!("list each domain by name, or in a map of local.domains: {}", others.join(", "));
@@ -154,7 +154,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         report.add_with("conf.d", &format!("router {name}"), verdict, Some(Effect::Elsewhere));
     }
     if !whole.acl.is_empty() {
-        acls.tell_unverified(&mut report, &places.own);
+        acls.tell_unverified(&mut report, &[&*places.own, &*places.of_addresses].concat());
         acls.write(&mut draft, &mut report, "conf.d", &[&*places.own, &*places.relayed].concat());
     }
 

@@ -1,5 +1,6 @@
 //! Expansions that look something up in a file, and the files.
 
+use crate::places::is_domain;
 use crate::{Draft, Files, draft::Section};
 use mail::Domain;
 use std::path::Path;
@@ -186,7 +187,7 @@ pub(super) fn addresses(lookup: &Lookup, text: &str, domains: &[String], found: 
 /// Returns the names of the files of a directory that are domains.
 pub(super) fn domains_of_dir(files: &dyn Files, dir: &str) -> Vec<String> {
     let names = files.list(Path::new(dir)).into_iter().map(|name| name.to_lowercase());
-    names.filter(|name| Domain::parse(name).is_ok()).collect()
+    names.filter(|name| is_domain(name)).collect()
 }
 
 #[cfg(test)]

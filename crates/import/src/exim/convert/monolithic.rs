@@ -3,6 +3,7 @@
 use super::{
     Draft, Files, Names, Report, Section, acl::Acls, head, listeners, lookups, mailname, redirects, smarthost,
 };
+use crate::places::is_domain;
 use crate::{
     Effect, Verdict,
     draft::{Value, quoted},
@@ -10,7 +11,6 @@ use crate::{
     places::Places,
     report::AS_DAEMON,
 };
-use mail::Domain;
 use std::path::Path;
 
 use lookups::{Lookup, first_host};
@@ -90,7 +90,8 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     converter.main();
     converter.domains(&acls);
     converter.routers();
-    acls.tell_unverified(&mut converter.report, &converter.places.own);
+    let own = [&*converter.places.own, &*converter.places.of_addresses].concat();
+    acls.tell_unverified(&mut converter.report, &own);
     let taken: Vec<String> = [&*converter.places.own, &*converter.places.relayed].concat();
     acls.write(&mut converter.draft, &mut converter.report, "exim.conf", &taken);
     converter.rules();
@@ -516,8 +517,7 @@ impl Converter<'_> {
         }
         let mut missing = Vec::new();
         for (domains, host) in rules {
-            let is_pattern =
-                |domain: &String| domain == "*" || Domain::parse(domain.trim_start_matches("*.")).is_ok();
+            let is_pattern = |domain: &String| domain == "*" || is_domain(domain.trim_start_matches("*."));
             let Some(host) = smarthost(&host, &port).filter(|_| domains.iter().all(is_pattern)) else {
                 missing.push(format!("{} {host}", domains.join(":")));
                 continue;
@@ -755,7 +755,7 @@ pub(super) fn domain_names(
                     }
                 }
             }
-            _ if Domain::parse(name.trim_start_matches("*.")).is_ok() && !name.starts_with('[') => {
+            _ if is_domain(name.trim_start_matches("*.")) && !name.starts_with('[') => {
                 names.push(name);
             }
             _ if item == "@[]" => {}

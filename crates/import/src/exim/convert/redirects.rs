@@ -4,8 +4,8 @@ use super::{
     lookups::{self, Lookup},
     monolithic::Converter,
 };
+use crate::places::is_domain;
 use crate::{Effect, Report, Verdict, exim::conf::Driver};
-use mail::Domain;
 use std::path::Path;
 
 impl Converter<'_> {
@@ -21,7 +21,7 @@ impl Converter<'_> {
         let Some(lookup) = Lookup::parse(data) else {
             if let Some(domain) =
                 data.strip_prefix("$local_part@").or_else(|| data.strip_prefix("${local_part}@"))
-                && Domain::parse(domain).is_ok()
+                && is_domain(domain)
             {
                 let text: String = self.places.own.iter().map(|own| format!("@{own} @{domain}\n")).collect();
                 self.draft.append_file("virtual", &text);

@@ -186,7 +186,7 @@ fn address(item: &str) -> Option<String> {
         _ if pattern.contains(['^', '$', '{', ';', '+', '/', ' ']) || pattern.starts_with('@') => None,
         _ => {
             let (local, domain) = pattern.rsplit_once('@').unwrap_or(("", pattern));
-            let is_domain = mail::Domain::parse(domain.trim_start_matches("*.")).is_ok();
+            let is_domain = crate::places::is_domain(domain.trim_start_matches("*."));
             (is_domain && !local.contains('*')).then(|| pattern.to_owned())
         }
     }

@@ -212,27 +212,27 @@ impl<'a> Context<'a> {
     /// Returns the maps of a parameter with tables; others are reported.
     pub(in super::super) fn maps(&mut self, name: &str, purpose: Purpose) -> Vec<String> {
         let value = self.main.value(name);
-        let mut maps = Vec::new();
-        for item in items(&value) {
-            let Some(table) = Table::parse(&item) else {
-                self.missing(name, format!("\"{item}\" is no table"));
-                continue;
-            };
-            if matches!(&*table.kind, "regexp" | "pcre") && !self.main.value("recipient_delimiter").is_empty()
-            {
-                let text = format!(
-                    "the patterns of {item} are also for addresses with a detail, which Postfix asks as a whole"
-                );
-                self.effect(Effect::Addresses, name, text);
-            }
-            match table::reference(&table, purpose, self.files, &mut self.draft) {
-                Ok(map) => maps.push(map),
-                // The default names a file that a machine without local mail does not have.
-                Err(_) if self.main.explicit(name).is_none() => {}
-                Err(why) => maps.push(self.waiting(name, &item, &why)),
-            }
+        items(&value).iter().filter_map(|item| self.map(name, item, purpose)).collect()
+    }
+
+    /// Returns the map of one of its tables.
+    pub(super) fn map(&mut self, name: &str, item: &str, purpose: Purpose) -> Option<String> {
+        let Some(table) = Table::parse(item) else {
+            self.missing(name, format!("\"{item}\" is no table"));
+            return None;
+        };
+        if matches!(&*table.kind, "regexp" | "pcre") && !self.main.value("recipient_delimiter").is_empty() {
+            let text = format!(
+                "the patterns of {item} are also for addresses with a detail, which Postfix asks as a whole"
+            );
+            self.effect(Effect::Addresses, name, text);
         }
-        maps
+        match table::reference(&table, purpose, self.files, &mut self.draft) {
+            Ok(map) => Some(map),
+            // The default names a file that a machine without local mail does not have.
+            Err(_) if self.main.explicit(name).is_none() => None,
+            Err(why) => Some(self.waiting(name, item, &why)),
+        }
     }
 
     /// Returns a map that does not answer until somebody offers it: a table that cannot be read is no reason to refuse mail for good, nor

@@ -4,11 +4,12 @@ use super::{
     super::{
         main_cf::{items, logical_lines},
         restrictions::{INSIDE, Lists, May, STRANGER},
-        table::{self, Purpose, Table},
+        table::{self, Purpose, Table, TableEntry},
     },
     Context,
     networks::Networks,
 };
+use crate::places::is_domain;
 use crate::report::Effect;
 use mail::Domain;
 use std::path::Path;
@@ -124,7 +125,7 @@ fn list(context: &mut Context<'_>, parameter: &str) -> Domains {
             );
         } else if item.starts_with('[') {
             // Address literals of this machine are local anyway.
-        } else if Domain::parse(&item).is_ok() {
+        } else if is_domain(&item) {
             let name = item.to_lowercase();
             if !domains.names.contains(&name) && !excluded.contains(&name) {
                 domains.names.push(name);
@@ -172,10 +173,9 @@ fn table_of_domains(
     match table.entries(context.files) {
         Ok(entries) if entries.len() <= 10_000 => {
             let keys = entries.into_iter().map(|entry| entry.key.to_lowercase());
-            let is_domain = |key: &String| {
-                !key.contains('@') && (key.contains('.') || !has_names) && Domain::parse(key).is_ok()
-            };
-            for key in keys.filter(is_domain) {
+            let is_listed =
+                |key: &String| !key.contains('@') && (key.contains('.') || !has_names) && is_domain(key);
+            for key in keys.filter(is_listed) {
                 if !domains.names.contains(&key) && !excluded.contains(&key) {
                     domains.names.push(key);
                 }
@@ -475,7 +475,7 @@ fn no_domain(context: &mut Context<'_>, parameter: &str, place: &str, key: &str,
 fn catch_alls(context: &mut Context<'_>, parameter: &str) {
     let mut is_told = false;
     for (place, key) in domain_keys(context, parameter) {
-        if Domain::parse(&key[1..]).is_err() {
+        if !is_domain(&key[1..]) {
             no_domain(context, parameter, &place, &key, "a line such as `@example.com user@example.com`");
         } else if parameter == "virtual_alias_maps" && !is_told {
             is_told = true;
@@ -577,7 +577,8 @@ fn addresses(context: &mut Context<'_>) {
             // Only local(8) looks into aliases.
             continue;
         }
-        let maps = context.maps(parameter, purpose);
+        let maps =
+            if key.ends_with("_bcc") { copies(context, parameter) } else { context.maps(parameter, purpose) };
         if purpose == Purpose::Keys {
             catch_alls(context, parameter);
         }
@@ -639,6 +640,28 @@ fn addresses(context: &mut Context<'_>) {
             context.effect(Effect::Addresses, parameter, "it is left out: addresses.canonical changes senders and recipients; use it if both may change, or addresses.virtual for recipients");
         }
     }
+}
+
+/// Returns the maps of copies. Names without a domain are at this host, and a map of copies has whole addresses.
+fn copies(context: &mut Context<'_>, parameter: &str) -> Vec<String> {
+    let mut maps = Vec::new();
+    for item in items(&context.main.value(parameter)) {
+        let entries = Table::parse(&item).and_then(|table| table.entries(context.files).ok());
+        let entries = entries.filter(|all| all.iter().any(|entry| !entry.value.contains('@')));
+        let Some(entries) = entries else {
+            maps.extend(context.map(parameter, &item, Purpose::Keys));
+            continue;
+        };
+        let line = |TableEntry { key, value }: TableEntry| match value.contains('@') {
+            true => format!("{key} {value}\n"),
+            false => format!("{key} {value}@{}\n", context.hostname),
+        };
+        let (name, text) =
+            (format!("copies-{}", context.draft.files.len()), entries.into_iter().map(line).collect());
+        context.draft.add_file(&name, text, false);
+        maps.push(format!("text:{name}"));
+    }
+    maps
 }
 
 /// Programs and files of aliases must be named in the configuration.

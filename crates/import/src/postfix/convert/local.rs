@@ -6,7 +6,7 @@ use super::{
         table::{Table, TableEntry},
     },
     Context,
-    routes::{Hop, add_hop, by_rule, class, entries_of, hop},
+    routes::{Hop, add_hop, by_rule, class, entries_of, hop, waits},
 };
 use crate::{
     draft::{Section, Value},
@@ -150,12 +150,15 @@ pub(super) fn virtual_mailboxes(context: &mut Context<'_>, names: &[String]) {
         Some((key, pattern)) => {
             context.note("virtual_uid_maps", "the daemon's user writes all mailboxes, and must own them");
             let section = Section::new("[[route]]", "virtual_mailbox_domains, virtual_mailbox_maps");
-            context.draft.push(section.with("domains", names.to_vec()).with(key, format!("{base}/{pattern}")));
+            context
+                .draft
+                .push(section.with("domains", names.to_vec()).with(key, format!("{base}/{pattern}")));
         }
-        None => context.effect(
-            Effect::Elsewhere,
+        None => waits(
+            context,
             "virtual_mailbox_maps",
-            "the mailboxes follow no pattern of {domain} and {local}: move them, or deliver by LMTP; until then the mail goes to Maildirs in data_dir",
+            names.to_vec(),
+            "the mailboxes follow no pattern of {domain} and {local}: move them, or deliver by LMTP",
         ),
     }
 }

@@ -8,11 +8,11 @@ use super::{
     Context, domains,
     local::{local_transports, mailbox, virtual_mailboxes},
 };
+use crate::places::is_domain;
 use crate::{
     draft::{Section, quoted},
     report::Effect,
 };
-use mail::Domain;
 
 /// A next hop: the keys of a route.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,11 +103,11 @@ fn smarthost(next: &str) -> Result<Hop, String> {
         "smtps" | "submissions" => "465",
         port => port,
     };
-    if host.is_empty() || port.parse::<u16>().is_err() {
+    let host = host.strip_prefix("ipv6:").unwrap_or(&host).to_owned();
+    let is_address = host.parse::<std::net::IpAddr>().is_ok();
+    if !(is_address || is_domain(&host)) || port.parse::<u16>().is_err() {
         return Err(format!("{next} is no host"));
     }
-    let is_address = host.parse::<std::net::IpAddr>().is_ok();
-    let host = host.strip_prefix("ipv6:").unwrap_or(&host).to_owned();
     let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
     Ok(Hop::Smarthost {
         host: format!("{host}:{port}"),
@@ -364,7 +364,7 @@ pub(super) fn class(
 }
 
 /// A transport that Postrider does not have: the mail is held.
-fn waits(context: &mut Context<'_>, parameter: &str, domains: Vec<String>, why: &str) {
+pub(super) fn waits(context: &mut Context<'_>, parameter: &str, domains: Vec<String>, why: &str) {
     let text = format!(
         "{}: {why}; until then the mail is held (`hold = true` in the [[route]])",
         domains.join(", ")
@@ -440,8 +440,7 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) {
         if parents.contains("transport_maps") && !entry.key.starts_with(['.', '*']) {
             domains.push(format!("*.{}", entry.key));
         }
-        let is_valid =
-            |domain: &String| domain == "*" || Domain::parse(domain.trim_start_matches("*.")).is_ok();
+        let is_valid = |domain: &String| domain == "*" || is_domain(domain.trim_start_matches("*."));
         if !domains.iter().all(is_valid) {
             context.missing("transport_maps", format!("{}: no domain", entry.key));
             continue;
@@ -553,7 +552,7 @@ fn tls_policies(context: &mut Context<'_>) {
     for entry in entries {
         let level = entry.value.split_whitespace().next().unwrap_or_default().to_owned();
         let domain = entry.key.strip_prefix('.').map_or(entry.key.clone(), |domain| format!("*.{domain}"));
-        if Domain::parse(domain.trim_start_matches("*.")).is_err() {
+        if !is_domain(domain.trim_start_matches("*.")) {
             continue;
         }
         let tls = tls_level(&level).unwrap_or_else(|why| {
@@ -590,6 +589,13 @@ fn sender_dependent(context: &mut Context<'_>, relay: &[String]) -> Vec<Section>
     senders.sort_by_key(|sender| (sender.starts_with('@'), std::cmp::Reverse(sender.len()), sender.clone()));
     senders.dedup();
     for sender in senders {
+        // Others match no sender.
+        let of = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
+        if !is_domain(of) {
+            let text = format!("{sender} is no address and no @domain");
+            context.note("sender_dependent_relayhost_maps", text);
+            continue;
+        }
         let host = find(&hosts, &sender);
         let transport = find(&transports, &sender);
         let parameter = match transport {

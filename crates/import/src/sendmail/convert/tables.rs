@@ -1,13 +1,13 @@
 //! Tables of addresses and hosts, and what depends on them.
 
 use super::{Converter, is_address, reply};
+use crate::places::is_domain;
 use crate::{
     Draft, Effect,
     decision::covers,
     draft::{Section, Value, quoted},
     postfix::TableEntry,
 };
-use mail::Domain;
 
 impl Converter<'_> {
     #[allow(clippy::too_many_lines)] // one kind of target after the other
@@ -15,7 +15,7 @@ impl Converter<'_> {
         let domains = self.words("{VirtHost}", "VIRTUSER_DOMAIN");
         for name in domains.into_iter().map(|name| name.to_lowercase()) {
             let is_known = self.places.own.contains(&name) || self.places.of_addresses.contains(&name);
-            if Domain::parse(&name).is_ok() && !is_known {
+            if is_domain(&name) && !is_known {
                 self.places.of_addresses.push(name);
             }
         }
@@ -57,7 +57,7 @@ impl Converter<'_> {
                 let unless = (!single.is_empty()).then(|| Value::Table(vec![(of, single)]));
                 rule.with_some("unless", unless).with(verdict, reply)
             };
-            let is_plain = !user.contains(['*', '+', '%', '"', '/']) && Domain::parse(&domain).is_ok();
+            let is_plain = !user.contains(['*', '+', '%', '"', '/']) && is_domain(&domain);
             if let Some(error) = value.strip_prefix("error:").filter(|_| is_plain) {
                 if user.is_empty() && domain != self.hostname {
                     // The users and the aliases of the machine are not asked for any more.
@@ -145,7 +145,7 @@ impl Converter<'_> {
         for TableEntry { key, value } in table {
             let name = key.trim_start_matches('.').to_lowercase();
             let is_below = key.starts_with('.');
-            if key != "." && Domain::parse(&name).is_err() {
+            if key != "." && !is_domain(&name) {
                 self.missing("mailertable", format!("{key} {value}: {key} is no domain"));
                 continue;
             }
@@ -212,7 +212,7 @@ impl Converter<'_> {
         let name =
             name.get(..5).filter(|tag| tag.eq_ignore_ascii_case("IPv6:")).map_or(name, |_| &name[5..]).trim();
         let name = name.trim_end_matches('.');
-        let is_host = name.parse::<std::net::IpAddr>().is_ok() || Domain::parse(name).is_ok();
+        let is_host = name.parse::<std::net::IpAddr>().is_ok() || is_domain(name);
         match mailer {
             "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" if !is_host => None,
             "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" => {
@@ -320,9 +320,8 @@ impl Converter<'_> {
     pub(super) fn masquerade(&mut self) {
         let given = self.calls.iter().rfind(|call| call.name == "MASQUERADE_AS").map(|call| call.argument(0));
         let given = given.or_else(|| self.cf.macro_value("M")).filter(|name| !name.is_empty());
-        let masquerade = given
-            .map(|name| name.trim_end_matches('.').to_lowercase())
-            .filter(|name| Domain::parse(name).is_ok());
+        let masquerade =
+            given.map(|name| name.trim_end_matches('.').to_lowercase()).filter(|name| is_domain(name));
         let table = self.table("genericstable", "genericstable");
         if masquerade.is_none() && table.is_empty() {
             return;
@@ -368,7 +367,7 @@ impl Converter<'_> {
         let mut text = String::new();
         let mut done = vec![name.to_owned()];
         for domain in self.places.own.iter().chain(&hidden).map(|domain| domain.to_lowercase()) {
-            if Domain::parse(&domain).is_err() || done.contains(&domain) {
+            if !is_domain(&domain) || done.contains(&domain) {
                 continue;
             }
             let mut users: Vec<String> = exposed.iter().map(|user| user.to_lowercase()).collect();

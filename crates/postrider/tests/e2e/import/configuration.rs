@@ -153,3 +153,67 @@ fn a_configuration_of_which_nothing_was_read_is_an_error() {
     let toml = fs::read_to_string(out.path().join("postrider.toml")).unwrap();
     assert!(toml.contains("smarthost = \"hub.example.net:25\""), "{toml}");
 }
+
+#[test]
+fn domains_networks_and_users_in_any_table_give_a_result_that_the_check_accepts() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display().to_string();
+    for (name, text) in [
+        ("keys", "example.com x\njoe@example.com ann@example.com\n10.0.0.1 x\n"),
+        ("patterns", "/^example\\.com$/ x\n"),
+        ("networks", "10.0.0.0/8 x\n"),
+        ("names", "example.com\n"),
+        (
+            "sql.cf",
+            "hosts = localhost\nuser = u\npassword = p\ndbname = m\nquery = SELECT 1 FROM d WHERE n = '%s'\n",
+        ),
+        ("ldap.cf", "server_host = ldap://localhost\nsearch_base = dc=x\nquery_filter = (mail=%s)\n"),
+    ] {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    fs::write(dir.path().join("master.cf"), "smtp inet n - y - - smtpd\n").unwrap();
+    let tables = [
+        "hash:DIR/keys",
+        "lmdb:DIR/keys",
+        "cdb:DIR/keys",
+        "proxy:texthash:DIR/keys",
+        "regexp:DIR/patterns",
+        "pcre:DIR/patterns",
+        "cidr:DIR/networks",
+        "inline:{example.com=x}",
+        "static:x",
+        "proxy:pgsql:DIR/sql.cf",
+        "mysql:DIR/sql.cf",
+        "ldap:DIR/ldap.cf",
+        "sqlite:DIR/sql.cf",
+        "memcache:DIR/sql.cf",
+        "tcp:localhost:99",
+        "socketmap:unix:/run/x:users",
+        "unix:passwd.byname",
+        "unionmap:{hash:DIR/keys, static:x}",
+        "pipemap:{hash:DIR/keys, hash:DIR/keys}",
+        "DIR/names",
+        "/nonexistent",
+        "hash:/nonexistent",
+        "regexp:/nonexistent",
+        "pgsql:/nonexistent",
+        "!DIR/names, example.org",
+        "!hash:DIR/keys, example.org",
+    ];
+    for parameter in [
+        "mydestination",
+        "relay_domains",
+        "virtual_alias_domains",
+        "virtual_mailbox_domains",
+        "mynetworks",
+        "local_recipient_maps",
+        "virtual_mailbox_maps",
+        "transport_maps",
+    ] {
+        for table in tables {
+            let main = format!("myhostname = mx.test\n{parameter} = {}\n", table.replace("DIR", &at));
+            fs::write(dir.path().join("main.cf"), main).unwrap();
+            converted("postfix", dir.path());
+        }
+    }
+}
