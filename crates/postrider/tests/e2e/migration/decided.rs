@@ -98,6 +98,10 @@ pub(crate) struct Asked<'s> {
     pub(crate) theirs: &'s str,
     pub(crate) ours: &'s str,
     pub(crate) said: &'s str,
+    /// The address of the client, `<sender>`, `to` and `<recipient>`.
+    pub(crate) envelope: &'s str,
+    /// The tables of the set-up.
+    pub(crate) files: &'s [(&'static str, String)],
 }
 
 /// Returns the differences that nothing explains, with their set-ups. None where the server cannot be started.
@@ -129,7 +133,7 @@ pub(crate) fn check<S: Other>(
             if theirs.as_bytes()[0] == ours.as_bytes()[0] {
                 continue;
             }
-            match explain(&Asked { theirs, ours, said: &said }) {
+            match explain(&Asked { theirs, ours, said: &said, envelope, files: &set_up.files }) {
                 Some(why) => *told.entry(why).or_default() += 1,
                 None => found.push(format!("{envelope}: {theirs} | {ours}")),
             }

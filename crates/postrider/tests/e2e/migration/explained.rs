@@ -80,51 +80,148 @@ pub(crate) const POSTFIX: &[Row] = &[
     ),
 ];
 
-/// Returns why replies of Exim and Postrider differ.
+impl Asked<'_> {
+    fn word(&self, at: usize) -> &str {
+        self.envelope.split(' ').nth(at).unwrap_or_default().trim_matches(['<', '>'])
+    }
+
+    fn client(&self) -> &str {
+        self.word(0)
+    }
+
+    fn sender(&self) -> &str {
+        self.word(1)
+    }
+
+    fn recipient(&self) -> &str {
+        self.word(3)
+    }
+
+    fn domain(&self) -> &str {
+        self.recipient().rsplit_once('@').map_or("", |(_, domain)| domain)
+    }
+
+    /// Returns the words of lines of the report that have a text.
+    fn lines<'s>(&'s self, text: &'s str) -> impl Iterator<Item = Vec<&'s str>> {
+        let lines = self.said.lines().filter(move |line| line.contains(text));
+        lines.map(|line| line.split([' ', ',']).map(|word| word.trim_end_matches([':', ';'])).collect())
+    }
+
+    /// Returns whether the client has one of these names, or one below it.
+    fn is_named(&self, words: &[&str]) -> bool {
+        let names = [
+            ("127.0.0.1", "localhost"),
+            ("198.51.100.7", "near.example"),
+            ("203.0.113.9", "client.far.example"),
+            ("192.0.2.66", "bad.net.example"),
+        ];
+        let name = names.iter().find(|(address, _)| *address == self.client()).map_or("", |(_, name)| name);
+        words.iter().any(|word| covers(&format!("*.{}", key(word)), name) || key(word) == name)
+    }
+
+    /// Returns whether a key of the access table is for the envelope.
+    fn has_key(&self, word: &str) -> bool {
+        let key = key(word);
+        let addresses = [self.sender(), self.recipient()];
+        !key.is_empty()
+            && (addresses.iter().any(|address| address.contains(key))
+                || self.client().starts_with(key)
+                || self.is_named(&[word]))
+    }
+
+    /// Returns the domains that an alias, or the table of virtual users, leads to.
+    fn targets(&self) -> Vec<String> {
+        let name = self.recipient().split('@').next().unwrap_or_default();
+        let of_aliases = |name: &str| ["sales", "info"].contains(&name).then(|| "far.example".to_owned());
+        let mut found: Vec<String> = of_aliases(name).into_iter().collect();
+        let table = self.files.iter().find(|(file, _)| *file == "mail/virtusertable");
+        for line in table.map_or("", |(_, text)| text.as_str()).lines() {
+            let (key, value) = line.split_once(' ').unwrap_or_default();
+            if key == self.recipient() || key == format!("@{}", self.domain()) {
+                let (user, domain) = value.rsplit_once('@').unwrap_or((value, ""));
+                found.push(domain.to_owned());
+                found.extend(of_aliases(user.replace("%1", name).as_str()));
+            }
+        }
+        found
+    }
+}
+
+/// Returns what a word of the report is about: `*.example.com`, or `connect:example.com` of the access table.
+fn key(word: &str) -> &str {
+    word.rsplit(':').next().unwrap_or_default().trim_start_matches("*.")
+}
+
+/// Returns whether a pattern of domains is for a domain.
+fn covers(pattern: &str, domain: &str) -> bool {
+    match pattern {
+        "*" | "." => true,
+        pattern => match pattern.strip_prefix("*.").or_else(|| pattern.strip_prefix('.')) {
+            Some(parent) => domain.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.')),
+            None => pattern == domain,
+        },
+    }
+}
+
+/// Returns why replies of Exim and Postrider differ: the report has a line about it, with the domain or the statement.
 pub(crate) fn exim(asked: &Asked<'_>) -> Option<&'static str> {
-    let is_relay = asked.ours.contains("elay");
-    match asked {
-        Asked { theirs, ours, .. } if theirs.starts_with('2') && ours.starts_with("550 5.1.1") => {
-            Some("an unknown user that no statement asks about: Exim returns the mail")
+    let Asked { theirs, ours, .. } = asked;
+    let is_relay = ours.contains("elay");
+    match theirs.as_bytes()[0] {
+        b'2' if ours.starts_with("550 5.1.1")
+            && asked.lines("are refused at once").any(|words| words.contains(&asked.domain())) =>
+        {
+            Some("an unknown user of a domain that the report names: Exim returns the mail")
         }
-        Asked { theirs, .. } if theirs.starts_with('4') && is_relay => {
-            Some("a stranger who wants to relay: both refuse")
-        }
-        Asked { theirs, said, .. } if theirs.starts_with('2') && is_relay => {
-            (said.contains("may relay here") || said.contains("for other domains it is refused"))
-                .then_some("the report says who may not relay any more")
+        b'4' if is_relay => Some("a stranger who wants to relay: both refuse"),
+        b'2' if is_relay
+            && ["may relay here", "for other domains it is refused"].iter().any(|text| {
+                asked.lines(text).any(|words| words.contains(&"accept") || words.contains(&"discard"))
+            }) =>
+        {
+            Some("the report says who may not relay any more, with the statement")
         }
         _ => None,
     }
 }
 
-/// Returns why replies of Sendmail and Postrider differ.
+/// Returns why replies of Sendmail and Postrider differ: the report has a line about it, with the domain, the client or the address.
 pub(crate) fn sendmail(asked: &Asked<'_>) -> Option<&'static str> {
-    let Asked { theirs, ours, said } = asked;
+    let Asked { theirs, ours, .. } = asked;
     let is_relay = ours.contains("elay");
+    let is_covered = |words: &[&str]| words.iter().any(|word| covers(word, asked.domain()));
     match theirs.as_bytes()[0] {
         b'4' if is_relay => Some("a stranger who wants to relay: both refuse"),
-        b'2' if is_relay && said.contains("subdomains are not taken") => {
+        b'2' if is_relay && asked.lines("subdomains are not taken").any(|words| is_covered(&words)) => {
             Some("the report says which subdomains are not taken")
         }
-        b'2' if is_relay && said.contains("write the networks of these hosts") => {
+        b'2' if is_relay
+            && asked.lines("write the networks of these hosts").any(|words| asked.is_named(&words)) =>
+        {
             Some("the report says which hosts relayed by their names")
         }
-        b'2' if ours.starts_with("550 5.1.1") && said.contains("mail for unknown users went to") => {
-            Some("the report says where mail for unknown users went")
-        }
-        _ if ours.starts_with('2') && said.contains("this mail is held") => {
+        _ if ours.starts_with('2') && asked.lines("this mail is held").any(|words| is_covered(&words)) => {
             Some("the report says which mail is held")
         }
         b'2' if (is_relay || ours.starts_with("550 5.1.1"))
-            && said.contains("DISCARD is for the recipient") =>
+            && asked
+                .lines("DISCARD is for the recipient")
+                .any(|words| words.iter().any(|word| word.contains(':') && asked.has_key(word))) =>
         {
             Some("the report says what DISCARD is for: unknown users of a message that is discarded")
         }
-        _ if said.contains("send there is taken") && (!ours.starts_with('5') || theirs.starts_with('4')) => {
+        _ if (!ours.starts_with('5') || theirs.starts_with('4'))
+            && asked.lines("send there is taken").any(|words| {
+                asked.targets().iter().any(|target| words.iter().any(|word| covers(word, target)))
+            }) =>
+        {
             Some("the report says that aliases lead to domains with an error")
         }
-        b'2' if ours.contains("not taken over yet") && said.contains("waits (451)") => {
+        b'2' if ours.contains("not taken over yet")
+            && asked.lines("waits (451)").any(|words| {
+                words.contains(&asked.recipient()) || words.contains(&&*format!("@{}", asked.domain()))
+            }) =>
+        {
             Some("the report says which mail waits")
         }
         _ => None,
