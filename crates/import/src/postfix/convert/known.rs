@@ -301,7 +301,7 @@ pub(super) fn judge(context: &mut Context<'_>) {
                 continue;
             }
             None if is_variable(context, name) => Verdict::Mapped,
-            None if is_in(PARAMETERS, name) => Verdict::Missing("Postrider has no such setting".to_owned()),
+            None if is_parameter(name) => Verdict::Missing("Postrider has no such setting".to_owned()),
             None => Verdict::Unknown,
         };
         context.set_verdict(name, verdict);
@@ -311,6 +311,14 @@ pub(super) fn judge(context: &mut Context<'_>) {
 /// Returns whether a word is one of a list.
 fn is_in(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|one| one == word)
+}
+
+/// Returns whether Postfix has a parameter, or has it for each transport: `slow_delivery_slot_cost`.
+fn is_parameter(name: &str) -> bool {
+    let of_transport = |known: &str| {
+        known.strip_prefix("default").is_some_and(|end| end.starts_with('_') && name.ends_with(end))
+    };
+    is_in(PARAMETERS, name) || PARAMETERS.split_whitespace().any(of_transport)
 }
 
 /// Returns whether a value switches its parameter off.

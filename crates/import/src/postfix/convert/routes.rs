@@ -77,8 +77,10 @@ pub(super) fn hop(context: &Context<'_>, spec: &str) -> Result<Hop, String> {
         "retry" => Ok(Hop::Hold),
         "error" => Ok(Hop::Reject(reply(next))),
         "discard" => Ok(Hop::Discard),
-        "pipe" => service
-            .map_or_else(|| Err("there is no such service".to_owned()), |service| pipe(&service.command)),
+        "pipe" => {
+            let service = service.ok_or("there is no such service")?;
+            pipe(&service.command, &context.files.users())
+        }
         other => Err(format!(
             "the transport {other} has no counterpart: give the mail to it by SMTP, LMTP or a pipe"
         )),
@@ -142,8 +144,13 @@ fn reply(text: &str) -> String {
 }
 
 /// Reads the arguments of pipe(8).
-fn pipe(command: &[String]) -> Result<Hop, String> {
+fn pipe(command: &[String], users: &[String]) -> Result<Hop, String> {
     let user = command.iter().find_map(|word| word.strip_prefix("user="));
+    let user = user.map(|user| user.split(':').next().unwrap_or(user));
+    let is_number = |user: &&str| user.bytes().all(|b| b.is_ascii_digit());
+    if let Some(user) = user.filter(|user| !is_number(user) && !users.iter().any(|one| one == user)) {
+        return Err(format!("there is no user {user} on this machine, as whom its program runs"));
+    }
     let at = command.iter().position(|word| word.starts_with("argv=")).ok_or("the service has no argv")?;
     let first = command[at].strip_prefix("argv=").unwrap_or_default().to_owned();
     let mut argv = Vec::new();
@@ -165,8 +172,7 @@ fn pipe(command: &[String]) -> Result<Hop, String> {
         };
         argv.push(quoted(word));
     }
-    let user = user
-        .map_or(String::new(), |user| format!(", user = {}", quoted(user.split(':').next().unwrap_or(user))));
+    let user = user.map_or(String::new(), |user| format!(", user = {}", quoted(user)));
     Ok(Hop::Pipe(format!("{{ argv = [{}]{user} }}", argv.join(", "))))
 }
 

@@ -746,7 +746,7 @@ fn names_without_an_account_go_to_the_fallback_transport_by_a_rule() {
 #[test]
 fn only_what_postfix_does_not_know_is_unknown() {
     let (_, report) = converted(
-        "mydestination = localhost\nmy_hub = x\nrelayhost = $my_hub\naddress_verify_poll_count = 3\ntcp_windowsize = 0\ntypo = 1\n",
+        "mydestination = localhost\nmy_hub = x\nrelayhost = $my_hub\naddress_verify_poll_count = 3\nslow_delivery_slot_cost = 5\ntypo = 1\n",
         ACCOUNTS,
     );
     let unknown: Vec<_> = report.entries.iter().filter(|entry| entry.verdict == Verdict::Unknown).collect();
@@ -779,4 +779,15 @@ fn a_transport_has_the_address_the_name_and_the_tls_of_its_service() {
     let route = "source_address = \"10.0.0.9\"\nehlo_name = \"out.test\"\nmx = true\ntls = \"require\"";
     assert!(draft.as_toml().contains(route), "{}", draft.as_toml());
     assert!(!report.to_string().contains("master.cf"), "{report}");
+}
+
+#[test]
+fn mail_for_a_program_of_a_user_who_is_not_there_is_held() {
+    let toml = |user: &str| {
+        let master = format!("smtp inet n - y - - smtpd\nbox unix - n n - - pipe user={user} argv=/bin/x\n");
+        let main = b"mydestination = mx.test\ntransport_maps = inline:{far.example=box:}\n";
+        convert(main, master.as_bytes(), "/etc/postfix", &MemoryFiles(ACCOUNTS)).0.as_toml()
+    };
+    assert!(toml("joe").contains("user = \"joe\""), "{}", toml("joe"));
+    assert!(toml("vmail").contains("domains = [\"far.example\"]\nhold = true"), "{}", toml("vmail"));
 }
