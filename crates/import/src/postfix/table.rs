@@ -339,6 +339,9 @@ fn query(settings: &MainCf, kind: &str) -> Result<String, String> {
     let query = parameters
         .iter()
         .fold(given, |query, (from, to)| query.replace(from, to).replace(from.trim_matches('\''), to));
+    if !query.contains(if kind == "pgsql" { "$1" } else { "?" }) {
+        return Err("its query has no place for the key".to_owned());
+    }
     if query.contains('%') {
         return Err("its query uses the key in a way that is not supported: write it with a parameter, as docs/addresses.md shows".to_owned());
     }

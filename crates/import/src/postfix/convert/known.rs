@@ -301,6 +301,7 @@ pub(super) fn judge(context: &mut Context<'_>) {
                 continue;
             }
             None if is_variable(context, name) => Verdict::Mapped,
+            None if is_parameter(name) && is_off => Verdict::Mapped,
             None if is_parameter(name) => Verdict::Missing("Postrider has no such setting".to_owned()),
             None => Verdict::Unknown,
         };

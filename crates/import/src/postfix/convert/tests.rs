@@ -698,10 +698,10 @@ fn what_differs_is_told_with_its_setting() {
 #[test]
 fn what_is_switched_off_is_told_no_more_than_what_is_not_there() {
     let (_, report) = converted(
-        "mydestination = mx.test\nsmtpd_reject_unlisted_sender = no\nmailbox_size_limit = 0\ncontent_filter =\n",
+        "mydestination = mx.test\nsmtpd_reject_unlisted_sender = no\nmailbox_size_limit = 0\ncontent_filter =\nmasquerade_domains =\n",
         ACCOUNTS,
     );
-    assert_eq!(report.mapped_count(), 4, "{report}");
+    assert_eq!(report.mapped_count(), 5, "{report}");
 }
 
 #[test]
