@@ -416,7 +416,10 @@ fn one(
             }
         }
         // A login may use its own addresses only.
-        "reject_authenticated_sender_login_mismatch" | "reject_known_sender_login_mismatch" => {}
+        "reject_authenticated_sender_login_mismatch" => {}
+        "reject_known_sender_login_mismatch" => {
+            context.effect(Effect::Refused, list, "reject_known_sender_login_mismatch: a login may use its own addresses only, and no others that nobody owns");
+        }
         "reject_unverified_recipient" => {
             context.effect(Effect::Taken, list, "reject_unverified_recipient: write `verify = true` in the [[route]] of these domains");
         }

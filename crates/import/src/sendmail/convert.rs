@@ -451,7 +451,7 @@ impl Converter<'_> {
         let rule = Section::new("[[rule]]", "LUSER_RELAY").with("for", "all");
         let rule = rule.with("to", domains).with("unless", Value::Table(vec![("to", known)]));
         let text = format!(
-            "unknown users of {}: their mail goes to {relay}, if a client names them; mail for aliases of such names goes to a mailbox",
+            "unknown users of {}: their mail goes to {relay} with the domain that the client gave, if a client names them; Sendmail wrote the host's name there. Mail for aliases of such names goes to a mailbox",
             self.places.own.join(", ")
         );
         self.report.effect(Effect::Elsewhere, "LUSER_RELAY", text);

@@ -126,7 +126,7 @@ const TRANSPORT_OPTIONS: &str = "driver protocol hosts port hosts_require_tls ho
     directory_mode current_directory home_directory path return_output return_fail_output log_output \
     allow_localhost multi_domain batch_max batch_id connection_max_messages max_rcpt check_string \
     escape_string lock_fcntl_timeout tls_tempfail_tryclear tls_verify_certificates tls_verify_hosts \
-    notify_comsat";
+    notify_comsat temp_errors environment timeout umask";
 
 /// Options with something to do instead.
 const OTHERS: [(&str, &str); 14] = [

@@ -61,7 +61,13 @@ impl Reader<'_> {
             ":" if name == "senders" => vec![String::new()],
             _ => self.items(&raw),
         };
+        // A client without a name is in no list behind the first name in it, unless the list says otherwise.
+        let (mut ignores_unknown, mut has_name) = (false, false);
         for item in &items {
+            if item == "+ignore_unknown" {
+                ignores_unknown = true;
+                continue;
+            }
             let (is_excluded, plain) =
                 item.strip_prefix('!').map_or((false, &**item), |rest| (true, rest.trim_start()));
             let patterns = match key {
@@ -79,11 +85,16 @@ impl Reader<'_> {
             if patterns.is_empty() {
                 continue;
             }
+            let is_behind_name = has_name && of == "client";
+            has_name |= of == "client_name" && !ignores_unknown;
             if is_excluded {
                 add(&mut excluded, (of, patterns));
                 continue;
             }
             let mut but = excluded.clone();
+            if is_behind_name {
+                add(&mut but, ("client_name", vec!["none".to_owned()]));
+            }
             let is_all = patterns.iter().any(|pattern| matches!(&**pattern, "0.0.0.0/0" | "*"))
                 && (of != "from" || name == "sender_domains");
             if self.has_details

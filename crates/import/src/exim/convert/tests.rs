@@ -253,3 +253,13 @@ fn senders_of_a_debian_site_get_the_address_and_the_name_that_others_see() {
     }
     assert!(report.to_string().contains("changed  /etc/email-addresses"), "{report}");
 }
+
+#[test]
+fn a_client_without_a_name_is_in_no_list_behind_a_name() {
+    let rule = |list: &str| {
+        let toml = of_statements(&format!("deny hosts = {list}\naccept hosts = 10.0.0.0/8\n")).0;
+        toml.contains("client = [\"192.0.2.7\"]\nunless = { client_name = [\"none\"] }")
+    };
+    assert!(rule("*.x.test : 192.0.2.7"));
+    assert!(!rule("192.0.2.7 : *.x.test") && !rule("+ignore_unknown : *.x.test : 192.0.2.7"));
+}

@@ -182,6 +182,11 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// The same for what is no parameter.
+    pub(super) fn tell(&mut self, effect: Effect, what: &str, text: String) {
+        self.effects.push((effect, what.to_owned(), text));
+    }
+
     pub(super) fn set_verdict(&mut self, name: &str, verdict: Verdict) {
         self.verdicts.entry(name.to_owned()).or_insert(verdict);
     }

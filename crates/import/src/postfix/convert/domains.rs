@@ -254,6 +254,19 @@ pub(super) fn write(context: &mut Context<'_>) {
             classes.push(Class { parameter, domains, recipients });
         }
     }
+    let is_listed = |class: &&Class| {
+        class.parameter != "mydestination" && matches!(class.recipients, Recipients::Listed { .. })
+    };
+    let patterns: Vec<String> =
+        classes.iter().filter(is_listed).flat_map(|class| class.domains.patterns()).collect();
+    if !patterns.is_empty() {
+        let shown = patterns[..patterns.len().min(10)].join(", ");
+        let more = if patterns.len() > 10 { " and others" } else { "" };
+        let text = format!(
+            "his mail is taken in {shown}{more}, also where he is no user: it goes to the address in `postmaster`"
+        );
+        context.tell(Effect::Taken, "postmaster", text);
+    }
     if !is_taken && !sends_all_away(context) {
         let hostname = context.hostname.clone();
         let text = format!(
@@ -288,6 +301,9 @@ fn relay_networks(context: &mut Context<'_>) {
         context.mapped("mynetworks");
         match (networks.problem(), networks.remark()) {
             (Some(problem), _) => context.effect(Effect::Refused, "mynetworks", problem),
+            (None, Some(_)) if networks.late().is_some() => {
+                context.effect(Effect::Refused, "mynetworks", networks.late().unwrap_or_default());
+            }
             (None, Some(remark)) => context.note("mynetworks", remark),
             (None, None) => {}
         }

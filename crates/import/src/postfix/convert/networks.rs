@@ -11,6 +11,8 @@ pub(super) struct Networks {
     list: Vec<IpNet>,
     /// Networks behind a `!`.
     excluded: Vec<IpNet>,
+    /// Those of them that stand behind a network which they are in, so that Postfix does not exclude them.
+    late: Vec<IpNet>,
     /// Items that are no networks.
     others: Vec<String>,
     /// Exclusions that are no networks: which networks they are for is not known.
@@ -65,7 +67,12 @@ impl Networks {
         match (network, is_excluded || is_negated) {
             // Two negations: a part of what a file excludes. To leave it out is safe.
             (_, true) if is_excluded && is_negated => self.others.push(format!("!{item}")),
-            (Ok(network), true) => self.excluded.push(network),
+            (Ok(network), true) => {
+                if self.list.iter().any(|before| before.contains(&network)) {
+                    self.late.push(network);
+                }
+                self.excluded.push(network);
+            }
             (Ok(network), false) => self.list.push(network),
             (Err(_), true) => self.unknown_exclusions.push(format!("!{name}")),
             (Err(_), false) => self.others.push(item.to_owned()),
@@ -102,6 +109,12 @@ impl Networks {
             ));
         }
         (!problems.is_empty()).then(|| problems.join("; "))
+    }
+
+    /// Returns the exclusions that Postfix does not make; none if there are none.
+    pub(super) fn late(&self) -> Option<String> {
+        let late: Vec<String> = self.late.iter().map(|network| format!("!{network}")).collect();
+        (!late.is_empty()).then(|| format!("{} stands behind a network that it is in, so that Postfix lets it relay: the networks leave it out here", late.join(", ")))
     }
 
     /// Returns a remark about the exclusions that were taken out of networks; none if there are none.

@@ -143,6 +143,12 @@ fn reply(text: &str) -> String {
     format!("550 {status} {rest}")
 }
 
+/// Returns the reply of the transport `retry`: clients try again, and mail of this machine is held.
+fn later(transport: &str) -> Option<String> {
+    let text = transport.strip_prefix("retry:")?;
+    Some(reply(text).replacen("550 5", "450 4", 1))
+}
+
 /// Reads the arguments of pipe(8).
 fn pipe(command: &[String], users: &[String]) -> Result<Hop, String> {
     let user = command.iter().find_map(|word| word.strip_prefix("user="));
@@ -473,6 +479,15 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) {
             );
             context.effect(Effect::Elsewhere, "transport_maps", text);
         }
+        if let Some(reply) = later(&value) {
+            let named = domains.iter().filter(|domain| *domain != "*").cloned().collect::<Vec<_>>();
+            let rule =
+                Section::new("[[rule]]", "transport_maps").with("for", "all").with("to", named.clone());
+            let clients = ["mx", "relay", "submission", "submissions"].map(str::to_owned).to_vec();
+            if !named.is_empty() {
+                context.draft.push(rule.with("listener", clients).with("defer", reply));
+            }
+        }
         let relayhost = if is_unchanged { context.main.value("relayhost") } else { String::new() };
         let found = off_host(context, &value, &relayhost);
         match found {
@@ -508,7 +523,10 @@ pub(super) fn by_rule(
         Hop::Hold
     });
     let rule = match &hop {
-        Hop::Hold => rule.with("hold", true),
+        Hop::Hold => match later(transport) {
+            Some(reply) => rule.with("defer", reply),
+            None => rule.with("hold", true),
+        },
         Hop::Discard => rule.with("discard", true),
         Hop::Reject(reply) => rule.with("reject", reply.clone()),
         _ => {

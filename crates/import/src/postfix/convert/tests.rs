@@ -293,7 +293,12 @@ fn refusals_for_now_stay_refusals_for_now() {
 fn a_client_that_mynetworks_excludes_may_not_relay() {
     let (toml, report) = converted("mynetworks = 10.0.0.0/29, !10.0.0.5\n", &[]);
     assert!(toml.contains("networks = [\"10.0.0.0/30\", \"10.0.0.4\", \"10.0.0.6/31\"]"), "{toml}");
-    assert!(report.to_string().contains("leave out !10.0.0.5/32"), "{report}");
+    assert!(
+        report.to_string().contains("refused  main.cf:1 mynetworks: !10.0.0.5/32 stands behind"),
+        "{report}"
+    );
+    let (_, report) = converted("mynetworks = !10.0.0.5, 10.0.0.0/29\n", &[]);
+    assert!(report.to_string().contains("note     main.cf:1 mynetworks: the networks are split"), "{report}");
 }
 
 #[test]
@@ -592,6 +597,8 @@ fn the_error_transport_refuses_for_good_and_retry_makes_mail_wait() {
     .0;
     assert!(toml.contains("domains = [\"a.example\"]\nreject = \"550 5.2.0 Address rejected\""), "{toml}");
     assert!(toml.contains("domains = [\"b.example\"]\nhold = true"), "{toml}");
+    let rule = "to = [\"b.example\"]\nlistener = [\"mx\", \"relay\", \"submission\", \"submissions\"]\ndefer = \"450 4.1.1 x\"";
+    assert!(toml.contains(rule), "{toml}");
 }
 
 #[test]

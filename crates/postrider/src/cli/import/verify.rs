@@ -194,10 +194,12 @@ impl Differences {
         let SeenEnvelope { client, from, to, .. } = envelope;
         let login = envelope.login.as_ref().map(|login| format!(", login {login}")).unwrap_or_default();
         let about = format!("{client}{login}, from <{from}> to <{to}>");
-        if let (Answer::Taken(_), Some(login), true) = (theirs, &envelope.login, config.logins.is_none()) {
-            return self
-                .refused
-                .push(format!("{about}: taken; now nobody can log in ([auth]), as {login} did"));
+        if let (Some(login), true) = (&envelope.login, config.logins.is_none()) {
+            // Both refuse what the other server refused: the client cannot log in.
+            if matches!(theirs, Answer::Taken(_)) {
+                self.refused.push(format!("{about}: taken; now nobody can log in ([auth]), as {login} did"));
+            }
+            return;
         }
         match (theirs, &ours.refusal) {
             (Answer::Taken(resolved), Some(reply))
