@@ -101,7 +101,7 @@ pub(super) fn patterns(key: &str, is_partial: bool) -> Option<Vec<String>> {
 }
 
 /// Returns the entries of a table of hosts with the patterns of their routes, the exact ones first; and the keys that are none.
-pub(super) fn hosts(text: &str, is_partial: bool) -> (Vec<(Vec<String>, String)>, Vec<String>) {
+pub(super) fn host_table(text: &str, is_partial: bool) -> (Vec<(Vec<String>, String)>, Vec<String>) {
     let mut table = table(text);
     table.sort_by_key(|(key, _)| (key.starts_with('*'), std::cmp::Reverse(key.len())));
     let (mut found, mut others) = (Vec::new(), Vec::new());
@@ -114,13 +114,25 @@ pub(super) fn hosts(text: &str, is_partial: bool) -> (Vec<(Vec<String>, String)>
     (found, others)
 }
 
-/// Returns the first host of a list such as `hub.example.com : backup.example.com byname`, and whether there are more.
-pub(super) fn first_host(value: &str) -> (String, bool) {
+/// Returns the hosts of a list such as `hub.example.com : backup.example.com byname`.
+pub(super) fn hosts(value: &str) -> Vec<String> {
     let list = value.split_whitespace().filter(|word| !matches!(*word, "byname" | "bydns" | "randomize"));
     let list: Vec<&str> = list.collect();
     let text = list.join(" ");
-    let mut hosts = crate::exim::conf::list_items(&text).into_iter();
-    (hosts.next().unwrap_or_default(), hosts.next().is_some())
+    crate::exim::conf::list_items(&text)
+}
+
+/// Returns the login at a host that Debian's `passwd.client` has.
+pub(super) fn client_password(files: &dyn Files, host: &str) -> Option<(String, String)> {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let file = files.read(Path::new("/etc/exim4/passwd.client"))?;
+    let text = String::from_utf8_lossy(&file).into_owned();
+    text.lines().filter(|line| !line.trim_start().starts_with('#')).find_map(|line| {
+        let (pattern, rest) = line.split_once(':')?;
+        let (user, password) = rest.split_once(':')?;
+        let fits = pattern == name || pattern.strip_prefix('*').is_some_and(|end| name.ends_with(end));
+        fits.then(|| (user.to_owned(), password.replace("^^", "^")))
+    })
 }
 
 /// Virtual addresses, as lines of a map and as rules.
@@ -220,11 +232,11 @@ mod tests {
             ("boss", ":fail: no"),
         ];
         assert_eq!(entries, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        let (found, others) = hosts("*.d.test: old\na.test: hub\n*: x\n", true);
+        let (found, others) = host_table("*.d.test: old\na.test: hub\n*: x\n", true);
         assert_eq!(found[0], (vec!["a.test".to_owned()], "hub".to_owned()));
         assert_eq!(found[1], (vec!["d.test".to_owned(), "*.d.test".to_owned()], "old".to_owned()));
         assert_eq!(others, ["*"]);
-        assert_eq!(first_host("hub.test::26 byname"), ("hub.test:26".to_owned(), false));
-        assert_eq!(first_host("a : b"), ("a".to_owned(), true));
+        assert_eq!(hosts("hub.test::26 byname"), ["hub.test:26"]);
+        assert_eq!(hosts("a : b"), ["a", "b"]);
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 use std::path::Path;
 
-use lookups::{Lookup, first_host};
+use lookups::{Lookup, hosts};
 use redirects::is_refusal;
 
 pub(super) fn names(file: &[u8], files: &dyn Files) -> Names {
@@ -42,39 +42,17 @@ pub(super) struct Converter<'a> {
     hostname: String,
     pub(super) places: Places,
     /// Routes for all domains but the local ones.
-    late: Vec<Section>,
-}
-
-/// Converts the routers of a site that are not among those of a package. Returns their names and what became of them.
-pub(super) fn own_routers(
-    conf: Conf,
-    stock: &[&str],
-    (draft, places): (&mut Draft, &Places),
-    files: &dyn Files,
-    hostname: &str,
-) -> Vec<(String, Verdict)> {
-    let routers: Vec<Driver> =
-        conf.routers.iter().filter(|router| !stock.contains(&&*router.name)).cloned().collect();
-    let mut converter = Converter {
-        conf,
-        files,
-        draft: std::mem::take(draft),
-        report: Report::default(),
-        hostname: hostname.to_owned(),
-        places: places.clone(),
-        late: Vec::new(),
-    };
-    let found = routers.into_iter().map(|router| {
-        let verdict = converter.router(&router);
-        (router.name, verdict)
-    });
-    let found = found.collect();
-    *draft = converter.draft;
-    found
+    pub(super) late: Vec<Section>,
+    /// The name of the file, for places in the report.
+    place: &'static str,
 }
 
 pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
-    let conf = Conf::parse(file, files);
+    of_conf(Conf::parse(file, files), files, "exim.conf")
+}
+
+/// Converts what a file of this name has.
+pub(super) fn of_conf(conf: Conf, files: &dyn Files, place: &'static str) -> (Draft, Report) {
     let hostname = hostname(&conf, files);
     let mut draft = head("Exim's configuration");
     let acls = Acls::read(&conf, files, &hostname, &mut draft);
@@ -86,6 +64,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
         hostname: hostname.clone(),
         places: Places::default(),
         late: Vec::new(),
+        place,
     };
     converter.main();
     converter.domains(&acls);
@@ -93,10 +72,10 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
     let own = [&*converter.places.own, &*converter.places.of_addresses].concat();
     acls.tell_unverified(&mut converter.report, &own);
     let taken: Vec<String> = [&*converter.places.own, &*converter.places.relayed].concat();
-    acls.write(&mut converter.draft, &mut converter.report, "exim.conf", &taken);
+    acls.write(&mut converter.draft, &mut converter.report, place, &taken);
     converter.rules();
     for (line, text) in std::mem::take(&mut converter.conf.faults) {
-        converter.report.add(format!("exim.conf:{line}"), text, Verdict::Unknown);
+        converter.report.add(format!("{place}:{line}"), text, Verdict::Unknown);
     }
     (converter.draft, converter.report)
 }
@@ -105,7 +84,7 @@ pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
 const OPTIONS: &str = include_str!("../options.txt");
 
 /// Options that need no key.
-const MAPPED: &str = "spool_directory split_spool_directory log_file_path log_selector never_users exim_user exim_group \
+const MAPPED: &str = "exim_path gecos_pattern gecos_name prdr_enable local_sender_retain smtputf8_advertise_hosts spool_directory split_spool_directory log_file_path log_selector never_users exim_user exim_group \
     keep_environment add_environment queue_run_max remote_max_parallel pid_file_path rfc1413_hosts \
     rfc1413_query_timeout host_lookup trusted_users trusted_groups daemon_smtp_port local_from_check \
     smtp_receive_timeout deliver_queue_load_max disable_ipv6 dns_dnssec_ok chunking_advertise_hosts";
@@ -127,6 +106,10 @@ const TRANSPORT_OPTIONS: &str = "driver protocol hosts port hosts_require_tls ho
     allow_localhost multi_domain batch_max batch_id connection_max_messages max_rcpt check_string \
     escape_string lock_fcntl_timeout tls_tempfail_tryclear tls_verify_certificates tls_verify_hosts \
     notify_comsat temp_errors environment timeout umask";
+
+/// Of these, what they do is done in another way.
+const NOTED: &str =
+    "timeout_frozen_after ignore_bounce_errors_after freeze_tell untrusted_set_sender message_logs";
 
 /// Options with something to do instead.
 const OTHERS: [(&str, &str); 14] = [
@@ -154,7 +137,7 @@ const OTHERS: [(&str, &str); 14] = [
 
 impl Converter<'_> {
     fn say(&mut self, line: usize, name: &str, verdict: Verdict) {
-        self.report.add_with(&format!("exim.conf:{line}"), name, verdict, effect_of(name));
+        self.report.add_with(&format!("{}:{line}", self.place), name, verdict, effect_of(name));
     }
 
     fn main(&mut self) {
@@ -286,6 +269,7 @@ impl Converter<'_> {
                 note("TLS 1.2 and 1.3 are used with the ciphers of today; see [tls]")
             }
             other => match OTHERS.iter().find(|(known, _)| *known == other) {
+                Some((_, text)) if is_in(NOTED, other) => note(text),
                 Some((_, text)) => Verdict::Missing((*text).to_owned()),
                 None if is_in(OPTIONS, other) => Verdict::Missing("Postrider has no such setting".to_owned()),
                 None => Verdict::Unknown,
@@ -352,7 +336,9 @@ impl Converter<'_> {
         for router in routers {
             let verdict = self.router(&router);
             self.say(router.line, &format!("router {}", router.name), verdict);
-            self.unread(&router, "router", ROUTER_OPTIONS);
+            if self.does_nothing(&router).is_none() && router.option("file").is_empty() {
+                self.unread(&router, "router", ROUTER_OPTIONS);
+            }
         }
         for route in std::mem::take(&mut self.late) {
             self.draft.push(route);
@@ -380,11 +366,11 @@ impl Converter<'_> {
                 }
                 "smtp" | "lmtp" | "appendfile" if is_used => Verdict::Mapped,
                 "pipe" if is_used => Verdict::Note("see the router".to_owned()),
-                "autoreply" => Verdict::Missing("start a program such as vacation(1) by an alias".to_owned()),
+                "autoreply" => Verdict::Note("start a program such as vacation(1) by an alias".to_owned()),
                 _ => Verdict::Note("no route uses it".to_owned()),
             };
             self.say(transport.line, &format!("transport {}", transport.name), verdict);
-            if is_used {
+            if is_used && matches!(transport.option("driver"), "smtp" | "lmtp" | "appendfile") {
                 self.unread(&transport, "transport", TRANSPORT_OPTIONS);
             }
         }
@@ -409,6 +395,10 @@ impl Converter<'_> {
             if is_in(read, name) || name.starts_with("debug_") || name.starts_with("dkim_") {
                 continue;
             }
+            // The visible name of Debian is in addresses.generic.
+            if self.place != "exim.conf" && matches!(name, "headers_rewrite" | "return_path") {
+                continue;
+            }
             let effect = match name {
                 "headers_add" | "headers_remove" | "headers_rewrite" | "return_path" | "errors_to" => {
                     Effect::Addresses
@@ -416,7 +406,11 @@ impl Converter<'_> {
                 _ => Effect::Elsewhere,
             };
             let text = format!("{name} = {} is not used", option.value);
-            self.report.effect(effect, &format!("exim.conf:{} {kind} {}", option.line, driver.name), text);
+            self.report.effect(
+                effect,
+                &format!("{}:{} {kind} {}", self.place, option.line, driver.name),
+                text,
+            );
         }
     }
 
@@ -452,6 +446,9 @@ impl Converter<'_> {
         let transport =
             self.conf.transports.iter().find(|one| one.name == router.option("transport")).cloned();
         let by_hand = |text: &str| Verdict::Missing(text.to_owned());
+        if let Some(why) = self.does_nothing(router) {
+            return Verdict::Note(why);
+        }
         if ["condition", "senders", "local_parts", "local_part_suffix"]
             .iter()
             .any(|name| !router.option(name).is_empty())
@@ -483,6 +480,29 @@ impl Converter<'_> {
         }
     }
 
+    /// Returns why a router has no mail, if it is one of those that packages bring for what a site may have.
+    fn does_nothing(&self, router: &Driver) -> Option<String> {
+        let needed = router.option("require_files");
+        let program = needed.split(':').map(str::trim).find_map(|file| file.strip_prefix('+'));
+        let is_missing = |file: &&str| file.starts_with('/') && !self.files.exists(Path::new(file));
+        if let Some(program) = program.filter(is_missing) {
+            return Some(format!("there is no {program}"));
+        }
+        let domains = router.option("domains");
+        let of_file = domains.strip_prefix("${if exists{").and_then(|rest| rest.split_once('}'));
+        if let Some((file, _)) = of_file.filter(|(file, _)| !self.files.exists(Path::new(file))) {
+            return Some(format!("there is no {file}"));
+        }
+        if !router.option("local_part_prefix").is_empty() {
+            return Some("names with a prefix are for programs of this machine".to_owned());
+        }
+        if router.option("condition").contains("{<{$local_user_uid}{0}}") {
+            return Some("no number of a user is below 0".to_owned());
+        }
+        (router.option("local_parts") == "root" && router.option("driver") == "redirect")
+            .then(|| "mail for root goes to the mailbox of root, if no alias leads elsewhere".to_owned())
+    }
+
     fn manualroute(&mut self, router: &Driver, transport: Option<&Driver>) -> Verdict {
         let port = transport.map_or("", |one| one.option("port"));
         let port = match port {
@@ -492,7 +512,7 @@ impl Converter<'_> {
             port => port,
         }
         .to_owned();
-        let mut rules: Vec<(Vec<String>, String)> = Vec::new();
+        let mut rules: Vec<(Vec<String>, Vec<String>)> = Vec::new();
         let all = || vec!["*".to_owned()];
         if let Some(lookup) = Lookup::parse(router.option("route_data")) {
             match self.hosts_of(&lookup) {
@@ -501,22 +521,24 @@ impl Converter<'_> {
             }
         } else if !router.option("route_data").is_empty() {
             let domains = self.router_domains(router).unwrap_or_else(all);
-            rules.push((domains, router.option("route_data").to_owned()));
+            rules.push((domains, hosts(router.option("route_data"))));
         }
         for rule in router.option("route_list").split(';').map(str::trim).filter(|rule| !rule.is_empty()) {
             let (domain, rest) = rule.split_once(char::is_whitespace).unwrap_or((rule, ""));
-            let host = first_host(rest.trim().trim_matches('"')).0;
+            let found = hosts(rest.trim().trim_matches('"'));
             let domains = match domain {
                 "*" | "!+local_domains" => self.router_domains(router).unwrap_or_else(all),
                 domain => vec![domain.to_owned()],
             };
-            rules.push((domains, host));
+            rules.push((domains, found));
         }
         if rules.is_empty() {
             return Verdict::Missing("no route: write a [[route]] with smarthost".to_owned());
         }
         let mut missing = Vec::new();
-        for (domains, host) in rules {
+        for (domains, found) in rules {
+            let (host, more) =
+                found.split_first().map_or((String::new(), &found[..0]), |(a, b)| (a.clone(), b));
             let is_pattern = |domain: &String| domain == "*" || is_domain(domain.trim_start_matches("*."));
             let Some(host) = smarthost(&host, &port).filter(|_| domains.iter().all(is_pattern)) else {
                 missing.push(format!("{} {host}", domains.join(":")));
@@ -530,6 +552,8 @@ impl Converter<'_> {
                 .with("domains", domains)
                 .with("smarthost", host.clone());
             let section = self.transport_keys(section, transport, &host);
+            let more: Vec<String> = more.iter().filter_map(|host| smarthost(host, &port)).collect();
+            let section = if more.is_empty() { section } else { section.with("fallback", more) };
             let is_rest = router.option("domains").starts_with('!')
                 || router.option("route_list").starts_with("!+local_domains");
             if is_rest {
@@ -546,7 +570,7 @@ impl Converter<'_> {
     }
 
     /// Returns the routes that a table of hosts makes.
-    fn hosts_of(&self, lookup: &Lookup) -> Result<Vec<(Vec<String>, String)>, Verdict> {
+    fn hosts_of(&self, lookup: &Lookup) -> Result<Vec<(Vec<String>, Vec<String>)>, Verdict> {
         let missing = |text: String| Err(Verdict::Missing(text));
         if !matches!(&*lookup.key, "$domain" | "${domain}" | "${lc:$domain}") {
             return missing(format!("the key {}: write a [[route]]", lookup.key));
@@ -554,11 +578,11 @@ impl Converter<'_> {
         let Some(file) = self.files.read(Path::new(&lookup.file)) else {
             return missing(format!("there is no file {}", lookup.file));
         };
-        let (found, others) = lookups::hosts(&String::from_utf8_lossy(&file), lookup.is_partial);
+        let (found, others) = lookups::host_table(&String::from_utf8_lossy(&file), lookup.is_partial);
         if !others.is_empty() {
             return missing(format!("write a [[route]] for: {}", others.join(", ")));
         }
-        Ok(found.into_iter().map(|(domains, value)| (domains, first_host(&value).0)).collect())
+        Ok(found.into_iter().map(|(domains, value)| (domains, hosts(&value))).collect())
     }
 
     /// Adds the keys for TLS and the login of a transport.
@@ -573,6 +597,10 @@ impl Converter<'_> {
             _ => "may",
         };
         let wants_login = !option("hosts_require_auth").is_empty() || !option("hosts_try_auth").is_empty();
+        let of_debian = || {
+            lookups::client_password(self.files, host)
+                .filter(|_| option("hosts_try_auth").contains("passwd.client"))
+        };
         let login = self.conf.authenticators.iter().filter(|_| wants_login).find_map(|one| {
             let (user, password) = match one.option("driver") {
                 // `: user : password` or `^user^password`.
@@ -592,6 +620,7 @@ impl Converter<'_> {
             };
             (!user.contains(['$', '{']) && !password.contains("${")).then_some((user, password))
         });
+        let login = login.or_else(of_debian);
         match login {
             Some((user, password)) => {
                 let name = host.rsplit_once(':').map_or(host, |(name, _)| name).replace(['[', ']', ':'], "-");
@@ -603,7 +632,8 @@ impl Converter<'_> {
                 section.with("tls", tls).with("login", Value::Raw(login))
             }
             None => {
-                if wants_login {
+                // A list of hosts with logins may have none for this one.
+                if wants_login && !option("hosts_try_auth").contains("passwd.client") {
                     self.report
                         .notes
                         .push(format!("the login at {host} is computed by Exim: write `login` in the route"));
@@ -674,6 +704,8 @@ impl Converter<'_> {
             let verdict = match &*rule.name {
                 "retry" if rule.value.starts_with('*') => self.retry(&rule.value),
                 "retry" => Verdict::Missing("retries of some hosts: `retry` in a [[route]]".to_owned()),
+                // Senders of a file are in addresses.generic.
+                "rewrite" if rule.value.contains("{/etc/email-addresses}") => Verdict::Mapped,
                 "rewrite" => Verdict::Missing(
                     "write a map: addresses.canonical, addresses.masquerade or addresses.generic".to_owned(),
                 ),

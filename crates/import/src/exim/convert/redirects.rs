@@ -5,16 +5,29 @@ use super::{
     monolithic::Converter,
 };
 use crate::places::is_domain;
-use crate::{Effect, Report, Verdict, exim::conf::Driver};
+use crate::{Effect, Report, Verdict, draft::Section, exim::conf::Driver};
 use std::path::Path;
 
 impl Converter<'_> {
     /// Aliases, virtual addresses, and mail that is refused.
     pub(super) fn redirect(&mut self, router: &Driver) -> Verdict {
         if !router.option("file").is_empty() {
-            return Verdict::Missing("files .forward are not read; write aliases".to_owned());
+            let has_file = |user: &String| self.files.exists(Path::new(&format!("/home/{user}/.forward")));
+            let users: Vec<String> = self.files.users().into_iter().filter(has_file).collect();
+            let text = "files .forward are not read: write aliases".to_owned();
+            return match users.is_empty() {
+                true => Verdict::Note(text),
+                false => Verdict::Missing(format!("{text} for {}", users.join(", "))),
+            };
         }
         if is_refusal(router) {
+            if router.option("domains").starts_with('!') {
+                let text = lookups::reply_text(router.option("data")[":fail:".len()..].trim());
+                let text = if text.is_empty() { "Unrouteable address".to_owned() } else { text };
+                let section = Section::new("[[route]]", format!("router {}", router.name));
+                let section = section.with("domains", vec!["*".to_owned()]);
+                self.late.push(section.with("reject", format!("550 5.1.2 {text}")));
+            }
             return Verdict::Mapped;
         }
         let data = router.option("data");
@@ -23,7 +36,8 @@ impl Converter<'_> {
                 data.strip_prefix("$local_part@").or_else(|| data.strip_prefix("${local_part}@"))
                 && is_domain(domain)
             {
-                let text: String = self.places.own.iter().map(|own| format!("@{own} @{domain}\n")).collect();
+                let own = self.places.own.iter().filter(|own| *own != domain);
+                let text: String = own.map(|own| format!("@{own} @{domain}\n")).collect();
                 self.draft.append_file("virtual", &text);
                 self.draft.extend("[addresses]", "virtual", ["text:virtual".to_owned()], &router.name);
                 return Verdict::Note("mail of the local domains is moved by addresses.virtual".to_owned());
@@ -36,7 +50,7 @@ impl Converter<'_> {
         }
         let file = &*lookup.file;
         let Some(content) = self.files.read(Path::new(file)) else {
-            return Verdict::Missing(format!("there is no file {file}"));
+            return Verdict::Note(format!("there is no file {file}"));
         };
         self.draft.extend("[addresses]", "aliases", [format!("aliases:{file}")], &router.name);
         tell_programs(&mut self.report, &format!("router {}", router.name), file, &content);

@@ -26,7 +26,7 @@ fn debians_answers_are_mapped() {
             "users = [\"postmaster\", \"root\", \"joe\"]",
             "address = \"127.0.0.1:25\"",
             "address = \"[::1]:25\"",
-            "networks = [\"127.0.0.1\", \"::1\", \"192.0.2.0/24\"]",
+            "networks = [\"192.0.2.0/24\", \"127.0.0.1\", \"::1\"]",
             "mbox = \"/var/mail/{local}\"",
             "smarthost = \"mail.isp.example:587\"",
             "login = { user = \"bob\", secret = \"file:mail.isp.example.secret\" }",
@@ -110,7 +110,21 @@ fn files_of_a_debian_site_are_routes_rules_and_addresses() {
             "vdom_aliases:\n  driver = redirect\n  domains = dsearch;CONFDIR/virtual\n\
              \x20 data = ${expand:${lookup{$local_part}lsearch*@{CONFDIR/virtual/$domain_data}}}\n",
         ),
-        ("/etc/exim4/conf.d/router/900_local_user", "local_user:\n  driver = accept\n"),
+        (
+            "/etc/exim4/conf.d/router/150_hosts",
+            "hubbed_hosts:\n  driver = manualroute\n  domains = \"${if exists{CONFDIR/hubbed_hosts}{partial-lsearch;CONFDIR/hubbed_hosts}fail}\"\n\
+             \x20 route_data = ${lookup{$domain}partial-lsearch{CONFDIR/hubbed_hosts}}\n  transport = remote_smtp\n\
+             dnslookup:\n  driver = dnslookup\n  domains = ! +local_domains\n  transport = remote_smtp\n",
+        ),
+        (
+            "/etc/exim4/conf.d/router/900_local_user",
+            "procmail:\n  driver = accept\n  transport = procmail_pipe\n  require_files = x:+/usr/bin/procmail\n\
+             local_user:\n  driver = accept\n  check_local_user\n  transport = LOCAL_DELIVERY\n",
+        ),
+        (
+            "/etc/exim4/conf.d/transport/00_header",
+            "begin transports\nremote_smtp:\n  driver = smtp\nmail_spool:\n  driver = appendfile\n  file = /var/mail/$local_part_data\n",
+        ),
         ("/etc/exim4/virtual/v.test", "info: joe\nboss: :fail: No such person\n*: rest@far.test\n"),
     ]);
     let file = b"dc_eximconfig_configtype='internet'\ndc_other_hostnames='v.test'\ndc_relay_domains='p.test;r.test'\ndc_use_split_config='true'\n";
@@ -119,7 +133,7 @@ fn files_of_a_debian_site_are_routes_rules_and_addresses() {
         &draft.as_toml(),
         &[
             "domains = [\"p.test\"]\nsmarthost = \"hub.test:26\"",
-            "domains = [\"q.test\", \"*.q.test\"]\nsmarthost = \"old.test:25\"",
+            "domains = [\"q.test\", \"*.q.test\"]\nsmarthost = \"old.test:25\"\ntls = \"may\"\nfallback = [\"other.test:25\"]",
             "domains = [\"r.test\"]\nmx = true",
             "domains = [\"mx.test\", \"localhost\", \"v.test\", \"regex:relay-domains\"]",
             "networks = [\"127.0.0.1\", \"::1\"]",
@@ -130,7 +144,7 @@ fn files_of_a_debian_site_are_routes_rules_and_addresses() {
     );
     let of = |name: &str| &*draft.files.iter().find(|file| file.name == name).unwrap().content;
     assert_eq!(of("virtual"), "info@v.test joe\n@v.test rest@far.test\n");
-    assert!(report.to_string().contains("the other hosts of old.test : other.test"), "{report}");
+    assert!(report.to_string().contains("router procmail: there is no /usr/bin/procmail"), "{report}");
 }
 
 /// Returns what is made of statements of `acl_smtp_rcpt`, with some lists.
