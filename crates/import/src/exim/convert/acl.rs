@@ -527,10 +527,13 @@ impl Walk<'_> {
                     );
                     return told.tell(Effect::Refused, statement, &what);
                 }
-                let Some(conditions) = self.decision.all_of(open, text, &terms) else { return };
-                match statement.is_frozen {
-                    true => self.refuse(open, text, conditions, "hold", true.into()),
-                    false => self.accept(open, text, conditions),
+                match self.decision.all_of(open, text, &terms) {
+                    Some(conditions) if statement.is_frozen => {
+                        self.refuse(open, text, conditions, "hold", true.into());
+                    }
+                    Some(conditions) => self.accept(open, text, conditions),
+                    // Nothing is accepted; what comes to `endpass` is refused nevertheless.
+                    None => {}
                 }
                 if let Some(conditions) =
                     endpass.and_then(|end| self.decision.all_of(open, text, &terms[..end]))

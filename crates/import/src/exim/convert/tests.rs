@@ -277,3 +277,11 @@ fn a_client_without_a_name_is_in_no_list_behind_a_name() {
     assert!(rule("*.x.test : 192.0.2.7"));
     assert!(!rule("192.0.2.7 : *.x.test") && !rule("+ignore_unknown : *.x.test : 192.0.2.7"));
 }
+
+#[test]
+fn what_comes_to_endpass_is_refused_if_the_list_behind_it_accepts_nothing() {
+    let acl = "accept domains = p.test\n senders = x@b.test\n endpass\n acl = inner\naccept domains = +relay_to_domains\n\
+               inner:\nrequire hosts = 192.0.2.1\n";
+    let toml = of_statements(acl).0;
+    holds(&toml, &["to = [\"p.test\"]\nfrom = [\"x@b.test\"]\nreject"]);
+}
