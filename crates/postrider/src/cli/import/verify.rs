@@ -150,7 +150,7 @@ impl Ours<'_> {
         let for_logins = kinds().find(|kind| kind.needs_login());
         let wanted = if envelope.is_submission { for_logins.or(for_all) } else { for_all.or(for_logins) };
         let hello = envelope.hello.clone().or_else(|| envelope.name.clone());
-        let args = TestArgs {
+        let mut args = TestArgs {
             listener: wanted.unwrap_or_default(),
             client: envelope.client,
             hello: hello.unwrap_or_else(|| format!("[{}]", envelope.client)),
@@ -161,6 +161,12 @@ impl Ours<'_> {
             to: vec![to.to_owned()],
             file: None,
         };
+        let found = rehearse::disposition(self.config, &args).await?;
+        // The other server is asked without TLS, and does not ask for it.
+        if args.tls || !found.refusal.as_ref().is_some_and(|reply| reply.to_string().starts_with("530")) {
+            return Ok(found);
+        }
+        args.tls = true;
         rehearse::disposition(self.config, &args).await
     }
 }
@@ -196,8 +202,11 @@ impl Differences {
         let about = format!("{client}{login}, from <{from}> to <{to}>");
         if let (Some(login), true) = (&envelope.login, config.logins.is_none()) {
             // Both refuse what the other server refused: the client cannot log in.
-            if matches!(theirs, Answer::Taken(_)) {
-                self.refused.push(format!("{about}: taken; now nobody can log in ([auth]), as {login} did"));
+            match theirs {
+                Answer::Taken(_) => self
+                    .refused
+                    .push(format!("{about}: taken; now nobody can log in ([auth]), as {login} did")),
+                _ => self.same_count += 1,
             }
             return;
         }

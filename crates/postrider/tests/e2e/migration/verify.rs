@@ -85,6 +85,23 @@ fn change(file: &Path) {
     fs::write(file, text + rule).unwrap();
 }
 
+/// The clients' TLS is not compared, and a login that both servers refuse is no difference.
+fn check_tls_and_logins() {
+    let Some(machine) = super::postfix::Postfix::machine(&super::postfix::set_ups()[0]) else { return };
+    let main = fs::read_to_string(machine.etc("postfix/main.cf")).unwrap();
+    machine.write("postfix/main.cf", &format!("{main}smtpd_tls_security_level = encrypt\n"));
+    let log = "mx postfix/smtpd[9]: NOQUEUE: reject: RCPT from a[203.0.113.5]: 5 x; from=<a@from.example> to=<joe@mx.test> proto=SMTP helo=<q.example>\n\
+               mx postfix/smtpd[7]: A1: client=a[203.0.113.5], sasl_method=PLAIN, sasl_username=joe\n\
+               mx postfix/qmgr[8]: A1: from=<joe@mx.test>, size=300, nrcpt=1 (queue active)\n\
+               mx postfix/smtp[9]: A1: to=<ann@far.example>, relay=none, delay=1, status=sent (250 ok)\n\
+               mx postfix/qmgr[8]: A1: removed\n";
+    fs::write(machine.var("log/mail.log"), log.replace("mx postfix", "Nov 27 10:00:00 mx postfix")).unwrap();
+    let arguments = ["postfix", "/etc/postfix", "--verify", "10", "--log", "/var/log/mail.log"];
+    let (code, said) = verify(&machine, &arguments);
+    assert!(said.contains("verified       2 envelopes as postfix does, 0 otherwise"), "{said}");
+    assert_eq!(code, Some(0), "{said}");
+}
+
 /// Interrupts a verification while the second Postfix runs.
 fn check_interrupt() {
     let Some(machine) = super::postfix::Postfix::machine(&super::postfix::set_ups()[0]) else { return };
@@ -120,6 +137,7 @@ fn the_import_is_verified_beside_postfix_by_its_own_log() {
         for set_up in super::postfix::set_ups() {
             check::<super::postfix::Postfix>(&set_up, "/var/log/postfix.log");
         }
+        check_tls_and_logins();
         check_interrupt();
     }
 }
