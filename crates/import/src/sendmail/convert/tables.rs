@@ -351,6 +351,13 @@ impl Converter<'_> {
         }
         if let Some(name) = &masquerade {
             text += &self.masked(name);
+            let is_sent_on = |(letter, of): (&str, &str)| self.relay_macro(letter, of).is_some();
+            if [("H", "MAIL_HUB"), ("L", "LUSER_RELAY")].into_iter().any(is_sent_on) {
+                let text = format!(
+                    "recipients of local domains whose mail goes to another host are at {name} there, too; Sendmail changes senders only"
+                );
+                self.report.effect(Effect::Addresses, "MASQUERADE_AS", text);
+            }
         }
         write_generic(&mut self.draft, text);
         for name in ["MASQUERADE_AS", "genericstable"] {

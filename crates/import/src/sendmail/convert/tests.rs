@@ -319,3 +319,10 @@ fn mail_for_unknown_users_goes_where_luser_relay_says() {
         toml("local:joe")
     );
 }
+
+#[test]
+fn recipients_that_a_hub_gets_with_the_masqueraded_domain_are_told() {
+    let mc = "MASQUERADE_AS(`a.test')dnl\nFEATURE(`masquerade_envelope')dnl\ndefine(`MAIL_HUB', `[hub.test]')dnl\n";
+    let report = convert(Some(mc.as_bytes()), None, "/etc/mail", &FILES).unwrap().1.to_string();
+    assert!(report.contains("changed  MASQUERADE_AS: recipients of local domains"), "{report}");
+}
