@@ -124,7 +124,7 @@ impl<'a> Acls<'a> {
         let list = self.list(self.named(RCPT));
         // What comes from a program of this machine has no host.
         let accepts = |one: &&Statement| one.verb == "accept" && !one.text.ends_with("hosts = :");
-        if list.iter().take_while(|one| !is_asked(one)).any(|one| accepts(one)) {
+        if list.iter().take_while(|one| !is_asked(one)).any(accepts) {
             let text = format!(
                 "users who do not exist in {} are refused at once: a statement accepts mail for them, and Exim returns it",
                 own.join(", ")

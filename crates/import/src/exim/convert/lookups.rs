@@ -5,6 +5,9 @@ use crate::{Draft, Files, draft::Section};
 use mail::Domain;
 use std::path::Path;
 
+/// Patterns of domains, with their hosts.
+pub(super) type Routes = Vec<(Vec<String>, Vec<String>)>;
+
 /// `${lookup{KEY}partial-lsearch*@{FILE}}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lookup {

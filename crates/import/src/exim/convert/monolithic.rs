@@ -13,7 +13,7 @@ use crate::{
 };
 use std::path::Path;
 
-use lookups::{Lookup, hosts};
+use lookups::{Lookup, Routes, hosts};
 use redirects::is_refusal;
 
 pub(super) fn names(file: &[u8], files: &dyn Files) -> Names {
@@ -48,14 +48,14 @@ pub(super) struct Converter<'a> {
 }
 
 pub(super) fn convert(file: &[u8], files: &dyn Files) -> (Draft, Report) {
-    of_conf(Conf::parse(file, files), files, "exim.conf")
+    of_conf(&Conf::parse(file, files), files, "exim.conf")
 }
 
 /// Converts what a file of this name has.
-pub(super) fn of_conf(conf: Conf, files: &dyn Files, place: &'static str) -> (Draft, Report) {
-    let hostname = hostname(&conf, files);
+pub(super) fn of_conf(conf: &Conf, files: &dyn Files, place: &'static str) -> (Draft, Report) {
+    let hostname = hostname(conf, files);
     let mut draft = head("Exim's configuration");
-    let acls = Acls::read(&conf, files, &hostname, &mut draft);
+    let acls = Acls::read(conf, files, &hostname, &mut draft);
     let mut converter = Converter {
         conf: conf.clone(),
         files,
@@ -512,7 +512,7 @@ impl Converter<'_> {
             port => port,
         }
         .to_owned();
-        let mut rules: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+        let mut rules = Routes::new();
         let all = || vec!["*".to_owned()];
         if let Some(lookup) = Lookup::parse(router.option("route_data")) {
             match self.hosts_of(&lookup) {
@@ -570,7 +570,7 @@ impl Converter<'_> {
     }
 
     /// Returns the routes that a table of hosts makes.
-    fn hosts_of(&self, lookup: &Lookup) -> Result<Vec<(Vec<String>, Vec<String>)>, Verdict> {
+    fn hosts_of(&self, lookup: &Lookup) -> Result<Routes, Verdict> {
         let missing = |text: String| Err(Verdict::Missing(text));
         if !matches!(&*lookup.key, "$domain" | "${domain}" | "${lc:$domain}") {
             return missing(format!("the key {}: write a [[route]]", lookup.key));

@@ -205,11 +205,10 @@ fn listener(
     if main.value("smtpd_reject_unlisted_recipient") == "no" {
         let text = "mail for users who do not exist is refused at once: Postfix took it, and returned it";
         let name = "smtpd_reject_unlisted_recipient";
-        match service.overrides.iter().any(|(other, _)| other == name) {
-            true => {
-                context.service_effect(service.line, &format!("-o {name}"), Effect::Refused, text.to_owned())
-            }
-            false => context.effect(Effect::Refused, name, text),
+        if service.overrides.iter().any(|(other, _)| other == name) {
+            context.service_effect(service.line, &format!("-o {name}"), Effect::Refused, text.to_owned());
+        } else {
+            context.effect(Effect::Refused, name, text);
         }
     }
     let mut section = Section::new("[[listen]]", place);

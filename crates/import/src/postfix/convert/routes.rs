@@ -479,15 +479,7 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) {
             );
             context.effect(Effect::Elsewhere, "transport_maps", text);
         }
-        if let Some(reply) = later(&value) {
-            let named = domains.iter().filter(|domain| *domain != "*").cloned().collect::<Vec<_>>();
-            let rule =
-                Section::new("[[rule]]", "transport_maps").with("for", "all").with("to", named.clone());
-            let clients = ["mx", "relay", "submission", "submissions"].map(str::to_owned).to_vec();
-            if !named.is_empty() {
-                context.draft.push(rule.with("listener", clients).with("defer", reply));
-            }
-        }
+        defer(context, &value, &domains);
         let relayhost = if is_unchanged { context.main.value("relayhost") } else { String::new() };
         let found = off_host(context, &value, &relayhost);
         match found {
@@ -499,6 +491,17 @@ fn transport_maps(context: &mut Context<'_>, own: &[String]) {
             }
             Err(why) => waits(context, "transport_maps", domains, &why),
         }
+    }
+}
+
+/// Adds the rule of the transport `retry`.
+fn defer(context: &mut Context<'_>, transport: &str, domains: &[String]) {
+    let Some(reply) = later(transport) else { return };
+    let named = domains.iter().filter(|domain| *domain != "*").cloned().collect::<Vec<_>>();
+    let rule = Section::new("[[rule]]", "transport_maps").with("for", "all").with("to", named.clone());
+    let clients = ["mx", "relay", "submission", "submissions"].map(str::to_owned).to_vec();
+    if !named.is_empty() {
+        context.draft.push(rule.with("listener", clients).with("defer", reply));
     }
 }
 
