@@ -52,7 +52,7 @@ const MAPPED: &str = "compatibility_level append_at_myorigin biff readme_directo
     stale_lock_time max_idle max_use plaintext_reject_code trigger_timeout \
     dovecot_destination_recipient_limit";
 
-/// Parameters by their names.
+/// Parameters by their names, several where they are treated alike.
 const NAMES: &[(&str, Treatment)] = &[
     (
         "append_dot_mydomain",
@@ -61,25 +61,23 @@ const NAMES: &[(&str, Treatment)] = &[
     ("default_privs", Note("addresses.program_user runs programs of aliases")),
     ("smtp_tls_CApath", Note("tls.ca_file is one file; without it, the authorities of Mozilla are trusted")),
     ("smtpd_tls_CApath", Note("tls.client_ca_file is one file")),
-    ("smtpd_tls_protocols", Note("TLS 1.2 and 1.3 are used; tls.min_version can ask for 1.3")),
-    ("smtpd_tls_mandatory_protocols", Note("TLS 1.2 and 1.3 are used; tls.min_version can ask for 1.3")),
-    ("smtp_tls_protocols", Note("TLS 1.2 and 1.3 are used")),
-    ("smtp_tls_mandatory_protocols", Note("TLS 1.2 and 1.3 are used")),
-    ("smtpd_tls_mandatory_ciphers", Note("only ciphers of today are used")),
-    ("smtpd_tls_exclude_ciphers", Note("only ciphers of today are used")),
-    ("smtpd_tls_mandatory_exclude_ciphers", Note("only ciphers of today are used")),
-    ("smtpd_tls_ciphers", Note("only ciphers of today are used")),
-    ("tls_medium_cipherlist", Note("only ciphers of today are used")),
-    ("tls_high_cipherlist", Note("only ciphers of today are used")),
-    ("smtp_tls_mandatory_ciphers", Note("only ciphers of today are used")),
-    ("smtp_tls_exclude_ciphers", Note("only ciphers of today are used")),
-    ("smtp_tls_cert_file", Missing("no certificate is shown to next hops")),
-    ("smtp_tls_key_file", Missing("no certificate is shown to next hops")),
+    (
+        "smtpd_tls_protocols smtpd_tls_mandatory_protocols",
+        Note("TLS 1.2 and 1.3 are used; tls.min_version can ask for 1.3"),
+    ),
+    ("smtp_tls_protocols smtp_tls_mandatory_protocols", Note("TLS 1.2 and 1.3 are used")),
+    (
+        "smtpd_tls_mandatory_ciphers smtpd_tls_exclude_ciphers smtpd_tls_mandatory_exclude_ciphers smtpd_tls_ciphers tls_medium_cipherlist tls_high_cipherlist smtp_tls_mandatory_ciphers smtp_tls_exclude_ciphers",
+        Note("only ciphers of today are used"),
+    ),
+    ("smtp_tls_cert_file smtp_tls_key_file", Missing("no certificate is shown to next hops")),
     ("smtp_dns_support_level", Note("MX records are asked for, also with the level `disabled`")),
     ("smtp_sasl_mechanism_filter", Note("the strongest mechanism that the server offers is used")),
     ("smtp_sender_dependent_authentication", Note("a [[route]] with `senders` has a login of its own")),
-    ("smtpd_sasl_security_options", Note("auth.mechanisms names the mechanisms")),
-    ("smtpd_sasl_tls_security_options", Note("auth.mechanisms names the mechanisms")),
+    (
+        "smtpd_sasl_security_options smtpd_sasl_tls_security_options",
+        Note("auth.mechanisms names the mechanisms"),
+    ),
     ("smtpd_sasl_local_domain", Note("the login is passed to the store of users as it is")),
     ("smtpd_sasl_authenticated_header", Note("the log has the login, the Received field does not")),
     (
@@ -111,21 +109,19 @@ const NAMES: &[(&str, Treatment)] = &[
         "smtpd_client_event_limit_exceptions",
         Note("`except` in [[limit]]; the trusted networks are written there"),
     ),
-    ("smtpd_proxy_filter", Matters(Effect::Taken, NO_FILTER)),
-    ("smtpd_upstream_proxy_protocol", Matters(Effect::Refused, NO_BALANCER)),
-    ("postscreen_upstream_proxy_protocol", Matters(Effect::Refused, NO_BALANCER)),
-    ("postscreen_dnsbl_sites", Matters(Effect::Taken, NO_SCREEN)),
-    ("postscreen_access_list", Matters(Effect::Taken, NO_SCREEN)),
+    ("smtpd_proxy_filter content_filter smtpd_milters non_smtpd_milters", Matters(Effect::Taken, NO_FILTER)),
+    (
+        "smtpd_upstream_proxy_protocol postscreen_upstream_proxy_protocol",
+        Matters(Effect::Refused, NO_BALANCER),
+    ),
+    ("postscreen_dnsbl_sites postscreen_access_list", Matters(Effect::Taken, NO_SCREEN)),
     ("smtpd_policy_service_timeout", Note("timeout in [policy_service.NAME]")),
     ("smtpd_policy_service_default_action", Note("on_failure in [policy_service.NAME]")),
-    ("content_filter", Matters(Effect::Taken, NO_FILTER)),
     ("receive_override_options", Missing(NO_FILTER)),
-    ("smtpd_milters", Matters(Effect::Taken, NO_FILTER)),
-    ("non_smtpd_milters", Matters(Effect::Taken, NO_FILTER)),
-    ("header_checks", Matters(Effect::Taken, NO_HEADER_CHECKS)),
-    ("mime_header_checks", Matters(Effect::Taken, NO_HEADER_CHECKS)),
-    ("nested_header_checks", Matters(Effect::Taken, NO_HEADER_CHECKS)),
-    ("body_checks", Matters(Effect::Taken, NO_HEADER_CHECKS)),
+    (
+        "header_checks mime_header_checks nested_header_checks body_checks",
+        Matters(Effect::Taken, NO_HEADER_CHECKS),
+    ),
     (
         "smtp_header_checks",
         Missing("the header of mail that leaves is not changed; a rule can add fields when mail arrives"),
@@ -133,8 +129,7 @@ const NAMES: &[(&str, Treatment)] = &[
     ("always_add_missing_headers", Note("submission adds Date and Message-ID")),
     ("message_strip_characters", Missing("content is passed on as it arrived")),
     ("header_size_limit", Note("a header over limits.max_header_size is refused, not cut")),
-    ("mailbox_size_limit", Matters(Effect::Taken, NO_QUOTA)),
-    ("virtual_mailbox_limit", Matters(Effect::Taken, NO_QUOTA)),
+    ("mailbox_size_limit virtual_mailbox_limit", Matters(Effect::Taken, NO_QUOTA)),
     ("mailbox_command_maps", Matters(Effect::Elsewhere, "start programs with `pipe` in a [[route]]")),
     (
         "luser_relay",
@@ -147,8 +142,10 @@ const NAMES: &[(&str, Treatment)] = &[
         "propagate_unmatched_extensions",
         Note("details behind the separator are passed on as docs/addresses.md says"),
     ),
-    ("canonical_classes", Matters(Effect::Addresses, NO_CLASSES)),
-    ("sender_canonical_classes", Matters(Effect::Addresses, NO_CLASSES)),
+    (
+        "canonical_classes sender_canonical_classes recipient_canonical_classes",
+        Matters(Effect::Addresses, NO_CLASSES),
+    ),
     ("masquerade_exceptions", Matters(Effect::Addresses, "masquerade is for all users")),
     ("masquerade_classes", Matters(Effect::Addresses, "the reverse-path is changed, and nothing else")),
     ("parent_domain_matches_subdomains", Note("a pattern *.example.com stands for subdomains")),
@@ -181,20 +178,16 @@ const NAMES: &[(&str, Treatment)] = &[
     ),
     ("smtp_discard_ehlo_keywords", Missing("keywords of next hops are used as they are offered")),
     (
-        "smtp_destination_rate_delay",
+        "smtp_destination_rate_delay default_destination_rate_delay",
         Missing("a rate of deliveries comes with a later release; queue groups limit connections"),
     ),
     (
-        "default_destination_rate_delay",
-        Missing("a rate of deliveries comes with a later release; queue groups limit connections"),
+        "fast_flush_domains smtpd_etrn_restrictions",
+        Note("extensions.etrn says who may start the queue for a domain"),
     ),
-    ("fast_flush_domains", Note("extensions.etrn says who may start the queue for a domain")),
-    ("smtpd_etrn_restrictions", Note("extensions.etrn says who may start the queue for a domain")),
-    ("rbl_reply_maps", Missing("block lists of DNS by a policy server")),
-    ("maps_rbl_domains", Missing("block lists of DNS by a policy server")),
+    ("rbl_reply_maps maps_rbl_domains", Missing("block lists of DNS by a policy server")),
     ("maillog_file", Note("log.file names the log; log.format = \"postfix\" writes Postfix's lines")),
-    ("syslog_facility", Note("the log goes to standard error or to log.file")),
-    ("syslog_name", Note("the log goes to standard error or to log.file")),
+    ("syslog_facility syslog_name", Note("the log goes to standard error or to log.file")),
     (
         "authorized_submit_users",
         Matters(
@@ -202,27 +195,24 @@ const NAMES: &[(&str, Treatment)] = &[
             "all users of the machine may submit; the submit socket can be closed by its directory",
         ),
     ),
-    ("authorized_mailq_users", Note("root, the daemon's user and control.group may ask")),
-    ("authorized_flush_users", Note("root, the daemon's user and control.group may ask")),
-    ("multi_instance_wrapper", Missing("start a daemon with --config for each configuration")),
-    ("multi_instance_enable", Missing("start a daemon with --config for each configuration")),
-    ("multi_instance_directories", Missing("start a daemon with --config for each configuration")),
-    ("multi_instance_name", Missing("start a daemon with --config for each configuration")),
-    ("multi_instance_group", Missing("start a daemon with --config for each configuration")),
+    (
+        "authorized_mailq_users authorized_flush_users",
+        Note("root, the daemon's user and control.group may ask"),
+    ),
+    (
+        "multi_instance_wrapper multi_instance_enable multi_instance_directories multi_instance_name multi_instance_group",
+        Missing("start a daemon with --config for each configuration"),
+    ),
     ("default_verp_delimiters", Note("addresses.verp uses addresses.separator")),
-    ("recipient_canonical_classes", Matters(Effect::Addresses, NO_CLASSES)),
     ("address_verify_map", Note("`verify = true` in a [[route]] asks the next hop")),
     (
         "disable_dns_lookups",
         Matters(Effect::Elsewhere, "the MX records of domains are asked: write [[route]]s with `smarthost`"),
     ),
-    ("mailbox_transport", Note(NO_LOCAL_MAIL)),
-    ("mailbox_transport_maps", Note(NO_LOCAL_MAIL)),
-    ("fallback_transport", Note(NO_LOCAL_MAIL)),
-    ("fallback_transport_maps", Note(NO_LOCAL_MAIL)),
-    ("mailbox_command", Note(NO_LOCAL_MAIL)),
-    ("home_mailbox", Note(NO_LOCAL_MAIL)),
-    ("mail_spool_directory", Note(NO_LOCAL_MAIL)),
+    (
+        "mailbox_transport mailbox_transport_maps fallback_transport fallback_transport_maps mailbox_command home_mailbox mail_spool_directory",
+        Note(NO_LOCAL_MAIL),
+    ),
     (
         "best_mx_transport",
         Matters(
@@ -282,7 +272,7 @@ pub(super) fn judge(context: &mut Context<'_>) {
         if context.has_verdict(name) {
             continue;
         }
-        let exact = NAMES.iter().find(|(known, _)| *known == name).map(|(_, treatment)| *treatment);
+        let exact = NAMES.iter().find(|(known, _)| is_in(known, name)).map(|(_, treatment)| *treatment);
         let exact = exact.or_else(|| is_in(MAPPED, name).then_some(Mapped));
         let suffix = || SUFFIXES.iter().find(|(end, _)| name.ends_with(end)).map(|(_, treatment)| *treatment);
         let prefix =
@@ -329,7 +319,7 @@ pub(super) fn is_off(value: &str) -> bool {
 
 /// Returns what becomes of mail because of a parameter without a counterpart.
 pub(super) fn effect(name: &str) -> Option<(Effect, &'static str)> {
-    match NAMES.iter().find(|(known, _)| *known == name)?.1 {
+    match NAMES.iter().find(|(known, _)| is_in(known, name))?.1 {
         Matters(effect, text) => Some((effect, text)),
         _ => None,
     }
