@@ -1,6 +1,7 @@
 //! Benchmarks of disks, stores, sockets and maps.
 
 pub mod bonnie;
+pub mod commit_window;
 pub mod delete_cost;
 pub mod disk;
 pub mod ipc;
@@ -11,5 +12,7 @@ pub mod map_lookup;
 mod message_factory;
 pub mod postmark;
 mod shared_memory;
+mod snprintf;
+pub mod syslog_loss;
 
 pub(crate) use measure::{device, limits, rounds, scratch, signals, table, usage};

@@ -13,7 +13,8 @@ mod syscalls;
 
 use clap::{Parser, Subcommand};
 use iobench::{
-    bonnie, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_buffering, log_format, map_lookup, postmark,
+    bonnie, commit_window, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_buffering, log_format,
+    map_lookup, postmark, syslog_loss,
 };
 use load::{address, agent, compat, hdr, hostile, sink, source};
 use measure::{
@@ -52,12 +53,14 @@ enum Verb {
     Postmark(postmark::PostmarkArgs),
     Kv(kv::KvArgs),
     DeleteCost(delete_cost::DeleteCostArgs),
+    CommitWindow(commit_window::CommitWindowArgs),
     Bonnie(bonnie::BonnieArgs),
     #[command(visible_alias = "net")]
     Ipc(ipc::IpcArgs),
     MapLookup(map_lookup::MapLookupArgs),
     LogBuffering(log_buffering::LogBufferingArgs),
     LogFormat(log_format::LogFormatArgs),
+    SyslogLoss(syslog_loss::SyslogLossArgs),
     Dd(disk::dd::DdArgs),
     Queuedirs(qdir::dirs::QueuedirsArgs),
     Queuerun(qdir::order::QueuerunArgs),
@@ -104,6 +107,7 @@ fn run(verb: Verb) -> Result<bool, Failure> {
         Verb::Sink(args) => sink::run(&args).map(|()| true)?,
         Verb::Source(args) => source::run(&args)?,
         Verb::Postmark(args) => postmark::run(&args).map(|()| true)?,
+        Verb::CommitWindow(args) => commit_window::run(&args).map(|()| true)?,
         Verb::DeleteCost(args) => delete_cost::run(&args).map(|()| true)?,
         Verb::Kv(args) => kv::run(&args).map(|()| true)?,
         Verb::Bonnie(args) => bonnie::run(&args).map(|()| true)?,
@@ -111,6 +115,7 @@ fn run(verb: Verb) -> Result<bool, Failure> {
         Verb::MapLookup(args) => map_lookup::run(&args).map(|()| true)?,
         Verb::LogBuffering(args) => log_buffering::run(&args).map(|()| true)?,
         Verb::LogFormat(args) => log_format::run(&args).map(|()| true)?,
+        Verb::SyslogLoss(args) => syslog_loss::run(&args).map(|()| true)?,
         Verb::Dd(args) => disk::dd::run(&args).map(|()| true)?,
         Verb::Queuedirs(args) => qdir::dirs::run(&args)?,
         Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true)?,

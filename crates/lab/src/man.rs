@@ -221,6 +221,20 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "postlab-log-buffering",
         &[("postlab log-buffering /var/log", "Compare line and block buffering of a log.")],
     ),
+    (
+        "postlab-syslog-loss",
+        &[(
+            "postlab syslog-loss --rate 10000,0 --sync /var/log",
+            "Count the lines that UDP and TCP lose on the way to a collector that syncs each.",
+        )],
+    ),
+    (
+        "postlab-commit-window",
+        &[(
+            "postlab commit-window -w 100,10000 -s 100 /var/spool",
+            "Count the commits of 1,000 messages, by the longest time that one may wait to share its commit.",
+        )],
+    ),
     ("postlab-log-format", &[("postlab log-format", "Measure what formatting a log line costs.")]),
     (
         "postlab-dd",
@@ -314,7 +328,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "postlab-readwrite",
-        &[("postlab readwrite -s -f 100 -p 10 /var/spool", "Measure ten writers that sync.")],
+        &[("postlab readwrite -s -f 100 -p 10 /var/spool", "Measure ten processes that sync.")],
     ),
     (
         "postlab-fsperf1",

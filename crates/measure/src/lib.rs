@@ -12,5 +12,6 @@ pub mod signals;
 pub mod stat;
 pub mod table;
 pub mod usage;
+pub mod workers;
 
 pub use sync_check::device;

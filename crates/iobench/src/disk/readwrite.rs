@@ -9,6 +9,7 @@ use crate::{
     table::{Column, Format, Table},
 };
 use clap::Args;
+use measure::workers;
 use std::{
     fs::{self, File},
     io::{self, Read as _, Write as _},
@@ -17,18 +18,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Write, read and remove small files from several threads at once
+/// Write, read and remove small files from several processes at once
 #[derive(Debug, Args)]
 pub struct ReadwriteArgs {
     /// Sync each file, and the directory for its name
     #[arg(short = 's')]
     sync: bool,
-    /// Files for each thread
+    /// Files for each process
     #[arg(short = 'f', value_name = "COUNT", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     files: u32,
-    /// Threads
+    /// Processes, as t-readwrite has them: each with a table of open files of its own
     #[arg(short = 'p', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: u16,
+    processes: u16,
+    /// Threads of this process instead
+    #[arg(long)]
+    threads: bool,
+    #[arg(long, hide = true)]
+    worker: Option<u16>,
     /// Octets of each file
     #[arg(long, value_name = "BYTES", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     size: u32,
@@ -41,8 +47,9 @@ pub struct ReadwriteArgs {
     directory: PathBuf,
 }
 
-const COLUMNS: [Column; 7] = [
-    Column::right("threads", "threads", 7),
+const COLUMNS: [Column; 8] = [
+    Column::right("writers", "writers", 7),
+    Column::left("as", "as", 9),
     Column::right("files", "files", 9),
     Column::right("files/s", "files_per_second", 26),
     SYNC_COLUMNS[0],
@@ -53,6 +60,9 @@ const COLUMNS: [Column; 7] = [
 
 /// Measures and prints.
 pub fn run(args: &ReadwriteArgs) -> Result<(), String> {
+    if let Some(number) = args.worker {
+        return worker(args, number);
+    }
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     let before = device.traffic();
@@ -62,7 +72,7 @@ pub fn run(args: &ReadwriteArgs) -> Result<(), String> {
     let mut table = Table::new(args.format, &COLUMNS, Some(&progress));
     for _ in 0..args.rounds.count {
         let (done, seconds) = round(args, &scratch, &mut syncs)?;
-        table.text(&format!("{done} files in {seconds:.3} s, {} threads", args.threads));
+        table.text(&format!("{done} files in {seconds:.3} s, {} {}", args.processes, args.writers()));
         if scratch.is_stopped() {
             break;
         }
@@ -73,7 +83,8 @@ pub fn run(args: &ReadwriteArgs) -> Result<(), String> {
     }
     table.text(&format!("files a second: {rates}"));
     let [count, p50, p99, max] = syncs.cells();
-    table.record([u32::from(args.threads).into(), all.into(), rates.into(), count, p50, p99, max]);
+    let writers = (u32::from(args.processes).into(), args.writers().into());
+    table.record([writers.0, writers.1, all.into(), rates.into(), count, p50, p99, max]);
     too_short_round(&times).into_iter().for_each(|remark| table.remark(remark));
     if args.sync {
         table.text(&syncs.line("sync"));
@@ -93,12 +104,22 @@ pub fn run(args: &ReadwriteArgs) -> Result<(), String> {
     Ok(())
 }
 
+impl ReadwriteArgs {
+    fn writers(&self) -> &'static str {
+        if self.threads { "threads" } else { "processes" }
+    }
+}
+
 /// Runs a round. Returns the number of files, and their time in seconds.
 fn round(args: &ReadwriteArgs, scratch: &Scratch, syncs: &mut Times) -> Result<(u32, f64), String> {
+    if !args.threads {
+        return in_processes(args, scratch, syncs);
+    }
     let begin = Instant::now();
+    let is_stopped = || scratch.is_stopped();
     let results: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..args.threads).map(|i| scope.spawn(move || work(args, scratch, i))).collect();
+        let one = |i| scope.spawn(move || work(args, scratch.path(), i, &is_stopped));
+        let threads: Vec<_> = (0..args.processes).map(one).collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
     });
     let seconds = begin.elapsed().as_secs_f64();
@@ -106,29 +127,65 @@ fn round(args: &ReadwriteArgs, scratch: &Scratch, syncs: &mut Times) -> Result<(
     for result in results {
         let (count, times) = result?;
         done += count;
-        syncs.add(&times);
+        times.iter().for_each(|time| syncs.took(*time));
     }
     Ok((done, seconds))
 }
 
-/// One thread's files, in a directory of its own.
-fn work(args: &ReadwriteArgs, scratch: &Scratch, thread: u16) -> Result<(u32, Times), String> {
-    let directory = scratch.path().join(thread.to_string());
+/// A round of processes of this program: each prints its count of files, and the nanoseconds of each sync.
+fn in_processes(args: &ReadwriteArgs, scratch: &Scratch, syncs: &mut Times) -> Result<(u32, f64), String> {
+    let words = |number: u16| {
+        let [number, files, size] =
+            [u32::from(number), args.files, args.size].map(|number| number.to_string());
+        let words = ["readwrite", "--worker", &number, "-f", &files, "--size", &size];
+        let mut words: Vec<String> =
+            words.into_iter().chain(args.sync.then_some("-s")).map(str::to_owned).collect();
+        words.push(scratch.path().display().to_string());
+        words
+    };
+    let (begin, texts) = workers::together((0..args.processes).map(words))?;
+    let seconds = workers::now().saturating_sub(begin) as f64 / 1e9;
+    let mut done = 0;
+    for text in texts {
+        let mut numbers = text.lines().filter_map(|line| line.parse::<u64>().ok());
+        done += numbers.next().unwrap_or_default() as u32;
+        numbers.for_each(|nanoseconds| syncs.took(Duration::from_nanos(nanoseconds)));
+    }
+    Ok((done, seconds))
+}
+
+/// The work of such a process.
+fn worker(args: &ReadwriteArgs, number: u16) -> Result<(), String> {
+    workers::ready()?;
+    let (done, times) = work(args, &args.directory, number, &crate::signals::is_stopped)?;
+    let times: String = times.iter().map(|time| format!("{}\n", time.as_nanos())).collect();
+    let mut out = io::stdout().lock();
+    write!(out, "{done}\n{times}").map_err(|e| format!("write the result: {e}"))
+}
+
+/// One writer's files, in a directory of its own, and the time of each sync.
+fn work(
+    args: &ReadwriteArgs,
+    place: &Path,
+    number: u16,
+    is_stopped: &(dyn Fn() -> bool + Sync),
+) -> Result<(u32, Vec<Duration>), String> {
+    let directory = place.join(number.to_string());
     let failed = |path: &Path| {
         let path = path.display().to_string();
         move |e: io::Error| format!("write and read {path}: {e}")
     };
     fs::create_dir(&directory).map_err(failed(&directory))?;
     let text = vec![b'x'; args.size as usize];
-    let (mut syncs, mut done) = (Times::default(), 0);
+    let (mut syncs, mut done) = (Vec::new(), 0);
     let mut names = Vec::new();
     for i in 0..args.files {
-        if scratch.is_stopped() {
+        if is_stopped() {
             break;
         }
         let path = directory.join(i.to_string());
         let time = write(&directory, &path, &text, args.sync).map_err(failed(&path))?;
-        time.into_iter().for_each(|time| syncs.took(time));
+        syncs.extend(time);
         names.push(path);
         done += 1;
     }

@@ -2,11 +2,10 @@
 
 use super::{dirs::QueuedirsArgs, enqueue, slope::POINT};
 use crate::{disk::Times, scratch::Scratch};
-use rustix::time::{ClockId, clock_gettime};
+use measure::workers::{self, now};
 use std::{
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, Write as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread,
     time::Duration,
@@ -99,12 +98,6 @@ pub(super) fn round(
     Ok(Round { points, seconds, done: all.len() as u32, times })
 }
 
-/// The clock that processes share, in nanoseconds.
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-}
-
 fn enqueue_share(
     args: &QueuedirsArgs,
     paths: &[PathBuf],
@@ -145,65 +138,19 @@ fn in_processes(
     case: super::dirs::Setting,
     shares: &[Share],
 ) -> Result<(u64, Vec<Queued>), String> {
-    let failed = |e: io::Error| format!("run a sender's process: {e}");
-    let own = std::env::current_exe().map_err(failed)?;
-    let mut children = Vec::new();
-    for share in shares {
-        let mut command = Command::new(&own);
-        command.args(["queuedirs", "--worker", &share.text(), "-q", &case.directories.to_string()]);
-        command.args(["-l", &args.length.to_string(), "--layout", case.layout()]);
-        command.args(args.no_sync.then_some("-S")).arg(parent);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-        children.push(Worker(child));
-    }
-    let mut outputs = Vec::new();
-    for worker in &mut children {
-        let mut output = BufReader::new(worker.0.stdout.take().ok_or("a process without output")?);
-        let mut line = String::new();
-        output.read_line(&mut line).map_err(failed)?;
-        if line != READY {
-            return Err("run a sender's process: it ended at once".into());
-        }
-        outputs.push(output);
-    }
-    let begin = now();
-    for worker in &mut children {
-        let mut input = worker.0.stdin.take().ok_or("a process without input")?;
-        input.write_all(b"\n").map_err(failed)?;
-    }
-    let mut texts: Vec<io::Result<String>> = thread::scope(|scope| {
-        let read = |mut output: BufReader<_>| {
-            let mut text = String::new();
-            output.read_to_string(&mut text).map(|_| text)
-        };
-        let threads: Vec<_> = outputs.into_iter().map(|output| scope.spawn(move || read(output))).collect();
-        let panicked = || Err(io::Error::other("a reader panicked"));
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect()
-    });
-    let mut all = Vec::new();
-    for (text, worker) in texts.drain(..).zip(&mut children) {
-        let status = worker.0.wait().map_err(failed)?;
-        if !status.success() && !crate::signals::is_stopped() {
-            return Err(format!("run a sender's process: it ended with {status}"));
-        }
-        let parse =
-            |line: &str| line.split_once(' ').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        all.extend(text.map_err(failed)?.lines().filter_map(parse));
-    }
-    Ok((begin, all))
-}
-
-const READY: &str = "ready\n";
-
-/// A process of ours; killed when dropped.
-struct Worker(Child);
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    let (directories, length) = (case.directories.to_string(), args.length.to_string());
+    let words = |share: &Share| {
+        let share = share.text();
+        let words =
+            ["queuedirs", "--worker", &share, "-q", &directories, "-l", &length, "--layout", case.layout()];
+        let no_sync = args.no_sync.then_some("-S");
+        let mut words: Vec<String> = words.into_iter().chain(no_sync).map(str::to_owned).collect();
+        words.push(parent.display().to_string());
+        words
+    };
+    let (begin, texts) = workers::together(shares.iter().map(words))?;
+    let parse = |line: &str| line.split_once(' ').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    Ok((begin, texts.iter().flat_map(|text| text.lines()).filter_map(parse).collect()))
 }
 
 /// The work of such a process: it waits for a line, queues, and prints the times.
@@ -212,10 +159,7 @@ pub(super) fn worker(args: &QueuedirsArgs, share: Share) -> Result<(), String> {
     let directories = args.directories.first().copied().unwrap_or(1);
     let is_hashed = args.layout.contains(&super::dirs::Layout::Hashed);
     let paths = paths(&args.directory, directories, is_hashed);
-    crate::signals::on_end(|| {})?;
-    print!("{READY}");
-    io::stdout().flush().map_err(failed)?;
-    io::stdin().read_line(&mut String::new()).map_err(failed)?;
+    workers::ready()?;
     let queued = enqueue_share(args, &paths, share, &crate::signals::is_stopped).map_err(failed)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     for (end, took) in queued {

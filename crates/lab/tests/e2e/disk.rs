@@ -18,7 +18,8 @@ fn each_measurement_reports_and_cleans_up() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     for (arguments, words) in [
-        (&["readwrite", "-f", "5", "-p", "3"][..], "15 files in "),
+        (&["readwrite", "-f", "5", "-p", "3", "--threads"][..], " s, 3 threads"),
+        (&["readwrite", "-f", "5", "-p", "3"], " s, 3 processes"),
         (&["readwrite", "-s", "-f", "3", "-p", "2", "--rounds", "2"], "12 times, p50 "),
         (&["log-buffering", "-n", "2000", "--rounds", "2"], "queue "),
         (&["fsperf1", "20", "5"], "20 operations on 5 files in "),
@@ -47,6 +48,23 @@ fn each_measurement_reports_and_cleans_up() {
         assert!(text.contains(words), "{arguments:?}: {text}");
         assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "{arguments:?}");
     }
+}
+
+#[test]
+fn a_collector_that_waits_for_its_disk_loses_datagrams_and_no_line_of_a_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let lost = |over: &str, lines: &str| {
+        let options = ["--over", over, "-n", lines, "--rate", "0", "--sync", "--rounds", "1", "--csv"];
+        let text = ok(&[&["syslog-loss"], &options[..], &[path]].concat());
+        let mut rows = text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(','));
+        let column = rows.next().unwrap().position(|name| name == "lost_percent").unwrap();
+        rows.next().unwrap().nth(column).unwrap().parse::<f64>().unwrap()
+    };
+    // As many as no buffer of a socket holds.
+    assert!(lost("udp", "50000") > 0.0);
+    assert!(lost("tcp", "200") == 0.0);
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
 }
 
 #[test]

@@ -183,6 +183,12 @@ fn disk_cases(path: &str) -> Vec<Case> {
         new("log-buffering", "-n 2000 --rounds 1 PATH", ("method", "line"), "line").remark("\"to block\""),
         new("ipc", "-R 20 -c 8 --over local --rounds 2", ("transport", "LOCAL"), "LOCAL 8 {}")
             .figure("trips"),
+        new("syslog-loss", "-n 50 --rate 0 --over tcp --rounds 2 PATH", ("over", "tcp"), "tcp unlimited {}")
+            .figure("lines")
+            .remark("The collector does not sync"),
+        new("commit-window", "-w 0 -s 2 -m 20 --rounds 2 PATH", ("window_us", "0"), "0 2 {}")
+            .figure("messages")
+            .remark("Durability: fdatasync"),
         new("log-format", "-n 1000 --rounds 2", ("method", "serde_json"), "serde_json"),
         new(
             "dd",
