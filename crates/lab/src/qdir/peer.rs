@@ -5,8 +5,10 @@ use crate::{
     table::{Column, Table},
 };
 use clap::{Args, ValueEnum};
+use measure::kept_port::kept_port;
 use serde::Deserialize;
 use std::{
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -24,6 +26,10 @@ pub(super) struct PeerArgs {
     /// Messages it queues in each case [default: as many to sort, a tenth to queue: it is slow]
     #[arg(long, value_name = "COUNT", requires = "peer", value_parser = clap::value_parser!(u32).range(1..))]
     peer_messages: Option<u32>,
+    /// With queuedirs: the system calls by which it makes an entry, from the creation of its first file on,
+    /// instead of its rate. Needs perf(1)
+    #[arg(long, requires = "peer")]
+    peer_calls: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,11 +47,22 @@ const CREATE: [Column; 6] = [
     Column::right("a sender's µs a message", "sender_us_per_message", 27),
 ];
 
-const SORT: [Column; 4] = [
+const CALLS: [Column; 6] = [
+    Column::left("Sendmail 8", "call", 11),
+    Column::right("senders", "senders", 7),
+    Column::right("messages", "messages", 8),
+    Column::right("calls a message", "calls_per_message", 24),
+    Column::right("total ms", "total_ms", 27),
+    Column::right("average µs", "average_us", 27),
+];
+
+const SORT: [Column; 6] = [
     Column::left("Sendmail 8", "order", 13),
     Column::right("messages", "messages", 8),
     Column::right("queue-read ms", "queue_read_ms", 26),
     Column::right("sort ms", "queue_sort_ms", 26),
+    Column::right("stats a message", "stats_per_message", 24),
+    Column::right("opens a message", "opens_per_message", 24),
 ];
 
 const SORT_NOTE: &str = "Sort includes starting the first job, as the script sees it from outside.";
@@ -57,8 +74,29 @@ const PART: &str = "sendmail";
 #[derive(Debug, Deserialize)]
 #[serde(tag = "test", rename_all = "lowercase")]
 enum Line {
-    Create { dirs: u32, senders: u32, messages: u32, queued: u32, us_per_msg: f64, per_s: f64 },
-    Sort { order: String, messages: u32, read_s: Option<f64>, sort_s: Option<f64> },
+    Create {
+        dirs: u32,
+        senders: u32,
+        messages: u32,
+        queued: u32,
+        us_per_msg: f64,
+        per_s: f64,
+    },
+    Sort {
+        order: String,
+        messages: u32,
+        read_s: Option<f64>,
+        sort_s: Option<f64>,
+        stats: Option<f64>,
+        opens: Option<f64>,
+    },
+    Calls {
+        call: String,
+        senders: u32,
+        messages: u32,
+        calls: u64,
+        total_ms: f64,
+    },
 }
 
 impl PeerArgs {
@@ -73,6 +111,9 @@ impl PeerArgs {
         let count = self.peer_messages.unwrap_or((messages / 10).max(100)).to_string();
         let words = |counts: &[u32]| counts.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
         let grid = [("QUEUE_DIRS", words(directories)), ("SENDERS", words(senders))];
+        if self.peer_calls {
+            return self.calls(table, &count, &grid, rounds);
+        }
         let Some(lines) = self.lines(&["create", &count, &count], &grid, rounds)? else { return Ok(()) };
         let mut cells: Vec<(u32, u32, u32, Figure, Figure)> = Vec::new();
         for line in lines {
@@ -101,23 +142,67 @@ impl PeerArgs {
         Ok(())
     }
 
+    /// Traces how entries are made, and adds a part with the calls.
+    fn calls(
+        &self,
+        table: &mut Table<'_>,
+        count: &str,
+        grid: &[(&str, String)],
+        rounds: u32,
+    ) -> Result<(), String> {
+        let Some(lines) = self.lines(&["calls", count], grid, rounds)? else { return Ok(()) };
+        let mut rows: Vec<(String, u32, u32, [Figure; 3])> = Vec::new();
+        for line in lines {
+            let Line::Calls { call, senders, messages, calls, total_ms } = line else { continue };
+            let i = rows.iter().position(|row| row.0 == call && row.1 == senders).unwrap_or_else(|| {
+                rows.push((call, senders, messages, [const { Figure::new() }; 3]));
+                rows.len() - 1
+            });
+            let count = calls.max(1) as f64;
+            let values = [calls as f64 / f64::from(messages.max(1)), total_ms, total_ms * 1e3 / count];
+            rows[i].3.iter_mut().zip(values).for_each(|(figure, value)| figure.push(value));
+        }
+        table.part(PART, &CALLS);
+        for (call, senders, messages, [calls, total, average]) in rows {
+            table.row([
+                call.into(),
+                senders.into(),
+                messages.into(),
+                calls.into(),
+                total.into(),
+                average.into(),
+            ]);
+        }
+        table.note("`sync` is fsync and fdatasync, `open` openat, `rename` all its forms, `write` pwrite and writev too; `others` all that are no sync.");
+        Ok(())
+    }
+
     /// Reads and sorts a queue, and adds a part with the figures.
     pub(super) fn sort(&self, table: &mut Table<'_>, messages: u32, rounds: u32) -> Result<(), String> {
         let count = self.peer_messages.unwrap_or(messages).to_string();
         let Some(lines) = self.lines(&["sort", &count], &[], rounds)? else { return Ok(()) };
-        let mut orders: Vec<(String, u32, Figure, Figure)> = Vec::new();
+        let mut orders: Vec<(String, u32, [Figure; 4])> = Vec::new();
         for line in lines {
-            let Line::Sort { order, messages, read_s, sort_s } = line else { continue };
+            let Line::Sort { order, messages, read_s, sort_s, stats, opens } = line else { continue };
             let i = orders.iter().position(|o| o.0 == order).unwrap_or_else(|| {
-                orders.push((order, messages, Figure::new(), Figure::new()));
+                orders.push((order, messages, [const { Figure::new() }; 4]));
                 orders.len() - 1
             });
-            read_s.into_iter().for_each(|s| orders[i].2.push(s * 1e3));
-            sort_s.into_iter().for_each(|s| orders[i].3.push(s * 1e3));
+            let values = [read_s.map(|s| s * 1e3), sort_s.map(|s| s * 1e3), stats, opens];
+            for (figure, value) in orders[i].2.iter_mut().zip(values) {
+                value.into_iter().for_each(|value| figure.push(value));
+            }
         }
         table.part(PART, &SORT);
-        for (order, messages, read, sort) in orders {
-            table.row([order.to_lowercase().into(), messages.into(), read.into(), sort.into()]);
+        for (order, messages, [read, sort, stats, opens]) in orders {
+            table.row([
+                order.to_lowercase().into(),
+                messages.into(),
+                read.into(),
+                sort.into(),
+                stats.into(),
+                opens.into(),
+            ]);
             table.silent_remark(SORT_NOTE);
         }
         table.text(SORT_NOTE);
@@ -142,6 +227,14 @@ impl PeerArgs {
         let script = named.unwrap_or_else(|| "crates/lab/peers".into()).join("sendmail-queue.sh");
         let mut command = Command::new(&script);
         command.envs(environment.iter().map(|(name, value)| (name, value)));
+        let mut kept = Vec::new();
+        for name in ["SINK_PORT", "PEER_PORT"] {
+            if std::env::var_os(name).is_none() {
+                let port = kept_port(Ipv4Addr::LOCALHOST).map_err(|e| format!("keep a port: {e}"))?;
+                command.env(name, port.1.port().to_string());
+                kept.push(port);
+            }
+        }
         command.args(words).arg(rounds.to_string()).stdin(Stdio::null()).stderr(Stdio::inherit());
         let output = command.output().map_err(|e| format!("run {}: {e}", script.display()))?;
         if !output.status.success() {
@@ -175,6 +268,7 @@ mod tests {
             peer: Some(Peer::Sendmail),
             peers: Some(peers.path().to_owned()),
             peer_messages: None,
+            peer_calls: false,
         };
         let mut table = Table::new(crate::table::Format::default(), &CREATE, None);
         peer.create(&mut table, (&[1, 2], &[20, 30]), 5000, 1).unwrap();
@@ -188,10 +282,12 @@ mod tests {
     #[test]
     fn the_scripts_lines_are_read() {
         let text = "hello\n{\"test\":\"create\",\"dirs\":5,\"senders\":10,\"messages\":7,\"queued\":107,\"us_per_msg\":900,\"per_s\":1111}\n\
-                    {\"test\": \"sort\", \"order\": \"Host\", \"messages\": 7, \"read_s\": 0.25, \"sort_s\": null, \"to_first_connect_s\": 1}\n";
+                    {\"test\": \"sort\", \"order\": \"Host\", \"messages\": 7, \"read_s\": 0.25, \"sort_s\": null, \"to_first_connect_s\": 1, \"stats\": 1.02, \"opens\": 0.0}\n\
+                    {\"test\": \"calls\", \"call\": \"sync\", \"senders\": 1, \"messages\": 7, \"calls\": 14, \"total_ms\": 2.5}\n";
         let lines = parse(text).unwrap();
         assert!(matches!(&lines[0], Line::Create { dirs: 5, senders: 10, .. }), "{lines:?}");
         assert!(matches!(&lines[1], Line::Sort { order, sort_s: None, .. } if order == "Host"), "{lines:?}");
+        assert!(matches!(&lines[2], Line::Calls { call, calls: 14, .. } if call == "sync"), "{lines:?}");
         assert!(parse("{\"test\":\"other\"}").is_err());
     }
 }
