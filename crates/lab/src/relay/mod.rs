@@ -46,7 +46,8 @@ use std::{
 };
 use table::Results;
 pub(crate) use table::sessions_text;
-use target::{About, Started, Target};
+pub(crate) use target::Started;
+use target::{About, Target};
 
 /// Measure how fast mail servers accept and deliver, and find what limits them
 ///

@@ -117,8 +117,8 @@ fn printed(script: &Path, words: &[&str]) -> Result<String, Failure> {
 
 /// A server that takes mail now; a peer is stopped, and its queue emptied, when this is dropped.
 #[derive(Debug)]
-pub(super) struct Started {
-    pub(super) endpoint: String,
+pub(crate) struct Started {
+    pub(crate) endpoint: String,
     pub(super) cgroup: Option<PathBuf>,
     pub(super) queue: Option<PathBuf>,
     pub(super) log: Option<PathBuf>,
@@ -127,7 +127,7 @@ pub(super) struct Started {
 
 impl Started {
     /// Starts a peer with an empty queue, on a free port, as a relay to the sink. `output` takes what it prints.
-    pub(super) fn peer(script: &Path, profile: &str, sink_port: &str, output: &Path) -> Result<Self, String> {
+    pub(crate) fn peer(script: &Path, profile: &str, sink_port: &str, output: &Path) -> Result<Self, String> {
         let file = OpenOptions::new().create(true).append(true).open(output);
         let file = file.map_err(|e| format!("write {}: {e}", output.display()))?;
         let port = free_port()?.to_string();

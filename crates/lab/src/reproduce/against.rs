@@ -36,7 +36,11 @@ struct Figure {
     median: f64,
     low: f64,
     high: f64,
+    /// The verdict on the size.
     verdict: String,
+    /// The verdict on the direction; pages before 28 November 2026 have none.
+    #[serde(default)]
+    direction: String,
 }
 
 impl Figure {
@@ -53,7 +57,8 @@ impl Figure {
             median: here.median,
             low: here.low,
             high: here.high,
-            verdict: finding.word().to_owned(),
+            verdict: finding.size().to_owned(),
+            direction: finding.direction().to_owned(),
         })
     }
 
@@ -99,11 +104,18 @@ impl Pair<'_> {
         ]
     }
 
+    /// Both verdicts on the direction, or on the size where the other page has no other.
     fn verdicts(&self) -> String {
-        if self.published.verdict == self.here.verdict {
-            return self.here.verdict.clone();
+        let (then, here) = self.compared();
+        if then == here { here.to_owned() } else { format!("{here}; {then} then") }
+    }
+
+    fn compared(&self) -> (&str, &str) {
+        if self.published.direction.is_empty() {
+            (&self.published.verdict, &self.here.verdict)
+        } else {
+            (&self.published.direction, &self.here.direction)
         }
-        format!("{}; {} then", self.here.verdict, self.published.verdict)
     }
 }
 
@@ -171,7 +183,7 @@ impl Published {
     fn count(&self, pairs: &[Pair<'_>]) -> String {
         let inside = pairs.iter().filter(|pair| pair.is_inside()).count();
         let overlap = pairs.iter().filter(|pair| !pair.is_inside() && pair.overlaps()).count();
-        let verdicts = pairs.iter().filter(|pair| pair.published.verdict == pair.here.verdict).count();
+        let verdicts = pairs.iter().filter(|pair| pair.compared().0 == pair.compared().1).count();
         format!(
             "Of {} figures that were measured at {} too (build of {}), {inside} medians lie within the interval of then, \
              {overlap} intervals overlap, {} do not; {verdicts} verdicts are the same.",
@@ -231,6 +243,7 @@ mod tests {
             low,
             high,
             verdict: verdict.into(),
+            direction: String::new(),
         }
     }
 

@@ -8,7 +8,10 @@ use super::{
     step::{Claim, Step},
     verdict::{Prediction, Verdict, Window},
 };
-use crate::stat::interval::{Interval, Method};
+use crate::{
+    rounds::disagreement,
+    stat::interval::{Interval, Method},
+};
 
 /// A finding of a text beside the figure that was measured here.
 #[derive(Debug, Clone)]
@@ -24,9 +27,23 @@ pub(super) struct Finding {
     pub(super) unit: String,
     /// The prediction as it is written.
     pub(super) expression: String,
-    /// None where there is nothing to judge: a rate of another machine.
-    pub(super) judged: Option<(Window, Verdict)>,
+    /// None where there is nothing to judge: a rate of another machine, or what Postrider does about the finding.
+    pub(super) judged: Option<Judged>,
+    /// Set for what Postrider does about a finding: another program and another design than the text measured.
+    pub(super) is_answer: bool,
     pub(super) sentence: String,
+}
+
+/// The two verdicts on a finding.
+#[derive(Debug, Clone)]
+pub(super) struct Judged {
+    /// The statement of the text as a condition: `< 1`.
+    pub(super) condition: String,
+    /// Does the statement of the text hold here?
+    pub(super) direction: Verdict,
+    /// Is the effect as large as in the text? With what is allowed; none where the text has no figure, or measured something whose
+    /// size cannot be compared.
+    pub(super) size: Option<(Window, Verdict)>,
 }
 
 /// The reason where a step has not been tried.
@@ -41,24 +58,27 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
     let (theirs, prediction) = (claim.theirs(seeds)?, claim.prediction()?);
     let points = record.map(|record| points(step, &prediction, record)).unwrap_or_default();
     let here = Interval::of(&points);
-    let judged = prediction.condition.map(|condition| {
+    let remarks = record.map(|record| remarks(step, claim, &prediction, record, points)).unwrap_or_default();
+    let judge = |window: Window| match record {
+        None => Verdict::CannotTell(NOT_MEASURED.into()),
+        Some(Record { failed: Some(why), rounds, .. }) if rounds.is_empty() => {
+            Verdict::CannotTell(format!("not measured: {why}"))
+        }
+        Some(_) => window.judge(here, &remarks),
+    };
+    let size = prediction.condition.map(|condition| {
         let window = condition.window(&theirs);
-        let verdict = match record {
-            None => Verdict::CannotTell(NOT_MEASURED.into()),
-            Some(Record { failed: Some(why), rounds, .. }) if rounds.is_empty() => {
-                Verdict::CannotTell(format!("not measured: {why}"))
-            }
-            Some(record) => window.judge(here, &remarks(step, claim, &prediction, record)),
-        };
-        (window, verdict)
+        (window, judge(window))
     });
+    let direction = claim.direction()?.map(|condition| judge(condition.window(&theirs)));
     let unit = if prediction.below.is_some() && claim.unit.is_empty() {
         "×".to_owned()
     } else {
         claim.unit.clone()
     };
-    let sentence =
-        judged.as_ref().map(|(_, verdict)| sentence(claim, verdict, here, &theirs)).unwrap_or_default();
+    let size_verdict = size.as_ref().map(|(_, verdict)| verdict);
+    let sentence = sentence(claim, direction.as_ref(), size_verdict, here, &theirs);
+    let judged = direction.map(|direction| Judged { condition: claim.direction.clone(), direction, size });
     Ok(Finding {
         // A step may measure what two texts found.
         seed: Seed::of(&theirs.place).unwrap_or(step.seed),
@@ -70,6 +90,7 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
         unit,
         expression: claim.expression().to_owned(),
         judged,
+        is_answer: claim.answer,
         sentence,
     })
 }
@@ -83,9 +104,16 @@ fn points(step: &Step, prediction: &Prediction, record: &Record) -> Vec<f64> {
     })
 }
 
-/// Reasons to doubt the figure: the step's, and those that the tools named with what the figure is made of.
-fn remarks(step: &Step, claim: &Claim, prediction: &Prediction, record: &Record) -> Vec<String> {
+/// Reasons to doubt the figure: the step's, those that the tools named with what the figure is made of, and rounds that disagree.
+fn remarks(
+    step: &Step,
+    claim: &Claim,
+    prediction: &Prediction,
+    record: &Record,
+    points: Vec<f64>,
+) -> Vec<String> {
     let mut remarks = record.remarks();
+    remarks.extend(disagreement(&points.into_iter().collect()));
     for name in std::iter::once(&prediction.above).chain(&prediction.below) {
         let Some(series) = step.series.get(name) else { continue };
         let mut told: Vec<String> = record.command_remarks(series.command).into_iter().collect();
@@ -103,20 +131,49 @@ fn remarks(step: &Step, claim: &Claim, prediction: &Prediction, record: &Record)
     remarks
 }
 
-fn sentence(claim: &Claim, verdict: &Verdict, here: Option<Interval>, theirs: &Figures) -> String {
-    let text = match verdict {
-        Verdict::Agrees => &claim.agrees,
-        Verdict::Above => &claim.above,
-        Verdict::Below => &claim.below,
-        Verdict::CannotTell(why) => return format!("Open: {why}."),
+/// Says what is seen: by the size where it can be told, else by the direction. What differs has a cause, or is said to have none
+/// that is known.
+fn sentence(
+    claim: &Claim,
+    direction: Option<&Verdict>,
+    size: Option<&Verdict>,
+    here: Option<Interval>,
+    theirs: &Figures,
+) -> String {
+    let told = |verdict: Option<&Verdict>| verdict.filter(|verdict| verdict.is_told()).cloned();
+    let open = |verdict: Option<&Verdict>| match verdict {
+        Some(Verdict::CannotTell(why)) => Some(why.clone()),
+        _ => None,
+    };
+    let Some(verdict) = told(size).or_else(|| told(direction)) else {
+        return open(direction.or(size)).map(|why| format!("Open: {why}.")).unwrap_or_default();
+    };
+    let (text, cause) = match verdict {
+        Verdict::Above => (&claim.above, claim.cause_above.as_str()),
+        Verdict::Below => (&claim.below, claim.cause_below.as_str()),
+        Verdict::Agrees | Verdict::CannotTell(_) => (&claim.agrees, ""),
     };
     let here = here.map(|interval| shown(interval.median)).unwrap_or_default();
-    text.replace("{here}", &here).replace("{theirs}", &theirs.text())
+    let mut text = text.replace("{here}", &here).replace("{theirs}", &theirs.text());
+    let differs = |verdict: Option<&Verdict>| verdict.is_some_and(Verdict::differs);
+    if direction.is_some() && (differs(size) || differs(direction)) {
+        text += &if cause.is_empty() { " Cause: unknown.".to_owned() } else { format!(" Cause: {cause}") };
+    }
+    if let (Some(why), true) = (open(size), direction.is_some()) {
+        text += &format!(" Size open: {why}.");
+    }
+    if let Some(why) = open(direction) {
+        text += &format!(" Direction open: {why}.");
+    }
+    text
 }
 
 impl Finding {
     /// Returns the figure of the text with its unit; an inferred one is marked.
     pub(super) fn theirs_text(&self) -> String {
+        if let Some(words) = &self.theirs.words {
+            return words.clone();
+        }
         let mark = if self.theirs.inferred { " (inferred)" } else { "" };
         format!("{}{}{mark}", self.theirs.text(), self.unit)
     }
@@ -131,29 +188,55 @@ impl Finding {
         }
     }
 
-    /// Returns the condition of the prediction: `in seeds`, `> 1`.
+    /// Returns the condition on the size: `in seeds`, `> 1`; nothing where it is not compared.
     pub(super) fn prediction(&self) -> &str {
         let condition = self.expression.rfind(')').map_or("", |at| &self.expression[at + 1..]);
         condition.trim()
     }
 
     pub(super) fn is_measured(&self) -> bool {
-        !matches!(&self.judged, Some((_, Verdict::CannotTell(why))) if why == NOT_MEASURED)
+        let is_open = |why: &String| why == NOT_MEASURED;
+        !matches!(&self.judged, Some(Judged { direction: Verdict::CannotTell(why), .. }) if is_open(why))
     }
 
-    pub(super) fn word(&self) -> &'static str {
-        self.judged.as_ref().map_or("not judged", |(_, verdict)| verdict.word())
+    /// Returns true for a finding of which one of the two verdicts cannot be told.
+    pub(super) fn is_open(&self) -> bool {
+        self.judged.as_ref().is_some_and(|judged| {
+            !judged.direction.is_told() || judged.size.as_ref().is_some_and(|(_, size)| !size.is_told())
+        })
     }
 
-    /// Open questions first, then what differs.
-    pub(super) fn order(&self) -> (u8, Seed) {
-        let place = match self.judged.as_ref().map(|(_, verdict)| verdict) {
-            Some(Verdict::CannotTell(_)) => 0,
-            Some(Verdict::Above | Verdict::Below) => 1,
-            Some(Verdict::Agrees) => 2,
-            None => 3,
+    /// The verdict on the direction, in words.
+    pub(super) fn direction(&self) -> &'static str {
+        self.judged.as_ref().map_or("not judged", |judged| judged.direction.word())
+    }
+
+    /// The verdict on the size, in words.
+    pub(super) fn size(&self) -> &'static str {
+        let size = self.judged.as_ref().and_then(|judged| judged.size.as_ref());
+        size.map_or("not compared", |(_, size)| size.word())
+    }
+
+    /// Both verdicts with the condition of each: `agrees: < 1`.
+    pub(super) fn verdicts(&self) -> (String, String) {
+        let with = |verdict: &str, condition: &str| match condition {
+            "" => verdict.to_owned(),
+            condition => format!("{verdict}: {condition}"),
         };
-        (place, self.seed)
+        let condition = self.judged.as_ref().map_or("", |judged| judged.condition.as_str());
+        (with(self.direction(), condition), with(self.size(), self.prediction()))
+    }
+
+    /// Open questions first, then what differs, first in its direction, then in its size; then what is not judged.
+    pub(super) fn order(&self) -> (u8, u8, Seed) {
+        let place = |verdict: &Verdict| match verdict {
+            Verdict::CannotTell(_) => 0,
+            Verdict::Above | Verdict::Below => 1,
+            Verdict::Agrees => 2,
+        };
+        let Some(judged) = &self.judged else { return (3, 0, self.seed) };
+        let size = judged.size.as_ref().map_or(2, |(_, size)| place(size));
+        (place(&judged.direction), size, self.seed)
     }
 }
 
@@ -227,8 +310,8 @@ mod tests {
         let text = "name = \"x\"\nquestion = \"q\"\nquick = [\"ipc\"]\nfull = [\"ipc\"]\nrounds = [3, 5]\nunit = \"trips\"\n\
                     amount = { row = \"LOCAL\", word = 1 }\n\
                     series.a = { row = \"LOCAL\" }\nseries.b = { row = \"INET\" }\n\
-                    [[claim]]\nwhat = \"LOCAL to INET\"\nfinding = \"f\"\nexpect = \"ratio(a, b) in seeds\"\n\
-                    theirs = \"S4.net[*;32].INET / S4.net[*;32].LOCAL\"\n\
+                    [[claim]]\nwhat = \"LOCAL to INET\"\nfinding = \"f\"\nexpect = \"ratio(a, b) in seeds\"\ndirection = \"> 1\"\n\
+                    cause_above = \"less copying.\"\ntheirs = \"S4.net[*;32].INET / S4.net[*;32].LOCAL\"\n\
                     agrees = \"As fast: {here}.\"\nabove = \"Faster: {here} beside {theirs}.\"\nbelow = \"Slower.\"\n";
         toml::from_str(text).unwrap()
     }
@@ -247,18 +330,37 @@ mod tests {
         findings(&step(), record, &Seeds::new().unwrap()).unwrap().remove(0)
     }
 
+    /// Both verdicts and the sentence.
+    fn of(finding: &Finding) -> (&str, &str, &str) {
+        (finding.direction(), finding.size(), &finding.sentence)
+    }
+
     #[test]
-    fn a_sentence_belongs_to_the_verdict() {
+    fn a_sentence_belongs_to_its_verdict_and_what_differs_has_a_cause_or_none_that_is_known() {
         let agrees = judged(Some(&record(&[(13.0, 10.0), (12.0, 10.0), (14.0, 10.0)])));
-        assert_eq!((agrees.word(), agrees.sentence.as_str()), ("agrees", "As fast: 1.30."));
+        assert_eq!(of(&agrees), ("agrees", "agrees", "As fast: 1.30."));
         assert_eq!(
             (agrees.theirs_text(), agrees.here_text()),
             ("1.11 to 1.50×".into(), "1.30× (1.20–1.40)".into())
         );
         let above = judged(Some(&record(&[(20.0, 10.0), (21.0, 10.0), (22.0, 10.0)])));
-        assert_eq!((above.word(), above.sentence.as_str()), ("differs", "Faster: 2.10 beside 1.11 to 1.50."));
+        let sentence = "Faster: 2.10 beside 1.11 to 1.50. Cause: less copying.";
+        assert_eq!(of(&above), ("agrees", "differs", sentence));
         let below = judged(Some(&record(&[(5.0, 10.0); 3])));
-        assert_eq!((below.word(), below.sentence.as_str()), ("differs", "Slower."));
+        assert_eq!(of(&below), ("differs", "differs", "Slower. Cause: unknown."));
+        assert_eq!(below.verdicts(), ("differs: > 1".into(), "differs: in seeds".into()));
+    }
+
+    #[test]
+    fn one_of_the_two_verdicts_can_be_told_where_the_other_cannot() {
+        let large = judged(Some(&record(&[(14.0, 10.0), (15.0, 10.0), (16.0, 10.0)])));
+        let edge = "As fast: 1.50. Size open: the interval reaches over the edge of the prediction.";
+        assert_eq!(of(&large), ("agrees", "cannot tell", edge));
+        assert!(large.is_open());
+        // No round of one reaches half of the median away from it, and those of the other do.
+        let apart = judged(Some(&record(&[(20.0, 10.0), (40.0, 10.0), (25.0, 10.0)])));
+        let why = "Open: REPEATS DISAGREE: 2.00 to 4.00; round 2 is furthest off.";
+        assert_eq!(of(&apart), ("cannot tell", "cannot tell", why));
     }
 
     #[test]

@@ -61,6 +61,10 @@ pub(crate) struct ReproduceArgs {
     /// Findings of another day, the `reproduce.json` beside their page, to see which figures repeat
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
+    /// Write the page here, and the records that `--page --results DIRECTORY` makes it of again: the last round in full, and of the
+    /// others what is read
+    #[arg(long, value_name = "DIRECTORY")]
+    publish: Option<PathBuf>,
     /// Directory of the results [default: results/reproduce, or results/reproduce-quick]
     #[arg(long, value_name = "DIRECTORY")]
     results: Option<PathBuf>,
@@ -152,13 +156,19 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, Failure> {
     let mut text = markdown(&kept, &notes.introduction);
     text += &against.as_ref().map(|then| then.markdown(&kept)).unwrap_or_default();
     let page = page::page(&kept, &seeds, against.as_ref(), &notes.introduction);
-    Published::of(&kept).write(&results.join(against::NAME))?;
+    if let Some(place) = &args.publish {
+        for Kept { step, record, .. } in &kept {
+            record.as_ref().map_or(Ok(()), |record| record.compact(step).write(place))?;
+        }
+    }
+    let place = args.publish.as_ref().unwrap_or(&results);
+    Published::of(&kept).write(&place.join(against::NAME))?;
     for (name, text) in [("reproduce.md", &text), ("reproduce.html", &page)] {
-        let path = results.join(name);
+        let path = place.join(name);
         fs::write(&path, text).map_err(|e| format!("write {}: {e}", path.display()))?;
     }
     print!("{text}");
-    println!("\n{}", results.join("reproduce.html").display());
+    println!("\n{}", place.join("reproduce.html").display());
     Ok(is_good)
 }
 
@@ -241,22 +251,35 @@ fn one(
     result
 }
 
-/// Counts of the verdicts, in a sentence.
+/// Counts of the verdicts in two sentences, that on the direction first.
 fn count(kept: &[Kept]) -> String {
-    let measured = || kept.iter().filter(|kept| kept.record.is_some());
-    let of =
-        |word| measured().flat_map(|kept| &kept.findings).filter(|finding| finding.word() == word).count();
-    let (agree, differ, open) = (of("agrees"), of("differs"), of("cannot tell"));
-    let all: usize = kept.iter().map(|kept| kept.findings.len()).sum();
-    let not_measured = match all - agree - differ - open {
-        0 => String::new(),
-        count => format!(" {count} more were not measured."),
+    let judged = || kept.iter().flat_map(|kept| &kept.findings).filter(|finding| finding.judged.is_some());
+    let of = |word: fn(&Finding) -> &'static str| {
+        let count =
+            move |wanted| judged().filter(|finding| finding.is_measured() && word(finding) == wanted).count();
+        (count("agrees"), count("differs"), count("cannot tell"))
     };
-    format!(
-        "Of {} findings, {agree} agree, {differ} differ, and {open} cannot be told.{not_measured}",
-        agree + differ + open
-    )
+    let ((agree, differ, open), size) = (of(Finding::direction), of(Finding::size));
+    let all = agree + differ + open;
+    let mut out = format!(
+        "Of {all} findings, the statement of the text holds here for {agree}, does not hold for {differ}, and cannot be told for {open}. \
+         The size of the effect agrees for {}, differs for {}, cannot be told for {}",
+        size.0, size.1, size.2
+    );
+    out += &match all - size.0 - size.1 - size.2 {
+        0 => ".".to_owned(),
+        count => format!(", and is not compared for {count}."),
+    };
+    if judged().count() > all {
+        out += &format!(" {} more were not measured.", judged().count() - all);
+    }
+    out
 }
+
+/// What the columns of the conclusions mean.
+const METHOD: &str = "Each finding is judged twice. *Direction*: does the statement of the text hold here, as a condition on the ratio that was measured? *Size*: is the effect as large, within \
+     the range of the machines of the text (`in seeds`), from half to twice the effect of its one machine on a logarithmic scale (`near seeds`), or as written? A finding agrees or differs if the whole interval lies inside or outside; \
+     otherwise, with fewer than three rounds, with rounds that lie further apart than half of their median, or with a remark such as a busy machine, it cannot be told.";
 
 /// All findings, open questions first.
 fn ordered(kept: &[Kept]) -> Vec<&Finding> {
@@ -270,28 +293,32 @@ fn markdown(kept: &[Kept], introduction: &str) -> String {
     if !introduction.trim().is_empty() {
         out += &format!("{}\n\n", introduction.trim());
     }
-    out += &format!("{}\n", count(kept));
-    out.push_str("\n| text | what | prediction | theirs | here | verdict | conclusions |\n|---|---|---|---|---|---|---|\n");
+    out += &format!("{}\n\n{METHOD}\n", count(kept));
     let plain = |text: &str| text.replace('|', "\\|").replace('\n', " ");
-    for finding in ordered(kept).into_iter().filter(|finding| finding.judged.is_some()) {
+    let of = |wanted: fn(&Finding) -> bool| ordered(kept).into_iter().filter(move |finding| wanted(finding));
+    let figures = |finding: &Finding| {
+        let (theirs, here) = (finding.theirs_text(), finding.here_text());
+        format!("| {:?} | {} | {theirs} | {here} |", finding.seed, plain(&finding.what))
+    };
+    out.push_str(
+        "\n| text | what | theirs | here | direction | size | conclusions |\n|---|---|---|---|---|---|---|\n",
+    );
+    for finding in of(|finding| finding.judged.is_some()) {
+        let (direction, size) = finding.verdicts();
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "| {:?} | {} | {} | {} | {} | {} | {} |",
-            finding.seed,
-            plain(&finding.what),
-            finding.prediction(),
-            finding.theirs_text(),
-            finding.here_text(),
-            finding.word(),
-            plain(&finding.sentence)
-        );
+        let _ = writeln!(out, "{} {direction} | {size} | {} |", figures(finding), plain(&finding.sentence));
+    }
+    out.push_str(
+        "\nWhat Postrider does about these findings; it is another design, and no verdict on a text:\n\n",
+    );
+    out.push_str("| text | what | theirs | Postrider | conclusions |\n|---|---|---|---|---|\n");
+    for finding in of(|finding| finding.is_answer) {
+        let _ = writeln!(out, "{} {} |", figures(finding), plain(&finding.sentence));
     }
     out.push_str("\nFigures of other machines, which nothing is concluded from:\n\n");
     out.push_str("| text | what | theirs | here |\n|---|---|---|---|\n");
-    for finding in ordered(kept).into_iter().filter(|finding| finding.judged.is_none()) {
-        let (theirs, here) = (finding.theirs_text(), finding.here_text());
-        let _ = writeln!(out, "| {:?} | {} | {theirs} | {here} |", finding.seed, plain(&finding.what));
+    for finding in of(|finding| finding.judged.is_none() && !finding.is_answer) {
+        let _ = writeln!(out, "{}", figures(finding));
     }
     out.push_str("\nThe steps, each as it ran:\n\n| step | measured | interval | begin | load | built from | remarks |\n");
     out.push_str("|---|---|---|---|---|---|---|\n");

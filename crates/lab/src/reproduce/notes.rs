@@ -1,6 +1,6 @@
 //! Texts written by hand that belong to the page: how the steps were run, and explanations of findings that cannot be told.
 
-use super::{Finding, Kept, verdict::Verdict};
+use super::{Finding, Kept};
 use serde::Deserialize;
 use std::{collections::BTreeMap, fs, io::ErrorKind, path::Path};
 
@@ -53,7 +53,7 @@ impl PageNotes {
                     "notes: there is no finding `{what}`: write its name as in the column `what` of the page"
                 )
             })?;
-            if is_open(finding) {
+            if finding.is_open() {
                 finding.sentence = format!("{} {}", finding.sentence, note.trim());
             } else {
                 unused.push(what.as_str());
@@ -66,12 +66,8 @@ impl PageNotes {
     pub(super) fn missing<'k>(&self, kept: &'k [Kept]) -> Vec<&'k str> {
         let findings = kept.iter().flat_map(|kept| &kept.findings);
         let is_missing = |finding: &&Finding| {
-            is_open(finding) && finding.is_measured() && !self.open.contains_key(&finding.what)
+            finding.is_open() && finding.is_measured() && !self.open.contains_key(&finding.what)
         };
         findings.filter(is_missing).map(|finding| finding.what.as_str()).collect()
     }
-}
-
-fn is_open(finding: &Finding) -> bool {
-    matches!(finding.judged, Some((_, Verdict::CannotTell(_))))
 }

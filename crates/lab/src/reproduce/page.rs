@@ -2,7 +2,7 @@
 //! circumstances of its step, and what each step printed.
 
 use super::{
-    Kept, Seed,
+    Kept, METHOD, Seed,
     against::Published,
     count,
     finding::{Finding, measured},
@@ -26,6 +26,7 @@ pub(super) fn page(kept: &[Kept], seeds: &Seeds, against: Option<&Published>, in
     pulldown_cmark::html::push_html(&mut out, pulldown_cmark::Parser::new(introduction));
     out.push_str(&summary(kept, seeds));
     out.push_str(&conclusions(kept));
+    out.push_str(&answers(kept));
     out.push_str(&ratios(kept));
     out.push_str(&relays(kept));
     out.push_str(&against.map(|then| then.html(kept)).unwrap_or_default());
@@ -43,13 +44,8 @@ pub(super) fn page(kept: &[Kept], seeds: &Seeds, against: Option<&Published>, in
 fn head(kept: &[Kept]) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "<p>Five texts on mail queues, measured again. {} A finding agrees or differs if the whole interval of what is measured \
-         here lies inside or outside its prediction; otherwise, with fewer than three rounds, or with a remark such as a busy \
-         machine, it cannot be told.</p>",
-        count(kept)
-    );
+    let _ = writeln!(out, "<p>Five texts on mail queues, measured again. {}</p>", count(kept));
+    pulldown_cmark::html::push_html(&mut out, pulldown_cmark::Parser::new(METHOD));
     let records = kept.iter().filter_map(|kept| kept.record.as_ref());
     let mut begins: Vec<&str> =
         records.clone().flat_map(|record| &record.rounds).map(|round| round.begin.as_str()).collect();
@@ -93,10 +89,10 @@ fn head(kept: &[Kept]) -> String {
     out
 }
 
-/// A line for each text with its counts, and the finding that is furthest from what the text found: a slide.
+/// A line for each text with its counts, and the finding whose statement does not hold and that is furthest from the text: a slide.
 fn summary(kept: &[Kept], seeds: &Seeds) -> String {
     let mut out = "<h2>In short</h2>\n<table class=\"cards\">\n\
-                   <thead><tr><th>text<th>agree<th>differ<th>cannot tell<th>the largest difference</tr></thead>\n<tbody>\n"
+                   <thead><tr><th>text<th>direction agrees<th>differs<th>cannot tell<th>size agrees<th>the largest difference in direction</tr></thead>\n<tbody>\n"
         .to_owned();
     for seed in Seed::TEXTS {
         let all = kept.iter().flat_map(|kept| &kept.findings);
@@ -106,44 +102,59 @@ fn summary(kept: &[Kept], seeds: &Seeds) -> String {
         if found.is_empty() {
             continue;
         }
-        let count = |word: &str| found.iter().filter(|finding| finding.word() == word).count();
-        let differing = found.iter().filter(|finding| finding.word() == "differs");
+        let count = |word: &str| found.iter().filter(|finding| finding.direction() == word).count();
+        let differing = found.iter().filter(|finding| finding.direction() == "differs");
         let largest = differing.max_by(|a, b| distance(a).total_cmp(&distance(b)));
         let title = seeds.text(&format!("{seed:?}")).map(|text| text.title.clone()).unwrap_or_default();
         let _ = writeln!(
             out,
-            "<tr class=\"plain\"><td>{seed:?}: {}<td class=\"figure\" data-head=\"agree\">{}<td class=\"figure\" data-head=\"differ\">{}\
-             <td class=\"figure\" data-head=\"cannot tell\">{}<td>{}</tr>",
+            "<tr class=\"plain\"><td>{seed:?}: {}<td class=\"figure\" data-head=\"direction agrees\">{}<td class=\"figure\" data-head=\"differs\">{}\
+             <td class=\"figure\" data-head=\"cannot tell\">{}<td class=\"figure\" data-head=\"size agrees\">{}<td>{}</tr>",
             escape(&title),
             count("agrees"),
             count("differs"),
             count("cannot tell"),
+            found.iter().filter(|finding| finding.size() == "agrees").count(),
             escape(largest.map_or("none", |finding| finding.sentence.as_str()))
         );
     }
     out + "</tbody></table>\n"
 }
 
-/// A row for each finding, open questions first.
+/// The cells of a row that each table of findings has.
+fn begin_row(finding: &Finding) -> String {
+    format!(
+        "<tr class=\"{}\"><td>{:?}<td><a href=\"#{}\">{}</a><td class=\"figure\" data-head=\"theirs\">{}\
+         <td class=\"figure\" data-head=\"here\">{}",
+        class(finding),
+        finding.seed,
+        finding.step,
+        escape(&finding.what),
+        escape(&finding.theirs_text()),
+        escape(&finding.here_text()),
+    )
+}
+
+/// The sentence of a finding, in a row of its own below its figures: beside them it would be a narrow column.
+fn sentence_row(finding: &Finding, columns: usize) -> String {
+    format!("<tr class=\"notes\"><td><td colspan=\"{}\">{}</tr>", columns - 1, escape(&finding.sentence))
+}
+
+/// Two rows for each finding, open questions first.
 fn conclusions(kept: &[Kept]) -> String {
-    let mut out = "<h2>Conclusions</h2>\n<table class=\"cards\">\n\
-                   <thead><tr><th>text<th>finding<th>theirs<th>prediction<th>here<th>verdict<th>conclusions</tr></thead>\n<tbody>\n"
+    let mut out = "<h2>Conclusions</h2>\n<table class=\"cards findings\">\n\
+                   <thead><tr><th>text<th>finding<th>theirs<th>here<th>direction<th>size</tr></thead>\n<tbody>\n"
         .to_owned();
     let shown = |finding: &&Finding| finding.judged.is_some() && finding.is_measured();
     for finding in ordered(kept).into_iter().filter(shown) {
+        let (direction, size) = finding.verdicts();
         let _ = writeln!(
             out,
-            "<tr class=\"{}\"><td>{:?}<td><a href=\"#{}\">{}</a><td class=\"figure\" data-head=\"theirs\">{}<td data-head=\"prediction\"><code>{}</code><td class=\"figure\" data-head=\"here\">{}\
-             <td class=\"verdict\">{}<td>{}</tr>",
-            class(finding),
-            finding.seed,
-            finding.step,
-            escape(&finding.what),
-            escape(&finding.theirs_text()),
-            escape(finding.prediction()),
-            escape(&finding.here_text()),
-            finding.word(),
-            escape(&finding.sentence)
+            "{}<td class=\"verdict\" data-head=\"direction\">{}<td data-head=\"size\">{}</tr>\n{}",
+            begin_row(finding),
+            escape(&direction),
+            escape(&size),
+            sentence_row(finding, 6)
         );
     }
     out.push_str("</tbody></table>\n");
@@ -155,8 +166,24 @@ fn conclusions(kept: &[Kept]) -> String {
     out + "<p class=\"note\">Theirs: from the smallest to the largest machine of the text. Here: median of the rounds and its interval.</p>\n"
 }
 
+/// What Postrider does about the findings: no verdict on a text.
+fn answers(kept: &[Kept]) -> String {
+    let all: Vec<&Finding> =
+        ordered(kept).into_iter().filter(|finding| finding.is_answer && finding.here.is_some()).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut out = "<h2>What Postrider does about it</h2>\n<p class=\"note\">The same figures of Postrider, which is another design: no verdict on a text.</p>\n\
+                   <table class=\"cards findings\">\n<thead><tr><th>text<th>finding<th>theirs<th>Postrider</tr></thead>\n<tbody>\n"
+        .to_owned();
+    for finding in all {
+        let _ = writeln!(out, "{}</tr>\n{}", begin_row(finding), sentence_row(finding, 4));
+    }
+    out + "</tbody></table>\n"
+}
+
 fn class(finding: &Finding) -> &'static str {
-    match finding.judged.as_ref().map(|(_, verdict)| verdict) {
+    match finding.judged.as_ref().map(|judged| &judged.direction) {
         Some(Verdict::Agrees) => "agrees",
         Some(Verdict::Above | Verdict::Below) => "differs",
         Some(Verdict::CannotTell(_)) => "open",
@@ -171,13 +198,14 @@ fn ratios(kept: &[Kept]) -> String {
         let all = kept.iter().flat_map(|kept| &kept.findings);
         let mut found: Vec<&Finding> = all
             .filter(|f| f.seed == seed && f.unit == "×" && f.judged.is_some() && f.here.is_some())
+            .filter(|f| f.theirs.words.is_none())
             .collect();
         found.sort_by(|a, b| distance(b).total_cmp(&distance(a)));
         if found.is_empty() {
             continue;
         }
         let tracks: Vec<Track> = found.into_iter().map(track).collect();
-        let caption = "Bar: theirs, over all machines. Shaded: what the prediction allows. Line and dot: here, interval and median. The strong line is 1×: no difference.";
+        let caption = "Bar: theirs, over all machines. Shaded: the size that is allowed. The colour is that of the direction. Line and dot: here, interval and median. The strong line is 1×: no difference.";
         let _ = writeln!(out, "<h3>{seed:?}</h3>\n{}", picture(&tracks, "×", true, caption));
     }
     out
@@ -191,7 +219,8 @@ fn distance(finding: &Finding) -> f64 {
 }
 
 fn track(finding: &Finding) -> Track {
-    let window = finding.judged.as_ref().map(|(window, _)| (window.low.max(1e-12), window.high.min(1e12)));
+    let size = finding.judged.as_ref().and_then(|judged| judged.size.as_ref());
+    let window = size.map(|(window, _)| (window.low.max(1e-12), window.high.min(1e12)));
     Track {
         label: finding.what.clone(),
         numbers: format!("theirs {}, here {}", finding.theirs_text(), finding.here_text()),
@@ -209,7 +238,7 @@ fn section(seed: Seed, kept: &[Kept], seeds: &Seeds) -> String {
     let title = seeds.text(&format!("{seed:?}")).map(|text| text.title.clone()).unwrap_or_default();
     let mut out = format!("<section>\n<h2>{seed:?}: {}</h2>\n", escape(&title));
     let mut steps: Vec<&Kept> = kept.iter().filter(|kept| kept.step.seed == seed).collect();
-    steps.sort_by_key(|kept| kept.findings.iter().map(|finding| finding.order().0).min());
+    steps.sort_by_key(|kept| kept.findings.iter().map(|finding| finding.order()).min());
     steps.into_iter().for_each(|kept| out.push_str(&question(kept)));
     out + "</section>\n"
 }
@@ -220,12 +249,16 @@ fn question(kept: &Kept) -> String {
     for finding in findings {
         let method =
             finding.here.map(|here| format!(" <small>({})</small>", here.method)).unwrap_or_default();
+        let verdict = match (finding.judged.is_some(), finding.is_answer) {
+            (true, _) => finding.direction(),
+            (_, true) => "what Postrider does",
+            _ => "not judged",
+        };
         let _ = writeln!(
             out,
-            "<dl class=\"finding {}\"><dt class=\"name\">{} <span class=\"verdict\">{}</span>",
+            "<dl class=\"finding {}\"><dt class=\"name\">{} <span class=\"verdict\">{verdict}</span>",
             class(finding),
             escape(&finding.what),
-            finding.word()
         );
         let place = escape(&finding.theirs.place);
         let _ = writeln!(
@@ -233,10 +266,17 @@ fn question(kept: &Kept) -> String {
             "<dt>they found<dd>{} <span class=\"figure\">{}{}</span> <small>({place})</small>",
             escape(&finding.finding),
             escape(&finding.theirs.named()),
-            escape(&finding.unit)
+            escape(if finding.theirs.words.is_some() { "" } else { &finding.unit })
         );
         if finding.judged.is_some() {
-            let _ = writeln!(out, "<dt>prediction<dd><code>{}</code>", escape(&finding.expression));
+            let (direction, size) = finding.verdicts();
+            let _ = writeln!(
+                out,
+                "<dt>direction<dd>{}<dt>size<dd>{} <small><code>{}</code></small>",
+                escape(&direction),
+                escape(&size),
+                escape(&finding.expression)
+            );
         }
         let _ = writeln!(
             out,

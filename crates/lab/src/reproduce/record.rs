@@ -1,8 +1,12 @@
 //! A step as it was measured: each round's output, and the circumstances at that time.
 
-use super::step::{Command, Step};
+use super::{
+    read::compact,
+    step::{Command, Step},
+};
 use crate::{
-    arguments::arguments, device::Device, run::machine::Machine, scratch, signals, sink::served::Served,
+    arguments::arguments, device::Device, relay::Started, run::machine::Machine, scratch, signals,
+    sink::served::Served,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -71,6 +75,20 @@ impl Record {
         let text = serde_json::to_vec_pretty(self).map_err(|e| format!("write JSON: {e}"))?;
         let partial = path.with_extension("part");
         fs::write(&partial, text).and_then(|()| fs::rename(&partial, &path)).map_err(say)
+    }
+
+    /// Returns what the page is made of: the output of the last round, and of each other round what is read from it.
+    pub(super) fn compact(&self, step: &Step) -> Self {
+        let mut record = self.clone();
+        let earlier = record.rounds.len().saturating_sub(1);
+        for round in &mut record.rounds[..earlier] {
+            for (command, run) in round.runs.iter_mut().enumerate() {
+                let all = step.series.values().chain(&step.amount);
+                let series: Vec<_> = all.filter(|series| series.command == command).collect();
+                run.output = compact(&run.output, &series);
+            }
+        }
+        record
     }
 
     /// Reasons to doubt every figure of the step.
@@ -200,11 +218,24 @@ fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool)
     let program = std::env::current_exe().map_err(|e| format!("find this program: {e}"))?;
     let own = program.display().to_string();
     let mut process = process::Command::new(&program);
-    let sink = if command.words.iter().any(|word| word == "SINK") { Some(sink()?) } else { None };
+    let peer = command.words.iter().find_map(|word| word.strip_prefix(PEER)?.split_once('-'));
+    let needs_sink = peer.is_some() || command.words.iter().any(|word| word == "SINK");
+    let sink = if needs_sink { Some(sink()?) } else { None };
+    let address = sink.as_ref().map(|sink| sink.address.clone()).unwrap_or_default();
+    let relay = match peer {
+        Some((name, profile)) => {
+            let script = results.join("peers").join(format!("{name}.sh"));
+            let port = address.rsplit_once(':').map_or("", |(_, port)| port);
+            Some(Started::peer(&script, profile, port, &results.join("peer.log"))?)
+        }
+        None => None,
+    };
+    let endpoint = relay.as_ref().map(|relay| relay.endpoint.clone()).unwrap_or_default();
     let word = |word: &'_ String| match word.as_str() {
         // `syscalls -- postlab …` watches this program too.
         "postlab" => own.clone(),
-        "SINK" => sink.as_ref().map(|sink| sink.address.clone()).unwrap_or_default(),
+        "SINK" => address.clone(),
+        word if word.starts_with(PEER) => endpoint.clone(),
         word => word.to_owned(),
     };
     process.args(command.words.iter().map(word));
@@ -218,6 +249,8 @@ fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool)
     let begin = Instant::now();
     let output = run_to_end(&mut process, stop).map_err(|e| format!("start: {e}"));
     let seconds = begin.elapsed().as_secs_f64();
+    // It delivers into the sink until then.
+    drop(relay);
     sink.map_or(Ok(()), Served::stop)?;
     let output = output?;
     if stop.load(Relaxed) {
@@ -231,6 +264,9 @@ fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool)
     }
     Ok(Run { seconds, output: String::from_utf8_lossy(&output.stdout).into_owned() })
 }
+
+/// The begin of a word that stands for a relay: `PEER-postfix-tuned`.
+const PEER: &str = "PEER-";
 
 /// The list of the queues that are left until all steps are over.
 pub(super) fn kept_scratch(results: &Path) -> PathBuf {

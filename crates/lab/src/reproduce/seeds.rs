@@ -45,6 +45,8 @@ struct Table {
 pub(super) struct Figures {
     /// The values, with the name of their rows.
     pub(super) values: Vec<(String, f64)>,
+    /// What the text says where it has no figure: `dearer`.
+    pub(super) words: Option<String>,
     /// Section, slide or page.
     pub(super) place: String,
     pub(super) inferred: bool,
@@ -83,9 +85,14 @@ impl Seeds {
     }
 
     /// Evaluates `[NUMBER *] TERM [/ TERM | / NUMBER]`, or `NUMBER / TERM`; a term is `S4.table[key;*].column`. Rows of two terms belong together
-    /// if they agree in the cells at `*`. A cell with several readings gives each of them.
+    /// if they agree in the cells at `*`. A cell with several readings gives each of them. `"dearer" S2.table` has words instead of a figure.
     pub(super) fn evaluate(&self, expression: &str) -> Result<Figures, String> {
         let wrong = |why: String| format!("`{expression}`: {why}");
+        if let Some((words, table)) = expression.strip_prefix('"').and_then(|rest| rest.split_once("\" ")) {
+            let (document, name) = table.split_once('.').ok_or_else(|| wrong("no table".into()))?;
+            let place = format!("{document}, {}", self.table(document, name).map_err(wrong)?.place);
+            return Ok(Figures { values: Vec::new(), words: Some(words.to_owned()), place, inferred: false });
+        }
         let (above, below) = match expression.split_once(" / ") {
             Some((above, below)) => (above, Some(below)),
             None => (expression, None),
@@ -114,7 +121,7 @@ impl Seeds {
         Ok(figures)
     }
 
-    fn term(&self, text: &str) -> Result<Term<'_>, String> {
+    fn term<'t>(&'t self, text: &'t str) -> Result<Term<'t>, String> {
         let (factor, path) = match text.split_once(" * ") {
             Some((factor, path)) => {
                 (factor.trim().parse().map_err(|_| format!("`{factor}` is no number"))?, path.trim())
@@ -132,12 +139,16 @@ impl Seeds {
                 (name, vec!["*".to_owned()], column)
             }
         };
-        let text = self.text(document).ok_or(format!("there is no text {document}"))?;
-        let table = text.table.iter().find(|table| table.name == name);
-        let table = table.ok_or(format!("{document} has no table {name}"))?;
+        let table = self.table(document, name)?;
         let column = table.columns.iter().position(|c| c == column);
         let column = column.ok_or(format!("{name} has no such column: {}", table.columns.join(", ")))?;
-        Ok(Term { factor, table, document: &text.document, keys, column })
+        Ok(Term { factor, table, document, keys, column })
+    }
+
+    fn table(&self, document: &str, name: &str) -> Result<&Table, String> {
+        let text = self.text(document).ok_or(format!("there is no text {document}"))?;
+        let table = text.table.iter().find(|table| table.name == name);
+        table.ok_or(format!("{document} has no table {name}"))
     }
 }
 
@@ -171,7 +182,7 @@ impl Term<'_> {
 
     fn figures(&self, values: Vec<(String, f64)>) -> Figures {
         let place = format!("{}, {}", self.document, self.table.place);
-        Figures { values, place, inferred: self.table.inferred }
+        Figures { values, words: None, place, inferred: self.table.inferred }
     }
 
     fn values(&self, divisor: f64) -> Vec<(String, f64)> {
@@ -236,6 +247,9 @@ impl Figures {
 
     /// `9.00 to 103`; the number of machines and readings stands with it elsewhere.
     pub(super) fn text(&self) -> String {
+        if let Some(words) = &self.words {
+            return words.clone();
+        }
         let (low, high) = self.range();
         let (low, high) = (super::finding::shown(low), super::finding::shown(high));
         if low == high { low } else { format!("{low} to {high}") }
@@ -245,7 +259,7 @@ impl Figures {
     pub(super) fn named(&self) -> String {
         let by = |a: &&(String, f64), b: &&(String, f64)| a.1.total_cmp(&b.1);
         let (Some(low), Some(high)) = (self.values.iter().min_by(by), self.values.iter().max_by(by)) else {
-            return String::new();
+            return self.text();
         };
         let one = |(name, value): &(String, f64)| {
             let value = super::finding::shown(*value);

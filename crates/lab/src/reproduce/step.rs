@@ -4,18 +4,19 @@ use super::{
     Seed,
     read::Series,
     seeds::{Figures, Seeds},
-    verdict::Prediction,
+    verdict::{Condition, Prediction},
 };
 use serde::Deserialize;
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// A text's experiments.
-const FILES: [(Seed, &str); 5] = [
+const FILES: [(Seed, &str); 6] = [
     (Seed::S0, include_str!("experiments/S0.toml")),
     (Seed::S1, include_str!("experiments/S1.toml")),
     (Seed::S2, include_str!("experiments/S2.toml")),
     (Seed::S3, include_str!("experiments/S3.toml")),
     (Seed::S4, include_str!("experiments/S4.toml")),
+    (Seed::S4, include_str!("experiments/S4-relays.toml")),
 ];
 
 #[derive(Debug, Deserialize)]
@@ -60,21 +61,32 @@ pub(super) struct Claim {
     pub(super) finding: String,
     /// The figures of the text, as an expression over the tables.
     theirs: String,
-    /// The prediction, as an expression over the series.
+    /// The figure as an expression over the series, with the size that is expected of it; without one the size is not compared.
     expect: String,
+    /// The statement of the text as a condition on that figure: `< 1`. Without it nothing is judged.
+    #[serde(default)]
+    pub(super) direction: String,
+    /// Set for what Postrider does about a finding.
+    #[serde(default)]
+    pub(super) answer: bool,
     /// The unit of what is no ratio.
     #[serde(default)]
     pub(super) unit: String,
     /// Remarks of a tool that are what the text found, and no reason for doubt.
     #[serde(default)]
     pub(super) allows: Vec<String>,
-    /// The sentence that follows, by the verdict. A cause is named only here, where the figure has its sign.
+    /// The sentence that follows, by the verdict.
     #[serde(default)]
     pub(super) agrees: String,
     #[serde(default)]
     pub(super) above: String,
     #[serde(default)]
     pub(super) below: String,
+    /// Why the figure lies above or below what the text has, with the evidence. Without one the page says that it is unknown.
+    #[serde(default)]
+    pub(super) cause_above: String,
+    #[serde(default)]
+    pub(super) cause_below: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -89,6 +101,10 @@ enum Need {
     Memory,
     /// Programs for file systems in files.
     Mkfs,
+    /// `$POSTRIDER_LAB`, a build with the feature `lab`.
+    LabBuild,
+    /// Programs for slow disks in memory.
+    SlowDisks,
 }
 
 /// A command: its variables and words.
@@ -146,6 +162,11 @@ impl Claim {
         Prediction::parse(&self.expect)
     }
 
+    /// Returns the statement of the text as a condition; none where nothing is judged.
+    pub(super) fn direction(&self) -> Result<Option<Condition>, String> {
+        Condition::parse(&self.direction).map_err(|why| format!("`{}`: {why}", self.direction))
+    }
+
     pub(super) fn expression(&self) -> &str {
         &self.expect
     }
@@ -167,12 +188,25 @@ impl Need {
             Self::PostfixPeer => peer("postfix"),
             Self::SendmailPeer => peer("sendmail"),
             Self::Memory => (!Path::new("/dev/shm").is_dir()).then(|| "there is no /dev/shm".into()),
-            Self::Mkfs => ["mkfs.ext4", "mkfs.xfs", "losetup"]
-                .into_iter()
-                .find(|program| !on_path(program) && !Path::new("/usr/sbin").join(program).exists())
-                .map(|program| format!("there is no {program}: install e2fsprogs and xfsprogs")),
+            Self::Mkfs => missing_program(&["mkfs.ext4", "mkfs.xfs", "losetup"], "e2fsprogs and xfsprogs"),
+            Self::LabBuild => std::env::var_os(LAB_BUILD).is_none().then(|| {
+                format!(
+                    "it needs a build for the laboratory: `cargo build --release -p postrider --features lab --target-dir DIRECTORY`, named in ${LAB_BUILD}"
+                )
+            }),
+            Self::SlowDisks => {
+                missing_program(&["nbdkit", "nbdfuse", "losetup", "mkfs.ext4"], "nbdkit, libnbd-bin and e2fsprogs")
+            }
         }
     }
+}
+
+/// The variable with a build for the laboratory, whose place in a command is `LAB_BUILD`.
+const LAB_BUILD: &str = "POSTRIDER_LAB";
+
+fn missing_program(programs: &[&str], packages: &str) -> Option<String> {
+    let is_missing = |program: &&&str| !on_path(program) && !Path::new("/usr/sbin").join(program).exists();
+    programs.iter().find(is_missing).map(|program| format!("there is no {program}: install {packages}"))
 }
 
 fn on_path(program: &str) -> bool {
@@ -190,7 +224,9 @@ impl Command {
                 .replace("RESULTS", &places.results.display().to_string());
             match word.split_once('=') {
                 Some((name, value)) if command.words.is_empty() => {
-                    command.env.push((name.to_owned(), value.replace("\\n", "\n")));
+                    let build = || std::env::var(LAB_BUILD).unwrap_or_default();
+                    let value = if value == "LAB_BUILD" { build() } else { value.replace("\\n", "\n") };
+                    command.env.push((name.to_owned(), value));
                 }
                 _ => command.words.push(word),
             }
@@ -236,7 +272,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Scenarios, their scripts and the peers' scripts, which the commands find beside the results.
-const UNPACKED: [(&str, &str); 19] = [
+const UNPACKED: [(&str, &str); 25] = [
     ("scenarios/ceiling.toml", include_str!("../../scenarios/ceiling.toml")),
     ("scenarios/models.toml", include_str!("../../scenarios/models.toml")),
     ("scenarios/filesystems-two.toml", include_str!("../../scenarios/filesystems-two.toml")),
@@ -245,6 +281,12 @@ const UNPACKED: [(&str, &str); 19] = [
     ("scenarios/logging.toml", include_str!("../../scenarios/logging.toml")),
     ("scenarios/sizes.toml", include_str!("../../scenarios/sizes.toml")),
     ("scenarios/defer.toml", include_str!("../../scenarios/defer.toml")),
+    ("scenarios/stores.toml", include_str!("../../scenarios/stores.toml")),
+    ("scenarios/filesystems-peer.toml", include_str!("../../scenarios/filesystems-peer.toml")),
+    ("scenarios/scheduler.toml", include_str!("../../scenarios/scheduler.toml")),
+    ("scenarios/two-disks.toml", include_str!("../../scenarios/two-disks.toml")),
+    ("scenarios/disks.sh", include_str!("../../scenarios/disks.sh")),
+    ("scenarios/peer.sh", include_str!("../../scenarios/peer.sh")),
     ("scenarios/loop.sh", include_str!("../../scenarios/loop.sh")),
     ("scenarios/logged.sh", include_str!("../../scenarios/logged.sh")),
     ("scenarios/postrider.sh", include_str!("../../scenarios/postrider.sh")),
@@ -276,7 +318,6 @@ pub(super) fn unpack(results: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::verdict::Condition;
 
     #[test]
     fn each_finding_can_be_evaluated_and_the_text_agrees_with_itself() {
@@ -288,15 +329,38 @@ mod tests {
                 for series in std::iter::once(&prediction.above).chain(&prediction.below) {
                     assert!(step.series.contains_key(series), "{name}: no series {series}");
                 }
-                let Some(condition) = prediction.condition else { continue };
-                let window = condition.window(&seeds.evaluate(&claim.theirs).unwrap());
-                let (low, high) = theirs.range();
-                assert!(window.low <= low && high <= window.high, "{name}: {low} to {high} in {window:?}");
-                // A range of one machine could not hold an interval.
-                assert!(condition != Condition::InSeeds || low < high, "{name}");
-                let reachable = [(window.low, &claim.below), (window.high, &claim.above)];
-                for (edge, sentence) in reachable {
-                    assert_eq!(edge.is_finite() && edge > 0.0, !sentence.is_empty(), "{name}: {window:?}");
+                let direction = claim.direction().unwrap();
+                assert!(!(claim.answer && direction.is_some()), "{name}: an answer is not judged");
+                let is_shown_only = direction.is_none() && !claim.answer;
+                assert!(
+                    !is_shown_only || prediction.condition.is_none(),
+                    "{name}: judged without a direction"
+                );
+                let mut edges = (f64::NEG_INFINITY, f64::INFINITY);
+                for condition in [prediction.condition, direction].into_iter().flatten() {
+                    let window = condition.window(&theirs);
+                    if theirs.words.is_none() {
+                        let (low, high) = theirs.range();
+                        assert!(
+                            window.low <= low && high <= window.high,
+                            "{name}: {low} to {high} in {window:?}"
+                        );
+                        // A range of one machine could not hold an interval.
+                        assert!(condition != Condition::InSeeds || low < high, "{name}");
+                    }
+                    edges = (edges.0.max(window.low), edges.1.min(window.high));
+                }
+                if is_shown_only {
+                    continue;
+                }
+                let reachable = [
+                    (edges.0, &claim.below, &claim.cause_below),
+                    (edges.1, &claim.above, &claim.cause_above),
+                ];
+                for (edge, sentence, cause) in reachable {
+                    let is_reachable = edge.is_finite() && edge > 0.0;
+                    assert_eq!(is_reachable, !sentence.is_empty(), "{name}: {edges:?}");
+                    assert!(cause.is_empty() || is_reachable, "{name}: a cause of what cannot be");
                 }
                 assert!(!claim.agrees.is_empty() && !claim.finding.is_empty(), "{name}");
             }
@@ -329,7 +393,8 @@ mod tests {
         for step in all().unwrap() {
             for commands in [&step.quick, &step.full] {
                 for (name, series) in &step.series {
-                    let words = words(&commands[series.command]);
+                    let places = Places { disk: Path::new("/d"), results: Path::new("RESULTS") };
+                    let words = Command::parse(&commands[series.command], places).words;
                     let (Some("run"), Some(row)) = (words.first().map(String::as_str), &series.row) else {
                         continue;
                     };

@@ -86,7 +86,8 @@ impl Prediction {
 }
 
 impl Condition {
-    fn parse(text: &str) -> Result<Option<Self>, String> {
+    /// Reads `in seeds`, `near seeds`, `in 0.9..1.1`, `> 1` or `< 1`; nothing is none.
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         let number = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("`{text}` is no number"));
         Ok(Some(match text.split_once(' ') {
             None if text.is_empty() => return Ok(None),
@@ -156,6 +157,14 @@ impl Verdict {
             Self::CannotTell(_) => "cannot tell",
         }
     }
+
+    pub(super) fn differs(&self) -> bool {
+        matches!(self, Self::Above | Self::Below)
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        !matches!(self, Self::CannotTell(_))
+    }
 }
 
 #[cfg(test)]
@@ -183,8 +192,12 @@ mod tests {
 
     #[test]
     fn near_is_half_to_twice_the_effect() {
-        let seeds =
-            |value| Figures { values: vec![(String::new(), value)], place: String::new(), inferred: false };
+        let seeds = |value| Figures {
+            values: vec![(String::new(), value)],
+            words: None,
+            place: String::new(),
+            inferred: false,
+        };
         let window = |value| Condition::NearSeeds.window(&seeds(value));
         assert_eq!(window(4.0), Window { low: 2.0, high: 16.0 });
         assert_eq!(window(0.25), Window { low: 0.0625, high: 0.5 });

@@ -10,6 +10,7 @@ mod formats;
 mod ipc;
 mod micro;
 mod postmark;
+mod published;
 mod queues;
 mod relay;
 mod reproduce;

@@ -1,0 +1,121 @@
+//! Sentences with figures, beside the tables and files that they are made from.
+
+use std::path::Path;
+
+fn read(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()))
+}
+
+/// A text in one line, without marks of emphasis.
+fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace("**", "")
+}
+
+/// The numbers of a text: `9 to 15` has two.
+fn numbers(text: &str) -> Vec<f64> {
+    let is_part = |c: char| c.is_ascii_digit() || c == '.';
+    text.split(|c| !is_part(c)).filter_map(|word| word.trim_matches('.').parse().ok()).collect()
+}
+
+/// The numbers between two marks that stand once in the text.
+fn between(text: &str, begin: &str, end: &str) -> Vec<f64> {
+    let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("`{begin}` is not in {text}"));
+    numbers(rest.split_once(end).unwrap_or_else(|| panic!("`{end}` is not in {rest}")).0)
+}
+
+/// The cells of the table of ratios in relay-peers.md: rows by their names.
+fn ratios(page: &str, row: &str, columns: &[usize]) -> Vec<f64> {
+    let line = page.lines().find(|line| line.starts_with(&format!("| {row} | "))).unwrap();
+    let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+    columns.iter().flat_map(|column| numbers(cells[column + 2])).collect()
+}
+
+/// Is a range the one of these values, as far as it is rounded?
+fn is_range(said: &[f64], values: &[f64], what: &str) {
+    let (low, high) = (values.iter().copied().reduce(f64::min), values.iter().copied().reduce(f64::max));
+    let [first, last] = said[..] else { panic!("{what}: {said:?} is no range") };
+    let half = if first.fract() == 0.0 { 0.5 } else { 0.05 } + 1e-9;
+    let is_it = (first - low.unwrap()).abs() <= half && (last - high.unwrap()).abs() <= half;
+    assert!(is_it, "{what}: {said:?} is said, {low:?} to {high:?} is in the table");
+}
+
+/// In the table: accepted in three measurements, then drained; the first two are those of the fast host.
+const ACCEPTED: [usize; 2] = [0, 1];
+const DRAINED: [usize; 2] = [3, 4];
+
+#[test]
+fn the_ratios_of_the_readme_are_those_of_their_page() {
+    let (readme, page) = (plain(&read("README.md")), read("docs/results/relay-peers.md"));
+    let of = |rows: &[&str], columns: &[usize]| -> Vec<f64> {
+        rows.iter().flat_map(|row| ratios(&page, row, columns)).collect()
+    };
+    let (each, kept) = (["50 sessions", "100 sessions"], ["50 sessions, kept connections"]);
+    let (_, text) = readme.split_once("With a connection for each message").unwrap();
+    is_range(&between(text, "accepts ", " times"), &of(&each, &ACCEPTED), "accepted");
+    is_range(&between(text, "delivers ", " times"), &of(&each, &DRAINED), "delivered");
+    let (_, text) = text.split_once("connections that stay open").unwrap();
+    is_range(&between(text, "accepts ", " times"), &of(&kept, &ACCEPTED), "accepted, kept connections");
+    is_range(&between(text, "delivers ", " times"), &of(&kept, &DRAINED), "delivered, kept connections");
+    let slow = between(text, "afternoon) it was ", " times. With one session");
+    is_range(&slow[..2], &of(&each, &[2]), "accepted on the slow host");
+    is_range(&slow[2..4], &of(&each, &[5]), "delivered on the slow host");
+    is_range(&slow[4..6], &of(&kept, &[2]), "accepted on the slow host, kept connections");
+    is_range(&slow[6..], &of(&kept, &[5]), "delivered on the slow host, kept connections");
+    let one = between(text, "With one session it is ", " times");
+    is_range(&one, &of(&["1 session"], &[0, 1, 2, 3, 4, 5]), "one session");
+}
+
+/// Each ratio of the evening is that of the medians below.
+#[test]
+fn the_ratios_of_relays_are_those_of_their_medians() {
+    let page = read("docs/results/relay-peers.md");
+    let sections = [
+        ("## A connection for each message, 26 November, evening", ""),
+        ("## Kept connections, 26 November, evening", ", kept connections"),
+    ];
+    for (title, suffix) in sections {
+        let section = page.split(title).nth(1).unwrap_or_else(|| panic!("no section `{title}`"));
+        let section = section.split("\n## ").next().unwrap();
+        let median = |sessions: &str, server: &str, column: usize| {
+            let line = section.lines().find(|line| line.starts_with(&format!("| {sessions} | {server} |")));
+            numbers(line.unwrap().split('|').nth(column).unwrap())[0]
+        };
+        for sessions in ["1", "10", "50", "100"] {
+            if !suffix.is_empty() && !["10", "50"].contains(&sessions) {
+                continue;
+            }
+            let plural = if sessions == "1" { "session" } else { "sessions" };
+            for (column, measurement) in [(4, 0), (5, 3)] {
+                let said = ratios(&page, &format!("{sessions} {plural}{suffix}"), &[measurement]);
+                let own = median(sessions, "postrider:stock", column);
+                for (said, peer) in said.into_iter().zip(["postfix:stock", "postfix:tuned"]) {
+                    let ratio = own / median(sessions, peer, column);
+                    assert!(
+                        (said - ratio).abs() < 0.0501,
+                        "{sessions}{suffix}, {peer}: {said} is said, not {ratio}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_counts_of_findings_are_those_of_the_published_file() {
+    let readme = plain(&read("README.md"));
+    let file: serde_json::Value = serde_json::from_str(&read("docs/results/reproduce.json")).unwrap();
+    let verdict = |finding: &serde_json::Value| {
+        // Pages before 28 November 2026 have one verdict.
+        let word = finding.get("direction").unwrap_or(&finding["verdict"]);
+        word.as_str().unwrap().to_owned()
+    };
+    let all: Vec<String> = file["findings"].as_array().unwrap().iter().map(verdict).collect();
+    let count = |word: &str| all.iter().filter(|verdict| *verdict == word).count() as f64;
+    let (agree, differ, open) = (count("agrees"), count("differs"), count("cannot tell"));
+    let said = between(&readme, "of a full run finds ", "cannot be told");
+    assert_eq!(said, [agree, agree + differ + open, differ, open]);
+    let page = plain(&read("docs/results/reproduce.md"));
+    let said = between(&page, "Of ", "cannot be told");
+    assert_eq!(said[..3], [agree + differ + open, agree, differ]);
+}
