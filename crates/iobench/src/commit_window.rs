@@ -104,7 +104,7 @@ pub fn run(args: &CommitWindowArgs) -> Result<(), String> {
                     Some(us) => {
                         let window = Duration::from_micros((*us).into());
                         let files = Files::create(args, scratch.path(), content.as_ref().map(Scratch::path));
-                        fixed(args, *sessions, window, files?)
+                        fixed(args, *sessions, window, &files?)
                     }
                     None => adaptive(args, *sessions, scratch.path()),
                 }?;
@@ -203,11 +203,11 @@ impl Shared {
 }
 
 /// A round with a fixed window.
-fn fixed(args: &CommitWindowArgs, sessions: u32, window: Duration, files: Files) -> Result<Round, String> {
+fn fixed(args: &CommitWindowArgs, sessions: u32, window: Duration, files: &Files) -> Result<Round, String> {
     let shared = Shared { log: Mutex::default(), appended: Condvar::new(), committed: Condvar::new() };
     let begin = Instant::now();
     thread::scope(|scope| {
-        let committer = scope.spawn(|| commit(&shared, &files, window));
+        let committer = scope.spawn(|| commit(&shared, files, window));
         let works: Vec<_> = shares(args.messages, sessions)
             .map(|count| {
                 let shared = &shared;
@@ -341,7 +341,7 @@ mod tests {
         let place = directory.path();
         let window = |ms, content: Option<&Path>| {
             let files = Files::create(&args, place, content).unwrap();
-            fixed(&args, 4, Duration::from_millis(ms), files).unwrap()
+            fixed(&args, 4, Duration::from_millis(ms), &files).unwrap()
         };
         let length = |name: &str| std::fs::metadata(place.join(name)).unwrap().len();
         // Each session waits for its record: a commit has at most one of each, and with a long window one of each.

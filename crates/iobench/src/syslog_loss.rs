@@ -124,7 +124,8 @@ fn round(args: &SyslogLossArgs, transport: Transport, rate: u32, place: &Path) -
                 let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
                 let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
                 sender.connect(socket.local_addr()?)?;
-                let collector = scope.spawn(|| datagrams(socket, file, args.sync, &is_over));
+                let (sync, is_over) = (args.sync, &is_over);
+                let collector = scope.spawn(move || datagrams(&socket, file, sync, is_over));
                 (collector, send(args, rate, || sender.send(&line).map(drop)))
             }
             Transport::Tcp => {
@@ -173,7 +174,7 @@ fn send(
 /// ENOBUFS of Linux.
 const NO_BUFFERS: i32 = 105;
 
-fn datagrams(socket: UdpSocket, mut file: File, sync: bool, is_over: &AtomicBool) -> io::Result<u32> {
+fn datagrams(socket: &UdpSocket, mut file: File, sync: bool, is_over: &AtomicBool) -> io::Result<u32> {
     socket.set_read_timeout(Some(SILENCE))?;
     let (mut buffer, mut count) = ([0; LONGEST_BYTES], 0);
     loop {

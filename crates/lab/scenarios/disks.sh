@@ -12,8 +12,8 @@ unmount() {
 		one=${disk%.disk}
 		mountpoint -q "$one" && umount "$one"
 		[ ! -s "$one.loop" ] || losetup -d "$(cat "$one.loop")" || true
-		# nbdfuse ends with its mount, and nbdkit with nbdfuse.
-		umount "$disk" 2>/dev/null || true
+		# nbdfuse ends with its mount, and nbdkit with nbdfuse; the loop device lets go of it a bit later.
+		for _ in $(seq 50); do mountpoint -q "$disk" || break; umount "$disk" 2>/dev/null || sleep 0.1; done
 		rm -f "$one.loop"
 	done
 	rm -rf --one-file-system "$base"

@@ -238,7 +238,7 @@ fn section(seed: Seed, kept: &[Kept], seeds: &Seeds) -> String {
     let title = seeds.text(&format!("{seed:?}")).map(|text| text.title.clone()).unwrap_or_default();
     let mut out = format!("<section>\n<h2>{seed:?}: {}</h2>\n", escape(&title));
     let mut steps: Vec<&Kept> = kept.iter().filter(|kept| kept.step.seed == seed).collect();
-    steps.sort_by_key(|kept| kept.findings.iter().map(|finding| finding.order()).min());
+    steps.sort_by_key(|kept| kept.findings.iter().map(Finding::order).min());
     steps.into_iter().for_each(|kept| out.push_str(&question(kept)));
     out + "</section>\n"
 }
