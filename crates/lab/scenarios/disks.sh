@@ -14,6 +14,7 @@ unmount() {
 		[ ! -s "$one.loop" ] || losetup -d "$(cat "$one.loop")" || true
 		# nbdfuse ends with its mount, and nbdkit with nbdfuse; the loop device lets go of it a bit later.
 		for _ in $(seq 50); do mountpoint -q "$disk" || break; umount "$disk" 2>/dev/null || sleep 0.1; done
+		! mountpoint -q "$disk" || umount --lazy "$disk"
 		rm -f "$one.loop"
 	done
 	rm -rf --one-file-system "$base"

@@ -42,7 +42,7 @@ pub(crate) struct ReproduceArgs {
     /// The paper whose experiments are repeated; the page keeps those of the others
     #[arg(value_enum, default_value = "all")]
     seed: Seed,
-    /// Little of each, in five to eight minutes
+    /// Little of each, in a quarter of an hour
     #[arg(long)]
     quick: bool,
     /// Measure again what is done already

@@ -230,13 +230,16 @@ fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool)
         }
         None => None,
     };
+    let mount =
+        command.words.iter().find_map(|word| Mount::named(word)).map(|name| Mount::new(name, results, disk));
+    let mount = mount.transpose()?;
     let endpoint = relay.as_ref().map(|relay| relay.endpoint.clone()).unwrap_or_default();
     let word = |word: &'_ String| match word.as_str() {
         // `syscalls -- postlab …` watches this program too.
         "postlab" => own.clone(),
         "SINK" => address.clone(),
         word if word.starts_with(PEER) => endpoint.clone(),
-        word => word.to_owned(),
+        word => mount.as_ref().map_or_else(|| word.to_owned(), |mount| mount.placed(word)),
     };
     process.args(command.words.iter().map(word));
     process.envs(command.env.iter().cloned()).env("POSTLAB_PEERS", results.join("peers"));
@@ -267,6 +270,52 @@ fn output(command: &Command, (results, disk): (&Path, &Path), stop: &AtomicBool)
 
 /// The begin of a word that stands for a relay: `PEER-postfix-tuned`.
 const PEER: &str = "PEER-";
+
+/// A file system in a file that is mounted for a command: `LOOP-ext4-dirsync` in a word stands for its place.
+struct Mount<'c> {
+    name: &'c str,
+    script: PathBuf,
+    work: PathBuf,
+}
+
+impl<'c> Mount<'c> {
+    /// Returns the begin of the name in a word.
+    fn named(word: &'c str) -> Option<&'c str> {
+        let begin = word.find("LOOP-")?;
+        word[begin..].split([' ', '/']).next()
+    }
+
+    fn new(name: &'c str, results: &Path, disk: &Path) -> Result<Self, String> {
+        let mut words = name.splitn(3, '-').skip(1);
+        let (Some(kind), Some(options)) = (words.next(), words.next()) else {
+            return Err(format!("`{name}` is not LOOP-TYPE-OPTIONS"));
+        };
+        let work = disk.join(format!("postlab-loop-{}", process::id()));
+        fs::create_dir(&work).map_err(|e| format!("make {}: {e}", work.display()))?;
+        let mount = Self { name, script: results.join("scenarios/loop.sh"), work };
+        mount.run(&["mount", kind, options])?;
+        Ok(mount)
+    }
+
+    fn run(&self, words: &[&str]) -> Result<(), String> {
+        let mut command = process::Command::new("sh");
+        command.arg(&self.script).args(words).env("LAB_WORK", &self.work).stdin(Stdio::null());
+        let status = command.status().map_err(|e| format!("run {}: {e}", self.script.display()))?;
+        if status.success() { Ok(()) } else { Err(format!("run loop.sh {}: {status}", words.join(" "))) }
+    }
+
+    fn placed(&self, word: &str) -> String {
+        word.replace(self.name, &self.work.join("loop/mnt").display().to_string())
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        // What is left is named by the next mount in its place, and is small.
+        let _ = self.run(&["unmount"]);
+        let _ = fs::remove_dir_all(self.work.join("loop")).and_then(|()| fs::remove_dir(&self.work));
+    }
+}
 
 /// The list of the queues that are left until all steps are over.
 pub(super) fn kept_scratch(results: &Path) -> PathBuf {
@@ -330,6 +379,16 @@ mod tests {
         let read = Record::read(directory.path(), "x").unwrap();
         assert_eq!((read.rounds.len(), read.rounds[0].busy_share), (1, 0.5));
         assert!(Record::read(directory.path(), "y").is_none());
+    }
+
+    #[test]
+    fn a_file_system_is_named_within_a_word() {
+        assert_eq!(Mount::named("location LOOP-ext4-data=ordered"), Some("LOOP-ext4-data=ordered"));
+        assert_eq!(Mount::named("LOOP-xfs-noatime/q"), Some("LOOP-xfs-noatime"));
+        assert_eq!(Mount::named("report terse"), None);
+        let scripts = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let error = Mount::new("LOOP-ext4", scripts, Path::new("/no/disk")).err().unwrap();
+        assert_eq!(error, "`LOOP-ext4` is not LOOP-TYPE-OPTIONS");
     }
 
     #[test]
