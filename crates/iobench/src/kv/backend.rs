@@ -11,14 +11,25 @@ pub(super) trait Backend {
     fn checkpoint(&mut self) -> Result<(), String>;
 }
 
+/// What a store must know beside its directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options<'o> {
+    /// Octets of a record.
+    pub(super) length: u32,
+    /// The directory of the log, if it is not that of the store.
+    pub(super) log: Option<&'o Path>,
+}
+
 /// An empty store in an empty directory.
-type Open = fn(&Path) -> Result<Box<dyn Backend>, String>;
+type Open = fn(&Path, &Options<'_>) -> Result<Box<dyn Backend>, String>;
 
 /// A kind of store: its name, its durability, and the function that opens it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepFactory {
     pub(super) name: &'static str,
     pub(super) durability: &'static str,
+    /// Can its log be in another directory?
+    pub(super) has_own_log: bool,
     pub(super) open: Open,
 }
 
@@ -36,10 +47,14 @@ pub(super) const BACKENDS: &[StepFactory] = &[
     super::rocksdb::MAKER,
 ];
 
+/// Those that are measured only if they are named: they need another program.
+const NAMED: &[StepFactory] = &[super::berkeley::BTREE, super::berkeley::QUEUE];
+
 /// The one of that name.
 pub(super) fn find(name: &str) -> Result<StepFactory, String> {
-    let names: Vec<&str> = BACKENDS.iter().map(|maker| maker.name).collect();
-    let found = BACKENDS.iter().find(|maker| maker.name == name).copied();
+    let all = || BACKENDS.iter().chain(NAMED);
+    let names: Vec<&str> = all().map(|maker| maker.name).collect();
+    let found = all().find(|maker| maker.name == name).copied();
     found.ok_or(match name {
         "fjall" | "lmdb" => format!("`{name}` needs a build with --features stores"),
         "rocksdb" => "`rocksdb` needs a build with --features rocksdb".to_owned(),

@@ -1,6 +1,6 @@
 //! A plain file, appended to and synced: what no store can beat.
 
-use super::backend::{Backend, StepFactory};
+use super::backend::{Backend, Options, StepFactory};
 use std::{
     fs::File,
     io::{self, BufWriter, Write as _},
@@ -9,11 +9,11 @@ use std::{
 };
 
 pub(super) const MAKER: StepFactory =
-    StepFactory { name: "file", durability: "fdatasync after each group", open };
+    StepFactory { name: "file", durability: "fdatasync after each group", has_own_log: false, open };
 
 struct Plain(BufWriter<File>);
 
-fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
+fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
     let file = File::create_new(path.join("file")).map_err(|e| e.to_string())?;
     Ok(Box::new(Plain(BufWriter::new(file))))
 }

@@ -1,18 +1,22 @@
 //! fjall: a log-structured merge tree in Rust.
 
-use super::backend::{Backend, StepFactory};
+use super::backend::{Backend, Options, StepFactory};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::{ops::Range, path::Path};
 
-pub(super) const MAKER: StepFactory =
-    StepFactory { name: "fjall", durability: "PersistMode::SyncAll for each group", open };
+pub(super) const MAKER: StepFactory = StepFactory {
+    name: "fjall",
+    durability: "PersistMode::SyncAll for each group",
+    has_own_log: false,
+    open,
+};
 
 struct Fjall {
     database: Database,
     records: Keyspace,
 }
 
-fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
+fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
     let open = || -> fjall::Result<Fjall> {
         let database = Database::builder(path.join("fjall")).open()?;
         let records = database.keyspace("records", KeyspaceCreateOptions::default)?;

@@ -1,11 +1,11 @@
 //! LMDB: the copy-on-write B-tree of OpenLDAP.
 
-use super::backend::{Backend, StepFactory};
+use super::backend::{Backend, Options, StepFactory};
 use lmdb::{Database, DatabaseFlags, Environment, Transaction as _, WriteFlags};
 use std::{ops::Range, path::Path};
 
 pub(super) const MAKER: StepFactory =
-    StepFactory { name: "lmdb", durability: "synced at the end of each group", open };
+    StepFactory { name: "lmdb", durability: "synced at the end of each group", has_own_log: false, open };
 
 /// Address space, not memory.
 const MAP_BYTES: usize = 4 << 30;
@@ -15,7 +15,7 @@ struct Lmdb {
     records: Database,
 }
 
-fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
+fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
     let open = || -> lmdb::Result<Lmdb> {
         let environment = Environment::new().set_map_size(MAP_BYTES).open(path)?;
         let records = environment.create_db(None, DatabaseFlags::INTEGER_KEY)?;

@@ -1,7 +1,7 @@
 //! Our own log: each record is a message with one recipient, as the daemon accepts it. Segments are ready before the
 //! first record, as they are in a daemon that runs; those that follow are prepared meanwhile.
 
-use super::backend::{Backend, StepFactory};
+use super::backend::{Backend, Options, StepFactory};
 use crate::message_factory::{MessageFactory, delivered};
 use mail::{Content, QueueId};
 use spool::{CommitSeq, Entry, LogSettings, LogSpool, Refused, Spool};
@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 pub(super) const MAKER: StepFactory = StepFactory {
     name: "log",
     durability: "synced after each group, envelope included, segments ready",
+    has_own_log: false,
     open,
 };
 
@@ -26,7 +27,7 @@ struct Log {
     live: Vec<QueueId>,
 }
 
-fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
+fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
     let settings = LogSettings { min_free_bytes: 0, ..LogSettings::default() };
     let mut spool = LogSpool::open(path, settings).map_err(|e| e.to_string())?;
     spool.recover(&mut |_| {}).map_err(|e| e.to_string())?;

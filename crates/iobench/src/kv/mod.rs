@@ -2,6 +2,7 @@
 //! made durable in groups: a store for the envelopes of a queue does nothing else.
 
 mod backend;
+mod berkeley;
 mod file;
 #[cfg(feature = "stores")]
 mod fjall;
@@ -20,14 +21,18 @@ use crate::{
     table::{Column, Format, Table},
     usage::cpu_time,
 };
-use backend::{BACKENDS, Backend, StepFactory};
+use backend::{BACKENDS, Backend, Options, StepFactory};
 use clap::Args;
-use std::{fs, path::PathBuf, time::Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 /// Compare stores of small records
 #[derive(Debug, Args)]
 pub struct KvArgs {
-    /// The stores [default: all that the program was built with]
+    /// The stores [default: all that the program was built with]; Berkeley DB needs Debian's python3-bsddb3
     #[arg(long = "backend", value_name = "NAME,…", value_delimiter = ',', value_parser = backend::find)]
     backends: Vec<StepFactory>,
     /// Records to write
@@ -47,6 +52,9 @@ pub struct KvArgs {
     /// The longest duration of a round in seconds; rates are those of the records written until then
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = measure::arguments::seconds_of)]
     limit: std::time::Duration,
+    /// The directory of the log, as on another disk, for stores that can have it there
+    #[arg(long, value_name = "DIRECTORY")]
+    log_directory: Option<PathBuf>,
     #[command(flatten)]
     rounds: Rounds,
     #[command(flatten)]
@@ -71,6 +79,13 @@ pub fn run(args: &KvArgs) -> Result<(), String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     let backends = if args.backends.is_empty() { BACKENDS.to_vec() } else { args.backends.clone() };
+    let logs = args.log_directory.as_deref().map(Scratch::new).transpose()?;
+    if let Some(store) = backends.iter().find(|store| logs.is_some() && !store.has_own_log) {
+        return Err(format!(
+            "--log-directory: {} has no log that could be elsewhere: name others with --backend",
+            store.name
+        ));
+    }
     let cells = backends.len() * args.groups.len() * args.lengths.len();
     let progress = Progress::new("put", cells as u64 * u64::from(args.rounds.count));
     let mut table = Table::new(args.format, &COLUMNS, Some(&progress));
@@ -84,7 +99,8 @@ pub fn run(args: &KvArgs) -> Result<(), String> {
                     if scratch.is_stopped() {
                         break;
                     }
-                    measure(args, maker, *group, *length, &scratch, row)?;
+                    let log = logs.as_ref().map(Scratch::path);
+                    measure(args, maker, *group, *length, (&scratch, log), row)?;
                     progress.step();
                 }
             }
@@ -103,6 +119,12 @@ pub fn run(args: &KvArgs) -> Result<(), String> {
                 too_short_round(&row.seconds).into_iter().for_each(|remark| table.remark(remark));
             }
         }
+    }
+    if backends.iter().any(|store| store.has_own_log) {
+        table.note("The processor time of Berkeley DB, which a program of its own drives, is not counted.");
+    }
+    if let Some(place) = &args.log_directory {
+        table.note(format!("Logs in {}.", place.display()));
     }
     table.finish();
     Ok(())
@@ -125,13 +147,16 @@ fn measure(
     maker: &StepFactory,
     group: u32,
     length: u32,
-    scratch: &Scratch,
+    (scratch, log): (&Scratch, Option<&Path>),
     row: &mut Row,
 ) -> Result<(), String> {
     let path = scratch.path().join(maker.name);
     let io = |e: std::io::Error| format!("use {}: {e}", path.display());
     fs::create_dir(&path).map_err(io)?;
-    let mut backend = (maker.open)(&path).map_err(|e| format!("open {}: {e}", maker.name))?;
+    let log = log.map(|log| log.join(maker.name));
+    log.iter().try_for_each(fs::create_dir).map_err(io)?;
+    let options = Options { length, log: log.as_deref() };
+    let mut backend = (maker.open)(&path, &options).map_err(|e| format!("open {}: {e}", maker.name))?;
     let value = vec![b'v'; length as usize];
     let (begin, cpu) = (Instant::now(), cpu_time());
     let mut done = 0;
@@ -145,6 +170,7 @@ fn measure(
     let cpu = cpu_time().saturating_sub(cpu);
     drop(backend);
     fs::remove_dir_all(&path).map_err(io)?;
+    log.iter().try_for_each(fs::remove_dir_all).map_err(io)?;
     if done < args.records && scratch.is_stopped() {
         return Ok(()); // A round that was cut has no rate.
     }

@@ -1,17 +1,21 @@
 //! redb: a copy-on-write B-tree.
 
-use super::backend::{Backend, StepFactory};
+use super::backend::{Backend, Options, StepFactory};
 use redb::{Database, Error, TableDefinition};
 use std::{ops::Range, path::Path};
 
-pub(super) const MAKER: StepFactory =
-    StepFactory { name: "redb", durability: "Durability::Immediate for each group", open };
+pub(super) const MAKER: StepFactory = StepFactory {
+    name: "redb",
+    durability: "Durability::Immediate for each group",
+    has_own_log: false,
+    open,
+};
 
 const TABLE: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("records");
 
 struct Redb(Database);
 
-fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
+fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
     let database = Database::create(path.join("redb")).map_err(|e| e.to_string())?;
     Ok(Box::new(Redb(database)))
 }

@@ -1,15 +1,15 @@
 //! RocksDB: the log-structured merge tree of many servers.
 
-use super::backend::{Backend, StepFactory};
+use super::backend::{Backend, Options, StepFactory};
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use std::{ops::Range, path::Path};
 
 pub(super) const MAKER: StepFactory =
-    StepFactory { name: "rocksdb", durability: "WriteOptions sync for each group", open };
+    StepFactory { name: "rocksdb", durability: "WriteOptions sync for each group", has_own_log: false, open };
 
 struct Rocks(DB);
 
-fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
+fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
     let database = DB::open_default(path.join("rocksdb")).map_err(|e| e.to_string())?;
     Ok(Box::new(Rocks(database)))
 }

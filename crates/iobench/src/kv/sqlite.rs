@@ -1,15 +1,19 @@
 //! SQLite with a write-ahead log that is synced at each commit.
 
-use super::backend::{Backend, StepFactory};
+use super::backend::{Backend, Options, StepFactory};
 use rusqlite::{Connection, Result as Sql};
 use std::{ops::Range, path::Path};
 
-pub(super) const MAKER: StepFactory =
-    StepFactory { name: "sqlite", durability: "WAL, synchronous=FULL, for each group", open };
+pub(super) const MAKER: StepFactory = StepFactory {
+    name: "sqlite",
+    durability: "WAL, synchronous=FULL, for each group",
+    has_own_log: false,
+    open,
+};
 
 struct Sqlite(Connection);
 
-fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
+fn open(path: &Path, _: &Options<'_>) -> Result<Box<dyn Backend>, String> {
     let open = || -> Sql<Connection> {
         let connection = Connection::open(path.join("sqlite"))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;

@@ -105,6 +105,8 @@ enum Need {
     LabBuild,
     /// Programs for slow disks in memory.
     SlowDisks,
+    /// Berkeley DB for Debian's Python.
+    Berkeley,
 }
 
 /// A command: its variables and words.
@@ -194,6 +196,10 @@ impl Need {
                     "it needs a build for the laboratory: `cargo build --release -p postrider --features lab --target-dir DIRECTORY`, named in ${LAB_BUILD}"
                 )
             }),
+            Self::Berkeley => {
+                let package = Path::new("/usr/lib/python3/dist-packages/bsddb3");
+                (!package.is_dir()).then(|| "there is no Berkeley DB: install python3-bsddb3".into())
+            }
             Self::SlowDisks => {
                 missing_program(&["nbdkit", "nbdfuse", "losetup", "mkfs.ext4"], "nbdkit, libnbd-bin and e2fsprogs")
             }

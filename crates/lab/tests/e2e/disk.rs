@@ -51,6 +51,28 @@ fn each_measurement_reports_and_cleans_up() {
 }
 
 #[test]
+fn only_a_store_with_a_log_of_its_own_puts_it_elsewhere() {
+    let (directory, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let kv = |backends: &str| {
+        let options =
+            ["-n", "200", "-T", "50", "-C", "100", "--rounds", "1", "--backend", backends, "--log-directory"];
+        let places = [logs.path(), directory.path()].map(|path| path.to_str().unwrap());
+        let output = run(&[&["kv"], &options[..], &places].concat());
+        let [text, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.success(), text, said)
+    };
+    let (_, _, said) = kv("sqlite");
+    assert!(said.contains("--log-directory: sqlite has no log that could be elsewhere"), "{said}");
+    let (is_good, text, said) = kv("berkeley-btree,berkeley-queue");
+    if said.contains("install python3-bsddb3") || said.contains("run /usr/bin/python3") {
+        eprintln!("SKIPPED: {said}");
+        return;
+    }
+    assert!(is_good && text.contains("berkeley-queue      50     20      200"), "{text}{said}");
+    assert_eq!([logs.path(), directory.path()].map(|path| std::fs::read_dir(path).unwrap().count()), [0, 0]);
+}
+
+#[test]
 fn a_collector_that_waits_for_its_disk_loses_datagrams_and_no_line_of_a_stream() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
