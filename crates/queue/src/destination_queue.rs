@@ -199,9 +199,10 @@ impl DestinationQueue {
         }
     }
 
-    /// Ends a probe that has neither mail nor a connection.
+    /// Ends a probe that has neither a connection nor mail to try: what is held is not.
     pub(crate) fn end_probe_without_mail(&mut self, settings: &QueueSettings) {
-        if self.job_count + self.connection_count == 0 && matches!(self.health, Health::Probing { .. }) {
+        let tried_count = self.ready_count + self.in_flight_count;
+        if tried_count + self.connection_count == 0 && matches!(self.health, Health::Probing { .. }) {
             self.health = Health::Up;
             let group = settings.group(self.group);
             self.window = initial_window(self.share, group, self.limit);

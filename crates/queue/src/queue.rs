@@ -371,6 +371,7 @@ impl Queue {
                     Tables { jobs: &mut self.jobs, messages: &self.messages, timetable: &self.timetable };
                 destination.ready.remove(&mut tables, job);
                 destination.ready_count -= 1;
+                destination.end_probe_without_mail(&self.settings);
             }
             JobState::Waiting => {
                 destination.waiting_count -= 1;

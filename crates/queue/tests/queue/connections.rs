@@ -475,6 +475,32 @@ fn remote_mail_and_routes_leave_a_quarter_of_the_connections_to_each_other() {
 }
 
 #[test]
+fn nothing_is_probed_for_mail_that_is_held() {
+    let mut q = new();
+    let a = q.destination(&domain("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
+    let until = q.fail(a, 7).unwrap();
+    q.connection_closed(a, true, 7);
+    q.hold(QueueId(1));
+    assert_eq!(q.down_since(a), Some(7), "it is down all the same");
+    q.advance(until);
+    assert_eq!((requests(&mut q, until), q.down_since(a)), (vec![], None), "nobody looks, and nobody knows");
+    q.check_invariants();
+    // And a probe whose mail is held before it begins.
+    q.release(QueueId(1), until);
+    assert_eq!(requests(&mut q, until), [ConnectionRequest::Open(a)]);
+    let until = q.fail(a, until).unwrap();
+    q.connection_closed(a, true, until - 1);
+    q.advance(until);
+    assert!(q.destinations()[0].suspended.is_some());
+    q.hold(QueueId(1));
+    assert!(q.destinations()[0].suspended.is_none());
+    assert_eq!(requests(&mut q, until), []);
+    q.check_invariants();
+}
+
+#[test]
 fn a_destination_keeps_its_reason_and_the_start_of_its_outage_while_it_is_probed() {
     let mut q = new();
     let a = q.destination(&domain("a"));
