@@ -76,6 +76,10 @@ async fn ask_server(
 fn of_recipient(relay: &str, reply: Reply) -> Existence {
     match reply.code {
         200..300 => Existence::Exists,
+        // Without an enhanced code it may mean "too many recipients" (RFC 5321 §4.5.3.1.10): deliveries ask the next server, too.
+        552 if reply.enhanced.is_none_or(|code| code.1 == 0) => {
+            Existence::Unclear(unclear(relay, "RCPT TO", &reply))
+        }
         500..600 => Existence::Refused(reply),
         _ => Existence::Unclear(unclear(relay, "RCPT TO", &reply)),
     }

@@ -369,6 +369,8 @@ mod tests {
         };
         assert_eq!(r.notify, Notify { success: true, failure: false, delay: true, explicit: true });
         assert_eq!(r.orcpt.as_deref(), Some("rfc822;a@b"));
+        let Command::Rcpt(r) = good("RCPT TO:<a@b> ORCPT=x400;/C=DE/S+3Dx/") else { panic!("RCPT") };
+        assert_eq!(r.orcpt.as_deref(), Some("x400;/C=DE/S=x/"));
         assert!(
             matches!(good("RCPT TO:<Postmaster>"), Command::Rcpt(r) if r.path == ForwardPath::Postmaster)
         );

@@ -186,6 +186,8 @@ fn parse_orcpt(value: Option<&str>) -> Result<Box<str>, Reply> {
     let (kind, address) = value.and_then(|v| v.split_once(';')).ok_or(replies::BAD_PARAMETER)?;
     let is_atom = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&b);
     let plain = !kind.is_empty() && kind.bytes().all(is_atom);
-    let address = xtext::decode(address).filter(|a| plain && !a.is_empty() && a.len() <= 500);
+    // Addresses of X.400 have many equals signs, and not every client encodes them, as it must.
+    let address =
+        xtext::decode(&address.replace('=', "+3D")).filter(|a| plain && !a.is_empty() && a.len() <= 500);
     Ok(format!("{kind};{}", address.ok_or(replies::BAD_PARAMETER)?).into())
 }
