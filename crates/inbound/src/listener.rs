@@ -357,6 +357,12 @@ impl<S: Service> Inbound<S> {
         drained.map(|named| named.name.clone()).collect()
     }
 
+    /// Returns whether there are listeners and each of them refuses new sessions.
+    pub fn is_drained(&self) -> bool {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        !listeners.is_empty() && listeners.iter().all(|named| named.is_drained.load(Ordering::Relaxed))
+    }
+
     /// Ends the listeners of this address; their sessions go on. Returns their sockets.
     pub fn take(&self, label: &str) -> Vec<Taken> {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);

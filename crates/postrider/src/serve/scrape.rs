@@ -84,6 +84,9 @@ impl Daemon {
     /// The reason why not.
     pub(super) fn readiness(&self) -> Result<(), String> {
         self.health()?;
+        if self.inbound.is_drained() {
+            return Err("an operator drains the listeners: `postrider resume` ends it".to_owned());
+        }
         let pressure = self.driver.spool.pressure();
         if pressure.free_bytes == 0 {
             return Err("the disk of the spool is full".to_owned());
