@@ -42,7 +42,7 @@ pub(crate) enum Command {
         /// The address to listen at in place of 127.0.0.1:2525, with --capture or without a configuration file
         ///
         /// With --capture, clients of private networks are served.
-        #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "config")]
+        #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "config", value_parser = listen_address)]
         listen: Option<std::net::SocketAddr>,
     },
     /// Write a configuration for this machine
@@ -436,6 +436,10 @@ pub(crate) struct TestArgs {
     /// A file with the message, for rules about the content
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+}
+
+fn listen_address(text: &str) -> Result<std::net::SocketAddr, String> {
+    text.parse().map_err(|_| "write an address with a port, such as 127.0.0.1:2526 or [::1]:2526".to_owned())
 }
 
 fn listener_kind(text: &str) -> Result<mail::ListenerKind, String> {

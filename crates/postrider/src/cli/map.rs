@@ -157,13 +157,6 @@ pub(crate) fn check_aliases(settings: &Settings, out: &mut dyn Write) -> Ending 
     Ok(exit)
 }
 
-/// Checks the files of all maps, prints warnings, and returns the faults, each with its correction.
-pub(super) fn faults(settings: &Settings) -> Result<Vec<MapFault>, CliError> {
-    let (warnings, faults) = warnings_and_faults(settings)?;
-    complain_of(&warnings);
-    Ok(faults)
-}
-
 /// Checks the files of all maps. Returns the warnings, each with its place, and the faults, each with its correction.
 pub(super) fn warnings_and_faults(
     settings: &Settings,
@@ -176,7 +169,7 @@ pub(super) fn warnings_and_faults(
 /// A file, and a warning of what is in it.
 pub(super) type FileWarning = (Reference, String);
 
-fn complain_of(warnings: &[FileWarning]) {
+pub(super) fn complain_of(warnings: &[FileWarning]) {
     for (reference, what) in warnings {
         complain("postrider", &format!("{reference}: warning: {what}"));
     }

@@ -118,7 +118,7 @@ fn run_import_program() -> CliError {
 pub(crate) fn complain(who: &str, text: &str) {
     if !text.is_empty() {
         // With standard error gone there is nobody left to tell.
-        let _ = writeln!(io::stderr(), "{who}: {}", mail::plain_text(text));
+        let _ = writeln!(io::stderr(), "{who}: {}", mail::escape_invisible(&mail::plain_text(text)));
     }
 }
 

@@ -16,6 +16,7 @@ use mail::{ForwardPath, Mailbox, UnixMillis};
 use policy::{Stage, Step};
 use serde_json::{Map, Value, json};
 use std::{
+    borrow::Cow,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
 };
@@ -91,7 +92,13 @@ fn without_file(embedded: &Settings) -> Option<Settings> {
 
 pub(super) fn show_problems(problems: &Problems) -> CliError {
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let _ = writeln!(io::stderr(), "{}", mail::plain_text(&problems.render(colour)));
+    let told = problems.render(false);
+    // Colours are control characters, too; whoever has invisible ones in the file sees them instead.
+    let told = match mail::escape_invisible(&told) {
+        Cow::Borrowed(_) if colour => problems.render(true),
+        escaped => escaped.into_owned(),
+    };
+    let _ = writeln!(io::stderr(), "{}", mail::plain_text(&told));
     CliError::new(Exit::Config, "")
 }
 
@@ -127,20 +134,21 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
 /// # Errors
 /// The daemon would not start, or not deliver.
 pub(super) fn check(file: Option<&Path>) -> Result<u64, CliError> {
-    let mut warning_count = 0;
+    let loaded = config::load_with_origins(file, Purpose::Serve);
+    let loaded = loaded.map_err(|problems| show_problems(&problems))?;
+    let (of_files, faults) = map::warnings_and_faults(&loaded.settings)?;
+    let mut warning_count = of_files.len() as u64;
     let mut warn = |text: &str| {
         warning_count += 1;
         complain("postrider", &format!("warning: {text}"));
     };
-    let loaded = config::load_with_origins(file, Purpose::Serve);
-    let loaded = loaded.map_err(|problems| show_problems(&problems))?;
     let site = site_warnings::warnings(&loaded.settings, UnixMillis::now());
     for warning in
         helper::warnings(&loaded.settings, access::starter(&loaded.settings)).into_iter().chain(site)
     {
         warn(&warning);
     }
-    let faults = map::faults(&loaded.settings)?;
+    map::complain_of(&of_files);
     if !faults.is_empty() {
         return Err(show_problems(&loaded.map_problems(&faults)));
     }

@@ -110,7 +110,9 @@ fn unknown_recipients(settings: &Settings) -> impl Iterator<Item = String> {
     let takes_all = settings.local.users.is_none() && settings.listen.iter().any(is_open);
     let routes = settings.numbered_routes().filter(move |_| takes_all);
     routes.filter_map(|(number, route)| {
-        let (Target::Lmtp(_) | Target::Smarthost(_), false) = (&route.target, route.verify) else { return None };
+        if route.verify || !matches!(route.target, Target::Lmtp(_) | Target::Smarthost(_) | Target::Mx) {
+            return None;
+        }
         // The first route that matches takes the mail.
         let earlier = || settings.routes.iter().take_while(|other| !std::ptr::eq(*other, route));
         let is_taken = |domain: &str| {
@@ -262,7 +264,7 @@ mod tests {
             warnings(&settings, at(1)).iter().any(|text| text.contains("`verify = true`"))
         };
         let open = "[[listen]]\naddress = \"0.0.0.0:25\"\n";
-        for target in ["lmtp = \"127.0.0.1:24\"", "smarthost = \"in.a.test:25\""] {
+        for target in ["lmtp = \"127.0.0.1:24\"", "smarthost = \"in.a.test:25\"", "mx = true"] {
             let route = format!("[[route]]\ndomains = [\"a.test\"]\n{target}\n");
             assert!(warned(&format!("{open}{route}")), "{target}");
             assert!(!warned(&format!("{open}{route}verify = true\n")), "asked");

@@ -33,7 +33,7 @@ use control::Exit;
 use control::{serve_control, server::Access, socket};
 use engine::Event;
 use inbound::{Inbound, Listener, WorkerPool};
-use mail::{UnixMillis, plain_text};
+use mail::{UnixMillis, escape_invisible, plain_text};
 use metrics::Metrics;
 use report::Sink;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -71,7 +71,7 @@ pub(crate) fn run(settings: Settings, mode: Mode) -> ExitCode {
     match start(settings, mode) {
         Ok(exit) => exit.into(),
         Err(problem) => {
-            let _ = writeln!(io::stderr(), "postrider: {}", plain_text(&problem.text));
+            let _ = writeln!(io::stderr(), "postrider: {}", escape_invisible(&plain_text(&problem.text)));
             problem.exit.into()
         }
     }

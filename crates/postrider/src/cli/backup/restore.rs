@@ -472,8 +472,9 @@ fn tell_restored(
     if found.held > 0 {
         writeln!(
             out,
-            "               {} of the backup were on hold before, too",
-            count_of_messages(found.held)
+            "               {} of the backup {} on hold before, too",
+            count_of_messages(found.held),
+            if found.held == 1 { "was" } else { "were" }
         )?;
     }
     let expire = u64::try_from(settings.queue.expire.as_millis()).unwrap_or(u64::MAX);
