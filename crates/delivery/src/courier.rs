@@ -9,9 +9,9 @@ use crate::{
     host_memory::HostMemory,
     hosts::Hosts,
     local::{LocalDelivery, Place},
+    recipient_permits::RecipientPermits,
     session::{Session, Usefulness, millis},
     tls::TlsFaults,
-    turns::Turns,
 };
 use auth::ClientCredentials;
 use mail::{Attempt, Destination, DsnDuty, Enhanced, HostPort, LmtpServer, NextHop, Outcome, TlsMode};
@@ -103,7 +103,7 @@ pub struct Courier {
     host_memory: HostMemory,
     exchanger_budget: ExchangerBudget,
     helper: Option<Arc<Helper>>,
-    turns: Turns,
+    permits: RecipientPermits,
 }
 
 impl Courier {
@@ -119,7 +119,7 @@ impl Courier {
             host_memory,
             exchanger_budget,
             helper: None,
-            turns: Turns::default(),
+            permits: RecipientPermits::default(),
         }
     }
 
@@ -165,8 +165,8 @@ impl Courier {
             Err(outcome) => return complete_all(source, "local", &outcome),
         };
         let (settings, helper) = (&self.settings, self.helper.as_deref());
-        let turns = &self.turns;
-        LocalDelivery { place, as_user, settings, helper, turns }.serve(source).await;
+        let permits = &self.permits;
+        LocalDelivery { place, as_user, settings, helper, permits }.serve(source).await;
     }
 
     /// Returns the settings of connections to a destination, and its hosts.

@@ -15,10 +15,10 @@ mod local;
 mod maildir;
 mod mbox;
 mod pipe;
+mod recipient_permits;
 mod reply_rules;
 mod session;
 mod tls;
-mod turns;
 mod verify;
 mod work_source;
 

@@ -5,8 +5,8 @@ use crate::{
     helper::{Helper, Request},
     maildir::{self, Links, PIECES_AHEAD},
     mbox,
+    recipient_permits::{PermitLimits, RecipientPermits},
     session::millis,
-    turns::{TurnLimits, Turns},
 };
 use bytes::Bytes;
 use mail::{Attempt, Enhanced, ForwardPath, Message, Outcome, Part, Program, QueueId, ReversePath};
@@ -34,10 +34,10 @@ impl Place<'_> {
         }
     }
 
-    fn limits(&self) -> TurnLimits {
+    fn limits(&self) -> PermitLimits {
         match self {
-            Self::Maildir(_) | Self::Mbox(_) => TurnLimits::FILES,
-            Self::Program(_) => TurnLimits::PROGRAMS,
+            Self::Maildir(_) | Self::Mbox(_) => PermitLimits::FILES,
+            Self::Program(_) => PermitLimits::PROGRAMS,
         }
     }
 
@@ -118,7 +118,7 @@ pub(crate) struct LocalDelivery<'a> {
     pub(crate) as_user: Option<&'a str>,
     pub(crate) settings: &'a DeliverySettings,
     pub(crate) helper: Option<&'a Helper>,
-    pub(crate) turns: &'a Turns,
+    pub(crate) permits: &'a RecipientPermits,
 }
 
 impl LocalDelivery<'_> {
@@ -160,8 +160,8 @@ impl LocalDelivery<'_> {
             let parcel = Parcel { settings, content, id: message.id, recipient, sender };
             let is_missing = || !is_alias && !source.is_local_user(recipient);
             let key = format!("{} {}", self.place.relay(), recipient.as_str().to_lowercase());
-            let turn = match self.turns.begin(&key, self.place.limits()).await {
-                Ok(turn) => turn,
+            let permit = match self.permits.acquire(&key, self.place.limits()).await {
+                Ok(permit) => permit,
                 Err(silence) => {
                     results.push((*index, self.place.busy(silence)));
                     continue;
@@ -177,7 +177,7 @@ impl LocalDelivery<'_> {
                 Place::Mbox(template) if self.as_user.is_none() => mbox::deliver(template, &parcel).await,
                 place => Box::pin(self.by_helper(place, &parcel)).await,
             };
-            drop(turn);
+            drop(permit);
             results.push((*index, outcome));
         }
         results

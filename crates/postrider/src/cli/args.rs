@@ -205,8 +205,10 @@ pub(crate) enum Command {
 pub(crate) struct ListenerArgs {
     /// Only the listeners with this address as the daemon logs it, such as 192.0.2.1:25, this port, or this kind:
     /// mx, relay, submission, submissions or lmtp
+    ///
+    /// The option can be repeated.
     #[arg(long, value_name = "LISTENER")]
-    pub(crate) listener: Option<String>,
+    pub(crate) listener: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -162,7 +162,9 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         }
         Command::Quickstart(args) => quickstart::run(&args, explicit, out)?,
         Command::Config { command } => settings::run(&command, explicit, out)?,
-        Command::Map(command) => return Ok(End::Other(map::run(&command, explicit, out)?)),
+        Command::Map(command) => {
+            return Ok(End::Other(map::run(&command, explicit, &mut print::Visible(out))?));
+        }
         Command::Queue(command) => queue::run(&command, explicit, &load_for_tools(explicit)?, out)?,
         Command::Spool(command) => spool::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Doctor(args) => return Ok(End::Other(doctor::run(&args, explicit, out)?)),
@@ -180,7 +182,10 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             test(&user, &load_config(explicit, Purpose::Ask)?, out)?
         }
         Command::Certificate(command) => certificate::run(&command, &load_for_tools(explicit)?, out)?,
-        Command::Test(test) => rehearse::run(&test, load_config(explicit, Purpose::Serve)?, out)?,
+        Command::Test(test) => {
+            let settings = load_config(explicit, Purpose::Serve)?;
+            rehearse::run(&test, settings, &mut print::Visible(out))?
+        }
         Command::Reload => status::reload(&load_for_tools(explicit)?, out)?,
         Command::Drain(args) => status::drain(&args, true, &load_for_tools(explicit)?, out)?,
         Command::Resume(args) => status::drain(&args, false, &load_for_tools(explicit)?, out)?,

@@ -42,6 +42,23 @@ pub(super) fn plain(text: &str) -> String {
     mail::escape_invisible(&text).into_owned()
 }
 
+/// Shows in the text behind it each character that would not be seen, as [`mail::escape_invisible`] does.
+pub(super) struct Visible<'a>(pub(super) &'a mut dyn Write);
+
+impl Write for Visible<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.0.write_all(mail::escape_invisible(text).as_bytes())?,
+            Err(_) => self.0.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Makes a line of content safe for a terminal as [`plain`] does, but keeps tabs, because folded header fields begin with one.
 pub(super) fn plain_content(line: &str) -> String {
     line.split('\t').map(plain).collect::<Vec<_>>().join("\t")

@@ -1,6 +1,6 @@
 //! Finding the configuration, and `postrider config`.
 
-use super::{CliError, Ending, args::ConfigCommand, complain, map};
+use super::{CliError, Ending, args::ConfigCommand, complain, map, print};
 use crate::{
     access::{self, Checked, Fault},
     applets::Commands,
@@ -13,6 +13,7 @@ use crate::{
 use config::{Loaded, Origin, Problems, Purpose, SectionDoc, Settings};
 use control::Exit;
 use mail::{ForwardPath, Mailbox, UnixMillis};
+use maps::{Kind, Reference, text::TextTable};
 use policy::{Stage, Step};
 use serde_json::{Map, Value, json};
 use std::{
@@ -114,7 +115,7 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
                 count => writeln!(out, "{name}: no errors, {}", mail::counted(count, "warning"))?,
             }
         }
-        ConfigCommand::Explain { what } => explain(what, explicit, out)?,
+        ConfigCommand::Explain { what } => explain(what, explicit, &mut print::Visible(out))?,
         ConfigCommand::Show { json } => {
             let loaded = config::load_with_origins(find(explicit).as_deref(), Purpose::Ask);
             let loaded = loaded.map_err(|problems| show_problems(&problems))?;
@@ -194,12 +195,12 @@ pub(super) fn without_user(settings: &Settings) -> Result<Vec<String>, CliError>
     let rules = settings.rules.program.rules().iter();
     let of_rules = rules.flat_map(|rule| {
         let targets = rule.modifiers.bcc.iter().chain(&rule.modifiers.redirect);
-        targets.map(|mailbox| (rule.place(), mailbox))
+        targets.map(|mailbox| (rule.place(), mailbox.clone()))
     });
-    let copies = settings.addresses.bcc.iter().map(|mailbox| ("addresses.bcc".to_owned(), mailbox));
-    let all: Vec<(String, &Mailbox)> = of_rules.chain(copies).collect();
+    let copies = settings.addresses.bcc.iter().map(|mailbox| ("addresses.bcc".to_owned(), mailbox.clone()));
+    let all: Vec<(String, Mailbox)> = of_rules.chain(copies).chain(copies_of_maps(settings)).collect();
     let paths: Vec<ForwardPath> =
-        all.iter().map(|(_, mailbox)| ForwardPath::Mailbox((*mailbox).clone())).collect();
+        all.iter().map(|(_, mailbox)| ForwardPath::Mailbox(mailbox.clone())).collect();
     if paths.is_empty() {
         return Ok(Vec::new());
     }
@@ -210,6 +211,26 @@ pub(super) fn without_user(settings: &Settings) -> Result<Vec<String>, CliError>
             format!("{place} sends mail to {mailbox}, who does not exist here: name a user, or an alias")
         })
         .collect())
+}
+
+/// Addresses of copies in text maps that are looked at, of each file.
+const COPIES_MAX: usize = 100;
+
+/// Returns the addresses to which text maps send copies, each with its map.
+fn copies_of_maps(settings: &Settings) -> impl Iterator<Item = (String, Mailbox)> {
+    let is_of_copies = |key: &str| matches!(key, "addresses.sender_bcc" | "addresses.recipient_bcc");
+    let maps = settings.map_references().filter(move |(key, _)| is_of_copies(key));
+    maps.flat_map(|(_, reference)| {
+        let Reference::File(Kind::Text, path) = reference else { return Vec::new() };
+        // A file that cannot be read is an error elsewhere.
+        let text = maps::read_text(path).unwrap_or_default();
+        let addresses = |value: &str| {
+            let words = value.split([',', ' ', '\t']);
+            words.filter_map(|word| Mailbox::parse(word, true).ok()).collect::<Vec<_>>()
+        };
+        let copies = TextTable::entries(&text).flat_map(|entry| addresses(&entry.value));
+        copies.take(COPIES_MAX).map(|mailbox| (reference.to_string(), mailbox)).collect()
+    })
 }
 
 /// Returns a warning if nobody reads the mail for the postmaster.

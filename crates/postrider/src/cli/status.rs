@@ -256,13 +256,16 @@ pub(super) fn drain(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Ending {
-    let listener = args.listener.clone();
-    let request = if is_drained { Request::Drain { listener } } else { Request::Resume { listener } };
     let what = if is_drained { "new sessions get 421" } else { "new sessions are taken" };
-    daemon::ask(settings, &request, &mut |response| match response {
-        Response::Note { text } => writeln!(out, "{}: {what}", print::plain(&text)),
-        _ => Ok(()),
-    })?;
+    let named = args.listener.iter().cloned().map(Some);
+    let all = if args.listener.is_empty() { vec![None] } else { named.collect() };
+    for listener in all {
+        let request = if is_drained { Request::Drain { listener } } else { Request::Resume { listener } };
+        daemon::ask(settings, &request, &mut |response| match response {
+            Response::Note { text } => writeln!(out, "{}: {what}", print::plain(&text)),
+            _ => Ok(()),
+        })?;
+    }
     Ok(Exit::Ok)
 }
 

@@ -32,3 +32,49 @@ fn a_mistake_in_the_file_stops_no_command_while_the_daemon_runs() {
         assert!(daemon.ask(&["status"]).contains("accepted"));
     }
 }
+
+#[test]
+fn warnings_are_counted_and_what_nobody_sees_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |more: &str| {
+        let text = format!(
+            "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"127.0.0.1:2525\"\n[local]\n\
+             domains = [\"mx.test\"]\n{more}"
+        );
+        fs::write(dir.path().join("postrider.toml"), text).unwrap();
+        let mut command = std::process::Command::new(crate::common::BINARY);
+        let output = command
+            .args(["config", "check", "--config", "postrider.toml"])
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout.clone()).unwrap() + &stderr(&output)
+    };
+    // A copy for somebody who does not exist, and an alias of somebody who does not.
+    fs::write(dir.path().join("copies"), "joe@mx.test ann@mx.test, nobody-here@mx.test\n").unwrap();
+    fs::write(dir.path().join("aliases"), "postmaster: joe\nlost: nobody-here\n").unwrap();
+    let told = check(
+        "users = [\"joe\", \"ann\"]\n[addresses]\naliases = [\"aliases:aliases\"]\nrecipient_bcc = [\"text:copies\"]\n",
+    );
+    let copy = "copies sends mail to nobody-here@mx.test, who does not exist here";
+    assert!(told.contains(copy) && !told.contains("to ann@mx.test"), "{told}");
+    assert!(told.contains("`lost`") && told.contains("no errors, 2 warnings"), "{told}");
+    let told = check("users\u{200b} = [\"joe\"]\n");
+    assert!(told.contains("users\\u{200b}") && !told.contains('\u{200b}'), "{told}");
+    check(
+        "[addresses]\nvirtual = [\"text:copies\"]\n[[rule]]\nfrom = [\"a\u{202e}b@far.test\"]\nreject = \"550 5.7.1 \u{202e}\"\n",
+    );
+    fs::write(dir.path().join("copies"), "joe@mx.test \"a\u{202e}b\"@mx.test\n").unwrap();
+    for arguments in [
+        &["map", "query", "text:copies", "joe@mx.test"][..],
+        &["sendmail", "-bv", "joe@mx.test"],
+        &["config", "explain", "rules"],
+    ] {
+        let mut command = std::process::Command::new(crate::common::BINARY);
+        let path = dir.path().join("postrider.toml");
+        let output =
+            command.args(arguments).env("POSTRIDER_CONFIG", path).current_dir(dir.path()).output().unwrap();
+        let told = String::from_utf8(output.stdout.clone()).unwrap() + &stderr(&output);
+        assert!(told.contains("\\u{202e}") && !told.contains('\u{202e}'), "{arguments:?}: {told}");
+    }
+}

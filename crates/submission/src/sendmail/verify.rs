@@ -43,7 +43,7 @@ pub fn run(
                 why
             }
         };
-        writeln!(out, "{path}: {told}")?;
+        writeln!(out, "{}", mail::escape_invisible(&format!("{path}: {told}")))?;
     }
     Ok(match (has_failed, has_unknown) {
         (true, _) => Exit::TempFail,

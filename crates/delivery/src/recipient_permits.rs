@@ -13,12 +13,12 @@ use tokio::{
 
 /// How many deliveries one recipient has at a time, and how long the next one waits while none of them ends.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct TurnLimits {
+pub(crate) struct PermitLimits {
     pub(crate) max: usize,
     pub(crate) patience: Duration,
 }
 
-impl TurnLimits {
+impl PermitLimits {
     /// Files: those of one mailbox wait for its lock one behind the other, and take milliseconds each.
     pub(crate) const FILES: Self = Self { max: 4, patience: Duration::from_secs(2) };
     /// Programs, which may take a while.
@@ -27,7 +27,7 @@ impl TurnLimits {
 
 /// The recipients that have deliveries.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<HashMap<Box<str>, Recipient>>);
+pub(crate) struct RecipientPermits(Mutex<HashMap<Box<str>, Recipient>>);
 
 #[derive(Debug)]
 struct Recipient {
@@ -42,28 +42,28 @@ struct Recipient {
 
 /// A delivery, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+pub(crate) struct Permit<'a> {
+    permits: &'a RecipientPermits,
     recipient: &'a str,
 }
 
-/// One that waits for its turn.
-struct Wait<'a>(&'a Turns, &'a str);
+/// One that waits for a permit.
+struct Wait<'a>(&'a RecipientPermits, &'a str);
 
-impl Turns {
+impl RecipientPermits {
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, Recipient>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of a delivery.
+    /// Waits until a delivery may begin.
     ///
     /// # Errors
     /// The recipient has as many deliveries as it may, and none of them has ended for so long.
-    pub(crate) async fn begin<'a>(
+    pub(crate) async fn acquire<'a>(
         &'a self,
         recipient: &'a str,
-        limits: TurnLimits,
-    ) -> Result<Turn<'a>, Duration> {
+        limits: PermitLimits,
+    ) -> Result<Permit<'a>, Duration> {
         let mut wait = None;
         loop {
             let (ended, until) = {
@@ -75,7 +75,7 @@ impl Turns {
                         one.last_progress = now;
                     }
                     one.count += 1;
-                    return Ok(Turn { turns: self, recipient });
+                    return Ok(Permit { permits: self, recipient });
                 }
                 let silence = now - one.last_progress;
                 if silence >= limits.patience {
@@ -100,9 +100,9 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.turns.change(self.recipient, |one| {
+        self.permits.change(self.recipient, |one| {
             one.count -= 1;
             one.last_progress = Instant::now();
             one.ended.notify_waiters();
@@ -120,34 +120,37 @@ impl Drop for Wait<'_> {
 mod tests {
     use super::*;
 
-    const LIMITS: TurnLimits = TurnLimits { max: 2, patience: Duration::from_millis(50) };
+    const LIMITS: PermitLimits = PermitLimits { max: 2, patience: Duration::from_millis(50) };
 
     #[tokio::test]
     async fn a_recipient_whose_deliveries_do_not_end_gets_no_more_and_others_do() {
-        let turns = Turns::default();
-        let own = [turns.begin("joe", LIMITS).await.unwrap(), turns.begin("joe", LIMITS).await.unwrap()];
-        let ann = turns.begin("ann", LIMITS).await.unwrap();
-        assert!(turns.begin("joe", LIMITS).await.unwrap_err() >= LIMITS.patience);
+        let permits = RecipientPermits::default();
+        let own =
+            [permits.acquire("joe", LIMITS).await.unwrap(), permits.acquire("joe", LIMITS).await.unwrap()];
+        let ann = permits.acquire("ann", LIMITS).await.unwrap();
+        assert!(permits.acquire("joe", LIMITS).await.unwrap_err() >= LIMITS.patience);
         // It is known by now.
-        assert!(turns.begin("joe", LIMITS).await.is_err());
+        assert!(permits.acquire("joe", LIMITS).await.is_err());
         drop(own);
-        drop(turns.begin("joe", LIMITS).await.unwrap());
+        drop(permits.acquire("joe", LIMITS).await.unwrap());
         drop(ann);
-        assert!(turns.lock().is_empty());
+        assert!(permits.lock().is_empty());
     }
 
     #[tokio::test]
     async fn deliveries_that_end_are_waited_for() {
-        let turns = Turns::default();
-        let limits = TurnLimits { patience: Duration::from_secs(3600), ..LIMITS };
-        let mut own =
-            vec![turns.begin("joe", limits).await.unwrap(), turns.begin("joe", limits).await.unwrap()];
+        let permits = RecipientPermits::default();
+        let limits = PermitLimits { patience: Duration::from_secs(3600), ..LIMITS };
+        let mut own = vec![
+            permits.acquire("joe", limits).await.unwrap(),
+            permits.acquire("joe", limits).await.unwrap(),
+        ];
         for _ in 0..10 {
-            let (next, ()) = tokio::join!(turns.begin("joe", limits), async { drop(own.pop()) });
+            let (next, ()) = tokio::join!(permits.acquire("joe", limits), async { drop(own.pop()) });
             own.push(next.unwrap());
         }
-        assert_eq!(turns.lock()["joe"].count, 2);
+        assert_eq!(permits.lock()["joe"].count, 2);
         drop(own);
-        assert!(turns.lock().is_empty());
+        assert!(permits.lock().is_empty());
     }
 }
