@@ -253,7 +253,7 @@ fn the_mail_of_a_spool_whose_path_was_changed_is_never_forgotten() {
             (&["serve"][..], 78),
             (&["config", "check"], 78),
             (&["doctor", "--offline"], 2),
-            (&["queue", "count"], 65),
+            (&["queue", "count"], 66),
         ] {
             let output = command(dir.path(), arguments);
             let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
