@@ -61,9 +61,8 @@ fn warnings_are_counted_and_what_nobody_sees_is_shown() {
     assert!(told.contains("`lost`") && told.contains("no errors, 2 warnings"), "{told}");
     let told = check("users\u{200b} = [\"joe\"]\n");
     assert!(told.contains("users\\u{200b}") && !told.contains('\u{200b}'), "{told}");
-    check(
-        "[addresses]\nvirtual = [\"text:copies\"]\n[[rule]]\nfrom = [\"a\u{202e}b@far.test\"]\nreject = \"550 5.7.1 \u{202e}\"\n",
-    );
+    let rule = "[[rule]]\nheader = [\"Subject: /\u{202e}/\"]\nreject = true\n";
+    check(&format!("[addresses]\nvirtual = [\"text:copies\"]\n{rule}"));
     fs::write(dir.path().join("copies"), "joe@mx.test \"a\u{202e}b\"@mx.test\n").unwrap();
     for arguments in [
         &["map", "query", "text:copies", "joe@mx.test"][..],
