@@ -62,10 +62,10 @@ fn is_replacement_finished(reader: &Reader, replaced: &Event<'_>, redirections_m
     for stored in reader.timeline(id, &mut BTreeSet::new()) {
         match stored.event() {
             Some(Event::Completed(_)) => is_completed = true,
-            Some(event) if is_replaced(&event) => {
-                if !is_replacement_finished(reader, &event, redirections_max - 1) {
-                    return false;
-                }
+            Some(event)
+                if is_replaced(&event) && !is_replacement_finished(reader, &event, redirections_max - 1) =>
+            {
+                return false;
             }
             Some(Event::Attempt(Attempted { status: Status::Bounced | Status::Expired, .. })) => {
                 return false;
