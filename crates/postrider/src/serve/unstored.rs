@@ -1,7 +1,7 @@
 //! Messages that are offered to their next hop before they are stored (`deliver-first`). What the next hop takes at once is
 //! never written. Everything else is stored before anything about it is.
 
-use mail::{Disposition, QueueId, SharedMessage};
+use mail::{FinishedAs, QueueId, SharedMessage};
 use spool::{CommitSeq, ControlOp, Entry, Refused, Spool, Totals, Transaction};
 use std::{
     collections::HashMap,
@@ -92,10 +92,13 @@ impl UnstoredMessages {
         }
         // Others see neither a result without its message nor a message without its result.
         let mut kept = self.lock();
+        // A report on the delivery, or the message in place of a redirected one, is not durable yet: whoever hears of a delivery now
+        // would not send again what a power cut takes.
+        let has_more = transaction.iter().any(|entry| matches!(entry, Entry::Accept(_) | Entry::Import(_)));
         for entry in transaction.iter_mut() {
             let (Entry::Outcome { id, .. } | Entry::Control { id, .. }) = *entry else { continue };
             let Some(one) = kept.get(&id) else { continue };
-            let is_delivered = is_delivered(entry, &one.message);
+            let is_delivered = !has_more && is_delivered(entry, &one.message);
             // Its client was told to send it again, or an operator does not want it.
             let is_deleted = matches!(entry, Entry::Control { op: ControlOp::Delete, .. });
             if !is_delivered && !is_deleted {
@@ -138,15 +141,15 @@ impl UnstoredMessages {
 fn is_delivered(entry: &Entry, message: &SharedMessage) -> bool {
     let Entry::Outcome { results, last: true, .. } = entry else { return false };
     results.len() == message.envelope.recipients.len()
-        && results.iter().all(|(_, outcome)| outcome.disposition == Disposition::Delivered)
+        && results.iter().all(|(_, outcome)| outcome.finished_as() == Some(FinishedAs::Delivered))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use mail::{
-        Content, ContentTraits, Enhanced, Envelope, Message, Origin, Outcome, Part, Recipient, ReversePath,
-        UnixMillis,
+        Cause, Content, ContentTraits, Enhanced, Envelope, Message, Origin, Outcome, Part, Recipient,
+        ReversePath, UnixMillis,
     };
     use spool::NullSpool;
 
@@ -182,6 +185,12 @@ mod tests {
             (outcome(1, &[0, 1], true, Outcome::failed), true),
             (Entry::Control { id: QueueId(1), op: ControlOp::Hold("why".into()) }, true),
             (Entry::Control { id: QueueId(1), op: ControlOp::Delete }, false),
+            (
+                outcome(1, &[0, 1], true, |code, text| {
+                    Outcome::delivered(code, text).because(Cause::Redirected)
+                }),
+                true,
+            ),
             (outcome(2, &[0], false, Outcome::deferred), false),
         ] {
             let (unstored, spool) = (UnstoredMessages::default(), NullSpool::default());
@@ -193,6 +202,15 @@ mod tests {
             assert_eq!(matches!(known, Some(Settled::Submitted(_))), is_written, "{entry:?}");
             assert_eq!(unstored.get(QueueId(1)).is_none(), is_about_it, "{entry:?}");
         }
+    }
+
+    #[test]
+    fn a_message_is_written_before_a_report_on_its_delivery() {
+        let (unstored, spool) = (UnstoredMessages::default(), NullSpool::default());
+        let mut settled = unstored.keep(message(1));
+        let delivered = outcome(1, &[0, 1], true, Outcome::delivered);
+        unstored.submit(&spool, &mut vec![delivered, Entry::Accept(message(2))]).unwrap();
+        assert!(matches!(settled.try_recv(), Ok(Settled::Submitted(_))));
     }
 
     #[test]

@@ -206,7 +206,7 @@ fn a_stop_stores_what_waits_for_its_next_hop() {
 }
 
 #[test]
-fn reports_of_success_are_sent_and_the_message_is_not_written() {
+fn reports_of_success_are_sent_and_stored_with_their_message() {
     let sink = Sink::start();
     let daemon = Postrider::start(&config(LONG, &sink));
     let mut client = Client::connect(daemon.address).unwrap();
@@ -215,7 +215,7 @@ fn reports_of_success_are_sent_and_the_message_is_not_written() {
     }
     assert_eq!(client.say("DATA").unwrap().0, 354);
     let told = client.say("Subject: s\r\n\r\nbody\r\n.").unwrap().1;
-    assert!(told.starts_with("250 "), "{told}");
+    assert!(told.starts_with("250 2.0.0 Ok: queued as "), "{told}");
     until("the report is delivered", || sink.count() == 2);
     until("the queue is empty", || daemon.counter("queued") == 0);
     assert_eq!(sink.messages()[1].from, "");
