@@ -16,6 +16,14 @@ use std::{
 /// Links that are followed on one path, as by the kernel.
 const LINKS_MAX: usize = 40;
 
+/// Opens the directory of a file, as [`open_directory`] does.
+///
+/// # Errors
+/// As for [`open_directory`].
+pub fn open_parent_directory(file: &Path) -> io::Result<OwnedFd> {
+    open_directory(file.parent().unwrap_or(Path::new("")))
+}
+
 /// Opens a directory (`O_PATH`). A process of root follows symbolic links only where nobody else could have put them: owned by root,
 /// in a directory of root. Of another user's links it would make and give away what is not his.
 ///

@@ -19,7 +19,7 @@ mod summary;
 
 pub use certificate_info::{CertificateInfo, CertificateOrigin, RenewalFailure, RenewalInfo};
 pub use copy::{BackupItem, Copied, CopyEnd, MessageCopy};
-pub use directory::open_directory;
+pub use directory::{open_directory, open_parent_directory};
 pub use exit::{CommandError, Exit};
 pub use options_info::OptionsInfo;
 pub use protocol::{

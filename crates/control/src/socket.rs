@@ -1,6 +1,6 @@
 //! Listening on a Unix socket that is never open to more users than it should be.
 
-use crate::open_directory;
+use crate::open_parent_directory;
 use rustix::{
     fs::{
         AtFlags, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, openat, renameat, statat, unlinkat,
@@ -68,7 +68,7 @@ struct Directory(OwnedFd);
 
 impl Directory {
     fn of(path: &Path) -> io::Result<Self> {
-        Ok(Self(open_directory(path.parent().unwrap_or(Path::new("")))?))
+        Ok(Self(open_parent_directory(path)?))
     }
 
     /// A path that leads into this directory, whatever has become of its name.

@@ -54,7 +54,7 @@ pub(crate) fn prepare_folder(settings: &Settings, path: &Path, mode: u32) -> Res
     // A service manager may start the daemon as its user: then only the folder of the data shows it.
     let owner = settings.data_dir.metadata().ok().filter(|owner| owner.uid() != 0 && geteuid().is_root());
     if let Some(owner) = owner.filter(|_| is_new && process.identity.is_none()) {
-        let parent = control::open_directory(path.parent().unwrap_or(Path::new("")));
+        let parent = control::open_parent_directory(path);
         let new = parent.and_then(|parent| open_new_dir(parent, path.file_name().unwrap_or_default()));
         let new = new.map_err(|e| not_prepared(path, &e))?;
         fchown(&new, Some(Uid::from_raw(owner.uid())), Some(Gid::from_raw(owner.gid())))
@@ -65,11 +65,10 @@ pub(crate) fn prepare_folder(settings: &Settings, path: &Path, mode: u32) -> Res
 
 /// Makes a missing folder, and those above it, and opens it. Root follows no link of another user on the way.
 fn make_directory(path: &Path, mode: u32) -> io::Result<OwnedFd> {
-    let parent = path.parent().unwrap_or(Path::new(""));
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let opened = match control::open_directory(parent) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => make_directory(parent, mode)?,
-        opened => opened?,
+    let opened = match (control::open_parent_directory(path), path.parent()) {
+        (Err(e), Some(parent)) if e.kind() == io::ErrorKind::NotFound => make_directory(parent, mode)?,
+        (opened, _) => opened?,
     };
     match mkdirat(&opened, name, Mode::from_raw_mode(mode)) {
         // Another process was faster: whose it is, is looked at below.
@@ -189,8 +188,7 @@ impl Process {
     fn make_log(&self, path: &Path) -> Result<(), String> {
         let Some((uid, gid)) = self.owner() else { return Ok(()) };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let parent = control::open_directory(path.parent().unwrap_or(Path::new("")));
-        let parent = parent.map_err(|e| not_prepared(path, &e))?;
+        let parent = control::open_parent_directory(path).map_err(|e| not_prepared(path, &e))?;
         match openat(&parent, path.file_name().unwrap_or_default(), flags, Mode::from_raw_mode(0o640)) {
             Err(Errno::EXIST) => Ok(()),
             Err(e) => Err(not_prepared(path, &e.into())),
