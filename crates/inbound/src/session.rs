@@ -161,12 +161,7 @@ impl<S: Service> SessionDriver<S> {
         let acceptor = self.tls.as_ref().ok_or_else(|| io::Error::other("TLS without a certificate"))?;
         let late = || io::Error::new(io::ErrorKind::TimedOut, "TLS handshake: timeout");
         // On the heap: large, and soon over, while the session it is a part of may last for hours.
-        let limits = &self.settings.limits;
-        let time = if self.is_short() && !self.service.is_trusted(&self.client) {
-            limits.stress_command_timeout.min(limits.tls_timeout)
-        } else {
-            limits.tls_timeout
-        };
+        let time = self.time_for(self.settings.limits.tls_timeout, || !self.service.is_trusted(&self.client));
         let handshake = Box::pin(timeout(time, acceptor.accept(plain)));
         let stream = handshake.await.map_err(|_| late())??;
         let identity = self.identify(&stream);
@@ -379,7 +374,8 @@ impl<S: Service> SessionDriver<S> {
             // Of a chunk that is skipped every piece counts for itself, too; but not for ever.
             (now + limits.data_timeout).min(since + limits.transaction_timeout)
         } else {
-            since + self.command_timeout(io)
+            let is_stranger = || !io.connection.is_trusted() && !io.connection.session().is_authenticated();
+            since + self.time_for(limits.command_timeout, is_stranger)
         };
         let deadline = io.transaction_ends.map_or(deadline, |ends| ends.min(deadline));
         // A client that always has data ready would keep the timer from firing, so the deadline is checked here too.
@@ -404,19 +400,11 @@ impl<S: Service> SessionDriver<S> {
         .await
     }
 
-    /// Returns whether more than half of the sessions are in use.
-    fn is_short(&self) -> bool {
-        self.budget.session_count() > self.settings.sessions_max / 2
-    }
-
-    /// Returns the time for a command: strangers who say nothing do not keep others out when sessions are short.
-    fn command_timeout(&self, io: &SessionIo<S>) -> Duration {
-        let limits = &self.settings.limits;
-        if self.is_short() && !io.connection.is_trusted() && !io.connection.session().is_authenticated() {
-            limits.stress_command_timeout.min(limits.command_timeout)
-        } else {
-            limits.command_timeout
-        }
+    /// Returns the usual time for something, or less: strangers who say nothing do not keep others out while more than half of the
+    /// sessions are in use.
+    fn time_for(&self, usual: Duration, is_stranger: impl FnOnce() -> bool) -> Duration {
+        let is_short = self.budget.session_count() > self.settings.sessions_max / 2;
+        if is_short && is_stranger() { self.settings.limits.stress_command_timeout.min(usual) } else { usual }
     }
 
     /// Writes the replies there are.
