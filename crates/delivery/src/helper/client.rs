@@ -6,6 +6,7 @@ use super::{
     protocol::{Answer, FromSupervisor, Request, ToHelper},
     supervisor,
 };
+use crate::recipient_permits::PermitLimits;
 use bytes::Bytes;
 use mail::{Enhanced, Outcome};
 use serde::Serialize;
@@ -23,9 +24,9 @@ use std::{
 use tokio::{io::AsyncReadExt as _, sync::mpsc, task::spawn_blocking};
 
 /// Programs at a time, and those of one recipient. The content of each is in memory.
-const PROGRAMS: (usize, usize) = (64, 8);
+const PROGRAMS: (usize, usize) = (64, PermitLimits::PROGRAMS.max);
 /// Mailboxes that are written at a time, and those of one recipient.
-const FILES: (usize, usize) = (32, 4);
+const FILES: (usize, usize) = (32, PermitLimits::FILES.max);
 /// Time to read the configuration again.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
