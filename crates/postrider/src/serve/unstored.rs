@@ -75,6 +75,9 @@ impl UnstoredMessages {
     /// # Errors
     /// As for [`Spool::submit`]. The message is still kept.
     pub(crate) fn store(&self, spool: &dyn Spool, id: QueueId) -> Result<(), Refused> {
+        if self.is_empty() {
+            return Ok(());
+        }
         self.store_locked(&mut self.lock(), spool, id)
     }
 
