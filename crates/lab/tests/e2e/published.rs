@@ -31,7 +31,7 @@ fn ratios(page: &str, row: &str, columns: &[usize]) -> Vec<f64> {
     columns.iter().flat_map(|column| numbers(cells[column + 2])).collect()
 }
 
-/// Is a range the one of these values, as far as it is rounded?
+/// Checks that a range, which may be rounded, is that of these values.
 fn is_range(said: &[f64], values: &[f64], what: &str) {
     let (low, high) = (values.iter().copied().reduce(f64::min), values.iter().copied().reduce(f64::max));
     let [first, last] = said[..] else { panic!("{what}: {said:?} is no range") };

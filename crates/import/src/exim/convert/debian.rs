@@ -14,7 +14,7 @@ struct Answer {
     line: usize,
 }
 
-/// The questions.
+/// The names that Debian's `update-exim4.conf` gives to its questions.
 const QUESTIONS: &str = "dc_eximconfig_configtype dc_other_hostnames dc_local_interfaces dc_readhost dc_relay_domains dc_minimaldns \
     dc_relay_nets dc_smarthost CFILEMODE dc_use_split_config dc_hide_mailname dc_mailname_in_oh dc_localdelivery";
 

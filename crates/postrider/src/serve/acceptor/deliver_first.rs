@@ -111,7 +111,7 @@ impl Acceptor {
         }
     }
 
-    /// Ends a message whose client is told to send it again; not the attempt that is under way.
+    /// Deletes a message whose client is told to send it again. An attempt that is under way goes on.
     fn forgo(&self, id: QueueId) {
         let reason = Some("it could not be stored, and its client was told to try again".into());
         let (recipients, cancel_as) = (None, CancelAs::Delete);
