@@ -8,7 +8,7 @@ use crate::{
 use std::path::PathBuf;
 
 section! {
-    /// The process of the daemon: its user, and what it may do. All of it needs a restart. docs/operating.md has the order of a
+    /// The process of the daemon: its user, and what it may do. All of it needs a restart. docs/operating/sandbox.md has the order of a
     /// start, and what the sandbox permits.
     pub Process = "process" {
         /// The user that the daemon becomes for good when root starts it: a name in /etc/passwd, or a number. As root it only binds

@@ -272,7 +272,7 @@ impl Driver {
             let (share, waiting) = (view.share.as_str(), view.waiting);
             tracing::warn!(
                 "connections are short: {} of the share `{share}` without one, {} of {} are in use \
-                 (`delivery.max_connections`, docs/operating.md)",
+                 (`delivery.max_connections`, docs/operating/connections.md)",
                 mail::counted(waiting as u64, "destination"),
                 view.used,
                 view.max

@@ -416,7 +416,7 @@ fn local_sockets(settings: &Settings, process: &Process) -> Result<(UnixSocket, 
     let operators = local_socket(&control.socket, mode, group, process).map_err(|why| match group {
         Some(_) => format!(
             "{why}. With `control.group` the daemon's user must be a member of that group; in the service of systemd it also \
-             needs `PrivateUsers=no` and `SystemCallFilter=@chown`, see docs/operating.md"
+             needs `PrivateUsers=no` and `SystemCallFilter=@chown`, see docs/operating/files.md"
         ),
         None => why,
     })?;

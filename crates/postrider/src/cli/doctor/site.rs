@@ -129,7 +129,7 @@ pub(super) fn access(settings: &Settings, source: Option<&Path>) -> Vec<Finding>
         Ok(Checked::As { user, count, faults }) => (user, count, faults),
         Ok(Checked::Root) => {
             let seen = "the daemon runs as root, who may read and write everything";
-            let advice = "write `user = \"postrider\"` in [process]; see docs/operating.md";
+            let advice = "write `user = \"postrider\"` in [process]; see docs/operating/sandbox.md";
             return vec![Finding::warning(FILES, seen, advice)];
         }
         Ok(Checked::NeedsRoot(user)) => {
@@ -226,7 +226,7 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
     }
     if let Some(fault) = &gauges.sandbox_fault {
         let seen = format!("the sandbox of the running daemon is not complete: {fault}");
-        let advice = "see docs/operating.md, \"The process, its user and its sandbox\"";
+        let advice = "see docs/operating/sandbox.md";
         findings.push(Finding::warning(DAEMON, seen, advice));
     }
     if !counters.is_consistent() {
