@@ -203,7 +203,7 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
     }
     for one in gauges.resources.iter().filter(|one| one.is_scarce()) {
         let (seen, advice) =
-            (format!("{}: {one}", one.scarcity()), "see docs/monitoring.md, \"What can be used up\"");
+            (format!("{}: {one}", one.scarcity()), "see docs/monitoring.md, \"Resource limits\"");
         findings.push(Finding::warning(DAEMON, seen, advice));
     }
     if let Some(fault) = &gauges.name_server_fault {
