@@ -85,7 +85,7 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     }
     if let Some(helper) = &g.delivery_helper {
         if let Some(fault) = &helper.fault {
-            writeln!(out, "MAIL OF OTHER USERS AND PROGRAMS WAITS: {}", print::plain(fault))?;
+            writeln!(out, "MAIL FOR OTHER USERS AND PROGRAMS WAITS: {}", print::plain(fault))?;
         } else if helper.failure_count > 0 {
             let times = counted(helper.failure_count, "time");
             writeln!(out, "the delivery helper has ended {times}, and runs again")?;

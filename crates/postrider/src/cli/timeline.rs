@@ -107,7 +107,7 @@ fn text(of: Option<QueueId>, event: &Event<'_>) -> String {
         }
         Event::Changed(changed) => changed_text(changed),
         Event::Listeners { action: "drain", listeners } => {
-            format!("an operator drains {listeners}: new sessions get 421")
+            format!("an operator drained {listeners}: new sessions get 421")
         }
         Event::Listeners { listeners, .. } => format!("new sessions are taken again at {listeners}"),
         Event::ReloadFailed { reason } => format!("a reload was refused: {reason}"),

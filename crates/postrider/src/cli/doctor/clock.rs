@@ -51,7 +51,7 @@ pub(super) fn check(begun: &Watch, settings: Option<&Settings>) -> Vec<Finding> 
         let way = if is_forward { "forward" } else { "back" };
         let seen =
             format!("the clock has jumped {way} by {:.1} s while this command ran", jump.as_secs_f64());
-        findings.push(Finding::warning(CLOCK, seen, "let one program only set the clock, and let it slew"));
+        findings.push(Finding::warning(CLOCK, seen, "let only one program set the clock, and let it slew"));
     }
     findings.extend(settings.and_then(|settings| in_the_future(&settings.data_dir)));
     findings
@@ -67,7 +67,7 @@ fn synchronised(timedatectl: Option<bool>, chrony: Option<bool>) -> Finding {
         ),
         (None, None) => Finding::warning(
             CLOCK,
-            "whether it is synchronised is not known: neither timedatectl nor chronyc says so",
+            "unknown whether it is synchronised: neither timedatectl nor chronyc says so",
             "in a container or virtual machine, check the host; else start systemd-timesyncd or chrony",
         ),
     }
@@ -127,7 +127,7 @@ fn in_the_future(data_dir: &Path) -> Option<Finding> {
     Some(Finding::warning(
         CLOCK,
         seen,
-        "set the clock; times in the queue and in the log are of the wrong clock",
+        "set the clock; times in the queue and in the log come from the wrong clock",
     ))
 }
 

@@ -53,7 +53,7 @@ pub(super) fn check(settings: &Settings) -> Vec<Finding> {
 fn left_in_drop_directory(dir: &Path) -> Option<Finding> {
     // Nobody but the daemon's user and root may list it.
     let count = submission::maildrop::count_left(dir).ok().filter(|count| *count > 0)?;
-    let seen = format!("{} has {count} files that hold no message which could be taken in", dir.display());
+    let seen = format!("{} has {count} files from which no message could be accepted", dir.display());
     Some(Finding::warning(
         DROP,
         seen,
@@ -153,9 +153,9 @@ fn room(folder: &Path, min_free: u64) -> Vec<Finding> {
     let seen = format!("{place}: {} of {} free", bytes(free), bytes(all));
     let space = if free < min_free {
         let seen = format!("{seen}, less than `spool.min_free` ({}): mail is refused", bytes(min_free));
-        Finding::error(ROOM, seen, "make room")
+        Finding::error(ROOM, seen, "free space on this disk")
     } else if free < 2 * min_free || free < all / FREE_PART {
-        Finding::warning(ROOM, seen, "make room before mail is refused")
+        Finding::warning(ROOM, seen, "free space before mail is refused")
     } else {
         Finding::ok(ROOM, seen)
     };

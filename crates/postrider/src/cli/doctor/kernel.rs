@@ -28,7 +28,7 @@ pub(super) fn check() -> Vec<Finding> {
         Ok(Err(_)) | Err(_) => Finding::warning(
             KERNEL,
             "Landlock could not be tried",
-            "the daemon tells at its start what it lacks",
+            "the daemon says at its start what is missing",
         ),
     };
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -47,7 +47,7 @@ fn seccomp(actions: &str) -> Finding {
         Finding::warning(
             KERNEL,
             "seccomp is not available",
-            "the daemon runs without a limit of system calls; use a kernel with CONFIG_SECCOMP_FILTER",
+            "the daemon runs without restricting system calls; use a kernel with CONFIG_SECCOMP_FILTER",
         )
     }
 }

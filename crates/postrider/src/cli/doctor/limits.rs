@@ -41,7 +41,7 @@ fn judge(whose: &str, limits: &Limits, files_needed: u64) -> Vec<Finding> {
     findings.push(if limits.files.is_some_and(|limit| limit < files_needed) {
         Finding::warning(
             LIMITS,
-            format!("{files}; the configuration permits so many connections that {files_needed} may be needed"),
+            format!("{files}; the connections that the configuration permits may need {files_needed}"),
             "raise it (LimitNOFILE= in the unit), or lower `inbound.max_sessions` and `delivery.max_connections`",
         )
     } else {

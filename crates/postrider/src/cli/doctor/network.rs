@@ -82,7 +82,7 @@ async fn resolver(dns: &Dns, settings: &Settings, domain: &str) -> Finding {
             Finding::ok(RESOLVER, format!("{domain} has no MX record; {ms} ms, from {servers}"))
         }
         Lookup::NxDomain => {
-            let seen = format!("there is no domain {domain}, says {servers}");
+            let seen = format!("the domain {domain} does not exist, according to {servers}");
             Finding::error(
                 RESOLVER,
                 seen,
@@ -112,11 +112,11 @@ fn servers(settings: &Settings) -> String {
 async fn host_name(dns: &Dns, settings: &Settings) -> Vec<Finding> {
     let host = settings.hostname.to_ascii_lowercase();
     if !host.contains('.') {
-        let seen = format!("\"{host}\" is no whole name");
+        let seen = format!("\"{host}\" is not a full host name");
         return vec![Finding::error(
             HOST_NAME,
             seen,
-            "write the name that DNS has for this machine: `hostname`",
+            "set `hostname` to the name that DNS has for this machine",
         )];
     }
     let mut addresses = match in_time(dns.addresses(&host)).await {
@@ -137,7 +137,7 @@ async fn host_name(dns: &Dns, settings: &Settings) -> Vec<Finding> {
     };
     addresses.truncate(ADDRESSES_MAX);
     if addresses.iter().all(IpAddr::is_loopback) {
-        let seen = format!("{host} leads to this machine only ({})", addresses[0]);
+        let seen = format!("{host} has only a loopback address in DNS ({})", addresses[0]);
         return vec![Finding::warning(
             HOST_NAME,
             seen,
@@ -217,7 +217,7 @@ async fn outward(dns: &Dns, settings: &Settings, domain: &str) -> Finding {
     }
     let seen = format!("no connection to {host}, port {port}: {}", failures.join("; "));
     let advice = if port == 25 {
-        "the way out may be closed: many providers block port 25 until you ask them to open it. Check the firewall of this \
+        "outbound mail may be blocked: many providers close port 25 until you ask them to open it. Check the firewall of this \
          machine, ask the provider, or send by a route with `smarthost` and port 587 or 465"
     } else {
         "check the host, the port and the firewall of this machine"

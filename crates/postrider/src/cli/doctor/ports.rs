@@ -41,11 +41,11 @@ fn one(address: SocketAddr, greets: bool, is_running: bool, settings: &Settings)
         }
         Ok(_) => Finding::ok(PORTS, format!("{address} is free")),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let seen = format!("whether {address} is free is not known");
+            let seen = format!("unknown whether {address} is free");
             Finding::warning(PORTS, seen, "run this command as root")
         }
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-            let seen = format!("{address} is no address of this machine");
+            let seen = format!("{address} is not an address of this machine");
             Finding::error(PORTS, seen, "correct the address in [[listen]]")
         }
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {

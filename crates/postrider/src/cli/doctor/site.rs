@@ -128,12 +128,12 @@ pub(super) fn access(settings: &Settings, source: Option<&Path>) -> Vec<Finding>
     let (user, count, faults) = match access::check(settings, source) {
         Ok(Checked::As { user, count, faults }) => (user, count, faults),
         Ok(Checked::Root) => {
-            let seen = "the daemon runs as root, who may read and write everything";
+            let seen = "the daemon runs as root, which may read and write everything";
             let advice = "write `user = \"postrider\"` in [process]; see docs/operating/sandbox.md";
             return vec![Finding::warning(FILES, seen, advice)];
         }
         Ok(Checked::NeedsRoot(user)) => {
-            let seen = format!("what {user}, the user of the daemon, may read and write is not known");
+            let seen = format!("unknown what the daemon's user {user} may read and write");
             return vec![Finding::warning(FILES, seen, "run this command as root")];
         }
         Err(text) => return vec![Finding::warning(FILES, text, "run this command as root")],
@@ -168,7 +168,7 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
         }
         Err(error @ (ClientError::Broken(_) | ClientError::NotTaken(_))) => {
             let text = CliError::from(error).text;
-            return vec![Finding::error(DAEMON, text, "look into the log of the daemon")];
+            return vec![Finding::error(DAEMON, text, "look at the daemon's log")];
         }
     };
     let (mut counters, mut gauges) = (None, Gauges::default());
@@ -181,7 +181,7 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
         Ok(())
     });
     let Some(counters) = counters.filter(|_| asked.is_ok()) else {
-        return vec![Finding::error(DAEMON, "the daemon does not answer", "look into the log of the daemon")];
+        return vec![Finding::error(DAEMON, "the daemon does not answer", "look at the daemon's log")];
     };
     let mut findings = Vec::new();
     if let Some(failure) = &gauges.failure {
@@ -196,7 +196,7 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
     }
     if !gauges.drained_listeners.is_empty() {
         let seen = format!(
-            "new sessions get 421 at {}: an operator drains them",
+            "new sessions get 421 at {}: an operator has drained them",
             gauges.drained_listeners.join(", ")
         );
         findings.push(Finding::warning(DAEMON, seen, "when the maintenance is over: `postrider resume`"));
@@ -243,12 +243,12 @@ pub(super) fn daemon(settings: &Settings) -> Vec<Finding> {
 
 fn delivery_helper(helper: &DeliveryHelper) -> Option<Finding> {
     if let Some(fault) = &helper.fault {
-        let seen = format!("mail of other users and programs waits: {fault}");
+        let seen = format!("mail for other users and programs waits: {fault}");
         return Some(Finding::error(DAEMON, seen, "repair that, and start the daemon again"));
     }
     let times = if helper.failure_count == 1 { "once" } else { "several times" };
     (helper.failure_count > 0).then(|| {
         let seen = format!("the delivery helper has ended {times}, and runs again");
-        Finding::warning(DAEMON, seen, "look into the log of the daemon for the reason")
+        Finding::warning(DAEMON, seen, "the daemon's log has the reason")
     })
 }
