@@ -138,7 +138,7 @@ impl Mailboxes<'_> {
             Ok(_) => Err(policy::no_such_user(mailbox)),
             Err(e) => {
                 tracing::error!(
-                    "<{mailbox}> is taken without a look at the users of this machine: read /etc/passwd: {e}"
+                    "<{mailbox}> is accepted without checking the users of this machine: read /etc/passwd: {e}"
                 );
                 Ok(())
             }

@@ -208,7 +208,7 @@ pub(super) fn without_user(settings: &Settings) -> Result<Vec<String>, CliError>
     let unknown = all.iter().zip(routes).filter(|(_, route)| *route == Route::NoSuchUser);
     Ok(unknown
         .map(|((place, mailbox), _)| {
-            format!("{place} sends mail to {mailbox}, who does not exist here: name a user, or an alias")
+            format!("{place} sends mail to {mailbox}, which does not exist here: name a user, or an alias")
         })
         .collect())
 }

@@ -271,7 +271,7 @@ impl Driver {
         for view in state.engine.queue().shares().iter().filter(|view| view.waiting > 0) {
             let (share, waiting) = (view.share.as_str(), view.waiting);
             tracing::warn!(
-                "connections are short: {} of the share `{share}` without one, {} of {} are in use \
+                "connections are short: {} of the share `{share}` waiting, {} of {} connections in use \
                  (`delivery.max_connections`, docs/operating/connections.md)",
                 mail::counted(waiting as u64, "destination"),
                 view.used,

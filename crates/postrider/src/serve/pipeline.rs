@@ -434,7 +434,7 @@ fn allowed(view: &View<'_>, verdict: Verdict) -> Verdict {
         Verdict::Hold(reason) => format!("hold: {reason}"),
         other => return other,
     };
-    tracing::warn!("a check does not want a notification of this server, which is sent: {why}");
+    tracing::warn!("a check rejects a notification from this server, which is sent anyway: {why}");
     Verdict::Pass
 }
 

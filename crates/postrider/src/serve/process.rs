@@ -113,7 +113,7 @@ impl Process {
             }
             None if own.is_root() => {
                 tracing::warn!(
-                    "the daemon runs as root: a fault in it would give away the machine. Write `user = \"postrider\"` in \
+                    "the daemon runs as root: a security hole in it would expose the whole machine. Write `user = \"postrider\"` in \
                      [process]; see docs/operating/sandbox.md"
                 );
                 None

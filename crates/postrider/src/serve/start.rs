@@ -163,7 +163,7 @@ fn keep_last_good(settings: &Settings, source: Option<&Path>) {
         && let Err(error) = config::keep_last_good(file, &settings.data_dir)
     {
         let file = file.display();
-        tracing::warn!("store a copy of {file} for commands, for the time when it has a mistake: {error}");
+        tracing::warn!("store a copy of {file}, which commands use if the file has a mistake: {error}");
     }
 }
 
@@ -221,7 +221,7 @@ pub(super) fn refuse_spools(settings: &Settings, source: Option<&Path>) -> Resul
 fn open_spool(settings: &Settings) -> Result<Box<dyn Spool>, Problem> {
     let spool = wiring::spool(settings)?;
     if let Err(error) = unnamed_spools::record(settings) {
-        tracing::warn!("note the spools of queue groups in {}: {error}", settings.data_dir.display());
+        tracing::warn!("record the spools of queue groups in {}: {error}", settings.data_dir.display());
     }
     Ok(spool)
 }
@@ -235,7 +235,7 @@ fn warn(settings: &Settings, source: Option<&Path>) {
     let limited = Connections::warning(settings);
     let faults = source.map(|_| {
         access::mailbox_faults(settings).unwrap_or_else(|error| {
-            tracing::warn!("the places of mailboxes are not checked: {error}");
+            tracing::warn!("the paths of mailboxes are not checked: {error}");
             Vec::new()
         })
     });
@@ -572,7 +572,7 @@ impl Daemon {
                 let unsummarized = self.driver.unsummarized_count();
                 if unsummarized > 0 {
                     tracing::warn!(
-                        "{} failed that no summary to the postmaster tells: find them with \
+                        "{} failed, and no summary to the postmaster lists them: use \
                          `postrider history query --sender '<>' --json | grep not_mailed`",
                         mail::counted(unsummarized, "notification")
                     );

@@ -56,7 +56,7 @@ fn warnings_are_counted_and_what_nobody_sees_is_shown() {
     let told = check(
         "users = [\"joe\", \"ann\"]\n[addresses]\naliases = [\"aliases:aliases\"]\nrecipient_bcc = [\"text:copies\"]\n",
     );
-    let copy = "copies sends mail to nobody-here@mx.test, who does not exist here";
+    let copy = "copies sends mail to nobody-here@mx.test, which does not exist here";
     assert!(told.contains(copy) && !told.contains("to ann@mx.test"), "{told}");
     assert!(told.contains("`lost`") && told.contains("no errors, 2 warnings"), "{told}");
     let told = check("users\u{200b} = [\"joe\"]\n");

@@ -185,7 +185,7 @@ fn evaluate<'a>(view: View<'a>, state: &'a RuleState, stage: Stage) -> Answer<'a
             }
         }
     }
-    tracing::error!("the rules of the stage {} do not end", stage.as_str());
+    tracing::error!("the rules of the stage {} never end", stage.as_str());
     Answer::Ready(Verdict::Defer(LOOKUP_FAILED))
 }
 

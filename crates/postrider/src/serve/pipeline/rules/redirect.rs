@@ -99,7 +99,7 @@ async fn expanded(
     let refused = || Verdict::Defer(LOOKUP_FAILED.with_rule(Some(by.into())));
     let unknown = || {
         view.note("redirect", || format!("{mailbox} does not exist"));
-        tracing::error!("{by} sends mail to {mailbox}, who does not exist");
+        tracing::error!("{by} sends mail to {mailbox}, which does not exist");
         Err(refused())
     };
     let Some(expansion) = view.rules.expansion else {
@@ -122,7 +122,7 @@ async fn expanded(
         }
         Outcome::NoSuchUser => unknown(),
         Outcome::Failed(trouble) => {
-            tracing::error!("expand {mailbox}, to whom {by} sends mail: {trouble}");
+            tracing::error!("expand {mailbox}, to which {by} sends mail: {trouble}");
             Err(refused())
         }
     }
