@@ -13,9 +13,9 @@ pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("
 
 /// A mail transfer agent: accepts mail by SMTP, stores it durably before it replies 250, and delivers it
 ///
-/// The configuration is the file named by --config, else by the environment variable
-/// POSTRIDER_CONFIG, else /etc/postrider/postrider.toml if there is one, else an embedded default
-/// that serves this machine and keeps everything in ./postrider-data.
+/// The configuration is the file named by --config, or by the environment variable POSTRIDER_CONFIG,
+/// or /etc/postrider/postrider.toml if it exists. Otherwise it is an embedded default that serves this
+/// machine and keeps everything in ./postrider-data.
 #[derive(Debug, Parser)]
 #[command(name = "postrider", version = VERSION, max_term_width = 100)]
 #[command(arg_required_else_help = true)]
@@ -34,12 +34,12 @@ pub(crate) enum Command {
     Serve {
         /// Capture all mail and send none: for tests of programs that send mail
         ///
-        /// Takes mail for every address, stores it in ./postrider-capture and shows it on standard output. No configuration
+        /// Accepts mail for every address, stores it in ./postrider-capture and shows it on standard output. No configuration
         /// is read.
         #[arg(long, conflicts_with = "config")]
         capture: bool,
 
-        /// The address to listen at in place of 127.0.0.1:2525, with --capture or without a configuration file
+        /// The address to listen on instead of 127.0.0.1:2525, with --capture or without a configuration file
         ///
         /// With --capture, clients of private networks are served.
         #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "config", value_parser = listen_address)]
@@ -47,9 +47,10 @@ pub(crate) enum Command {
     },
     /// Write a configuration for this machine
     ///
-    /// Asks for the host name, the domains, the networks, the users and the certificate, as far as no option says them. Writes
-    /// a commented configuration and a file of users, whose passwords it prints once, and then the DNS records and the next
-    /// commands. An existing configuration is never overwritten, and existing users stay. With standard input that is no terminal nothing is asked.
+    /// Asks for the host name, the domains, the networks, the users and the certificate, unless options name them. Writes a
+    /// commented configuration and a file of users, whose passwords it prints once, and then the DNS records and the next
+    /// commands. An existing configuration is never overwritten, and existing users stay. If standard input is not a
+    /// terminal, nothing is asked.
     Quickstart(QuickstartArgs),
     /// Check or show the configuration
     Config {
@@ -65,7 +66,7 @@ pub(crate) enum Command {
     /// Check, dump, salvage or convert the spool
     ///
     /// All but `convert` can be used while the daemon runs. They find two kinds of fault. Damage: bytes can be read,
-    /// but their checksum is wrong, or a file is missing. A read error: the disk answers with an error, so the bytes may still be good.
+    /// but their checksum is wrong, or a file is missing. A read error: the disk returns an error, so the bytes may still be good.
     /// A damaged segment that holds nothing else of use is quarantined: a start of the daemon renames the
     /// file to NAME.quarantined and no longer uses it. `check` reports all faults. `salvage` writes messages from
     /// damaged and quarantined segments to files. `check`, `dump` and `salvage` change nothing in the
@@ -78,37 +79,37 @@ pub(crate) enum Command {
     /// configuration and the times of its certificates; whether the user of the daemon may use the files of the configuration
     /// (for root); the running daemon; whether a sync reaches the disk of the spool, its file system and its room; limits, kernel
     /// and clock; the ports of the listeners; and, without --offline, the name servers, the name of the host with its
-    /// reverse name, and a connection to port 25 of another server. No mail is sent. Each check of the network has a time limit of
-    /// at most 20 seconds for each question. The exit code is 0 if all is well, 1 with warnings, and 2 with errors.
+    /// reverse name, and a connection to port 25 of another server. No mail is sent. Each query to the network has a time limit
+    /// of at most 20 seconds. The exit code is 0 if all is well, 1 with warnings, and 2 with errors.
     Doctor(DoctorArgs),
     /// Write all queued mail, the configuration and its files into one archive
     ///
-    /// The daemon may run or not, and goes on meanwhile. Every message that was accepted (reply 250) before the command began, and
-    /// is not finished, is in the archive. Private keys and the passwords for other servers are left out
+    /// The daemon may be running, and continues to work. Every message that was accepted (reply 250) before the command began,
+    /// and is not finished, is in the archive. Private keys and the passwords for other servers are left out
     /// unless --with-secrets is given. Only the owner can read the archive: it has the whole content of the queued mail. The
-    /// exit code is 65 when a message cannot be read; the archive has all the others then.
+    /// exit code is 65 if a message cannot be read; the archive then has all the others.
     Backup(BackupArgs),
     /// Put the mail of a backup into an empty spool, on hold; or write its files to a folder
     ///
     /// Some messages may have been delivered after the backup was made. So every restored message is on hold until
     /// you have checked it: `postrider queue list`, then `postrider queue release all` or `postrider queue delete ID`. The daemon
     /// that uses the spool must be stopped. The checksums of the whole archive are verified before anything is written. A
-    /// restore that was interrupted is completed by running the same command again.
+    /// restore that was interrupted continues if you run the same command again.
     Restore(RestoreArgs),
     /// Write an archive for those who help you, without secrets
     ///
     /// The archive has the version, the configuration with its origins, the output of `postrider doctor`, counters and metrics,
-    /// the queue by destination, the last lines of the log, and a workload: sizes, times and results of messages, with numbers in place
+    /// the queue by destination, the last lines of the log, and a workload: sizes, times and results of messages, with numbers instead
     /// of domains. The contents are listed before the file is written. Passwords and keys are left out. Addresses, host names,
-    /// logins and IP addresses are replaced unless --with-addresses is given. No content of mail is in it. Look at the archive before you
+    /// logins and IP addresses are replaced unless --with-addresses is given. It has no content of mail. Look at the archive before you
     /// send it.
     SupportBundle(BundleArgs),
     /// Import the configuration and the queue of another mail server
     ///
     /// The other server's files are read and never changed. The configuration becomes a commented file for Postrider, and
-    /// each setting is reported: mapped, mapped with a note, without counterpart and what to do instead, or unknown. The
+    /// each setting is reported: mapped, mapped with a note, without counterpart (with what to do instead), or unknown. The
     /// queue is put into the spool of the configuration in use, with arrival times, attempts and holds. For this, both
-    /// servers must be stopped. A second run adds nothing, also after a run that was killed.
+    /// servers must be stopped. A second run adds nothing, even after a run that was killed.
     #[command(subcommand)]
     Import(ImportCommand),
     /// Search the history: what happened to messages in the last weeks
@@ -159,10 +160,10 @@ pub(crate) enum Command {
     Reload,
     /// Refuse new SMTP sessions with 421, for example before maintenance; deliveries go on
     ///
-    /// Sessions that have begun go on until they end, and mail of local programs is still taken. `postrider status` and
-    /// `postrider doctor` name the listeners that are drained. `postrider resume` or a restart of the daemon ends it.
+    /// Open sessions continue until they end, and mail of local programs is still accepted. `postrider status` and
+    /// `postrider doctor` name the drained listeners. `postrider resume` or a restart of the daemon opens them again.
     Drain(ListenerArgs),
-    /// Take new SMTP sessions again after `postrider drain`
+    /// Accept new SMTP sessions again after `postrider drain`
     Resume(ListenerArgs),
     /// Show the version
     Version,
@@ -175,7 +176,7 @@ pub(crate) enum Command {
     ///
     /// To read a page: `man postrider`, or `man DIR/postrider.1` after the pages were written to DIR.
     Man {
-        /// The directory to write to; it is made if it is missing
+        /// The directory to write to; it is created if it does not exist
         dir: Option<PathBuf>,
     },
     /// Submit a message as sendmail does; see sendmail(1)
@@ -213,7 +214,7 @@ pub(crate) struct ListenerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Check nothing that needs the network: no look-ups, no connections to other machines
+    /// Skip the checks that need the network: DNS queries, and connections to other machines
     #[arg(long)]
     pub(crate) offline: bool,
     /// The domain whose mail server is looked up and connected to
@@ -235,7 +236,7 @@ pub(crate) struct BundleArgs {
     /// Hours of the history that become the workload
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub(crate) hours: u64,
-    /// Check nothing that needs the network, as `postrider doctor --offline`
+    /// Skip the checks that need the network, as `postrider doctor --offline` does
     #[arg(long)]
     pub(crate) offline: bool,
     /// The domain whose mail server is looked up and connected to, as in `postrider doctor`
@@ -261,12 +262,12 @@ pub(crate) struct RestoreArgs {
     /// The archive of `postrider backup`
     #[arg(value_name = "ARCHIVE")]
     pub(crate) archive: PathBuf,
-    /// The spool to write to, an empty or missing folder; without it, the spools of the configuration
+    /// The spool to write to: an empty folder, or one that does not exist; without it, the spools of the configuration
     #[arg(long, value_name = "DIR")]
     pub(crate) spool: Option<PathBuf>,
     /// Write the configuration, its files and the messages of the drop directory to this folder; no mail is queued
     ///
-    /// The folder is made, or must be empty and writable by you only.
+    /// The folder is created; if it exists, it must be empty, and writable by you only.
     #[arg(long, value_name = "DIR", conflicts_with = "spool")]
     pub(crate) files: Option<PathBuf>,
     /// Verify the archive, and say what is in it; write nothing
@@ -297,13 +298,13 @@ pub(crate) struct QuickstartArgs {
     /// Obtain a certificate from Let's Encrypt; you accept the terms of service of letsencrypt.org
     #[arg(long, conflicts_with = "certificate")]
     pub(crate) acme: bool,
-    /// The file to write; /etc/postrider/postrider.toml for root, else ./postrider.toml
+    /// The file to write; without it, /etc/postrider/postrider.toml for root, and ./postrider.toml for others
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Keep an existing file as FILE.toml.old and write a new one
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Ask nothing: what no option says has its usual value
+    /// Ask nothing, and use the usual values of everything that no option names
     #[arg(long)]
     pub(crate) no_questions: bool,
 }
@@ -314,7 +315,7 @@ pub(crate) enum HistoryCommand {
     ///
     /// A message is found if its events have everything that is asked for. Letter case matters in a Message-ID only. The
     /// history is read from its files, so the daemon need not run; it has events after about a second. Connections
-    /// without mail are in the log only. The exit code is 0, also when nothing is found; 65 when a part of the history is
+    /// without mail are in the log only. The exit code is 0, even if nothing is found; 65 when a part of the history is
     /// damaged; 66 when there is no history; 77 when you may not read it.
     Query(HistoryArgs),
 }
@@ -354,7 +355,7 @@ pub(crate) struct HistoryArgs {
     /// Only events until then
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
-    /// The most messages that are printed
+    /// Print at most this many messages
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub(crate) limit: usize,
     /// Print one JSON object for each message: its id and its events, as in the log
@@ -525,14 +526,14 @@ pub(crate) enum QueueCommand {
     Explain(WhyArgs),
     /// Show the recipients of the queue by destination, sender or reason, with their ages and the most frequent reason
     ///
-    /// The columns are those of Postfix's qshape: T is the number of all recipients, and below each other title are those that
-    /// have been queued for fewer minutes than it says, and not fewer than the title before. Ages are those of the messages. A
-    /// line below says why most recipients of the destination wait, or since when it is down.
+    /// The columns are those of Postfix's qshape: T counts all recipients, and each other column those whose message has been
+    /// queued for fewer minutes than its title says, and for at least as many as the title before. A line below says why
+    /// most recipients of the destination wait, or since when it is down.
     Summary {
         /// What the rows are for: destination, sender, sender-domain or reason
         #[arg(long, value_enum, default_value_t = control::SummaryBy::Destination, hide_possible_values = true)]
         by: control::SummaryBy,
-        /// The most rows, those with the most recipients first; a line counts what is left out
+        /// Print at most this many rows, those with the most recipients first; a line counts the rest
         #[arg(long, value_name = "COUNT")]
         limit: Option<usize>,
         /// Print one JSON object for each row
@@ -553,17 +554,18 @@ pub(crate) enum QueueCommand {
     Release(Change),
     /// Attempt delivery of messages now
     Retry(Change),
-    /// Attempt delivery of all messages now, and probe suspended destinations; with a selection as retry
+    /// Attempt delivery of all messages now, and probe suspended destinations; with a selection, the same as retry
     Flush(Change),
-    /// Return messages: the recipients that are left fail, and the senders get delivery status notifications
+    /// Return messages: the remaining recipients fail, and the senders get delivery status notifications
     Bounce(Change),
     /// Delete messages without a delivery status notification
     Delete(Change),
     /// Send messages elsewhere: to another address, or by another route
     ///
-    /// Another message, with a queue id of its own and the same content, takes the place of the selected recipients. NOTIFY and
-    /// ORCPT stay what the sender wrote. The command refuses an address that has no mailbox here, one that a route refuses, one whose
-    /// domain does not exist, and an unknown route. It warns if the server of the address or route cannot be found now. Messages that are being delivered now stay as they are.
+    /// A new message, with a queue id of its own and the same content, replaces the selected recipients. NOTIFY and ORCPT stay
+    /// what the sender wrote. The command refuses an address that has no mailbox here, one that a route refuses, one whose
+    /// domain does not exist, and an unknown route. It warns if the server of the address or route cannot be found now.
+    /// Messages that are being delivered now stay as they are.
     #[command(group = clap::ArgGroup::new("target").required(true))]
     Redirect {
         #[command(flatten)]
@@ -757,7 +759,7 @@ pub(crate) struct Change {
     /// Change nothing: list the messages, and count the recipients that would be changed
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// The reason, for the history and for listings of held messages; senders of bounced messages are told
+    /// The reason, for the history and the listings of held messages; notifications tell it to senders of bounced messages
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }
