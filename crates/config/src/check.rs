@@ -417,7 +417,7 @@ impl Check<'_, '_> {
 
     fn no_other_file(&mut self, key: &str, socket: &Path) {
         if is_other_file(socket) {
-            let what = format!("{} is there and is no socket", socket.display());
+            let what = format!("{} exists and is not a socket", socket.display());
             self.problem(key, what, "another file", "name a path that is free");
         }
     }

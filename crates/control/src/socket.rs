@@ -87,7 +87,7 @@ impl Directory {
         let found = statat(&self.0, name_of(path), AtFlags::SYMLINK_NOFOLLOW);
         if found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) != FileType::Socket) {
             let text =
-                format!("{} is there and is no socket: name another path, or remove it", path.display());
+                format!("{} exists and is not a socket: name another path, or remove it", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
         Ok(())

@@ -288,7 +288,7 @@ impl Needed {
         Fault {
             is_error: true,
             text,
-            advice: "make it, or remove its name from the configuration".to_owned(),
+            advice: "create it, or remove its name from the configuration".to_owned(),
         }
     }
 

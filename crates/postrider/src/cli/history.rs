@@ -182,7 +182,7 @@ fn parse_time(text: &str, now: UnixMicros, is_end: bool) -> Result<UnixMicros, C
         date_time.and_then(local).map(|at| until(at, length))
     };
     found.ok_or_else(|| {
-        let text = format!("{text:?} is no time: write 2h, 3d, 14:30, 2026-11-21 or \"2026-11-21 14:30\"");
+        let text = format!("{text:?} is not a time: write 2h, 3d, 14:30, 2026-11-21 or \"2026-11-21 14:30\"");
         CliError::new(Exit::Usage, text)
     })
 }

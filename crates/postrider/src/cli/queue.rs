@@ -155,7 +155,8 @@ fn duration_ms(text: &str) -> Result<u64, CliError> {
         let help = format!("{text:?} has no unit: write {text}d for days, {text}h, {text}m or {text}s");
         return Err(CliError::new(Exit::Usage, help));
     }
-    let wrong = || CliError::new(Exit::Usage, format!("{text:?} is no duration: write 90s, 15m, 4h or 5d"));
+    let wrong =
+        || CliError::new(Exit::Usage, format!("{text:?} is not a duration: write 90s, 15m, 4h or 5d"));
     let duration = config::parse_duration(text).ok_or_else(wrong)?;
     u64::try_from(duration.as_millis()).map_err(|_| wrong())
 }

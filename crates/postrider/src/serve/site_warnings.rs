@@ -77,7 +77,7 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
     if acme.is_used() && tls.is_none() && !acme.names.iter().any(|name| covers(&name.0, host)) {
         let wanted: Vec<&str> = acme.names.iter().map(|name| &*name.0).collect();
         warnings.push(format!(
-            "the certificate of [acme] is for {}, not for \"{host}\": clients that verify it go away",
+            "the certificate of [acme] is for {}, not for \"{host}\": clients that verify refuse it",
             wanted.join(", ")
         ));
     }
@@ -87,7 +87,7 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
             "" => format!("has no DNS name (subjectAltName), and so not \"{host}\""),
             names => format!("is for {names}, not for \"{host}\""),
         };
-        warnings.push(format!("the certificate {} {whose}: clients that verify it go away", chain.display()));
+        warnings.push(format!("the certificate {} {whose}: clients that verify refuse it", chain.display()));
     }
     warnings.extend(settings.rules.warnings.iter().cloned());
     warnings.extend(unknown_recipients(settings));

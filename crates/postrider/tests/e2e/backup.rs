@@ -314,7 +314,7 @@ fn a_cut_or_changed_archive_writes_nothing() {
             &["restore", path(&broken), "--dry-run"],
         ] {
             let told = refused(&config, arguments, 65);
-            assert!(told.contains("no whole backup") && told.contains("nothing was written"), "{told}");
+            assert!(told.contains("not a complete backup") && told.contains("nothing was written"), "{told}");
         }
         assert!(!spool.exists());
     }

@@ -276,7 +276,7 @@ fn damage_is_reported_and_what_is_wrong_on_the_command_line_is_named() {
     let (dir, _) = daemon.stop();
     for (arguments, text) in [
         (&["--id", "nonsense"][..], "a queue id is 13 characters"),
-        (&["--since", "yesterday"], "\"yesterday\" is no time: write 2h"),
+        (&["--since", "yesterday"], "\"yesterday\" is not a time: write 2h"),
         (&["--since", "1h", "--until", "2h"], "--since is later than --until"),
         (&["--limit", "0"], "--limit must be 1 or more"),
         (&["--client", "mail.test"], "invalid"),

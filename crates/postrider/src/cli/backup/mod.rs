@@ -135,7 +135,7 @@ fn add_files(
             summary.left_out.push(NamedFile { path: shown.clone(), file_use: use_.clone(), why: why.into() });
         };
         if file.file_use == FileUse::Database {
-            leave_out("a data base: use its own way to make a backup");
+            leave_out("a database: use its own backup program");
             continue;
         }
         if file.file_use.is_private() && !with_secrets {

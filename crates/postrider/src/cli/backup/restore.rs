@@ -93,7 +93,7 @@ fn unusable(path: &Path, why: &Unusable) -> CliError {
         }
         Unusable::Broken(why) => CliError::new(
             Exit::DataErr,
-            format!("{path} is no whole backup: {}; nothing was written. Use another copy of it", plain(why)),
+            format!("{path} is not a complete backup: {}; nothing was written. Use another copy", plain(why)),
         ),
     }
 }
@@ -560,7 +560,7 @@ fn write_files(
 fn make_own_folder(dir: &Path) -> Result<(), CliError> {
     let refused = |why: &str| {
         let text =
-            format!("{} {why}: name an empty folder of your own, or one that is missing", dir.display());
+            format!("{} {why}: name an empty folder of your own, or one that does not exist", dir.display());
         CliError::new(Exit::CantCreate, text)
     };
     let failed = |error: &io::Error| {

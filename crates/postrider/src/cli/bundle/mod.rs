@@ -77,7 +77,7 @@ pub(super) fn run(args: &BundleArgs, explicit: Option<&Path>, out: &mut dyn Writ
         Piece { name: "log.txt", about: "the last lines of the log", text: hidden(log(settings)) },
         Piece {
             name: "workload.jsonl",
-            about: "sizes, times and results of messages, with numbers in place of domains; for `sim replay`",
+            about: "sizes, times and results of messages, with numbers instead of domains; for `sim replay`",
             text: String::from_utf8_lossy(&workload).into_owned(),
         },
     ];
