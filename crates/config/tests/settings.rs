@@ -252,6 +252,29 @@ fn every_task_in_the_manual_is_a_valid_file() {
     }
 }
 
+/// The folders of docs/guides. Neither the package's user and folders nor the certificates are on this machine.
+#[test]
+fn every_set_up_of_the_guides_is_a_valid_file() {
+    let set_ups = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let set_ups: Vec<_> = fs::read_dir(set_ups).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(set_ups.len() >= 5, "{set_ups:?}");
+    for set_up in set_ups {
+        let dir = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(&set_up).unwrap().map(|entry| entry.unwrap()) {
+            fs::copy(file.path(), dir.path().join(file.file_name())).unwrap();
+        }
+        for folder in ["log/postrider", "lib/postrider", "mail"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        certify(dir.path(), "fullchain.pem", "privkey.pem");
+        let text = fs::read_to_string(set_up.join("postrider.toml")).unwrap();
+        let text =
+            text.replace("/etc/letsencrypt/live/mx.example.com/", "").replace("/etc/aliases", "aliases");
+        let text = text.replace("user = \"postrider\"", "user = \"nobody\"");
+        loaded(dir.path(), &text.replace("/var/", &format!("{}/", dir.path().display())));
+    }
+}
+
 /// The sections and the addresses of the listeners in the examples of a document.
 fn listeners(document: &str) -> Vec<(String, String)> {
     let examples = document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
