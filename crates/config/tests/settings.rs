@@ -260,7 +260,7 @@ fn every_set_up_of_the_guides_is_a_valid_file() {
     assert!(set_ups.len() >= 5, "{set_ups:?}");
     for set_up in set_ups {
         let dir = tempfile::tempdir().unwrap();
-        for file in fs::read_dir(&set_up).unwrap().map(|entry| entry.unwrap()) {
+        for file in fs::read_dir(&set_up).unwrap().map(Result::unwrap) {
             fs::copy(file.path(), dir.path().join(file.file_name())).unwrap();
         }
         for folder in ["log/postrider", "lib/postrider", "mail"] {
