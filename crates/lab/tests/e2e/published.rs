@@ -55,7 +55,7 @@ fn the_ratios_of_the_readme_are_those_of_their_page() {
     is_range(&between(text, "accepts ", " times"), &of(&many, &ACCEPTED), "accepted");
     let delivered = between(text, "delivers ", " times");
     is_range(&delivered, &of(&many, &DRAINED), "delivered");
-    let one = between(text, "with one session it is ", " times");
+    let one = between(text, "With one session it is ", " times");
     is_range(&one, &of(&["1 session"], &[ACCEPTED, DRAINED].concat()), "one session");
     assert_eq!(between(&readme, "the same promise: ", " times as many messages"), delivered);
 }
