@@ -18,30 +18,32 @@ const INTRODUCTION: &str = r#"<!-- Made by `cargo xtask docs` from crates/config
 
 # Configuration
 
-The configuration file is in TOML format. Postrider reads the file that `--config` names; without that option the file that the
-environment variable `POSTRIDER_CONFIG` names; without that variable `/etc/postrider/postrider.toml`, if it exists; and otherwise an
-embedded default that serves this machine and stores everything in `./postrider-data`.
-
-The daemon reads the file when it starts and at `postrider reload`, and checks the whole file first:
+Postrider is configured by one file in TOML format, `/etc/postrider/postrider.toml`. Begin with one of the
+[common tasks](#common-tasks), and look up further keys in the reference below it. Then check the file and activate it:
 
 ```sh
 postrider config check postrider.toml   # all problems, with line, column and what to write instead
-postrider config show                   # all values in effect, and whether the file or the default set them
+postrider config show                   # all values in effect, and whether they are from the file or defaults
+postrider reload
 ```
 
-Unknown keys are errors. A key that is not in the file has its default. Without a file, all keys have their defaults.
+The daemon reads the file when it starts and at `postrider reload`, and checks the whole file first. Unknown keys are errors. A
+key that you leave out has its default.
+
+Another file is used if `--config` names one, or else the environment variable `POSTRIDER_CONFIG`. If there is no file at all, a
+built-in default serves this machine only and stores everything in `./postrider-data`.
 
 - A *duration* has a unit: `"250ms"`, `"300s"`, `"5m"`, `"4h"`, `"5d"`, `"1w"`, `"1h30m"`. A number without a unit is seconds.
 - A *size* is `"64KiB"`, `"50MiB"`, `"1GiB"` or `"1GB"`. A number without a unit is bytes.
-- A relative *path* in the file starts at the directory of the file; a relative path in a default starts at the current directory.
-- In defaults, `{machine}` stands for the name of the machine, `{hostname}` and `{data_dir}` for the values of these keys.
+- A relative *path* in the file is relative to the directory of the file; in a default, to the current directory.
+- In defaults, `{machine}` stands for the name of the machine, and `{hostname}` and `{data_dir}` for the values of these keys.
 
 "#;
 
 /// The reason for the listeners of the tasks.
-const LISTENERS: &str = "`systemd:smtp` is port 25 of the package, which systemd opens ([install.md](install.md)): with its unit, \
-    the daemon cannot open the port itself. A daemon that is started as root without the unit has `\"0.0.0.0:25\"` in its place, and a \
-    second section with `\"[::]:25\"` for IPv6.";
+const LISTENERS: &str = "`systemd:smtp` is port 25, opened by the package's systemd socket ([install.md](install.md)), because the \
+    daemon cannot open the port itself under the package's unit. If you start the daemon as root without the unit, write \
+    `\"0.0.0.0:25\"` instead, and add a second section with `\"[::]:25\"` for IPv6.";
 
 fn main() {
     print!("{}", manual());
@@ -102,7 +104,7 @@ fn section_of(section: &SectionDoc, page: &mut String) {
 
 fn key_of(key: &KeyDoc) -> String {
     let default = match key.default {
-        "" => "not set unless given".to_owned(),
+        "" => "not set by default".to_owned(),
         value => format!("default `{value}`"),
     };
     let entry = format!("- **`{}`**: {}; {default}. {}", key.name, (key.kind)(), words(key.about));

@@ -15,36 +15,36 @@ use std::{
 };
 
 section! {
-    /// A certificate from an authority that speaks ACME (RFC 8555), such as Let's Encrypt: the daemon obtains it and renews it
-    /// in time. Clients that ask for one of its names get it, and all others if `[tls]` has no certificate.
+    /// A certificate from an authority that speaks ACME (RFC 8555), such as Let's Encrypt. The daemon obtains it and
+    /// renews it in time. Clients that ask for one of its names get it, and all others if `[tls]` has no certificate.
     pub Acme = "acme" {
-        /// The names of the certificate, the name of this server (`hostname`) among them. Without this key no certificate is
-        /// asked for. A wildcard, such as `*.example.com`, needs `challenge = "dns-01"`.
+        /// The names of the certificate, which must include the name of this server (`hostname`). Without this key, no
+        /// certificate is requested. A wildcard, such as `*.example.com`, needs `challenge = "dns-01"`.
         names: Vec<CertificateName> = "[]",
-        /// The address of the authority's directory.
+        /// The URL of the authority's directory.
         directory: AcmeDirectory = "\"https://acme-v02.api.letsencrypt.org/directory\"",
-        /// True if you accept the terms of service of the authority. Without this no certificate is asked for.
+        /// Set this to true if you accept the authority's terms of service. Otherwise, no certificate is requested.
         agree_to_terms: bool = "false",
-        /// The mail address to which the authority writes about its service.
+        /// The mail address to which the authority sends notices about its service.
         contact: Option<Mailbox> = "",
-        /// The way in which the authority sees that the names are yours: `http-01`, by a file at port 80; `tls-alpn-01`, by a certificate at
-        /// port 443; or `dns-01`, by a record that the program of `hook` makes.
+        /// How the authority verifies that the names are yours: `http-01`, by a file at port 80; `tls-alpn-01`, by a
+        /// certificate at port 443; or `dns-01`, by a DNS record that the program of `hook` makes.
         challenge: AcmeChallenge = "\"http-01\"",
-        /// The address at which the authority is answered. The authority always comes to port 80 (`http-01`) or 443
-        /// (`tls-alpn-01`) of the names: use another port here only if a proxy forwards it. `systemd:NAME` is a
-        /// socket that systemd has opened. Default: all addresses of this machine, with that port. Not used with `dns-01`.
+        /// The address that answers the authority. The authority always connects to port 80 (`http-01`) or 443
+        /// (`tls-alpn-01`) of the names, so use another port only if a proxy forwards it. `systemd:NAME` is a socket that
+        /// systemd has opened. Default: all addresses of this machine, with that port. Not used with `dns-01`.
         listen: Option<ListenAddress> = "",
-        /// The program for `dns-01`: a list of the program and its arguments, or a table as for `pipe` in `[[route]]`. Three
-        /// arguments follow: `present` or `cleanup`, the name of the TXT record, and its text. It ends with 0 when the
-        /// name servers have the record, or no longer have it. The delivery helper runs it.
+        /// The program for `dns-01`: a list of the program and its arguments, or a table as for `pipe` in `[[route]]`.
+        /// Three arguments are appended: `present` or `cleanup`, the name of the TXT record, and its text. The program
+        /// must exit with 0 when the name servers have the record, or no longer have it. The delivery helper runs it.
         hook: Option<Program> = "",
-        /// The identifier of the key that the authority's website gave you, if the authority wants an account there (external
+        /// The identifier of the key from the authority's website, if the authority requires an account there (external
         /// account binding), as Sectigo, HARICA and ZeroSSL do.
         external_account: Option<Word> = "",
-        /// The key of `external_account`, in base64url: `file:FILE`, or `credential:NAME` for a credential of systemd.
+        /// The key of `external_account`, in base64url: `file:FILE`, or `credential:NAME` for a systemd credential.
         external_key: Option<SecretSource> = "",
-        /// PEM file with the certification authorities that are trusted for the HTTPS of the directory. Without this key, those
-        /// of Mozilla.
+        /// PEM file with the certification authorities to trust for the HTTPS of the directory. Without this key,
+        /// Mozilla's are used.
         ca_file: Option<PathBuf> = "",
     }
 }

@@ -4,13 +4,14 @@ use crate::{section::section, value::NameServer};
 use std::time::Duration;
 
 section! {
-    /// DNS lookups.
+    /// DNS look-ups.
     pub Dns = "dns" {
-        /// Name servers; if the list is empty, those of /etc/resolv.conf. A change of that file is noticed without a restart.
+        /// Name servers. If the list is empty, those of /etc/resolv.conf are used, and changes to that file are noticed
+        /// without a restart.
         nameservers: Vec<NameServer> = "[]",
-        /// Time for one answer. Queries that may have been lost are repeated within it.
+        /// Time for one answer. Queries that may have been lost are repeated within this time.
         timeout: Duration = "\"5s\"",
-        /// Number of times that a query is sent.
+        /// How many times a query is sent.
         attempts: usize = "3",
     }
 }

@@ -4,28 +4,30 @@ use crate::{choice::ForClients, section::section, value::PolicyName};
 use std::time::Duration;
 
 section! {
-    /// Extensions of SMTP that a site chooses. docs/extensions.md says what each of them does here. A listener can leave
-    /// their keywords out by `discard_ehlo_keywords`.
+    /// SMTP extensions that you can choose. docs/extensions.md explains what each of them does. `discard_ehlo_keywords`
+    /// of a listener leaves their keywords out.
     pub Extensions = "extensions" {
         /// The longest time for which a message can be held before its first attempt (FUTURERELEASE, RFC 4865), on
-        /// listeners that need a login; 0: FUTURERELEASE is not offered. More than this: 501 5.5.4.
+        /// listeners that require a login. Longer times get 501 5.5.4. With 0, FUTURERELEASE is not offered.
         max_future_release: Duration = "\"30d\"",
-        /// The shortest time of a deadline with return (DELIVERBY, RFC 2852, `BY=seconds;R`). Less: 501 5.5.4.
+        /// The shortest deadline with return that is accepted (DELIVERBY, RFC 2852, `BY=seconds;R`). Shorter ones get 501
+        /// 5.5.4.
         min_deliver_by: Duration = "\"1m\"",
-        /// The name of the priority assignment policy that is announced by MT-PRIORITY (RFC 6710), such as `MIXER`.
-        /// Without this key, no name is announced. Clients outside of `relay.networks` and without a login get no
-        /// priority above 0.
+        /// The name of the priority assignment policy to announce in MT-PRIORITY (RFC 6710), such as `MIXER`. Without
+        /// this key, no name is announced. Clients that are neither in `relay.networks` nor logged in get no priority
+        /// above 0.
         priority_policy: Option<PolicyName> = "",
-        /// True if the priority of a message is also written into its header, in the field `MT-Priority` (RFC 6758), so
-        /// that it passes servers without MT-PRIORITY; and read from there if the message is from a client in
-        /// `relay.networks` or from a login. A field of other clients is removed.
+        /// If true, the priority of a message is also written into its header, in the field `MT-Priority` (RFC 6758), so
+        /// that it passes servers without MT-PRIORITY. It is read from there in messages from clients in `relay.networks`
+        /// and from clients that have logged in; the field is removed from other clients' messages.
         priority_header: bool = "false",
         /// The clients that may start the queue for a domain by ETRN (RFC 1985): `nobody`, `trusted` (those in
-        /// `relay.networks`, and logins), or `everybody`. Other clients get 459 4.7.1, with `nobody` 502 5.5.1.
+        /// `relay.networks`, and those that have logged in), or `everybody`. Others get 459 4.7.1; with `nobody`, 502
+        /// 5.5.1.
         etrn: ForClients = "\"nobody\"",
-        /// The clients that learn by VRFY whether a user exists. Other clients get 252.
+        /// The clients that may ask by VRFY whether a user exists. Others get 252.
         vrfy: ForClients = "\"nobody\"",
-        /// The clients that learn by EXPN to whom an alias leads. Other clients get 502 5.5.1.
+        /// The clients that may ask by EXPN where an alias leads. Others get 502 5.5.1.
         expn: ForClients = "\"nobody\"",
     }
 }

@@ -31,39 +31,40 @@ pub struct Local {
 }
 
 section! {
-    /// Local domains and users. Mail for local domains is accepted from all clients. It is delivered to
-    /// `maildir`, unless a `[[route]]` matches the domain.
+    /// Local domains and users. Mail for local domains is accepted from all clients, and delivered to `maildir` unless a
+    /// `[[route]]` matches the domain.
     pub(crate) LocalKeys = "local" {
-        /// Local domains, and maps of them, such as `text:domains`, in which each key is a domain. The hostname must be
-        /// listed by name, or must match a route, because mail from programs on this machine and its notifications go
-        /// there. Only domains that are listed by name have `addresses.aliases`. Mail for an address literal of this
+        /// Local domains, and maps such as `text:domains` whose keys are domains. The hostname must be listed by name, or
+        /// must match a route, because mail from programs on this machine and its notifications go there.
+        /// `addresses.aliases` applies only to domains that are listed by name. Mail for an address literal of this
         /// machine, such as `postmaster@[192.0.2.1]`, is delivered to the same user at the hostname.
         domains: Vec<OrMap<HostName>> = "[\"localhost\", \"{hostname}\"]",
-        /// The Maildir of a recipient. `{local}` stands for the part before the `@` in lower case, `{domain}`
-        /// for the part after it.
+        /// The Maildir of a recipient. `{local}` stands for the part before the `@` in lower case, `{domain}` for the
+        /// part after it.
         maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
-        /// The file of a recipient in the mbox format, in the place of `maildir`: `/var/mail/{local}`. Everything about `mbox` in
-        /// `[[route]]` holds here, too. Mail for local domains then takes a `[[route]]` that names the domain, this
-        /// file, and at last a `[[route]]` for all domains (`*`).
+        /// The mbox file of a recipient, instead of `maildir`: `/var/mail/{local}`. Everything about `mbox` in
+        /// `[[route]]` applies here, too. Mail for local domains then takes a `[[route]]` that names the domain, or else
+        /// this file; a `[[route]]` for all domains (`*`) comes last.
         mbox: Option<MaildirTemplate> = "",
-        /// For `mbox`: the user as whom files are written, as in `[[route]]`; `{local}` for the user of the machine that the
-        /// recipient names. Then users below `process.min_uid` or above `process.max_uid`, and the daemon's own, have no mailbox.
+        /// With `mbox`: the user as whom files are written, as in `[[route]]`; `{local}` is the user of the machine that
+        /// the recipient names. Then users below `process.min_uid` or above `process.max_uid`, and the daemon's own, have
+        /// no mailbox.
         user: Option<DeliveryUser> = "",
-        /// For `mbox`: the group, as in `[[route]]`. For files in /var/mail, `mail`.
+        /// With `mbox`: the group, as in `[[route]]`. For files in /var/mail, use `mail`.
         group: Option<Group> = "",
-        /// True if mail is delivered through symbolic links in the path of a Maildir, from the part that begins
-        /// with a placeholder (without a placeholder: from the last part), and in `tmp` and `new`. If false,
-        /// such mail is deferred, because a user who can create the link could redirect mail to other files.
-        /// Applies to the Maildirs of routes, too. A folder that a link leads to outside of these paths needs
+        /// If true, mail is delivered through symbolic links in the path of a Maildir, from the part that begins with a
+        /// placeholder (without a placeholder: from the last part), and in `tmp` and `new`. If false, such mail is
+        /// deferred, because a user who can create the link could redirect mail to other files. Applies to the Maildirs
+        /// of routes, too. If a link leads to a directory outside these paths, add that directory to
         /// `process.extra_paths`.
         follow_symlinks: bool = "false",
-        /// Local parts that exist, and maps of them. In a map, `joe@example.com` is looked up first, and then `joe`; both
-        /// also without a detail (`addresses.separator`). Mail from clients for other local parts is rejected with 550 5.1.1, and mail
-        /// from local programs for them is returned, if it would go to a Maildir. The list holds for all local domains, also
-        /// for those that a `[[route]]` takes elsewhere, with `verify` or without; for users of one domain, write
-        /// `joe@example.com` in a map. Postmaster always exists: if
-        /// `users` does not name it, its mail goes to the address in `postmaster`, as does mail from local
-        /// programs to `root`. Without this key, every local part exists.
+        /// Local parts that exist, and maps of them. In a map, `joe@example.com` is looked up first, then `joe`, both
+        /// also without a detail (`addresses.separator`). Mail from clients for other local parts is rejected with 550
+        /// 5.1.1, and mail from local programs for them is returned, if it would go to a Maildir. The list applies to all
+        /// local domains, also to those that a `[[route]]` sends elsewhere, with `verify` or without; for users of one
+        /// domain, write `joe@example.com` in a map. Postmaster always exists: if `users` does not name it, its mail goes
+        /// to the address in `postmaster`, as does mail from local programs to `root`. Without this key, every local part
+        /// exists.
         users: Option<Vec<OrMap<Word>>> = "",
     }
 }

@@ -12,11 +12,12 @@ section! {
         format: LogFormat = "\"json\"",
         /// The second file, if `format = "both"`.
         postfix_file: Option<PathBuf> = "",
-        /// The socket of the system log, mostly `/dev/log`, which the journal of systemd reads, too. It gets the lines of Postfix's
-        /// format, beside those of the file. With `format = "syslog"` it is the only log, and `/dev/log` if this key is left out.
+        /// The socket of the system log, usually `/dev/log`, which systemd's journal reads, too. It gets lines in
+        /// Postfix's format, in addition to the log file. With `format = "syslog"` it is the only log, and its default is
+        /// `/dev/log`.
         syslog: Option<PathBuf> = "",
-        /// True if connections have lines of their own: connect, TLS, disconnect. Connections that are lost, time out or fail in
-        /// the TLS handshake always have one.
+        /// If true, connections have lines of their own: connect, TLS, disconnect. Connections that are lost, time out or
+        /// fail in the TLS handshake always have one.
         connections: bool = "true",
     }
 }

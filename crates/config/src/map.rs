@@ -10,55 +10,55 @@ use std::{ops::Range, path::PathBuf, time::Duration};
 use toml::de::DeTable;
 
 section! {
-    /// A map that other keys use as `map:NAME`. One of `socketmap`, `sqlite`, `postgres`, `redis` and `ldap` says where its
-    /// keys are. A look-up that fails is a temporary error (451), never an unknown user. `sqlite`, `postgres`, `redis` and
-    /// `ldap` look keys up in lower case, and need a program that was built with the Cargo feature of this name. Several
-    /// rows, or several values of an attribute, are one value with commas between them.
+    /// A map that other keys use as `map:NAME`. One of `socketmap`, `sqlite`, `postgres`, `redis` and `ldap` says where
+    /// keys are looked up. A look-up that fails is a temporary error (451), never an unknown user. `sqlite`, `postgres`,
+    /// `redis` and `ldap` look keys up in lower case, and need a program that was built with the Cargo feature of that
+    /// name. Several rows, or several values of an attribute, become one value, joined by commas.
     pub(crate) MapKeys = "map" named {
-        /// A server that answers by the socketmap protocol of Sendmail and Postfix: `unix:/path` or `host:port`.
+        /// A server that speaks the socketmap protocol of Sendmail and Postfix: `unix:/path` or `host:port`.
         socketmap: Option<MapServer> = "",
         /// The name of the map at the socketmap server. Default: the name of the section.
         remote_name: Option<Word> = "",
-        /// A file of SQLite, which is only read. A new file is best put in its place by `mv`.
+        /// An SQLite file, which is only read. To replace it, `mv` a new file into its place.
         sqlite: Option<PathBuf> = "",
-        /// A data base of PostgreSQL, as libpq describes it: `host=/run/postgresql dbname=mail user=postrider`, or
-        /// `postgresql://postrider@db.example.com/mail`. The password is in `secret`. Without `sslmode`, connections
-        /// to other machines use TLS, and the certificate is verified.
+        /// A PostgreSQL database, as libpq describes it: `host=/run/postgresql dbname=mail user=postrider`, or
+        /// `postgresql://postrider@db.example.com/mail`. The password is in `secret`. Without `sslmode`, connections to
+        /// other machines use TLS and verify the certificate.
         postgres: Option<Word> = "",
-        /// The query of `sqlite` and `postgres`. It selects one column. Each parameter (`?` in SQLite, `$1` in PostgreSQL)
-        /// is the key; the key is never a part of the text.
+        /// The query of `sqlite` and `postgres`. It selects one column. Each parameter (`?` in SQLite, `$1` in
+        /// PostgreSQL) is the key, which is never part of the query's text.
         query: Option<Query> = "",
-        /// A server of Redis or Valkey: `unix:/path`, `host:port`, or `rediss://host:port` for TLS.
+        /// A Redis or Valkey server: `unix:/path`, `host:port`, or `rediss://host:port` for TLS.
         redis: Option<RedisServer> = "",
-        /// The key in Redis, whose string (GET) is the value: `alias:{key}`. Default: `{key}`.
+        /// The key in Redis whose string (GET) is the value, such as `alias:{key}`. Default: `{key}`.
         key: Option<Word> = "",
-        /// The number of the data base in Redis. Default: 0.
+        /// The number of the Redis database. Default: 0.
         database: Option<u32> = "",
-        /// The user in Redis (ACL). Default: Redis's `default`.
+        /// The Redis user (ACL). Default: Redis's `default`.
         user: Option<Word> = "",
-        /// A directory: `ldap://host`, `ldaps://host` for TLS, or `unix:/path`.
+        /// An LDAP directory: `ldap://host`, `ldaps://host` for TLS, or `unix:/path`.
         ldap: Option<LdapServer> = "",
         /// The entry of the directory at which the search begins: `ou=people,dc=example,dc=com`. All entries below are
         /// searched.
         base: Option<Word> = "",
-        /// The filter of the search (RFC 4515): `(mail={key})`. Special characters of the key are escaped.
+        /// The search filter (RFC 4515): `(mail={key})`. Special characters in the key are escaped.
         filter: Option<Word> = "",
-        /// The attribute whose values are the answer. An entry without the attribute is no answer.
+        /// The attribute whose values are the result. Entries without it are ignored.
         attribute: Option<Word> = "",
-        /// The distinguished name with which `ldap` logs in. Without this key the search is anonymous.
+        /// The distinguished name with which to log in to `ldap`. Without this key, the search is anonymous.
         bind: Option<Word> = "",
-        /// The password for `postgres`, `redis` or `ldap`: `file:FILE`, whose first line it is, or `credential:NAME` of
-        /// systemd. It is read for each new connection.
+        /// The password for `postgres`, `redis` or `ldap`: `file:FILE` is the first line of a file, `credential:NAME` a
+        /// systemd credential. It is read for each new connection.
         secret: Option<SecretSource> = "",
-        /// PEM file with the certification authorities that are trusted for TLS to `postgres`, `redis` and `ldap`. Without
-        /// this key, those of Mozilla.
+        /// PEM file with the certification authorities to trust for TLS to `postgres`, `redis` and `ldap`. Without this
+        /// key, Mozilla's are used.
         ca_file: Option<PathBuf> = "",
-        /// Time for one look-up, with connecting; then it has failed.
+        /// Time for one look-up, including connecting. After that, it has failed.
         timeout: Duration = "\"5s\"",
-        /// Time that an answer is kept, also the answer that a key does not exist; 0: it is not. At most 20,000 answers
-        /// are kept.
+        /// How long a result is cached, also the result that a key does not exist; 0 for no cache. At most 20,000 results
+        /// are cached.
         cache_ttl: Duration = "\"0s\"",
-        /// The highest number of concurrent connections to the server, or of open files of SQLite.
+        /// Maximum number of concurrent connections to the server, or of open files of SQLite.
         max_connections: usize = "16",
     }
 }

@@ -4,13 +4,13 @@ use crate::{listen_address::ListenAddress, section::section};
 use ipnet::IpNet;
 
 section! {
-    /// Metrics for Prometheus, by HTTP. `postrider status --prometheus` prints them, too, without this section. `docs/metrics.md` lists
-    /// them.
+    /// Metrics for Prometheus, over HTTP. `docs/metrics.md` lists them. `postrider status --prometheus` prints them even
+    /// without this section.
     pub Metrics = "metrics" {
-        /// The address of the HTTP server: an address of this machine with a port, such as `127.0.0.1:9125`, or a Unix socket. It answers
-        /// `/metrics`, and `/healthz` for probes. Without this key there is no server.
+        /// The address of the HTTP server: an address of this machine with a port, such as `127.0.0.1:9125`, or a Unix
+        /// socket. It serves `/metrics`, and `/healthz` for probes. Without this key there is no server.
         listen: Option<ListenAddress> = "",
-        /// Networks that may ask, beside this machine. Everybody else gets 403.
+        /// Networks that may read the metrics, in addition to this machine. All others get 403.
         allow_from: Vec<IpNet> = "[]",
     }
 }

@@ -14,30 +14,29 @@ use std::{
 };
 
 section! {
-    /// Logins by token, with the mechanisms OAUTHBEARER (RFC 7628) and XOAUTH2: the server that issued a token is asked whether
-    /// the token is valid, and whose it is (RFC 7662). A valid token is remembered, as a keyed hash, until it expires, at most
-    /// for five minutes. If the server does not answer, the client gets 454 4.7.0.
+    /// Logins by token, with the mechanisms OAUTHBEARER (RFC 7628) and XOAUTH2. The server that issued a token is asked
+    /// whether it is valid, and whose it is (RFC 7662). A valid token is remembered, as a keyed hash, until it expires,
+    /// at most for five minutes. If the server does not answer, the client gets 454 4.7.0.
     pub OAuth = "oauth" {
-        /// The address of the introspection: `https://`, or a server on this machine by `http://127.0.0.1` or
-        /// `unix:/path` (HTTP over a Unix socket). Without this key there are no logins by token.
+        /// The URL of the introspection endpoint: `https://`, or a server on this machine by `http://127.0.0.1` or
+        /// `unix:/path` (HTTP over a Unix socket). Without this key, there are no logins by token.
         introspection: Option<IntrospectionUrl> = "",
-        /// The name of this server at the server that is asked, sent with `client_secret` as HTTP Basic authorization.
+        /// The name by which the authorization server knows this server, sent with `client_secret` as HTTP Basic
+        /// authorization.
         client_id: Option<Word> = "",
-        /// The secret of this server there: `file:FILE`, or `credential:NAME` for a credential of systemd.
+        /// This server's secret for the authorization server: `file:FILE`, or `credential:NAME` for a systemd credential.
         client_secret: Option<SecretSource> = "",
-        /// The member of the answer that has the login: `username`, `sub`, or another one such as `email`.
+        /// The member of the response that has the login: `username`, `sub`, or another one such as `email`.
         claim: Word = "\"username\"",
-        /// Scopes that a token must have, all of them. Clients are told them in the error.
+        /// Scopes that a token must have, all of them. The error shows them to clients.
         scope: Vec<Word> = "[]",
-        /// The audience for which a token must be issued: the member `aud` of the answer must have it.
+        /// The audience for which a token must be issued: the member `aud` of the response must contain it.
         audience: Option<Word> = "",
-        /// Time for one answer, with connecting. At most 25s.
+        /// Time for one answer, including connecting. At most 25s.
         timeout: Duration = "\"10s\"",
-        /// PEM file with the certification authorities that are trusted for `https://`. Without this key, those of
-        /// Mozilla.
+        /// PEM file with the certification authorities to trust for `https://`. Without this key, Mozilla's are used.
         ca_file: Option<PathBuf> = "",
-        /// The address of the metadata of the server that issues tokens (OpenID Connect Discovery). Clients are told it in
-        /// the error.
+        /// The URL of the authorization server's metadata (OpenID Connect Discovery). The error shows it to clients.
         openid_configuration: Option<MetadataUrl> = "",
     }
 }

@@ -8,33 +8,34 @@ use crate::{
 use std::path::PathBuf;
 
 section! {
-    /// The process of the daemon: its user, and what it may do. All of it needs a restart. docs/operating/sandbox.md has the order of a
-    /// start, and what the sandbox permits.
+    /// The daemon's process: its user, and what it may do. Changes need a restart. docs/operating.md explains the order
+    /// of a start and what the sandbox permits.
     pub Process = "process" {
-        /// The user that the daemon becomes for good when root starts it: a name in /etc/passwd, or a number. As root it only binds
-        /// its sockets, creates `data_dir` and log files where they are missing, and reads certificates and keys. A daemon that
-        /// root starts without this key runs as root, and warns of it. Another user than root cannot change: then the
-        /// key must be left out, or name the user who starts the daemon.
+        /// The user that the daemon becomes, for good, when root starts it: a name in /etc/passwd, or a number. As root
+        /// it only binds its sockets, creates `data_dir` and log files if they are missing, and reads certificates and
+        /// keys. If root starts the daemon without this key, it runs as root and warns about it. Other users cannot
+        /// become another user: if one of them starts the daemon, leave the key out, or name that user.
         user: Option<User> = "",
-        /// The group of the process. Default: the group of `user`, and the groups that name this user.
+        /// The group of the process. Default: the group of `user`, and the groups that have this user as a member.
         group: Option<Group> = "",
-        /// The sandbox: Landlock for files and TCP ports, seccomp for system calls. With `enforce`, what is not permitted fails, and a
-        /// kernel without either of them stops the start. `log` permits everything, and the kernel's audit log records system calls
-        /// that `enforce` would refuse. Without this key it is as with `enforce`, but the daemon warns of
-        /// what the kernel does not have, and starts.
+        /// The sandbox: Landlock for files and TCP ports, seccomp for system calls. With `enforce`, whatever is not
+        /// permitted fails, and the daemon does not start if the kernel lacks either of them. `log` permits everything,
+        /// and the kernel's audit log records the system calls that `enforce` would refuse. Without this key, the sandbox
+        /// works as with `enforce`, but the daemon only warns about what the kernel lacks, and starts.
         sandbox: Option<SandboxMode> = "",
-        /// Further directories that the daemon may read and write: those that symbolic links of Maildirs lead to, or that a later
-        /// reload will need. The sandbox permits by itself what the configuration names.
+        /// Further directories that the daemon may read and write: those that symbolic links of Maildirs lead to, or that
+        /// a later reload will need. Everything that the configuration names is permitted already.
         extra_paths: Vec<PathBuf> = "[]",
-        /// Further TCP ports that the daemon may connect to, for routes and servers that a later reload will add. The sandbox
-        /// permits by itself 25 (`delivery.mx_port`), 53, and the ports that the configuration names.
+        /// Further TCP ports that the daemon may connect to, for routes and servers that a later reload will add. Port 25
+        /// (`delivery.mx_port`), 53, and the ports that the configuration names are permitted already.
         extra_ports: Vec<u16> = "[]",
-        /// The lowest number of a user as whom mail is delivered into Maildirs and files, and programs are run
-        /// (`user` in `[[route]]`): users of the system have lower numbers. Mail of root is never delivered as root. The user
-        /// of the daemon itself is permitted.
+        /// The lowest number of a user as whom mail is delivered into Maildirs and files, and programs are run (`user` in
+        /// `[[route]]`): system users have lower numbers. Mail for root is never delivered as root. The daemon's own user
+        /// is permitted.
         min_uid: u32 = "1000",
-        /// The highest number below 65536 of a user who has a mailbox, where the recipient names the user (`{local}`): from 60000 to
-        /// 65535 they belong to packages and to nobody (Debian Policy 9.2.2). Numbers from 65536 on are persons' again.
+        /// The highest number below 65536 of a user who has a mailbox, if the recipient names the user (`{local}`). The
+        /// numbers from 60000 to 65535 belong to packages and to nobody (Debian Policy 9.2.2); those from 65536 on are
+        /// ordinary users again.
         max_uid: u32 = "59999",
     }
 }

@@ -24,7 +24,7 @@ const HOSTS: SectionDoc = SectionDoc {
     repeated: false,
     named: false,
     about: " Host names with fixed addresses, which are not looked up: for tests, and for sites without DNS. Each key is a host
- name in quotes, its value a list of addresses: `\"mx.example.com\" = [\"192.0.2.1\"]`. A domain in this section has
+ name in quotes, and its value is a list of addresses: `\"mx.example.com\" = [\"192.0.2.1\"]`. A domain in this section has
  no MX records.
 ",
     keys: &[],

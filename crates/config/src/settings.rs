@@ -251,84 +251,81 @@ impl ListenKeys {
 section! {
     /// Keys before the first section.
     pub(crate) GlobalKeys = "" {
-        /// The name of this server in its greeting, in EHLO, in trace headers and in delivery status
-        /// notifications. Default: the name of the machine.
+        /// The name of this server in its greeting, in EHLO, in trace headers and in delivery status notifications.
+        /// Default: the name of the machine.
         hostname: HostName = "\"{machine}\"",
-        /// The directory for everything that must survive a restart: the spool, the sockets and the drop
-        /// directory of local programs, and local Maildirs. It is created when it is missing.
+        /// The directory for everything that must survive a restart: the spool, the sockets, local Maildirs, and the drop
+        /// directory of local programs. It is created if it does not exist.
         data_dir: PathBuf = "\"postrider-data\"",
-        /// The address that gets mail for the bare `<Postmaster>` (RFC 5321 §4.5.1), and mail for the
-        /// postmaster of each local domain if `local.users` is set and does not name `postmaster`.
+        /// The address that gets mail for the bare `<Postmaster>` (RFC 5321 §4.5.1). It also gets mail for the postmaster
+        /// of each local domain if `local.users` is set and does not name `postmaster`.
         postmaster: Mailbox = "\"postmaster@{hostname}\"",
     }
 }
 
 section! {
-    /// An address that the daemon listens on. The section can be repeated. Without this section, the daemon
-    /// listens on 127.0.0.1:2525.
+    /// An address that the daemon listens on. The section can be repeated. Without it, the daemon listens on
+    /// 127.0.0.1:2525.
     pub(crate) ListenKeys = "listen" many {
-        /// IP address and port. `0.0.0.0` and `[::]` stand for all addresses of the machine. Without a port, the
-        /// port of the kind: 25, 587 for `submission`, 465 for `submissions`, 24 for `lmtp`. `unix:/path` is a Unix socket:
-        /// its clients send to local domains only, unless they log in, for which they need no TLS. `systemd:NAME` stands for
+        /// An IP address and port; `0.0.0.0` and `[::]` are all addresses of the machine. The default port depends on the
+        /// kind: 25, 587 for `submission`, 465 for `submissions`, 24 for `lmtp`. `unix:/path` is a Unix socket: its
+        /// clients may send to local domains only, unless they log in, for which they need no TLS. `systemd:NAME` means
         /// the sockets that systemd has opened with `FileDescriptorName=NAME`.
         address: Option<ListenAddress> = "",
-        /// The permissions of a Unix socket: who may write to it may send. Default: `0660`.
+        /// The permissions of a Unix socket. Anybody who may write to it may send mail. Default: `0660`.
         mode: Option<SocketMode> = "",
-        /// The owner of a Unix socket: a name in /etc/passwd, or a number. Without this key, the user of the daemon.
+        /// The owner of a Unix socket: a name in /etc/passwd, or a number. Default: the daemon's user.
         owner: Option<User> = "",
-        /// The group of a Unix socket: a name in /etc/group, or a number. Without this key, the group of the daemon.
+        /// The group of a Unix socket: a name in /etc/group, or a number. Default: the daemon's group.
         group: Option<Group> = "",
-        /// The purpose of the listener. `mx` takes mail for local domains from all clients, and mail for all
-        /// domains from clients in `relay.networks` and from logins. `relay` takes mail from `relay.networks`
-        /// only; other clients get 554 5.7.1. `submission` and `submissions` take mail from logins only (RFC
-        /// 6409, RFC 8314); before the login the reply is 530 5.7.0, and the sender must be an address of the
-        /// login. They add `Date` and `Message-ID` to messages without. `lmtp` speaks LMTP (RFC 2033) with other mail
-        /// servers, and takes mail for local domains only, with a reply for each recipient.
+        /// The purpose of the listener. `mx` accepts mail for local domains from all clients, and mail for all domains
+        /// from clients in `relay.networks` and from clients that have logged in. `relay` accepts mail from
+        /// `relay.networks` only; other clients get 554 5.7.1. `submission` and `submissions` accept mail only after a
+        /// login (RFC 6409, RFC 8314), before which the reply is 530 5.7.0. The sender must be an address of the login,
+        /// and missing `Date` and `Message-ID` fields are added. `lmtp` speaks LMTP (RFC 2033) with other mail servers,
+        /// and accepts mail for local domains only, with a reply for each recipient.
         kind: ListenerKind = "\"mx\"",
-        /// The use of TLS: offered by STARTTLS (RFC 3207), from the first byte (`implicit`, RFC 8314), or
-        /// `off`. Default: `implicit` for `submissions`, `off` for `lmtp`, `starttls` for other kinds. Without a certificate in
-        /// `[tls]`, a self-signed certificate is generated.
+        /// `starttls` offers TLS by STARTTLS (RFC 3207), `implicit` uses TLS from the first byte (RFC 8314), and `off`
+        /// uses none. Default: `implicit` for `submissions`, `off` for `lmtp` and Unix sockets, `starttls` for others. If
+        /// `[tls]` has no certificate, a self-signed one is generated.
         tls: Option<ListenTls> = "",
-        /// The certificates of clients: `off`, `ask` or `require`. With `ask`, a client may show a certificate, and can log in
-        /// with it by EXTERNAL; rules see it as `certificate`. A certificate that no authority of `tls.client_ca_file` has
-        /// signed is not refused, but its names do not count; its fingerprint does. With `require`, the TLS handshake
-        /// fails without a certificate of such an authority, and commands before TLS get 530 5.7.0.
+        /// Use of client certificates. With `ask`, a client may present one and log in with it by EXTERNAL, and rules can
+        /// match it by `certificate`. If no authority in `tls.client_ca_file` has signed it, it is not refused, but only
+        /// its fingerprint counts, not its names. With `require`, the TLS handshake fails without a certificate of such
+        /// an authority, and commands before TLS get 530 5.7.0. With `off`, none is asked for.
         client_certificates: ClientCertificates = "\"off\"",
-        /// The treatment of a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` rejects the
-        /// message with 521 5.5.2 and closes the connection; in a BDAT chunk with 550 5.5.2. `normalize`
-        /// replaces a bare LF by CRLF and a bare CR by a space before the message is stored; a command line may
-        /// then end in LF. In both cases only CRLF.CRLF ends the content. Without this key, content of clients
-        /// in `relay.networks` is normalized, and content of others is rejected.
+        /// Treatment of a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` rejects the message with 521
+        /// 5.5.2 and closes the connection (in a BDAT chunk, 550 5.5.2). `normalize` replaces a bare LF by CRLF and a
+        /// bare CR by a space before the message is stored; command lines may then end in LF. In both cases only
+        /// CRLF.CRLF ends the content. Default: `normalize` for clients in `relay.networks`, `reject` for others.
         bare_lf: Option<BareLf> = "",
-        /// Keywords that the EHLO reply of this listener leaves out, for clients that use them wrongly. The
-        /// commands and parameters of these keywords are rejected. Without `chunking` there is no `binarymime`
-        /// either.
+        /// Keywords to leave out of the EHLO reply, for clients that misuse them. Their commands and parameters are
+        /// rejected. Leaving out `chunking` leaves out `binarymime` as well.
         discard_ehlo_keywords: Vec<EhloKeyword> = "[]",
-        /// The largest message that this listener accepts, announced by SIZE, if it differs from
-        /// `limits.max_message_size`.
+        /// The largest message that this listener accepts, announced by SIZE. Default: `limits.max_message_size`.
         max_message_size: Option<ByteSize> = "",
-        /// True if the `Received` field of mail from a login does not have the name and the address of the client
-        /// (RFC 6409 §8). The log has them.
+        /// If true, the `Received` field of mail from clients that have logged in does not show their name and address
+        /// (RFC 6409 §8). The log does.
         hide_client: bool = "false",
-        /// False if no client can log in at this listener: AUTH is not offered, and gets 502 5.5.1. For an `mx` listener whose users
-        /// send at another one.
+        /// If false, clients cannot log in at this listener: AUTH is not offered, and gets 502 5.5.1. Use it for an `mx`
+        /// listener if your users send through another one.
         auth: bool = "true",
-        /// Load balancers, as networks or addresses. Their connections must begin with a header of the PROXY protocol,
-        /// version 1 or 2, which names the client; a connection without it is closed. Other clients connect
-        /// directly, and must not send such a header.
+        /// Networks or addresses of load balancers. Their connections must begin with a PROXY protocol header, version 1
+        /// or 2, that names the client; a connection without it is closed. Other clients connect directly, and must not
+        /// send such a header.
         proxy: Vec<IpNet> = "[]",
-        /// Time before the greeting of clients outside of `relay.networks`. A client that sends something
-        /// meanwhile is rejected with 554 5.5.0: programs that send spam often do not wait. At most 30s.
+        /// Delay before the greeting for clients outside `relay.networks`, at most 30s. A client that sends anything
+        /// before the greeting is rejected with 554 5.5.0: programs that send spam often do not wait.
         greeting_delay: Duration = "\"0s\"",
-        /// Concurrent connections of this listener, within `inbound.max_sessions`. Reply: 421 4.3.2.
+        /// Maximum number of concurrent connections of this listener, within `inbound.max_sessions`. Reply: 421 4.3.2.
         max_sessions: Option<usize> = "",
-        /// Peers, as networks or addresses, that may speak for their clients by XCLIENT (Postfix): the address, name and
-        /// hello that they give count as the client's, and the session begins anew. A login that they give is for the log
-        /// and the sender check only: it does not permit relaying. Other clients get 550 5.7.0. A peer in this list can
-        /// claim any address, those in `relay.networks` too.
+        /// Networks or addresses of peers that may name their clients by XCLIENT (Postfix). The address, name and EHLO
+        /// name that they give count as the client's, and the session begins anew. A login that they give is used for the
+        /// log and the sender check only, and does not permit relaying. Other clients get 550 5.7.0. A peer in this list
+        /// can claim any address, including those in `relay.networks`.
         xclient: Vec<IpNet> = "[]",
-        /// Peers, as networks or addresses, that may name by XFORWARD (Postfix) the client from whom they have a message,
-        /// for the log and the `Received` field only. Other clients get 550 5.7.0.
+        /// Networks or addresses of peers that may name the client that a message came from by XFORWARD (Postfix), for
+        /// the log and the `Received` field only. Other clients get 550 5.7.0.
         xforward: Vec<IpNet> = "[]",
     }
 }
@@ -336,8 +333,8 @@ section! {
 section! {
     /// Clients that may send to all domains. Other clients may send to local domains only.
     pub(crate) RelayKeys = "relay" {
-        /// Networks or addresses of these clients, and files of them: `cidr:FILE` with networks, or `text:FILE` with addresses; the
-        /// values do not matter. The daemon does not start without such a file.
+        /// Networks or addresses of these clients, and files of them: `cidr:FILE` with networks, or `text:FILE` with
+        /// addresses; the values do not matter. If such a file is missing, the daemon does not start.
         networks: Vec<OrMap<IpNet>> = "[\"127.0.0.0/8\", \"::1/128\"]",
     }
 }
@@ -352,79 +349,82 @@ pub struct Relay {
 }
 
 section! {
-    /// Changes of recipients before their mail is stored, in this order: `canonical`, `virtual`, `aliases`. They apply to
-    /// mail of clients and of programs on this machine. A map that does not answer is a temporary error (451 4.3.0 at
-    /// RCPT); an alias that leads back to itself or to more than 10 others one behind the other is refused for good
-    /// (554 5.4.6). docs/addresses.md has examples.
+    /// Rewriting of recipients before their mail is stored, in this order: `canonical`, `virtual`, `aliases`. It applies
+    /// to mail from clients and from programs on this machine. If a map does not answer, the client gets a temporary
+    /// error (451 4.3.0 at RCPT). A loop, or a chain of more than 10 aliases, is refused permanently (554 5.4.6).
+    /// docs/addresses.md has examples.
     pub Addresses = "addresses" {
-        /// Maps of names to lists of targets, in the format of aliases(5): `aliases:/etc/aliases`. They apply to local
+        /// Maps from names to lists of targets, in the format of aliases(5): `aliases:/etc/aliases`. They apply to local
         /// domains that are listed by name. A target is an address, a local name, `\name` (the user, without further
         /// aliases) or `:include:FILE`. A name that is its own target is the user. Mail for a name with a target
-        /// `|program` or `/file` is deferred, unless `programs` or `files` has its path.
+        /// `|program` or `/file` is deferred, unless `programs` or `files` lists its path.
         aliases: Vec<Reference> = "[]",
-        /// Paths of the programs that aliases may start: `["/usr/bin/vacation"]`. There is no shell: the words behind
-        /// the path are the arguments. Programs are treated as those of `pipe` in `[[route]]`.
+        /// Paths of the programs that aliases may start: `["/usr/bin/vacation"]`. There is no shell: the words after the
+        /// path are the arguments. Programs are treated like those of `pipe` in `[[route]]`.
         programs: Vec<PathBuf> = "[]",
-        /// The user that runs these programs: a name in /etc/passwd, or a number. A daemon that runs as root needs it.
+        /// The user that runs these programs: a name in /etc/passwd, or a number. Required if the daemon runs as root.
         program_user: Option<User> = "",
-        /// Paths of the files in the mbox format that aliases may append to.
+        /// Paths of the mbox files that aliases may append to.
         files: Vec<PathBuf> = "[]",
-        /// Maps of addresses to lists of addresses, for all domains. Keys, in this order: `user@example.com`, the address
-        /// without its detail, `user` (for domains of this server; `text:` and `cdb:` only), `@example.com`. A target
-        /// without a domain is at the hostname; the target `@other.example` is the same user there.
+        /// Maps from addresses to lists of addresses, for all domains. Keys are looked up in this order:
+        /// `user@example.com`, the address without its detail, `user` (for domains of this server, in `text:` and `cdb:`
+        /// files only), `@example.com`. A target without a domain is at the hostname; the target `@other.example` is the
+        /// same user there.
         r#virtual: Vec<Reference> = "[]",
-        /// The most targets that the maps and files of one recipient may lead to. Mail for a list with more members is
-        /// refused with 550 5.2.4. Beyond 50,000 recipients a message is queued as several ones, all of them or none. Until
-        /// the reply, the list takes about 100 bytes a member in one segment of the spool (`spool.segment_size`).
+        /// Maximum number of targets to which maps and files may expand one recipient. Mail for a longer list is refused
+        /// with 550 5.2.4. A message with more than 50,000 recipients is queued as several messages, all of them or none.
+        /// Until the reply, the list takes about 100 bytes a member in one segment of the spool (`spool.segment_size`).
         max_list_members: u32 = "250000",
-        /// The character between a user and a detail: `joe+lists` is `joe`. `""` for none.
+        /// The character between a user and a detail: with `+`, mail for `joe+lists` goes to `joe`. `""` for none.
         separator: SubAddress = "\"+\"",
-        /// Domains that hide their hosts: with `example.com`, the sender `root@host.example.com` is changed to
+        /// Domains that hide their hosts: with `example.com`, the sender `root@host.example.com` becomes
         /// `root@example.com`. Only the reverse-path is changed, not the header.
         masquerade: Vec<HostName> = "[]",
-        /// Maps of addresses to one address each, for the reverse-path and for recipients. Keys are those of `virtual`.
+        /// Maps from addresses to one address each, for the reverse-path and for recipients. The keys are those of
+        /// `virtual`.
         canonical: Vec<Reference> = "[]",
-        /// Senders whose mail leaves with a reverse-path for each recipient (VERP), so that a bounce names the recipient
-        /// that failed: `news@example.com`, or `example.com` for a whole domain. With `news@example.com`, mail for
-        /// `joe@example.net` leaves with `news+joe=example.net@example.com`. The `+` is `separator`, so the bounces come
-        /// back as mail for `news`. Each recipient is a transaction of its own.
+        /// Senders whose mail leaves with a separate reverse-path for each recipient (VERP), so that a bounce shows which
+        /// recipient failed: `news@example.com`, or `example.com` for a whole domain. With `news@example.com`, mail for
+        /// `joe@example.net` leaves with `news+joe=example.net@example.com`. The `+` is `separator`, so bounces come back
+        /// as mail for `news`. Each recipient needs a transaction of its own.
         verp: Vec<AddressPattern> = "[]",
-        /// Maps of addresses to one address each, for mail that leaves by SMTP (`smarthost`, `mx`, or without a route): the
-        /// reverse-path and recipients are changed on the way out only. Keys are those of `virtual`. The header stays.
+        /// Maps from addresses to one address each, for mail that leaves by SMTP (`smarthost`, `mx`, or without a route).
+        /// They change the reverse-path and the recipients on the way out only, and never the header. The keys are those
+        /// of `virtual`.
         generic: Vec<Reference> = "[]",
-        /// Addresses that get a copy of each message, except for notifications of this server. Others do not see
-        /// them, and senders get no notification about them. They are not looked up in `aliases` and `virtual`.
+        /// Addresses that get a copy of every message, except for this server's notifications. Other recipients do not
+        /// see them, senders get no notification about them, and they are not looked up in `aliases` and `virtual`.
         bcc: Vec<Mailbox> = "[]",
-        /// Maps of senders to the addresses that get a copy of their mail. Keys are those of `virtual`.
+        /// Maps from senders to the addresses that get a copy of their mail. The keys are those of `virtual`.
         sender_bcc: Vec<Reference> = "[]",
-        /// Maps of recipients, as they are after all changes, to the addresses that get a copy of their mail.
+        /// Maps from recipients, after all rewriting, to the addresses that get a copy of their mail.
         recipient_bcc: Vec<Reference> = "[]",
     }
 }
 
 section! {
-    /// Notifications that this server sends: mail that could not be delivered, is late, or was delivered (RFC 3464).
+    /// Notifications that this server sends about mail that could not be delivered, is late, or was delivered (RFC 3464).
     /// docs/notifications.md shows them.
     pub Notifications = "notifications" {
-        /// The languages of the text for the reader. With more than one, each notification has the text in all of them,
-        /// in this order. The program has `en` and `de`; `templates` can add others. The part for programs is the
-        /// same in every language.
+        /// The languages of the text for the reader. With several, each notification has the text in all of them, in this
+        /// order. Postrider has `en` and `de`; `templates` can add others. The part for programs is the same in every
+        /// language.
         languages: Vec<LanguageCode> = "[\"en\"]",
-        /// A directory of files with other texts, one for each language: `en.txt`, `de.txt` and so on. A file replaces
-        /// the sections that it has; a language that the program does not have needs all sections.
+        /// A directory of files with your own texts, one for each language: `en.txt`, `de.txt` and so on. A file replaces
+        /// the sections that it contains; for a language that Postrider does not have, it needs all sections.
         templates: Option<PathBuf> = "",
-        /// True if `postmaster` gets a notification that could not be delivered, for example because its recipient does
-        /// not exist. What cannot be delivered to the postmaster is discarded.
+        /// If true, `postmaster` gets notifications that could not be delivered, for example because their recipient does
+        /// not exist. If they cannot be delivered to the postmaster either, they are discarded.
         double_bounces: bool = "true",
-        /// The most mails to `postmaster` in an hour about notifications that could not be delivered. The others are in the
-        /// log and in the history, and one mail an hour summarizes them. With 0 they are in the log and in the history
-        /// only.
+        /// Maximum number of mails to `postmaster` in an hour about notifications that could not be delivered. Further
+        /// ones are in the log and in the history, and one mail an hour summarizes them. With 0 they are in the log and
+        /// in the history only.
         max_double_bounces_per_hour: u32 = "20",
     }
 }
 
 section! {
-    /// Certificates of listeners, and the verification of next hops.
+    /// The certificate of the listeners, and the verification of next hops.
     pub Tls = "tls" {
         /// PEM file with the certificate, followed by the certificates that signed it. Without this key, a
         /// self-signed certificate for the hostname is generated.
@@ -433,20 +433,20 @@ section! {
         key: Option<PathBuf> = "",
         /// The oldest TLS version that is accepted.
         min_version: TlsVersion = "\"1.2\"",
-        /// PEM file with the certification authorities that are trusted where `tls = "verify"`. Without this
-        /// key, those of Mozilla.
+        /// PEM file with the certification authorities to trust for `tls = "verify"`. Without this key, Mozilla's are
+        /// used.
         ca_file: Option<PathBuf> = "",
-        /// PEM file with the certification authorities whose certificates of clients are trusted, where
-        /// `client_certificates` in `[[listen]]` asks for them. Whom these authorities certify can log in: name an authority
-        /// of your own, not a public one.
+        /// PEM file with the certification authorities that may sign client certificates, for listeners with
+        /// `client_certificates`. Anybody with a certificate from one of them can log in: name an authority of your own,
+        /// not a public one.
         client_ca_file: Option<PathBuf> = "",
     }
 }
 
 section! {
-    /// A certificate for clients that ask for one of its names (SNI); others get that of `[tls]`. The names are those in the
-    /// certificate; `*.example.com` in it stands for one label. The section can be repeated. `postrider reload`
-    /// reads the files again; sessions go on.
+    /// A certificate for clients that ask for one of its names by SNI; other clients get that of `[tls]`. The names are
+    /// taken from the certificate; `*.example.com` in it stands for one label. The section can be repeated. `postrider
+    /// reload` reads the files again, and open sessions continue.
     pub(crate) CertificateKeys = "certificate" many {
         /// PEM file with the certificate, followed by the certificates that signed it.
         chain: Option<PathBuf> = "",
@@ -469,88 +469,86 @@ pub struct Certificate {
 section! {
     /// Users who may log in with AUTH (RFC 4954), on listeners of the kinds `mx`, `submission` and `submissions`.
     pub Auth = "auth" {
-        /// The users and their passwords: `passwd:FILE`, a file in Dovecot's passwd-file format, each line
-        /// `user:{SCHEME}hash`; `postrider auth hash` makes such lines, and a changed file is read again by the first
-        /// login after it has not changed for a second. Or `dovecot:SOCKET`, Dovecot's auth socket for clients, such as
-        /// `dovecot:/run/dovecot/auth-client`. Or a map, such as `map:NAME` or `cdb:FILE`, from a login in lower case to
-        /// `{SCHEME}hash`; a colon and what follows are left to Dovecot. A map that fails is a temporary error (454 4.7.0).
+        /// The users and their passwords. `passwd:FILE` is a file in Dovecot's passwd-file format, with lines
+        /// `user:{SCHEME}hash` as `postrider auth hash` prints them; a changed file is read again by the first login
+        /// after it has not changed for a second. `dovecot:SOCKET` is Dovecot's auth socket for clients, such as
+        /// `dovecot:/run/dovecot/auth-client`. `map:NAME`, `cdb:FILE` and other maps lead from a login in lower case to
+        /// `{SCHEME}hash`; a colon and what follows are ignored. A map that fails is a temporary error (454 4.7.0).
         /// Without this key nobody can log in.
         users: Option<UserStore> = "",
         /// The logins of client certificates, for the mechanism EXTERNAL: a map from `sha256:FINGERPRINT` (hexadecimal
-        /// digits in lower case, without colons) to a login. For a certificate that an authority of
-        /// `tls.client_ca_file` has signed, the map is also asked for its e-mail addresses, for its host names, and
-        /// for `cn:` with the common name, all in lower case; the first key that is found decides. Without this key,
-        /// the e-mail addresses in such a certificate are its logins.
+        /// digits in lower case, without colons) to a login. If an authority in `tls.client_ca_file` has signed the
+        /// certificate, its e-mail addresses, its host names, and `cn:` with its common name are looked up as well, all
+        /// in lower case; the first key found decides. Without this key, the e-mail addresses in such a certificate are
+        /// its logins.
         certificates: Option<Reference> = "",
-        /// Sender addresses of users: a map from a login to the addresses that it may send with, separated by spaces or
-        /// commas: `user@example.com`, `@example.com` for a whole domain, `*` for all. Logins that the map does
-        /// not have, and all without this key, may send with their own address only.
+        /// A map from a login to the sender addresses that it may use, separated by spaces or commas: `user@example.com`,
+        /// `@example.com` for a whole domain, `*` for all. Logins that are not in the map may use only their own address,
+        /// as may all logins without this key.
         senders: Option<Reference> = "",
-        /// SASL mechanisms that are offered. Default with `dovecot:`: those that Dovecot offers. Default with a map:
-        /// `plain` and `login`; name the others if all passwords of the map can be used with them. Default with
-        /// `passwd:`: `plain` and `login`, and `scram-sha-256`,
-        /// `scram-sha-256-plus`, `scram-sha-1` and `scram-sha-1-plus` if all users have a password that can be
-        /// used with them, in clear text or in the scheme of this name. `external` is added if a listener asks for
+        /// SASL mechanisms to offer. Default with `dovecot:`: those that Dovecot offers. Default with a map: `plain` and
+        /// `login`; add others if all passwords in the map work with them. Default with `passwd:`: `plain` and `login`,
+        /// and `scram-sha-256`, `scram-sha-256-plus`, `scram-sha-1` and `scram-sha-1-plus` if the passwords of all users
+        /// work with them, being in clear text or in the scheme of this name. `external` is added if a listener asks for
         /// certificates; only clients with a certificate see it. `oauthbearer` and `xoauth2` are added with `[oauth]`.
         mechanisms: Option<Vec<SaslMechanism>> = "",
-        /// True if clients may log in without TLS. Everybody on the way can read their passwords then.
+        /// If true, clients may log in without TLS. Anybody on the network path can then read their passwords.
         allow_clear_text: bool = "false",
-        /// Failed logins of a client (an IPv4 address or an IPv6 network /64) in ten minutes; after that its logins
-        /// get 454 4.7.0, whatever the password.
+        /// Failed logins of a client (an IPv4 address or an IPv6 /64 network) in ten minutes. After that, all its logins
+        /// get 454 4.7.0, even with the right password.
         max_failures: u32 = "20",
     }
 }
 
 section! {
-    /// Limits of a session, and the reply when a limit is exceeded.
+    /// Limits of a session, and the reply when each of them is exceeded.
     pub(crate) LimitKeys = "limits" {
-        /// Length of a command line with its CRLF. Reply: 500 5.5.2.
+        /// Maximum length of a command line with its CRLF. Reply: 500 5.5.2.
         max_command_line: ByteSize = "\"4KiB\"",
-        /// Length of an address in MAIL and RCPT with its brackets. Reply: 501 5.1.7 or 501 5.1.3.
+        /// Maximum length of an address in MAIL and RCPT with its brackets. Reply: 501 5.1.7 or 501 5.1.3.
         max_path: ByteSize = "256",
-        /// True if only local parts that RFC 5321 permits are accepted: up to 64 octets and, unless quoted,
-        /// without a dot at the beginning, at the end, or next to another dot. Other local parts exist (SRS,
-        /// VERP, some providers); if false, they are accepted and passed on unchanged. Reply: 501 5.1.7 or 501
-        /// 5.1.3.
+        /// If true, only local parts that RFC 5321 permits are accepted: up to 64 octets and, unless quoted, without a
+        /// dot at the beginning, at the end, or next to another dot. If false, others are accepted and passed on
+        /// unchanged, because they do occur (SRS, VERP, some providers). Reply: 501 5.1.7 or 501 5.1.3.
         strict_local_parts: bool = "false",
-        /// The clients that may write an address in MAIL and RCPT otherwise than RFC 5321 wants, as Postfix takes it by default
-        /// (`strict_rfc821_envelopes = no`): without brackets, with two pairs of them, or with blanks between bracket and address.
-        /// `nobody`, `trusted` (clients in `relay.networks`, and logins) or `everybody`. Reply to others: 501 5.1.7 or 501 5.1.3.
+        /// The clients that may write an address in MAIL and RCPT in ways that RFC 5321 does not permit but Postfix
+        /// accepts by default (`strict_rfc821_envelopes = no`): without brackets, with two pairs of them, or with blanks
+        /// between bracket and address. `nobody`, `trusted` (clients in `relay.networks`, and those that have logged in)
+        /// or `everybody`. Others get 501 5.1.7 or 501 5.1.3.
         loose_paths: LoosePaths = "\"trusted\"",
-        /// Size of a message, announced by SIZE. Reply: 552 5.3.4.
-        /// At least 64KiB.
+        /// Maximum size of a message, announced by SIZE. At least 64KiB. Reply: 552 5.3.4.
         max_message_size: ByteSize = "\"50MiB\"",
-        /// Size of the header. Reply: 552 5.3.4.
-        /// At least 64KiB.
+        /// Maximum size of the header. At least 64KiB. Reply: 552 5.3.4.
         max_header_size: ByteSize = "\"1MiB\"",
-        /// Recipients of a transaction. Reply: 452 4.5.3; the recipients before stay accepted.
-        /// At least 100 (RFC 5321 §4.5.3.1.8).
+        /// Maximum number of recipients in a transaction. At least 100 (RFC 5321 §4.5.3.1.8). Reply: 452 4.5.3;
+        /// recipients accepted before it stay accepted.
         max_recipients: usize = "1000",
-        /// Transactions of a session. Reply: 421 4.7.0.
+        /// Maximum number of transactions in a session. Reply: 421 4.7.0.
         max_transactions: u32 = "100000",
-        /// Erroneous commands since the last accepted message. Reply: 421 4.7.0.
+        /// Maximum number of erroneous commands since the last accepted message. Reply: 421 4.7.0.
         max_errors: u32 = "20",
-        /// Rejected recipients since the last accepted message. Reply: 421 4.7.0.
+        /// Maximum number of rejected recipients since the last accepted message. Reply: 421 4.7.0.
         max_rejected_recipients: u32 = "20",
-        /// EHLO, NOOP, RSET, VRFY and HELP commands since the last message. Reply: 421 4.7.0.
+        /// Maximum number of EHLO, NOOP, RSET, VRFY and HELP commands since the last message. Reply: 421 4.7.0.
         max_junk_commands: u32 = "100",
-        /// `Received` fields of a message. Reply: 554 5.4.6.
+        /// Maximum number of `Received` fields of a message. Reply: 554 5.4.6.
         max_hops: u32 = "50",
     }
 }
 
 section! {
-    /// Times that the daemon waits for a client (RFC 5321 §4.5.3.2).
+    /// How long the daemon waits for a client (RFC 5321 §4.5.3.2).
     pub(crate) TimeoutKeys = "timeouts" {
-        /// Time for a complete command to arrive; then the reply is 421 4.4.2. Also the time for a client to
-        /// receive a reply; then the connection is closed.
+        /// Time for a complete command to arrive. After that, the reply is 421 4.4.2. Also the time for a client to
+        /// receive a reply, after which the connection is closed.
         command: Duration = "\"5m\"",
-        /// The time for a complete command, or for a TLS handshake, while more than half of `inbound.max_sessions` are in use, for clients that are neither in
-        /// `relay.networks` nor logged in. `timeouts.command` is used if it is shorter.
+        /// Time for a complete command or a TLS handshake while more than half of `inbound.max_sessions` are in use. It
+        /// applies to clients that are neither in `relay.networks` nor logged in. If `timeouts.command` is shorter, it is
+        /// used instead.
         command_under_stress: Duration = "\"10s\"",
         /// Time between two pieces of content. Reply: 421 4.4.2.
         data: Duration = "\"3m\"",
-        /// Time for a TLS handshake; then the connection is closed.
+        /// Time for a TLS handshake, after which the connection is closed.
         tls: Duration = "\"1m\"",
         /// Time for a complete transaction, however much data arrives. Reply: 421 4.4.2.
         transaction: Duration = "\"1h\"",
@@ -560,16 +558,18 @@ section! {
 section! {
     /// Limits of all inbound connections together.
     pub Inbound = "inbound" {
-        /// Concurrent connections; fewer if the limit of open files has no room for them, which is logged. A fifth is kept for clients
-        /// in `relay.networks` and for listeners where clients log in, and half of that for clients in `relay.networks` alone. Clients of
-        /// Unix sockets have half of all at most. Reply: 421 4.3.2.
+        /// Maximum number of concurrent connections; fewer if the limit of open files is too low for them, which is
+        /// logged. A fifth is reserved for clients in `relay.networks` and for listeners where clients log in, and half
+        /// of that for clients in `relay.networks` alone. Clients of Unix sockets can use at most half of all. Reply: 421
+        /// 4.3.2.
         max_sessions: usize = "10000",
-        /// Concurrent connections from one address, or one IPv6 network /64; clients in `relay.networks` are exempt. Reply: 421 4.3.2.
+        /// Maximum number of concurrent connections from one IPv4 address or one IPv6 /64 network; clients in
+        /// `relay.networks` are exempt. Reply: 421 4.3.2.
         max_sessions_per_client: usize = "50",
         /// Memory for content that is arriving or not delivered yet. When it is used up, the reply to MAIL is
         /// 452 4.3.1, and arriving content is written to disk in small chunks.
         max_content_memory: ByteSize = "\"256MiB\"",
-        /// Time that sessions and deliveries have to end after a stop is requested.
+        /// Time for sessions and deliveries to finish after a stop is requested.
         shutdown_timeout: Duration = "\"30s\"",
     }
 }
@@ -577,33 +577,32 @@ section! {
 section! {
     /// Outbound connections.
     pub Delivery = "delivery" {
-        /// The highest number of concurrent connections to one destination.
+        /// Maximum number of concurrent connections to one destination.
         connections_per_destination: usize = "20",
-        /// Concurrent connections to all destinations; fewer if the limit of open files has no room for them, which is
-        /// logged. Domains that have not taken mail lately use at most half of them, and deliveries on this machine are
-        /// counted by themselves.
+        /// Maximum number of concurrent connections to all destinations; fewer if the limit of open files is too low for
+        /// them, which is logged. Domains that have not accepted mail lately use at most half of them. Deliveries on this
+        /// machine are counted separately.
         max_connections: usize = "1000",
         /// Messages on one connection before it is replaced by a new one.
         messages_per_connection: u32 = "1000",
-        /// Recipients of one transaction. A message to more recipients at one destination is sent in several
-        /// transactions, each with the content. RFC 5321 §4.5.3.1.8 requires servers to accept 100. A next hop
-        /// that accepts fewer recipients gets fewer.
+        /// Recipients in one transaction. A message with more recipients at one destination is sent in several
+        /// transactions, each with the content. RFC 5321 §4.5.3.1.8 requires servers to accept 100. A next hop that
+        /// accepts fewer recipients gets fewer.
         recipients_per_transaction: usize = "100",
-        /// Messages sent ahead of their replies on one connection (RFC 2920). With 1, each message waits for
-        /// the reply to the last one.
+        /// Messages sent ahead of their replies on one connection (RFC 2920). With 1, each message waits for the reply to
+        /// the previous one.
         pipeline_depth: usize = "2",
-        /// The treatment of 8-bit content for a next hop that does not offer 8BITMIME (RFC 6152). "convert"
-        /// writes the parts that need it in quoted-printable or base64, which every next hop accepts; the few
-        /// messages that cannot be converted are returned with 5.6.3. "send" sends everything unchanged, which
-        /// most servers accept. "return" converts nothing and returns the mail. "auto" converts, but sends
-        /// unchanged what is signed (DKIM-Signature, multipart/signed), because a conversion would break the
-        /// signature, and what cannot be converted. Binary content (BINARYMIME, RFC 3030) cannot be sent
-        /// unchanged: "auto" and "convert" convert it, signed or not, for a next hop that does not offer
-        /// BINARYMIME; with "send" and "return", BINARYMIME is not offered to clients. Delivery status
-        /// notifications of this server are always converted for a next hop that does not offer 8BITMIME,
-        /// because a lost notification is not reported to anybody.
+        /// Treatment of 8-bit content if the next hop does not offer 8BITMIME (RFC 6152). `convert` writes the parts that
+        /// need it in quoted-printable or base64, which every next hop accepts; the few messages that cannot be converted
+        /// are returned with 5.6.3. `send` sends everything unchanged, which most servers accept. `return` converts
+        /// nothing and returns the mail. `auto` converts, except for messages that cannot be converted and for signed
+        /// ones (DKIM-Signature, multipart/signed), whose signature a conversion would break: these are sent unchanged.
+        /// Binary content (BINARYMIME, RFC 3030) cannot be sent unchanged: `auto` and `convert` convert it, signed or
+        /// not, if the next hop does not offer BINARYMIME; with `send` and `return`, BINARYMIME is not offered to
+        /// clients. Notifications of this server are always converted if the next hop does not offer 8BITMIME, because
+        /// nobody is told about a lost notification.
         eight_bit: EightBit = "\"auto\"",
-        /// Time that an idle connection stays open.
+        /// How long an idle connection stays open.
         idle_timeout: Duration = "\"5s\"",
         /// Time to connect to one address.
         connect_timeout: Duration = "\"30s\"",
@@ -615,9 +614,9 @@ section! {
         data_timeout: Duration = "\"3m\"",
         /// Time for the reply to the end of the content (RFC 5321 §4.5.3.2.6).
         data_done_timeout: Duration = "\"10m\"",
-        /// The local address of outbound connections. Without this key, the operating system chooses.
+        /// The local address of outbound connections. Without this key, the operating system chooses one.
         source_address: Option<IpAddr> = "",
-        /// The name that is sent in EHLO.
+        /// The name to send in EHLO.
         ehlo_name: HostName = "\"{hostname}\"",
         /// The port of MX hosts. Only tests need another one.
         mx_port: u16 = "25",
@@ -625,48 +624,48 @@ section! {
 }
 
 section! {
-    /// Retries of deferred mail. The interval is the age of the message, but at least `retry_min`
-    /// and at most `retry_max`, changed at random by up to a fifth. A destination that cannot be reached at all
-    /// is probed sooner, by one connection: first after a thirtieth of `retry_min`.
+    /// Retries of deferred mail. The time until the next attempt is the age of the message, but at least `retry_min` and
+    /// at most `retry_max`, varied at random by up to a fifth. A destination that cannot be reached at all is probed
+    /// sooner, by one connection: first after a thirtieth of `retry_min`.
     pub Queue = "queue" {
         /// Shortest interval.
         retry_min: Duration = "\"300s\"",
         /// Longest interval.
         retry_max: Duration = "\"4000s\"",
-        /// Maximum lifetime: the age at which a message that could not be delivered is returned. A message that
-        /// a start finds in the spool is attempted once before.
+        /// Maximum lifetime: the age at which a message that could not be delivered is returned. A message found in the
+        /// spool at the start is attempted once before it is returned.
         expire: Duration = "\"5d\"",
         /// The age at which the sender gets a delay warning; 0 for never.
         delay_warning: Duration = "\"4h\"",
-        /// True if nothing is refused or returned for good, while a new configuration is tried: clients get 4yz in place of
-        /// 5yz for senders, recipients and content, and mail that the next hop refuses stays in the queue. Mail that is
-        /// older than `expire` is returned, and replies to wrong commands stay 5yz.
+        /// If true, nothing is permanently refused or returned, so that you can try a new configuration: clients get 4yz
+        /// instead of 5yz for senders, recipients and content, and mail that the next hop refuses stays in the queue.
+        /// Mail that is older than `expire` is still returned, and wrong commands still get 5yz.
         soft_bounce: bool = "false",
-        /// Connections to a destination at first; each success permits more, up to
+        /// Number of connections to a destination at first. Each success permits more, up to
         /// `delivery.connections_per_destination`.
         initial_concurrency: usize = "5",
-        /// Messages in the queue. Reply when exceeded: 452 4.3.1.
+        /// Maximum number of messages in the queue. Reply when exceeded: 452 4.3.1.
         max_messages: usize = "10000000",
-        /// Order of the due messages for one destination: `fair` and `none` in the order in which
-        /// they became due (`fair` lets small messages overtake bulk), `priority` by Sendmail's formula,
-        /// `filename` by queue id, `modification` (unchanged for the longest time), `random`, `time` (oldest),
-        /// `deadline` (soonest to expire), `smallest`, `host` by destination, which is the next hop (within one
-        /// destination: no order).
+        /// Order of the due messages for one destination. `fair` and `none` keep the order in which they became due, and
+        /// `fair` lets small messages overtake bulk mail. `priority` uses Sendmail's formula, and `filename` the queue
+        /// id. `modification` begins with the message that has been unchanged for the longest time, `time` with the
+        /// oldest, `deadline` with the one that expires soonest, `smallest` with the smallest; `random` chooses at
+        /// random. `host` sorts by destination, which is the next hop, so it has no effect within one destination.
         /// Destinations always take turns.
         order: SortOrder = "\"fair\"",
     }
 }
 
 section! {
-    /// Mail with a schedule of its own. The first group that matches is used. Mail that no group matches is
-    /// scheduled by `[queue]` and `[delivery]`; these sections also supply the keys that a group leaves out. A
-    /// destination that is used by several groups is counted in each of them separately.
+    /// Mail with a schedule of its own. The first group that matches is used. Mail that matches no group is scheduled by
+    /// `[queue]` and `[delivery]`, which also supply the keys that a group leaves out. If several groups use a
+    /// destination, each of them counts it separately.
     pub(crate) QueueGroupKeys = "queue_group" many {
         /// The name of the group in listings.
         name: Option<Word> = "",
-        /// Domains of recipients, as in `[[route]]`. Without this key: all.
+        /// Domains of recipients, as in `[[route]]`. Without this key, all.
         domains: Vec<DomainPattern> = "[]",
-        /// Domains of senders. Without this key: all, and the null reverse-path.
+        /// Domains of senders. Without this key, all, and the null reverse-path.
         sender_domains: Vec<DomainPattern> = "[]",
         /// Order of the due messages for one destination.
         order: Option<SortOrder> = "",
@@ -674,27 +673,27 @@ section! {
         retry_min: Option<Duration> = "",
         /// Longest interval.
         retry_max: Option<Duration> = "",
-        /// Connections to a destination at first.
+        /// Number of connections to a destination at first.
         initial_concurrency: Option<usize> = "",
-        /// The highest number of concurrent connections to one destination.
+        /// Maximum number of concurrent connections to one destination.
         connections_per_destination: Option<usize> = "",
-        /// The highest number of concurrent connections of the whole group.
+        /// Maximum number of concurrent connections of the whole group.
         max_connections: Option<usize> = "",
         /// When connections are scarce, the group with the highest priority goes first. Mail without a group
         /// has 100.
         priority: u32 = "100",
-        /// The backend that stores the mail of the group. With this key or one of those below, the group has a
-        /// spool of its own; keys that are left out, and sizes, are those of `[spool]`. The group of the first
-        /// recipient decides where a message is stored; a delivery status notification is stored beside its
-        /// message. Needs a restart. A spool with mail that no key names any more is an error at the start.
+        /// The backend that stores the mail of the group. With this key or one of those below, the group has a spool of
+        /// its own; keys that are left out, and sizes, are those of `[spool]`. The group of the first recipient decides
+        /// where a message is stored, and a delivery status notification is stored with its message. Needs a restart. The
+        /// daemon does not start if a spool that no key names any more still has mail.
         backend: Option<Backend> = "",
         /// The directory of the spool, or a pattern, as in `[spool]`. Default: `{data_dir}/spool-NAME`.
         path: Option<PathBuf> = "",
-        /// Queue directories, as in `[spool]`.
+        /// Number of queue directories, as in `[spool]`.
         directories: Option<usize> = "",
-        /// Choice of a queue directory.
+        /// How a queue directory is chosen, as in `[spool]`.
         placement: Option<Placement> = "",
-        /// Levels of sixteen subdirectories in every queue directory.
+        /// Levels of sixteen subdirectories in each queue directory.
         hash_depth: Option<u32> = "",
     }
 }
@@ -702,52 +701,53 @@ section! {
 section! {
     /// The storage of queued mail.
     pub Spool = "spool" {
-        /// The backend: `log` writes one log for all messages; `queue-dirs` writes two files for each message
-        /// into queue directories, as Sendmail does; `null` stores nothing and is for builds of the laboratory.
-        /// `postrider spool convert` copies mail from one backend to another.
+        /// `log` writes one log for all messages. `queue-dirs` writes two files for each message into queue directories,
+        /// as Sendmail does. `null` stores nothing and exists only in builds for the laboratory. `postrider spool
+        /// convert` copies mail from one backend to another.
         backend: Backend = "\"log\"",
-        /// The directory of the spool. With `backend = "queue-dirs"` also a pattern with one `*` in its last
-        /// part, `"/var/spool/postrider/q*"`: it names the queue directories, which must exist, perhaps on
+        /// The directory of the spool. With `backend = "queue-dirs"` it can also be a pattern with one `*` in its last
+        /// part, such as `"/var/spool/postrider/q*"`, that matches the queue directories. These must exist, and may be on
         /// several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
-        /// The time of the 250, by what a crash can lose. `durable`: when the message is synced; nothing is lost.
-        /// `after-checks`: the same, since a message is stored when all checks have passed. `deliver-first`: when the
-        /// next hop has it, or when it is synced if the next hop defers it, refuses it or has not answered within
-        /// `deliver_first_timeout`; nothing is lost, and mail that leaves at once is never written. `none`: before the
-        /// message is written; it is written and synced in the background. A crash of the daemon or of the
-        /// machine loses mail for which the reply was 250: only for tests and for mail that may be lost. The
-        /// daemon warns of it at each start and in `postrider status`.
+        /// When a message is acknowledged with 250, and so what a crash can lose. `durable`: when the message is synced;
+        /// nothing is lost. `after-checks`: the same, since a message is stored after all checks have passed.
+        /// `deliver-first`: when the next hop has the message; or when it is synced, if the next hop defers it, refuses
+        /// it, or has not answered within `deliver_first_timeout`. Nothing is lost, and mail that leaves at once is never
+        /// written. `none`: before the message is written; it is written and synced in the background. A crash of the
+        /// daemon or of the machine then loses acknowledged mail, so use it only for tests and for mail that may be lost.
+        /// The daemon warns about it at each start and in `postrider status`.
         durability: Durability = "\"durable\"",
-        /// With `deliver-first`, here or in a route: the time for the next hop. Then the message is synced, and the client
-        /// gets its 250, while the delivery goes on.
+        /// With `deliver-first`, here or in a route: how long to wait for the next hop. After that, the message is synced
+        /// and the client gets its 250, while the delivery continues.
         deliver_first_timeout: Duration = "\"1s\"",
-        /// True if the spool may be on a file system in memory (tmpfs) or of a container (overlayfs). If false, the daemon
-        /// refuses to start there: accepted mail would be lost with the power or the container. The environment variable
-        /// `POSTRIDER_EPHEMERAL=true` means the same, for tests. The embedded default and `--capture` only warn.
+        /// If true, the spool may be on a file system in memory (tmpfs) or of a container (overlayfs). If false, the
+        /// daemon refuses to start there, because accepted mail would be lost with the power or with the container. The
+        /// environment variable `POSTRIDER_EPHEMERAL=true` means the same, for tests. The embedded default and
+        /// `--capture` only warn.
         ephemeral: bool = "false",
-        /// With `backend = "queue-dirs"`: a directory for the content of messages, perhaps on another disk than
-        /// their envelopes. Content is synced before its envelope. Queue directories have a link `content` to
-        /// it, so that other commands find it. Mail that is queued when the key is added stays where it is;
-        /// to remove the key, convert the spool. Without this key, content is beside its envelope.
+        /// With `backend = "queue-dirs"`: a separate directory for the content of messages, for example on another disk
+        /// than their envelopes. Content is synced before its envelope. Each queue directory has a link `content` to it,
+        /// so that other commands find it. Mail that is already queued when you add the key stays where it is; to remove
+        /// the key, convert the spool. Without this key, content is stored next to its envelope.
         content_path: Option<PathBuf> = "",
-        /// Size of one file of the log.
+        /// Size of one segment file of the log.
         segment_size: ByteSize = "\"64MiB\"",
-        /// The number of queue directories `q00`, `q01` and so on, which are created when they are missing.
-        /// After the number is lowered, the other directories are emptied, and can then be removed.
+        /// Number of queue directories `q00`, `q01` and so on, which are created if they are missing. If you lower the
+        /// number, the other directories are emptied, and can then be removed.
         directories: usize = "1",
-        /// Choice of a queue directory for the messages of a commit: in turn, at random, or the one with
-        /// the fewest messages.
+        /// How a queue directory is chosen for the messages of a commit: in turn, at random, or the one with the fewest
+        /// messages.
         placement: Placement = "\"round-robin\"",
-        /// Levels of sixteen subdirectories in every queue directory: 0, 1 or 2. For file systems that are slow
-        /// with many files in one directory.
+        /// Levels of sixteen subdirectories in each queue directory: 0, 1 or 2. Useful on file systems that are slow with
+        /// many files in one directory.
         hash_depth: u32 = "0",
-        /// Largest size of the spool; 0 for no limit. Reply when exceeded: 452 4.3.1.
+        /// Maximum size of the spool; 0 for no limit. Reply when exceeded: 452 4.3.1.
         max_size: ByteSize = "0",
-        /// Space that stays free on the disk of the spool. Reply when exceeded: 452 4.3.1.
+        /// Space to keep free on the disk of the spool. Reply when there is less: 452 4.3.1.
         min_free: ByteSize = "\"256MiB\"",
-        /// Time that a client waits for a disk that does not answer. Then the reply is 451 4.3.0, and new mail
-        /// gets 451 4.3.1 until the disk answers. A message that is stored in the end is delivered, so a client
-        /// that tries again creates a second copy.
+        /// How long a client waits for a disk that does not respond. After that it gets 451 4.3.0, and new mail gets 451
+        /// 4.3.1 until the disk responds. If the message is stored after all, it is delivered, so a client that tries
+        /// again creates a second copy.
         commit_timeout: Duration = "\"1m\"",
     }
 }
@@ -757,17 +757,17 @@ section! {
     pub Control = "control" {
         /// The socket for operators: root and the daemon's own user.
         socket: PathBuf = "\"{data_dir}/control.sock\"",
-        /// A group whose members may use the operators' socket, too: a name in /etc/group, or a number.
+        /// A group whose members may use the operators' socket as well: a name in /etc/group, or a number.
         group: Option<Group> = "",
-        /// The socket through which all users submit mail; it does nothing else.
+        /// The socket through which all users submit mail. Nothing else can be done through it.
         submit_socket: PathBuf = "\"{data_dir}/submit.sock\"",
-        /// The drop directory: local mail waits there while the daemon is down.
+        /// The drop directory, where local mail waits while the daemon is down.
         maildrop: PathBuf = "\"{data_dir}/drop\"",
-        /// The most messages that one user other than root may have in the drop directory. Beyond them `sendmail` fails with 75. What a user
-        /// writes there without `sendmail`, beyond twice this number or twice `maildrop_max_size`, is removed, as is
-        /// what is no file; a directory that is not empty is passed over.
+        /// Maximum number of messages that one user other than root may have in the drop directory. Beyond it, `sendmail`
+        /// fails with exit code 75. What a user writes there without `sendmail` is removed beyond twice this number or
+        /// twice `maildrop_max_size`, and so is anything that is not a file; directories that are not empty are skipped.
         maildrop_max_messages: u32 = "1000",
-        /// The most octets of messages that one user other than root may have in the drop directory.
+        /// Maximum size in octets of the messages that one user other than root may have in the drop directory.
         maildrop_max_size: ByteSize = "\"256MiB\"",
     }
 }
