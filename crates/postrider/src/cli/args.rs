@@ -13,9 +13,9 @@ pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("
 
 /// A mail transfer agent: accepts mail by SMTP, stores it durably before it replies 250, and delivers it
 ///
-/// The configuration is the file named by --config, or by the environment variable POSTRIDER_CONFIG,
-/// or /etc/postrider/postrider.toml if it exists. Otherwise it is an embedded default that serves this
-/// machine and keeps everything in ./postrider-data.
+/// The configuration file is the one named by --config, or else by the environment variable
+/// POSTRIDER_CONFIG, or else /etc/postrider/postrider.toml. If there is none, an embedded default
+/// serves this machine only and stores everything in ./postrider-data.
 #[derive(Debug, Parser)]
 #[command(name = "postrider", version = VERSION, max_term_width = 100)]
 #[command(arg_required_else_help = true)]
@@ -32,32 +32,32 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the daemon in the foreground
     Serve {
-        /// Capture all mail and send none: for tests of programs that send mail
+        /// Capture all mail and send none, to test programs that send mail
         ///
-        /// Accepts mail for every address, stores it in ./postrider-capture and shows it on standard output. No configuration
-        /// is read.
+        /// Accepts mail for every address, stores it in ./postrider-capture and shows it on standard output. No
+        /// configuration is read.
         #[arg(long, conflicts_with = "config")]
         capture: bool,
 
         /// The address to listen on instead of 127.0.0.1:2525, with --capture or without a configuration file
         ///
-        /// With --capture, clients of private networks are served.
+        /// With --capture, clients in private networks are served.
         #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "config", value_parser = listen_address)]
         listen: Option<std::net::SocketAddr>,
     },
     /// Write a configuration for this machine
     ///
-    /// Asks for the host name, the domains, the networks, the users and the certificate, unless options name them. Writes a
-    /// commented configuration and a file of users, whose passwords it prints once, and then the DNS records and the next
-    /// commands. An existing configuration is never overwritten, and existing users stay. If standard input is not a
-    /// terminal, nothing is asked.
+    /// Asks for the host name, the domains, the networks, the users and the certificate, unless an option gives them. Writes
+    /// a commented configuration and a file of users, and prints the users' passwords (once), the DNS records and the next
+    /// commands. An existing configuration is never overwritten, and existing users are kept. Nothing is asked if standard
+    /// input is not a terminal.
     Quickstart(QuickstartArgs),
     /// Check or show the configuration
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Look keys up in maps, or check the files of maps
+    /// Look up keys in maps, or check map files and servers
     #[command(subcommand)]
     Map(MapCommand),
     /// List and change queued messages
@@ -65,103 +65,104 @@ pub(crate) enum Command {
     Queue(QueueCommand),
     /// Check, dump, salvage or convert the spool
     ///
-    /// All but `convert` can be used while the daemon runs. They find two kinds of fault. Damage: bytes can be read,
-    /// but their checksum is wrong, or a file is missing. A read error: the disk returns an error, so the bytes may still be good.
-    /// A damaged segment that holds nothing else of use is quarantined: a start of the daemon renames the
-    /// file to NAME.quarantined and no longer uses it. `check` reports all faults. `salvage` writes messages from
-    /// damaged and quarantined segments to files. `check`, `dump` and `salvage` change nothing in the
-    /// spool.
+    /// `check` reports all faults. `dump` prints records. `salvage` writes messages from damaged and quarantined segments to
+    /// files. These three can be used while the daemon runs, and change nothing in the spool; `convert` needs a stopped
+    /// daemon.
+    ///
+    /// There are two kinds of faults. Damage: bytes can be read, but their checksum is wrong, or a file is missing. A read
+    /// error: the disk returns an error, so the bytes may still be good. A damaged segment that holds nothing else of use is
+    /// quarantined: the daemon renames the file to NAME.quarantined when it starts, and no longer uses it.
     #[command(subcommand)]
     Spool(SpoolCommand),
-    /// Check this machine, the configuration and the network for a mail server
+    /// Check whether this machine, the configuration and the network are ready for mail
     ///
-    /// Each line says ok, warning or error, the subject, and what was seen; the line below says what to do. Checked are: the
-    /// configuration and the times of its certificates; whether the user of the daemon may use the files of the configuration
-    /// (for root); the running daemon; whether a sync reaches the disk of the spool, its file system and its room; limits, kernel
-    /// and clock; the ports of the listeners; and, without --offline, the name servers, the name of the host with its
-    /// reverse name, and a connection to port 25 of another server. No mail is sent. Each query to the network has a time limit
-    /// of at most 20 seconds. The exit code is 0 if all is well, 1 with warnings, and 2 with errors.
+    /// Each line says ok, warning or error, the subject, and what was found; the line below it says what to do. The checks
+    /// cover the configuration and when its certificates expire; whether the daemon's user may use the files of the
+    /// configuration (if run as root); the running daemon; whether a sync reaches the disk of the spool, its file system and
+    /// its free space; limits, kernel and clock; the ports of the listeners; and, without --offline, the name servers, the
+    /// host name with its reverse name, and a connection to port 25 of another server. No mail is sent. Each question to the
+    /// network takes at most 20 seconds. The exit code is 0 if all is well, 1 with warnings, and 2 with errors.
     Doctor(DoctorArgs),
     /// Write all queued mail, the configuration and its files into one archive
     ///
-    /// The daemon may be running, and continues to work. Every message that was accepted (reply 250) before the command began,
-    /// and is not finished, is in the archive. Private keys and the passwords for other servers are left out
-    /// unless --with-secrets is given. Only the owner can read the archive: it has the whole content of the queued mail. The
+    /// The daemon may be running, and is not interrupted. The archive contains every message that was accepted (reply 250)
+    /// before the command began and is not finished. Private keys and passwords for other servers are left out, unless
+    /// --with-secrets is given. Only the owner can read the archive, since it has the full content of the queued mail. The
     /// exit code is 65 if a message cannot be read; the archive then has all the others.
     Backup(BackupArgs),
-    /// Put the mail of a backup into an empty spool, on hold; or write its files to a folder
+    /// Restore the mail of a backup into an empty spool, on hold; or write its files to a directory
     ///
-    /// Some messages may have been delivered after the backup was made. So every restored message is on hold until
-    /// you have checked it: `postrider queue list`, then `postrider queue release all` or `postrider queue delete ID`. The daemon
-    /// that uses the spool must be stopped. The checksums of the whole archive are verified before anything is written. A
-    /// restore that was interrupted continues if you run the same command again.
+    /// Some messages may have been delivered after the backup was made, so all restored messages are on hold until you have
+    /// checked them: `postrider queue list`, then `postrider queue release all` or `postrider queue delete ID`. The daemon
+    /// that uses the spool must be stopped. The checksums of the whole archive are verified before anything is written. To
+    /// complete a restore that was interrupted, run the same command again.
     Restore(RestoreArgs),
-    /// Write an archive for those who help you, without secrets
+    /// Write an archive without secrets, to send to those who help you
     ///
-    /// The archive has the version, the configuration with its origins, the output of `postrider doctor`, counters and metrics,
-    /// the queue by destination, the last lines of the log, and a workload: sizes, times and results of messages, with numbers instead
-    /// of domains. The contents are listed before the file is written. Passwords and keys are left out. Addresses, host names,
-    /// logins and IP addresses are replaced unless --with-addresses is given. It has no content of mail. Look at the archive before you
-    /// send it.
+    /// The archive has the version, the configuration and where each value comes from, the output of `postrider doctor`,
+    /// counters and metrics, the queue by destination, the last lines of the log, and a workload: sizes, times and results of
+    /// messages, with numbers instead of domains. Its contents are listed before the file is written. It has no passwords, no
+    /// keys, and no content of mail. Addresses, host names, logins and IP addresses are replaced, unless --with-addresses is
+    /// given. Look at the archive before you send it.
     SupportBundle(BundleArgs),
     /// Import the configuration and the queue of another mail server
     ///
-    /// The other server's files are read and never changed. The configuration becomes a commented file for Postrider, and
-    /// each setting is reported: mapped, mapped with a note, without counterpart (with what to do instead), or unknown. The
-    /// queue is put into the spool of the configuration in use, with arrival times, attempts and holds. For this, both
-    /// servers must be stopped. A second run adds nothing, even after a run that was killed.
+    /// The other server's files are read and never changed. The configuration becomes a commented file for Postrider, with a
+    /// report on each setting: mapped, mapped with a note, without counterpart and what to do instead, or unknown. Queued
+    /// mail is put into the spool of the configuration in use, with arrival times, attempts and holds; both servers must be
+    /// stopped for this. Importing again adds nothing twice, also after a run that was killed.
     #[command(subcommand)]
     Import(ImportCommand),
     /// Search the history: what happened to messages in the last weeks
     #[command(subcommand)]
     History(HistoryCommand),
-    /// Explain where a message is, or what became of it; also written `postrider queue explain`
+    /// Explain where a message is, or what became of it; the same as `postrider queue explain`
     ///
-    /// For each recipient of a queued message: the status, the last outcome, the next attempt, since when its destination is
-    /// down, how many other messages wait for the destination, when the recipient fails, and the command that changes something. Then
-    /// the events of the message from the history. A message that has left the queue is explained from the history alone.
+    /// Shows, for each recipient of a queued message, the status, the last outcome, the next attempt, since when the
+    /// destination has been down, how many other messages wait for it, when the recipient will fail, and a command that helps.
+    /// The events of the message follow, from the history. If the message has left the queue, the history alone explains it.
     /// With --at, the state at an earlier time is explained from the events up to that time.
     Why(WhyArgs),
     /// Show counters of recipients, and the state of the spool
     ///
-    /// Each accepted recipient is delivered, bounced, expired, deleted or queued; the exit code is 70 when these
+    /// Each accepted recipient is delivered, bounced, expired, deleted or queued; the exit code is 70 if these
     /// counters do not add up.
     ///
-    /// A line `spool fault:` is shown for each fault of the stored mail. `damaged` names a place whose
-    /// checksum was wrong at the start of the daemon, a missing segment, or a message whose content is
-    /// lost. `cannot be read` names a place for which the disk returned an error at the start: nothing in
-    /// it is lost; repair the cause and restart the daemon. `quarantined` names a damaged file that is no
+    /// Each fault of the stored mail has a line `spool fault:`. `damaged` names a place whose checksum was
+    /// wrong when the daemon started, a missing segment, or a message whose content is lost.
+    /// `cannot be read` names a place for which the disk returned an error when the daemon started: nothing
+    /// in it is lost; repair the cause and restart the daemon. `quarantined` names a damaged file that is no
     /// longer used. `compaction pauses` says why the daemon cannot free old segments now: the spool grows
     /// until the cause is repaired. Use `postrider spool check` to check the spool again, and
-    /// `postrider spool salvage` to get messages out of damaged and quarantined segments. With --json the
+    /// `postrider spool salvage` to get messages out of damaged and quarantined segments. With --json, the
     /// lines are in spool.faults.
     Status {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Print the metrics of docs/metrics.md, in the text format of Prometheus
+        /// Print the metrics of docs/metrics.md in Prometheus text format
         #[arg(long, conflicts_with = "json")]
         prometheus: bool,
     },
-    /// Make hashes of passwords, and try passwords
+    /// Hash passwords, and test passwords and tokens
     #[command(subcommand)]
     Auth(AuthCommand),
     /// Show the certificates that clients see, or obtain a new one
     #[command(subcommand)]
     Certificate(CertificateCommand),
-    /// Show what the configuration decides about a message, and why; nothing is stored or sent
+    /// Show how the configuration would treat a message, and why; nothing is stored or sent
     ///
-    /// The rules, checks, limits, aliases and routes of the configuration judge the message as the daemon does, with the same
-    /// look-ups. Each rule is shown with the condition that decided, each look-up with its answer and its time, and then the
-    /// replies, the envelope, and the next hops. The exit code is 0 when everything is accepted, 65 when
-    /// something is rejected, and 75 when something is only deferred. Limits begin anew with each test.
+    /// Applies the rules, checks, limits, aliases and routes of the configuration as the daemon does, with the same look-ups.
+    /// Shows each rule with the condition that decided, each look-up with its answer and its duration, and then the replies,
+    /// the envelope, and the next hops. The exit code is 0 if everything is accepted, 65 if something is rejected, and 75 if
+    /// something is only deferred. Limits begin anew with each test.
     Test(TestArgs),
     /// Make the daemon read its configuration again; sessions continue
     Reload,
-    /// Refuse new SMTP sessions with 421, for example before maintenance; deliveries go on
+    /// Refuse new SMTP sessions with 421, for example before maintenance; deliveries continue
     ///
-    /// Open sessions continue until they end, and mail of local programs is still accepted. `postrider status` and
-    /// `postrider doctor` name the drained listeners. `postrider resume` or a restart of the daemon opens them again.
+    /// Open sessions continue until they end, and mail from local programs is still accepted. `postrider status` and
+    /// `postrider doctor` show which listeners are drained. `postrider resume` or a restart of the daemon ends it.
     Drain(ListenerArgs),
     /// Accept new SMTP sessions again after `postrider drain`
     Resume(ListenerArgs),
@@ -174,12 +175,12 @@ pub(crate) enum Command {
     },
     /// Write the man pages to a directory
     ///
-    /// To read a page: `man postrider`, or `man DIR/postrider.1` after the pages were written to DIR.
+    /// To read a page, use `man postrider`, or `man DIR/postrider.1` after writing the pages to DIR.
     Man {
         /// The directory to write to; it is created if it does not exist
         dir: Option<PathBuf>,
     },
-    /// Submit a message as sendmail does; see sendmail(1)
+    /// Submit a message, as sendmail does; see sendmail(1)
     #[command(disable_help_flag = true)]
     Sendmail {
         /// Options of sendmail, and recipients
@@ -198,13 +199,13 @@ pub(crate) enum Command {
     },
     /// List the queue in the format of mailq
     Mailq,
-    /// Check the files of aliases; the daemon reads a changed file by itself
+    /// Check the alias files; the daemon notices changed files by itself
     Newaliases,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListenerArgs {
-    /// Only the listeners with this address as the daemon logs it, such as 192.0.2.1:25, this port, or this kind:
+    /// Only listeners with this address (as the daemon logs it, such as 192.0.2.1:25), this port, or this kind:
     /// mx, relay, submission, submissions or lmtp
     ///
     /// The option can be repeated.
@@ -214,10 +215,10 @@ pub(crate) struct ListenerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Skip the checks that need the network: DNS queries, and connections to other machines
+    /// Skip checks that need the network: no look-ups, no connections to other machines
     #[arg(long)]
     pub(crate) offline: bool,
-    /// The domain whose mail server is looked up and connected to
+    /// The domain whose mail server to look up and connect to
     #[arg(long, value_name = "DOMAIN", default_value = "gmail.com")]
     pub(crate) domain: String,
     /// Print one JSON object
@@ -227,19 +228,19 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BundleArgs {
-    /// The file to write, or a folder for a file postrider-support-TIME.tar.zst
+    /// The file to write, or a directory in which to write postrider-support-TIME.tar.zst
     #[arg(value_name = "FILE|DIR", default_value = ".")]
     pub(crate) to: PathBuf,
     /// Keep addresses, host names, logins and IP addresses as they are
     #[arg(long)]
     pub(crate) with_addresses: bool,
-    /// Hours of the history that become the workload
+    /// Hours of the history to include as the workload
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub(crate) hours: u64,
-    /// Skip the checks that need the network, as `postrider doctor --offline` does
+    /// Skip checks that need the network, as `postrider doctor --offline` does
     #[arg(long)]
     pub(crate) offline: bool,
-    /// The domain whose mail server is looked up and connected to, as in `postrider doctor`
+    /// The domain whose mail server to look up and connect to, as in `postrider doctor`
     #[arg(long, value_name = "DOMAIN", default_value = "gmail.com")]
     pub(crate) domain: String,
     /// List the contents only; write nothing
@@ -249,10 +250,10 @@ pub(crate) struct BundleArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// The file to write, or a folder for a file postrider-HOSTNAME-TIME.tar.zst
+    /// The file to write, or a directory in which to write postrider-HOSTNAME-TIME.tar.zst
     #[arg(value_name = "FILE|DIR")]
     pub(crate) to: PathBuf,
-    /// Also copy private keys, and the files with passwords for other servers
+    /// Also copy private keys and the files with passwords for other servers
     #[arg(long)]
     pub(crate) with_secrets: bool,
 }
@@ -262,15 +263,15 @@ pub(crate) struct RestoreArgs {
     /// The archive of `postrider backup`
     #[arg(value_name = "ARCHIVE")]
     pub(crate) archive: PathBuf,
-    /// The spool to write to: an empty folder, or one that does not exist; without it, the spools of the configuration
+    /// The spool to write to, an empty or missing directory; without it, the spools of the configuration
     #[arg(long, value_name = "DIR")]
     pub(crate) spool: Option<PathBuf>,
-    /// Write the configuration, its files and the messages of the drop directory to this folder; no mail is queued
+    /// Write the configuration, its files and the messages of the drop directory to this directory, and queue no mail
     ///
-    /// The folder is created; if it exists, it must be empty, and writable by you only.
+    /// The directory is created; if it exists, it must be empty and writable by you only.
     #[arg(long, value_name = "DIR", conflicts_with = "spool")]
     pub(crate) files: Option<PathBuf>,
-    /// Verify the archive, and say what is in it; write nothing
+    /// Verify the archive and list what is in it; write nothing
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
 }
@@ -286,16 +287,16 @@ pub(crate) struct QuickstartArgs {
     /// A network whose clients may send to all domains; can be repeated
     #[arg(long, value_name = "NETWORK")]
     pub(crate) network: Vec<String>,
-    /// A user who logs in to send, jane or jane@example.com; can be repeated
+    /// A user who logs in to send mail, jane or jane@example.com; can be repeated
     #[arg(long, value_name = "USER")]
     pub(crate) user: Vec<String>,
-    /// The file with the certificate and its chain; without it, a self-signed certificate is made
+    /// The file with the certificate and its chain; without it, a self-signed certificate is generated
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) certificate: Option<PathBuf>,
     /// The file with the certificate's private key
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub(crate) key: Option<PathBuf>,
-    /// Obtain a certificate from Let's Encrypt; you accept the terms of service of letsencrypt.org
+    /// Obtain a certificate from Let's Encrypt; by this you accept the terms of service of letsencrypt.org
     #[arg(long, conflicts_with = "certificate")]
     pub(crate) acme: bool,
     /// The file to write; without it, /etc/postrider/postrider.toml for root, and ./postrider.toml for others
@@ -304,7 +305,7 @@ pub(crate) struct QuickstartArgs {
     /// Keep an existing file as FILE.toml.old and write a new one
     #[arg(long)]
     pub(crate) replace: bool,
-    /// Ask nothing, and use the usual values of everything that no option names
+    /// Ask nothing, and use the defaults for everything that no option sets
     #[arg(long)]
     pub(crate) no_questions: bool,
 }
@@ -313,16 +314,16 @@ pub(crate) struct QuickstartArgs {
 pub(crate) enum HistoryCommand {
     /// Find messages, rejected commands and suspended destinations; the newest first
     ///
-    /// A message is found if its events have everything that is asked for. Letter case matters in a Message-ID only. The
-    /// history is read from its files, so the daemon need not run; it has events after about a second. Connections
-    /// without mail are in the log only. The exit code is 0, even if nothing is found; 65 when a part of the history is
-    /// damaged; 66 when there is no history; 77 when you may not read it.
+    /// A message is found if its events match all given options. Case matters in a Message-ID only. The history is read from
+    /// its files, so the daemon need not run; events appear after about a second. Connections without mail are in the log
+    /// only. The exit code is 0 even if nothing is found, 65 if a part of the history is damaged, 66 if there is no history,
+    /// and 77 if you may not read it.
     Query(HistoryArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
-    /// The queue id; that of a bounce finds the message that it is about, too
+    /// The queue id; the id of a bounce also finds the message that it is about
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
     /// The Message-ID, with or without < and >
@@ -340,22 +341,22 @@ pub(crate) struct HistoryArgs {
     /// The address of the client, or its network, such as 192.0.2.0/24
     #[arg(long, value_name = "ADDRESS", value_parser = control::selection::parse_clients)]
     pub(crate) client: Option<ipnet::IpNet>,
-    /// The login of the client, also of one that failed
+    /// The login of the client, whether it succeeded or failed
     #[arg(long, value_name = "LOGIN")]
     pub(crate) login: Option<String>,
     /// The name or the address of the next hop
     #[arg(long, value_name = "HOST")]
     pub(crate) relay: Option<String>,
-    /// A destination that was suspended, such as mx:example.com, with messages that waited for it; or the domain of a recipient
+    /// A destination that was suspended, such as mx:example.com, and the messages that waited for it; or a recipient's domain
     #[arg(long, value_name = "NAME")]
     pub(crate) destination: Option<String>,
-    /// Only events since then: 2h, 3d, 14:30, 2026-11-21, "2026-11-21 14:30"
+    /// Only events since this time: 2h, 3d, 14:30, 2026-11-21, "2026-11-21 14:30"
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
-    /// Only events until then
+    /// Only events until this time
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
-    /// Print at most this many messages
+    /// The maximum number of messages to print
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub(crate) limit: usize,
     /// Print one JSON object for each message: its id and its events, as in the log
@@ -367,15 +368,15 @@ pub(crate) struct HistoryArgs {
 pub(crate) enum ConfigCommand {
     /// Check a configuration file and report all its problems
     Check {
-        /// The file; without it, the configuration file in use
+        /// The file to check; without it, the configuration file in use
         file: Option<PathBuf>,
     },
-    /// Explain the rules or the checks in words, or one key
+    /// Explain the rules, the checks, or a key in words
     Explain {
         /// `rules`, `checks`, or a key such as `rule.delay` or `limits.max_hops`
         what: String,
     },
-    /// Show every effective value, and where it comes from
+    /// Show every value in effect, and where it comes from
     Show {
         /// Print JSON
         #[arg(long)]
@@ -385,23 +386,23 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuthCommand {
-    /// Make the hash of a password for a file of users (`users = "passwd:FILE"` in [auth])
+    /// Print the hash of a password, for a file of users (`users = "passwd:FILE"` in [auth])
     ///
-    /// The password is the first line of standard input; on a terminal it is asked for twice, and not shown.
+    /// The password is the first line of standard input. On a terminal, it is asked for twice and not shown.
     Hash {
         /// The scheme. With scram-sha-256 a user can log in with SCRAM-SHA-256, PLAIN and LOGIN; with
         /// argon2id, sha512-crypt and bcrypt with PLAIN and LOGIN
         #[arg(long, value_name = "SCHEME", default_value = "argon2id")]
         scheme: HashScheme,
-        /// Print a whole line of the file for this user
+        /// Print a complete line of the file, for this user
         user: Option<String>,
     },
-    /// Try a user's password or token with the configuration
+    /// Test a user's password or token against the configuration
     ///
-    /// The password is the first line of standard input; on a terminal it is asked for, and not shown. The exit
+    /// The password or token is the first line of standard input. On a terminal, it is asked for and not shown. The exit
     /// code is 0 if it is right, and 77 if it is wrong or there is no such user.
     Test {
-        /// Try a token as OAUTHBEARER does: the server in [oauth] is asked about it
+        /// Test a token, as OAUTHBEARER does, by asking the server in [oauth] about it
         #[arg(long)]
         token: bool,
         /// The user name
@@ -423,10 +424,10 @@ pub(crate) struct TestArgs {
     /// The login of the client, as if the password had been right
     #[arg(long, value_name = "LOGIN")]
     pub(crate) login: Option<String>,
-    /// As if TLS were active
+    /// Pretend that TLS is active
     #[arg(long)]
     pub(crate) tls: bool,
-    /// As if the client had shown a certificate of a trusted authority with this e-mail address or host name, or, with
+    /// Pretend that the client has a certificate of a trusted authority with this e-mail address or host name, or, with
     /// `sha256:FINGERPRINT`, a certificate of another authority; implies --tls
     #[arg(long, value_name = "NAME")]
     pub(crate) certificate: Option<String>,
@@ -474,73 +475,73 @@ pub(crate) enum HashScheme {
 pub(crate) enum CertificateCommand {
     /// List the certificates that clients see: names, last day, and where each comes from
     ///
-    /// `acme` stands for a certificate that the daemon has obtained from the authority of [acme], `file` for one of [tls] or
-    /// [[certificate]], and `self-signed` for one that the daemon has made at its start. With [acme], the time of the
-    /// next renewal and the reason of failed attempts follow.
+    /// `acme` marks a certificate that the daemon has obtained from the authority in [acme], `file` one from [tls] or
+    /// [[certificate]], and `self-signed` one that the daemon generated when it started. With [acme], the time of the next
+    /// renewal and the reason of failed attempts follow.
     List {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Obtain a new certificate from the authority of [acme] now, and wait for it
+    /// Obtain a new certificate from the authority in [acme] now, and wait for it
     ///
-    /// The exit code is 75 when the authority refuses; the old certificate stays in use. Authorities limit how often this may
-    /// be done: Let's Encrypt signs five times a week for the same names.
+    /// The exit code is 75 if the authority refuses; the old certificate stays in use. Authorities limit how often you may do
+    /// this: Let's Encrypt issues five certificates a week for the same names.
     Renew,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MapCommand {
-    /// Look keys up in a map, and print each with its value
+    /// Look up keys in a map, and print each with its value
     ///
-    /// The exit code is 0 when all keys were found, 1 when one was not, and 75 when a look-up failed. A key is looked
-    /// up as it is given, in lower case; the daemon also asks for parts of an address.
+    /// The exit code is 0 if all keys were found, 1 if one was not, and 75 if a look-up failed. A key is looked up as given,
+    /// in lower case; the daemon also looks up parts of an address.
     Query {
         /// text:FILE, aliases:FILE, regex:FILE, cidr:FILE, cdb:FILE, or map:NAME for [map.NAME]
         map: String,
-        /// Keys
+        /// The keys to look up
         #[arg(required = true)]
         keys: Vec<String>,
     },
     /// Read the files of all maps, connect to the servers of named maps, and report faults
     ///
-    /// The exit code is 0 when all maps can be used, 65 when a file cannot, and 75 when a server or its query cannot.
+    /// The exit code is 0 if all maps can be used, 65 if a file cannot, and 75 if a server or its query cannot.
     Check,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// List messages: all, or those selected
+    /// List all messages, or those selected
     List {
         #[command(flatten)]
         chosen: Chosen,
         #[command(flatten)]
         format: Format,
     },
-    /// Count messages: all, or those selected
+    /// Count all messages, or those selected
     Count {
         #[command(flatten)]
         chosen: Chosen,
     },
     /// Explain where a message is, or what became of it; the same as `postrider why`
     Explain(WhyArgs),
-    /// Show the recipients of the queue by destination, sender or reason, with their ages and the most frequent reason
+    /// Summarize the queue's recipients by destination, sender or reason, with their ages and the most frequent reason
     ///
-    /// The columns are those of Postfix's qshape: T counts all recipients, and each other column those whose message has been
-    /// queued for fewer minutes than its title says, and for at least as many as the title before. A line below says why
-    /// most recipients of the destination wait, or since when it is down.
+    /// The columns are those of Postfix's qshape: T is the total number of recipients. Each other column counts those that have
+    /// been queued for fewer minutes than its title says, and for at least as many as the title before it. Ages are those of
+    /// the messages. A line below says why most recipients of the destination wait, or since when it has been down.
     Summary {
-        /// What the rows are for: destination, sender, sender-domain or reason
+        /// What each row stands for: a destination, sender, sender-domain or reason
         #[arg(long, value_enum, default_value_t = control::SummaryBy::Destination, hide_possible_values = true)]
         by: control::SummaryBy,
-        /// Print at most this many rows, those with the most recipients first; a line counts the rest
+        /// The maximum number of rows, those with the most recipients first; a line counts the rest
         #[arg(long, value_name = "COUNT")]
         limit: Option<usize>,
         /// Print one JSON object for each row
         #[arg(long)]
         json: bool,
     },
-    /// Show one message: envelope, recipients, header
+    /// Show the envelope, recipients and header of one message
     Show {
         /// Queue id
         id: String,
@@ -548,24 +549,24 @@ pub(crate) enum QueueCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Hold messages: no delivery is attempted until they are released
+    /// Hold messages, so that no delivery is attempted until they are released
     Hold(Change),
     /// Release held messages
     Release(Change),
-    /// Attempt delivery of messages now
+    /// Attempt delivery of the selected messages now
     Retry(Change),
     /// Attempt delivery of all messages now, and probe suspended destinations; with a selection, the same as retry
     Flush(Change),
-    /// Return messages: the remaining recipients fail, and the senders get delivery status notifications
+    /// Return messages to their senders: the remaining recipients fail, and the senders get delivery status notifications
     Bounce(Change),
     /// Delete messages without a delivery status notification
     Delete(Change),
     /// Send messages elsewhere: to another address, or by another route
     ///
-    /// A new message, with a queue id of its own and the same content, replaces the selected recipients. NOTIFY and ORCPT stay
-    /// what the sender wrote. The command refuses an address that has no mailbox here, one that a route refuses, one whose
-    /// domain does not exist, and an unknown route. It warns if the server of the address or route cannot be found now.
-    /// Messages that are being delivered now stay as they are.
+    /// The selected recipients are replaced by a new message with the same content and its own queue id. NOTIFY and ORCPT are
+    /// kept as the sender wrote them. The command refuses an address that has no mailbox here, one that a route refuses, one
+    /// whose domain does not exist, and an unknown route. It warns if the server of the address or route cannot be found now.
+    /// Messages that are being delivered at the moment are not changed.
     #[command(group = clap::ArgGroup::new("target").required(true))]
     Redirect {
         #[command(flatten)]
@@ -573,13 +574,13 @@ pub(crate) enum QueueCommand {
         /// The address that gets the mail of all selected recipients
         #[arg(long, value_name = "ADDRESS", group = "target")]
         to: Option<String>,
-        /// The `name` of the [[route]] that the mail takes
+        /// The `name` of the [[route]] for the mail
         #[arg(long, value_name = "NAME", group = "target")]
         route: Option<String>,
     },
     /// Attempt delivery of each message once, as `sendmail -q` does, and print how long each phase took
     ///
-    /// The daemon must not be running. Root runs this command as the user who owns `data_dir`, so that the daemon can
+    /// The daemon must not be running. If you are root, the command runs as the owner of `data_dir`, so that the daemon can
     /// open the files afterwards.
     Run(RunArgs),
 }
@@ -604,11 +605,11 @@ pub(crate) struct RunArgs {
 pub(crate) enum SpoolCommand {
     /// Verify every record of the spool
     ///
-    /// Each fault is one line. `damaged` is a range of bytes whose checksum is wrong. `corrupt` is what
-    /// the damage means: missing batches, a missing segment, or a message whose content is lost.
+    /// Prints one line for each fault. `damaged` is a range of bytes whose checksum is wrong. `corrupt` says
+    /// what the damage means: missing batches, a missing segment, or a message whose content is lost.
     /// `cannot be read` is a range for which the disk returned an error: the bytes may be good, so repair
     /// the cause and check again. `quarantined` is a damaged file NAME.quarantined that is no longer used; it is
-    /// reported until you remove it. The exit code is 0 when the spool is sound and 65 when there is any
+    /// reported until you remove it. The exit code is 0 if the spool is sound, and 65 if there is any
     /// fault. Nothing in the spool is changed.
     Check {
         /// The spool to check; without it, all configured spools
@@ -618,25 +619,26 @@ pub(crate) enum SpoolCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Print the records as text, one on each line, in the order in which they were written
+    /// Print the records as text, one per line, in the order in which they were written
     Dump {
         /// Print only the records of the message with this queue id
         id: Option<String>,
-        /// Print content, too
+        /// Print the content, too
         #[arg(long)]
         content: bool,
         /// The spool to read; without it, that of [spool]
         #[arg(long, value_name = "DIR")]
         path: Option<PathBuf>,
     },
-    /// Write the messages of damaged segments that are provably whole to files
+    /// Write messages from damaged segments to files
     ///
-    /// Writes each message that is neither queued nor known to be finished. The messages come from damaged
-    /// segments, from quarantined files (NAME.quarantined), and from messages that are kept out of the queue
-    /// because a part of their content is lost. A whole message is written to ID.mail; move that file into
-    /// the drop directory to send it. ID.incomplete lacks a part of its content. Look for each id in the
-    /// log first: the record that the message was delivered may be in the damage. A place that cannot be
-    /// read now is named; repair the cause and run the command again. Nothing in the spool is changed.
+    /// Writes each message that is neither queued nor known to be finished: from damaged segments, from
+    /// quarantined files (NAME.quarantined), and those that are kept out of the queue because a part of
+    /// their content is lost. A message that is provably whole is written to ID.mail, and one that lacks a
+    /// part of its content to ID.incomplete. To send a whole message, move its file into the drop
+    /// directory. But look for its id in the log first: the record of its delivery may be among the
+    /// damage. Places that cannot be read now are named; repair the cause and run the command again.
+    /// Nothing in the spool is changed.
     Salvage {
         /// The directory to write to; without it, `quarantine` in `data_dir`
         #[arg(long, value_name = "DIR")]
@@ -647,14 +649,14 @@ pub(crate) enum SpoolCommand {
     },
     /// Copy every message into a new spool of another backend
     ///
-    /// The daemon must not be running. The old spool is not changed. Root runs this command as the user who owns
+    /// The daemon must not be running. The old spool is not changed. If you are root, the command runs as the owner of
     /// `data_dir`, so that the daemon can open the files; the new directory, or the one in which it is created, must
     /// belong to that user.
     Convert {
         /// The backend of the new spool
         #[arg(long, value_enum)]
         to: NewBackend,
-        /// The directory of the new spool; empty, or not existing yet
+        /// The directory of the new spool, which must be empty or missing
         #[arg(long, value_name = "DIR")]
         into: PathBuf,
         /// Convert the spool of this queue group; without it, that of [spool]
@@ -695,7 +697,7 @@ impl QueueCommand {
 /// A selection of messages. All conditions must be met; `*` and `?` are wildcards, letter case is ignored.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Chosen {
-    /// Queue ids, `all`, or `-` to read ids from standard input, one on each line
+    /// Queue ids, `all`, or `-` to read ids from standard input, one per line
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
     /// The reverse-path; `<>` selects delivery status notifications
@@ -719,7 +721,7 @@ pub(crate) struct Chosen {
     /// Only messages accepted longer ago than this, such as 4h
     #[arg(long, value_name = "DURATION")]
     pub(crate) older: Option<String>,
-    /// Only messages accepted more recently than this
+    /// Only messages accepted more recently than this, such as 30m
     #[arg(long, value_name = "DURATION")]
     pub(crate) younger: Option<String>,
     /// The status of a recipient
@@ -732,7 +734,7 @@ pub(crate) struct Chosen {
 pub(crate) struct WhyArgs {
     /// Queue id
     pub(crate) id: String,
-    /// The state at this time, from the history: 14:30 (today), "2026-11-21 14:30", 2026-11-21T14:30:05+01:00, or 2h (ago)
+    /// Show the state at this time, from the history: 14:30 (today), "2026-11-21 14:30", 2026-11-21T14:30:05+01:00, or 2h (ago)
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<String>,
     /// Print a JSON object
@@ -742,10 +744,10 @@ pub(crate) struct WhyArgs {
 
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Format {
-    /// Print one JSON object on each line
+    /// Print one JSON object per line
     #[arg(long, conflicts_with = "only_ids")]
     pub(crate) json: bool,
-    /// Print only the queue ids, one on each line
+    /// Print only the queue ids, one per line
     #[arg(long = "ids")]
     pub(crate) only_ids: bool,
 }
@@ -756,10 +758,10 @@ pub(crate) struct Change {
     pub(crate) chosen: Chosen,
     #[command(flatten)]
     pub(crate) format: Format,
-    /// Change nothing: list the messages, and count the recipients that would be changed
+    /// Change nothing: list the messages and count the recipients that would be changed
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// The reason, for the history and the listings of held messages; notifications tell it to senders of bounced messages
+    /// The reason, for the history and for listings of held messages; bounces show it to the senders
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }

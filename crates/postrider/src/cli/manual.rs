@@ -127,13 +127,13 @@ fn see_also(pages: &[(&str, u8)]) -> String {
 }
 
 const INTRODUCTION: &str = "\
-The file is in TOML format. The daemon reads it at its start and at \\fBpostrider reload\\fR, and checks the whole file
+The file is in TOML format. The daemon reads it when it starts and at \\fBpostrider reload\\fR, and checks the whole file
 first. \\fBpostrider config check\\fR only checks a file; \\fBpostrider config show\\fR prints every value with its
 origin. Unknown keys are errors. A key that is not in the file has its default.
 .PP
 A \\fIduration\\fR has a unit: \"250ms\", \"300s\", \"5m\", \"4h\", \"5d\", \"1w\" or \"1h30m\"; a number without a unit
 is seconds. A \\fIsize\\fR is \"64KiB\", \"50MiB\", \"1GiB\" or \"1GB\"; a number without a unit is bytes. A relative
-\\fIpath\\fR in the file starts at the directory of the file, one in a default at the current directory.
+\\fIpath\\fR in the file is relative to the directory of the file, one in a default to the current directory.
 In defaults, {machine} stands for the name of the machine, {hostname} and {data_dir} for the values of these keys.
 ";
 
@@ -185,7 +185,7 @@ needed and does not run. 75: temporary failure, try again later. 77: not permitt
 /// sendmail(1) in roff.
 fn sendmail_page() -> String {
     let mut page = format!(
-        ".TH SENDMAIL 1 \"\" \"postrider {}\" \"\"\n.SH NAME\nsendmail, mailq, newaliases \\- hand in mail, list the \
+        ".TH SENDMAIL 1 \"\" \"postrider {}\" \"\"\n.SH NAME\nsendmail, mailq, newaliases \\- submit mail, list the \
          queue\n{SENDMAIL}",
         env!("CARGO_PKG_VERSION")
     );

@@ -19,11 +19,11 @@ pub(crate) struct ImportCli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImportCommand {
-    /// Import from Postfix: main.cf, master.cf and their tables; the queue directory
+    /// Import from Postfix: main.cf, master.cf, their tables, and the queue directory
     Postfix(ImportArgs),
-    /// Import from Sendmail: sendmail.mc or sendmail.cf and their files; qf and df files
+    /// Import from Sendmail: sendmail.mc or sendmail.cf, their files, and the queue (qf and df files)
     Sendmail(ImportArgs),
-    /// Import from Exim: update-exim4.conf.conf of Debian, or a whole configuration; the spool directory
+    /// Import from Exim: Debian's update-exim4.conf.conf or a complete configuration, and the spool directory
     Exim(ImportArgs),
 }
 
@@ -38,21 +38,21 @@ pub(crate) struct ImportArgs {
     /// damaged and was left out, and 75 if one was not imported because a map did not answer.
     #[arg(long, value_name = "DIR")]
     pub(crate) queue: Option<PathBuf>,
-    /// Read and report only: no file is written, and no mail is imported
+    /// Only read and report: write no file and import no mail
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// The file to write the configuration to; files that it needs, such as secrets, are written beside it
+    /// The file to write the configuration to; files that it needs, such as secrets, are written next to it
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace the file if it exists, and keep it as FILE.old: that of the package, for example
+    /// Replace an existing file, for example the package's, and keep it as FILE.old
     #[arg(long, requires = "output")]
     pub(crate) replace: bool,
     /// Ask the other server and Postrider about N envelopes from the other server's log, and show the differences
     ///
-    /// Nothing is sent: Postfix is asked in a copy of its own on the loopback interface whose mail all stays in a queue of its own,
-    /// Exim by -bh and -bt, Sendmail by -bt. The other server may run meanwhile. Postrider is asked with --config, or the file of
-    /// --output, or else with what the import would write. The exit code is 65 if there are differences, and 69 if
-    /// the other server could not be asked.
+    /// No mail is sent, and the other server may keep running: a copy of Postfix is asked, on the loopback interface and with
+    /// its own queue, from which nothing is delivered; Exim is asked by -bh and -bt, and Sendmail by -bt. Postrider is asked
+    /// with the configuration of --config or --output, or else with the one that the import would write. The exit code is 65
+    /// if there are differences, and 69 if the other server could not be asked.
     #[arg(long, value_name = "N", conflicts_with = "queue", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) verify: Option<u32>,
     /// Read envelopes from this log instead of the usual one; can be repeated

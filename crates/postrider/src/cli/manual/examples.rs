@@ -96,7 +96,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             ("postrider restore backup.tar.zst --dry-run", "Verify a backup, and say what is in it."),
             (
                 "postrider restore backup.tar.zst --files /root/restored",
-                "Write the configuration and its files to a folder.",
+                "Write the configuration and its files to a directory.",
             ),
             (
                 "postrider restore backup.tar.zst",
@@ -113,11 +113,11 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             (
                 "postrider import postfix --queue /var/spool/postfix --dry-run",
-                "Report what would become of the configuration and the queue of Postfix.",
+                "Report what the import would do with Postfix's configuration and queue.",
             ),
             (
                 "postrider import exim --output /etc/postrider/postrider.toml",
-                "Write a configuration that does what that of Exim does.",
+                "Write a configuration that does the same as Exim's.",
             ),
         ],
     ),
@@ -126,11 +126,11 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             (
                 "postrider import postfix /etc/postfix --output ./postrider.toml",
-                "Write a configuration, with the files that it needs beside it.",
+                "Write a configuration, with the files that it needs next to it.",
             ),
             (
                 "postrider import postfix --queue /var/spool/postfix",
-                "Put the mail of the stopped Postfix into the spool of the stopped Postrider.",
+                "Copy the queue of the stopped Postfix into the spool of the stopped Postrider.",
             ),
             (
                 "postrider --config ./postrider.toml import postfix --verify 200",
@@ -142,14 +142,14 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         "postrider-import-exim",
         &[(
             "postrider import exim /etc/exim4 --queue /var/spool/exim4",
-            "Put the mail of the stopped Exim into the spool of the stopped Postrider.",
+            "Copy the queue of the stopped Exim into the spool of the stopped Postrider.",
         )],
     ),
     (
         "postrider-import-sendmail",
         &[(
             "postrider import sendmail /etc/mail --queue /var/spool/mqueue",
-            "Put the mail of the stopped Sendmail into the spool of the stopped Postrider.",
+            "Copy the queue of the stopped Sendmail into the spool of the stopped Postrider.",
         )],
     ),
     ("postrider-auth", &[("postrider auth hash joe@example.com", "Print a line for a file of users.")]),
@@ -167,7 +167,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         "postrider-auth-test",
         &[(
             "postrider auth test joe@example.com",
-            "Ask for the password of a user, and tell whether it is right.",
+            "Ask for the password of a user, and say whether it is right.",
         )],
     ),
     (
@@ -200,7 +200,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "postrider-map-query",
         &[
-            ("postrider map query text:virtual info@example.com", "Look an address up in a file."),
+            ("postrider map query text:virtual info@example.com", "Look up an address in a file."),
             ("postrider map query map:users joe@example.com", "Ask the server of [map.users]."),
         ],
     ),
@@ -295,12 +295,12 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             (
                 "postrider drain",
-                "Refuse new sessions with 421 until `postrider resume`; those under way and deliveries go on.",
+                "Refuse new sessions with 421 until `postrider resume`; open sessions and deliveries continue.",
             ),
             ("postrider drain --listener 25", "Refuse new sessions at port 25 only."),
         ],
     ),
-    ("postrider-resume", &[("postrider resume", "Take new sessions at all listeners again.")]),
+    ("postrider-resume", &[("postrider resume", "Accept new sessions at all listeners again.")]),
     (
         "postrider-queue-flush",
         &[(
@@ -434,7 +434,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         &[("postrider sendmail -t", "Submit the message on standard input to the recipients in its header.")],
     ),
     ("postrider-mailq", &[("postrider mailq", "List the queue.")]),
-    ("postrider-newaliases", &[("postrider newaliases", "Check the files of aliases.")]),
+    ("postrider-newaliases", &[("postrider newaliases", "Check the alias files.")]),
 ];
 
 /// The examples of sendmail(1).
