@@ -22,7 +22,7 @@ pub(crate) struct ChartArgs {
     /// A line below the bars
     #[arg(long, default_value = "")]
     note: String,
-    /// The picture; without it, standard output
+    /// The file for the picture; without it, standard output
     #[arg(short, long)]
     output: Option<PathBuf>,
 }

@@ -22,27 +22,26 @@ use std::{
     time::Duration,
 };
 
-/// Count the DNS packets of a mail server for each delivery
+/// Count a mail server's DNS packets per delivery
 ///
-/// Answers over UDP: each domain has the mail exchanger mx.DOMAIN, each name the address of --answer, but for names with a
-/// label such as ip-192-0-2-1, which have the address in it. COMMAND finds the
-/// server's address in $DNS_SERVER, its host in $DNS_HOST and its port in $DNS_PORT, and the address of --answer in
-/// $DNS_ANSWER.
+/// Answers over UDP: the mail exchanger of each domain is mx.DOMAIN, and each name has the address of --answer, except for
+/// names with a label such as ip-192-0-2-1, which have the address in the label. COMMAND finds the DNS server's address in
+/// $DNS_SERVER, its host in $DNS_HOST and its port in $DNS_PORT, and the address of --answer in $DNS_ANSWER.
 #[derive(Debug, Args)]
 pub(crate) struct DnsArgs {
-    /// The address to listen on; port 0 is a free one, and /etc/resolv.conf can name port 53 only
+    /// The address to listen on; port 0 means any free port. /etc/resolv.conf can name port 53 only
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// The IPv4 address of each name
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     answer: Ipv4Addr,
-    /// Seconds for which an answer is valid
+    /// How many seconds an answer is valid
     #[arg(long, value_name = "SECONDS", default_value = "3600")]
     ttl: u32,
-    /// Show the count for one of so many messages too
+    /// Also show the count per message, for this number of messages
     #[arg(short = 'm', long = "messages", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
-    /// Run COMMAND where /etc/resolv.conf names this server only, for servers that know no other way; needs root
+    /// Run COMMAND with an /etc/resolv.conf that names this server only, for mail servers with no setting for it; needs root
     #[arg(long)]
     resolv_conf: bool,
     #[command(flatten)]

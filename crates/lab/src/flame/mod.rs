@@ -22,27 +22,27 @@ use std::{
 
 /// Draw where a command or a process uses its CPU time, as a flame graph
 ///
-/// Needs perf(1) (Debian: linux-perf), and root or kernel.perf_event_paranoid of 1 or less. Time in which a process
-/// waits for the disk or the network is not seen: `syscalls --histogram` shows that. Ctrl-C ends the command, and the samples
-/// until then are drawn.
+/// Needs perf(1) (Debian: linux-perf), and root or kernel.perf_event_paranoid of 1 or less. The graph does not include the
+/// time that a process waits for the disk or the network; `syscalls --histogram` shows that. Ctrl-C ends the command, and the
+/// samples until then are drawn.
 #[derive(Debug, Args)]
 pub(crate) struct FlameArgs {
     /// Processes to watch, with all their threads
     #[arg(short = 'p', value_name = "PID,…", value_delimiter = ',', required_unless_present = "command")]
     pids: Vec<u32>,
-    /// With -p and without a command: watch for this time
+    /// How long to watch, with -p and without a command
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = measure::arguments::seconds_of, conflicts_with = "command")]
     seconds: Duration,
-    /// Samples a second of each CPU
+    /// Samples per second on each CPU
     #[arg(short = 'F', value_name = "COUNT", default_value = "997", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     frequency: u32,
-    /// The means to find a caller: dwarf works for programs without frame pointers, at ten times the data
+    /// How callers are found: dwarf works for programs without frame pointers, but needs ten times the data
     #[arg(long, value_enum, default_value = "fp")]
     stacks: Stacks,
-    /// The picture
+    /// The file for the picture
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "flame.svg")]
     output: PathBuf,
-    /// Write the folded stacks to a file too, a line each
+    /// Also write the folded stacks to a file, one per line
     #[arg(long, value_name = "FILE")]
     folded: Option<PathBuf>,
     /// The command to watch, or with -p the command during which the processes are watched

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 
 /// Measure queue creation with several directories and senders
 ///
-/// Both the rate of all senders and the time one message takes are shown: with ten senders the second can be
-/// fifty times as long while the first is a fifth.
+/// Shows both the rate of all senders together and the time that one message takes. With ten senders, the rate can fall to a
+/// fifth while the time grows fiftyfold.
 #[derive(Debug, Args)]
 pub(crate) struct QueuedirsArgs {
     /// The number of queue directories; several are measured in turn
@@ -35,7 +35,7 @@ pub(crate) struct QueuedirsArgs {
     /// Messages
     #[arg(short = 'm', value_name = "COUNT", default_value = "30000", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) messages: u32,
-    /// Octets of each
+    /// Size of each message in octets
     #[arg(short = 'l', value_name = "BYTES", default_value = "1024", value_parser = clap::value_parser!(u32).range(..=1 << 24))]
     pub(super) length: u32,
     /// Do not sync
@@ -44,13 +44,13 @@ pub(crate) struct QueuedirsArgs {
     /// Measure how the cost of an entry grows with the number of entries, and draw it
     #[arg(long)]
     pub(super) slope: bool,
-    /// With --slope: write the picture to a file too
+    /// With --slope: also write the picture to a file
     #[arg(long, value_name = "FILE", requires = "slope")]
     svg: Option<PathBuf>,
     /// Queue directories with all files in them, or with 16 subdirectories; several are measured in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "flat", conflicts_with = "mta")]
     pub(super) layout: Vec<Layout>,
-    /// The number of processes, to which the senders are dealt out; several are measured in turn
+    /// The number of processes among which the senders are distributed; several are measured in turn
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', default_value = "1", conflicts_with = "mta", value_parser = clap::value_parser!(u32).range(1..=100))]
     processes: Vec<u32>,
     /// Write the result to a file, to compare with it later

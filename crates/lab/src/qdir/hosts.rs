@@ -11,14 +11,14 @@ use std::{
 /// The hosts of the recipients, and the way to them.
 #[derive(Debug, Args)]
 pub(super) struct HostArgs {
-    /// The number of hosts of the recipients: host0.test and so on [default: 1000; with --runners 10, each with a sink of its own]
+    /// The number of recipient hosts: host0.test and so on [default: 1000; with --runners 10, each with its own sink]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     hosts: Option<u32>,
-    /// With --runners: this host waits before its greeting, and before its reply to each message; `*` is every other
-    /// host
+    /// With --runners: this host waits before its greeting, and before its reply to each message; `*` stands for all
+    /// other hosts
     #[arg(long, value_name = "HOST=SECONDS,…", value_delimiter = ',', requires = "runners", value_parser = latency_of)]
     latency: Vec<(String, Duration)>,
-    /// Wait after the queue was made or put back, so that the file system comes to rest
+    /// Wait after creating or restoring the queue, so that the file system settles
     #[arg(long, value_name = "SECONDS", default_value = "0", hide_default_value = true, value_parser = seconds_of)]
     pub(super) settle: Duration,
     /// With --runners: run the sinks in a network namespace of their own; needs root and ip(8)

@@ -23,14 +23,14 @@ use std::{
     thread,
 };
 
-/// Measure reading and sorting of a queue in each order, and its delivery
+/// Measure reading and sorting a queue in each order, and delivering it
 ///
 /// The paragraph below the table explains the figures by the measured phases. With --runners the queue is also
 /// delivered: each runner reads, sorts and walks through the whole queue, and keeps a connection while the next
 /// message is for the same host.
 ///
-/// Each round begins with another order, the first with any. With warm caches one pass in each order that is not counted goes
-/// before.
+/// Each round begins with another order, and the first with a random one. With warm caches, an uncounted pass in each order
+/// comes first.
 #[derive(Debug, Args)]
 pub(crate) struct QueuerunArgs {
     /// Messages in the queue
@@ -39,7 +39,7 @@ pub(crate) struct QueuerunArgs {
     /// Only these orders
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(super) order: Vec<Order>,
-    /// Drop the page cache before each round; needs root. With --mta: rounds with and without
+    /// Drop the page cache before each round; needs root. With --mta: measure rounds with and without
     #[arg(long)]
     pub(super) cold: bool,
     /// The number of rounds; all are reported
@@ -48,7 +48,7 @@ pub(crate) struct QueuerunArgs {
     /// Measure a daemon's `queue run`, instead of files
     #[arg(long, value_enum)]
     mta: Option<Mta>,
-    /// Also deliver the queue in each order, with this number of runners; with --mta of connections
+    /// Also deliver the queue in each order, with this number of runners (with --mta: of connections)
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) runners: Vec<u32>,
     #[command(flatten)]

@@ -23,11 +23,11 @@ pub(super) struct PeerArgs {
     /// The scripts that install and run it [default: $POSTLAB_PEERS, or crates/lab/peers]
     #[arg(long, value_name = "DIRECTORY", requires = "peer")]
     peers: Option<PathBuf>,
-    /// Messages it queues in each case [default: as many to sort, a tenth to queue: it is slow]
+    /// Messages that it queues in each case [default: the same number to sort, and a tenth to queue, since it is slow]
     #[arg(long, value_name = "COUNT", requires = "peer", value_parser = clap::value_parser!(u32).range(1..))]
     peer_messages: Option<u32>,
-    /// With queuedirs: the system calls by which it makes an entry, from the creation of its first file on,
-    /// instead of its rate. Needs perf(1)
+    /// With queuedirs: instead of its rate, show the system calls by which it makes an entry, from the creation of the
+    /// first file on. Needs perf(1)
     #[arg(long, requires = "peer")]
     peer_calls: bool,
 }

@@ -51,10 +51,11 @@ use target::{About, Target};
 
 /// Measure how fast mail servers accept and deliver, and find what limits them
 ///
-/// A server is HOST:PORT, or the name of a peer that a script starts: postfix, exim, opensmtpd, sendmail, stalwart or postrider, with
-/// :stock (the default) or :tuned behind it. NAME:unsynced is NAME:tuned that does not wait for the disk: beside
-/// NAME:tuned it shows what durability costs. postrider:queue-dirs keeps its mail in queue directories. For HOST:PORT the command first says how to lead the mail for the test domain to the
-/// sink. In each round all servers are measured in turn, with each number of sessions.
+/// A server is HOST:PORT, or the name of a peer that a script starts: postfix, exim, opensmtpd, sendmail, stalwart or postrider,
+/// followed by :stock (the default) or :tuned. NAME:unsynced is NAME:tuned without waiting for the disk; compared with
+/// NAME:tuned, it shows what durability costs. postrider:queue-dirs keeps its mail in queue directories. For HOST:PORT, the
+/// command first explains how to route mail for the test domain to the sink. In each round, all servers are measured in turn,
+/// with each number of sessions.
 ///
 /// The exit code is 1 if messages failed or stayed in a queue, a requirement was missed, or the measurement was cut short.
 #[derive(Debug, Args)]
@@ -78,13 +79,13 @@ pub(crate) struct RelayArgs {
     /// The number of rounds; figures are the median, the smallest and the largest
     #[arg(long, value_name = "COUNT", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Time for which each run sends; all servers have the same
+    /// How long each run sends; the same for all servers
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = duration_of)]
     duration: Duration,
-    /// Time for which the rest of a queue may take to arrive at the sink
+    /// Time limit for the rest of a queue to arrive at the sink
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds_of)]
     drain: Duration,
-    /// Time for which the test message may take to arrive at the sink
+    /// Time limit for the test message to arrive at the sink
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds_of)]
     wait: Duration,
     /// Octets of payload
@@ -96,7 +97,7 @@ pub(crate) struct RelayArgs {
     /// The address of the sink [default: 127.0.0.1:2600 for HOST:PORT, a free port for peers]
     #[arg(long, value_name = "HOST:PORT")]
     sink: Option<String>,
-    /// More options of `postlab sink`, as in '-W .:0.1' for a slow next hop
+    /// Further options for `postlab sink`, as in '-W .:0.1' for a slow next hop
     #[arg(
         long,
         value_name = "OPTIONS",
@@ -105,8 +106,8 @@ pub(crate) struct RelayArgs {
         allow_hyphen_values = true
     )]
     sink_options: String,
-    /// More options of `postlab source`, as in '--rate 100 --arrivals poisson' for an open loop; a --duration there is that
-    /// of each run
+    /// Further options for `postlab source`, as in '--rate 100 --arrivals poisson' for an open loop; a --duration given
+    /// here is that of each run
     #[arg(
         long,
         value_name = "OPTIONS",
@@ -115,10 +116,10 @@ pub(crate) struct RelayArgs {
         allow_hyphen_values = true
     )]
     source_options: String,
-    /// The directory of the queue of HOST:PORT, for the figures of its disk [default: as Debian has it]
+    /// The queue directory of HOST:PORT, for the figures of its disk [default: as on Debian]
     #[arg(long, value_name = "DIRECTORY")]
     queue: Option<PathBuf>,
-    /// The log of HOST:PORT, for the delays of Postfix [default: /var/log/mail.log]
+    /// The log of HOST:PORT, for Postfix's delays [default: /var/log/mail.log]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// The scripts of the peers [default: $POSTLAB_PEERS, or crates/lab/peers]

@@ -31,7 +31,7 @@ pub(crate) struct ReportArgs {
     /// Result directories of `postlab run`
     #[arg(required = true)]
     directories: Vec<PathBuf>,
-    /// The page
+    /// The file for the page
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
 }

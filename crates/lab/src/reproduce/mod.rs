@@ -33,36 +33,36 @@ use step::{Places, Step};
 
 /// Repeat the experiments of the 2002–2005 papers, and compare each finding with what is measured here
 ///
-/// A finding agrees, differs, or it cannot be told: with fewer than three rounds, with an interval that reaches over the edge of
-/// the prediction, or with a remark such as a busy machine. Rounds that are done already are not done again.
+/// A finding agrees, differs, or is inconclusive: if there are fewer than three rounds, if its interval overlaps the edge of the
+/// prediction, or if there is a remark such as a busy machine. Rounds that are already done are not repeated.
 ///
 /// The exit code is 1 if a step did not run.
 #[derive(Debug, Args)]
 pub(crate) struct ReproduceArgs {
-    /// The paper whose experiments are repeated; the page keeps those of the others
+    /// The paper whose experiments to repeat; the page keeps the results of the others
     #[arg(value_enum, default_value = "all")]
     seed: Seed,
-    /// Little of each, in a quarter of an hour
+    /// Run a little of each experiment, in a quarter of an hour
     #[arg(long)]
     quick: bool,
-    /// Measure again what is done already
+    /// Repeat measurements that are already done
     #[arg(long)]
     again: bool,
     /// Only the steps of this name; may be repeated
     #[arg(long, value_name = "NAME")]
     step: Vec<String>,
-    /// Write the page from what is kept, and measure nothing
+    /// Write the page from earlier results, and measure nothing
     #[arg(long, conflicts_with = "again")]
     page: bool,
-    /// Texts for the page: `introduction`, in Markdown, and in `[open]` an explanation for each finding that cannot be told, by its name
-    /// [default: notes.toml in the directory of the results, if it is there]
+    /// Texts for the page: `introduction`, in Markdown, and in `[open]` an explanation for each inconclusive finding, by name
+    /// [default: notes.toml in the directory of the results, if it exists]
     #[arg(long, value_name = "FILE")]
     notes: Option<PathBuf>,
-    /// Findings of another day, the `reproduce.json` beside their page, to see which figures repeat
+    /// Findings of another day, to see which figures repeat: the `reproduce.json` next to their page
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Write the page here, and the records that `--page --results DIRECTORY` makes it of again: the last round in full, and of the
-    /// others what is read
+    /// Write the page to this directory, with the records from which `--page --results DIRECTORY` can make it again: the last
+    /// round in full, and the parts of the other rounds that are read
     #[arg(long, value_name = "DIRECTORY")]
     publish: Option<PathBuf>,
     /// Directory of the results [default: results/reproduce, or results/reproduce-quick]

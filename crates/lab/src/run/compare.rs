@@ -20,23 +20,23 @@ use std::{collections::BTreeMap, path::PathBuf};
 ///
 /// Results are directories of `run`, or files of `queuedirs -o`.
 ///
-/// The exit code is 1 if a case became slower: by any proven difference, or with --max-slower if all of the interval lies beyond
-/// the limit. With --gate it is 1 too if it cannot be told of a case, that is if it was not compared, if the second result lacks
-/// it, or if its interval reaches over the limit, which is 5 % unless --max-slower names another; and if no case was compared at
-/// all. Ceilings are shown, and no cases of a gate.
+/// The exit code is 1 if a case became slower: by any proven difference, or with --max-slower, if its whole interval lies beyond
+/// the limit. With --gate, it is also 1 if a case is inconclusive: because it was not compared, because the second result lacks
+/// it, or because its interval overlaps the limit, which is 5 % unless --max-slower sets another. The same holds if no case was
+/// compared at all. Ceilings are shown, but are not cases of a gate.
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// The reference
     pub(crate) a: PathBuf,
     /// The results to compare with it
     pub(crate) b: PathBuf,
-    /// Confidence that a difference needs, in percent: 80, 90, 95, 98, 99 or 99.5
+    /// Confidence level required for a difference, in percent: 80, 90, 95, 98, 99 or 99.5
     #[arg(short = 'c', value_name = "PERCENT", default_value = "95", value_parser = Confidence::parse)]
     pub(crate) confidence: Confidence,
-    /// Fail if it cannot be told whether a case became slower, too; the limit is 5 % without --max-slower
+    /// Also fail if it is unclear whether a case became slower; the limit is 5 % without --max-slower
     #[arg(long)]
     pub(crate) gate: bool,
-    /// Allow a case to become so much slower
+    /// Allow a case to become slower by this much
     #[arg(long, value_name = "PERCENT", value_parser = percent_of)]
     pub(crate) max_slower: Option<f64>,
     #[command(flatten)]

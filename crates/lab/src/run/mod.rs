@@ -41,13 +41,13 @@ use std::{
 pub(crate) struct RunArgs {
     /// The file of the scenario
     scenario: PathBuf,
-    /// The number of rounds, instead of that of the scenario
+    /// The number of rounds, instead of the scenario's
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
-    /// The number of messages of a run, instead of that of the scenario
+    /// The number of messages in a run, instead of the scenario's
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
-    /// Numbers of sessions, instead of those of the scenario
+    /// Numbers of sessions, instead of the scenario's
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     sessions: Vec<u32>,
     /// Only this variant; may be repeated

@@ -7,13 +7,13 @@ use std::{collections::HashMap, fs, path::PathBuf};
 /// Count reads, writes and syncs of a queue: their share, sizes, and how many are sequential
 ///
 /// Reads what `strace -f -y -s 0 -o TRACE -p PID` wrote. Only files below --directory count. An access is sequential if
-/// it begins where the last one of the same file and kind ended, or at the begin of a file.
+/// it begins at the start of a file, or where the previous one of the same kind in that file ended.
 #[derive(Debug, Args)]
 pub(crate) struct IoMixArgs {
     /// The directory of the queue
     #[arg(short = 'd', long, value_name = "DIRECTORY")]
     directory: PathBuf,
-    /// Show the count for one of so many messages too
+    /// Also show the count per message, for this number of messages
     #[arg(short = 'm', long = "messages", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
     #[command(flatten)]

@@ -31,17 +31,17 @@ use std::{
 
 /// Count system calls by phase: count, total, average
 ///
-/// With -p or -g those processes are watched while COMMAND runs, and for --then seconds behind it as a phase of
-/// its own; else COMMAND itself is. Needs bpftrace(8) and root, or strace(1).
+/// With -p or -g, those processes are watched while COMMAND runs, and for --then seconds after it, as a separate phase.
+/// Otherwise COMMAND itself is watched. Needs bpftrace(8) and root, or strace(1).
 #[derive(Debug, Args)]
 pub(crate) struct SyscallsArgs {
-    /// Processes to watch, with all they start
+    /// Processes to watch, and all that they start
     #[arg(short = 'p', value_name = "PID,…", value_delimiter = ',')]
     pids: Vec<u32>,
     /// All processes of this control group
     #[arg(short = 'g', long = "cgroup", value_name = "DIRECTORY")]
     group: Option<PathBuf>,
-    /// Show the count for one of so many messages too
+    /// Also show the count per message, for this number of messages
     #[arg(short = 'm', long = "messages", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
     /// Continue for this time after the command has ended, to count deferred work
@@ -50,8 +50,8 @@ pub(crate) struct SyscallsArgs {
     /// The tracer [default: bpftrace where it works]
     #[arg(long, value_enum)]
     with: Option<Counter>,
-    /// Show how long the calls took: a histogram of each system call, p50 and p99. With strace each call is written
-    /// down, which slows it further
+    /// Show how long the calls took: a histogram of each system call, p50 and p99. With strace, each call is recorded,
+    /// which slows it down further
     #[arg(long)]
     histogram: bool,
     #[command(flatten)]
