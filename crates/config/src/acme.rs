@@ -136,7 +136,7 @@ impl fmt::Display for AcmeDirectory {
 text_value!(
     AcmeDirectory,
     "an https address",
-    "the address that the authority tells, such as \"https://acme-v02.api.letsencrypt.org/directory\"",
+    "the address that the authority gives, such as \"https://acme-v02.api.letsencrypt.org/directory\"",
     parse_directory,
     AcmeDirectory::to_string
 );

@@ -65,7 +65,7 @@ pub fn chain_in(bytes: &[u8], path: &Path) -> Result<Chain, Unusable> {
 
 fn bad_chain(path: &Path, label: String) -> Unusable {
     let help = "name a file with `-----BEGIN CERTIFICATE-----` in it; \
-                `openssl x509 -inform der -in FILE` makes one of DER";
+                `openssl x509 -inform der -in FILE` converts one from DER";
     unusable("read the certificate", path, label, help)
 }
 
@@ -131,7 +131,7 @@ pub fn key_in(bytes: &[u8], path: &Path) -> Result<Arc<dyn SigningKey>, Unusable
 
 fn bad_key(path: &Path, label: String) -> Unusable {
     let help = "name a file with `-----BEGIN PRIVATE KEY-----` in it; \
-                `openssl pkey -in FILE` makes one of an encrypted key";
+                `openssl pkey -in FILE` decrypts an encrypted key";
     unusable("read the private key", path, label, help)
 }
 

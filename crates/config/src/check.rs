@@ -240,7 +240,7 @@ impl Check<'_, '_> {
             if let Some(names) = chain.as_ref().map(|chain| certificate::names(&chain[0]))
                 && names.is_empty()
             {
-                let what = format!("{}: no host name is in the certificate", certificate.chain.display());
+                let what = format!("{}: the certificate has no host name", certificate.chain.display());
                 let help = "name a certificate with names (subjectAltName), or put this one into [tls]";
                 self.problem(&path("chain"), what, "no name", help);
             }
@@ -336,7 +336,7 @@ impl Check<'_, '_> {
         self.at_least("inbound.max_content_memory", &s.inbound.max_content_memory, &ByteSize(1 << 20));
         self.at_least("dns.attempts", &s.dns.attempts, &1);
         if s.workers.worker_threads > WORKERS_MAX {
-            let help = format!("write {WORKERS_MAX} or less, or 0 for one each processor");
+            let help = format!("write {WORKERS_MAX} or less, or 0 for one per CPU core");
             self.problem(
                 "workers.worker_threads",
                 "`workers.worker_threads` is too large".to_owned(),
@@ -433,7 +433,7 @@ impl Check<'_, '_> {
                 self.problem("metrics.allow_from", what, "`listen` is missing", "add `listen` to [metrics]");
             }
             Some(ListenAddress::Systemd(_)) => {
-                let what = "metrics have no socket of systemd".to_owned();
+                let what = "the metrics cannot use a systemd socket".to_owned();
                 let help = "write an address with a port, or unix:/path";
                 self.problem("metrics.listen", what, "not for metrics", help);
             }
@@ -442,7 +442,7 @@ impl Check<'_, '_> {
                 self.problem("metrics.listen", what, "no port", "write listen = \"127.0.0.1:9125\"");
             }
             Some(ListenAddress::Ip(ip, Some(_))) if !ip.is_loopback() && metrics.allow_from.is_empty() => {
-                let what = "other machines may connect to the metrics, and none may read them".to_owned();
+                let what = "other machines may connect to the metrics, but none may read them".to_owned();
                 let help = "name the networks of the monitoring in `allow_from`, or listen on 127.0.0.1";
                 self.problem("metrics.listen", what, "not an address of this machine only", help);
             }
@@ -515,7 +515,7 @@ impl Check<'_, '_> {
             Err(_) => return,
         };
         if self.purpose == Purpose::Serve {
-            self.problem(path, what, "no such folder", "make the folder, or name another");
+            self.problem(path, what, "no such directory", "create the directory, or name another");
         }
     }
 
@@ -535,7 +535,7 @@ impl Check<'_, '_> {
             }
         }
         if c.socket == c.submit_socket {
-            let what = "two sockets at one path".to_owned();
+            let what = "two sockets have the same path".to_owned();
             self.problem("control.submit_socket", what, "same as `socket`", "give each its own path");
         }
     }

@@ -136,7 +136,7 @@ impl Reading<'_> {
         let Some(name) = keys.name.as_ref().filter(|name| name.0.contains(['/', '*'])) else { return };
         if is_own && keys.path.is_none() && !table.get_ref().contains_key("path") {
             let span = table.get_ref().get("name").map_or(table.span(), Spanned::span);
-            let what = format!("no folder can be called spool-{}", name.0);
+            let what = format!("no directory can be called spool-{}", name.0);
             let help = "write another name, or add path = \"/var/spool/bulk\"".to_owned();
             self.cx.problem(span, what, "would be part of a path", help);
         }
@@ -162,7 +162,7 @@ impl Reading<'_> {
             let given = ["domains", "sender_domains"].iter().any(|key| table.get_ref().contains_key(*key));
             if !given {
                 let help = "add domains = [\"example.com\"] or sender_domains = [\"news.example.com\"]";
-                let what = "this queue group is for no mail".to_owned();
+                let what = "this queue group matches no mail".to_owned();
                 self.cx.problem(table.span(), what, "nothing matches", help.to_owned());
             }
         }

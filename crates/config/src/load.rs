@@ -105,9 +105,9 @@ pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
         let help = match error.kind() {
             io::ErrorKind::PermissionDenied => "let this user read it, or run this as one who may",
             io::ErrorKind::IsADirectory => {
-                "name the file in this folder, behind --config or in POSTRIDER_CONFIG"
+                "name the file in this directory after --config or in POSTRIDER_CONFIG"
             }
-            _ => "name an existing file, behind --config or in POSTRIDER_CONFIG",
+            _ => "name an existing file after --config or in POSTRIDER_CONFIG",
         };
         let help = Some(help.to_owned());
         Problems::new(path, "", vec![Problem { what, label: String::new(), help, span: None }])
@@ -115,7 +115,8 @@ pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
     String::from_utf8(bytes).map_err(|error| {
         let (at, bytes) = (error.utf8_error().valid_up_to(), error.as_bytes());
         let label = format!("the byte 0x{:02X}", bytes[at]);
-        let help = Some("save the file as UTF-8; `iconv -f latin1 -t utf-8` makes it of Latin-1".to_owned());
+        let help =
+            Some("save the file as UTF-8; `iconv -f latin1 -t utf-8` converts it from Latin-1".to_owned());
         let problem = Problem { what: "this is not UTF-8".to_owned(), label, help, span: Some(at..at + 1) };
         Problems::new(path, &String::from_utf8_lossy(bytes), vec![problem])
     })

@@ -98,7 +98,7 @@ impl Reading<'_> {
             let (name, span) = (name.get_ref(), name.span());
             if !NamedMap::is_name(name) {
                 let help = "write a name of up to 64 letters, digits, `-` and `_`".to_owned();
-                self.cx.problem(span, format!("`{name}` is no name of a map"), "not a name", help);
+                self.cx.problem(span, format!("`{name}` is not a name for a map"), "not a name", help);
                 continue;
             }
             let Some(table) = found.get_ref().as_table() else {
@@ -151,7 +151,7 @@ impl Reading<'_> {
         let mut given = PLACES.iter().filter(|(key, _)| table.contains_key(*key)).map(|(key, _)| *key);
         let Some(place) = given.next() else {
             let examples: Vec<&str> = PLACES.iter().map(|(_, example)| *example).collect();
-            let what = "the place of the map is missing".to_owned();
+            let what = "the map does not say where to look keys up".to_owned();
             let help = format!("write one of {}", examples.join(", "));
             self.cx.problem(span, what, "in this section", help);
             return None;

@@ -53,7 +53,7 @@ macro_rules! rows {
 const TABLE: &[Sought] = rows! {
     "": "relayhost relay_host smarthost smart_host smarthosts route_list nexthop gateway" =>
         "a host for outgoing mail is a route",
-        "write this, and `login` below it if the host wants a login", SMARTHOST;
+        "write this, and `login` below it if the host requires a login", SMARTHOST;
     "": "mynetworks mynetworks_style relay_from_hosts relay_networks trusted_networks networks allow_from" =>
         "networks that may relay are in [relay]",
         "write", NETWORKS;
@@ -294,10 +294,10 @@ const NOT_SECTIONS: &[Sought] = rows! {
 };
 
 const LOGIN: &str = "write `login = { user = \"NAME\", secret = \"file:FILE\" }` below the [[route]], and the password into FILE";
-const FILTER: &str = "docs/not.md has the way around: a filter before Postrider, or a smarthost that signs";
+const FILTER: &str = "docs/not.md has a workaround: a filter before Postrider, or a smarthost that signs";
 const POLICY_ADVICE: &str =
     "leave it to a filter before Postrider, or to a policy service (docs/not.md), and write";
-const MILTER: &str = "docs/not.md has the way around: a filter that takes mail by SMTP, or a policy service";
+const MILTER: &str = "docs/not.md has a workaround: a filter that takes mail by SMTP, or a policy service";
 
 /// Returns the label and the advice about a key that does not exist in a section, but that people look for; `path` is a section
 /// such as `route[1]`.

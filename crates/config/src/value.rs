@@ -167,7 +167,8 @@ whole_number!(u16, u32, usize);
 const LONGEST: Duration = Duration::from_secs(5200 * 7 * 24 * 3600);
 
 impl Value for Duration {
-    const HINT: &'static str = "\"300s\", \"5m\", \"4h\", \"5d\" or \"250ms\"; a bare number is seconds";
+    const HINT: &'static str =
+        "\"300s\", \"5m\", \"4h\", \"5d\" or \"250ms\"; a number without a unit is seconds";
 
     fn kind() -> String {
         "a duration".to_owned()
@@ -193,7 +194,7 @@ impl Value for Duration {
 }
 
 impl Value for ByteSize {
-    const HINT: &'static str = "\"50MiB\", \"64KiB\" or \"1GB\"; a bare number is bytes";
+    const HINT: &'static str = "\"50MiB\", \"64KiB\" or \"1GB\"; a number without a unit is bytes";
 
     fn kind() -> String {
         "a size".to_owned()
@@ -268,7 +269,7 @@ text_value!(
 text_value!(
     PathBuf,
     "a path",
-    "a path such as \"/var/lib/postrider\"; a relative one starts at this file's folder",
+    "a path such as \"/var/lib/postrider\"; a relative one is relative to this file's directory",
     |t, base| if t.is_empty() || t.contains('\0') { bad("not a path") } else { Ok(base.join(t)) },
     |p| p.to_string_lossy().into_owned()
 );
@@ -316,7 +317,7 @@ fn read_network(text: &str, _: &Path) -> Result<IpNet, (String, Option<String>)>
     if net == net.trunc() {
         return Ok(net);
     }
-    Err((format!("has bits set behind /{}", net.prefix_len()), Some(format!("write \"{}\"", net.trunc()))))
+    Err((format!("has bits set beyond /{}", net.prefix_len()), Some(format!("write \"{}\"", net.trunc()))))
 }
 
 text_value!(
@@ -624,7 +625,7 @@ text_value!(
     "the place of a secret",
     "\"file:isp.secret\" or \"credential:NAME\"",
     |t, base| SecretSource::parse(t, base)
-        .ok_or_else(|| ("a secret itself does not stand in this file".to_owned(), None)),
+        .ok_or_else(|| ("secrets must not be in this file".to_owned(), None)),
     SecretSource::to_string
 );
 

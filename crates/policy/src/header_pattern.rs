@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Advice for an expression that cannot be read.
 const ESCAPE: &str =
-    "close it, or write `\\\\` in front of a character that is meant itself, as in \"Subject: /\\\\(/\"";
+    "close it, or write `\\\\` before a character that stands for itself, as in \"Subject: /\\\\(/\"";
 
 /// Memory of one compiled pattern.
 const PATTERN_BYTES: usize = 1 << 20;

@@ -27,8 +27,8 @@ impl Check<'_, '_> {
         }
         if !acme.agree_to_terms && !self.has_failed("acme.agree_to_terms") {
             let what = "the authority asks whether you accept its terms of service".to_owned();
-            let help = "read them at its website, and write agree_to_terms = true in [acme]";
-            self.problem("acme.names", what, "no certificate without that", help);
+            let help = "read them on its website, and write agree_to_terms = true in [acme]";
+            self.problem("acme.names", what, "no certificate without this", help);
         }
         if acme.names.len() > NAMES_MAX {
             let what = format!("`acme.names` has {} names", acme.names.len());
@@ -46,7 +46,7 @@ impl Check<'_, '_> {
         if let Some(name) = wildcard.filter(|_| !is_dns) {
             let what = format!("\"{}\" is a wildcard", name.0);
             let help = "write challenge = \"dns-01\" and a `hook`, or name each host";
-            self.problem("acme.names", what, "authorities want a record in the DNS for it", help);
+            self.problem("acme.names", what, "authorities require a DNS record for it", help);
         }
         let keys = ["acme.hook", "acme.hook.argv", "acme.hook.user", "acme.hook.timeout"];
         let has_failed = keys.iter().any(|key| self.has_failed(key));
@@ -65,7 +65,7 @@ impl Check<'_, '_> {
         if let Some(ListenAddress::Unix(_)) = &acme.listen {
             let what = "`acme.listen` cannot be a Unix socket".to_owned();
             let help = "write an address with a port, such as \"127.0.0.1:8080\", or systemd:NAME";
-            self.problem("acme.listen", what, "the authority comes by TCP", help);
+            self.problem("acme.listen", what, "the authority connects by TCP", help);
         }
     }
 

@@ -17,7 +17,7 @@ impl Check<'_, '_> {
                 s.listen[..number].iter().find(|first| is_same(&first.address, &later.address))
             {
                 let path = format!("listen[{}].address", later.number);
-                let what = format!("two listeners want {}", later.address);
+                let what = format!("two listeners use {}", later.address);
                 let label = format!("another [[listen]] has {}", first.address);
                 self.problem(&path, what, &label, "give each its own address or port");
             }
@@ -107,7 +107,7 @@ impl Check<'_, '_> {
         }
         if listen.tls == ListenTls::Off {
             let what = format!("`{key}` means nothing without TLS");
-            self.problem(&key, what, "nobody can show one", "remove it, or `tls = \"off\"`");
+            self.problem(&key, what, "no client can present one", "remove it, or `tls = \"off\"`");
         } else if listen.client_certificates == ClientCertificates::Require
             && s.tls.client_ca_file.is_none()
             && !self.has_failed("tls.client_ca_file")
@@ -132,11 +132,11 @@ impl Check<'_, '_> {
             ListenerKind::Mx | ListenerKind::Submission | ListenerKind::Lmtp => None,
         };
         if let Some(help) = kind {
-            let what = format!("`{}` does not fit to a Unix socket", key("kind"));
+            let what = format!("`{}` does not fit a Unix socket", key("kind"));
             self.problem(&key("kind"), what, "not here", help);
         } else if listen.tls != ListenTls::Off {
             let what = format!("`{}` means nothing for a Unix socket", key("tls"));
-            self.problem(&key("tls"), what, "no TLS is spoken here", "remove it");
+            self.problem(&key("tls"), what, "there is no TLS here", "remove it");
         }
         if !listen.proxy.is_empty() {
             let what = format!("`{}` means nothing for a Unix socket", key("proxy"));

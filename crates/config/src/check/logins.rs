@@ -47,7 +47,7 @@ impl Check<'_, '_> {
             let path = |key: &str| format!("listen[{}].{key}", listen.number);
             if !listen.auth {
                 let what =
-                    "nobody can log in to this listener, and it takes mail from logins only".to_owned();
+                    "this listener accepts mail only after a login, but nobody can log in to it".to_owned();
                 self.problem(&path("auth"), what, "no logins", "remove `auth`, or choose another `kind`");
                 continue;
             }
@@ -154,7 +154,7 @@ impl Check<'_, '_> {
             auth::ScramHash::Sha1 => "scram-sha-1",
             auth::ScramHash::Sha256 => "scram-sha-256",
         };
-        let what = format!("not every user of the file can log in with {word}");
+        let what = format!("not every user in the file can log in with {word}");
         let help =
             format!("remove it, or store all passwords for it: `postrider auth hash --scheme {scheme}`");
         self.problem("auth.mechanisms", what, "one of these", &help);

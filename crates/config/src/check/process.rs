@@ -10,8 +10,7 @@ impl Check<'_, '_> {
     pub(super) fn process(&mut self, s: &Settings) {
         if s.process.user.as_ref().is_some_and(|user| user.uid == 0) {
             let what = "`process.user` is root".to_owned();
-            let help =
-                "name a user of its own, such as \"postrider\"; without this key, the daemon stays root";
+            let help = "name a separate user, such as \"postrider\"; without this key, the daemon stays root";
             self.problem("process.user", what, "has all rights", help);
         }
         if s.process.group.is_some() && s.process.user.is_none() && !self.has_failed("process.user") {

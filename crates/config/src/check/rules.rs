@@ -40,7 +40,7 @@ impl Check<'_, '_> {
                 }
                 None => continue,
             };
-            self.problem(&path, what, "the rule never holds", "except less than the rule is for");
+            self.problem(&path, what, "the rule never holds", "exclude less than the rule matches");
         }
     }
 
@@ -108,13 +108,16 @@ fn never_holds(
                     .all(|network| s.relay.networks.iter().any(|own| own.contains(network))) =>
         {
             let what = format!(
-                "{}: these clients are in `relay.networks`, so that they are trusted, and the rule is for others",
+                "{}: these clients are in `relay.networks`, so they are trusted, but the rule is for untrusted clients",
                 rule.name
             );
             Some((what, "add for = \"users\", or for = \"all\"".to_owned()))
         }
         Condition::Login(_) if rule.audience == Audience::Untrusted => {
-            let what = format!("{}: a client with a login is trusted, and the rule is for others", rule.name);
+            let what = format!(
+                "{}: a client with a login is trusted, but the rule is for untrusted clients",
+                rule.name
+            );
             Some((what, "add for = \"users\", or for = \"all\"".to_owned()))
         }
         Condition::Tagged(tags) => {

@@ -81,7 +81,7 @@ impl Check<'_, '_> {
             }
         }
         if let Some(Star::One) = star_at(&s.path) {
-            let what = "the log needs one folder, not a pattern".to_owned();
+            let what = "the log needs one directory, not a pattern".to_owned();
             let help = "write backend = \"queue-dirs\", or a path";
             self.problem(&format!("{section}.path"), what, "has a `*`", help);
         }
@@ -108,7 +108,7 @@ impl Check<'_, '_> {
                 self.problem(&directories, what, label, "leave one of the two out");
             }
             Some(Star::Elsewhere) => {
-                let what = format!("`{path}` is no pattern for queue directories");
+                let what = format!("`{path}` is not a pattern for queue directories");
                 let label = "one `*`, in the last part of the path";
                 self.problem(&path, what, label, "write \"/var/spool/postrider/q*\"");
             }
@@ -135,9 +135,9 @@ impl Check<'_, '_> {
             let [first, second] = [earlier, later].map(|at| format!("{}.path", sections[at]));
             // A path that nobody wrote is only wrong through one that somebody did.
             let (blamed, other) = if self.is_set(&second) { (second, earlier) } else { (first, later) };
-            let what = format!("two spools want {}", paths[later].display());
+            let what = format!("two spools use {}", paths[later].display());
             let label = format!("that of `{}` is {}", sections[other], paths[other].display());
-            self.problem(&blamed, what, &label, "give each a folder of its own, none inside another");
+            self.problem(&blamed, what, &label, "give each its own directory, none inside another");
         }
     }
 }

@@ -55,7 +55,7 @@ impl Reading<'_> {
                 None if table.get_ref().contains_key("name") => {}
                 None => self.missing(table.span(), "domains", DOMAINS),
                 Some((span, Some(items))) if items.is_empty() => {
-                    let what = "this route is for no domain".to_owned();
+                    let what = "this route matches no domain".to_owned();
                     self.cx.problem(span, what, "empty", format!("write {DOMAINS}"));
                 }
                 Some(_) => {} // Said already.
@@ -84,12 +84,12 @@ impl Reading<'_> {
         let (name, target) = targets.into_iter().next()?;
         let is_remote = matches!(target, Target::Smarthost(_) | Target::Lmtp(_) | Target::Mx);
         if let (Some(span), false) = (named("tls"), is_remote) {
-            let what = format!("`tls` means nothing beside `{name}`");
+            let what = format!("`tls` has no effect with `{name}`");
             self.cx.problem(span, what, "no connection is made", "remove it".to_owned());
         }
         let is_smarthost = matches!(target, Target::Smarthost(_));
         if let (Some(span), false) = (named("login"), is_smarthost) {
-            let what = format!("`login` means nothing beside `{name}`");
+            let what = format!("`login` has no effect with `{name}`");
             self.cx.problem(span, what, "only a smarthost is logged in to", "remove it".to_owned());
         }
         if let (Some(span), true) = (named("tls"), keys.login.is_some())
@@ -101,24 +101,24 @@ impl Reading<'_> {
         if let (Some(span), false) =
             (named("source_address"), matches!(target, Target::Smarthost(_) | Target::Mx))
         {
-            let what = format!("`source_address` means nothing beside `{name}`");
+            let what = format!("`source_address` has no effect with `{name}`");
             self.cx.problem(span, what, "for `smarthost` and `mx` only", "remove it".to_owned());
         }
         if let (Some(span), false) = (named("ehlo_name"), is_remote) {
-            let what = format!("`ehlo_name` means nothing beside `{name}`");
+            let what = format!("`ehlo_name` has no effect with `{name}`");
             self.cx.problem(span, what, "for `smarthost`, `mx` and `lmtp` only", "remove it".to_owned());
         }
         if let (Some(span), true, false) = (named("verify"), keys.verify, is_remote) {
-            let what = format!("`verify` means nothing beside `{name}`");
+            let what = format!("`verify` has no effect with `{name}`");
             self.cx.problem(span, what, "there is no next hop to ask", "remove it".to_owned());
         }
         if let (Some(span), false) = (named("durability"), is_remote) {
-            let what = format!("`durability` means nothing beside `{name}`");
+            let what = format!("`durability` has no effect with `{name}`");
             self.cx.problem(span, what, "there is no next hop to wait for", "remove it".to_owned());
         }
         let is_file = matches!(target, Target::Maildir(_) | Target::Mbox(_));
         if let (Some(span), false) = (named("user").or_else(|| named("group")), is_file) {
-            let what = format!("`user` and `group` mean nothing beside `{name}`");
+            let what = format!("`user` and `group` have no effect with `{name}`");
             let help = "remove them; the program of `pipe` has a user of its own: { argv = [...], user = \"vmail\" }";
             self.cx.problem(span, what, "for `maildir` and `mbox` only", help.to_owned());
         } else if let (Some(span), None, None) = (named("group"), &keys.user, named("user")) {
@@ -178,7 +178,7 @@ impl Reading<'_> {
                 self.cx.problem(
                     span,
                     what,
-                    "STARTTLS, or none",
+                    "only STARTTLS or none",
                     "write \"implicit\", or port 587".to_owned(),
                 );
             }
@@ -203,7 +203,7 @@ impl Reading<'_> {
             return;
         }
         let span = table.get_ref().get("fallback").map_or(table.span(), Spanned::span);
-        let what = format!("`fallback` means nothing beside `{name}`");
+        let what = format!("`fallback` has no effect with `{name}`");
         self.cx.problem(span, what, "for hosts only", "remove it".to_owned());
     }
 

@@ -134,19 +134,20 @@ impl Reading<'_> {
                 [one] if rules[one].stage == rule.stage => {
                     let one = &rules[one];
                     let help = format!(
-                        "move it above {0}, or remove it; if {0} is there for a while only, write `temporary = true` in it",
+                        "move it above {0}, or remove it; if {0} is only temporary, write `temporary = true` in it",
                         one.name
                     );
                     (format!("{} decides before it", one.place()), help)
                 }
                 [one] => {
                     let (one, stage) = (&rules[one], rules[one].stage.as_str());
-                    let help = format!("except it there by `unless` of {}, or remove it", one.name);
+                    let help =
+                        format!("make an exception for it with `unless` in {}, or remove it", one.name);
                     (format!("{} decides before it, at the stage {stage}", one.place()), help)
                 }
                 _ => {
                     let help = "move it above them, or remove it".to_owned();
-                    (format!("{} decide before it together", lines_of(rules, &deciding)), help)
+                    (format!("{} together decide before it", lines_of(rules, &deciding)), help)
                 }
             };
             self.cx.problem(span.clone(), format!("{name} is never reached"), &label, help);
@@ -174,10 +175,9 @@ impl Reading<'_> {
             let what = format!("the check `{}` is never reached", check.name);
             let (label, which) = match deciding[..] {
                 [one] => (format!("{} decides before it", rules[one].place()), "this rule"),
-                _ => (format!("{} decide before it together", lines_of(rules, &deciding)), "one of them"),
+                _ => (format!("{} together decide before it", lines_of(rules, &deciding)), "one of them"),
             };
-            let help =
-                format!("checks run behind the rules: add a condition to {which}, or remove the check");
+            let help = format!("checks run after the rules: add a condition to {which}, or remove the check");
             self.cx.problem(spans[*last].clone(), what, &label, help);
             return None;
         }
@@ -333,13 +333,13 @@ fn hidden_meanwhile(what: &str, hiding: &Rule) -> String {
     format!("{what} is not reached while {} is there: remove that rule when its time is over", hiding.place())
 }
 
-/// Returns several rules in words: `the rules of the lines 3, 7 and 9`.
+/// Returns several rules in words: `the rules in lines 3, 7 and 9`.
 fn lines_of(rules: &[Rule], numbers: &[usize]) -> String {
     let mut lines: Vec<usize> = numbers.iter().map(|number| rules[*number].line.0).collect();
     lines.sort_unstable();
     let words: Vec<String> = lines.iter().map(ToString::to_string).collect();
     let (last, front) = words.split_last().expect("several rules");
-    format!("the rules of the lines {} and {last}", front.join(", "))
+    format!("the rules in lines {} and {last}", front.join(", "))
 }
 
 /// A session waits for all look-ups together for 30 s.

@@ -197,9 +197,9 @@ fn true_or<T: Value>(
             cx.wrong::<T>(found, "this is false", Some("leave the key out".to_owned()));
             None
         }
-        None if found.get_ref().is_str() => {
-            text(found, cx, |t, _| parse(t).map_err(|help| ("not such a text".to_owned(), Some(help))))
-        }
+        None if found.get_ref().is_str() => text(found, cx, |t, _| {
+            parse(t).map_err(|help| ("not a text of this form".to_owned(), Some(help)))
+        }),
         None => {
             cx.wrong::<T>(found, this_is(found), None);
             None

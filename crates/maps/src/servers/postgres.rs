@@ -76,7 +76,7 @@ pub(crate) fn fault(connection: &str) -> Option<(String, &'static str)> {
     match connection.parse::<Config>() {
         Err(error) => Some((told(&error), FORM)),
         Ok(config) if config.get_password().is_some() => {
-            Some(("a password does not stand in this file".to_owned(), "write secret = \"file:FILE\" below"))
+            Some(("passwords must not be in this file".to_owned(), "write secret = \"file:FILE\" below"))
         }
         Ok(config) if config.get_hosts().is_empty() => Some(("`host` is missing".to_owned(), FORM)),
         Ok(config) if config.get_user().is_none() && own_name().is_none() => Some((
