@@ -170,7 +170,7 @@ const TABLE: &[Sought] = rows! {
         "there is no API over HTTP besides metrics",
         "use the commands with `--json` (docs/not.md); metrics are in", "[metrics]\nlisten = \"127.0.0.1:9125\"";
     "": "dane mta_sts mtasts tlsrpt" =>
-        "Postrider does not look up a domain's wish for TLS yet",
+        "Postrider does not look up the TLS policies of domains yet",
         DANE_ADVICE, TLS_ROUTE;
     "": "spf dmarc opendmarc" =>
         "Postrider does not check it yet",
@@ -234,7 +234,7 @@ const TABLE: &[Sought] = rows! {
         "a host for outgoing mail is a route",
         "write", SMARTHOST;
     "delivery": "dane mta_sts mtasts tlsrpt dnssec" =>
-        "Postrider does not look up a domain's wish for TLS yet",
+        "Postrider does not look up the TLS policies of domains yet",
         DANE_ADVICE, TLS_ROUTE;
     "delivery": "tls tls_security_level" =>
         "outgoing mail uses TLS where it can; a route can require it",

@@ -72,7 +72,7 @@ pub(crate) fn load_for_tools(explicit: Option<&Path>) -> Result<Settings, CliErr
     complain(
         "postrider",
         &format!(
-            "warning: {} has a mistake, so that the values of the last start of the daemon are used; \
+            "warning: {} has a mistake, so the values of the daemon's last start are used; \
              `postrider config check` shows it",
             file.display()
         ),
@@ -86,7 +86,7 @@ fn without_file(embedded: &Settings) -> Option<Settings> {
     let settings = if is_used { None } else { config::last_good(Path::new(USUAL)) }?;
     complain(
         "postrider",
-        &format!("warning: there is no {USUAL}: the values of the last start of the daemon are used"),
+        &format!("warning: there is no {USUAL}: the values of the daemon's last start are used"),
     );
     Some(settings)
 }
