@@ -127,7 +127,7 @@ pub struct SocketMode(pub u32);
 
 text_value!(
     SocketMode,
-    "permissions in octal digits",
+    "octal permissions",
     "\"0600\", \"0660\" or \"0666\"",
     |t, _| match u32::from_str_radix(t, 8) {
         Ok(mode) if mode <= 0o777 && t.bytes().all(|b| b.is_ascii_digit()) => Ok(SocketMode(mode)),

@@ -135,7 +135,7 @@ impl fmt::Display for AcmeDirectory {
 
 text_value!(
     AcmeDirectory,
-    "an https address",
+    "an https URL",
     "the address that the authority gives, such as \"https://acme-v02.api.letsencrypt.org/directory\"",
     parse_directory,
     AcmeDirectory::to_string

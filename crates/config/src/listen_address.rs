@@ -24,7 +24,7 @@ pub enum ListenAddress {
 
 text_value!(
     ListenAddress,
-    "an IP address, with a port or without, or a socket",
+    "an IP address, with or without a port, or a socket",
     "\"127.0.0.1:25\", \"0.0.0.0:25\", \"[::]:25\", \"unix:/run/postrider/lmtp.sock\" or \"systemd:NAME\"",
     parse,
     |address| match address {

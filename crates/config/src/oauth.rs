@@ -73,7 +73,7 @@ impl fmt::Display for IntrospectionUrl {
 
 text_value!(
     IntrospectionUrl,
-    "an address of HTTP",
+    "an HTTP URL",
     "\"https://id.example.com/introspect\", \"http://127.0.0.1:8080/introspect\" or \"unix:/run/verifier.sock\"",
     parse,
     IntrospectionUrl::to_string
@@ -117,7 +117,7 @@ pub struct MetadataUrl(pub String);
 
 text_value!(
     MetadataUrl,
-    "an https address",
+    "an https URL",
     "\"https://id.example.com/.well-known/openid-configuration\"",
     |t, _| if t.starts_with("https://") && t.len() > 8 && t.bytes().all(|b| b.is_ascii_graphic()) {
         Ok(MetadataUrl(t.to_owned()))

@@ -271,7 +271,7 @@ impl RejectText {
 
 text_value!(
     RejectText,
-    "a reply that refuses for good",
+    "a reply that rejects permanently",
     "\"550 5.7.1 Mail for this domain is not accepted\"",
     |t, _| {
         let bad = |label: &str| Err((label.to_owned(), None));

@@ -23,7 +23,7 @@ pub enum UserStore {
 
 text_value!(
     UserStore,
-    "a store of users",
+    "a user store",
     "\"passwd:/etc/postrider/users\", \"dovecot:/run/dovecot/auth-client\" or \"map:NAME\"",
     parse,
     |store| match store {
@@ -42,10 +42,10 @@ fn parse(text: &str, base: &Path) -> Result<UserStore, (String, Option<String>)>
         Some(("dovecot", socket)) if !socket.is_empty() && !socket.contains('\0') => {
             Ok(UserStore::Dovecot(base.join(socket)))
         }
-        Some(("passwd" | "dovecot", _)) | None => Err(("not a store of users".to_owned(), None)),
+        Some(("passwd" | "dovecot", _)) | None => Err(("not a user store".to_owned(), None)),
         Some(_) => Reference::parse(text, base).map(UserStore::Map).map_err(|(what, help)| {
             let is_kind = !what.starts_with("there is no kind");
-            if is_kind { (what, Some(help)) } else { ("not a store of users".to_owned(), None) }
+            if is_kind { (what, Some(help)) } else { ("not a user store".to_owned(), None) }
         }),
     }
 }

@@ -559,7 +559,7 @@ impl<T: Value> Value for Vec<T> {
     const HINT: &'static str = "a list in square brackets";
 
     fn kind() -> String {
-        format!("a list, each {}", T::kind())
+        format!("a list, each item {}", T::kind())
     }
 
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
@@ -622,7 +622,7 @@ impl Value for RouteLogin {
 
 text_value!(
     SecretSource,
-    "the place of a secret",
+    "a reference to a secret",
     "\"file:isp.secret\" or \"credential:NAME\"",
     |t, base| SecretSource::parse(t, base)
         .ok_or_else(|| ("secrets must not be in this file".to_owned(), None)),

@@ -380,7 +380,7 @@ impl Decision {
     }
 }
 
-/// Returns whether a pattern of addresses, or a network, holds for all that another one holds for.
+/// Returns whether an address pattern, or a network, holds for all that another one holds for.
 pub(crate) fn covers(one: &str, other: &str) -> bool {
     let (one, other) = (one.to_lowercase(), other.to_lowercase());
     if one == other || one == "*" && other != "<>" {

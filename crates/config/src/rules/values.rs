@@ -77,7 +77,7 @@ text_value!(
 
 text_value!(
     AddressPattern,
-    "a pattern of addresses",
+    "an address pattern",
     "\"user@example.com\", \"user@*\", \"example.com\", \"*.example.com\", \"*\" or \"<>\"",
     |t, _| AddressPattern::parse(t).map_err(|help| ("not such a pattern".to_owned(), Some(help))),
     AddressPattern::to_string
@@ -85,7 +85,7 @@ text_value!(
 
 text_value!(
     CertificatePattern,
-    "a pattern of certificates",
+    "a certificate pattern",
     "\"*\", \"none\", \"sha256:FINGERPRINT\", \"jane@example.com\", \"*.example.com\" or \"cn:NAME\"",
     |t, _| CertificatePattern::parse(t).map_err(|help| ("not such a pattern".to_owned(), Some(help))),
     CertificatePattern::to_string
@@ -93,7 +93,7 @@ text_value!(
 
 text_value!(
     HeaderPattern,
-    "a pattern of a header field",
+    "a header pattern",
     "\"X-Spam-Flag\" or \"Subject: /lottery/\"",
     |t, _| HeaderPattern::parse(t).map_err(|why| ("not such a pattern".to_owned(), Some(why))),
     HeaderPattern::to_string
@@ -108,7 +108,7 @@ pub(crate) enum ClientNamePattern {
 
 text_value!(
     ClientNamePattern,
-    "a pattern of names",
+    "a name pattern",
     "\"mail.example.com\", \"*.example.com\", \"*\", or \"none\" for clients without a name",
     |t, _| match t {
         "none" => Ok(ClientNamePattern::None),

@@ -131,7 +131,7 @@ fn lmtp(context: &Context<'_>, next: &str) -> Result<Hop, String> {
     }
 }
 
-/// Returns a reply that refuses for good, as error(8) does whatever the status says: its first number becomes 5.
+/// Returns a reply that rejects permanently, as error(8) does whatever the status says: its first number becomes 5.
 fn reply(text: &str) -> String {
     let (status, rest) = text.split_once(' ').unwrap_or((text, ""));
     let is_status = status.starts_with(['4', '5']) && status.matches('.').count() == 2;
