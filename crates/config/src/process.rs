@@ -8,8 +8,8 @@ use crate::{
 use std::path::PathBuf;
 
 section! {
-    /// The daemon's process: its user, and what it may do. Changes need a restart. docs/operating.md explains the order
-    /// of a start and what the sandbox permits.
+    /// The daemon's process: its user, and what it may do. Changes need a restart. docs/operating.md explains what the
+    /// daemon does when it starts, and what the sandbox permits.
     pub Process = "process" {
         /// The user that the daemon becomes, for good, when root starts it: a name in /etc/passwd, or a number. As root
         /// it only binds its sockets, creates `data_dir` and log files if they are missing, and reads certificates and
@@ -29,13 +29,13 @@ section! {
         /// Further TCP ports that the daemon may connect to, for routes and servers that a later reload will add. Port 25
         /// (`delivery.mx_port`), 53, and the ports that the configuration names are permitted already.
         extra_ports: Vec<u16> = "[]",
-        /// The lowest number of a user as whom mail is delivered into Maildirs and files, and programs are run (`user` in
-        /// `[[route]]`): system users have lower numbers. Mail for root is never delivered as root. The daemon's own user
-        /// is permitted.
+        /// The lowest uid as which mail is delivered into Maildirs and files, and programs are run (`user` in
+        /// `[[route]]`): system users have lower ones. Mail for root is never delivered as root. The daemon's own user is
+        /// permitted.
         min_uid: u32 = "1000",
-        /// The highest number below 65536 of a user who has a mailbox, if the recipient names the user (`{local}`). The
-        /// numbers from 60000 to 65535 belong to packages and to nobody (Debian Policy 9.2.2); those from 65536 on are
-        /// ordinary users again.
+        /// The highest uid below 65536 of a user who has a mailbox, if the recipient names the user (`{local}`). The uids
+        /// from 60000 to 65535 belong to packages and to nobody (Debian Policy 9.2.2); those from 65536 on are ordinary
+        /// users again.
         max_uid: u32 = "59999",
     }
 }

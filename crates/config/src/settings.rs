@@ -483,8 +483,8 @@ section! {
         /// its logins.
         certificates: Option<Reference> = "",
         /// A map from a login to the sender addresses that it may use, separated by spaces or commas: `user@example.com`,
-        /// `@example.com` for a whole domain, `*` for all. Logins that are not in the map may use only their own address,
-        /// as may all logins without this key.
+        /// `@example.com` for a whole domain, `*` for all. A login that is not in the map may use its own address only;
+        /// without this key, so may every login.
         senders: Option<Reference> = "",
         /// SASL mechanisms to offer. Default with `dovecot:`: those that Dovecot offers. Default with a map: `plain` and
         /// `login`; add others if all passwords in the map work with them. Default with `passwd:`: `plain` and `login`,
@@ -520,8 +520,8 @@ section! {
         max_message_size: ByteSize = "\"50MiB\"",
         /// Maximum size of the header. At least 64KiB. Reply: 552 5.3.4.
         max_header_size: ByteSize = "\"1MiB\"",
-        /// Maximum number of recipients in a transaction. At least 100 (RFC 5321 §4.5.3.1.8). Reply: 452 4.5.3;
-        /// recipients accepted before it stay accepted.
+        /// Maximum number of recipients in a transaction. At least 100 (RFC 5321 §4.5.3.1.8). Reply: 452 4.5.3; those
+        /// already accepted stay accepted.
         max_recipients: usize = "1000",
         /// Maximum number of transactions in a session. Reply: 421 4.7.0.
         max_transactions: u32 = "100000",
