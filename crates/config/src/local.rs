@@ -95,7 +95,7 @@ impl Reading<'_> {
             for key in ["user", "group"] {
                 let table = root.get("local").and_then(|found| found.get_ref().as_table());
                 if let Some((key, _)) = table.and_then(|table| table.get_key_value(key)) {
-                    let what = format!("`{}` means nothing without `mbox`", key.get_ref());
+                    let what = format!("`{}` has no effect without `mbox`", key.get_ref());
                     let help = "add mbox = \"/var/mail/{local}\"; for Maildirs of other users, write a [[route]] with `maildir` and `user`";
                     self.cx.problem(key.span(), what, "no file is written as another user", help.to_owned());
                 }
@@ -104,8 +104,8 @@ impl Reading<'_> {
         };
         if keys.user.is_none() && keys.group.is_some() {
             let span = root.get("local").map_or(0..0, Spanned::span);
-            let what = "`group` means nothing without `user`".to_owned();
-            self.cx.problem(span, what, "the group of which user?", "add `user`".to_owned());
+            let what = "`group` has no effect without `user`".to_owned();
+            self.cx.problem(span, what, "`user` is missing", "add `user`".to_owned());
         }
         let (domains, domain_maps) = OrMap::split(keys.domains.clone());
         let deliver_as = keys.user.clone().map(|user| DeliverAs { user, group: keys.group.clone() });

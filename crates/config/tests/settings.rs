@@ -101,8 +101,8 @@ fn a_file_for_local_mail_comes_before_a_route_for_all_domains_and_after_one_for_
     let numbers: Vec<_> = s.routes.iter().map(|route| route.number).collect();
     assert_eq!(numbers, [Some(0), None, Some(1)]);
     for (keys, what) in [
-        ("user = \"{local}\"", "`user` means nothing without `mbox`"),
-        ("mbox = \"/m/{local}\"\ngroup = \"mail\"", "`group` means nothing without `user`"),
+        ("user = \"{local}\"", "`user` has no effect without `mbox`"),
+        ("mbox = \"/m/{local}\"\ngroup = \"mail\"", "`group` has no effect without `user`"),
     ] {
         let problems = config::load_text(&format!("[local]\n{keys}\n")).unwrap_err().to_string();
         assert!(problems.contains(what), "{problems}");

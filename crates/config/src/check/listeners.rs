@@ -73,7 +73,7 @@ impl Check<'_, '_> {
             ListenAt::Ip(_) | ListenAt::Systemd(_) => {
                 for name in ["mode", "owner", "group"].map(key) {
                     if self.is_set(&name) {
-                        let what = format!("`{name}` means nothing for {}", listen.address);
+                        let what = format!("`{name}` has no effect for {}", listen.address);
                         self.problem(&name, what, "for Unix sockets only", "remove it");
                     }
                 }
@@ -106,7 +106,7 @@ impl Check<'_, '_> {
             return;
         }
         if listen.tls == ListenTls::Off {
-            let what = format!("`{key}` means nothing without TLS");
+            let what = format!("`{key}` has no effect without TLS");
             self.problem(&key, what, "no client can present one", "remove it, or `tls = \"off\"`");
         } else if listen.client_certificates == ClientCertificates::Require
             && s.tls.client_ca_file.is_none()
@@ -135,11 +135,11 @@ impl Check<'_, '_> {
             let what = format!("`{}` does not fit a Unix socket", key("kind"));
             self.problem(&key("kind"), what, "not here", help);
         } else if listen.tls != ListenTls::Off {
-            let what = format!("`{}` means nothing for a Unix socket", key("tls"));
+            let what = format!("`{}` has no effect for a Unix socket", key("tls"));
             self.problem(&key("tls"), what, "there is no TLS here", "remove it");
         }
         if !listen.proxy.is_empty() {
-            let what = format!("`{}` means nothing for a Unix socket", key("proxy"));
+            let what = format!("`{}` has no effect for a Unix socket", key("proxy"));
             self.problem(&key("proxy"), what, "its clients have no address", "remove it");
         }
     }

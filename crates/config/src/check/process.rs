@@ -14,8 +14,8 @@ impl Check<'_, '_> {
             self.problem("process.user", what, "has all rights", help);
         }
         if s.process.group.is_some() && s.process.user.is_none() && !self.has_failed("process.user") {
-            let what = "`process.group` means nothing without `process.user`".to_owned();
-            self.problem("process.group", what, "the group of which user?", "add `user` to [process]");
+            let what = "`process.group` has no effect without `process.user`".to_owned();
+            self.problem("process.group", what, "`user` is missing", "add `user` to [process]");
         }
         // Routes with problems are not in the settings: the name tells which one it is.
         for route in &s.routes {
@@ -50,13 +50,13 @@ impl Check<'_, '_> {
             .iter()
             .find(|e| e.path.rsplit(['.']).next() == Some(key) && e.value.as_ref().is_some_and(names_it));
         let path = found.map_or(String::new(), |e| e.path.clone());
-        let what = format!("mail is not delivered as {name}, user {uid}");
+        let what = format!("mail is not delivered as {name} (uid {uid})");
         if uid == 0 {
-            self.problem(&path, what, "root", "name a user without rights of its own, such as \"vmail\"");
+            self.problem(&path, what, "root", "name an unprivileged user, such as \"vmail\"");
             return;
         }
         let least = s.process.min_uid;
         let help = format!("name another user, or write `min_uid = {uid}` in [process]");
-        self.problem(&path, what, &format!("a user of the system: below {least}"), &help);
+        self.problem(&path, what, &format!("a system user: below {least}"), &help);
     }
 }

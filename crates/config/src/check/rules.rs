@@ -96,7 +96,7 @@ fn never_holds(
         Condition::Certificate(_)
             if s.listen.iter().all(|listen| listen.client_certificates == ClientCertificates::Off) =>
         {
-            let what = format!("{}: no listener asks for certificates of clients", rule.name);
+            let what = format!("{}: no listener asks for client certificates", rule.name);
             Some((what, "add client_certificates = \"ask\" to a [[listen]] section".to_owned()))
         }
         Condition::Client(of)

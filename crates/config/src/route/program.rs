@@ -86,7 +86,7 @@ fn read_limit(found: &Found<'_>, cx: &mut Context) -> Option<Duration> {
 fn argv(found: &Found<'_>, cx: &mut Context) -> Option<Box<[Argument]>> {
     let Some(items) = found.get_ref().as_array().filter(|items| !items.is_empty()) else {
         let what = format!("`{}` must be a list of arguments", cx.key);
-        cx.problem(found.span(), what, "the program first", format!("write {HINT}"));
+        cx.problem(found.span(), what, "the program must come first", format!("write {HINT}"));
         return None;
     };
     let mut argv = Vec::new();

@@ -122,8 +122,8 @@ impl Reading<'_> {
             let help = "remove them; the program of `pipe` has a user of its own: { argv = [...], user = \"vmail\" }";
             self.cx.problem(span, what, "for `maildir` and `mbox` only", help.to_owned());
         } else if let (Some(span), None, None) = (named("group"), &keys.user, named("user")) {
-            let what = "`group` means nothing without `user`".to_owned();
-            self.cx.problem(span, what, "the group of which user?", "add `user`".to_owned());
+            let what = "`group` has no effect without `user`".to_owned();
+            self.cx.problem(span, what, "`user` is missing", "add `user`".to_owned());
         }
         let tls = self.route_tls(&keys, &target, table);
         self.route_fallback(&keys, (name, &target), table);

@@ -288,8 +288,8 @@ impl Compiler<'_, '_> {
         for one in read {
             let key = format!("{path}.{}", inner.unwrap_or(one.key()));
             if one.is_empty() {
-                let what = format!("`{}` has no items, and never holds", one.key());
-                self.problem(&key, span, what, "empty", "name what it is for, or leave it out");
+                let what = format!("`{}` is empty, so it never holds", one.key());
+                self.problem(&key, span, what, "empty", "say what it should match, or leave it out");
                 continue;
             }
             conditions.push(self.resolve(&key, one, span));
@@ -429,8 +429,8 @@ impl Compiler<'_, '_> {
             Some(Target::Discard) => "discard = true",
             Some(_) => return Some(name.into()),
         };
-        let what = format!("the route `{name}` takes mail nowhere");
-        self.problem(&key, span, what, "not a way", &format!("write {verdict} in the rule"));
+        let what = format!("the route `{name}` delivers no mail");
+        self.problem(&key, span, what, "not a delivery route", &format!("write {verdict} in the rule"));
         None
     }
 
