@@ -410,7 +410,7 @@ impl Check<'_, '_> {
             return;
         }
         let path = if self.is_set(small.0) { small.0 } else { large.0 };
-        let what = format!("`{}` is over `{}`", small.0, large.0);
+        let what = format!("`{}` is larger than `{}`", small.0, large.0);
         let label = format!("{} over {}", show_duration(small.1), show_duration(large.1));
         self.problem(path, what, &label, &format!("`{}` must not be larger than `{}`", small.0, large.0));
     }

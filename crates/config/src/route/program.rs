@@ -96,10 +96,10 @@ fn argv(found: &Found<'_>, cx: &mut Context) -> Option<Box<[Argument]>> {
             Some(Err(label)) => {
                 let names = EnvelopeField::ALL.map(EnvelopeField::placeholder).join(", ");
                 let what = format!("`{}` has a bad argument", cx.key);
-                cx.problem(item.span(), what, label, format!("an argument is a text, or one of {names}"));
+                cx.problem(item.span(), what, label, format!("an argument is text, or one of {names}"));
             }
             None => {
-                let what = format!("`{}` has an argument that is no text", cx.key);
+                let what = format!("`{}` has an argument that is not text", cx.key);
                 cx.problem(item.span(), what, "not a text", "put it in quotes".to_owned());
             }
         }

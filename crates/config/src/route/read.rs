@@ -119,7 +119,8 @@ impl Reading<'_> {
         let is_file = matches!(target, Target::Maildir(_) | Target::Mbox(_));
         if let (Some(span), false) = (named("user").or_else(|| named("group")), is_file) {
             let what = format!("`user` and `group` have no effect with `{name}`");
-            let help = "remove them; the program of `pipe` has a user of its own: { argv = [...], user = \"vmail\" }";
+            let help =
+                "remove them; the program of `pipe` has its own user: { argv = [...], user = \"vmail\" }";
             self.cx.problem(span, what, "for `maildir` and `mbox` only", help.to_owned());
         } else if let (Some(span), None, None) = (named("group"), &keys.user, named("user")) {
             let what = "`group` has no effect without `user`".to_owned();
@@ -230,7 +231,7 @@ impl Reading<'_> {
         if let (Some(min), Some(max)) = (retry_min, retry_max)
             && min > max
         {
-            let what = "`retry_min` is over `retry_max`".to_owned();
+            let what = "`retry_min` is larger than `retry_max`".to_owned();
             self.cx.problem(
                 span("retry_min"),
                 what,
