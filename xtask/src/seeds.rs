@@ -127,15 +127,19 @@ fn verdict(row: &Row, verdicts: &BTreeMap<String, String>) -> String {
 
 fn written(rows: &[Row], verdicts: &BTreeMap<String, String>) -> String {
     let mut out = String::from(
-        "# The five texts, row by row\n\nMade from [seeds/rows.toml](seeds/rows.toml) by `cargo xtask docs`; do not edit it. \
-         The tables of the texts themselves are beside that file.\n\n",
+        "# The five texts, row by row\n\nWhat five papers on mail queues (S0 to S4) measured, and the command \
+         that measures it today. `DISK` is a directory on the disk to measure.\n\n`cargo xtask docs` makes this \
+         page from [seeds/rows.toml](seeds/rows.toml); do not edit it. The tables of the papers themselves are \
+         next to that file.\n\n",
     );
     let count = |state: State| rows.iter().filter(|row| row.state == state).count();
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{} of {} rows work, {} in part, {} are missing. A verdict is that of `postlab reproduce` on the \
-         direction of the findings of the row, from [its page](results/reproduce.md); a row without one is a tool or a method, its text has no figure, or the page has not measured it yet.\n",
+        "{} of {} rows work, {} work in part, {} are missing. The verdict says whether `postlab reproduce` \
+         finds the direction of the row's findings again ([how, and with which figures](results/reproduce.md)). \
+         A row has no verdict if it is a tool or a method, if its text has no figure, or if the page has not \
+         measured it yet.\n",
         count(State::Works),
         rows.len(),
         count(State::InPart),
@@ -144,11 +148,7 @@ fn written(rows: &[Row], verdicts: &BTreeMap<String, String>) -> String {
     let mut counts = BTreeMap::<&str, usize>::new();
     verdicts.values().for_each(|verdict| *counts.entry(verdict).or_default() += 1);
     let counts: Vec<String> = counts.iter().map(|(verdict, n)| format!("{verdict} {n}")).collect();
-    let _ = writeln!(
-        out,
-        "Verdicts on the findings: {}. `DISK` is a directory on the disk to measure.\n",
-        counts.join(", ")
-    );
+    let _ = writeln!(out, "Verdicts on the findings: {}.\n", counts.join(", "));
     out.push_str(
         "| row | text | what | command | latest result | verdict | state |\n|---:|---|---|---|---|---|---|\n",
     );
