@@ -5,7 +5,7 @@ use crate::{
     own_address,
     serve::{
         connection::generic,
-        pipeline::{RuleState, View, duration},
+        pipeline::{Observer, SessionMemory, View, duration},
         snapshot::ConfigSnapshot,
         verp, wiring,
     },
@@ -135,7 +135,8 @@ pub(super) async fn disposition(config: &ConfigSnapshot, args: &TestArgs) -> Res
 struct Rehearsal<'c> {
     config: &'c ConfigSnapshot,
     facts: Facts,
-    state: RuleState,
+    observer: Observer,
+    memory: SessionMemory,
     listener: ListenerKind,
     lines: Vec<[String; 3]>,
     disposition: Disposition,
@@ -159,7 +160,8 @@ impl<'c> Rehearsal<'c> {
         Self {
             config,
             facts,
-            state: RuleState::observed(),
+            observer: Observer::default(),
+            memory: config.pipeline.begin(SessionMemory::default()),
             listener,
             lines: Vec::new(),
             disposition: Disposition::default(),
@@ -168,7 +170,7 @@ impl<'c> Rehearsal<'c> {
     }
 
     fn view(&self, stage: Stage) -> View<'_> {
-        View::new(stage, self.config.rules(), &self.facts).with_rule_state(Some(&self.state))
+        View { observer: Some(&self.observer), ..View::new(stage, self.config.rules(), &self.facts) }
     }
 
     fn line(&mut self, stage: &str, what: &str, text: impl Into<String>) {
@@ -218,7 +220,7 @@ impl<'c> Rehearsal<'c> {
             self.reply(&replies::LOGIN_FIRST, "mail");
             return Ok(self.exit);
         }
-        self.state.begin_transaction(false);
+        self.memory.begin_transaction();
         let mut envelope = Envelope::new(sender.clone());
         if let Err(reply) = self.judge(Stage::Mail, Some(&envelope), None, &mut decisions).await {
             self.reply(&reply, "mail");
@@ -305,8 +307,10 @@ impl<'c> Rehearsal<'c> {
         recipient: Option<&Recipient>,
         decisions: &mut Decisions,
     ) -> Result<(), Reply> {
+        let mut memory = std::mem::take(&mut self.memory);
         let view = View { envelope, recipient, ..self.view(stage) };
-        let judged = self.config.pipeline.run(view, decisions).wait().await;
+        let judged = self.config.pipeline.run(view, &mut memory, decisions).wait().await;
+        self.memory = memory;
         self.take_observed(stage);
         judged
     }
@@ -318,9 +322,11 @@ impl<'c> Rehearsal<'c> {
         decisions: &mut Decisions,
     ) -> Result<(), Reply> {
         for stage in [Stage::Header, Stage::End] {
+            let mut memory = std::mem::take(&mut self.memory);
             let view = View { header: content.header(), ..self.view(stage).with_envelope(envelope) };
             let view = if stage == Stage::End { View { content: Some(content), ..view } } else { view };
-            let judged = self.config.pipeline.run(view, decisions).wait().await;
+            let judged = self.config.pipeline.run(view, &mut memory, decisions).wait().await;
+            self.memory = memory;
             self.take_observed(stage);
             judged?;
         }
@@ -345,7 +351,7 @@ impl<'c> Rehearsal<'c> {
             let text = format!("{text}, {}", duration(one.took));
             self.line(stage, &format!("{} {}", one.reference, one.key), text);
         }
-        for (stage, what, text) in self.state.take_observed() {
+        for (stage, what, text) in self.observer.take() {
             self.lines.push([stage.as_str().to_owned(), what, text]);
         }
     }

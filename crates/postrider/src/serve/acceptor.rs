@@ -13,7 +13,7 @@ use super::{
     connection::unreadable,
     driver::Driver,
     logins::Logins,
-    pipeline::{LOOKUP_TIMEOUT, RuleState, View, expand},
+    pipeline::{LOOKUP_TIMEOUT, SessionMemory, View, expand},
     snapshot::ConfigSnapshot,
     verp,
 };
@@ -545,27 +545,25 @@ pub(crate) struct SessionContext {
     login: Option<Box<LoginSession>>,
     /// For logins; none without TLS, or without AUTH.
     bindings: Option<Box<ChannelBindings>>,
-    /// None: there are no rules.
-    rule_state: Option<Box<RuleState>>,
+    /// Of the checks.
+    memory: SessionMemory,
 }
 
 impl SessionContext {
     fn new(config: Arc<ConfigSnapshot>, facts: Facts) -> Self {
         let [connected, connection, decisions] = Default::default();
-        let rule_state = config.rules().has_program().then(Box::default);
-        Self { config, facts, connected, connection, decisions, login: None, bindings: None, rule_state }
+        let memory = config.pipeline.begin(SessionMemory::default());
+        Self { config, facts, connected, connection, decisions, login: None, bindings: None, memory }
     }
 
     /// A transaction is judged by one configuration, the current one at its begin.
     fn begin_transaction(&mut self, config: Arc<ConfigSnapshot>) {
         self.decisions.clone_from(&self.connection);
-        let is_reloaded = !Arc::ptr_eq(&self.config, &config);
-        self.config = config;
-        match &self.rule_state {
-            Some(state) => state.begin_transaction(is_reloaded),
-            None if self.config.rules().has_program() => self.rule_state = Some(Box::default()),
-            None => {}
+        if !Arc::ptr_eq(&self.config, &config) {
+            self.memory = config.pipeline.begin(std::mem::take(&mut self.memory));
+            self.config = config;
         }
+        self.memory.begin_transaction();
     }
 
     /// Asks the checks of a stage. `complete` adds what they see.
@@ -574,10 +572,9 @@ impl SessionContext {
         stage: Stage,
         complete: impl FnOnce(View<'a>) -> View<'a>,
     ) -> Answer<'a, Result<(), Reply>> {
-        let view = View::new(stage, self.config.rules(), &self.facts);
-        let view = complete(view.with_rule_state(self.rule_state.as_deref()));
+        let view = complete(View::new(stage, self.config.rules(), &self.facts));
         let decisions = if stage < Stage::Mail { &mut self.connection } else { &mut self.decisions };
-        let judged = self.config.pipeline.run(view, decisions);
+        let judged = self.config.pipeline.run(view, &mut self.memory, decisions);
         if !self.config.settings.queue.soft_bounce {
             return judged;
         }
@@ -639,9 +636,7 @@ impl Service for Acceptor {
         // What was decided of the connection itself still holds; a name in clear text does not count any more.
         context.connection.clone_from(&context.connected);
         context.decisions = Decisions::default();
-        if let Some(state) = &context.rule_state {
-            state.begin_hello();
-        }
+        context.memory.begin_hello();
     }
 
     fn is_trusted(&self, client: &Client) -> bool {
@@ -650,9 +645,7 @@ impl Service for Acceptor {
 
     fn hello<'a>(&'a self, context: &'a mut SessionContext, name: &'a str) -> Answer<'a, Reply> {
         context.facts.hello = Some(name.into());
-        if let Some(state) = &context.rule_state {
-            state.begin_hello();
-        }
+        context.memory.begin_hello();
         context.connection.clone_from(&context.connected);
         context.run(Stage::Hello, |view| view).map(or_positive(replies::OK))
     }

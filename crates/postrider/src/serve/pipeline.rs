@@ -3,6 +3,8 @@
 mod addresses;
 mod copies;
 mod existence;
+mod memory;
+mod observer;
 mod rules;
 mod submission;
 mod targets;
@@ -16,8 +18,11 @@ pub(crate) use existence::KnownToNextHop;
 use inbound::Answer;
 use mail::{Enhanced, Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use maps::Maps;
+use memory::Memories;
+pub(crate) use memory::{CheckMemory, SessionMemory};
+pub(crate) use observer::{Observer, duration};
 use policy::Policy;
-pub(crate) use rules::{RuleCheck, RuleSources, RuleState, duration};
+pub(crate) use rules::{RuleCheck, RuleSources};
 use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
 pub(crate) use submission::{MissingFields, SenderOfLogin};
@@ -47,13 +52,6 @@ pub(crate) struct Rules<'a> {
     pub(crate) sources: &'a RuleSources,
 }
 
-impl Rules<'_> {
-    /// Are there rules of the operator?
-    pub(crate) fn has_program(&self) -> bool {
-        !self.settings.rules.program.is_empty()
-    }
-}
-
 /// The input of a check. Parts that a stage does not have yet are empty.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -74,8 +72,8 @@ pub(crate) struct View<'a> {
     pub(crate) body: &'a [u8],
     /// At [`Stage::End`].
     pub(crate) content: Option<&'a ReceivedContent>,
-    /// None: there are no rules.
-    pub(crate) rule_state: Option<&'a RuleState>,
+    /// None: nobody looks.
+    pub(crate) observer: Option<&'a Observer>,
     /// True if the message is in the queue, and one of its recipients is expanded again.
     pub(crate) is_queued: bool,
 }
@@ -92,15 +90,15 @@ impl<'a> View<'a> {
             header: &[],
             body: &[],
             content: None,
-            rule_state: None,
+            observer: None,
             is_queued: false,
         }
     }
 
     /// Notes what a check found, for `postrider test`.
     pub(crate) fn note(&self, what: &str, text: impl FnOnce() -> String) {
-        if let Some(state) = self.rule_state {
-            state.note(self.stage, what, text);
+        if let (Some(observer), Some(stage)) = (self.observer, observer::stage_of(self.stage)) {
+            observer.with(|observed| observed.note(stage, what.to_owned(), text()));
         }
     }
 
@@ -108,10 +106,6 @@ impl<'a> View<'a> {
     pub(crate) fn mailboxes(&self) -> Mailboxes<'a> {
         let Rules { settings, routes, .. } = self.rules;
         Mailboxes { settings, routes, sender: self.envelope.map(|envelope| &envelope.reverse_path) }
-    }
-
-    pub(crate) fn with_rule_state(self, rule_state: Option<&'a RuleState>) -> Self {
-        Self { rule_state, ..self }
     }
 
     pub(crate) fn with_envelope(self, envelope: &'a Envelope) -> Self {
@@ -124,8 +118,14 @@ pub(crate) trait Check: Send + Sync {
     /// At which stages the check is asked.
     fn stages(&self) -> Vec<Stage>;
 
-    /// Returns the verdict, now or later.
-    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict>;
+    /// Begins a session, or a draft of its own; none for a check that remembers nothing. `before` has the memories of an older
+    /// configuration, where the session goes on behind a reload: a check may take its own out.
+    fn begin(&self, _before: &mut SessionMemory) -> Option<Box<dyn CheckMemory>> {
+        None
+    }
+
+    /// Returns the verdict, now or later. `memory` is what [`Check::begin`] made.
+    fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict>;
 
     /// Returns true if the check judges a recipient by its address, whoever sends to it: VRFY and EXPN ask it, too.
     fn judges_addresses(&self) -> bool {
@@ -181,7 +181,7 @@ pub(crate) async fn expand(view: View<'_>, decisions: &mut Decisions) -> Result<
         // The check of addresses has no other verdict on a recipient.
         _ => replies::LOCAL_ERROR,
     };
-    let mut verdict = Addresses.check(view).wait().await;
+    let mut verdict = Addresses.check(None, view).wait().await;
     if let Verdict::All(verdicts) = verdict {
         verdict = Verdict::Pass;
         for one in verdicts {
@@ -223,6 +223,11 @@ impl Pipeline {
         !self.by_stage[stage as usize].is_empty()
     }
 
+    /// Begins the memories of a session, or of a draft. A session that goes on after a reload brings those that it had.
+    pub(crate) fn begin(&self, before: SessionMemory) -> SessionMemory {
+        SessionMemory::begin(&self.checks, before)
+    }
+
     /// Asks the checks of a stage, one after another. Nothing is allocated unless a check has to wait.
     ///
     /// # Errors
@@ -230,9 +235,10 @@ impl Pipeline {
     pub(crate) fn run<'a>(
         &'a self,
         view: View<'a>,
+        memory: &'a mut SessionMemory,
         decisions: &'a mut Decisions,
     ) -> Answer<'a, Result<(), Reply>> {
-        self.run_checks(&self.by_stage[view.stage as usize], view, decisions)
+        self.run_checks(&self.by_stage[view.stage as usize], view, memory.lend(), decisions)
     }
 
     /// As [`Self::run`] at RCPT, for what is known of an address: its route, users, aliases and next hop, but no rules.
@@ -244,22 +250,23 @@ impl Pipeline {
         view: View<'a>,
         decisions: &'a mut Decisions,
     ) -> Answer<'a, Result<(), Reply>> {
-        self.run_checks(&self.of_addresses, view, decisions)
+        self.run_checks(&self.of_addresses, view, Memories::default(), decisions)
     }
 
     fn run_checks<'a>(
         &'a self,
         order: &'a [usize],
         view: View<'a>,
+        mut memories: Memories<'a>,
         decisions: &'a mut Decisions,
     ) -> Answer<'a, Result<(), Reply>> {
         let at = recipient_index(&view);
         let judged = StageDecisions::begin(view.stage, order.len(), decisions);
         for (number, index) in order.iter().enumerate() {
             let rest = &order[number + 1..];
-            match self.checks[*index].check(view) {
+            match self.checks[*index].check(memories.next(*index), view) {
                 Answer::Pending(first) => {
-                    return Answer::later(self.finish(first, rest, view, judged));
+                    return Answer::later(self.finish(first, rest, view, memories, judged));
                 }
                 Answer::Ready(verdict) => {
                     match judged.decisions.note(view.stage, allowed(&view, verdict), at) {
@@ -273,7 +280,9 @@ impl Pipeline {
                             judged.decisions.redirect(at, recipients);
                         }
                         Next::ContinueWith(recipients) => {
-                            return Answer::later(self.finish_redirected(recipients, rest, view, judged));
+                            return Answer::later(
+                                self.finish_redirected(recipients, rest, view, memories, judged),
+                            );
                         }
                     }
                 }
@@ -289,6 +298,7 @@ impl Pipeline {
         first: Verdicts<'a>,
         mut rest: &'a [usize],
         view: View<'a>,
+        mut memories: Memories<'a>,
         judged: StageDecisions<'a>,
     ) -> Result<(), Reply> {
         let at = recipient_index(&view);
@@ -299,12 +309,12 @@ impl Pipeline {
                 Next::StageOver => break,
                 Next::Refuse(reply) => return Err(reply),
                 Next::ContinueWith(recipients) => {
-                    return self.finish_redirected(recipients, rest, view, judged).await;
+                    return self.finish_redirected(recipients, rest, view, memories, judged).await;
                 }
             }
             let [next, behind @ ..] = rest else { break };
             rest = behind;
-            verdict = self.checks[*next].check(view).wait().await;
+            verdict = self.checks[*next].check(memories.next(*next), view).wait().await;
         }
         judged.keep();
         Ok(())
@@ -317,16 +327,18 @@ impl Pipeline {
         recipients: Vec<Recipient>,
         rest: &'a [usize],
         view: View<'a>,
+        mut memories: Memories<'a>,
         judged: StageDecisions<'a>,
     ) -> Result<(), Reply> {
         let at = recipient_index(&view);
         let (mut settled, mut open) = (Vec::new(), recipients);
         for index in rest {
-            let mut next = Vec::new();
+            let (mut next, mut memory) = (Vec::new(), memories.next(*index));
             let replacement_count = open.len() + settled.len();
             for recipient in open {
                 let view = View { recipient: Some(&recipient), replacement_count, ..view };
-                match allowed(&view, self.checks[*index].check(view).wait().await) {
+                let judged_recipient = self.checks[*index].check(memory.as_deref_mut(), view);
+                match allowed(&view, judged_recipient.wait().await) {
                     Verdict::Pass => next.push(recipient),
                     Verdict::Accept => settled.push(recipient),
                     Verdict::Redirect(recipients) => next.extend(recipients),
@@ -366,31 +378,35 @@ impl Pipeline {
         content: &ReceivedContent,
         decisions: &mut Decisions,
     ) -> Result<(), Reply> {
-        let state = rules.has_program().then(RuleState::default);
-        let state = state.as_ref();
-        let view = |stage| View::new(stage, rules, facts).with_rule_state(state);
-        self.ask(view(Stage::Connect), decisions).await?;
+        let mut memory = self.begin(SessionMemory::default());
+        let view = |stage| View::new(stage, rules, facts);
+        self.ask(view(Stage::Connect), &mut memory, decisions).await?;
         let mut given = Envelope { recipients: Vec::new(), ..envelope.clone() };
-        self.ask(view(Stage::Mail).with_envelope(&given), decisions).await?;
+        self.ask(view(Stage::Mail).with_envelope(&given), &mut memory, decisions).await?;
         for recipient in &envelope.recipients {
             let view = View { recipient: Some(recipient), ..view(Stage::Rcpt) };
-            self.ask(view.with_envelope(&given), decisions).await?;
+            self.ask(view.with_envelope(&given), &mut memory, decisions).await?;
             given.recipients.push(recipient.clone());
         }
         let view = |stage| View { header: content.header(), ..view(stage).with_envelope(envelope) };
-        self.ask(view(Stage::Header), decisions).await?;
+        self.ask(view(Stage::Header), &mut memory, decisions).await?;
         if self.has(Stage::Body) {
             for (number, part) in content.parts().iter().enumerate() {
                 let Part::Memory(bytes) = part else { continue };
                 let body = if number == 0 { content.body_of_first_part() } else { bytes };
-                self.ask(View { body, ..view(Stage::Body) }, decisions).await?;
+                self.ask(View { body, ..view(Stage::Body) }, &mut memory, decisions).await?;
             }
         }
-        self.ask(View { content: Some(content), ..view(Stage::End) }, decisions).await
+        self.ask(View { content: Some(content), ..view(Stage::End) }, &mut memory, decisions).await
     }
 
-    async fn ask(&self, view: View<'_>, decisions: &mut Decisions) -> Result<(), Reply> {
-        let judged = self.run(view, decisions).wait();
+    async fn ask(
+        &self,
+        view: View<'_>,
+        memory: &mut SessionMemory,
+        decisions: &mut Decisions,
+    ) -> Result<(), Reply> {
+        let judged = self.run(view, memory, decisions).wait();
         timeout(LOOKUP_TIMEOUT, judged).await.unwrap_or(Err(replies::LOOKUP_TIMEOUT))
     }
 

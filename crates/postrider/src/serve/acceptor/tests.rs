@@ -9,7 +9,7 @@ use crate::serve::{
     delivery_log::DeliveryLog,
     driver::{Answer, Driver, Leased},
     operator,
-    pipeline::{Check, Pipeline, View},
+    pipeline::{Check, CheckMemory, Pipeline, View},
     snapshot::ConfigSnapshot,
     wiring,
 };

@@ -2,7 +2,7 @@
 
 mod expanded;
 
-use super::{Check, Rules, View};
+use super::{Check, CheckMemory, Rules, View};
 use crate::{own_address, routing};
 use config::Settings;
 use engine::accept::{Source, Stage, Verdict};
@@ -24,7 +24,7 @@ impl Check for Addresses {
         true
     }
 
-    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         match (view.rules.expansion, view.recipient, view.envelope) {
             (None, Some(recipient), _) => Answer::Ready(judge(&view, recipient)),
             (Some(expansion), Some(recipient), _) => {

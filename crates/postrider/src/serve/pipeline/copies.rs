@@ -1,6 +1,6 @@
 //! The check that adds recipients who get a copy (`bcc`).
 
-use super::{Check, LOOKUP_FAILED, View, targets};
+use super::{Check, CheckMemory, LOOKUP_FAILED, View, targets};
 use crate::own_address::has_own_domain;
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
@@ -17,7 +17,7 @@ impl Check for Copies {
         vec![Stage::Rcpt]
     }
 
-    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         let (Some(recipient), Some(envelope)) = (view.recipient, view.envelope) else {
             return Answer::Ready(Verdict::Pass);
         };

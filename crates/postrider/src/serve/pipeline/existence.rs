@@ -1,6 +1,6 @@
 //! The check of recipients whose next hop says whether they exist.
 
-use super::{Check, View, rules::duration};
+use super::{Check, CheckMemory, View, duration};
 use crate::serve::verifier::Verifier;
 use delivery::Existence;
 use engine::accept::{Source, Stage, Verdict};
@@ -29,7 +29,7 @@ impl Check for KnownToNextHop {
         true
     }
 
-    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         let Some(recipient) = view.recipient.filter(|_| view.replacement_count == 1) else {
             return Answer::Ready(Verdict::Pass);
         };

@@ -1,6 +1,6 @@
 //! Checks of mail from logins (RFC 6409): the sender is the user's own, and the header is complete.
 
-use super::{Check, Rules, View};
+use super::{Check, CheckMemory, Rules, View};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
 use mail::{Domain, Edit, Enhanced, Field, Mailbox, Reply, ReversePath, UnixMillis, header::ContentScanner};
@@ -15,7 +15,7 @@ impl Check for SenderOfLogin {
         vec![Stage::Mail]
     }
 
-    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         let login = view.facts.login.as_ref().or(view.facts.named_login.as_ref());
         let (Some(login), Some(envelope)) = (login, view.envelope) else {
             return Answer::Ready(Verdict::Pass);
@@ -85,7 +85,7 @@ impl Check for MissingFields {
         vec![Stage::Header]
     }
 
-    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         let is_submission =
             matches!(&view.facts.source, Source::Smtp { listener, .. } if listener.needs_login());
         if !is_submission {

@@ -1,6 +1,6 @@
 //! The checks of routes when mail is taken: those that hold it, those that refuse it, and those that maps decide on.
 
-use super::{Check, LOOKUP_FAILED, REPORT_RETRIES, View};
+use super::{Check, CheckMemory, LOOKUP_FAILED, REPORT_RETRIES, View};
 use config::{Route, Target};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
@@ -20,7 +20,7 @@ impl Check for RouteDecides {
         true
     }
 
-    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         let Some(recipient) = view.recipient.filter(|recipient| recipient.target().is_none()) else {
             return Answer::Ready(Verdict::Pass);
         };
@@ -63,7 +63,7 @@ impl Check for MapsChooseRoute {
         true
     }
 
-    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         let Some(recipient) = view.recipient else { return Answer::Ready(Verdict::Pass) };
         Answer::later(async move {
             let mut chosen = recipient.clone();

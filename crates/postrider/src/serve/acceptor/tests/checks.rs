@@ -14,7 +14,7 @@ impl Check for Says {
         self.stage.to_vec()
     }
 
-    fn check<'a>(&'a self, _: View<'a>) -> Later<'a, CheckVerdict> {
+    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, _: View<'a>) -> Later<'a, CheckVerdict> {
         if !self.is_slow {
             return Later::Ready(self.verdict.clone());
         }
@@ -185,7 +185,7 @@ impl Check for SaysOf {
         vec![Stage::Rcpt]
     }
 
-    fn check<'a>(&'a self, view: View<'a>) -> Later<'a, CheckVerdict> {
+    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Later<'a, CheckVerdict> {
         let is_meant = view.recipient.is_some_and(|recipient| recipient.path.as_str() == self.recipient);
         let verdict = if is_meant { self.verdict.clone() } else { CheckVerdict::Pass };
         if !self.is_slow {

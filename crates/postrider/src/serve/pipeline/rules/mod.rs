@@ -5,7 +5,7 @@ mod redirect;
 mod service;
 mod state;
 
-use super::{Check, LOOKUP_FAILED, View, addresses};
+use super::{Check, CheckMemory, LOOKUP_FAILED, SessionMemory, View, addresses, observer::stage_of};
 use crate::serve::verifier::Verifier;
 use config::Settings;
 use dns::{Dns, Lookup};
@@ -14,13 +14,13 @@ use inbound::Answer;
 use limits::{Spent, Table};
 use mail::{ClientCertificate, Edit, Recipient, Reply};
 use policy::{
-    Act, Answer as Fact, ClientName, Effects, Facts, Limit, Measure, Next, Outcome, Question, ServiceId,
-    Stage,
+    Act, Answer as Fact, Answers, ClientName, Effects, Facts, Limit, Measure, Next, Outcome, Question,
+    ServiceId, Stage,
 };
 use service::PolicyClient;
-use state::{Memory, stage_of};
-pub(crate) use state::{RuleState, duration};
+use state::{Memory, shown};
 use std::{
+    any::Any,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
@@ -139,15 +139,23 @@ impl Check for RuleCheck {
         self.stages.clone()
     }
 
-    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
-        let (Some(state), Some(stage)) = (view.rule_state, stage_of(view.stage)) else {
+    /// Tags and trust of a session outlive a reload; answers to the questions of another program mean nothing to this one.
+    fn begin(&self, before: &mut SessionMemory) -> Option<Box<dyn CheckMemory>> {
+        let mut memory = before.take::<Memory>().unwrap_or_default();
+        memory.answers = Answers::default();
+        Some(memory)
+    }
+
+    fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
+        let memory = memory.and_then(|memory| (memory as &mut dyn Any).downcast_mut::<Memory>());
+        let (Some(memory), Some(stage)) = (memory, stage_of(view.stage)) else {
             return Answer::Ready(Verdict::Pass);
         };
         if view.facts.source == Source::Report {
             return Answer::Ready(Verdict::Pass);
         }
         if stage == Stage::Rcpt {
-            state.lock().begin_recipient(recipient_index(&view));
+            memory.begin_recipient(recipient_index(&view));
             // Mail that is not ours to relay is refused by the next check, without any look-up for a rule.
             match addresses::is_ours(&view) {
                 Some(true) => {}
@@ -155,7 +163,7 @@ impl Check for RuleCheck {
                 None => {
                     return Answer::later(async move {
                         if addresses::is_ours_by_maps(&view).await {
-                            evaluate(view, state, stage).wait().await
+                            evaluate(view, memory, stage).wait().await
                         } else {
                             Verdict::Pass
                         }
@@ -163,22 +171,22 @@ impl Check for RuleCheck {
                 }
             }
         }
-        evaluate(view, state, stage)
+        evaluate(view, memory, stage)
     }
 }
 
 /// Evaluates until the program has decided. Waits only where an answer has to be waited for.
-fn evaluate<'a>(view: View<'a>, state: &'a RuleState, stage: Stage) -> Answer<'a, Verdict> {
+fn evaluate<'a>(view: View<'a>, memory: &'a mut Memory, stage: Stage) -> Answer<'a, Verdict> {
     for _ in 0..ROUNDS_MAX {
-        match step(&view, state, stage) {
-            Next::Done(outcome) => return finish(view, state, stage, outcome),
+        match step(&view, memory, stage) {
+            Next::Done(outcome) => return finish(view, memory, stage, outcome),
             Next::Ask(questions) => {
                 for question in questions {
                     let begun = Instant::now();
-                    match answer(&view, state, &question) {
-                        Answer::Ready(fact) => note(&view, state, stage, question, fact, begun),
+                    match answer(&view, memory, &question) {
+                        Answer::Ready(fact) => note(&view, memory, stage, question, fact, begun),
                         Answer::Pending(first) => {
-                            return Answer::later(evaluate_later(view, state, stage, question, first));
+                            return Answer::later(evaluate_later(view, memory, stage, question, first));
                         }
                     }
                 }
@@ -191,7 +199,7 @@ fn evaluate<'a>(view: View<'a>, state: &'a RuleState, stage: Stage) -> Answer<'a
 
 async fn evaluate_later<'a>(
     view: View<'a>,
-    state: &'a RuleState,
+    memory: &'a mut Memory,
     stage: Stage,
     mut question: Question,
     mut pending: Pending<'a, Fact>,
@@ -199,18 +207,18 @@ async fn evaluate_later<'a>(
     for _ in 0..ROUNDS_MAX {
         let begun = Instant::now();
         let fact = pending.await;
-        note(&view, state, stage, question, fact, begun);
+        note(&view, memory, stage, question, fact, begun);
         loop {
-            let questions = match step(&view, state, stage) {
-                Next::Done(outcome) => return finish(view, state, stage, outcome).wait().await,
+            let questions = match step(&view, memory, stage) {
+                Next::Done(outcome) => return finish(view, memory, stage, outcome).wait().await,
                 Next::Ask(questions) => questions,
             };
-            let Some(next) = questions.into_iter().find(|question| state.lock().lacks(question)) else {
+            let Some(next) = questions.into_iter().find(|question| memory.lacks(question)) else {
                 continue;
             };
             let begun = Instant::now();
-            match answer(&view, state, &next) {
-                Answer::Ready(fact) => note(&view, state, stage, next, fact, begun),
+            match answer(&view, memory, &next) {
+                Answer::Ready(fact) => note(&view, memory, stage, next, fact, begun),
                 Answer::Pending(later) => {
                     (question, pending) = (next, later);
                     break;
@@ -222,16 +230,16 @@ async fn evaluate_later<'a>(
 }
 
 /// Evaluates once with what is known.
-fn step(view: &View<'_>, state: &RuleState, stage: Stage) -> Next {
-    let mut memory = state.lock();
+fn step(view: &View<'_>, memory: &mut Memory, stage: Stage) -> Next {
     let accepted = recipient_index(view);
     let (tags, shared_tags) = (memory.tags(stage, accepted), memory.shared_tags(stage, accepted));
     let mut facts = facts(view, stage, memory.is_trusted(stage, accepted));
     (facts.tags, facts.shared_tags) = (&tags, &shared_tags);
-    let Memory { answers, observed, .. } = &mut *memory;
-    let program = &view.rules.settings.rules.program;
-    match observed {
-        Some(observed) => program.evaluate(stage, &facts, answers, &mut &mut *observed),
+    let (answers, program) = (&mut memory.answers, &view.rules.settings.rules.program);
+    match view.observer {
+        Some(observer) => {
+            observer.with(|mut observed| program.evaluate(stage, &facts, answers, &mut observed))
+        }
         None => program.evaluate(stage, &facts, answers, &mut ()),
     }
 }
@@ -274,10 +282,9 @@ fn recipient_index(view: &View<'_>) -> usize {
     view.envelope.map_or(0, |envelope| envelope.recipients.len())
 }
 
-fn note(view: &View<'_>, state: &RuleState, stage: Stage, question: Question, fact: Fact, begun: Instant) {
+fn note(view: &View<'_>, memory: &mut Memory, stage: Stage, question: Question, fact: Fact, begun: Instant) {
     let rules = &view.rules.settings.rules;
-    let mut memory = state.lock();
-    if memory.observed.is_some() {
+    if let Some(observer) = view.observer {
         let what = match &question {
             Question::Map(map, key) => format!("{} {key}", rules.references[usize::from(map.0)].1),
             Question::ClientName => "the name of the client's address".to_owned(),
@@ -288,14 +295,14 @@ fn note(view: &View<'_>, state: &RuleState, stage: Stage, question: Question, fa
                 format!("policy service {}", rules.services[usize::from(*id)].name)
             }
         };
-        memory.observe(stage, what, &fact, begun.elapsed());
+        observer.with(|observed| observed.note(stage, what, shown(&fact, begun.elapsed())));
     }
     let scope = rules.program.scope(stage, &question);
     memory.answers.add(scope, question, fact);
 }
 
 /// Answers a question, at once if possible.
-fn answer<'a>(view: &View<'a>, state: &RuleState, question: &Question) -> Answer<'a, Fact> {
+fn answer<'a>(view: &View<'a>, memory: &Memory, question: &Question) -> Answer<'a, Fact> {
     let rules = &view.rules.settings.rules;
     match question {
         Question::Map(map, key) => {
@@ -333,12 +340,12 @@ fn answer<'a>(view: &View<'a>, state: &RuleState, question: &Question) -> Answer
         }
         Question::Service(ServiceId(id)) => {
             let client = &view.rules.sources.services[usize::from(*id)];
-            let known = match state.lock().answers.find(&Question::ClientName) {
+            let known = match memory.answers.find(&Question::ClientName) {
                 Some(Fact::ClientName(name)) => Some(Fact::ClientName(name.clone())),
                 _ => None,
             };
-            let name = known.map_or_else(|| answer(view, state, &Question::ClientName), Answer::Ready);
-            let attributes = attributes(view, state);
+            let name = known.map_or_else(|| answer(view, memory, &Question::ClientName), Answer::Ready);
+            let attributes = attributes(view, memory);
             Answer::later(async move {
                 let client_name = match name.wait().await {
                     Fact::ClientName(ClientName::Verified(name)) => name.to_string(),
@@ -360,8 +367,7 @@ fn map_fact(looked: maps::Looked) -> Fact {
 }
 
 /// The attributes of a question to a policy server, but for the name of the client.
-fn attributes(view: &View<'_>, state: &RuleState) -> Vec<(&'static str, String)> {
-    let memory = state.lock();
+fn attributes(view: &View<'_>, memory: &Memory) -> Vec<(&'static str, String)> {
     let facts = view.facts;
     let stage = match view.stage {
         accept::Stage::Connect => "CONNECT",
@@ -405,7 +411,7 @@ fn attributes(view: &View<'_>, state: &RuleState) -> Vec<(&'static str, String)>
         ("recipient", view.recipient.map_or_else(String::new, |to| to.path.as_str().to_owned())),
         ("recipient_count", recipients.to_string()),
         ("queue_id", String::new()),
-        ("instance", format!("{:x}.{:p}.{:x}", std::process::id(), state, memory.instance)),
+        ("instance", format!("{:x}.{:p}.{:x}", std::process::id(), memory, memory.instance)),
         ("size", size.to_string()),
         ("etrn_domain", String::new()),
         ("stress", String::new()),
@@ -430,15 +436,14 @@ fn with_colons(digits: &str) -> String {
 }
 
 /// The verdict of the pipeline that an outcome of the rules is.
-fn finish<'a>(view: View<'a>, state: &'a RuleState, stage: Stage, outcome: Outcome) -> Answer<'a, Verdict> {
+fn finish<'a>(view: View<'a>, memory: &mut Memory, stage: Stage, outcome: Outcome) -> Answer<'a, Verdict> {
     let Outcome { act, by, effects } = outcome;
-    {
-        let mut memory = state.lock();
-        memory.keep_observed();
-        memory.add_tags(stage, recipient_index(&view), &effects.tags);
-        if effects.is_trusted {
-            memory.trust(stage, recipient_index(&view));
-        }
+    if let Some(observer) = view.observer {
+        observer.with(|observed| observed.keep());
+    }
+    memory.add_tags(stage, recipient_index(&view), &effects.tags);
+    if effects.is_trusted {
+        memory.trust(stage, recipient_index(&view));
     }
     let verdict = verdict_of(act, by, stage);
     let Effects { delay, fields, redirect, bcc, route, .. } = effects;

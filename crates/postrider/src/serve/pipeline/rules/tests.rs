@@ -125,16 +125,18 @@ async fn accepted(config: &ConfigSnapshot, client: &Client, recipients: &[&str])
         login: client.has_login.then(|| "joe@here.test".into()),
         ..SessionFacts::new(source)
     };
-    let (state, mut decisions) = (RuleState::default(), Decisions::default());
-    let view = |stage| View::new(stage, config.rules(), &facts).with_rule_state(Some(&state));
+    let mut memory = config.pipeline.begin(SessionMemory::default());
+    let mut decisions = Decisions::default();
+    let view = |stage| View::new(stage, config.rules(), &facts);
     let mut envelope = Envelope::new(ReversePath::parse(client.sender, true).unwrap());
     for stage in [PipelineStage::Connect, PipelineStage::Hello] {
-        if config.pipeline.run(view(stage), &mut decisions).wait().await.is_err() {
+        if config.pipeline.run(view(stage), &mut memory, &mut decisions).wait().await.is_err() {
             return Vec::new();
         }
     }
-    state.begin_transaction(false);
-    let begun = config.pipeline.run(view(PipelineStage::Mail).with_envelope(&envelope), &mut decisions);
+    memory.begin_transaction();
+    let mail = view(PipelineStage::Mail).with_envelope(&envelope);
+    let begun = config.pipeline.run(mail, &mut memory, &mut decisions);
     if begun.wait().await.is_err() {
         return Vec::new();
     }
@@ -142,7 +144,7 @@ async fn accepted(config: &ConfigSnapshot, client: &Client, recipients: &[&str])
         let Ok(path) = ForwardPath::parse(text, true) else { continue };
         let recipient = Recipient::new(path);
         let seen = View { recipient: Some(&recipient), ..view(PipelineStage::Rcpt).with_envelope(&envelope) };
-        if config.pipeline.run(seen, &mut decisions).wait().await.is_ok() {
+        if config.pipeline.run(seen, &mut memory, &mut decisions).wait().await.is_ok() {
             envelope.recipients.push(recipient);
         }
     }
@@ -155,7 +157,7 @@ async fn accepted(config: &ConfigSnapshot, client: &Client, recipients: &[&str])
         content: Some(&content),
         ..view(PipelineStage::End).with_envelope(&envelope)
     };
-    if config.pipeline.run(seen, &mut decisions).wait().await.is_err() {
+    if config.pipeline.run(seen, &mut memory, &mut decisions).wait().await.is_err() {
         return Vec::new();
     }
     match decisions.finish(QueueId(1), UnixMillis(1), Origin::Dsn, envelope, content) {

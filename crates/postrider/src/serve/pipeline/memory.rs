@@ -1,0 +1,70 @@
+//! The memory of checks: each check that needs one has a memory of its own for each session.
+
+use super::Check;
+use std::any::Any;
+
+/// What one check remembers of a session, from its first stage to its last. Two stages never use it at once.
+pub(crate) trait CheckMemory: Any + Send + Sync {
+    /// EHLO, or a TLS handshake: what the client said before does not count any more (RFC 3207 §4.2).
+    fn begin_hello(&mut self) {}
+
+    /// MAIL: the transaction before is over.
+    fn begin_transaction(&mut self) {}
+}
+
+type Slot = Option<Box<dyn CheckMemory>>;
+
+/// The memories of a session, or of a draft, in the order of the pipeline's checks. Empty where no check needs one.
+#[derive(Default)]
+pub(crate) struct SessionMemory(Vec<Slot>);
+
+impl SessionMemory {
+    /// Begins a session, or goes on with one of an older configuration: a check takes over from `before` what is its own.
+    pub(super) fn begin(checks: &[Box<dyn Check>], mut before: Self) -> Self {
+        let mut slots: Vec<Slot> = Vec::new();
+        for (index, check) in checks.iter().enumerate() {
+            if let Some(memory) = check.begin(&mut before) {
+                slots.resize_with(index + 1, || None);
+                slots[index] = Some(memory);
+            }
+        }
+        Self(slots)
+    }
+
+    /// Takes the first memory of a kind out.
+    pub(crate) fn take<T: CheckMemory>(&mut self) -> Option<Box<T>> {
+        let is_meant =
+            |slot: &&mut Slot| slot.as_deref().is_some_and(|memory| (memory as &dyn Any).is::<T>());
+        let memory: Box<dyn Any> = self.0.iter_mut().find(is_meant)?.take()?;
+        memory.downcast().ok()
+    }
+
+    pub(crate) fn begin_hello(&mut self) {
+        self.0.iter_mut().flatten().for_each(|memory| memory.begin_hello());
+    }
+
+    pub(crate) fn begin_transaction(&mut self) {
+        self.0.iter_mut().flatten().for_each(|memory| memory.begin_transaction());
+    }
+
+    pub(super) fn lend(&mut self) -> Memories<'_> {
+        Memories { from: 0, left: &mut self.0 }
+    }
+}
+
+/// The memories of the checks from one on, for one stage: they are asked in their order, and each once.
+#[derive(Default)]
+pub(super) struct Memories<'a> {
+    from: usize,
+    left: &'a mut [Slot],
+}
+
+impl<'a> Memories<'a> {
+    /// Takes the memory of the check with this index, and leaves those behind it.
+    pub(super) fn next(&mut self, index: usize) -> Option<&'a mut dyn CheckMemory> {
+        let left = std::mem::take(&mut self.left);
+        let (own, behind) = left.split_at_mut_checked(index - self.from)?.1.split_first_mut()?;
+        (self.from, self.left) = (index + 1, behind);
+        own.as_deref_mut()
+    }
+}
