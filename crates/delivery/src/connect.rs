@@ -5,7 +5,7 @@ use crate::{
     buffered_stream::{BufferedStream, Stream},
     exchanger_budget::{Exchanger, ExchangerBudget, Unproven},
     host_memory::HostMemory,
-    tls::{Secured, TlsClient, TlsError, TlsFaults},
+    tls::{Secured, TlsClient, TlsError, TlsFault, TlsFaults},
 };
 use auth::{ClientCredentials, ClientExchange, Mechanism};
 use data_encoding::BASE64;
@@ -36,6 +36,8 @@ pub(crate) struct Ready {
     pub(crate) address: Option<SocketAddr>,
     /// The next connection to the server depends on whether TLS works.
     pub(crate) is_opportunistic: bool,
+    /// In clear text, because TLS did not work before.
+    pub(crate) is_clear_instead: bool,
     /// Counts the connection until it delivers, if the server is a mail exchanger.
     pub(crate) unproven: Option<Unproven>,
     /// The advice if the server wants a login or TLS that only the operator can give it (530): the mail waits.
@@ -112,7 +114,7 @@ impl Connector<'_> {
         match self.tcp_with(host, address, &relay, mode).await {
             Ok(ready) => Ok(ready),
             Err(Unusable::BrokenTls(outcome)) if self.mode == TlsMode::May => {
-                self.tls_broke(&relay, address, &outcome.text);
+                self.tls_broke(&relay, address, TlsFault::AtBegin, &outcome.text);
                 Err(outcome)
             }
             // Opportunistic TLS that fails must not be worse than none (RFC 7435 §3).
@@ -124,9 +126,9 @@ impl Connector<'_> {
     }
 
     /// Notes that the next attempt to this server uses clear text.
-    pub(crate) fn tls_broke(&self, relay: &str, server: SocketAddr, why: &str) {
+    pub(crate) fn tls_broke(&self, relay: &str, server: SocketAddr, fault: TlsFault, why: &str) {
         tracing::warn!("{relay}: TLS does not work, clear text is next: {why}");
-        self.tls_faults.add(server);
+        self.tls_faults.add(server, fault);
     }
 
     fn outcome(&self, relay: &str, unusable: Unusable) -> Outcome {
@@ -194,7 +196,6 @@ impl Connector<'_> {
             self.log_in(&mut stream, &mut connection, login, &secured, relay).await?;
         }
         let dsn_duty = self.dsn_duty(&connection);
-        let is_clear_instead = self.mode == TlsMode::May && mode == TlsMode::Off;
         Ok(Ready {
             stream,
             connection,
@@ -204,7 +205,8 @@ impl Connector<'_> {
             address: Some(address),
             unproven: None,
             is_opportunistic: self.mode == TlsMode::May,
-            login_advice: self.login_advice(is_clear_instead),
+            is_clear_instead: self.mode == TlsMode::May && mode == TlsMode::Off,
+            login_advice: self.login_advice(),
         })
     }
 
@@ -242,18 +244,17 @@ impl Connector<'_> {
             address: None,
             unproven: None,
             is_opportunistic: false,
-            login_advice: self.login_advice(false),
+            is_clear_instead: false,
+            login_advice: self.login_advice(),
         })
     }
 
-    /// Returns what the operator should do if the server replies 530. Mail to an exchanger is returned, unless the reply
-    /// follows from clear text after broken TLS.
-    fn login_advice(&self, is_clear_instead: bool) -> Option<&'static str> {
-        match (is_clear_instead, self.is_mx, self.login.is_some()) {
-            (true, ..) => Some("TLS broke before, and TLS is tried again later"),
-            (false, true, _) => None,
-            (false, false, false) => Some("the route has no `login` for this server"),
-            (false, false, true) => Some("check `login` and `tls` of the route"),
+    /// Returns what the operator should do if the server replies 530. Mail to an exchanger is returned.
+    fn login_advice(&self) -> Option<&'static str> {
+        match (self.is_mx, self.login.is_some()) {
+            (true, _) => None,
+            (false, false) => Some("the route has no `login` for this server"),
+            (false, true) => Some("check `login` and `tls` of the route"),
         }
     }
 

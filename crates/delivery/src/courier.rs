@@ -11,7 +11,7 @@ use crate::{
     local::{LocalDelivery, Place},
     recipient_permits::RecipientPermits,
     session::{Session, Usefulness, millis},
-    tls::TlsFaults,
+    tls::{TlsFault, TlsFaults},
 };
 use auth::ClientCredentials;
 use mail::{Attempt, Destination, DsnDuty, Enhanced, HostPort, LmtpServer, NextHop, Outcome, TlsMode};
@@ -99,7 +99,7 @@ pub struct Courier {
     router: Router,
     settings: DeliverySettings,
     tls: TlsClient,
-    tls_faults: TlsFaults,
+    pub(crate) tls_faults: TlsFaults,
     host_memory: HostMemory,
     exchanger_budget: ExchangerBudget,
     helper: Option<Arc<Helper>>,
@@ -252,6 +252,8 @@ impl Courier {
         let mut connected = unless_abandoned(source, hosts.next(connector)).await;
         // A server that answered and deferred is no reason to suspend the destination.
         let mut has_deferred = false;
+        // TLS is tried again once, where a server refuses clear text.
+        let mut may_retry_tls = true;
         loop {
             let ready = match connected {
                 Ok(Ok(ready)) => ready,
@@ -271,15 +273,21 @@ impl Courier {
             let (relay, address, is_opportunistic, is_secured) =
                 (ready.relay.clone(), ready.address, ready.is_opportunistic, !ready.tls.is_empty());
             let has_next = hosts.has_next() && !source.should_close();
-            let session = Session::new(source, &self.settings, ready, begun.elapsed(), unfinished, has_next);
+            let session = Session::new(source, &self.settings, ready, begun.elapsed(), unfinished, has_next)
+                .may_retry_tls(may_retry_tls);
             let ended = Box::pin(session.run()).await;
             if let Some(server) = address {
                 match &ended.broken {
                     Some(why) if is_opportunistic && is_secured => {
-                        connector.tls_broke(&relay, server, &why.text);
+                        connector.tls_broke(&relay, server, TlsFault::Later, &why.text);
                     }
                     // Clear text does not work either: try TLS next.
                     Some(_) if is_opportunistic => self.tls_faults.remove(server),
+                    None if ended.wants_tls => {
+                        tracing::info!("{relay}: refuses clear text: trying TLS again");
+                        may_retry_tls = false;
+                        self.tls_faults.remove(server);
+                    }
                     _ => {}
                 }
                 self.learn(&relay, server, ended.usefulness);

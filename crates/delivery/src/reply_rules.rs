@@ -30,6 +30,15 @@ pub(crate) fn wants_login(outcome: &Outcome) -> bool {
     outcome.reply().is_some_and(|reply| reply.code == 530)
 }
 
+/// Returns whether a refusal in clear text may be the wish for encryption: a reply about policy (RFC 3463 §3.8), or 530 and its kin (RFC
+/// 3207 §4), or a refusal of the sender that gives no reason. A mailbox that does not exist is none.
+pub(crate) fn may_want_encryption(stage: ReplyStage, code: u16, enhanced: Option<Enhanced>) -> bool {
+    match enhanced {
+        Some(Enhanced(_, subject, _)) if subject != 0 => subject == 7,
+        _ => matches!(code, 523 | 530 | 538) || stage == ReplyStage::Mail,
+    }
+}
+
 /// The outcome of a recipient that is not tried again at once. "Too many recipients" is temporary, even if
 /// there was one only; 552 without an enhanced code may mean a full mailbox, unless others came before it.
 pub(crate) fn final_outcome(result: RecipientResult, is_split: bool) -> Outcome {

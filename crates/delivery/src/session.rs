@@ -10,7 +10,7 @@ use crate::{
     connect::{Ready, lost, reply_timeout},
     courier::withdrawn,
     exchanger_budget::Unproven,
-    reply_rules::wants_login,
+    reply_rules::{may_want_encryption, wants_login},
 };
 use bytes::Bytes;
 use mail::{Attempt, Disposition, DsnDuty, Enhanced, Message, Outcome, SharedMessage, UnixMillis};
@@ -36,6 +36,8 @@ pub(crate) struct Ended {
     /// The fault of a connection that was lost before any message was delivered and before the server closed.
     pub(crate) broken: Option<Outcome>,
     pub(crate) usefulness: Usefulness,
+    /// The server refused in clear text what it may take over TLS.
+    pub(crate) wants_tls: bool,
 }
 
 /// What a connection has shown about its server.
@@ -94,6 +96,11 @@ pub(crate) struct Session<'a, J> {
     has_next_server: bool,
     /// The advice if the server wants a login, and nobody but the operator can change that.
     login_advice: Option<&'static str>,
+    /// In clear text, because TLS did not work before.
+    is_clear_instead: bool,
+    /// What is refused in clear text goes to another connection with TLS at once.
+    may_retry_tls: bool,
+    wants_tls: bool,
     /// Commands that were pipelined are sent again over a connection in lock step.
     is_out_of_step: bool,
     /// A recipient was deferred.
@@ -144,6 +151,9 @@ impl<'a, J: WorkSource> Session<'a, J> {
             for_next_server: unfinished.for_next_server,
             has_next_server,
             login_advice: ready.login_advice,
+            is_clear_instead: ready.is_clear_instead,
+            may_retry_tls: false,
+            wants_tls: false,
             is_out_of_step: false,
             has_deferred: false,
             has_lost_content: false,
@@ -159,35 +169,46 @@ impl<'a, J: WorkSource> Session<'a, J> {
         }
     }
 
+    /// Permits another connection with TLS, if the server refuses clear text.
+    pub(crate) fn may_retry_tls(self, may_retry_tls: bool) -> Self {
+        Self { may_retry_tls, ..self }
+    }
+
     /// Delivers leases until there are none, or the connection cannot be used any more. Returns what another
     /// connection should continue at once.
     pub(crate) async fn run(mut self) -> Ended {
         match self.work().await {
             End::Done => {
                 let unfinished = self.unfinished();
-                let usefulness = self.usefulness(false);
+                let (usefulness, wants_tls) = (self.usefulness(false), self.wants_tls);
                 self.quit().await;
-                Ended { unfinished, broken: None, usefulness }
+                Ended { unfinished, broken: None, usefulness, wants_tls }
             }
             End::Broken { why, is_closed, is_ours } => {
                 self.take_events();
                 let is_early = !is_ours && !self.was_of_use() && !self.connection.is_closing();
                 self.is_out_of_step = !is_closed && !is_ours && self.lacks_pipelined_replies();
+                // A server that goes away at RCPT may dislike this recipient, which says nothing about TLS.
+                let is_about_recipient = matches!(self.awaited(), Some(ExpectedReply::Rcpt));
                 self.has_next_server &= !is_ours;
                 self.fail_in_flight(&why, is_closed);
                 // A server that closes at its limit of recipients did so on purpose.
-                let is_broken = is_early && !self.is_used_up && !self.is_out_of_step;
+                let is_broken = is_early && !self.is_used_up && !self.is_out_of_step && !is_about_recipient;
                 let usefulness = self.usefulness(!is_ours && !self.is_used_up);
-                Ended { unfinished: self.unfinished(), broken: is_broken.then_some(why), usefulness }
+                let (unfinished, broken) = (self.unfinished(), is_broken.then_some(why));
+                Ended { unfinished, broken, usefulness, wants_tls: self.wants_tls }
             }
         }
     }
 
     /// Has the server answered MAIL, and then nothing that was sent along with it?
     fn lacks_pipelined_replies(&self) -> bool {
-        let awaited = self.connection.expected_replies().next();
-        let is_behind_mail = matches!(awaited, Some(ExpectedReply::Rcpt | ExpectedReply::Data));
+        let is_behind_mail = matches!(self.awaited(), Some(ExpectedReply::Rcpt | ExpectedReply::Data));
         is_behind_mail && self.connection.capabilities().pipelining
+    }
+
+    fn awaited(&self) -> Option<ExpectedReply> {
+        self.connection.expected_replies().next()
     }
 
     fn usefulness(&self, is_lost: bool) -> Usefulness {
@@ -349,6 +370,16 @@ impl<'a, J: WorkSource> Session<'a, J> {
 
     /// Gives a recipient its outcome, or leaves it to the next server (RFC 5321 §5.1).
     fn record(&mut self, active: &mut ActiveLease, index: u32, outcome: Outcome) {
+        if self.refuses_clear_text(&outcome) {
+            self.wants_tls = true;
+            if self.may_retry_tls {
+                self.is_used_up = true;
+                return active.remaining.push(index);
+            }
+            let text = format!("{}; TLS broke before, and is tried again later", outcome.text).into();
+            let (disposition, status) = (Disposition::Deferred, Enhanced(4, 7, 4));
+            return self.keep(active, index, Outcome { disposition, status, text, ..outcome });
+        }
         let outcome = match self.login_advice {
             Some(advice) if outcome.disposition == Disposition::Failed && wants_login(&outcome) => Outcome {
                 disposition: Disposition::Deferred,
@@ -358,6 +389,19 @@ impl<'a, J: WorkSource> Session<'a, J> {
             },
             _ => outcome,
         };
+        self.keep(active, index, outcome);
+    }
+
+    /// Returns whether a server that gets clear text, because TLS did not work before, may refuse for lack of TLS. What it says then
+    /// is no verdict on the mail.
+    fn refuses_clear_text(&self, outcome: &Outcome) -> bool {
+        let reply = outcome.reply().filter(|_| self.is_clear_instead);
+        let reply = reply.filter(|_| outcome.disposition != Disposition::Delivered);
+        reply.is_some_and(|reply| may_want_encryption(reply.stage, reply.code, reply.enhanced))
+    }
+
+    /// Keeps the outcome of a recipient, or leaves the recipient to the next server.
+    fn keep(&mut self, active: &mut ActiveLease, index: u32, outcome: Outcome) {
         let is_deferred = outcome.disposition == Disposition::Deferred;
         self.has_deferred |= is_deferred;
         let outcomes =

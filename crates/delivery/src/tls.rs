@@ -6,7 +6,7 @@ mod small_rsa;
 
 use any_certificate::AnyCertificate;
 use auth::ChannelBindings;
-pub(crate) use faults::TlsFaults;
+pub(crate) use faults::{TlsFault, TlsFaults};
 use mail::TlsMode;
 use rustls::{
     ClientConfig, RootCertStore, SupportedProtocolVersion,

@@ -3,8 +3,9 @@
 use crate::{
     Courier,
     connect::{Connector, Ready},
+    reply_rules::may_want_encryption,
 };
-use mail::{Destination, Enhanced, Mailbox, Outcome, Reply};
+use mail::{Destination, Enhanced, Mailbox, Outcome, Reply, ReplyStage};
 use smtp::client::{ExpectedReply, OutputPiece};
 use std::time::Duration;
 
@@ -31,13 +32,28 @@ impl Courier {
 
     async fn question(&self, destination: &Destination, mailbox: &Mailbox) -> Result<Existence, Outcome> {
         let (connector, mut hosts) = self.way(destination).await?;
-        let mut unclear = None;
+        let (mut unclear, mut has_retried_tls, mut next) = (None, false, None);
         loop {
-            let mut ready = match hosts.next(&connector).await {
+            let connected = match next.take() {
+                Some(ready) => Ok(ready),
+                None => hosts.next(&connector).await,
+            };
+            let mut ready = match connected {
                 Ok(ready) => ready,
                 Err(outcome) => return Ok(Existence::Unclear(unclear.unwrap_or(outcome))),
             };
-            match ask_server(&connector, &mut ready, mailbox).await {
+            let (asked, wants_tls) = ask_server(&connector, &mut ready, mailbox).await;
+            if let (Some(server), true, false) = (ready.address, wants_tls, has_retried_tls) {
+                has_retried_tls = true;
+                self.tls_faults.remove(server);
+                tokio::spawn(end(ready));
+                match hosts.again(&connector).await {
+                    Ok(ready) => next = Some(ready),
+                    Err(outcome) => unclear = Some(outcome),
+                }
+                continue;
+            }
+            match asked {
                 // A server that does not say leaves it to the next one.
                 Ok(Existence::Unclear(outcome)) | Err(outcome) => unclear = Some(outcome),
                 Ok(existence) => {
@@ -54,10 +70,25 @@ impl Courier {
     }
 }
 
+/// Returns also whether the server may want TLS, which it does not get because TLS broke before.
 async fn ask_server(
     connector: &Connector<'_>,
     ready: &mut Ready,
     mailbox: &Mailbox,
+) -> (Result<Existence, Outcome>, bool) {
+    let mut refused = None;
+    let asked = ask_for(connector, ready, mailbox, &mut refused).await;
+    let wants_tls = refused.is_some_and(|(stage, reply)| {
+        ready.is_clear_instead && may_want_encryption(stage, reply.code, reply.enhanced)
+    });
+    (asked, wants_tls)
+}
+
+async fn ask_for(
+    connector: &Connector<'_>,
+    ready: &mut Ready,
+    mailbox: &Mailbox,
+    refused: &mut Option<(ReplyStage, Reply)>,
 ) -> Result<Existence, Outcome> {
     let needs_utf8 = mailbox.needs_smtputf8();
     if needs_utf8 && !ready.connection.capabilities().smtputf8 {
@@ -67,9 +98,13 @@ async fn ask_server(
     let mail = if needs_utf8 { "MAIL FROM:<> SMTPUTF8" } else { "MAIL FROM:<>" };
     let reply = ask(connector, ready, mail, ExpectedReply::Mail).await?;
     if !reply.is_positive() {
+        *refused = Some((ReplyStage::Mail, reply.clone()));
         return Ok(Existence::Unclear(unclear(&ready.relay, "MAIL FROM:<>", &reply)));
     }
     let reply = ask(connector, ready, &format!("RCPT TO:<{mailbox}>"), ExpectedReply::Rcpt).await?;
+    if !reply.is_positive() {
+        *refused = Some((ReplyStage::Rcpt, reply.clone()));
+    }
     Ok(of_recipient(&ready.relay, reply))
 }
 

@@ -1,4 +1,4 @@
-//! Servers with which TLS broke behind a good handshake: opportunistic TLS is worth less than the mail.
+//! Servers with which TLS did not work: opportunistic TLS is worth less than the mail.
 
 use std::{
     collections::HashMap,
@@ -7,34 +7,55 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time in which a server gets clear text, from the first connection on.
+/// Time in which a server gets clear text, from the first connection on, where TLS did not begin.
 const CLEAR_TEXT_FOR: Duration = Duration::from_secs(4 * 3600);
+/// The same where a conversation broke that TLS protected: something else may have broken it.
+const CLEAR_TEXT_BRIEFLY: Duration = Duration::from_secs(600);
 /// Servers that are remembered; behind that many the oldest use is forgotten first.
 const SERVERS_MAX: usize = 10_000;
 
 /// The servers that get clear text where TLS is opportunistic. Lives as long as the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct TlsFaults {
-    /// Time of the first connection in clear text to each server; `None` before it.
-    servers: Mutex<HashMap<SocketAddr, Option<Instant>>>,
+    servers: Mutex<HashMap<SocketAddr, Fault>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Fault {
+    /// Time of the first connection in clear text; `None` before it.
+    used: Option<Instant>,
+    lasts: Duration,
+}
+
+/// How TLS failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TlsFault {
+    /// STARTTLS, or EHLO behind the handshake, had no answer.
+    AtBegin,
+    /// The conversation broke later.
+    Later,
 }
 
 impl TlsFaults {
-    fn servers(&self) -> MutexGuard<'_, HashMap<SocketAddr, Option<Instant>>> {
+    fn servers(&self) -> MutexGuard<'_, HashMap<SocketAddr, Fault>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// TLS broke: the next connection to this server is made in clear text, however late it is.
-    pub(crate) fn add(&self, server: SocketAddr) {
+    pub(crate) fn add(&self, server: SocketAddr, fault: TlsFault) {
         let mut servers = self.servers();
         if servers.len() >= SERVERS_MAX {
-            let oldest = servers.iter().min_by_key(|(_, used)| **used).map(|(server, _)| *server);
+            let oldest = servers.iter().min_by_key(|(_, fault)| fault.used).map(|(server, _)| *server);
             oldest.and_then(|server| servers.remove(&server));
         }
-        servers.insert(server, None);
+        let lasts = match fault {
+            TlsFault::AtBegin => CLEAR_TEXT_FOR,
+            TlsFault::Later => CLEAR_TEXT_BRIEFLY,
+        };
+        servers.insert(server, Fault { used: None, lasts });
     }
 
-    /// Clear text does not work either.
+    /// Clear text does not work either, or the server wants TLS.
     pub(crate) fn remove(&self, server: SocketAddr) {
         self.servers().remove(&server);
     }
@@ -42,9 +63,9 @@ impl TlsFaults {
     /// Is a connection to this server to be made in clear text?
     pub(crate) fn wants_clear_text(&self, server: SocketAddr, now: Instant) -> bool {
         let mut servers = self.servers();
-        let Some(used) = servers.get_mut(&server) else { return false };
-        let since = *used.get_or_insert(now);
-        let is_over = now.saturating_duration_since(since) >= CLEAR_TEXT_FOR;
+        let Some(fault) = servers.get_mut(&server) else { return false };
+        let since = *fault.used.get_or_insert(now);
+        let is_over = now.saturating_duration_since(since) >= fault.lasts;
         if is_over {
             servers.remove(&server);
         }
@@ -61,13 +82,13 @@ mod tests {
         let (faults, now) = (TlsFaults::default(), Instant::now());
         let server = |n: u16| SocketAddr::from(([127, 0, 0, 1], n));
         assert!(!faults.wants_clear_text(server(1), now));
-        faults.add(server(1));
+        faults.add(server(1), TlsFault::AtBegin);
         let day = Duration::from_secs(86_400);
         assert!(faults.wants_clear_text(server(1), now + day), "the next attempt may be late");
         assert!(faults.wants_clear_text(server(1), now + day + CLEAR_TEXT_FOR / 2));
         assert!(!faults.wants_clear_text(server(1), now + day + CLEAR_TEXT_FOR));
         assert!(!faults.wants_clear_text(server(1), now + day));
-        faults.add(server(2));
+        faults.add(server(2), TlsFault::AtBegin);
         faults.remove(server(2));
         assert!(!faults.wants_clear_text(server(2), now));
     }
@@ -77,7 +98,7 @@ mod tests {
         let (faults, now) = (TlsFaults::default(), Instant::now());
         let server = |n: u32| SocketAddr::from((n.to_be_bytes(), 25));
         for n in 0..SERVERS_MAX as u32 + 100 {
-            faults.add(server(n));
+            faults.add(server(n), TlsFault::AtBegin);
             assert!(faults.wants_clear_text(server(n), now));
         }
         assert_eq!(faults.servers().len(), SERVERS_MAX);

@@ -12,7 +12,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::{
     collections::{HashMap, VecDeque},
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{
@@ -211,6 +214,8 @@ pub(crate) struct Server {
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     /// The answer to this command within TLS.
     pub(crate) tls_breaks: Option<(&'static str, &'static str)>,
+    /// Set once TLS broke, where it breaks only once.
+    pub(crate) tls_breaks_once: Option<Arc<AtomicBool>>,
     /// The answer to this command in clear text.
     pub(crate) clear_text_answer: Option<(&'static str, &'static str)>,
     pub(crate) lmtp: bool,
@@ -283,7 +288,9 @@ impl Server {
             let acceptor = tokio_rustls::TlsAcceptor::from(self.tls.clone().unwrap());
             if let Ok(stream) = acceptor.accept(stream.into_inner()).await {
                 let mut server = self.clone();
-                server.answers.extend(self.tls_breaks);
+                let has_broken =
+                    self.tls_breaks_once.as_ref().is_some_and(|has| has.swap(true, Ordering::Relaxed));
+                server.answers.extend(self.tls_breaks.filter(|_| !has_broken));
                 server.talk(&mut BufReader::new(stream), false).await;
             }
         }
@@ -306,6 +313,7 @@ impl Server {
             }
         }
         let (mut accepted, mut transactions, mut data_count) = (0, 0, 0);
+        let mut has_sender = false;
         loop {
             let command = read_line(stream).await?;
             self.seen.lock().unwrap().push(command.clone());
@@ -333,6 +341,7 @@ impl Server {
                     }
                     "250 ok"
                 }
+                "RCPT" if !has_sender => "503 5.5.1 MAIL first",
                 "DATA" if data_count == self.data_max => return None,
                 "DATA" if accepted == 0 => "554 no recipients",
                 "DATA" => "354 go",
@@ -357,6 +366,9 @@ impl Server {
             say(stream, answer).await?;
             if answer.starts_with("421") {
                 return None;
+            }
+            if command.starts_with("MAIL") {
+                has_sender = answer.starts_with('2');
             }
             if is_rcpt && answer.starts_with('2') {
                 accepted += 1;

@@ -227,14 +227,64 @@ async fn starttls_that_is_answered_by_a_close_or_by_silence_is_clear_text_in_the
 #[tokio::test]
 async fn a_server_that_wants_tls_which_broke_is_no_reason_to_return_mail() {
     let (config, _) = tls_server("localhost");
-    let mut server = Server { tls_breaks: Some(("DATA", "CLOSE")), ..Server::with_tls(config) };
-    server.clear_text_answer = Some(("MAIL", "530 5.7.0 Must issue a STARTTLS command first"));
+    for refusal in [
+        "530 5.7.0 Must issue a STARTTLS command first",
+        "550 5.7.10 Encryption required",
+        "554 5.7.1 Must use TLS",
+        "550 encryption please",
+        "451 4.7.1 TLS please",
+    ] {
+        let mut server = Server { tls_breaks: Some(("DATA", "CLOSE")), ..Server::with_tls(config.clone()) };
+        server.clear_text_answer = Some(("MAIL", refusal));
+        let port = server.start().await;
+        let (courier, destination) = courier(port, TlsMode::May, false, None);
+        for id in 1..=3 {
+            let work = TestWork::with([lease(id, 1)]);
+            courier.serve(&destination, &Queue(work.clone())).await;
+            assert_eq!(work.dispositions(id), ["deferred"], "{id} {refusal}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_clear_text_gets_tls_again_in_the_same_attempt() {
+    let (config, _) = tls_server("localhost");
+    for (command, refusal, disposition) in [
+        ("MAIL", "530 5.7.0 Must issue a STARTTLS command first", "sent"),
+        ("MAIL", "550 5.7.10 Encryption required", "sent"),
+        ("MAIL", "550 encryption please", "sent"),
+        ("MAIL", "451 4.7.1 TLS please", "sent"),
+        ("RCPT", "554 5.7.1 Must use TLS", "sent"),
+        ("DATA", "554 5.7.1 Must use TLS", "sent"),
+        // A verdict on the mailbox, whoever asks.
+        ("RCPT", "550 5.1.1 no such user", "bounced"),
+    ] {
+        let mut server = Server { tls_breaks: Some(("MAIL", "CLOSE")), ..Server::with_tls(config.clone()) };
+        server.clear_text_answer = Some((command, refusal));
+        server.tls_breaks_once = Some(Arc::default());
+        let port = server.start().await;
+        let (courier, destination) = courier(port, TlsMode::May, false, None);
+        let mut ends = Vec::new();
+        for id in 1..=2 {
+            let work = TestWork::with([lease(id, 2)]);
+            courier.serve(&destination, &Queue(work.clone())).await;
+            ends.push(work.dispositions(id));
+        }
+        assert_eq!(ends, [["deferred"; 2], [disposition; 2]], "{command} {refusal}");
+    }
+}
+
+#[tokio::test]
+async fn a_recipient_at_whom_a_server_goes_away_takes_tls_from_nobody() {
+    let (config, _) = tls_server("localhost");
+    let server = Server { tls_breaks: Some(("RCPT", "CLOSE")), ..Server::with_tls(config) };
     let port = server.start().await;
     let (courier, destination) = courier(port, TlsMode::May, false, None);
-    for id in 1..=2 {
+    for id in 1..=3 {
         let work = TestWork::with([lease(id, 1)]);
         courier.serve(&destination, &Queue(work.clone())).await;
-        assert_eq!(work.dispositions(id), ["deferred"], "{id}");
+        assert_eq!(work.dispositions(id), ["deferred"]);
+        assert!(!work.attempt(id).tls.is_empty(), "{id}");
     }
 }
 
