@@ -79,6 +79,9 @@ pub struct DestinationInfo {
     /// Time of the next probe of a suspended destination, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
+    /// A connection is being tried.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_probing: bool,
 }
 
 /// Counts recipients by destination.
@@ -120,18 +123,20 @@ impl Summary {
         }
     }
 
-    /// Notes that no host of a destination can be reached.
+    /// Notes that no host of a destination can be reached: since when, and whether it is being probed or when it will be.
     pub fn suspended(
         &mut self,
         destination: &str,
         since_ms: Option<u64>,
-        until_ms: Option<u64>,
+        (is_probing, until_ms): (bool, Option<u64>),
         reason: &str,
     ) {
         if let Some((info, counted)) = self.by_name.get_mut(destination) {
-            (info.down_since_ms, info.until_ms) = (since_ms, until_ms);
-            // The cause of all.
-            *counted = HashMap::from([(reason.to_owned(), info.recipients)]);
+            (info.down_since_ms, info.until_ms, info.is_probing) = (since_ms, until_ms, is_probing);
+            // The cause of all, unless its mail waits for something else, such as an operator.
+            if is_probing || until_ms.is_some() {
+                *counted = HashMap::from([(reason.to_owned(), info.recipients)]);
+            }
         }
     }
 
@@ -161,8 +166,8 @@ mod tests {
         summary.add("mx:a", minutes(1280), [text("busy")].into_iter());
         summary.add("mx:a", minutes(1279), [text("busy")].into_iter());
         summary.add("mx:b", minutes(39), (0..10).map(|_| None));
-        summary.suspended("mx:b", Some(5), Some(9), "refused");
-        summary.suspended("mx:unknown", None, Some(9), "refused");
+        summary.suspended("mx:b", Some(5), (false, Some(9)), "refused");
+        summary.suspended("mx:unknown", None, (false, Some(9)), "refused");
         let all = summary.finish();
         let names: Vec<_> = all.iter().map(|one| (one.destination.as_str(), one.recipients)).collect();
         assert_eq!(names, [("mx:b", 10), ("mx:a", 6)]);

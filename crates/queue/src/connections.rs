@@ -368,9 +368,9 @@ impl Queue {
         }
         if destination.connection_count == 0
             && matches!(destination.health, Health::Probing { .. })
-            && destination.ready_count == 0
+            && destination.job_count == 0
         {
-            // The probe found nothing to try: the next message probes again.
+            // The probe found nothing to try, and nothing is left.
             destination.health = Health::Up;
             destination.window = 1.0;
         }

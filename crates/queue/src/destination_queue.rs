@@ -54,7 +54,7 @@ pub(crate) enum Health {
         until: Millis,
         reason: Box<Outcome>,
     },
-    /// One connection is tried; down `since`, for this reason.
+    /// One connection is tried, as soon as there is mail to try; down `since`, for this reason.
     Probing {
         since: Millis,
         reason: Box<Outcome>,
@@ -187,8 +187,8 @@ impl DestinationQueue {
         self.health = Health::Suspended { since, until, reason: Box::new(reason) };
     }
 
-    /// Starts a probe when it is due or an operator asks for it. Without mail there is nothing to try, and the
-    /// destination is treated as a new one.
+    /// Starts a probe when it is due or an operator asks for it. Held mail is not tried, and the probe waits for its release. Without
+    /// any mail the destination is treated as a new one.
     pub(crate) fn resume(&mut self, settings: &QueueSettings) {
         match std::mem::replace(&mut self.health, Health::Up) {
             Health::Suspended { since, reason, .. } => {
@@ -199,10 +199,9 @@ impl DestinationQueue {
         }
     }
 
-    /// Ends a probe that has neither a connection nor mail to try: what is held is not.
+    /// Ends a probe of a destination that has neither a connection nor mail.
     pub(crate) fn end_probe_without_mail(&mut self, settings: &QueueSettings) {
-        let tried_count = self.ready_count + self.in_flight_count;
-        if tried_count + self.connection_count == 0 && matches!(self.health, Health::Probing { .. }) {
+        if self.job_count + self.connection_count == 0 && matches!(self.health, Health::Probing { .. }) {
             self.health = Health::Up;
             let group = settings.group(self.group);
             self.window = initial_window(self.share, group, self.limit);

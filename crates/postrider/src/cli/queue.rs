@@ -284,7 +284,8 @@ fn summary(
                 let since = print::short_time(since);
                 let probe = match until {
                     Some(at) => format!("; next probe {}", print::short_time(at)),
-                    None => "; probing now".to_owned(),
+                    None if one.is_probing => "; probing now".to_owned(),
+                    None => "; it is probed again when its mail is tried".to_owned(),
                 };
                 writeln!(out, "    down since {since}{probe}: {reason}")?;
             }

@@ -174,10 +174,11 @@ impl Operations for Daemon {
                 && let Some((until, reason)) = &one.suspended
             {
                 let on_wall = |at| state.engine.on_wall(at).0;
+                let is_probing = until.is_none() && one.connection_count > 0;
                 summary.suspended(
                     &one.name.to_string(),
                     one.down_since.map(on_wall),
-                    until.map(on_wall),
+                    (is_probing, until.map(on_wall)),
                     &reason.text,
                 );
             }

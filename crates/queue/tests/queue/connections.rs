@@ -485,7 +485,7 @@ fn nothing_is_probed_for_mail_that_is_held() {
     q.hold(QueueId(1));
     assert_eq!(q.down_since(a), Some(7), "it is down all the same");
     q.advance(until);
-    assert_eq!((requests(&mut q, until), q.down_since(a)), (vec![], None), "nobody looks, and nobody knows");
+    assert_eq!((requests(&mut q, until), q.down_since(a)), (vec![], Some(7)), "and nobody looks");
     q.check_invariants();
     // And a probe whose mail is held before it begins.
     q.release(QueueId(1), until);
@@ -495,8 +495,20 @@ fn nothing_is_probed_for_mail_that_is_held() {
     q.advance(until);
     assert!(q.destinations()[0].suspended.is_some());
     q.hold(QueueId(1));
-    assert!(q.destinations()[0].suspended.is_none());
     assert_eq!(requests(&mut q, until), []);
+    q.check_invariants();
+    // One connection is tried for what is released, and not as many as for a destination that works.
+    q.release(QueueId(1), until);
+    put(&mut q, 2, &[a], 100, until);
+    put(&mut q, 3, &[a], 100, until);
+    assert_eq!(requests(&mut q, until), [ConnectionRequest::Open(a)]);
+    assert!(matches!(&q.destinations()[0].suspended, Some((None, why)) if *why == down()));
+    // The connection finds its mail held.
+    (1..=3).for_each(|id| _ = q.hold(QueueId(id)));
+    q.connection_closed(a, false, until);
+    assert_eq!(q.down_since(a), Some(7));
+    q.release(QueueId(2), until);
+    assert_eq!(requests(&mut q, until), [ConnectionRequest::Open(a)]);
     q.check_invariants();
 }
 
