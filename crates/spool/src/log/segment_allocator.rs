@@ -432,6 +432,11 @@ impl SegmentAllocator {
                 Err(e) => Err(io::Error::new(e.kind(), format!("ask for room: {e}"))),
             },
         };
+        if matches!(made, Ok(None)) {
+            // A disk that was full has room again: mail that was refused meanwhile may come.
+            let count = self.lock().segment_count;
+            let _ = self.has_room(count);
+        }
         let had_room = self.note(made, old);
         self.changed.notify_all();
         had_room
@@ -449,7 +454,7 @@ impl SegmentAllocator {
                 }
                 state.ready.push_back(segment);
             }
-            Ok(None) => {}
+            Ok(None) => state.no_room &= state.room_for == 0,
             Err(e) if lacks_room(&e) => {
                 (state.no_room, state.room_for) = (true, 0);
                 // In its place: later ones hold what ended its messages, and must not go before it.

@@ -38,3 +38,17 @@ fn a_segment_that_is_removed_or_set_aside_is_not_counted_any_more() {
     };
     assert_eq!((name_ends(".seg"), name_ends(".quarantined")), (3, 1));
 }
+
+#[test]
+fn room_that_removed_segments_leave_on_a_full_disk_is_counted_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let allocator = allocator(dir.path());
+    let mut taken: Vec<_> = (0..MAX).map(|_| allocator.take().unwrap()).collect();
+    assert!(!allocator.work() && allocator.usable_count() == 0);
+    taken.pop();
+    allocator.recycle(taken);
+    work_off(&allocator);
+    // Three are used again, six are removed, and two are a reserve.
+    assert_eq!(allocator.usable_count(), 3 + 6 - 2);
+    assert!(allocator.has_next());
+}
