@@ -12,9 +12,8 @@ pub(super) struct MediaType {
     pub(super) boundary: Option<Vec<u8>>,
 }
 
-/// Splits a header into its fields: name, and the whole field with its line ends. A line that is no field, behind one that is,
-/// has no name; readers differ in whether the header goes on behind it, so there is `None` if a field of MIME follows. There is
-/// `None` also if the first line is no field. The empty line at the end is no field.
+/// Splits a header into its fields: name, and the whole field with its line ends. The empty line at the end is no field. `None` if
+/// another line is none: readers differ in whether the header ends there, and so in what a transfer encoding would cover.
 pub(super) fn fields(block: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
     let mut found: Vec<(usize, usize, usize)> = Vec::new();
     let mut at = 0;
@@ -28,13 +27,7 @@ pub(super) fn fields(block: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
             found.last_mut()?.2 = at;
             continue;
         }
-        let name = field_name(line).unwrap_or_default();
-        let is_of_mime = name.len() >= 8 && name[..8].eq_ignore_ascii_case(b"content-")
-            || name.eq_ignore_ascii_case(b"mime-version");
-        let is_behind_other = found.iter().any(|(_, name_bytes, _)| *name_bytes == 0);
-        if name.is_empty() && found.is_empty() || is_of_mime && is_behind_other {
-            return None;
-        }
+        let name = field_name(line).filter(|name| !name.is_empty())?;
         found.push((begin, name.len(), at));
     }
     Some(

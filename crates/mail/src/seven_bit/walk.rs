@@ -41,19 +41,15 @@ pub(super) struct Header<'a> {
 }
 
 impl Header<'_> {
-    /// All fields but Content-Transfer-Encoding, without the empty line. Behind them come `added` fields, but before a line that
-    /// is no field, which is the end of the header for some readers.
+    /// All fields but Content-Transfer-Encoding, and behind them `added` fields, without the empty line.
     pub(super) fn write_without_encoding(&self, added: &[u8], out: &mut Vec<u8>) {
         let fields = field::fields(self.block).unwrap_or_default();
-        let named = fields.iter().take_while(|(name, _)| !name.is_empty()).count();
-        let (named, rest) = fields.split_at(named);
-        for (name, whole) in named {
+        for (name, whole) in fields {
             if !is(name, "content-transfer-encoding") {
                 out.extend_from_slice(whole);
             }
         }
         out.extend_from_slice(added);
-        rest.iter().for_each(|(_, whole)| out.extend_from_slice(whole));
     }
 
     /// The empty line, where there is one.
