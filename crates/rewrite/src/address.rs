@@ -47,10 +47,15 @@ pub fn map_keys(
     // `"news+a b"` is the user `news` with a detail that needs the quotes: VERP makes such addresses.
     let meaning = if local.starts_with('"') { mailbox.local_name() } else { local.clone() };
     let user = separator.and_then(|s| s.split(&meaning)).map(|(user, _)| user.to_owned());
-    let user = user
-        .filter(|user| meaning == local || at_domain(user, &domain).is_some_and(|one| one.local() == *user));
     let whole = format!("{local}@{domain}");
+    // In quotes if the user needs them.
+    let written = |user: &String| {
+        let as_is = || Some(user.clone()).filter(|_| meaning == local);
+        as_is().or_else(|| at_domain(user, &domain).map(|one| one.local().to_owned()))
+    };
+    let user = user.as_ref().and_then(written);
     let without = user.as_ref().map(|user| format!("{user}@{domain}"));
+    let user = user.filter(|user| !user.starts_with('"'));
     // A name in quotes could have an `@`.
     let is_quoted = local.starts_with('"');
     let names =
@@ -68,17 +73,17 @@ pub fn is_named(mailbox: &Mailbox, separator: Option<Separator>, name: &str) -> 
 }
 
 /// Returns the reverse-path that names a recipient (VERP): `news+joe=example.net@example.com` for the sender
-/// `news@example.com` and the recipient `joe@example.net`; in quotes if the recipient needs them. `None` where that is no address, is
-/// too long, where the sender needs quotes, or where the sender has a detail: the sender stays then.
+/// `news@example.com` and the recipient `joe@example.net`; in quotes if one of the two needs them. `None` where that is no address, is
+/// too long, or where the sender has a detail: the sender stays then.
 pub fn verp(sender: &Mailbox, recipient: &Mailbox, separator: Separator) -> Option<Mailbox> {
-    let (user, joe) = (sender.local(), recipient.local_unquoted());
-    if user.starts_with('"') || recipient.domain().literal().is_some() {
+    let (user, joe) = (sender.local_unquoted(), recipient.local_unquoted());
+    if recipient.domain().literal().is_some() {
         return None;
     }
     let detail = format!("{joe}={}", recipient.domain().as_str());
     let local = format!("{user}{}{detail}", separator.as_char());
     // A bounce has to be mail for the sender: `owner-list-joe` and `a+b+joe` are not split behind the sender.
-    if separator.split(&local) != Some((user, &*detail)) {
+    if separator.split(&local) != Some((&*user, &*detail)) {
         return None;
     }
     let path = at_domain(&local, sender.domain().as_str());
@@ -215,11 +220,12 @@ mod tests {
         assert_eq!(verp("news@a.test", "\"joe\"@b.test").as_deref(), Some("news+joe=b.test@a.test"));
         let keys: Vec<_> = map_keys(&mailbox(&quoted), Some(Separator('+')), true).collect();
         assert_eq!(keys, [&*quoted, "news@a.test", "news", "@a.test"]);
-        for (sender, recipient) in [
-            ("\"a b\"@a.test", "joe@b.test"),
-            ("news@a.test", "joe@[192.0.2.1]"),
-            ("news+x@a.test", "joe@b.test"),
-        ] {
+        let quoted = verp("\"a b\"@a.test", "joe@b.test").unwrap();
+        assert_eq!(quoted, "\"a b+joe=b.test\"@a.test");
+        let keys: Vec<_> = map_keys(&mailbox(&quoted), Some(Separator('+')), true).collect();
+        assert!(keys.contains(&"\"a b\"@a.test".into()), "{keys:?}");
+        assert_eq!(verp("\"news\"@a.test", "joe@b.test").as_deref(), Some("news+joe=b.test@a.test"));
+        for (sender, recipient) in [("news@a.test", "joe@[192.0.2.1]"), ("news+x@a.test", "joe@b.test")] {
             assert_eq!(verp(sender, recipient), None, "{sender} {recipient}");
         }
         assert_eq!(verp("news@a.test", &format!("{}@b.test", "x".repeat(240))), None, "too long");
