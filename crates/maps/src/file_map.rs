@@ -185,7 +185,9 @@ impl Inner {
         };
         match now {
             Err(kind) if seen_before != now => {
-                self.keep(None, &FileFault::of_file(io::Error::from(kind).to_string(), ""));
+                // Its text names the cause; that of a kind alone does not.
+                let error = fs::metadata(&self.path).err().unwrap_or_else(|| io::Error::from(kind));
+                self.keep(None, &FileFault::of_file(error.to_string(), ""));
             }
             // A file that was written just now may not be complete: it is read when the next look finds it unchanged.
             Ok(identity) if identity.is_settled() || seen_before == now => self.replace(identity),
