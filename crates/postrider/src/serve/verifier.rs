@@ -20,6 +20,8 @@ const EXISTS_TTL: Duration = Duration::from_secs(3600);
 const REFUSED_TTL: Duration = Duration::from_secs(300);
 /// Answers in each of the two generations of the table.
 const GENERATION_MAX: usize = 10_000;
+/// Time between two warnings about a destination that does not answer.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Questions that are open at one destination at a time.
 const QUESTIONS_PER_DESTINATION: usize = 20;
 
@@ -42,6 +44,8 @@ struct Table {
     asked: HashMap<Key, Asked>,
     /// Permits for the questions of each destination that has some.
     permits: HashMap<Destination, Arc<Semaphore>>,
+    /// The time of the last warning about each destination that did not answer.
+    warned: HashMap<Destination, Instant>,
 }
 
 impl Table {
@@ -62,6 +66,17 @@ impl Table {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, (now + ttl, existence));
+    }
+
+    /// Returns whether to warn that a destination does not answer: clients choose the addresses, and so would choose the number of
+    /// lines in the log.
+    fn warns(&mut self, destination: &Destination, now: Instant) -> bool {
+        self.warned.retain(|_, warned| now.saturating_duration_since(*warned) < WARNING_INTERVAL);
+        if self.warned.contains_key(destination) {
+            return false;
+        }
+        self.warned.insert(destination.clone(), now);
+        true
     }
 
     fn permits(&mut self, destination: &Destination) -> Arc<Semaphore> {
@@ -111,10 +126,12 @@ impl Verifier {
             };
             let answered = timeout(QUESTION_TIMEOUT, question).await;
             let existence = answered.unwrap_or_else(|_| Existence::Unclear(late()));
-            if let Existence::Unclear(outcome) = &existence {
+            let mut table = verifier.table();
+            if let Existence::Unclear(outcome) = &existence
+                && table.warns(&key.destination, Instant::now())
+            {
                 tracing::warn!("{} cannot be verified now: {}", key.mailbox, outcome.text);
             }
-            let mut table = verifier.table();
             // This task and the table have the last two clones.
             if Arc::strong_count(&permits) <= 2 {
                 table.permits.remove(&key.destination);
@@ -155,6 +172,14 @@ mod tests {
         assert!(after(1, 3599) && !after(1, 3600));
         assert!(after(2, 299) && !after(2, 300));
         assert!(!after(3, 0));
+    }
+
+    #[test]
+    fn a_destination_that_does_not_answer_is_named_once_a_minute() {
+        let (mut table, now) = (Table::default(), Instant::now());
+        let (one, other) = (key(1).destination, Destination::mx("c.test", TlsMode::May));
+        assert!(table.warns(&one, now) && !table.warns(&one, now) && table.warns(&other, now));
+        assert!(table.warns(&one, now + WARNING_INTERVAL));
     }
 
     #[test]
