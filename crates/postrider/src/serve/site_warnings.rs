@@ -123,11 +123,36 @@ fn unknown_recipients(settings: &Settings) -> impl Iterator<Item = String> {
         let by_name = names.find(|domain| !is_taken(domain)).cloned();
         let maps = &settings.local.domain_maps;
         let by_map = || route.domain_maps.iter().find(|map| maps.contains(map)).map(ToString::to_string);
-        let domain = by_name.or_else(by_map)?;
+        // A map may have the domains that the route names.
+        let by_pattern = || {
+            let map = maps.first()?;
+            let domain = route.domains.iter().find(|pattern| !pattern_is_taken(pattern, earlier()))?;
+            Some(format!("{domain}, if {map} has it,"))
+        };
+        // Rules choose among recipients that are local.
+        let by_rule = || {
+            let label = route.label.as_deref()?;
+            let is_meant = |rule: &&policy::Rule| rule.modifiers.route.as_deref() == Some(label);
+            let rule = settings.rules.program.rules().iter().find(is_meant)?;
+            Some(format!("local domains that {} chooses", rule.place()))
+        };
+        let domain = by_name.or_else(by_map).or_else(by_pattern).or_else(by_rule)?;
         Some(format!(
             "`route[{number}]`: mail from everywhere for any name at {domain} is taken, and what the next hop refuses is returned \
              to senders who may be forged: write `verify = true` in the route, or name the users in `local.users`"
         ))
+    })
+}
+
+/// Returns whether an earlier route takes all mail of a pattern's domains, whoever the sender is.
+fn pattern_is_taken<'r>(
+    pattern: &config::DomainPattern,
+    mut earlier: impl Iterator<Item = &'r config::Route>,
+) -> bool {
+    earlier.any(|other| {
+        other.number.is_some()
+            && other.senders.is_all()
+            && other.domains.iter().any(|taken| taken.covers(pattern))
     })
 }
 
@@ -278,6 +303,27 @@ mod tests {
                 "not taken from strangers"
             );
         }
+    }
+
+    #[test]
+    fn a_next_hop_of_domains_in_a_map_or_of_a_rule_is_told_too() {
+        let warned = |more: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("domains"), "d.test x\n").unwrap();
+            let file = dir.path().join("postrider.toml");
+            let text = format!("hostname = \"mx.example.com\"\n[[listen]]\naddress = \"0.0.0.0:25\"\n{more}");
+            fs::write(&file, text).unwrap();
+            let settings = config::load(Some(&file)).unwrap_or_else(|problems| panic!("{problems}"));
+            warnings(&settings, at(1)).into_iter().find(|text| text.contains("`verify = true`"))
+        };
+        let of_map = "[local]\ndomains = [\"mx.example.com\", \"text:domains\"]\n\
+                      [[route]]\ndomains = [\"d.test\"]\nsmarthost = \"127.0.0.1:26\"\ntls = \"off\"\n";
+        assert!(warned(of_map).is_some_and(|text| text.contains("d.test, if text:")), "{:?}", warned(of_map));
+        assert_eq!(warned(&format!("{of_map}verify = true\n")), None);
+        let of_rule =
+            "[[route]]\nname = \"a\"\nlmtp = \"127.0.0.1:24\"\n[[rule]]\nto = [\"*\"]\nroute = \"a\"\n";
+        assert!(warned(of_rule).is_some_and(|text| text.contains("rule 1")), "{:?}", warned(of_rule));
+        assert_eq!(warned(&of_rule.replace("route = \"a\"", "tag = \"a\"")), None);
     }
 
     #[test]
