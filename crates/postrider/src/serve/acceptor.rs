@@ -14,6 +14,7 @@ use super::{
     driver::Driver,
     logins::Logins,
     pipeline::{LOOKUP_TIMEOUT, SessionMemory, View, expand},
+    resources::spool_space,
     snapshot::ConfigSnapshot,
     verp,
 };
@@ -33,7 +34,7 @@ use smtp::{
 use spool::{CommitSeq, Entry, Refused, SpoolFailure};
 use std::{
     pin::pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 use submission::Refusal;
@@ -51,6 +52,9 @@ const TOO_LARGE_FOR_SPOOL: Reply = Reply::fixed(
     Enhanced(5, 2, 4),
     "The list is too long for a segment of this spool (spool.segment_size)",
 );
+
+/// A twentieth of the queue and of the spool's space is not for strangers.
+const KEPT_SHARE: u64 = 20;
 
 /// A disk that is behind is asked again after this.
 const BEHIND: Duration = Duration::from_millis(5);
@@ -465,6 +469,23 @@ impl Acceptor {
         }
     }
 
+    /// Is there room for one more of a stranger? The last of it is kept for mail of this site: whoever fills the queue must not
+    /// stop it.
+    fn room_for_strangers(&self) -> Result<(), Reply> {
+        self.room()?;
+        let (driver, current) = (&self.driver, self.driver.current());
+        let max = current.settings.queue.max_messages as u64;
+        let is_many = driver.spool.pressure().message_count >= max - max / KEPT_SHARE;
+        let lacks_space = || {
+            let (max_bytes, _) = spool_space(&current.settings.spool);
+            driver.spool.room_bytes() < max_bytes / KEPT_SHARE
+        };
+        if is_many || driver.is_space_scarce.load(Ordering::Relaxed) && lacks_space() {
+            return Err(replies::NO_ROOM);
+        }
+        Ok(())
+    }
+
     fn refusal(refused: Refused) -> Reply {
         match refused {
             Refused::Busy => replies::SPOOL_BUSY,
@@ -659,7 +680,8 @@ impl Service for Acceptor {
     }
 
     fn sender<'a>(&'a self, context: &'a mut SessionContext, envelope: &'a Envelope) -> Answer<'a, Reply> {
-        if let Err(reply) = self.room() {
+        let room = if context.is_stranger() { self.room_for_strangers() } else { self.room() };
+        if let Err(reply) = room {
             return Answer::Ready(reply);
         }
         context.begin_transaction(self.driver.current());

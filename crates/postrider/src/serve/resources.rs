@@ -12,8 +12,14 @@ use rustix::{
     io::{Errno, fcntl_dupfd_cloexec},
     process::getrlimit,
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
+/// The name of the spool's space.
+const SPOOL_SPACE: &str = "spool space";
 /// Resources are looked at this often.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks until a resource that is scarce is named again, if it was not for a while.
@@ -80,7 +86,7 @@ impl Daemon {
             all.push(one("open files", lowest_free_file(max), max, "LimitNOFILE= in the unit"));
         }
         let (max, key) = spool_space(&settings.spool);
-        all.push(one("spool space", max.saturating_sub(self.driver.spool.room_bytes()), max, key));
+        all.push(one(SPOOL_SPACE, max.saturating_sub(self.driver.spool.room_bytes()), max, key));
         all
     }
 }
@@ -88,7 +94,7 @@ impl Daemon {
 /// Returns the space of a spool, and the keys that limit it. Without a limit of its own it shares the disk with the files of others,
 /// which say nothing about its room: only the last of that counts, so that it is scarce when less than twice `spool.min_free` is
 /// free on the disk.
-fn spool_space(spool: &config::Spool) -> (u64, &'static str) {
+pub(super) fn spool_space(spool: &config::Spool) -> (u64, &'static str) {
     if spool.max_size.0 > 0 {
         return (spool.max_size.0, "spool.max_size, spool.min_free");
     }
@@ -113,6 +119,9 @@ pub(super) async fn watch(daemon: Arc<Daemon>) {
     loop {
         look.tick().await;
         let resources = daemon.resources(&operator::shares(&daemon.driver));
+        let is_space = |one: &&Resource| one.name == SPOOL_SPACE;
+        let is_scarce = resources.iter().find(is_space).is_some_and(Resource::is_scarce);
+        daemon.driver.is_space_scarce.store(is_scarce, Ordering::Relaxed);
         told.warnings(&resources).iter().for_each(|warning| tracing::warn!("{warning}"));
     }
 }

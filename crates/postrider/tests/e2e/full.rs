@@ -250,3 +250,24 @@ fn a_disk_of_64_mib_is_enough_for_a_daemon_without_settings_of_its_own() {
     assert!(!room.contains("mail is refused"), "{room}");
     drop(daemon.kill());
 }
+
+#[test]
+fn strangers_leave_a_part_of_the_queue_to_mail_of_this_site() {
+    // Nobody listens there, so that mail stays in the queue.
+    let nowhere = free_address();
+    let daemon = Postrider::start(&format!(
+        "[queue]\nmax_messages = 40\n[relay]\nnetworks = [\"127.0.0.2/32\"]\n\
+         [[route]]\ndomains = [\"mx.test\"]\nlmtp = \"{nowhere}\"\n"
+    ));
+    let send_from = |client: &str| {
+        let mut client = Client::connect_from(client, daemon.address).unwrap();
+        send(&mut client, "a@far.test", "joe@mx.test")
+    };
+    let replies: Vec<u16> = (0..40).map(|_| send_from("127.0.0.9").0).collect();
+    assert_eq!(replies, [[250; 38].as_slice(), &[452; 2]].concat());
+    assert_eq!(send_from("127.0.0.2").0, 250);
+    let local = daemon.run(&["sendmail", "-f", "a@mx.test", "joe@mx.test"], "Subject: x\n\nx\n");
+    assert!(local.status.success(), "{}", String::from_utf8_lossy(&local.stderr));
+    until("the queue is full", || daemon.counter("queued") == 40);
+    assert_eq!((send_from("127.0.0.2").0, send_from("127.0.0.9").0), (452, 452));
+}

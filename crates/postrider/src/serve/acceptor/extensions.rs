@@ -28,6 +28,12 @@ impl SessionContext {
         self.facts.login.is_some() || self.config.policy.may_relay(peer.ip())
     }
 
+    /// Returns whether the client is neither one of ours, nor a program on this machine.
+    pub(super) fn is_stranger(&self) -> bool {
+        !self.is_trusted()
+            && !matches!(self.facts.source, Source::Smtp { peer, .. } if peer == inbound::UNIX_CLIENT)
+    }
+
     fn may_use(&self, clients: ForClients) -> bool {
         match clients {
             ForClients::Nobody => false,
