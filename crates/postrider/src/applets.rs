@@ -1,7 +1,7 @@
 //! The commands that the names `sendmail`, `mailq` and `newaliases` need.
 
 use crate::{
-    cli,
+    access, cli,
     expansion::{Expansion, Outcome},
     mailboxes::Mailboxes,
     own_address,
@@ -14,6 +14,7 @@ use mail::{AliasTarget, Destination, ForwardPath, Mailbox, NextHop};
 use maps::LookupError;
 use policy::Policy;
 use rewrite::Expanded;
+use rustix::process::geteuid;
 use std::{io::Write, path::Path};
 use submission::sendmail::{self, Route};
 
@@ -38,6 +39,8 @@ impl sendmail::Commands for Commands {
 
     /// As the daemon does with what programs on this machine send.
     fn routes(&self, settings: &Settings, paths: &[ForwardPath]) -> Result<Vec<Route>, CommandError> {
+        // What the daemon may not read or write is no route.
+        cli::become_owner(settings)?;
         let maps = wiring::maps(settings, None);
         let routes = Routes::new(settings, maps.clone());
         let policy = wiring::policy(settings, &maps);
@@ -95,6 +98,8 @@ pub(crate) async fn expanded(
     match expansion.expand_given(mailbox, true, mailboxes).await {
         Outcome::Recipients(expanded) => told(&expanded, mailboxes, path, destinations).await,
         Outcome::NoSuchUser => Route::NoSuchUser,
+        // As a client is refused.
+        Outcome::Failed(trouble) if trouble.is_lasting() => Route::Refused(trouble.to_string()),
         Outcome::Failed(trouble) => Route::Failed(trouble.to_string()),
     }
 }
@@ -145,6 +150,9 @@ async fn told(
         if let (NextHop::Reject(reply), false) = (&destination.next_hop, is_held) {
             return Route::Refused(reply.to_string());
         }
+        if let Some(fault) = file_fault(mailboxes.settings, expanded.target(index)) {
+            return Route::Failed(fault);
+        }
         destinations.push(destination);
         let through = expanded.through(index);
         all.push(match through.get(1..).unwrap_or_default() {
@@ -158,6 +166,15 @@ async fn told(
     let owners: String = owners.iter().map(|owner| format!("; the owner is {owner}")).collect();
     let missing: String = expanded.missing().iter().map(|missing| format!("; {missing}")).collect();
     Route::To(all.join(", ") + &owners + &missing)
+}
+
+/// Returns why the daemon cannot deliver to the file of an alias; none where another user asks, who does not know.
+fn file_fault(settings: &Settings, target: Option<&AliasTarget>) -> Option<String> {
+    let Some(AliasTarget::File(path)) = target else { return None };
+    let is_daemon = geteuid().as_raw() == access::daemon_uid(settings);
+    let fault =
+        (is_daemon && **path != *rewrite::NULL_DEVICE).then(|| access::file_fault(Path::new(&**path)));
+    fault.flatten().map(|fault| format!("{path}: {fault}"))
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod spool_writer;
 mod status;
 pub(crate) mod timeline;
 
+pub(crate) use owner::become_owner;
 pub(crate) use settings::{find as find_config, load as load_config, load_for_tools};
 
 use crate::{applets, serve};

@@ -13,7 +13,7 @@ use submission::sendmail::user_name;
 
 /// Takes on user and groups of the owner of `data_dir`. Threads that begin later have them, too; so this
 /// comes before any does.
-pub(super) fn become_owner(settings: &Settings) -> Result<(), CliError> {
+pub(crate) fn become_owner(settings: &Settings) -> Result<(), CliError> {
     become_owner_of(&settings.data_dir)
 }
 

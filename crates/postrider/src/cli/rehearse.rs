@@ -1,6 +1,6 @@
 //! `postrider test`: what the configuration decides about a message, and why. Nothing is stored or sent.
 
-use super::{CliError, Ending, args::TestArgs, map::runtime};
+use super::{CliError, Ending, args::TestArgs, map::runtime, owner};
 use crate::{
     own_address,
     serve::{
@@ -47,6 +47,8 @@ pub(super) fn run(args: &TestArgs, settings: Settings, out: &mut dyn Write) -> E
     // The parts of the daemon that judge, with connections to the servers of maps.
     let _guard = runtime.enter();
     let config = wiring::current(settings, None, None).map_err(|why| CliError::new(Exit::Config, why))?;
+    // Files that the daemon may not read or write decide, and not what root may do.
+    owner::become_owner(&config.settings)?;
     // From now on, look-ups are noted.
     config.maps.observe();
     let mut rehearsal = Rehearsal::new(&config, args);
