@@ -109,6 +109,31 @@ pub(crate) fn find(settings: &Settings) -> Vec<UnnamedSpool> {
     all.filter(|one| one.messages != Ok(0)).collect()
 }
 
+/// Returns what is wrong with spools whose files another backend has written: the daemon does not open them.
+pub(crate) fn of_other_backend(settings: &Settings) -> Vec<String> {
+    let other = |spool: config::Spool| {
+        let found = match spool.backend {
+            Backend::Log if has_queue_directories(&spool.path) => Backend::QueueDirs,
+            Backend::QueueDirs if has_segments(&spool.path) => Backend::Log,
+            _ => return None,
+        };
+        Some(format!(
+            "{} has the files of the backend \"{found}\", and not of \"{}\": write `backend = \"{found}\"`, or move the mail with \
+             `postrider spool convert`",
+            spool.path.display(),
+            spool.backend.as_str(),
+            found = found.as_str()
+        ))
+    };
+    settings.spools().into_iter().filter_map(other).collect()
+}
+
+/// Returns whether a folder has segments of a log.
+fn has_segments(path: &Path) -> bool {
+    let is_segment = |entry: fs::DirEntry| entry.path().extension().is_some_and(|end| end == "seg");
+    fs::read_dir(path).is_ok_and(|entries| entries.flatten().any(is_segment))
+}
+
 /// Notes the spools that are in use, for later starts.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ pub(super) fn warn_of_other_file(used: Option<&Path>) {
     if here.is_file() && !is_used {
         let used = used.map_or("the embedded default".to_owned(), |file| file.display().to_string());
         let text = format!(
-            "warning: ./postrider.toml is not read: {used} is in use; to use the file, write `postrider serve --config postrider.toml`"
+            "warning: ./postrider.toml is not read: {used} is in use; to use the file, write `--config postrider.toml`"
         );
         complain("postrider", &text);
     }
@@ -108,6 +108,9 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
     match command {
         ConfigCommand::Check { file } => {
             let found = find(file.as_deref().or(explicit));
+            if file.is_none() {
+                warn_of_other_file(found.as_deref());
+            }
             let warning_count = check(found.as_deref())?;
             let name = found.map_or("the embedded default".to_owned(), |path| path.display().to_string());
             match warning_count {
@@ -117,7 +120,9 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
         }
         ConfigCommand::Explain { what } => explain(what, explicit, &mut print::Visible(out))?,
         ConfigCommand::Show { json } => {
-            let loaded = config::load_with_origins(find(explicit).as_deref(), Purpose::Ask);
+            let found = find(explicit);
+            warn_of_other_file(found.as_deref());
+            let loaded = config::load_with_origins(found.as_deref(), Purpose::Ask);
             let loaded = loaded.map_err(|problems| show_problems(&problems))?;
             if *json {
                 writeln!(out, "{}", as_json(&loaded))?;
@@ -159,7 +164,8 @@ pub(super) fn check(file: Option<&Path>) -> Result<u64, CliError> {
     if file.is_some() {
         refuse_ephemeral(&loaded.settings).map_err(|text| CliError::new(Exit::Config, text))?;
     }
-    let unnamed = unnamed_spools::find(&loaded.settings);
+    let unnamed = unnamed_spools::find(&loaded.settings).iter().map(ToString::to_string).collect::<Vec<_>>();
+    let unnamed = [unnamed, unnamed_spools::of_other_backend(&loaded.settings)].concat();
     for one in &unnamed {
         complain("postrider", &format!("error: {one}"));
     }

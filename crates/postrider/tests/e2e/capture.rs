@@ -142,16 +142,25 @@ fn a_configuration_in_the_current_folder_that_is_not_read_is_told() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("postrider.toml"), "hostname = \"mx.test\"\n").unwrap();
     fs::write(dir.path().join("other.toml"), "hostnam = \"mx.test\"\n").unwrap();
-    let said = |config: &str| {
+    let said_by = |arguments: &[&str]| {
         let output = Command::new(crate::common::BINARY)
-            .args(["serve", "--config", config])
+            .args(arguments)
             .current_dir(dir.path())
+            .env_remove("POSTRIDER_CONFIG")
             .output()
             .unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
+    let said = |config: &str| said_by(&["serve", "--config", config]);
     let told = said("other.toml");
     assert!(told.contains("./postrider.toml is not read: other.toml is in use"), "{told}");
+    for command in ["check", "show"] {
+        assert!(said_by(&["config", command, "--config", "other.toml"]).contains("is not read"), "{command}");
+    }
+    assert!(
+        !said_by(&["config", "check", "other.toml"]).contains("is not read"),
+        "it is the one that is meant"
+    );
     fs::write(dir.path().join("postrider.toml"), "hostnam = \"mx.test\"\n").unwrap();
     assert!(!said("postrider.toml").contains("is not read"));
 }

@@ -343,3 +343,22 @@ fn the_mail_of_a_group_that_was_removed_or_renamed_is_never_forgotten() {
         assert_eq!(counts(dir.path()), [1, 1], "{keys}");
     }
 }
+
+#[test]
+fn a_spool_of_another_backend_is_named_before_a_start() {
+    for (before, after) in [("queue-dirs", "log"), ("log", "queue-dirs")] {
+        let group = |backend: &str| {
+            format!("[[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nbackend = \"{backend}\"\n")
+        };
+        let daemon = Postrider::start(&group(before));
+        daemon.reconfigure(&group(after));
+        for (arguments, exit) in [(&["config", "check"][..], 78), (&["doctor", "--offline"], 2)] {
+            let output = daemon.run(arguments, "");
+            let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert_eq!(output.status.code(), Some(exit), "{told}");
+            let says =
+                format!("data/spool-bulk has the files of the backend \"{before}\", and not of \"{after}\"");
+            assert!(told.contains(&says), "{told}");
+        }
+    }
+}

@@ -41,7 +41,12 @@ pub(super) fn load(source: Option<&Path>, is_offline: bool) -> (Option<Settings>
     let mut findings = Vec::new();
     if source.is_none() {
         let seen = "there is no configuration file: the embedded default serves this machine only";
-        findings.push(Finding::warning(CONFIGURATION, seen, "run `postrider quickstart`"));
+        let advice = if Path::new("postrider.toml").is_file() {
+            "write `--config postrider.toml` for the file in this folder, or run `postrider quickstart`"
+        } else {
+            "run `postrider quickstart`"
+        };
+        findings.push(Finding::warning(CONFIGURATION, seen, advice));
     }
     for warning in helper::warnings(&settings, access::starter(&settings))
         .into_iter()
@@ -61,6 +66,9 @@ pub(super) fn load(source: Option<&Path>, is_offline: bool) -> (Option<Settings>
     let are_usable = faults.is_empty();
     for (reference, what, help) in faults {
         findings.push(Finding::error(CONFIGURATION, format!("{reference}: {what}"), help));
+    }
+    for seen in unnamed_spools::of_other_backend(&settings) {
+        findings.push(Finding::error(CONFIGURATION, seen, "see `postrider config check`"));
     }
     for one in unnamed_spools::find(&settings) {
         findings.push(Finding::error(CONFIGURATION, one.to_string(), "see `postrider config check`"));
