@@ -8,10 +8,11 @@ use std::{collections::BTreeSet, fmt::Write as _, fs};
 const PAGE: &str = "docs/interop.md";
 
 /// The tests that talk to such programs.
-const TESTS: [&str; 7] = ["rules", "programs", "interop", "logins", "extensions", "certificates", "tokens"];
+const TESTS: [&str; 8] =
+    ["rules", "programs", "interop", "logins", "extensions", "certificates", "tokens", "signatures"];
 
 /// The programs in the order of the document; others follow.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "Postfix",
     "Dovecot",
     "swaks",
@@ -25,6 +26,7 @@ const PROGRAMS: [&str; 13] = [
     "curl",
     "OpenSSL",
     "postgrey",
+    "dkimpy",
 ];
 
 /// A dialog that a test has seen.

@@ -73,7 +73,7 @@ const fn go(file: &'static str, package: &'static str, purpose: &'static str) ->
 const PEBBLE: &str = "github.com/letsencrypt/pebble/v2";
 const PEBBLE_VERSIONS: [&str; 2] = ["v2.10.1", "v2.4.0"];
 
-const WANTED: [Wanted; 38] = [
+const WANTED: [Wanted; 39] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -111,6 +111,12 @@ const WANTED: [Wanted; 38] = [
         package: "scramp",
         place: Place::Python,
         purpose: "SCRAM that is not ours, with channel binding",
+    },
+    Wanted {
+        sign: Sign::Unpacked("python/bin/dkimverify"),
+        package: "dkimpy[ed25519]",
+        place: Place::Python,
+        purpose: "verifies signatures of mail",
     },
     go("go/bin/pebble", "cmd/pebble", "an authority for certificates (ACME)"),
     go("go/bin/pebble-challtestsrv", "cmd/pebble-challtestsrv", "the DNS of that authority"),

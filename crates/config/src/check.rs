@@ -60,6 +60,7 @@ impl Check<'_, '_> {
         self.own_mail(s);
         self.postmaster(s);
         self.tls(s);
+        self.sign(s);
         self.acme(s);
         self.limits(&s.limits);
         self.counts(s);
@@ -252,6 +253,13 @@ impl Check<'_, '_> {
         }
         self.pem("tls.client_ca_file", s.tls.client_ca_file.as_deref(), certificate::authorities);
         self.pem("tls.ca_file", s.tls.ca_file.as_deref(), certificate::authorities);
+    }
+
+    fn sign(&mut self, s: &Settings) {
+        for sign in &s.sign {
+            let path = format!("sign[{}].key", sign.number);
+            self.pem(&path, sign.file().map(std::path::PathBuf::as_path), crate::signing_key);
+        }
     }
 
     /// Reads a PEM file; its content is checked only for a daemon that is about to use it.

@@ -332,6 +332,7 @@ impl Reading<'_> {
             tls,
             certificates,
             acme,
+            sign: self.sign(root),
             auth,
             oauth,
             limits,

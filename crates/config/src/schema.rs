@@ -15,6 +15,7 @@ use crate::{
     rules::keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys},
     section::{Section, SectionDoc},
     settings::*,
+    sign::SignKeys,
     workers::Workers,
 };
 
@@ -31,7 +32,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 33] {
+pub fn schema() -> [SectionDoc; 34] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -48,6 +49,7 @@ pub fn schema() -> [SectionDoc; 33] {
         Tls::DOC,
         CertificateKeys::DOC,
         Acme::DOC,
+        SignKeys::DOC,
         Auth::DOC,
         OAuth::DOC,
         LimitKeys::DOC,

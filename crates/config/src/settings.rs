@@ -20,6 +20,7 @@ use crate::{
     route::Route,
     rules::RuleSet,
     section::section,
+    sign::{Sign, SignWith},
     units::ByteSize,
     users::UserStore,
     value::{HostName, HostTable, OrMap, SubAddress, Word},
@@ -63,6 +64,8 @@ pub struct Settings {
     pub certificates: Vec<Certificate>,
     /// The certificate that the daemon obtains itself.
     pub acme: Acme,
+    /// Keys that sign mail, in the order of the file.
+    pub sign: Vec<Sign>,
     /// Logins.
     pub auth: Auth,
     /// Logins by token.
@@ -120,7 +123,12 @@ impl Settings {
         let copies = copies.into_iter().flat_map(|(key, maps)| maps.iter().map(move |map| (key, map)));
         let logins = users.into_iter().chain(senders);
         let networks = self.relay.network_maps.iter().map(|map| ("relay.networks", map));
-        let own = self.address_maps().chain(logins).chain(routes).chain(copies).chain(networks);
+        let signing = self.sign.iter().filter_map(|sign| match &sign.keys {
+            SignWith::Map(map) => Some(("sign.keys", map)),
+            SignWith::Key { .. } => None,
+        });
+        let own =
+            self.address_maps().chain(logins).chain(signing).chain(routes).chain(copies).chain(networks);
         own.map(|(key, map): (&str, _)| (key, map)).chain(rules)
     }
 
@@ -644,9 +652,9 @@ section! {
         /// Number of connections to a destination at first. Each success permits more, up to
         /// `delivery.connections_per_destination`.
         initial_concurrency: usize = "5",
-        /// Maximum number of messages in the queue. Reply when exceeded: 452 4.3.1.
-        /// The last twentieth is kept for mail of local programs, logins and `relay.networks`; other clients get this reply
-        /// earlier, also when a twentieth of the spool's space is left.
+        /// Maximum number of messages in the queue. Reply when exceeded: 452 4.3.1. The last twentieth is kept for mail of
+        /// local programs, logins and `relay.networks`; other clients get this reply earlier, also when a twentieth of
+        /// the spool's space is left.
         max_messages: usize = "10000000",
         /// Order of the due messages for one destination. `fair` and `none` keep the order in which they became due, and
         /// `fair` lets small messages overtake bulk mail. `priority` uses Sendmail's formula, and `filename` the queue

@@ -163,9 +163,9 @@ const TABLE: &[Sought] = rows! {
             remote_max_parallel" =>
         "the number of connections is in [delivery]",
         "write", "[delivery]\nconnections_per_destination = 20";
-    "": "dkim opendkim arc signing" =>
-        "Postrider does not sign yet",
-        FILTER, "";
+    "": "dkim opendkim arc signing dkim_signing dkim_selector dkim_private_key" =>
+        "mail is signed by [[sign]]",
+        "write this; `postrider dkim new` makes a key", "[[sign]]\ndomains = [\"example.com\"]\nselector = \"2026\"\nkey = \"/etc/postrider/dkim.pem\"";
     "": "api http rest console web webui" =>
         "there is no API over HTTP besides metrics",
         "use the commands with `--json` (docs/not.md); metrics are in", "[metrics]\nlisten = \"127.0.0.1:9125\"";
@@ -294,7 +294,6 @@ const NOT_SECTIONS: &[Sought] = rows! {
 };
 
 const LOGIN: &str = "write `login = { user = \"NAME\", secret = \"file:FILE\" }` below the [[route]], and the password into FILE";
-const FILTER: &str = "docs/not.md has a workaround: a filter before Postrider, or a smarthost that signs";
 const POLICY_ADVICE: &str =
     "leave it to a filter before Postrider, or to a policy service (docs/not.md), and write";
 const MILTER: &str = "docs/not.md has a workaround: a filter that takes mail by SMTP, or a policy service";
@@ -375,6 +374,8 @@ mod tests {
         let made = rcgen::generate_simple_self_signed(["mx.example.com".to_owned()]).unwrap();
         std::fs::write(dir.path().join("mx.pem"), made.cert.pem()).unwrap();
         std::fs::write(dir.path().join("mx.key"), made.signing_key.serialize_pem()).unwrap();
+        let dkim = authn::SigningKey::generate(authn::Algorithm::Ed25519Sha256).unwrap();
+        std::fs::write(dir.path().join("dkim.pem"), dkim).unwrap();
         let path = dir.path().join("postrider.toml");
         let (rows, mut refused) = (TABLE.iter().chain(NOT_SECTIONS), Vec::new());
         for sample in rows.map(|row| row.sample).filter(|sample| !sample.is_empty()) {

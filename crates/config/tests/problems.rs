@@ -653,7 +653,7 @@ fn what_people_look_for_is_told_in_the_sentence_that_they_need() {
             "write `login = { user = \"NAME\", secret = \"file:FILE\" }`",
         ),
         (&format!("{route}password = \"hushhush\"\n"), "and the password into FILE"),
-        ("[dkim]\nselector = \"s1\"", "docs/not.md has a workaround: a filter before Postrider"),
+        ("[dkim]\nselector = \"s1\"", "`postrider dkim new` makes a key"),
         ("[milter]\naddress = \"unix:/x\"", "docs/not.md has a workaround"),
     ] {
         let said = problems(&format!("hostname = \"mx.test\"\n{text}\n"));

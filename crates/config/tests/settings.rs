@@ -27,6 +27,8 @@ fn full(dir: &Path) -> config::Loaded {
         fs::write(dir.join(name), "secret\n").unwrap();
     }
     fs::write(dir.join("acme-key"), "c2VjcmV0\n").unwrap();
+    let dkim = authn::SigningKey::generate(authn::Algorithm::Ed25519Sha256).unwrap();
+    fs::write(dir.join("dkim.pem"), dkim).unwrap();
     fs::write(dir.join("senders"), "jane sales@full.test\n").unwrap();
     fs::write(dir.join("partners"), "198.51.0.0/16 yes\n").unwrap();
     fs::create_dir(dir.join("templates")).unwrap();

@@ -146,6 +146,18 @@ impl<P: ConnectionProvider> Dns<P> {
         lookup(&self.source, &self.questions, name, RecordType::MX, read).await
     }
 
+    /// Returns the TXT records of a name, each with its strings joined.
+    pub async fn txt(&self, name: &str) -> Lookup<Vec<String>> {
+        let read = |data: &RData| match data {
+            RData::TXT(txt) => {
+                let bytes: Vec<u8> = txt.txt_data.iter().flat_map(|part| part.iter().copied()).collect();
+                Some(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            _ => None,
+        };
+        lookup(&self.source, &self.client_questions, name, RecordType::TXT, read).await
+    }
+
     /// Returns the addresses of a host, IPv6 first as RFC 6724 prefers it, and then of both kinds in turn (RFC 8305
     /// §4). Found when either kind is found; unknown when neither is found and either is unknown.
     pub async fn addresses(&self, name: &str) -> Lookup<Vec<IpAddr>> {

@@ -3,10 +3,11 @@
 
 mod expanded;
 
+use bytes::Bytes;
 pub use expanded::Expanded;
 use mail::{
-    AliasTarget, ClientCertificate, Edits, Envelope, ListenerKind, Message, Origin, QueueId, ReceivedContent,
-    Recipient, Reply, ReversePath, SharedMessage, UnixMillis,
+    AliasTarget, ClientCertificate, Edits, Envelope, ListenerKind, Message, Origin, Part, QueueId,
+    ReceivedContent, Recipient, Reply, ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{Entry, RecipientState, Recovered};
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
@@ -30,11 +31,13 @@ pub enum Stage {
     Body,
     /// The content is complete.
     End,
+    /// The content is as it will be stored: all changes are made, and what seals it is added.
+    Seal,
 }
 
 impl Stage {
     /// Number of stages.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 }
 
 /// The source of a draft.
@@ -139,8 +142,10 @@ pub enum Verdict {
     Route(Box<str>),
     /// Another reverse-path replaces the one that was given.
     ReplaceSender(ReversePath),
-    /// The header is changed when the content is complete.
+    /// The header is changed when the content is complete; at [`Stage::Seal`], at once.
     Edit(Edits),
+    /// Another body replaces the one that was given, when the content is complete.
+    ReplaceBody(Bytes),
 }
 
 /// The next step after a verdict.
@@ -184,6 +189,8 @@ pub struct Decisions {
     /// Targets of aliases that get no mail, with the reasons.
     missing: Vec<(Box<str>, Box<str>)>,
     edits: Edits,
+    /// In place of the body.
+    body: Option<Bytes>,
     /// Further recipients.
     bcc: Vec<Recipient>,
     treatment: Treatment,
@@ -289,7 +296,22 @@ impl Decisions {
                 }
                 Next::Continue
             }
+            Verdict::ReplaceBody(body) => {
+                self.body = Some(body);
+                Next::Continue
+            }
         }
+    }
+
+    /// Will the message not be delivered to anybody?
+    pub fn is_discarded(&self, envelope: &Envelope) -> bool {
+        matches!(self.treatment, Treatment::Discard(_)) || self.discards_all(envelope)
+    }
+
+    /// Changes the content as it was decided. Returns the parts of a body that was replaced: its chunks are to be given back.
+    pub fn change(&mut self, content: &mut ReceivedContent) -> Vec<Part> {
+        content.edit(&std::mem::take(&mut self.edits));
+        self.body.take().map_or_else(Vec::new, |body| content.replace_body(body))
     }
 
     /// Replaces the given recipient with this index by other recipients.
@@ -362,6 +384,9 @@ impl Decisions {
     }
 
     /// Makes the message: recipients resolved, header changed. A message that no recipient is left of is discarded.
+    ///
+    /// # Panics
+    /// When another body was decided on, and [`Self::change`] was not called.
     pub fn finish(
         mut self,
         id: QueueId,
@@ -406,6 +431,7 @@ impl Decisions {
         remove_repeated(&mut envelope.recipients);
         add_copies(&mut envelope.recipients, std::mem::take(&mut self.bcc));
         content.edit(&self.edits);
+        assert!(self.body.is_none(), "the old body has chunks to give back");
         Accepted::Message {
             message: Message { id, arrived, origin, envelope, content: content.into_content() },
             held,

@@ -5,8 +5,10 @@ use crate::{
     content::{Content, ContentTraits, Part},
     header::{ContentScanner, HeaderLine, header_line},
     header_edit::Edits,
+    seven_bit::{Converter, Scan},
 };
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// Content that was received and is not yet accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +124,47 @@ impl ReceivedContent {
         self.replace_header(edits.apply(self.whole_header(), self.trace_bytes));
         // What stands above the trace fields now is of this server, too, and later changes do not count it.
         self.trace_bytes += edits.prepended_bytes();
+    }
+
+    /// Converts content with 8-bit octets, with bare line ends or with very long lines to 7 bits, if all of it is in memory. What
+    /// cannot be converted, or is signed, stays as it is.
+    pub fn convert_to_seven_bit(&mut self) {
+        let ContentTraits { is_8bit, is_binary, has_long_line, .. } = self.traits;
+        if !(is_8bit || is_binary || has_long_line) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        for part in &self.parts {
+            let Part::Memory(piece) = part else { return };
+            bytes.extend_from_slice(piece);
+        }
+        let mut scan = Scan::default();
+        scan.push(&bytes[self.trace_bytes..]);
+        let Ok(plan) = scan.finish() else { return };
+        if plan.is_signed() {
+            return;
+        }
+        let received = bytes.split_off(self.trace_bytes);
+        let mut converter = Converter::new(Arc::new(plan));
+        bytes.extend(converter.push(&received));
+        bytes.extend(converter.finish());
+        *self = Self::from_bytes(bytes, self.trace_bytes);
+    }
+
+    /// Replaces the body, and returns the parts that had it: chunks in a spool are to be given back. The header stays, and gets the
+    /// empty line that it lacks.
+    pub fn replace_body(&mut self, body: Bytes) -> Vec<Part> {
+        let mut header = self.whole_header().to_vec();
+        if self.lacks_separator || !header.ends_with(b"\r\n\r\n") && header[self.trace_bytes..] != *b"\r\n" {
+            header.extend_from_slice(b"\r\n");
+        }
+        let mut scanner = ContentScanner::default();
+        scanner.scan(&header[self.trace_bytes..]);
+        scanner.scan(&body);
+        let parts = [Part::Memory(header.into()), Part::Memory(body)];
+        let parts = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let new = Self::scanned(&scanner, self.trace_bytes, parts);
+        std::mem::replace(self, new).parts
     }
 
     /// Makes the content fit behind fields of this server. Separators of mbox files at its beginning become fields, as Postfix makes
@@ -254,6 +297,44 @@ mod tests {
             let mut content = ReceivedContent::from_bytes(given, 0);
             content.edit(&add("C", "d"));
             assert_eq!(&content.into_content().in_memory().unwrap()[..], edited.as_bytes());
+        }
+    }
+
+    #[test]
+    fn content_of_8_bits_becomes_7_bits_unless_it_is_signed() {
+        let of = |text: &str| {
+            let mut content = ReceivedContent::from_bytes(format!("R: x\r\n{text}"), 6);
+            content.convert_to_seven_bit();
+            assert!(content.whole_header().starts_with(b"R: x\r\n"));
+            String::from_utf8(content.into_content().in_memory().unwrap().to_vec()).unwrap()
+        };
+        let converted = of("A: b\r\n\r\nn\u{e9}w\r\n");
+        assert!(converted.is_ascii() && converted.ends_with("\r\n\r\nn=C3=A9w\r\n"), "{converted}");
+        let signed = "DKIM-Signature: v=1\r\n\r\nn\u{e9}w\r\n";
+        assert_eq!(of(signed), format!("R: x\r\n{signed}"));
+        assert_eq!(of("A: b\r\n\r\nnew\r\n"), "R: x\r\nA: b\r\n\r\nnew\r\n");
+    }
+
+    #[test]
+    fn another_body_keeps_the_header_and_gives_back_what_had_the_old_one() {
+        for (given, replaced) in [
+            ("A: b\r\n\r\nbody\r\n", "A: b\r\n\r\nn\u{e9}w\r\n"),
+            ("A: b\r\n\r\n", "A: b\r\n\r\nn\u{e9}w\r\n"),
+            ("A: b\r\n", "A: b\r\n\r\nn\u{e9}w\r\n"),
+            ("A: b\r\nbody\r\n", "A: b\r\n\r\nn\u{e9}w\r\n"),
+            ("\r\nbody\r\n", "\r\nn\u{e9}w\r\n"),
+            ("", "\r\nn\u{e9}w\r\n"),
+        ] {
+            let mut content = ReceivedContent::from_bytes(format!("R: x\r\n{given}"), 6);
+            content.parts.push(Part::Stored { chunk_id: ChunkId(7), length_bytes: 9 });
+            let old = content.replace_body(Bytes::from_static("n\u{e9}w\r\n".as_bytes()));
+            assert!(old.contains(&Part::Stored { chunk_id: ChunkId(7), length_bytes: 9 }));
+            assert!(content.traits.is_8bit, "{given:?}");
+            content.edit(&add("C", "d"));
+            assert!(content.header().ends_with(b"C: d\r\n\r\n"), "{given:?}");
+            let whole = content.into_content().in_memory().unwrap();
+            let expected = format!("R: x\r\n{replaced}").replacen("\r\nn", "C: d\r\n\r\nn", 1);
+            assert_eq!(std::str::from_utf8(&whole), Ok(&*expected));
         }
     }
 

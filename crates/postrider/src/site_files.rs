@@ -74,6 +74,7 @@ pub(crate) fn site_files(settings: &Settings, source: Option<&Path>) -> Vec<Site
     let authorities = tls.ca_file.iter().chain(&settings.oauth.ca_file).chain(&settings.acme.ca_file);
     found.add_all(authorities, FileUse::Authorities);
     found.add_all(tls.key.iter().chain(keys), FileUse::Key);
+    found.add_all(settings.sign.iter().filter_map(config::Sign::file), FileUse::Secret);
     let logins = settings.routes.iter().filter_map(|route| route.login.as_ref());
     let secrets = logins.map(|login| &login.secret).chain(&settings.oauth.client_secret);
     let secrets = secrets.chain(&settings.acme.external_key);

@@ -140,6 +140,7 @@ impl Rules {
         let tls = [&s.tls.certificate, &s.tls.key, &s.tls.ca_file, &s.tls.client_ca_file];
         tls.into_iter().flatten().for_each(|file| self.readable(file));
         s.certificates.iter().flat_map(|one| [&one.chain, &one.key]).for_each(|file| self.readable(file));
+        s.sign.iter().filter_map(config::Sign::file).for_each(|file| self.readable(file));
         s.routes.iter().filter_map(|route| route.login.as_ref()).for_each(|login| self.secret(&login.secret));
         s.oauth.client_secret.iter().for_each(|secret| self.secret(secret));
         s.oauth.ca_file.iter().for_each(|file| self.readable(file));

@@ -8,6 +8,7 @@ mod bundle;
 mod certificate;
 mod daemon;
 mod deliver_helper;
+mod dkim;
 mod doctor;
 mod explain;
 mod history;
@@ -30,7 +31,7 @@ pub(crate) use owner::become_owner;
 pub(crate) use settings::{find as find_config, load as load_config, load_for_tools};
 
 use crate::{applets, serve};
-use args::{AuthCommand, Cli, Command, ImportCli};
+use args::{AuthCommand, Cli, Command, DkimCommand, ImportCli};
 use clap::{CommandFactory, Parser};
 use config::Purpose;
 pub(crate) use control::CommandError as CliError;
@@ -182,6 +183,10 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             let test = if token { auth::test_token } else { auth::test };
             test(&user, &load_config(explicit, Purpose::Ask)?, out)?
         }
+        Command::Dkim(DkimCommand::New { domain, selector, kind, out: file }) => {
+            dkim::new(&domain, &selector, kind, file.as_deref(), out)?
+        }
+        Command::Dkim(command) => dkim::run(&command, load_config(explicit, Purpose::Ask)?, out)?,
         Command::Certificate(command) => certificate::run(&command, &load_for_tools(explicit)?, out)?,
         Command::Test(test) => {
             let settings = load_config(explicit, Purpose::Serve)?;

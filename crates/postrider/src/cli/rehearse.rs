@@ -247,9 +247,9 @@ impl<'c> Rehearsal<'c> {
             return Ok(self.exit);
         }
         let has_content = content.is_some();
-        let content = ReceivedContent::from_bytes(content.unwrap_or_else(|| b"\r\n".to_vec()), 0);
+        let mut content = ReceivedContent::from_bytes(content.unwrap_or_else(|| b"\r\n".to_vec()), 0);
         if has_content {
-            if let Err(reply) = self.judge_content(&envelope, &content, &mut decisions).await {
+            if let Err(reply) = self.judge_content(&envelope, &mut content, &mut decisions).await {
                 self.reply(&reply, "content");
                 return Ok(self.exit);
             }
@@ -320,7 +320,7 @@ impl<'c> Rehearsal<'c> {
     async fn judge_content(
         &mut self,
         envelope: &Envelope,
-        content: &ReceivedContent,
+        content: &mut ReceivedContent,
         decisions: &mut Decisions,
     ) -> Result<(), Reply> {
         for stage in [Stage::Header, Stage::End] {
@@ -332,7 +332,13 @@ impl<'c> Rehearsal<'c> {
             self.take_observed(stage);
             judged?;
         }
-        Ok(())
+        let mut memory = std::mem::take(&mut self.memory);
+        let view = self.view(Stage::Seal).with_envelope(envelope);
+        decisions.change(content);
+        let sealed = self.config.pipeline.seal(view, &mut memory, content, decisions).await;
+        self.memory = memory;
+        self.take_observed(Stage::Seal);
+        sealed
     }
 
     fn take_observed(&mut self, stage: Stage) {
@@ -341,7 +347,7 @@ impl<'c> Rehearsal<'c> {
             Stage::Hello | Stage::Auth => "hello",
             Stage::Mail => "mail",
             Stage::Rcpt => "rcpt",
-            Stage::Header | Stage::Body | Stage::End => "content",
+            Stage::Header | Stage::Body | Stage::End | Stage::Seal => "content",
         };
         for one in self.config.maps.observe() {
             let text = match one.looked {

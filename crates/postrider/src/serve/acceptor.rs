@@ -186,13 +186,18 @@ impl Acceptor {
         mut draft: Draft,
     ) -> Result<QueueId, Refusal> {
         let (config, facts) = (self.driver.current(), Facts::new(Source::Local { uid }));
-        let mut decisions = Decisions::default();
+        let (pipeline, rules) = (&config.pipeline, config.rules());
+        let (mut memory, mut decisions) = (pipeline.begin(SessionMemory::default()), Decisions::default());
         self.room().map_err(|reply| refusal(&reply))?;
         within_limits(&config.settings.limits, &draft).map_err(|reply| refusal(&reply))?;
-        let judged =
-            config.pipeline.judge(config.rules(), &facts, &draft.envelope, &draft.content, &mut decisions);
+        let Draft { envelope, content, .. } = &mut draft;
+        let judged = pipeline.judge(rules, &facts, envelope, content, &mut memory, &mut decisions);
         judged.await.map_err(|reply| refusal(&reply))?;
-        extensions::carry_priority(&config.settings, true, &mut draft.envelope, &mut draft.content);
+        extensions::carry_priority(&config.settings, true, envelope, content);
+        let view = View::new(Stage::Seal, rules, &facts).with_envelope(envelope);
+        decisions.change(content);
+        let sealed = pipeline.seal(view, &mut memory, content, &decisions).await;
+        sealed.map_err(|reply| refusal(&reply))?;
         self.accept_draft(config, draft, decisions).await
     }
 
@@ -746,9 +751,26 @@ impl Service for Acceptor {
         if let Some(login) = context.facts.login.as_ref().or(context.facts.named_login.as_ref()) {
             envelope.options.get_or_insert_default().login = Some(login.clone());
         }
-        let decisions = std::mem::take(&mut context.decisions);
+        let (config, mut decisions) = (&context.config, std::mem::take(&mut context.decisions));
+        let replaced = decisions.change(&mut content);
+        if !replaced.is_empty() {
+            self.forget(&replaced);
+            content = match Box::pin(self.in_pieces(&envelope, content)).await {
+                Ok(content) => content,
+                Err(reply) => return reply,
+            };
+        }
+        if config.pipeline.has(Stage::Seal) {
+            let view = View::new(Stage::Seal, config.rules(), &context.facts).with_envelope(&envelope);
+            let view = View { chunks: Some(&*self.driver), ..view };
+            let sealed = config.pipeline.seal(view, &mut context.memory, &mut content, &decisions);
+            if let Err(reply) = Box::pin(sealed).await {
+                self.forget(content.parts());
+                return if config.settings.queue.soft_bounce { reply.softened() } else { reply };
+            }
+        }
         let finished = decisions.finish(id, arrived, origin, envelope, content);
-        self.accept(&context.config, finished).await
+        self.accept(config, finished).await
     }
 
     fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError> {

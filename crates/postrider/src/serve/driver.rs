@@ -2,7 +2,7 @@
 //! spool and the delivery log have their own.
 
 use super::{
-    acceptor::Acceptor, clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter,
+    acceptor::Acceptor, clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, pipeline::Chunks,
     snapshot::ConfigSnapshot, unstored::UnstoredMessages, workers,
 };
 use bytes::Bytes;
@@ -666,5 +666,11 @@ impl Driver {
                 () = self.timer.notified() => {}
             }
         }
+    }
+}
+
+impl Chunks for Driver {
+    fn load<'a>(&'a self, chunk_id: ChunkId) -> mail::Answer<'a, Result<Bytes, SpoolFailure>> {
+        mail::Answer::later(Driver::load(self, chunk_id))
     }
 }

@@ -6,24 +6,28 @@ mod existence;
 mod memory;
 mod observer;
 mod rules;
+mod sign;
 mod submission;
 mod targets;
 
 use crate::{expansion::Expansion, mailboxes::Mailboxes, routing::Routes};
 use addresses::Addresses;
+use bytes::Bytes;
 use config::Settings;
 pub(crate) use copies::Copies;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 pub(crate) use existence::KnownToNextHop;
 use inbound::Answer;
-use mail::{Enhanced, Envelope, Message, Part, ReceivedContent, Recipient, Reply};
+use mail::{ChunkId, Enhanced, Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use maps::Maps;
 use memory::Memories;
 pub(crate) use memory::{CheckMemory, SessionMemory};
 pub(crate) use observer::{Observer, duration};
 use policy::Policy;
 pub(crate) use rules::{RuleCheck, RuleSources};
+pub(crate) use sign::Signatures;
 use smtp::server::replies;
+use spool::SpoolFailure;
 use std::{future::Future, pin::Pin, time::Duration};
 pub(crate) use submission::{MissingFields, SenderOfLogin};
 pub(crate) use targets::{MapsChooseRoute, RouteDecides};
@@ -70,8 +74,10 @@ pub(crate) struct View<'a> {
     /// At [`Stage::Body`]: a piece of the body.
     #[allow(dead_code, reason = "for checks of content, of which there is none yet")]
     pub(crate) body: &'a [u8],
-    /// At [`Stage::End`].
+    /// At [`Stage::End`] and [`Stage::Seal`].
     pub(crate) content: Option<&'a ReceivedContent>,
+    /// Reads the pieces of the content that are in the spool; none where all of it is in memory.
+    pub(crate) chunks: Option<&'a dyn Chunks>,
     /// None: nobody looks.
     pub(crate) observer: Option<&'a Observer>,
     /// True if the message is in the queue, and one of its recipients is expanded again.
@@ -90,6 +96,7 @@ impl<'a> View<'a> {
             header: &[],
             body: &[],
             content: None,
+            chunks: None,
             observer: None,
             is_queued: false,
         }
@@ -113,6 +120,15 @@ impl<'a> View<'a> {
     }
 }
 
+/// Reads pieces of content that are in the spool already.
+pub(crate) trait Chunks: Sync {
+    /// Reads a piece.
+    ///
+    /// # Errors
+    /// The spool cannot give it now.
+    fn load<'a>(&'a self, chunk_id: ChunkId) -> Answer<'a, Result<Bytes, SpoolFailure>>;
+}
+
 /// One step of the pipeline.
 pub(crate) trait Check: Send + Sync {
     /// At which stages the check is asked.
@@ -126,6 +142,12 @@ pub(crate) trait Check: Send + Sync {
 
     /// Returns the verdict, now or later. `memory` is what [`Check::begin`] made.
     fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict>;
+
+    /// Returns true if the check may sign the content at [`Stage::Seal`]: nothing on its way may change it then, so that it becomes
+    /// 7-bit text before (RFC 6376 §5.3).
+    fn signs(&self, _: &View<'_>) -> bool {
+        false
+    }
 
     /// Returns true if the check judges a recipient by its address, whoever sends to it: VRFY and EXPN ask it, too.
     fn judges_addresses(&self) -> bool {
@@ -347,6 +369,7 @@ impl Pipeline {
                     Verdict::Settle(recipients) => settled.extend(recipients),
                     verdict @ (Verdict::Hold(_)
                     | Verdict::Edit(_)
+                    | Verdict::ReplaceBody(_)
                     | Verdict::ReplaceSender(_)
                     | Verdict::Route(_)
                     | Verdict::Bcc(_)
@@ -366,7 +389,41 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Takes a draft that is complete through all of its stages.
+    /// Asks the checks that seal the content, when all other changes are made ([`Decisions::change`]): each sees what the one before
+    /// has added.
+    ///
+    /// # Errors
+    /// The reply that refuses the message.
+    pub(crate) async fn seal(
+        &self,
+        view: View<'_>,
+        memory: &mut SessionMemory,
+        content: &mut ReceivedContent,
+        decisions: &Decisions,
+    ) -> Result<(), Reply> {
+        if view.envelope.is_some_and(|envelope| decisions.is_discarded(envelope)) {
+            return Ok(());
+        }
+        let order = &self.by_stage[Stage::Seal as usize];
+        let signs = |index: &usize| self.checks[*index].signs(&View { header: content.header(), ..view });
+        if order.iter().any(signs) {
+            content.convert_to_seven_bit();
+        }
+        let mut memories = memory.lend();
+        for index in order {
+            let view = View { stage: Stage::Seal, header: content.header(), content: Some(content), ..view };
+            let asked = self.checks[*index].check(memories.next(*index), view).wait();
+            let verdict = timeout(LOOKUP_TIMEOUT, asked).await;
+            match allowed(&view, verdict.unwrap_or(Verdict::Defer(replies::LOOKUP_TIMEOUT))) {
+                Verdict::Edit(edits) => content.edit(&edits),
+                Verdict::Reject(reply) | Verdict::Defer(reply) => return Err(reply),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a draft that is complete through all of its stages. [`Self::seal`] follows.
     ///
     /// # Errors
     /// The reply that refuses it.
@@ -376,28 +433,28 @@ impl Pipeline {
         facts: &Facts,
         envelope: &Envelope,
         content: &ReceivedContent,
+        memory: &mut SessionMemory,
         decisions: &mut Decisions,
     ) -> Result<(), Reply> {
-        let mut memory = self.begin(SessionMemory::default());
         let view = |stage| View::new(stage, rules, facts);
-        self.ask(view(Stage::Connect), &mut memory, decisions).await?;
+        self.ask(view(Stage::Connect), memory, decisions).await?;
         let mut given = Envelope { recipients: Vec::new(), ..envelope.clone() };
-        self.ask(view(Stage::Mail).with_envelope(&given), &mut memory, decisions).await?;
+        self.ask(view(Stage::Mail).with_envelope(&given), memory, decisions).await?;
         for recipient in &envelope.recipients {
             let view = View { recipient: Some(recipient), ..view(Stage::Rcpt) };
-            self.ask(view.with_envelope(&given), &mut memory, decisions).await?;
+            self.ask(view.with_envelope(&given), memory, decisions).await?;
             given.recipients.push(recipient.clone());
         }
         let view = |stage| View { header: content.header(), ..view(stage).with_envelope(envelope) };
-        self.ask(view(Stage::Header), &mut memory, decisions).await?;
+        self.ask(view(Stage::Header), memory, decisions).await?;
         if self.has(Stage::Body) {
             for (number, part) in content.parts().iter().enumerate() {
                 let Part::Memory(bytes) = part else { continue };
                 let body = if number == 0 { content.body_of_first_part() } else { bytes };
-                self.ask(View { body, ..view(Stage::Body) }, &mut memory, decisions).await?;
+                self.ask(View { body, ..view(Stage::Body) }, memory, decisions).await?;
             }
         }
-        self.ask(View { content: Some(content), ..view(Stage::End) }, &mut memory, decisions).await
+        self.ask(View { content: Some(content), ..view(Stage::End) }, memory, decisions).await
     }
 
     async fn ask(
@@ -413,11 +470,18 @@ impl Pipeline {
     /// Takes a report of this server through the pipeline. A refusal would reach no client, so that it has no effect.
     pub(crate) async fn judge_report(&self, rules: Rules<'_>, report: Message) -> Option<Message> {
         let facts = Facts::new(Source::Report);
-        let mut decisions = Decisions::default();
+        let (mut memory, mut decisions) = (self.begin(SessionMemory::default()), Decisions::default());
         let bytes = report.content.in_memory().unwrap_or_default();
-        let content = ReceivedContent::from_bytes(bytes, 0);
+        let mut content = ReceivedContent::from_bytes(bytes, 0);
+        let judged = self.judge(rules, &facts, &report.envelope, &content, &mut memory, &mut decisions);
+        let mut judged = judged.await;
+        decisions.change(&mut content);
+        if judged.is_ok() {
+            let view = View::new(Stage::Seal, rules, &facts).with_envelope(&report.envelope);
+            judged = self.seal(view, &mut memory, &mut content, &decisions).await;
+        }
         // Only a check that does not answer in time is left to say no.
-        if let Err(reply) = self.judge(rules, &facts, &report.envelope, &content, &mut decisions).await {
+        if let Err(reply) = judged {
             tracing::warn!("{}: the notification is sent without further checks: {reply}", report.id);
         }
         decisions.finish_report(report, content)

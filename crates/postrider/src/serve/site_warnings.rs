@@ -73,6 +73,9 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
         }
         warnings.extend(readable_by_all(&key));
     }
+    for file in settings.sign.iter().filter_map(config::Sign::file) {
+        warnings.extend(readable_by_all(file));
+    }
     let acme = &settings.acme;
     if acme.is_used() && tls.is_none() && !acme.names.iter().any(|name| covers(&name.0, host)) {
         let wanted: Vec<&str> = acme.names.iter().map(|name| &*name.0).collect();

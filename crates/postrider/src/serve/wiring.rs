@@ -5,7 +5,7 @@ use super::{
     logins::{DovecotAuth, LoginSettings, MapUsers, Store, TokenVerifier, UsersFile},
     pipeline::{
         Check, Copies, KnownToNextHop, LOOKUP_TIMEOUT, MapsChooseRoute, MissingFields, Pipeline,
-        RouteDecides, RuleCheck, RuleSources, SenderOfLogin,
+        RouteDecides, RuleCheck, RuleSources, SenderOfLogin, Signatures,
     },
     snapshot::ConfigSnapshot,
     terminal::Terminal,
@@ -185,6 +185,7 @@ pub(crate) fn current(
     if !addresses.bcc.is_empty() || !addresses.sender_bcc.is_empty() || !addresses.recipient_bcc.is_empty() {
         checks.push(Box::new(Copies));
     }
+    checks.extend(Signatures::new(&settings)?.map(|signatures| Box::new(signatures) as Box<dyn Check>));
     let pipeline = Pipeline::new(RuleCheck::new(&settings), checks);
     Ok(ConfigSnapshot {
         settings,

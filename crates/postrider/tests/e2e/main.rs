@@ -43,6 +43,7 @@ mod restart;
 mod routes;
 mod rules;
 mod senders;
+mod signatures;
 mod sockets;
 mod spool;
 mod support_bundle;

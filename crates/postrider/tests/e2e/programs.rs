@@ -199,7 +199,7 @@ fn scramp_proves_the_password_and_checks_the_servers_proof() {
         ("SCRAM-SHA-1-PLUS", true),
         ("SCRAM-SHA-256-PLUS", true),
     ] {
-        let Some(mut python) = crate::common::python_with_scramp() else { return };
+        let Some(mut python) = crate::common::python_with("scramp") else { return };
         let binding_of = if binding { "(\"tls-server-end-point\", smtp.sock)" } else { "None" };
         let script = format!(
             r#"

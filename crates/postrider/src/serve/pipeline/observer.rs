@@ -74,7 +74,7 @@ pub(super) fn stage_of(stage: Stage) -> Option<policy::Stage> {
         Stage::Hello => Some(policy::Stage::Hello),
         Stage::Mail => Some(policy::Stage::Mail),
         Stage::Rcpt => Some(policy::Stage::Rcpt),
-        Stage::End => Some(policy::Stage::Content),
+        Stage::End | Stage::Seal => Some(policy::Stage::Content),
         Stage::Auth | Stage::Header | Stage::Body => None,
     }
 }

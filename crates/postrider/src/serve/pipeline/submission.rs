@@ -27,38 +27,52 @@ impl Check for SenderOfLogin {
         let ReversePath::Mailbox(sender) = sender else {
             return Answer::Ready(Verdict::Reject(replies::NOT_YOUR_ADDRESS));
         };
-        let Rules { settings, policy, expansion, .. } = view.rules;
-        // A domain that no map has to be asked for has been looked at.
-        let domains =
-            expansion.filter(|_| !settings.local.domain_maps.is_empty() && policy.has_name(login, sender));
-        if domains.is_none() && settings.auth.senders.is_none() {
-            return Answer::Ready(Verdict::Reject(replies::NOT_YOUR_ADDRESS));
-        }
-        Answer::later(async move {
-            if let Some(expansion) = domains {
-                match expansion.is_local(&sender.domain().key()).await {
-                    Ok(true) => return Verdict::Pass,
-                    Ok(false) => {}
-                    Err(error) => {
-                        tracing::error!("look up the domain of {sender}, the sender of {login}: {error}");
-                        return Verdict::Defer(SENDERS_UNKNOWN);
-                    }
-                }
-            }
-            let Some(map) = &settings.auth.senders else {
-                return Verdict::Reject(replies::NOT_YOUR_ADDRESS);
-            };
-            // Keys of maps are in lower case.
-            match view.rules.maps.get(map, &login.to_lowercase()).wait().await {
-                Ok(Some(addresses)) if has_address(&addresses, sender) => Verdict::Pass,
-                Ok(_) => Verdict::Reject(replies::NOT_YOUR_ADDRESS),
-                Err(error) => {
-                    tracing::error!("look up the senders of {login}: {error}");
-                    Verdict::Defer(SENDERS_UNKNOWN)
-                }
-            }
+        owns_by_maps(view.rules, login, sender).map(|owns| match owns {
+            Ok(true) => Verdict::Pass,
+            Ok(false) => Verdict::Reject(replies::NOT_YOUR_ADDRESS),
+            Err(()) => Verdict::Defer(SENDERS_UNKNOWN),
         })
     }
+}
+
+/// Returns whether maps give an address to a login that does not own it by its name.
+///
+/// # Errors
+/// A map does not answer; the log says why.
+pub(super) fn owns_by_maps<'a>(
+    rules: Rules<'a>,
+    login: &'a str,
+    sender: &'a Mailbox,
+) -> Answer<'a, Result<bool, ()>> {
+    let Rules { settings, policy, expansion, .. } = rules;
+    // A domain that no map has to be asked for has been looked at.
+    let domains =
+        expansion.filter(|_| !settings.local.domain_maps.is_empty() && policy.has_name(login, sender));
+    if domains.is_none() && settings.auth.senders.is_none() {
+        return Answer::Ready(Ok(false));
+    }
+    Answer::later(async move {
+        if let Some(expansion) = domains {
+            match expansion.is_local(&sender.domain().key()).await {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!("look up the domain of {sender}, the sender of {login}: {error}");
+                    return Err(());
+                }
+            }
+        }
+        let Some(map) = &settings.auth.senders else { return Ok(false) };
+        // Keys of maps are in lower case.
+        match rules.maps.get(map, &login.to_lowercase()).wait().await {
+            Ok(Some(addresses)) => Ok(has_address(&addresses, sender)),
+            Ok(None) => Ok(false),
+            Err(error) => {
+                tracing::error!("look up the senders of {login}: {error}");
+                Err(())
+            }
+        }
+    })
 }
 
 /// A map does not answer: the client tries again.

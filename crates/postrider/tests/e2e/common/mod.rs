@@ -308,11 +308,12 @@ pub fn go_program(name: &str) -> Option<PathBuf> {
     Some(file)
 }
 
-/// Returns a Python that has scramp.
-pub fn python_with_scramp() -> Option<Command> {
+/// Returns a Python that has a package of PyPI, `scramp` or `dkim`; or a word in the test's output that it is missing.
+pub fn python_with(module: &str) -> Option<Command> {
     let python = interop()?.join("python/bin/python");
-    if !python.is_file() {
-        println!("SKIPPED: scramp is not installed (cargo xtask setup)");
+    let has_it = || Command::new(&python).args(["-c", &format!("import {module}")]).output();
+    if !python.is_file() || !has_it().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: {module} is not installed (cargo xtask setup)");
         return None;
     }
     Some(Command::new(python))

@@ -12,6 +12,7 @@ pub fn seen(program: &str, tried: &str, what: &str) {
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
+const DKIMPY_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('dkimpy'))";
 const SCRAMP_VERSION: &str = "import importlib.metadata; print(importlib.metadata.version('scramp'))";
 
 /// Returns the version that a program says it has.
@@ -21,7 +22,8 @@ fn version(program: &str) -> Option<String> {
         "Dovecot" => (super::program_in_place("dovecot")?, &["--version"]),
         "Go net/smtp" => (super::program("go")?, &["version"]),
         "Python smtplib" => (super::program("python3")?, &["--version"]),
-        "scramp" => (super::python_with_scramp()?, &["-c", SCRAMP_VERSION]),
+        "scramp" => (super::python_with("scramp")?, &["-c", SCRAMP_VERSION]),
+        "dkimpy" => (super::python_with("dkim")?, &["-c", DKIMPY_VERSION]),
         "OpenSSL" => (super::program("openssl")?, &["version"]),
         "nullmailer" => return super::unpacked_version("nullmailer"),
         "dma" => return super::unpacked_version("dma"),

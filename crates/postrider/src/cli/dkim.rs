@@ -1,0 +1,176 @@
+//! `postrider dkim`: makes keys that sign mail, and compares them with DNS.
+
+use super::{
+    CliError, Ending,
+    args::{DkimCommand, KeyKind},
+    map::runtime,
+};
+use crate::serve::wiring;
+use authn::{Algorithm, SigningKey};
+use config::{DomainPattern, Settings, Sign, SignWith, is_selector, signing_key};
+use control::Exit;
+use dns::Lookup;
+use mail::Domain;
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+/// The longest string of a TXT record (RFC 1035 §3.3).
+const TXT_STRING_BYTES: usize = 255;
+
+/// Makes a key; needs no configuration.
+pub(super) fn new(
+    domain: &str,
+    selector: &str,
+    kind: KeyKind,
+    file: Option<&Path>,
+    out: &mut dyn Write,
+) -> Ending {
+    let usage = |text: String| CliError::new(Exit::Usage, text);
+    let domain = match Domain::parse(domain) {
+        Ok(parsed) if !domain.starts_with('[') => parsed.key().into_owned(),
+        _ => return Err(usage(format!("`{domain}` is not a domain"))),
+    };
+    if !is_selector(selector) {
+        return Err(usage(format!(
+            "`{selector}` is no selector: write letters, digits and hyphens, such as 2026"
+        )));
+    }
+    let algorithm = match kind {
+        KeyKind::Rsa => Algorithm::RsaSha256,
+        KeyKind::Ed25519 => Algorithm::Ed25519Sha256,
+    };
+    let pem = SigningKey::generate(algorithm).map_err(|why| CliError::new(Exit::Unavailable, why))?;
+    let key = SigningKey::from_pem(pem.as_bytes()).expect("a key that was made can be read");
+    let file = file.map_or_else(|| PathBuf::from(format!("{domain}.{selector}.pem")), Path::to_owned);
+    let failed =
+        |e: std::io::Error| CliError::new(Exit::CantCreate, format!("create {}: {e}", file.display()));
+    let mut open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).map_err(failed)?;
+    open.write_all(pem.as_bytes()).and_then(|()| open.sync_all()).map_err(failed)?;
+    let full = std::path::absolute(&file).unwrap_or_else(|_| file.clone());
+    writeln!(out, "The private key is in {}; the daemon's user must be able to read it.\n", full.display())?;
+    writeln!(out, "1. Publish this record in DNS:\n\n{}\n", zone_line(&domain, selector, &key.record()))?;
+    writeln!(out, "2. When other servers can see it, write into the configuration:\n")?;
+    writeln!(
+        out,
+        "[[sign]]\ndomains = [\"{domain}\"]\nselector = \"{selector}\"\nkey = \"{}\"\n",
+        full.display()
+    )?;
+    writeln!(out, "3. `postrider reload`, then `postrider dkim check`.")?;
+    Ok(Exit::Ok)
+}
+
+/// Returns a record as zone files have it.
+fn zone_line(domain: &str, selector: &str, record: &str) -> String {
+    let strings: Vec<String> = record
+        .as_bytes()
+        .chunks(TXT_STRING_BYTES)
+        .map(|part| format!("\"{}\"", String::from_utf8_lossy(part)))
+        .collect();
+    format!("{selector}._domainkey.{domain}. IN TXT ( {} )", strings.join(" "))
+}
+
+/// Runs a command that reads the configuration.
+pub(super) fn run(command: &DkimCommand, settings: Settings, out: &mut dyn Write) -> Ending {
+    if settings.sign.is_empty() {
+        let text = "nothing is signed: `postrider dkim new DOMAIN` makes a key for [[sign]]";
+        return Err(CliError::new(Exit::Config, text));
+    }
+    match command {
+        DkimCommand::Check => check(settings, out),
+        _ => show(&settings, out),
+    }
+}
+
+/// The names of a section under which its key has to be published; none of a pattern.
+fn published(sign: &Sign) -> Vec<&str> {
+    if let Some(domain) = &sign.domain {
+        return vec![domain];
+    }
+    let exact = |pattern: &'_ DomainPattern| matches!(pattern, DomainPattern::Exact(_));
+    let exact = sign.domains.iter().filter(|pattern| exact(pattern));
+    exact
+        .filter_map(
+            |pattern| if let DomainPattern::Exact(name) = pattern { Some(name.as_str()) } else { None },
+        )
+        .collect()
+}
+
+fn show(settings: &Settings, out: &mut dyn Write) -> Ending {
+    for sign in &settings.sign {
+        match &sign.keys {
+            SignWith::Key { selector, file } => {
+                let key = signing_key(file).map_err(|e| CliError::new(Exit::NoInput, e.to_string()))?;
+                for domain in published(sign) {
+                    writeln!(out, "{}", zone_line(domain, selector, &key.record()))?;
+                }
+            }
+            SignWith::Map(map) => writeln!(out, "; the keys of {map} are in the map")?,
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Asks DNS for each key.
+fn check(settings: Settings, out: &mut dyn Write) -> Ending {
+    let mut keys = Vec::new();
+    for sign in &settings.sign {
+        let SignWith::Key { selector, file } = &sign.keys else { continue };
+        let key = signing_key(file).map_err(|e| CliError::new(Exit::NoInput, e.to_string()))?;
+        for domain in published(sign) {
+            keys.push((format!("{selector}._domainkey.{domain}"), key.record()));
+        }
+    }
+    let runtime = runtime()?;
+    let _guard = runtime.enter();
+    let dns = wiring::dns(&settings).map_err(|why| CliError::new(Exit::Config, why))?;
+    let mut exit = Exit::Ok;
+    for (name, record) in keys {
+        let (said, found) = match runtime.block_on(dns.txt(&name)) {
+            Lookup::Found(records) if records.iter().any(|found| tag(found, "p") == tag(&record, "p")) => {
+                ("published".to_owned(), Exit::Ok)
+            }
+            Lookup::Found(records) if records.iter().any(|found| tag(found, "p").is_some()) => {
+                ("ANOTHER KEY is published: receivers reject the signature".to_owned(), Exit::DataErr)
+            }
+            Lookup::Found(_) => ("NO KEY is in the TXT record".to_owned(), Exit::DataErr),
+            Lookup::NoData | Lookup::NxDomain => ("NOT PUBLISHED".to_owned(), Exit::DataErr),
+            Lookup::Unknown(why) => (format!("unknown: {why}"), Exit::TempFail),
+        };
+        writeln!(out, "{name}: {said}")?;
+        // A wrong record is the news, whatever else is only unknown.
+        if found == Exit::DataErr || exit == Exit::Ok {
+            exit = found;
+        }
+    }
+    Ok(exit)
+}
+
+/// The value of a tag, without white space (RFC 6376 §3.2).
+fn tag(record: &str, name: &str) -> Option<String> {
+    let mut tags = record.split(';').filter_map(|tag| tag.split_once('='));
+    let (_, value) = tags.find(|(tag, _)| tag.trim() == name)?;
+    Some(value.split_whitespace().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_record_is_written_in_strings_that_dns_can_carry() {
+        let line = zone_line("a.test", "s1", &"x".repeat(600));
+        let strings: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
+        assert_eq!(strings.iter().map(|one| one.len()).collect::<Vec<_>>(), [255, 255, 90]);
+        assert!(line.starts_with("s1._domainkey.a.test. IN TXT ( \""));
+    }
+
+    #[test]
+    fn tags_are_compared_without_white_space() {
+        assert_eq!(tag("v=DKIM1; p=AB\tC D=", "p").as_deref(), Some("ABCD="));
+        assert_eq!(tag("v=DKIM1", "p"), None);
+    }
+}
