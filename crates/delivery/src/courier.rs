@@ -14,7 +14,7 @@ use crate::{
     tls::{TlsFault, TlsFaults},
 };
 use auth::ClientCredentials;
-use mail::{Attempt, Destination, DsnDuty, Enhanced, HostPort, LmtpServer, NextHop, Outcome, TlsMode};
+use mail::{Attempt, Destination, Enhanced, HostPort, LmtpServer, NextHop, Outcome, TlsMode};
 use rewrite::Separator;
 use route::Router;
 use smtp::client::Protocol;
@@ -138,7 +138,6 @@ impl Courier {
                 complete_all(source, "discard", &outcome);
             }
             NextHop::Reject(reply) => complete_all(source, "reject", &rejected(reply)),
-            NextHop::Expand => expand_all(source).await,
             NextHop::Maildir(template) => {
                 self.on_this_machine(Place::Maildir(template), destination, source).await;
             }
@@ -148,6 +147,8 @@ impl Courier {
             NextHop::Pipe(program) => {
                 self.on_this_machine(Place::Program(program), destination, source).await;
             }
+            // The engine has these expanded.
+            NextHop::Expand => {}
             NextHop::Mx(_) | NextHop::Smarthost(_) | NextHop::Lmtp(_) => {
                 let begun = Instant::now();
                 match unless_abandoned(source, self.way(destination)).await {
@@ -360,31 +361,6 @@ fn complete_all<J: WorkSource>(source: &J, relay: &str, outcome: &Outcome) {
         let results = lease.recipients.iter().map(|index| (*index, outcome.clone())).collect();
         let queued_ms = lease.queued_ms;
         source.complete(lease, results, &Attempt { queued_ms, ..attempt.clone() });
-    }
-}
-
-/// Expands the recipients of all jobs. Those that take their place report for themselves.
-async fn expand_all<J: WorkSource>(source: &J) {
-    while let Some(lease) = source.next_lease() {
-        let begun = Instant::now();
-        let mut results = Vec::with_capacity(lease.recipients.len());
-        let message = source.message(&lease).await;
-        for index in &lease.recipients {
-            let outcome = match &message {
-                Ok(message) => source.expand(message, *index).await,
-                Err(outcome) => outcome.clone(),
-            };
-            results.push((*index, outcome));
-        }
-        let attempt = Attempt {
-            relay: "aliases".into(),
-            queued_ms: lease.queued_ms,
-            transfer_ms: millis(begun.elapsed()),
-            dsn_duty: DsnDuty::NextHop,
-            takes_deadline: true,
-            ..Attempt::default()
-        };
-        source.complete(lease, results, &attempt);
     }
 }
 

@@ -38,10 +38,6 @@ pub trait WorkSource: Send + Sync + 'static {
     /// Returns whether a recipient of a local domain exists.
     fn is_local_user(&self, recipient: &ForwardPath) -> bool;
 
-    /// Expands a recipient whose expansion failed when the message was accepted, and accepts the message for those that take
-    /// its place. The outcome is delivered when that is durable.
-    fn expand(&self, message: &SharedMessage, index: u32) -> impl Future<Output = Outcome> + Send;
-
     /// Completes a lease with the outcome of each recipient, by index: every recipient exactly once.
     fn complete(&self, lease: LeasedMessage, results: Vec<(u32, Outcome)>, attempt: &Attempt);
 

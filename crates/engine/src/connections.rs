@@ -2,7 +2,7 @@
 
 use crate::{Effect, Engine, LogEvent, event::Context};
 use foldhash::HashMap;
-use mail::{Attempt, Disposition, Outcome};
+use mail::{Attempt, Disposition, NextHop, Outcome};
 use queue::{ConnectionCounts, ConnectionRequest, DestinationId, JobId, Millis};
 
 /// A connection's number, from [`crate::Effect::OpenConnection`] to [`crate::Event::ConnectionClosed`]. Numbers are
@@ -303,13 +303,53 @@ impl Engine {
         }
     }
 
+    /// Returns whether a connection stands for the expansion of recipients.
+    pub(crate) fn is_expansion(&self, id: ConnectionId) -> bool {
+        let destination = self.connections.get(id).destination;
+        self.queue.destination_name(destination).next_hop == NextHop::Expand
+    }
+
+    /// Expands the next job of a connection that stands for expansions, or closes it. Returns whether there was a job.
+    pub(crate) fn expand_next(
+        &mut self,
+        context: Context,
+        id: ConnectionId,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let connection = self.connections.get(id);
+        let may_go_on = !self.is_closed && !connection.is_abandoned;
+        let destination = connection.destination;
+        let lease = if may_go_on { self.queue.lease_next(destination, context.now) } else { None };
+        let Some(lease) = lease else {
+            self.expansion_count -= 1;
+            self.on_closed(context, id, Vec::new(), effects);
+            return false;
+        };
+        let connection = self.connections.get_mut(id);
+        connection.heard = context.now;
+        connection.leases.push(lease.job);
+        self.mark_used(id);
+        self.end_eviction(id);
+        let message = self.cache.get(lease.id);
+        effects.push(Effect::Expand { connection: id, lease, message });
+        true
+    }
+
     pub(crate) fn request_connections(&mut self, context: Context, effects: &mut Vec<Effect>) {
         while let Some(request) = self.queue.next_connection_request(context.now) {
             match request {
                 ConnectionRequest::Open(destination) => {
                     let connection = self.connections.open(destination, context.now);
                     let destination = self.queue.destination_name(destination).clone();
-                    effects.push(Effect::OpenConnection { connection, destination });
+                    if destination.next_hop != NextHop::Expand {
+                        effects.push(Effect::OpenConnection { connection, destination });
+                        continue;
+                    }
+                    self.expansion_count += 1;
+                    if !self.expand_next(context, connection, effects) {
+                        // It may want another one at once, for which there is as little to do.
+                        break;
+                    }
                 }
                 ConnectionRequest::Wake(destination) => {
                     let idle = self.connections.take_idle(destination, context.worker);

@@ -57,6 +57,16 @@ pub enum Effect {
         /// The message, if it is cached.
         message: Option<SharedMessage>,
     },
+    /// Expand the recipients of a lease, whose aliases could not be looked up when the message was accepted, and accept a message for
+    /// those that take their place; [`crate::Event::AttemptFinished`] gives the lease back.
+    Expand {
+        /// The connection that stands for the expansion: the engine opens and closes it, and the driver has none.
+        connection: ConnectionId,
+        /// The job to expand.
+        lease: Lease,
+        /// The message, if it is cached.
+        message: Option<SharedMessage>,
+    },
     /// Write to the delivery log.
     Log(LogEvent),
     /// Report [`crate::Event::Tick`] at this time. It replaces the time of the last [`Effect::WakeAt`].

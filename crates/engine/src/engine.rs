@@ -56,6 +56,8 @@ pub struct Engine {
     pub(crate) counters: RecipientCounters,
     pub(crate) connections: Connections,
     pub(crate) silent: SilentConnections,
+    /// Connections that stand for expansions.
+    pub(crate) expansion_count: u32,
     pub(crate) tasks: Tasks,
     pub(crate) read_permits: Permits<AttemptResult>,
     pub(crate) report_permits: Permits<AttemptResult>,
@@ -103,6 +105,7 @@ impl Engine {
             counters: RecipientCounters::default(),
             connections: Connections::default(),
             silent: SilentConnections::default(),
+            expansion_count: 0,
             tasks: Tasks::default(),
             read_permits: Permits::new(READS_MAX),
             report_permits: Permits::new(REPORTS_MAX),
@@ -162,6 +165,11 @@ impl Engine {
     /// A message that is in memory.
     pub fn cached(&self, id: QueueId) -> Option<SharedMessage> {
         self.cache.get(id)
+    }
+
+    /// Returns the number of connections that stand for expansions: the queue counts them, and the driver has none.
+    pub fn expansion_count(&self) -> u32 {
+        self.expansion_count
     }
 
     /// Returns whether a connection should end its work and close, because the engine is shutting down or another
@@ -235,6 +243,9 @@ impl Engine {
                     results.iter_mut().for_each(|(_, outcome)| outcome.soften());
                 }
                 self.on_attempt(context, lease, message, results, attempt, effects);
+                if self.is_expansion(connection) {
+                    self.expand_next(context, connection, effects);
+                }
             }
             Event::LeaseReturned { connection, lease } => {
                 self.take_lease(context, connection, lease.job);

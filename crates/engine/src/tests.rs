@@ -4,8 +4,8 @@ mod reports;
 
 use super::*;
 use mail::{
-    Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,
-    Recipient, ReversePath, SharedMessage, TlsMode, UnixMillis,
+    Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, NextHop, Outcome,
+    QueueId, Recipient, ReversePath, SharedMessage, TlsMode, UnixMillis,
 };
 use queue::{CancelAs, CommandResult, GroupId, JobStatus, Millis};
 use spool::{ControlOp, Entry, RecipientState, Recovered, Refused, Totals, Transaction};
@@ -143,7 +143,9 @@ impl Bench {
             Effect::OpenConnection { connection, .. } => self.opened.push(connection),
             Effect::WakeConnection(connection) => self.woken.push(connection),
             Effect::AbandonConnection { connection, why } => self.abandoned.push((connection, why)),
-            Effect::Deliver { connection, lease, .. } => self.leases.push((connection, lease)),
+            Effect::Deliver { connection, lease, .. } | Effect::Expand { connection, lease, .. } => {
+                self.leases.push((connection, lease));
+            }
             Effect::Log(event) => self.log.push(event),
             Effect::WakeAt(at) => self.wake_at = Some(at),
             Effect::Answer { request, result } => self.answers.push((request, result.ok())),
@@ -628,4 +630,50 @@ fn a_destination_whose_connections_all_fail_is_suspended_once_in_the_log() {
     assert_eq!(suspensions, 1);
     // Each probe that fails is told.
     assert_eq!(fail(HOUR).1, 2);
+}
+
+/// All recipients are expanded later.
+struct Later;
+
+impl Routing for Later {
+    fn route(&self, envelope: &Envelope) -> Vec<(Destination, GroupId)> {
+        let later = || (Destination::new(NextHop::Expand, TlsMode::Off), GroupId::default());
+        envelope.recipients.iter().map(|_| later()).collect()
+    }
+}
+
+#[test]
+fn expansions_are_ordered_without_a_connection_and_each_makes_room_for_the_next() {
+    let mut bench = bench();
+    let routing: Arc<dyn Routing> = Arc::new(Later);
+    bench.routing = routing.clone();
+    bench.handle(Event::Reconfigured {
+        settings: bench.engine.settings.clone(),
+        routing,
+        is_rerouted: false,
+    });
+    bench.handle(Event::Started);
+    for id in 1..=30 {
+        bench.accept(&message(id, 0, 1));
+    }
+    assert_eq!(bench.opened, [], "the driver has no connection");
+    let ordered = bench.leases.len();
+    assert!((1..30).contains(&ordered), "{ordered}");
+    assert_eq!(bench.engine.expansion_count(), bench.engine.queue().connection_count());
+    let mut done = 0;
+    while let Some((connection, lease)) = bench.leases.pop() {
+        done += 1;
+        let outcome =
+            if done % 3 == 0 { deferred() } else { Outcome::delivered(Enhanced(2, 0, 0), "expanded") };
+        let results = lease.recipients.as_slice().iter().map(|index| (*index, outcome.clone())).collect();
+        let attempt = Attempt::default();
+        bench.handle(Event::AttemptFinished { connection, lease, message: None, results, attempt });
+    }
+    assert_eq!((done, bench.engine.queue().len()), (30, 10));
+    assert_eq!((bench.engine.expansion_count(), bench.engine.queue().connection_count()), (0, 0));
+    // What waits is tried again in its time, and nothing at the end.
+    bench.now = DAY;
+    bench.handle(Event::Shutdown);
+    bench.handle(Event::Tick);
+    assert!(bench.leases.is_empty());
 }

@@ -454,6 +454,9 @@ impl<'r> World<'r> {
                 Effect::Deliver { lease, message, .. } => leased = Some((lease, message)),
                 Effect::WakeAt(at) => self.wake_at = Some(at),
                 Effect::Fail(failure) => return Err(failure.to_string()),
+                Effect::Expand { lease, .. } => {
+                    return Err(format!("{}: a recording has no aliases", lease.id));
+                }
                 // Next hops of a recording answer at once: there is nothing to give up.
                 Effect::AbandonConnection { .. } | Effect::Log(_) | Effect::Answer { .. } => {}
             }

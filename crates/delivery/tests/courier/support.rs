@@ -69,10 +69,6 @@ impl WorkSource for Queue {
         !recipient.as_str().starts_with("nobody@")
     }
 
-    async fn expand(&self, message: &SharedMessage, index: u32) -> Outcome {
-        panic!("nothing is expanded here: {}", message.envelope.recipients[index as usize].path)
-    }
-
     fn complete(&self, lease: LeasedMessage, mut results: Vec<(u32, Outcome)>, attempt: &Attempt) {
         results.sort_by_key(|row| row.0);
         let indexes: Vec<u32> = results.iter().map(|row| row.0).collect();

@@ -11,7 +11,7 @@ mod tests;
 use super::{
     active::{ActiveCount, ActiveGuard},
     connection::unreadable,
-    driver::Driver,
+    driver::{Driver, Expansion},
     logins::Logins,
     pipeline::{LOOKUP_TIMEOUT, SessionMemory, View, expand},
     resources::spool_space,
@@ -21,11 +21,15 @@ use super::{
 use auth::ChannelBindings;
 use authenticate::LoginSession;
 use bytes::Bytes;
-use engine::accept::{self, Accepted, Decisions, Facts, NamedHost, Source, Stage, Verdict};
+use engine::{
+    Event,
+    accept::{self, Accepted, Decisions, Facts, NamedHost, Source, Stage, Verdict},
+};
 use inbound::{Answer, AuthAnswer, Client, ConnectionEvent, Draft, Service, StoreError, UNIX_CLIENT};
 use mail::{
-    BodyType, ChunkId, Content, Enhanced, Envelope, ListenerKind, Message, Outcome, Part, QueueId,
-    ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
+    Attempt, BodyType, ChunkId, Content, DsnDuty, Enhanced, Envelope, ListenerKind, Message, Outcome, Part,
+    QueueId, ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis, content::chunk_ids,
+    header::ContentScanner,
 };
 use smtp::{
     forwarded::Attribute,
@@ -89,9 +93,49 @@ impl Acceptor {
         &self.logins
     }
 
+    /// Begins to make the expansions that the engine orders.
+    pub(crate) fn begin_expansions(self: &Arc<Self>) {
+        let Some(mut ordered) = self.driver.take_expansions() else { return };
+        // The task must not keep the acceptor alive.
+        let acceptor = Arc::downgrade(self);
+        tokio::spawn(async move {
+            while let Some(expansion) = ordered.recv().await {
+                let Some(acceptor) = acceptor.upgrade() else { return };
+                tokio::spawn(async move { acceptor.expand(expansion).await });
+            }
+        });
+    }
+
+    /// Expands recipients of a queued message. Those that take their place report for themselves.
+    async fn expand(self: Arc<Self>, Expansion { connection, lease, message }: Expansion) {
+        let begun = Instant::now();
+        let message = match message {
+            Some(message) => Ok(message),
+            None => self.driver.read(lease.id).await.map_err(|failure| unreadable(&failure)),
+        };
+        let mut results = Vec::with_capacity(lease.recipients.as_slice().len());
+        for index in lease.recipients.as_slice() {
+            let outcome = match &message {
+                Ok(message) => self.expand_queued(message, *index as usize).await,
+                Err(outcome) => outcome.clone(),
+            };
+            results.push((*index, outcome));
+        }
+        let attempt = Attempt {
+            relay: "aliases".into(),
+            queued_ms: lease.queued_ms,
+            transfer_ms: begun.elapsed().as_millis() as u64,
+            dsn_duty: DsnDuty::NextHop,
+            takes_deadline: true,
+            ..Attempt::default()
+        };
+        let message = message.ok();
+        self.driver.handle(Event::AttemptFinished { connection, lease, message, results, attempt });
+    }
+
     /// Expands a recipient of a queued message whose expansion failed before, and accepts a message for those that take its
     /// place. It has the age of the queued one.
-    pub(crate) async fn expand_queued(self: &Arc<Self>, message: &Message, index: usize) -> Outcome {
+    async fn expand_queued(self: &Arc<Self>, message: &Message, index: usize) -> Outcome {
         let (config, facts) = (self.driver.current(), Facts::new(Source::Local { uid: 0 }));
         let recipient = message.envelope.recipients[index].clone();
         let recipient = Recipient { options: None, ..recipient };

@@ -127,13 +127,6 @@ impl WorkSource for DestinationWork {
         self.driver.current().policy.knows(recipient)
     }
 
-    async fn expand(&self, message: &SharedMessage, index: u32) -> Outcome {
-        match self.driver.acceptor() {
-            Some(acceptor) => Box::pin(acceptor.expand_queued(message, index as usize)).await,
-            None => Outcome::deferred(Enhanced(4, 3, 2), "the server is ending"),
-        }
-    }
-
     fn complete(&self, leased_message: LeasedMessage, results: Vec<(u32, Outcome)>, attempt: &Attempt) {
         let Some(Leased { lease, message }) = self.take_leased(&leased_message) else {
             debug_assert!(false, "settled twice: {}", leased_message.id);

@@ -2,7 +2,7 @@
 //! spool and the delivery log have their own.
 
 use super::{
-    acceptor::Acceptor, clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, pipeline::Chunks,
+    clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, pipeline::Chunks,
     snapshot::ConfigSnapshot, unstored::UnstoredMessages, workers,
 };
 use bytes::Bytes;
@@ -10,19 +10,22 @@ use engine::{
     Abandoned, Command, ConnectionId, Context, DestinationId, Effect, Engine, Event, Lease, LogEvent,
     RequestId, Routed, TaskId,
 };
-use mail::{ChunkId, Destination, IdSource, Message, Outcome, Part, QueueId, SharedMessage, UnixMillis};
+use mail::{
+    Attempt, ChunkId, Destination, Enhanced, IdSource, Message, Outcome, Part, QueueId, SharedMessage,
+    UnixMillis,
+};
 use queue::{CommandResult, Millis};
 use spool::{CommitSeq, CommitWaiters, Refused, Spool, SpoolFailure};
 use std::{
     cell::RefCell,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// More effects than this at a time are not worth keeping the memory for.
 const EFFECTS_KEPT: usize = 256;
@@ -43,6 +46,20 @@ pub(crate) type OpenConnection = fn(&Arc<Driver>, ConnectionId, Destination);
 pub(crate) struct Leased {
     pub(crate) lease: Lease,
     pub(crate) message: Option<SharedMessage>,
+}
+
+/// An expansion of recipients of a queued message, as the engine ordered it.
+#[derive(Debug)]
+pub(crate) struct Expansion {
+    pub(crate) connection: ConnectionId,
+    pub(crate) lease: Lease,
+    /// None: it is in the spool.
+    pub(crate) message: Option<SharedMessage>,
+}
+
+/// Returns the connections that the queue counts, and that the delivery client has.
+fn delivering_count(engine: &Engine) -> u32 {
+    engine.queue().connection_count() - engine.expansion_count()
 }
 
 /// Everything behind the lock.
@@ -110,8 +127,9 @@ pub(crate) struct Driver {
     failure: OnceLock<String>,
     has_panicked: AtomicBool,
     open_connection: OpenConnection,
-    /// Accepts messages whose recipients are expanded late.
-    acceptor: OnceLock<Weak<Acceptor>>,
+    /// Expansions of recipients of queued messages, and their receiver until somebody makes them.
+    expansions: mpsc::UnboundedSender<Expansion>,
+    ordered_expansions: Mutex<Option<mpsc::UnboundedReceiver<Expansion>>>,
     state: Mutex<State>,
     conflicts: AtomicU64,
     /// Events after which client and queue counted different numbers of connections.
@@ -147,6 +165,7 @@ impl Driver {
         clock: Clock,
         open_connection: OpenConnection,
     ) -> Self {
+        let (expansions, ordered_expansions) = mpsc::unbounded_channel();
         Self {
             spool,
             unstored: UnstoredMessages::default(),
@@ -157,7 +176,8 @@ impl Driver {
             failure: OnceLock::new(),
             has_panicked: AtomicBool::new(false),
             open_connection,
-            acceptor: OnceLock::new(),
+            expansions,
+            ordered_expansions: Mutex::new(Some(ordered_expansions)),
             state: Mutex::new(State::new(engine)),
             conflicts: AtomicU64::new(0),
             connection_drift: AtomicU64::new(0),
@@ -249,7 +269,7 @@ impl Driver {
         if state.engine.queue().are_shares_short() {
             self.warn_of_short_connections(state);
         }
-        let (client, queue) = (state.client_connections, state.engine.queue().connection_count());
+        let (client, queue) = (state.client_connections, delivering_count(&state.engine));
         if client == queue {
             return;
         }
@@ -296,7 +316,7 @@ impl Driver {
     pub(crate) fn connection_counts(&self) -> (u32, u32, u64) {
         let state = self.lock();
         let drift = self.connection_drift.load(Ordering::Relaxed);
-        (state.client_connections, state.engine.queue().connection_count(), drift)
+        (state.client_connections, delivering_count(&state.engine), drift)
     }
 
     fn handle_with(self: &Arc<Self>, event: Event<'_>, prepare: impl FnOnce(&mut State)) -> Option<Leased> {
@@ -382,6 +402,10 @@ impl Driver {
                 Effect::Deliver { lease, message, .. } => leased = Some(Leased { lease, message }),
                 Effect::OpenConnection { connection, destination } => {
                     (self.open_connection)(self, connection, destination);
+                }
+                Effect::Expand { connection, lease, message } => {
+                    // Without a receiver the process is about to end, and the recipients stay queued.
+                    let _ = self.expansions.send(Expansion { connection, lease, message });
                 }
                 Effect::Log(event) => self.log(&event),
                 Effect::Load { task, id } => self.spawn_load(task, id),
@@ -597,14 +621,24 @@ impl Driver {
         self.wait_for_disk(move |spool| spool.read(id)).await
     }
 
-    /// Sets the part that accepts messages whose recipients are expanded late.
-    pub(crate) fn set_acceptor(&self, acceptor: &Arc<Acceptor>) {
-        // There is one for each driver.
-        let _ = self.acceptor.set(Arc::downgrade(acceptor));
+    /// Leaves the expansions that the engine orders to the daemon.
+    pub(crate) fn defer_expansions(self: &Arc<Self>) {
+        let (driver, ordered) = (self.clone(), self.take_expansions());
+        tokio::spawn(async move {
+            let Some(mut ordered) = ordered else { return };
+            while let Some(Expansion { connection, lease, message }) = ordered.recv().await {
+                let outcome = Outcome::deferred(Enhanced(4, 3, 0), "the daemon looks the aliases up");
+                let recipients = lease.recipients.as_slice().iter();
+                let results = recipients.map(|index| (*index, outcome.clone())).collect();
+                let attempt = Attempt { relay: "aliases".into(), ..Attempt::default() };
+                driver.handle(Event::AttemptFinished { connection, lease, message, results, attempt });
+            }
+        });
     }
 
-    pub(crate) fn acceptor(&self) -> Option<Arc<Acceptor>> {
-        self.acceptor.get()?.upgrade()
+    /// Takes the expansions that the engine orders, from its start on. Only once.
+    pub(crate) fn take_expansions(&self) -> Option<mpsc::UnboundedReceiver<Expansion>> {
+        self.ordered_expansions.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// A chunk of a message's content.

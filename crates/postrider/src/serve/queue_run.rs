@@ -201,6 +201,7 @@ fn deliver(
     drop(context);
     runtime.block_on(async {
         let mut spool_failed = driver.spool.failed();
+        driver.defer_expansions();
         driver.begin(effects);
         tokio::spawn(driver.clone().run_timer());
         driver.handle(Event::Started);

@@ -316,9 +316,9 @@ fn serve(workers: &mut Workers, settings: Settings, mode: Mode) -> Result<Exit, 
         warn_of_unread_postmaster(&driver, source.as_deref());
     }
     let acceptor = Arc::new(Acceptor::new(driver.clone()));
-    driver.set_acceptor(&acceptor);
     let inbound = {
         let _context = runtime.enter();
+        acceptor.begin_expansions();
         let workers = WorkerPool::new(workers.handles(), workers::sharing());
         let inbound = wiring::inbound_settings(&settings, driver.current().logins.as_ref(), &server_tls);
         Inbound::new(acceptor.clone(), inbound, Some(server_tls.plain.clone()), workers)

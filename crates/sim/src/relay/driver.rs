@@ -232,6 +232,7 @@ impl Driver {
                     self.check_lease(&lease, oracle);
                     leased = Some((lease, message));
                 }
+                Effect::Expand { .. } => unreachable!("no alias is expanded late here"),
                 Effect::Log(event) => self.log(&event, oracle),
                 Effect::Answer { request, result } => self.answer(request, result.ok(), oracle),
             }
