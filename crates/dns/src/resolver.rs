@@ -146,16 +146,57 @@ impl<P: ConnectionProvider> Dns<P> {
         lookup(&self.source, &self.questions, name, RecordType::MX, read).await
     }
 
-    /// Returns the TXT records of a name, each with its strings joined.
-    pub async fn txt(&self, name: &str) -> Lookup<Vec<String>> {
+    /// Returns the TXT records of a name, each with its strings joined, for a client's mail. The name is given by its labels, which
+    /// may have any octets.
+    pub async fn txt<'l>(&self, labels: impl Iterator<Item = &'l [u8]>) -> Lookup<Vec<Box<[u8]>>> {
         let read = |data: &RData| match data {
-            RData::TXT(txt) => {
-                let bytes: Vec<u8> = txt.txt_data.iter().flat_map(|part| part.iter().copied()).collect();
-                Some(String::from_utf8_lossy(&bytes).into_owned())
-            }
+            RData::TXT(txt) => Some(txt.txt_data.iter().flat_map(|part| part.iter().copied()).collect()),
             _ => None,
         };
-        lookup(&self.source, &self.client_questions, name, RecordType::TXT, read).await
+        self.of_client(labels, RecordType::TXT, read).await
+    }
+
+    /// As [`Self::txt`], for IPv4 addresses.
+    pub async fn a<'l>(&self, labels: impl Iterator<Item = &'l [u8]>) -> Lookup<Vec<Ipv4Addr>> {
+        let read = |data: &RData| if let RData::A(a) = data { Some(a.0) } else { None };
+        self.of_client(labels, RecordType::A, read).await
+    }
+
+    /// As [`Self::txt`], for IPv6 addresses.
+    pub async fn aaaa<'l>(&self, labels: impl Iterator<Item = &'l [u8]>) -> Lookup<Vec<Ipv6Addr>> {
+        let read = |data: &RData| if let RData::AAAA(a) = data { Some(a.0) } else { None };
+        self.of_client(labels, RecordType::AAAA, read).await
+    }
+
+    /// As [`Self::txt`], for mail exchangers, without their preference: null MX is `""`.
+    pub async fn exchangers<'l>(&self, labels: impl Iterator<Item = &'l [u8]>) -> Lookup<Vec<String>> {
+        let read = |data: &RData| match data {
+            RData::MX(mx) => Some(mx.exchange.to_ascii().trim_end_matches('.').to_owned()),
+            _ => None,
+        };
+        self.of_client(labels, RecordType::MX, read).await
+    }
+
+    /// Returns the names of a client's address, as its PTR records have them.
+    pub async fn names_of(&self, address: IpAddr) -> Lookup<Vec<String>> {
+        let reverse = Name::from(address.to_canonical());
+        let read = |data: &RData| match data {
+            RData::PTR(name) => Some(name.0.to_ascii().trim_end_matches('.').to_owned()),
+            _ => None,
+        };
+        lookup_name(&self.source, &self.client_questions, reverse, RecordType::PTR, read).await
+    }
+
+    async fn of_client<'l, T>(
+        &self,
+        labels: impl Iterator<Item = &'l [u8]>,
+        kind: RecordType,
+        read: impl Fn(&RData) -> Option<T>,
+    ) -> Lookup<Vec<T>> {
+        match Name::from_labels(labels) {
+            Ok(name) => lookup_name(&self.source, &self.client_questions, name, kind, read).await,
+            Err(e) => Lookup::Unknown(format!("look up {kind}: {e}")),
+        }
     }
 
     /// Returns the addresses of a host, IPv6 first as RFC 6724 prefers it, and then of both kinds in turn (RFC 8305
@@ -261,13 +302,21 @@ async fn lookup<P: ConnectionProvider, T>(
     kind: RecordType,
     read: impl Fn(&RData) -> Option<T>,
 ) -> Lookup<Vec<T>> {
-    let name = match Name::from_ascii(name) {
-        Ok(mut name) => {
-            name.set_fqdn(true);
-            name
-        }
-        Err(e) => return Lookup::Unknown(format!("look up {name}: {e}")),
-    };
+    match Name::from_ascii(name) {
+        Ok(name) => lookup_name(source, questions, name, kind, read).await,
+        Err(e) => Lookup::Unknown(format!("look up {name}: {e}")),
+    }
+}
+
+/// As [`lookup`].
+async fn lookup_name<P: ConnectionProvider, T>(
+    source: &Source<P>,
+    questions: &Questions,
+    mut name: Name,
+    kind: RecordType,
+    read: impl Fn(&RData) -> Option<T>,
+) -> Lookup<Vec<T>> {
+    name.set_fqdn(true);
     let resolver = match source.resolver() {
         Ok(resolver) => resolver,
         Err(why) => return Lookup::Unknown(format!("look up {kind} of {name}: {why}")),

@@ -129,11 +129,12 @@ fn check(settings: Settings, out: &mut dyn Write) -> Ending {
     let dns = wiring::dns(&settings).map_err(|why| CliError::new(Exit::Config, why))?;
     let mut exit = Exit::Ok;
     for (name, record) in keys {
-        let (said, found) = match runtime.block_on(dns.txt(&name)) {
-            Lookup::Found(records) if records.iter().any(|found| tag(found, "p") == tag(&record, "p")) => {
+        let labels = name.split('.').map(str::as_bytes);
+        let (said, found) = match runtime.block_on(dns.txt(labels)) {
+            Lookup::Found(records) if records.iter().any(|found| key_of(found) == tag(&record, "p")) => {
                 ("published".to_owned(), Exit::Ok)
             }
-            Lookup::Found(records) if records.iter().any(|found| tag(found, "p").is_some()) => {
+            Lookup::Found(records) if records.iter().any(|found| key_of(found).is_some()) => {
                 ("ANOTHER KEY is published: receivers reject the signature".to_owned(), Exit::DataErr)
             }
             Lookup::Found(_) => ("NO KEY is in the TXT record".to_owned(), Exit::DataErr),
@@ -147,6 +148,11 @@ fn check(settings: Settings, out: &mut dyn Write) -> Ending {
         }
     }
     Ok(exit)
+}
+
+/// The public key of a TXT record, if it has one.
+fn key_of(record: &[u8]) -> Option<String> {
+    tag(std::str::from_utf8(record).ok()?, "p")
 }
 
 /// The value of a tag, without white space (RFC 6376 §3.2).

@@ -3,6 +3,7 @@
 mod addresses;
 mod copies;
 mod existence;
+mod findings;
 mod memory;
 mod observer;
 mod rules;
@@ -17,6 +18,7 @@ use config::Settings;
 pub(crate) use copies::Copies;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 pub(crate) use existence::KnownToNextHop;
+use findings::Findings;
 use inbound::Answer;
 use mail::{ChunkId, Enhanced, Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use maps::Maps;
@@ -78,6 +80,8 @@ pub(crate) struct View<'a> {
     pub(crate) content: Option<&'a ReceivedContent>,
     /// Reads the pieces of the content that are in the spool; none where all of it is in memory.
     pub(crate) chunks: Option<&'a dyn Chunks>,
+    /// What checks have found of the transaction. None where one address is asked about.
+    pub(crate) findings: Option<&'a Findings>,
     /// None: nobody looks.
     pub(crate) observer: Option<&'a Observer>,
     /// True if the message is in the queue, and one of its recipients is expanded again.
@@ -97,6 +101,7 @@ impl<'a> View<'a> {
             body: &[],
             content: None,
             chunks: None,
+            findings: None,
             observer: None,
             is_queued: false,
         }
@@ -260,7 +265,9 @@ impl Pipeline {
         memory: &'a mut SessionMemory,
         decisions: &'a mut Decisions,
     ) -> Answer<'a, Result<(), Reply>> {
-        self.run_checks(&self.by_stage[view.stage as usize], view, memory.lend(), decisions)
+        let (memories, findings) = memory.lend();
+        let view = View { findings: Some(findings), ..view };
+        self.run_checks(&self.by_stage[view.stage as usize], view, memories, decisions)
     }
 
     /// As [`Self::run`] at RCPT, for what is known of an address: its route, users, aliases and next hop, but no rules.
@@ -409,7 +416,8 @@ impl Pipeline {
         if order.iter().any(signs) {
             content.convert_to_seven_bit();
         }
-        let mut memories = memory.lend();
+        let (mut memories, findings) = memory.lend();
+        let view = View { findings: Some(findings), ..view };
         for index in order {
             let view = View { stage: Stage::Seal, header: content.header(), content: Some(content), ..view };
             let asked = self.checks[*index].check(memories.next(*index), view).wait();

@@ -1,6 +1,6 @@
 //! The memory of checks: each check that needs one has a memory of its own for each session.
 
-use super::Check;
+use super::{Check, findings::Findings};
 use std::any::Any;
 
 /// What one check remembers of a session, from its first stage to its last. Two stages never use it at once.
@@ -14,9 +14,13 @@ pub(crate) trait CheckMemory: Any + Send + Sync {
 
 type Slot = Option<Box<dyn CheckMemory>>;
 
-/// The memories of a session, or of a draft, in the order of the pipeline's checks. Empty where no check needs one.
+/// The memories of a session, or of a draft, in the order of the pipeline's checks, and what the checks share.
 #[derive(Default)]
-pub(crate) struct SessionMemory(Vec<Slot>);
+pub(crate) struct SessionMemory {
+    /// Empty where no check needs one.
+    slots: Vec<Slot>,
+    findings: Findings,
+}
 
 impl SessionMemory {
     /// Begins a session, or goes on with one of an older configuration: a check takes over from `before` what is its own.
@@ -28,27 +32,29 @@ impl SessionMemory {
                 slots[index] = Some(memory);
             }
         }
-        Self(slots)
+        Self { slots, findings: std::mem::take(&mut before.findings) }
     }
 
     /// Takes the first memory of a kind out.
     pub(crate) fn take<T: CheckMemory>(&mut self) -> Option<Box<T>> {
         let is_meant =
             |slot: &&mut Slot| slot.as_deref().is_some_and(|memory| (memory as &dyn Any).is::<T>());
-        let memory: Box<dyn Any> = self.0.iter_mut().find(is_meant)?.take()?;
+        let memory: Box<dyn Any> = self.slots.iter_mut().find(is_meant)?.take()?;
         memory.downcast().ok()
     }
 
     pub(crate) fn begin_hello(&mut self) {
-        self.0.iter_mut().flatten().for_each(|memory| memory.begin_hello());
+        self.findings.clear();
+        self.slots.iter_mut().flatten().for_each(|memory| memory.begin_hello());
     }
 
     pub(crate) fn begin_transaction(&mut self) {
-        self.0.iter_mut().flatten().for_each(|memory| memory.begin_transaction());
+        self.findings.clear();
+        self.slots.iter_mut().flatten().for_each(|memory| memory.begin_transaction());
     }
 
-    pub(super) fn lend(&mut self) -> Memories<'_> {
-        Memories { from: 0, left: &mut self.0 }
+    pub(super) fn lend(&mut self) -> (Memories<'_>, &Findings) {
+        (Memories { from: 0, left: &mut self.slots }, &self.findings)
     }
 }
 

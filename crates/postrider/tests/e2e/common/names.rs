@@ -15,6 +15,7 @@ pub enum Record {
     Mx(u16, &'static str),
     A(Ipv4Addr),
     Ptr(&'static str),
+    Txt(String),
 }
 
 /// Answers until it is dropped.
@@ -99,6 +100,11 @@ fn data(record: &Record) -> (u16, Vec<u8>) {
             let mut data = preference.to_be_bytes().to_vec();
             put_name(host, &mut data);
             (15, data)
+        }
+        Record::Txt(text) => {
+            let strings = text.as_bytes().chunks(255);
+            let data = strings.flat_map(|part| [&[part.len() as u8], part].concat());
+            (16, data.collect())
         }
         Record::Ptr(host) => {
             let mut data = Vec::new();

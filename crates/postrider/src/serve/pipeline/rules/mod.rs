@@ -232,7 +232,11 @@ async fn evaluate_later<'a>(
 /// Evaluates once with what is known.
 fn step(view: &View<'_>, memory: &mut Memory, stage: Stage) -> Next {
     let accepted = recipient_index(view);
-    let (tags, shared_tags) = (memory.tags(stage, accepted), memory.shared_tags(stage, accepted));
+    let (mut tags, mut shared_tags) = (memory.tags(stage, accepted), memory.shared_tags(stage, accepted));
+    if let (Stage::Content, Some(findings)) = (stage, view.findings) {
+        tags.extend(findings.tags());
+        shared_tags.extend(findings.tags());
+    }
     let mut facts = facts(view, stage, memory.is_trusted(stage, accepted));
     (facts.tags, facts.shared_tags) = (&tags, &shared_tags);
     let (answers, program) = (&mut memory.answers, &view.rules.settings.rules.program);
