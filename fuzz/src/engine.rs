@@ -194,6 +194,7 @@ impl<'a> Driver<'a> {
                 let connection = self.connections.get_mut(&connection).expect("an open connection");
                 connection.leases.push(lease);
             }
+            Effect::Expand { .. } => unreachable!("no alias is expanded late here"),
             Effect::WakeAt(at) => self.wake_at = Some(at),
             Effect::Answer { request, .. } => {
                 assert!(self.requests.remove(&request), "{request:?} is answered twice");

@@ -104,7 +104,8 @@ impl Engine {
     }
 
     fn abandon(&mut self, connection: ConnectionId, why: Abandoned, effects: &mut Vec<Effect>) {
-        if self.connections.set_abandoned(connection) {
+        // An expansion ends by itself, and the driver has no connection for it.
+        if !self.is_expansion(connection) && self.connections.set_abandoned(connection) {
             effects.push(Effect::AbandonConnection { connection, why });
         }
     }

@@ -308,8 +308,9 @@ mod tests {
             assert!(content.whole_header().starts_with(b"R: x\r\n"));
             String::from_utf8(content.into_content().in_memory().unwrap().to_vec()).unwrap()
         };
-        let converted = of("A: b\r\n\r\nn\u{e9}w\r\n");
-        assert!(converted.is_ascii() && converted.ends_with("\r\n\r\nn=C3=A9w\r\n"), "{converted}");
+        let converted = of("A: b\r\n\r\nn\u{e9}w and enough that is plain ASCII\r\n");
+        assert!(converted.is_ascii(), "{converted}");
+        assert!(converted.ends_with("\r\n\r\nn=C3=A9w and enough that is plain ASCII\r\n"), "{converted}");
         let signed = "DKIM-Signature: v=1\r\n\r\nn\u{e9}w\r\n";
         assert_eq!(of(signed), format!("R: x\r\n{signed}"));
         assert_eq!(of("A: b\r\n\r\nnew\r\n"), "R: x\r\nA: b\r\n\r\nnew\r\n");

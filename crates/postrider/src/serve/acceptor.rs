@@ -806,7 +806,6 @@ impl Service for Acceptor {
         }
         if config.pipeline.has(Stage::Seal) {
             let view = View::new(Stage::Seal, config.rules(), &context.facts).with_envelope(&envelope);
-            let view = View { chunks: Some(&*self.driver), ..view };
             let sealed = config.pipeline.seal(view, &mut context.memory, &mut content, &decisions);
             if let Err(reply) = Box::pin(sealed).await {
                 self.forget(content.parts());

@@ -2,8 +2,8 @@
 //! spool and the delivery log have their own.
 
 use super::{
-    clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, pipeline::Chunks,
-    snapshot::ConfigSnapshot, unstored::UnstoredMessages, workers,
+    clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, snapshot::ConfigSnapshot,
+    unstored::UnstoredMessages, workers,
 };
 use bytes::Bytes;
 use engine::{
@@ -700,11 +700,5 @@ impl Driver {
                 () = self.timer.notified() => {}
             }
         }
-    }
-}
-
-impl Chunks for Driver {
-    fn load<'a>(&'a self, chunk_id: ChunkId) -> mail::Answer<'a, Result<Bytes, SpoolFailure>> {
-        mail::Answer::later(Driver::load(self, chunk_id))
     }
 }

@@ -13,14 +13,13 @@ mod targets;
 
 use crate::{expansion::Expansion, mailboxes::Mailboxes, routing::Routes};
 use addresses::Addresses;
-use bytes::Bytes;
 use config::Settings;
 pub(crate) use copies::Copies;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 pub(crate) use existence::KnownToNextHop;
 use findings::Findings;
 use inbound::Answer;
-use mail::{ChunkId, Enhanced, Envelope, Message, Part, ReceivedContent, Recipient, Reply};
+use mail::{Enhanced, Envelope, Message, Part, ReceivedContent, Recipient, Reply};
 use maps::Maps;
 use memory::Memories;
 pub(crate) use memory::{CheckMemory, SessionMemory};
@@ -29,7 +28,6 @@ use policy::Policy;
 pub(crate) use rules::{RuleCheck, RuleSources};
 pub(crate) use sign::Signatures;
 use smtp::server::replies;
-use spool::SpoolFailure;
 use std::{future::Future, pin::Pin, time::Duration};
 pub(crate) use submission::{MissingFields, SenderOfLogin};
 pub(crate) use targets::{MapsChooseRoute, RouteDecides};
@@ -74,12 +72,9 @@ pub(crate) struct View<'a> {
     /// From [`Stage::Header`] on: the header as it was received.
     pub(crate) header: &'a [u8],
     /// At [`Stage::Body`]: a piece of the body.
-    #[allow(dead_code, reason = "for checks of content, of which there is none yet")]
     pub(crate) body: &'a [u8],
     /// At [`Stage::End`] and [`Stage::Seal`].
     pub(crate) content: Option<&'a ReceivedContent>,
-    /// Reads the pieces of the content that are in the spool; none where all of it is in memory.
-    pub(crate) chunks: Option<&'a dyn Chunks>,
     /// What checks have found of the transaction. None where one address is asked about.
     pub(crate) findings: Option<&'a Findings>,
     /// None: nobody looks.
@@ -100,7 +95,6 @@ impl<'a> View<'a> {
             header: &[],
             body: &[],
             content: None,
-            chunks: None,
             findings: None,
             observer: None,
             is_queued: false,
@@ -123,15 +117,6 @@ impl<'a> View<'a> {
     pub(crate) fn with_envelope(self, envelope: &'a Envelope) -> Self {
         Self { envelope: Some(envelope), ..self }
     }
-}
-
-/// Reads pieces of content that are in the spool already.
-pub(crate) trait Chunks: Sync {
-    /// Reads a piece.
-    ///
-    /// # Errors
-    /// The spool cannot give it now.
-    fn load<'a>(&'a self, chunk_id: ChunkId) -> Answer<'a, Result<Bytes, SpoolFailure>>;
 }
 
 /// One step of the pipeline.

@@ -326,7 +326,7 @@ mod tests {
         let of_rule =
             "[[route]]\nname = \"a\"\nlmtp = \"127.0.0.1:24\"\n[[rule]]\nto = [\"*\"]\nroute = \"a\"\n";
         assert!(warned(of_rule).is_some_and(|text| text.contains("rule 1")), "{:?}", warned(of_rule));
-        assert_eq!(warned(&of_rule.replace("route = \"a\"", "tag = \"a\"")), None);
+        assert_eq!(warned(&of_rule.replace("route = \"a\"", "tag = [\"a\"]")), None);
     }
 
     #[test]

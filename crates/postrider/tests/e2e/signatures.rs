@@ -134,7 +134,8 @@ fn others_verify_the_signatures_of_own_domains_only() {
     let sent = messages();
     for message in &sent {
         let mut client = Client::connect(daemon.address).unwrap();
-        assert_eq!(client.send("joe@own.test", &["x@far.test"], &on_the_wire(message)).unwrap().0, 250);
+        let reply = client.send("joe@own.test", &["x@far.test"], &on_the_wire(message)).unwrap();
+        assert_eq!(reply.0, 250, "{}", reply.1);
     }
     until("all have arrived", || sink.count() == sent.len());
     let left: Vec<Vec<u8>> = sink.take().into_iter().map(|message| message.content).collect();

@@ -152,6 +152,31 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
             "Copy the queue of the stopped Sendmail into the spool of the stopped Postrider.",
         )],
     ),
+    (
+        "postrider-dkim",
+        &[("postrider dkim new example.com --selector 2026a", "Make a key, and print its DNS record.")],
+    ),
+    (
+        "postrider-dkim-new",
+        &[
+            (
+                "postrider dkim new example.com --selector 2026a --out /etc/postrider/dkim.pem",
+                "Make an RSA key in this file, and print its DNS record and its section.",
+            ),
+            (
+                "postrider dkim new example.com --selector 2026e --kind ed25519",
+                "Make an Ed25519 key for a second signature.",
+            ),
+        ],
+    ),
+    (
+        "postrider-dkim-show",
+        &[("postrider dkim show", "Print the records of all keys, as zone files have them.")],
+    ),
+    (
+        "postrider-dkim-check",
+        &[("postrider dkim check", "Look up the record of each key, and compare it with the key.")],
+    ),
     ("postrider-auth", &[("postrider auth hash joe@example.com", "Print a line for a file of users.")]),
     (
         "postrider-auth-hash",

@@ -1,6 +1,6 @@
 //! The check that signs mail of own domains (DKIM, RFC 6376).
 
-use super::{Check, CheckMemory, Chunks, View, submission::owns_by_maps};
+use super::{Check, CheckMemory, SessionMemory, View, submission::owns_by_maps};
 use authn::{BodyHasher, Signer, SigningKey, from_mailbox, has_signature};
 use config::{Settings, Sign, SignWith, is_selector, signing_key};
 use data_encoding::BASE64;
@@ -9,6 +9,7 @@ use inbound::Answer;
 use mail::{Edit, Enhanced, Field, Mailbox, Part, ReceivedContent, Reply, ReversePath, UnixMillis};
 use maps::Reference;
 use std::{
+    any::Any,
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -102,7 +103,7 @@ impl Signatures {
         Ok(Found::OfMap(selector.to_owned(), read))
     }
 
-    async fn sign(&self, view: View<'_>, from: Mailbox) -> Verdict {
+    async fn sign(&self, view: View<'_>, from: Mailbox, streamed: Option<BodyHasher>) -> Verdict {
         match may_sign(&view, &from).await {
             Ok(true) => {}
             Ok(false) => {
@@ -126,7 +127,7 @@ impl Signatures {
         // A message that comes back to this server keeps its signature.
         found.retain(|(domain, key)| !has_signature(view.header, domain, &name(key)));
         let Some(content) = view.content.filter(|_| !found.is_empty()) else { return Verdict::Pass };
-        let Some(body) = hash(content, view.chunks).await else { return Verdict::Defer(CANNOT_SIGN) };
+        let Some(body) = hash(content, streamed) else { return Verdict::Defer(CANNOT_SIGN) };
         let (mut edits, now) = (Vec::new(), UnixMillis::now().0 / 1000);
         for (domain, found) in &found {
             let (selector, key) = match found {
@@ -147,20 +148,31 @@ impl Signatures {
 
 impl Check for Signatures {
     fn stages(&self) -> Vec<Stage> {
-        vec![Stage::Seal]
+        vec![Stage::Header, Stage::Body, Stage::Seal]
+    }
+
+    fn begin(&self, _: &mut SessionMemory) -> Option<Box<dyn CheckMemory>> {
+        Some(Box::<Streamed>::default())
     }
 
     fn signs(&self, view: &View<'_>) -> bool {
         from(view).is_some_and(|from| self.of(&from.domain().key()).next().is_some()) && is_trusted(view)
     }
 
-    fn check<'a>(&'a self, _: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
-        match from(&view) {
-            Some(from) if is_trusted(&view) && self.of(&from.domain().key()).next().is_some() => {
-                Answer::later(self.sign(view, from))
+    fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
+        let memory = memory.and_then(|memory| (memory as &mut dyn Any).downcast_mut::<Streamed>());
+        let Some(Streamed(body)) = memory else { return Answer::Ready(Verdict::Pass) };
+        match view.stage {
+            Stage::Header => *body = self.signs(&view).then(BodyHasher::default),
+            Stage::Body => body.iter_mut().for_each(|body| body.push(view.body)),
+            _ => {
+                let streamed = body.take();
+                if let Some(from) = from(&view).filter(|_| self.signs(&view)) {
+                    return Answer::later(self.sign(view, from, streamed));
+                }
             }
-            _ => Answer::Ready(Verdict::Pass),
         }
+        Answer::Ready(Verdict::Pass)
     }
 }
 
@@ -186,18 +198,27 @@ async fn may_sign(view: &View<'_>, from: &Mailbox) -> Result<bool, ()> {
     owns_by_maps(view.rules, login, from).wait().await
 }
 
-/// Hashes the body; `None` if a piece cannot be read.
-async fn hash(content: &ReceivedContent, chunks: Option<&dyn Chunks>) -> Option<Vec<u8>> {
+/// The hash of a body that comes in pieces: those that are in the spool may not be readable yet when the content is complete.
+#[derive(Default)]
+struct Streamed(Option<BodyHasher>);
+
+impl CheckMemory for Streamed {
+    fn begin_transaction(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// Hashes the body. One that is not in memory was hashed as it came, and nothing has changed it since; `None` if it was not.
+fn hash(content: &ReceivedContent, streamed: Option<BodyHasher>) -> Option<Vec<u8>> {
+    if content.parts().iter().any(|part| matches!(part, Part::Stored { .. })) {
+        return streamed.map(|body| body.finish().as_ref().to_vec());
+    }
     let mut hasher = BodyHasher::default();
     for (number, part) in content.parts().iter().enumerate() {
         match part {
             Part::Memory(_) if number == 0 => hasher.push(content.body_of_first_part()),
             Part::Memory(bytes) => hasher.push(bytes),
-            Part::Stored { chunk_id, .. } => {
-                let read = chunks?.load(*chunk_id).wait().await;
-                let read = read.inspect_err(|failure| tracing::error!("read content to sign it: {failure}"));
-                hasher.push(&read.ok()?);
-            }
+            Part::Stored { .. } => {}
         }
     }
     Some(hasher.finish().as_ref().to_vec())
