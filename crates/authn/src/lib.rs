@@ -1,11 +1,17 @@
-//! Authentication of mail: signs messages by DomainKeys Identified Mail (DKIM, RFC 6376, RFC 8301, RFC 8463).
+//! Authentication of mail: signs messages by DomainKeys Identified Mail (DKIM, RFC 6376, RFC 8301, RFC 8463), and checks clients by
+//! the Sender Policy Framework (SPF, RFC 7208).
 //!
-//! Pure: header and body in, a field out; no clock, no files, no DNS. Read [`Signer`] first, then [`BodyHasher`].
+//! Pure: header and body in, a field out; no clock, no files, no DNS. Machines that need the DNS return [`Question`]s, and are
+//! evaluated again with the [`Answers`]. Read [`Signer`] and [`Spf`] first.
 
 mod canonical;
 mod key;
+mod question;
 mod sign;
+mod spf;
 
 pub use canonical::BodyHasher;
 pub use key::{Algorithm, KeyError, SigningKey};
+pub use question::{Answer, Answers, Name, Question, Step};
 pub use sign::{Signer, from_mailbox, has_signature};
+pub use spf::{Spf, SpfOutcome, SpfResult};
