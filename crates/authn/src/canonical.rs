@@ -1,10 +1,20 @@
-//! The canonical form `relaxed` of headers and bodies (RFC 6376 §3.4.2, §3.4.4).
+//! The canonical forms of headers and bodies (RFC 6376 §3.4).
 
 use aws_lc_rs::digest::{Context, Digest, SHA256};
 
-/// Hashes a body in its canonical form `relaxed`. Feed it with [`BodyHasher::push`], in order, in pieces of any size.
+/// A canonical form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Only empty lines at the end of a body do not count.
+    Simple,
+    /// Nor does the amount of white space.
+    Relaxed,
+}
+
+/// Hashes a body in its canonical form, by default `relaxed`. Feed it with [`BodyHasher::push`], in order, in pieces of any size.
 pub struct BodyHasher {
-    hash: Context,
+    form: Form,
+    sink: Sink,
     /// Line ends that count only if something follows them.
     pending_lines: usize,
     /// Spaces or tabs that count as one space only if something follows them on their line.
@@ -19,10 +29,33 @@ pub struct BodyHasher {
 /// Octets that are hashed at once.
 const BUFFER_BYTES: usize = 4096;
 
+/// Hashes the first octets, and counts all.
+struct Sink {
+    hash: Context,
+    limit: u64,
+    count: u64,
+}
+
+impl Sink {
+    fn update(&mut self, bytes: &[u8]) {
+        let room = usize::try_from(self.limit.saturating_sub(self.count)).unwrap_or(usize::MAX);
+        self.hash.update(&bytes[..bytes.len().min(room)]);
+        self.count += bytes.len() as u64;
+    }
+}
+
 impl Default for BodyHasher {
     fn default() -> Self {
+        Self::new(Form::Relaxed, None)
+    }
+}
+
+impl BodyHasher {
+    /// Hashes a form of a body, or its first octets.
+    pub(crate) fn new(form: Form, limit: Option<u64>) -> Self {
         Self {
-            hash: Context::new(&SHA256),
+            form,
+            sink: Sink { hash: Context::new(&SHA256), limit: limit.unwrap_or(u64::MAX), count: 0 },
             pending_lines: 0,
             has_pending_space: false,
             has_pending_cr: false,
@@ -30,9 +63,7 @@ impl Default for BodyHasher {
             buffer: Vec::with_capacity(BUFFER_BYTES),
         }
     }
-}
 
-impl BodyHasher {
     /// Takes the next piece of the body.
     pub fn push(&mut self, mut bytes: &[u8]) {
         if !bytes.is_empty() && std::mem::take(&mut self.has_pending_cr) {
@@ -44,7 +75,11 @@ impl BodyHasher {
             }
         }
         while !bytes.is_empty() {
-            let plain = memchr::memchr3(b' ', b'\t', b'\r', bytes).unwrap_or(bytes.len());
+            let plain = match self.form {
+                Form::Simple => memchr::memchr(b'\r', bytes),
+                Form::Relaxed => memchr::memchr3(b' ', b'\t', b'\r', bytes),
+            };
+            let plain = plain.unwrap_or(bytes.len());
             if plain > 0 {
                 self.add(&bytes[..plain]);
             }
@@ -71,16 +106,21 @@ impl BodyHasher {
     }
 
     /// Returns the hash of the body that was pushed. A body that does not end with CRLF gets one.
-    pub fn finish(mut self) -> Digest {
+    pub fn finish(self) -> Digest {
+        self.finish_counted().0
+    }
+
+    /// Returns the hash, and the octets of the canonical form, hashed or not.
+    pub(crate) fn finish_counted(mut self) -> (Digest, u64) {
         if self.has_pending_cr {
             self.add(b"\r");
         }
         // Empty lines at the end do not count, and neither do spaces behind the last line.
-        if !self.is_empty {
+        if !self.is_empty || self.form == Form::Simple {
             self.buffer.extend_from_slice(b"\r\n");
         }
         self.flush();
-        self.hash.finish()
+        (self.sink.hash.finish(), self.sink.count)
     }
 
     /// Adds what is neither white space nor a line end.
@@ -97,7 +137,7 @@ impl BodyHasher {
         self.is_empty = false;
         if self.buffer.len() + bytes.len() > BUFFER_BYTES {
             self.flush();
-            self.hash.update(bytes);
+            self.sink.update(bytes);
         } else {
             self.buffer.extend_from_slice(bytes);
         }
@@ -109,7 +149,7 @@ impl BodyHasher {
     }
 
     fn flush(&mut self) {
-        self.hash.update(&self.buffer);
+        self.sink.update(&self.buffer);
         self.buffer.clear();
     }
 }
@@ -136,6 +176,17 @@ pub(crate) fn relaxed_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
                 has_space = false;
                 out.push(*byte);
             }
+        }
+    }
+}
+
+/// Writes a field in a canonical form, with its line end.
+pub(crate) fn canonical_field(form: Form, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    match form {
+        Form::Simple => out.extend([name, b":", value].concat()),
+        Form::Relaxed => {
+            relaxed_field(name, value, out);
+            out.extend_from_slice(b"\r\n");
         }
     }
 }
@@ -168,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// The canonical form by the words of the RFC, line by line.
-    fn by_the_rfc(body: &[u8]) -> Vec<u8> {
+    fn by_the_rfc(form: Form, body: &[u8]) -> Vec<u8> {
         let mut text = body.to_vec();
         if !text.is_empty() && !text.ends_with(b"\r\n") {
             text.extend_from_slice(b"\r\n");
@@ -179,13 +230,13 @@ mod tests {
             let end = rest.windows(2).position(|pair| pair == b"\r\n").unwrap();
             let mut line: Vec<u8> = Vec::new();
             for byte in &rest[..end] {
-                let is_space = matches!(byte, b' ' | b'\t');
+                let is_space = form == Form::Relaxed && matches!(byte, b' ' | b'\t');
                 if is_space && line.last() == Some(&b' ') {
                     continue;
                 }
                 line.push(if is_space { b' ' } else { *byte });
             }
-            if line.last() == Some(&b' ') {
+            if form == Form::Relaxed && line.last() == Some(&b' ') {
                 line.pop();
             }
             lines.push(line);
@@ -193,6 +244,9 @@ mod tests {
         }
         while lines.last().is_some_and(Vec::is_empty) {
             lines.pop();
+        }
+        if form == Form::Simple && lines.is_empty() {
+            lines.push(Vec::new());
         }
         lines.into_iter().flat_map(|line| [line, b"\r\n".to_vec()].concat()).collect()
     }
@@ -220,14 +274,25 @@ mod tests {
         fn a_body_in_any_pieces_has_the_hash_of_its_canonical_form(
             words in prop::collection::vec(prop::sample::select(vec!["a", "b.", " ", "\t", "\r\n", "\r", "\n", "\u{e4}", ""]), 0..40),
             cuts in prop::collection::vec(0..80usize, 0..6),
+            limit in prop::option::of(0..60u64),
         ) {
             let body = words.concat().into_bytes();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(body.len())).collect();
             cuts.extend([0, body.len()]);
             cuts.sort_unstable();
             let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &body[pair[0]..pair[1]]).collect();
-            let expected = aws_lc_rs::digest::digest(&SHA256, &by_the_rfc(&body));
-            prop_assert_eq!(hashed(&pieces), BASE64.encode(expected.as_ref()));
+            for form in [Form::Simple, Form::Relaxed] {
+                let canonical = by_the_rfc(form, &body);
+                for limit in [None, limit] {
+                    let mut hasher = BodyHasher::new(form, limit);
+                    pieces.iter().for_each(|piece| hasher.push(piece));
+                    let (hash, count) = hasher.finish_counted();
+                    prop_assert_eq!(count, canonical.len() as u64);
+                    let hashed = limit.map_or(count, |limit| limit.min(count));
+                    let expected = aws_lc_rs::digest::digest(&SHA256, &canonical[..usize::try_from(hashed).unwrap()]);
+                    prop_assert_eq!(hash.as_ref(), expected.as_ref());
+                }
+            }
         }
     }
 

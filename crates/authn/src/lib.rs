@@ -1,16 +1,19 @@
-//! Authentication of mail: signs messages by DomainKeys Identified Mail (DKIM, RFC 6376, RFC 8301, RFC 8463), and checks clients by
-//! the Sender Policy Framework (SPF, RFC 7208).
+//! Authentication of mail: signs messages and verifies signatures by DomainKeys Identified Mail (DKIM, RFC 6376, RFC 8301,
+//! RFC 8463), and checks clients by the Sender Policy Framework (SPF, RFC 7208).
 //!
 //! Pure: header and body in, a field out; no clock, no files, no DNS. Machines that need the DNS return [`Question`]s, and are
-//! evaluated again with the [`Answers`]. Read [`Signer`] and [`Spf`] first.
+//! evaluated again with the [`Answers`]. Read [`Signer`], [`Spf`] and [`Verifier`] first.
 
 mod canonical;
+mod dkim;
 mod key;
 mod question;
 mod sign;
 mod spf;
+mod tags;
 
 pub use canonical::BodyHasher;
+pub use dkim::{DkimOutcome, DkimResult, Signatures, Verifier};
 pub use key::{Algorithm, KeyError, SigningKey};
 pub use question::{Answer, Answers, Name, Question, Step};
 pub use sign::{Signer, from_mailbox, has_signature};

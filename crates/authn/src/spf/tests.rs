@@ -41,7 +41,7 @@ impl Zone {
                 (format!("{d}.{c}.{b}.{a}.in-addr.arpa").into_bytes(), "PTR")
             }
             Question::Ptr(address) => {
-                let reversed: String = dotted(*address).chars().rev().collect();
+                let reversed: String = dotted(*address).to_ascii_lowercase().chars().rev().collect();
                 (format!("{reversed}.ip6.arpa").into_bytes(), "PTR")
             }
         };
