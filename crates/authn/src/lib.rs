@@ -1,11 +1,13 @@
 //! Authentication of mail: signs messages and verifies signatures by DomainKeys Identified Mail (DKIM, RFC 6376, RFC 8301,
-//! RFC 8463), and checks clients by the Sender Policy Framework (SPF, RFC 7208).
+//! RFC 8463), checks clients by the Sender Policy Framework (SPF, RFC 7208), and asks the domain of From what it makes of both
+//! (DMARC, RFC 9989).
 //!
 //! Pure: header and body in, a field out; no clock, no files, no DNS. Machines that need the DNS return [`Question`]s, and are
-//! evaluated again with the [`Answers`]. Read [`Signer`], [`Spf`] and [`Verifier`] first.
+//! evaluated again with the [`Answers`]. Read [`Signer`], [`Spf`], [`Verifier`] and [`Dmarc`] first.
 
 mod canonical;
 mod dkim;
+mod dmarc;
 mod key;
 mod question;
 mod sign;
@@ -14,6 +16,7 @@ mod tags;
 
 pub use canonical::BodyHasher;
 pub use dkim::{DkimOutcome, DkimResult, Signatures, Verifier};
+pub use dmarc::{Dmarc, DmarcOutcome, DmarcPolicy, DmarcResult, FromError, from_domain};
 pub use key::{Algorithm, KeyError, SigningKey};
 pub use question::{Answer, Answers, Name, Question, Step};
 pub use sign::{Signer, from_mailbox, has_signature};

@@ -143,7 +143,7 @@ pub fn has_signature(header: &[u8], domain: &str, selector: &str) -> bool {
 }
 
 /// Returns the only address of a field's value (RFC 5322 §3.4): within angle brackets, or alone.
-fn single_address(value: &str) -> Option<String> {
+pub(crate) fn single_address(value: &str) -> Option<String> {
     let (mut plain, mut bracketed) = (String::new(), None);
     let (mut depth, mut is_quoted, mut in_brackets) = (0_usize, false, false);
     let mut characters = value.chars();
