@@ -265,7 +265,7 @@ impl Dmarc<'_> {
             match self.is_aligned(answers, identifier) {
                 Ok(false) => {}
                 Ok(true) if !identifier.has_passed => {
-                    undecided = Some("SPF or a key could not be looked up".to_owned())
+                    undecided = Some("SPF or a key could not be looked up".to_owned());
                 }
                 Ok(true) => match identifier.signature {
                     None => outcome.is_spf_aligned = true,

@@ -1,6 +1,6 @@
 //! Authentication of mail: signs messages and verifies signatures by DomainKeys Identified Mail (DKIM, RFC 6376, RFC 8301,
 //! RFC 8463), checks clients by the Sender Policy Framework (SPF, RFC 7208), and asks the domain of From what it makes of both
-//! (DMARC, RFC 9989).
+//! (DMARC, RFC 9989). Writes the results in a field of the message (RFC 8601).
 //!
 //! Pure: header and body in, a field out; no clock, no files, no DNS. Machines that need the DNS return [`Question`]s, and are
 //! evaluated again with the [`Answers`]. Read [`Signer`], [`Spf`], [`Verifier`] and [`Dmarc`] first.
@@ -10,6 +10,7 @@ mod dkim;
 mod dmarc;
 mod key;
 mod question;
+mod results;
 mod sign;
 mod spf;
 mod tags;
@@ -19,5 +20,6 @@ pub use dkim::{DkimOutcome, DkimResult, Signatures, Verifier};
 pub use dmarc::{Dmarc, DmarcOutcome, DmarcPolicy, DmarcResult, FromError, from_domain};
 pub use key::{Algorithm, KeyError, SigningKey};
 pub use question::{Answer, Answers, Name, Question, Step};
+pub use results::{AuthenticationResults, IprevResult, has_server_id};
 pub use sign::{Signer, from_mailbox, has_signature};
 pub use spf::{Spf, SpfOutcome, SpfResult};

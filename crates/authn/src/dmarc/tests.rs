@@ -27,6 +27,7 @@ fn dkim(result: DkimResult, domain: &str) -> DkimOutcome {
 type Records<'a> = [(&'a str, &'a str)];
 
 /// The outcome, and the number of questions.
+#[expect(clippy::needless_pass_by_value)]
 fn check_counted(
     from: &str,
     spf: Option<SpfOutcome>,
