@@ -79,22 +79,22 @@ impl AuthenticationResults {
         }
         for outcome in outcomes {
             self = self.method("dkim", outcome.result.as_str()).reason(outcome.reason);
+            // Another identity counts only if the signature does.
+            let identity = outcome.identity.clone().filter(|identity| {
+                let domain = identity.strip_prefix('@').and_then(Name::new);
+                outcome.result == DkimResult::Pass && domain != outcome.domain
+            });
+            // A quoted value stands last: some readers lose what follows it.
             for (name, value) in [
                 ("header.d", outcome.domain.as_ref().map(Name::to_string)),
                 ("header.s", outcome.selector.as_ref().map(Name::to_string)),
                 ("header.a", outcome.algorithm.clone()),
+                ("header.i", identity),
                 ("header.b", Some(outcome.signature_start.clone()).filter(|start| !start.is_empty())),
             ] {
                 if let Some(value) = value {
                     self = self.property(name, &value);
                 }
-            }
-            // Another identity counts only if the signature does.
-            if let (DkimResult::Pass, Some(identity), Some(domain)) =
-                (outcome.result, &outcome.identity, &outcome.domain)
-                && !identity.eq_ignore_ascii_case(&format!("@{domain}"))
-            {
-                self = self.property("header.i", identity);
             }
         }
         self
@@ -275,8 +275,8 @@ mod tests {
             "\tiprev=pass policy.iprev=\"2001:db8::1\";",
             "\tspf=none smtp.helo=mail.a.test;",
             "\tspf=pass smtp.mailfrom=ann@a.test;",
-            "\tdkim=pass header.d=a.test header.s=s1 header.a=rsa-sha256 header.b=\"dzdVyOf/\"",
-            "\theader.i=ann@news.a.test;",
+            "\tdkim=pass header.d=a.test header.s=s1 header.a=rsa-sha256",
+            "\theader.i=ann@news.a.test header.b=\"dzdVyOf/\";",
             "\tdkim=fail reason=\"the body was changed\" header.d=a.test header.s=s1",
             "\theader.a=rsa-sha256 header.b=\"dzdVyOf/\";",
             "\tdmarc=pass header.from=a.test policy.dmarc=reject",
