@@ -173,8 +173,8 @@ const TABLE: &[Sought] = rows! {
         "Postrider does not look up the TLS policies of domains yet",
         DANE_ADVICE, TLS_ROUTE;
     "": "spf dmarc opendmarc" =>
-        "Postrider does not check it yet",
-        POLICY_ADVICE, POLICY;
+        "the origin of mail is checked by keys of [checks]",
+        "write this (docs/authentication.md)", "[checks]\nspf = \"tag\"\ndmarc = \"enforce\"";
     "": "milter milters smtpd_milters non_smtpd_milters content_filter smtpd_proxy_filter input_mail_filters \
             antivirus spamassassin av_scanner filter" =>
         "there are no milters yet",
@@ -294,8 +294,6 @@ const NOT_SECTIONS: &[Sought] = rows! {
 };
 
 const LOGIN: &str = "write `login = { user = \"NAME\", secret = \"file:FILE\" }` below the [[route]], and the password into FILE";
-const POLICY_ADVICE: &str =
-    "leave it to a filter before Postrider, or to a policy service (docs/not.md), and write";
 const MILTER: &str = "docs/not.md has a workaround: a filter that takes mail by SMTP, or a policy service";
 
 /// Returns the label and the advice about a key that does not exist in a section, but that people look for; `path` is a section

@@ -481,6 +481,13 @@ fn rules_that_cannot_be_are_told() {
             rule("from = [\"z.test\"]\nunless = { to = [\"*\"] }\nreject = true"),
         )),
         with("[policy_service.grey]\ntimeout = \"0s\"\n[policy_service]\nx = 3"),
+        with(&format!(
+            "{}{}{}[checks]\ndmarc = \"tag\"\n",
+            rule("tagged = [\"dmarc-fails\"]\nreject = true"),
+            rule("tagged = [\"spf-fail\"]\nat = \"rcpt\"\nreject = true"),
+            rule("unless = { tagged = [\"dkim-pass\"] }\nhold = true"),
+        )),
+        with(&rule("tagged = [\"spf-fail\"]\nreject = true")),
     ];
     golden("rules.txt", &all.join("\n"));
 }

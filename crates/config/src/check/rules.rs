@@ -1,7 +1,7 @@
 //! Checks of rules: each condition can hold with the listeners and rules that there are.
 
 use super::Check;
-use crate::settings::Settings;
+use crate::{rules::Authentication, settings::Settings};
 use inbound::ClientCertificates;
 use maps::{Kind, Reference};
 use policy::{Action, Audience, Condition, MapId, Rule};
@@ -12,9 +12,12 @@ impl Check<'_, '_> {
         // Those behind the rules of the file are of [checks].
         let rules = s.rules.program.rules();
         for (number, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.line.0 != 0) {
-            for condition in &rule.conditions {
+            let conditions = rule.conditions.iter().map(|condition| (condition, condition.key()));
+            let is_of_check = |condition: &&Condition| matches!(condition, Condition::Tagged(tags) if tags.iter().any(|tag| Authentication::advice(tag).is_some()));
+            let exceptions = rule.unless.iter().filter(is_of_check).map(|condition| (condition, "unless"));
+            for (condition, key) in conditions.chain(exceptions) {
                 if let Some((what, help)) = never_holds(s, rules, number, rule, condition) {
-                    let path = format!("rule[{number}].{}", condition.key());
+                    let path = format!("rule[{number}].{key}");
                     self.problem(&path, what, "never holds", &help);
                 }
             }
@@ -125,15 +128,18 @@ fn never_holds(
             let is_before = |at: usize, other: &Rule| (other.stage, at) < (rule.stage, number);
             let mut setting = rules.iter().enumerate().filter(|(_, other)| sets(other)).peekable();
             let any = setting.peek().map(|(_, other)| other.place());
-            if setting.any(|(at, other)| is_before(at, other)) {
+            let is_of_check = |tag: &Box<str>| s.rules.authentication.sets(tag);
+            if setting.any(|(at, other)| is_before(at, other)) || tags.iter().any(is_of_check) {
                 return None;
             }
-            let what = format!("{}: no rule has set this tag before", rule.name);
+            let what = format!("{}: nothing has set this tag before", rule.name);
             Some(match any {
                 Some(place) => (what, format!("{place} sets it later: change the order")),
                 None => {
                     let check = tags.iter().find(|tag| matches!(&***tag, "hello" | "reverse_name"));
-                    let of_check = check.map(|tag| format!("write {tag} = \"tag\" in [checks]"));
+                    let of_check = check
+                        .map(|tag| format!("write {tag} = \"tag\" in [checks]"))
+                        .or_else(|| tags.iter().find_map(|tag| Authentication::advice(tag)));
                     let usual = || "write a rule above that sets it: tag = [\"…\"]".to_owned();
                     (what, of_check.unwrap_or_else(usual))
                 }

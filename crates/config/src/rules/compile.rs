@@ -198,6 +198,8 @@ pub(super) struct Compiler<'c, 's> {
     pub(super) routes: &'c [Route],
     /// Names of limits that rules ask for.
     pub(super) asked_limits: Vec<LimitId>,
+    /// Tags that the rules so far set.
+    pub(super) own_tags: Vec<Box<str>>,
 }
 
 /// A limit that rules can ask for.
@@ -247,6 +249,7 @@ impl Compiler<'_, '_> {
             route,
             is_trust: keys.trust,
         };
+        self.own_tags.extend(modifiers.tags.iter().cloned());
         self.check_modifiers(&path, stage, &modifiers, &span);
         // A change that could not be read was reported already.
         if action.is_none() && modifiers == Modifiers::default() && !has_change {
@@ -370,9 +373,14 @@ impl Compiler<'_, '_> {
 
     /// Returns the first stage at which a condition can be judged: a limit counts nothing before that of its events.
     fn earliest_stage(&self, condition: &Condition) -> Stage {
-        let Condition::Over(limits) = condition else { return condition.earliest_stage() };
-        let stages = limits.iter().map(|id| self.limits[usize::from(id.0)].stage);
-        stages.max().unwrap_or_else(|| condition.earliest_stage())
+        match condition {
+            Condition::Over(limits) => {
+                let stages = limits.iter().map(|id| self.limits[usize::from(id.0)].stage);
+                stages.max().unwrap_or_else(|| condition.earliest_stage())
+            }
+            Condition::Tagged(tags) if tags.iter().any(|tag| self.is_of_content(tag)) => Stage::Content,
+            _ => condition.earliest_stage(),
+        }
     }
 
     /// Refuses limits of logins in a rule for clients that have none.

@@ -110,8 +110,11 @@ section! {
 }
 
 section! {
-    /// Checks of untrusted clients, in this order, after all rules. With `tag`, a failed check sets a tag with its name,
-    /// for rules at the content; with `enforce`, it rejects; with `off`, nothing is checked.
+    /// Checks of untrusted clients. With `off`, nothing is checked; with `enforce`, a failed check rejects, unless a rule has
+    /// decided before; with `tag`, it only sets a tag for rules at the content. The tag of `hello` and `reverse_name` is
+    /// their name. `spf`, `dkim` and `dmarc` are checked when the content has arrived. They add an
+    /// `Authentication-Results` field (RFC 8601), and set tags such as `spf-fail`, `dkim-pass` and `dmarc-none`, also with
+    /// `enforce` (docs/authentication.md).
     pub(crate) Checks = "checks" {
         /// The name in EHLO must be that of a mail server: a domain with a dot, or an address in brackets, and not a name of
         /// this server. Reply: 550 5.7.1.
@@ -119,6 +122,18 @@ section! {
         /// The client's address must have a name that leads back to it. Reply: 550 5.7.25, or 450 4.7.25 if DNS does not
         /// answer.
         reverse_name: CheckMode = "\"off\"",
+        /// The client must not be one that the sender's domain refuses (SPF, RFC 7208): its record says `-all` or the
+        /// like about the client. Reply: 550 5.7.23. A domain without a record, and one whose look-up fails, is not
+        /// rejected.
+        spf: CheckMode = "\"off\"",
+        /// If the message has DKIM signatures (RFC 6376), one of them must be valid. Reply: 550 5.7.20. A message without
+        /// signatures, and one whose keys cannot be looked up now, is not rejected. Mailing lists break signatures:
+        /// prefer `dmarc`.
+        dkim: CheckMode = "\"off\"",
+        /// The domain in From must not ask to reject the message (DMARC, RFC 9989): it fails, and the domain's policy is
+        /// `p=reject`. Reply: 550 5.7.26. If the policy is `p=quarantine`, the tag `dmarc-quarantine` is set, which a rule
+        /// with `hold` can use. SPF and DKIM are looked up for it, also when their own keys say `off`.
+        dmarc: CheckMode = "\"off\"",
     }
 }
 

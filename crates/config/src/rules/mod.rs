@@ -2,12 +2,14 @@
 
 mod compile;
 pub(crate) mod keys;
+mod origin;
 mod values;
 
 use crate::{local::Local, problem::line_and_column, route::Route, section::Reading};
 use compile::{Compiler, NamedLimit};
 use keys::{Checks, LimitRateKeys, PolicyServiceKeys, RuleKeys};
 use maps::{Reference, Server};
+pub use origin::Authentication;
 use policy::{
     Action, Audience, Condition, Limit, Line, Measure, Modifiers, Per, Program, ReplyClass, ReplyText, Rule,
     Stage,
@@ -29,6 +31,8 @@ pub struct RuleSet {
     pub services: Vec<PolicyService>,
     /// Rules and checks that are not reached while a temporary rule is there, in words.
     pub warnings: Vec<String>,
+    /// What is looked up about the origin of a message.
+    pub authentication: Authentication,
 }
 
 /// A policy server in the protocol of Postfix.
@@ -62,6 +66,7 @@ impl Reading<'_> {
             let table = self.table(root, "checks");
             self.section("checks", table)
         };
+        set.authentication = Authentication::wanted_by(&checks);
         let mut limits = self.rate_limits(root);
         let tables = self.tables(root, "rule").unwrap_or_default();
         let read: Vec<(RuleKeys, &Spanned<&DeTable<'_>>)> = tables
@@ -78,6 +83,7 @@ impl Reading<'_> {
             limits: names,
             routes,
             asked_limits: Vec::new(),
+            own_tags: Vec::new(),
         };
         let (mut rules, mut spans, mut temporary) = (Vec::new(), Vec::new(), Vec::new());
         for (number, (keys, table)) in read.into_iter().enumerate() {
@@ -347,7 +353,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(25);
 
 /// The checks as rules, in their order.
 fn rules_of(checks: &Checks) -> Vec<Rule> {
-    let rule = |name: &str, condition: Condition, reply: (&str, ReplyClass), mode: CheckMode| {
+    let at = |stage, name: &str, condition: Condition, reply: (&str, ReplyClass), mode: CheckMode| {
         let text = ReplyText::parse(reply.0, reply.1).expect("replies of checks are replies");
         let action = (mode == CheckMode::Enforce).then_some(match reply.1 {
             ReplyClass::Permanent => Action::Reject(text),
@@ -357,7 +363,7 @@ fn rules_of(checks: &Checks) -> Vec<Rule> {
         (mode != CheckMode::Off).then(|| Rule {
             name: format!("checks.{name}").into(),
             line: Line(0),
-            stage: Stage::Rcpt,
+            stage,
             audience: Audience::Untrusted,
             conditions: vec![condition],
             unless: Vec::new(),
@@ -366,6 +372,16 @@ fn rules_of(checks: &Checks) -> Vec<Rule> {
         })
     };
     use ReplyClass::{Permanent, Transient};
+    let rule = |name, condition, reply, mode| at(Stage::Rcpt, name, condition, reply, mode);
+    // The check itself sets the tags of its results.
+    let origin = |name, tag: &str, reply, mode| {
+        let rule = at(Stage::Content, name, Condition::Tagged(vec![tag.into()]), reply, mode);
+        rule.filter(|rule| rule.action.is_some())
+    };
+    let spf =
+        ("550 5.7.23 The domain of the sender {from} does not permit the address {client} (SPF)", Permanent);
+    let dkim = ("550 5.7.20 No signature of the message is valid (DKIM)", Permanent);
+    let dmarc = ("550 5.7.26 The domain in From asks to reject this message (DMARC)", Permanent);
     let hello = ("550 5.7.1 The name {hello} in EHLO is not that of a mail server: {text}", Permanent);
     let none = ("550 5.7.25 The address {client} has no name that leads back to it", Permanent);
     let unknown =
@@ -377,6 +393,9 @@ fn rules_of(checks: &Checks) -> Vec<Rule> {
         rule("hello", Condition::BadHello, hello, checks.hello),
         rule("reverse_name", Condition::NoReverseName, none, checks.reverse_name),
         rule("reverse_name", Condition::ReverseNameUnknown, unknown, unknown_mode),
+        origin("spf", "spf-fail", spf, checks.spf),
+        origin("dkim", "dkim-fail", dkim, checks.dkim),
+        origin("dmarc", "dmarc-reject", dmarc, checks.dmarc),
     ]
     .into_iter()
     .flatten()

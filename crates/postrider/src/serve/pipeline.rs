@@ -1,6 +1,7 @@
 //! The accept pipeline: which checks are asked at which stage, and how a draft waits for them.
 
 mod addresses;
+mod authentication;
 mod copies;
 mod existence;
 mod findings;
@@ -13,6 +14,7 @@ mod targets;
 
 use crate::{expansion::Expansion, mailboxes::Mailboxes, routing::Routes};
 use addresses::Addresses;
+pub(crate) use authentication::Authenticated;
 use config::Settings;
 pub(crate) use copies::Copies;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
@@ -214,11 +216,16 @@ pub(crate) async fn expand(view: View<'_>, decisions: &mut Decisions) -> Result<
 type Verdicts<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
 impl Pipeline {
-    /// The rules, if there are any, then the checks that every draft passes, and then `more`.
-    pub(crate) fn new(rules: Option<RuleCheck>, more: Vec<Box<dyn Check>>) -> Self {
+    /// What rules ask for, the rules, if there are any, then the checks that every draft passes, and then `more`.
+    pub(crate) fn new(
+        authenticated: Option<Authenticated>,
+        rules: Option<RuleCheck>,
+        more: Vec<Box<dyn Check>>,
+    ) -> Self {
+        let authenticated = authenticated.map(|check| Box::new(check) as Box<dyn Check>);
         let rules = rules.map(|rules| Box::new(rules) as Box<dyn Check>);
         let addresses: Box<dyn Check> = Box::new(Addresses);
-        let checks: Vec<_> = rules.into_iter().chain([addresses]).chain(more).collect();
+        let checks: Vec<_> = authenticated.into_iter().chain(rules).chain([addresses]).chain(more).collect();
         let mut by_stage: [Vec<usize>; Stage::COUNT] = Default::default();
         for (index, check) in checks.iter().enumerate() {
             for stage in check.stages() {

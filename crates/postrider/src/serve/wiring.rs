@@ -4,8 +4,8 @@ use super::{
     acceptor::CHUNK_BYTES,
     logins::{DovecotAuth, LoginSettings, MapUsers, Store, TokenVerifier, UsersFile},
     pipeline::{
-        Check, Copies, KnownToNextHop, LOOKUP_TIMEOUT, MapsChooseRoute, MissingFields, Pipeline,
-        RouteDecides, RuleCheck, RuleSources, SenderOfLogin, Signatures,
+        Authenticated, Check, Copies, KnownToNextHop, LOOKUP_TIMEOUT, MapsChooseRoute, MissingFields,
+        Pipeline, RouteDecides, RuleCheck, RuleSources, SenderOfLogin, Signatures,
     },
     snapshot::ConfigSnapshot,
     terminal::Terminal,
@@ -186,7 +186,8 @@ pub(crate) fn current(
         checks.push(Box::new(Copies));
     }
     checks.extend(Signatures::new(&settings)?.map(|signatures| Box::new(signatures) as Box<dyn Check>));
-    let pipeline = Pipeline::new(RuleCheck::new(&settings), checks);
+    let authenticated = Authenticated::new(&settings, sources.dns());
+    let pipeline = Pipeline::new(authenticated, RuleCheck::new(&settings), checks);
     Ok(ConfigSnapshot {
         settings,
         engine,

@@ -2,6 +2,7 @@
 
 mod acme;
 mod addresses;
+mod authentication;
 mod backup;
 mod binary;
 mod capture;

@@ -23,7 +23,7 @@ for path in sys.argv[2:]:
 "#;
 
 /// Makes a key, and returns its record.
-fn new_key(dir: &Path, domain: &str, selector: &str, kind: &str) -> (String, String) {
+pub(crate) fn new_key(dir: &Path, domain: &str, selector: &str, kind: &str) -> (String, String) {
     let file = dir.join(format!("{selector}.pem"));
     let made = Command::new(BINARY)
         .args(["dkim", "new", domain, "--selector", selector, "--kind", kind, "--out"])

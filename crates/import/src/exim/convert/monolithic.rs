@@ -126,7 +126,7 @@ const OTHERS: [(&str, &str); 14] = [
     ("smtp_banner", "the greeting is the hostname and ESMTP"),
     ("received_header_text", "the Received field has a fixed form"),
     ("local_scan_timeout", "content filters come with a later release"),
-    ("dkim_verify_signers", "signatures are verified in a later release"),
+    ("dkim_verify_signers", "write dkim = \"tag\" in [checks]"),
     ("smtp_ratelimit_hosts", "write a [[limit]]"),
     ("smtp_accept_max_per_connection", "limits.max_transactions"),
     ("timeout_frozen_after", "held mail waits until an operator releases or deletes it"),

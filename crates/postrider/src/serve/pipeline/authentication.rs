@@ -57,11 +57,7 @@ impl Check for Authenticated {
         Some(Box::<Arriving>::default())
     }
 
-    fn check<'a>(
-        &'a self,
-        memory: Option<&'a mut dyn CheckMemory>,
-        view: View<'a>,
-    ) -> Answer<'a, Verdict> {
+    fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
         let memory = memory.and_then(|memory| (memory as &mut dyn Any).downcast_mut::<Arriving>());
         let Some(Arriving(verifier)) = memory.filter(|_| is_asked(&view)) else {
             return Answer::Ready(Verdict::Pass);
@@ -109,20 +105,23 @@ impl Authenticated {
             return Verdict::Pass;
         };
         let now = UnixMillis::now().0 / 1000;
-        let (hello, server) = (view.facts.hello.as_deref().unwrap_or_default(), &*view.rules.settings.hostname);
+        let (hello, server) =
+            (view.facts.hello.as_deref().unwrap_or_default(), &*view.rules.settings.hostname);
         let sender = match &envelope.reverse_path {
             ReversePath::Mailbox(sender) => Some(sender.to_string()),
             ReversePath::Null => None,
         };
         let spf = Spf { client: peer.ip(), hello, sender: sender.as_deref(), receiver: server, now };
-        let mut asker = Asker { dns: &self.dns, answers: Answers::default(), until: Instant::now() + LOOKUPS_TIMEOUT };
+        let mut asker =
+            Asker { dns: &self.dns, answers: Answers::default(), until: Instant::now() + LOOKUPS_TIMEOUT };
         let signatures = verifier.map(Verifier::finish);
         let dkim = match &signatures {
             Some(signatures) => asker.decide(|answers| signatures.evaluate(answers, now)).await,
             None => Vec::new(),
         };
         let mut results = AuthenticationResults::new(server);
-        let found = if self.wanted.spf { Some(asker.decide(|answers| spf.evaluate(answers)).await) } else { None };
+        let found =
+            if self.wanted.spf { Some(asker.decide(|answers| spf.evaluate(answers)).await) } else { None };
         if let Some(found) = &found {
             results = results.spf(&spf, found);
             note_spf(&view, found);
@@ -145,10 +144,9 @@ impl Authenticated {
                 }
             }
         }
-        let removed = forged(view.header, server).into_iter().map(|occurrence| Edit::Remove {
-            name: RESULTS_FIELD.into(),
-            occurrence: Some(occurrence),
-        });
+        let removed = forged(view.header, server)
+            .into_iter()
+            .map(|occurrence| Edit::Remove { name: RESULTS_FIELD.into(), occurrence: Some(occurrence) });
         // Values of others are quoted, and octets that no field can have replaced.
         let added = Field::new(RESULTS_FIELD, &results.into_value()).ok().map(Edit::Prepend);
         Verdict::Edit(removed.chain(added).collect::<Edits>())
@@ -183,8 +181,8 @@ fn note_dkim(view: &View<'_>, outcomes: &[DkimOutcome]) {
     tag(view, format!("dkim-{result}"));
     for outcome in outcomes {
         view.note("dkim", || {
-            let [domain, selector] =
-                [&outcome.domain, &outcome.selector].map(|name| name.as_ref().map_or("?".to_owned(), Name::to_string));
+            let [domain, selector] = [&outcome.domain, &outcome.selector]
+                .map(|name| name.as_ref().map_or("?".to_owned(), Name::to_string));
             let why = outcome.reason.map(|why| format!(": {why}")).unwrap_or_default();
             format!("{}: d={domain} s={selector}{why}", outcome.result.as_str())
         });
@@ -304,7 +302,8 @@ mod tests {
 
     #[test]
     fn fields_that_claim_to_be_of_this_server_are_found() {
-        let header = b"Authentication-Results: mx.test; spf=pass\r\nSubject: x\r\nauthentication-results :\r\n \
+        let header =
+            b"Authentication-Results: mx.test; spf=pass\r\nSubject: x\r\nauthentication-results :\r\n \
                        other.test; dkim=pass\r\nAuthentication-Results: (c) \"MX.test\" 1;\r\n none\r\n\r\n";
         assert_eq!(forged(header, "mx.test"), [0, 2]);
     }

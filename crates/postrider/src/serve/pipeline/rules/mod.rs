@@ -50,7 +50,7 @@ pub(crate) struct RateTable {
 
 impl RuleSources {
     /// Returns the resolver, which deliveries use, too.
-    pub(crate) fn dns(&self) -> &Dns {
+    pub(crate) fn dns(&self) -> &Arc<Dns> {
         &self.dns
     }
 
