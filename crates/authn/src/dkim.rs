@@ -244,11 +244,11 @@ impl Verifier {
         }
         let domain = outcome.domain.as_ref().ok_or(permanent("d= is no domain"))?;
         let selector = outcome.selector.as_ref().ok_or(permanent("s= is no selector"))?;
-        let default = format!("@{domain}");
-        let identity = tags.get("i").unwrap_or(&default);
+        let identity = tags.get("i").map_or_else(|| format!("@{domain}"), without_space);
         let identity_domain = identity.rsplit_once('@').and_then(|(_, domain)| Name::new(domain));
-        let identity_domain = identity_domain.ok_or(neutral("i= has no domain"))?;
-        outcome.identity = Some(identity.to_owned());
+        let identity_domain =
+            identity_domain.filter(Name::is_host_name).ok_or(neutral("i= has no domain"))?;
+        outcome.identity = Some(identity);
         if !identity_domain.is_within(domain) {
             return Err(permanent("the domain of i= is not within d="));
         }

@@ -289,15 +289,12 @@ impl<'a> Check<'a> {
         }
         let questions: Vec<Question> =
             hosts.iter().flatten().map(|host| self.address_question(host.clone())).collect();
-        for answer in self.ask_all(&questions)? {
-            if matches!(answer, Answer::Failed) {
-                return Err(Stop::Temporary(format!(
-                    "addresses of the mail exchangers of {name}: no answer"
-                )));
-            }
-            if self.has_client(answer, prefixes) {
-                return Ok(true);
-            }
+        let answers = self.ask_all(&questions)?;
+        if answers.iter().any(|answer| self.has_client(answer, prefixes)) {
+            return Ok(true);
+        }
+        if answers.contains(&&Answer::Failed) {
+            return Err(Stop::Temporary(format!("addresses of the mail exchangers of {name}: no answer")));
         }
         Ok(false)
     }

@@ -226,6 +226,7 @@ fn signatures_with_wrong_tags_do_not_pass() {
         ("h=From", "h=:From", Neutral, "h= is no list of fields"),
         ("d=a.test", "d=a.test; i=x@b.test", PermError, "the domain of i= is not within d="),
         ("d=a.test", "d=a.test; i=x", Neutral, "i= has no domain"),
+        ("d=a.test", "d=a.test; i=x@b(.a.test", Neutral, "i= has no domain"),
         ("d=a.test", "d=a..test", PermError, "d= is no domain"),
         ("d=a.test", "d=a.te\0st", Neutral, "the signature is no list of tags"),
         ("s=s0", "s=", PermError, "s= is no selector"),

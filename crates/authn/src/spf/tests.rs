@@ -178,6 +178,20 @@ fn exchangers_without_ipv6_addresses_are_no_void_look_ups_of_a_client_with_ipv6(
 }
 
 #[test]
+fn a_failed_look_up_of_one_exchanger_matters_only_if_no_other_matches() {
+    let records = [
+        ("a.test", "TXT", "v=spf1 mx -all"),
+        ("a.test", "MX", "m1.test"),
+        ("a.test", "MX", "m2.test"),
+        ("m1.test", "TIMEOUT", ""),
+        ("m2.test", "A", "192.0.2.1"),
+    ];
+    let result = |client| Zone::of(&records).check(&spf(client, "h.test", Some("x@a.test"))).0.result;
+    assert_eq!(result("192.0.2.1"), SpfResult::Pass);
+    assert_eq!(result("192.0.2.2"), SpfResult::TempError);
+}
+
+#[test]
 fn ten_times_ten_look_ups_are_the_most_that_a_domain_can_cause() {
     let hosts: Vec<String> = (0..100).map(|host| format!("h{host}.test")).collect();
     let names: Vec<String> = (0..11).map(|name| format!("n{name}.test")).collect();
