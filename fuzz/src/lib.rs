@@ -2,6 +2,7 @@
 //! panics when an invariant breaks. `cargo test -p fuzz` runs each on its corpus and on random input; with
 //! cargo-bolero the same targets run under libFuzzer: `cargo bolero test -p fuzz TARGET`.
 
+mod authn;
 mod client;
 mod directories;
 mod dns;
@@ -16,6 +17,7 @@ mod settings;
 mod seven_bit;
 mod store;
 
+pub use self::authn::{authentication_results, dkim_signatures, dmarc_records, spf_records};
 pub use self::dns::dns_answers;
 pub use self::history::history_segment;
 pub use self::maps::{alias_targets, aliases_file, cdb_file, map_files, socketmap_reply};
