@@ -86,13 +86,14 @@ impl DmarcPolicy {
 pub struct DmarcOutcome {
     /// The result.
     pub result: DmarcResult,
-    /// The policy of the record for this domain; `None` without a record.
+    /// The policy of the record for this domain; `None` without a record. If it is not known whether the domain exists, the weaker
+    /// of both.
     pub policy: DmarcPolicy,
-    /// The domain tests its policy (`t=y`), and does not want it applied.
+    /// The domain tests its policy (`t=y`).
     pub is_testing: bool,
     /// The domain whose record applies: that of From, or one above.
     pub record_domain: Option<Name>,
-    /// SPF passed for an aligned domain.
+    /// SPF passed for an aligned domain. As one is enough to pass, nothing is asked for another that might be aligned as well.
     pub is_spf_aligned: bool,
     /// The index of the first signature that passed for an aligned domain.
     pub aligned_signature: Option<usize>,
@@ -113,9 +114,14 @@ impl DmarcOutcome {
         }
     }
 
-    /// Returns what the domain wants done with this message.
+    /// Returns what the domain wants done with this message: one level less than its policy if it tests it (RFC 9989 §4.7).
     pub fn requested(&self) -> DmarcPolicy {
-        if self.result == DmarcResult::Fail && !self.is_testing { self.policy } else { DmarcPolicy::None }
+        match self.policy {
+            _ if self.result != DmarcResult::Fail => DmarcPolicy::None,
+            DmarcPolicy::Reject if self.is_testing => DmarcPolicy::Quarantine,
+            DmarcPolicy::Quarantine if self.is_testing => DmarcPolicy::None,
+            policy => policy,
+        }
     }
 }
 
@@ -196,15 +202,23 @@ impl<'a> Record<'a> {
             let Some(text) = self.get(tag) else { continue };
             *policy = DmarcPolicy::parse(text);
             if policy.is_none() {
-                let has_reports = self.get("rua").is_some_and(|uris| {
-                    uris.split(',')
-                        .any(|uri| uri.trim().split_once(':').is_some_and(|(_, rest)| !rest.is_empty()))
-                });
+                let has_reports = self.get("rua").is_some_and(|uris| uris.split(',').any(is_uri));
                 return has_reports.then_some([Some(DmarcPolicy::None); 3]);
             }
         }
         Some(policies)
     }
+}
+
+/// Returns whether a text may be a URI: a scheme, a colon, and only octets that a URI can have (RFC 3986).
+fn is_uri(text: &str) -> bool {
+    let text = text.trim();
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    };
+    text.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme))
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"\\^`{|}".contains(&byte))
 }
 
 /// The reason why something is not known.
@@ -256,7 +270,8 @@ impl Dmarc<'_> {
             outcome.error = Some(format!("the DMARC record of {domain} has an invalid policy"));
             return Ok(DmarcResult::PermError);
         };
-        outcome.policy = self.policy(answers, &domain, policies)?;
+        let existence;
+        (outcome.policy, existence) = self.policy(answers, &domain, policies);
 
         let mut undecided = None;
         let (mut identifiers, mut open) = (self.identifiers(record), Vec::new());
@@ -280,6 +295,13 @@ impl Dmarc<'_> {
         if outcome.is_spf_aligned || outcome.aligned_signature.is_some() {
             return Ok(DmarcResult::Pass);
         }
+        // The policy of mail that passes does not matter.
+        if let Some(question) = existence {
+            match answers.find(&question) {
+                None => open.push(question),
+                Some(_) => undecided = Some(format!("whether {} exists could not be looked up", self.from)),
+            }
+        }
         if !open.is_empty() {
             let mut questions: Vec<Question> = Vec::new();
             for question in open {
@@ -293,27 +315,28 @@ impl Dmarc<'_> {
         Ok(if outcome.error.is_some() { DmarcResult::TempError } else { DmarcResult::Fail })
     }
 
-    /// RFC 9989 §4.10.1: `p` is for the domain itself, `np` for names that do not exist, `sp` for others below it.
+    /// RFC 9989 §4.10.1: `p` is for the domain itself, `np` for names that do not exist, `sp` for others below it. The question is
+    /// one that has no answer yet, or that failed; then the policy is the weaker one.
     fn policy(
         &self,
         answers: &Answers,
         domain: &Name,
         [own, below, missing]: [Option<DmarcPolicy>; 3],
-    ) -> Result<DmarcPolicy, Unknown> {
+    ) -> (DmarcPolicy, Option<Question>) {
         let own = own.unwrap_or_default();
         let below = below.unwrap_or(own);
         let missing = missing.unwrap_or(below);
         if domain == self.from {
-            return Ok(own);
+            return (own, None);
         }
         if below == missing {
-            return Ok(below);
+            return (below, None);
         }
         let question = Question::A(self.from.clone());
         match answers.find(&question) {
-            None => Err(Unknown::Open(vec![question])),
-            Some(Answer::NoName) => Ok(missing),
-            Some(_) => Ok(below),
+            None | Some(Answer::Failed) => (below.min(missing), Some(question)),
+            Some(Answer::NoName) => (missing, None),
+            Some(_) => (below, None),
         }
     }
 
@@ -389,10 +412,12 @@ fn walk<'a>(answers: &'a Answers, domain: &Name) -> Result<Walk<'a>, Unknown> {
                 return Err(if open.is_empty() { failed } else { Unknown::Open(open) });
             }
         };
-        if record.has("psd", "n") && open.is_empty() {
+        let is_suffix = record.has("psd", "y");
+        // A public suffix that sends mail itself is its own organization.
+        if (record.has("psd", "n") || is_suffix && count == labels) && open.is_empty() {
             return Ok(Walk { organizational: name.clone(), record: Some((name, record)) });
         }
-        if record.has("psd", "y") && count < labels && open.is_empty() {
+        if is_suffix && open.is_empty() {
             let organizational = domain.last_labels(count + 1);
             let own = top.filter(|(found, _)| *found == organizational);
             return Ok(Walk { organizational, record: own.or(Some((name, record))) });

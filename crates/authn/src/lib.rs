@@ -4,6 +4,25 @@
 //!
 //! Pure: header and body in, a field out; no clock, no files, no DNS. Machines that need the DNS return [`Question`]s, and are
 //! evaluated again with the [`Answers`]. Read [`Signer`], [`Spf`], [`Verifier`] and [`Dmarc`] first.
+//!
+//! ```
+//! use authn::{Answer, Answers, Spf, SpfResult, Step};
+//!
+//! let client = "192.0.2.1".parse()?;
+//! let spf = Spf { client, hello: "mail.a.test", sender: Some("ann@a.test"), receiver: "mx.test", now: 0 };
+//! let mut answers = Answers::default();
+//! let outcome = loop {
+//!     match spf.evaluate(&answers) {
+//!         Step::Done(outcome) => break outcome,
+//!         // A resolver would answer, all at the same time.
+//!         Step::Ask(questions) => {
+//!             questions.into_iter().for_each(|question| answers.add(question, Answer::NoName));
+//!         }
+//!     }
+//! };
+//! assert_eq!(outcome.result, SpfResult::None);
+//! # Ok::<(), std::net::AddrParseError>(())
+//! ```
 
 mod canonical;
 mod dkim;

@@ -117,7 +117,7 @@ pub enum Answer {
     Ptr(Vec<Name>),
     /// The name exists, and has no records of that type.
     NoRecords,
-    /// The name does not exist (NXDOMAIN).
+    /// The name does not exist (NXDOMAIN). One with a CNAME exists, even if that leads nowhere.
     NoName,
     /// There is no answer: a timeout, SERVFAIL, or another error that may pass.
     Failed,

@@ -23,7 +23,8 @@ fn dkim(result: DkimResult, domain: &str) -> DkimOutcome {
     }
 }
 
-/// Records by domain, without `_dmarc`; `!` has no answer. Of other names, only `exists.test` and those below it exist.
+/// Records by domain, without `_dmarc`; `!` has no answer. Of other names, only `exists.test` and those below it exist, and below
+/// `unknown.test` no look-up of addresses has an answer.
 type Records<'a> = [(&'a str, &'a str)];
 
 /// The outcome, and the number of questions.
@@ -58,6 +59,7 @@ fn check_counted(
                     }
                 }
                 Question::A(asked) if asked.is_within(&name("exists.test")) => Answer::NoRecords,
+                Question::A(asked) if asked.is_within(&name("unknown.test")) => Answer::Failed,
                 Question::A(_) => Answer::NoName,
                 _ => panic!("{question:?}"),
             };
@@ -164,6 +166,16 @@ fn public_suffixes_separate_organizations() {
     // A suffix that sends mail itself.
     let outcome = check("co.test", pass("a.co.test"), &[], &records);
     assert_eq!((outcome.result, outcome.policy), (DmarcResult::Fail, DmarcPolicy::Quarantine));
+    assert_eq!(
+        check("co.test", pass("test"), &[], &[("co.test", suffix), ("test", REJECT)]).result,
+        DmarcResult::Fail
+    );
+    // RFC 9989, appendix B.4.3.
+    let bank = [("bank.test", "v=DMARC1; p=reject; psd=y"), ("giant.bank.test", "v=DMARC1; p=quarantine")];
+    let mega = [dkim(DkimResult::Pass, "mail.mega.bank.test")];
+    assert_eq!(check("giant.bank.test", None, &mega, &bank).result, DmarcResult::Fail);
+    let giant = check("giant.bank.test", pass("mail.giant.bank.test"), &mega, &bank);
+    assert_eq!((giant.result, giant.aligned_signature), (DmarcResult::Pass, None));
     // An organization with a record of its own below a suffix.
     let both = [("co.test", suffix), ("a.co.test", "v=DMARC1; p=none; sp=quarantine")];
     let outcome = check("m.a.co.test", None, &[], &both);
@@ -190,11 +202,27 @@ fn subdomains_have_the_policy_for_existing_or_missing_names() {
 }
 
 #[test]
-fn a_domain_that_tests_its_policy_wants_it_not_applied() {
-    let outcome = check("a.test", None, &[], &[("a.test", "v=DMARC1;p=reject;t=y;")]);
-    assert_eq!((outcome.result, outcome.policy), (DmarcResult::Fail, DmarcPolicy::Reject));
-    assert!(outcome.is_testing);
-    assert_eq!(outcome.requested(), DmarcPolicy::None);
+fn a_domain_that_tests_its_policy_wants_one_level_less() {
+    for (record, policy, requested) in [
+        ("v=DMARC1;p=reject;t=y;", DmarcPolicy::Reject, DmarcPolicy::Quarantine),
+        ("v=DMARC1;p=quarantine;t=Y", DmarcPolicy::Quarantine, DmarcPolicy::None),
+        ("v=DMARC1;p=none;t=y", DmarcPolicy::None, DmarcPolicy::None),
+        ("v=DMARC1;p=reject;t=yes", DmarcPolicy::Reject, DmarcPolicy::Reject),
+    ] {
+        let outcome = check("a.test", None, &[], &[("a.test", record)]);
+        assert_eq!((outcome.policy, outcome.requested()), (policy, requested), "{record}");
+    }
+}
+
+#[test]
+fn whether_a_name_exists_is_asked_only_if_it_matters() {
+    let records = [("unknown.test", "v=DMARC1; p=reject; sp=none; np=quarantine")];
+    let pass = spf(SpfResult::Pass, "x.unknown.test");
+    let passed = check("x.unknown.test", pass, &[], &records);
+    assert_eq!((passed.result, passed.policy), (DmarcResult::Pass, DmarcPolicy::None));
+    let failed = check("x.unknown.test", None, &[], &records);
+    assert_eq!((failed.result, failed.policy), (DmarcResult::TempError, DmarcPolicy::None));
+    assert_eq!(failed.error.as_deref(), Some("whether x.unknown.test exists could not be looked up"));
 }
 
 #[test]
@@ -208,7 +236,10 @@ fn records_are_read_as_the_rfc_says() {
         ("v=DMARC1; p=refuse", PermError, None),
         ("v=DMARC1; p=reject; sp=x", PermError, None),
         ("v=DMARC1; p=refuse; rua=mailto:x@a.test", Fail, None),
+        ("v=DMARC1; p=refuse; adkim=s; rua=bogus, https://a.test/x!10m", Fail, None),
         ("v=DMARC1; p=refuse; rua=", PermError, None),
+        ("v=DMARC1; p=refuse; rua=<mailto:x@a.test>", PermError, None),
+        ("v=DMARC1; p=refuse; rua=mailto:x y@a.test", PermError, None),
         ("v=DMARC1x; p=reject", DmarcResult::None, None),
         ("v=dmarc1; p=reject", DmarcResult::None, None),
         ("p=reject; v=DMARC1", DmarcResult::None, None),
