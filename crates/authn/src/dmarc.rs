@@ -157,7 +157,7 @@ impl std::error::Error for FromError {}
 /// There is no such address.
 pub fn from_domain(header: &[u8]) -> Result<Name, FromError> {
     let mut from =
-        fields(header).into_iter().filter(|(name, _)| name.trim_ascii_end().eq_ignore_ascii_case(b"From"));
+        fields(header).into_iter().filter(|(name, _)| name.trim_ascii().eq_ignore_ascii_case(b"From"));
     let (_, value) = from.next().ok_or(FromError::NoField)?;
     if from.next().is_some() {
         return Err(FromError::SeveralFields);

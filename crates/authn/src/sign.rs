@@ -157,7 +157,7 @@ pub(crate) fn single_address(value: &str) -> Option<String> {
                     target.extend(['\\', escaped]);
                 }
             }
-            '"' if depth == 0 => {
+            '"' if depth == 0 && (in_brackets || !has_brackets) => {
                 is_quoted = !is_quoted;
                 target.push('"');
             }
@@ -173,6 +173,8 @@ pub(crate) fn single_address(value: &str) -> Option<String> {
             // More than one address, or a group.
             ',' | ';' | '<' | '>' => return None,
             character if in_brackets && character.is_whitespace() => {}
+            // Some readers would take what follows the brackets for the address.
+            character if has_brackets && !in_brackets && !character.is_whitespace() => return None,
             character => target.push(character),
         }
     }
@@ -180,10 +182,15 @@ pub(crate) fn single_address(value: &str) -> Option<String> {
         return None;
     }
     let address = bracketed.unwrap_or_else(|| plain.split_whitespace().collect());
-    address
-        .rsplit_once('@')
-        .is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty())
-        .then_some(address)
+    let (local, domain) = address.rsplit_once('@')?;
+    // No route, and no second address that white space or quotes hide (RFC 5322 §4.4).
+    let is_local = match local.strip_prefix('"') {
+        Some(rest) => rest
+            .strip_suffix('"')
+            .is_some_and(|inner| !inner.replace("\\\\", "").replace("\\\"", "").contains('"')),
+        None => !local.is_empty() && !local.contains(['@', ':', '"', '\\', '[', ']']),
+    };
+    (is_local && !domain.is_empty()).then_some(address)
 }
 
 #[cfg(test)]
@@ -200,7 +207,18 @@ mod tests {
             ("From: \"<x@y.test>\" <a@b.test>\r\n", Some("a@b.test")),
             ("From:\r\n Ann\r\n <a@b.test>\r\n", Some("a@b.test")),
             ("From: a@b.test (Ann \\) <x@y.test>)\r\n", Some("a@b.test")),
+            ("From: \"a\\\"b\"@b.test\r\n", Some("\"a\\\"b\"@b.test")),
+            ("From: x@y.test <a@b.test> (c@d.test)\r\n", Some("a@b.test")),
             ("From: a@b.test, c@d.test\r\n", None),
+            // Forms in which readers disagree about the address.
+            ("From: <@x.test:a@b.test>\r\n", None),
+            ("From: <@x.test,@y.test:a@b.test>\r\n", None),
+            ("From: <a@b.test> c@d.test\r\n", None),
+            ("From: <a@b.test> \"c\"@d.test\r\n", None),
+            ("From: a@b.test c@d.test\r\n", None),
+            ("From: a@b.test\\,<c@d.test>\r\n", None),
+            ("From: \"a@b.test>\"x\"@c.test\r\n", None),
+            ("From: =?utf-8?B?YUBiLnRlc3Q=?=\r\n", None),
             ("From: <a@b.test> <c@d.test>\r\n", None),
             ("From: friends: a@b.test;\r\n", None),
             ("From: a@b.test\r\nFrom: a@b.test\r\n", None),
