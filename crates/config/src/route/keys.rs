@@ -70,10 +70,11 @@ section! {
         /// Accept the mail and discard it.
         discard: bool = "false",
         /// Use of TLS: `off`, `may` (if the server offers it), `require`, or `verify` (require a trusted certificate that
-        /// names the host). With `may`, mail is sent in clear text if the handshake fails; if TLS breaks after the
-        /// handshake, mail is sent in clear text for four hours from the next attempt on. `implicit` is for a smarthost:
-        /// TLS from the first byte (RFC 8314), with a certificate as for `verify`. Default: `implicit` for port 465, else
-        /// `may`.
+        /// names the host). With `may`, mail is sent in clear text if the handshake fails. If STARTTLS, or EHLO after the
+        /// handshake, gets no answer, mail is sent in clear text for four hours from the next attempt on; if TLS breaks
+        /// later, except at RCPT, for ten minutes. If the server refuses clear text in that time, TLS is tried again in the
+        /// same attempt. `implicit` is for a smarthost: TLS from the first byte (RFC 8314), with a certificate as for
+        /// `verify`. Default: `implicit` for port 465, else `may`.
         tls: Option<RouteTls> = "",
         /// Log in to the smarthost: `{ user = "bob", secret = "file:isp.secret" }`. The secret is the first line of a
         /// file, or a systemd credential, `credential:NAME`. The strongest mechanism that the server offers is used:
