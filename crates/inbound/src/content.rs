@@ -69,7 +69,12 @@ impl<S: Service> ContentReceiver<S> {
     ///
     /// # Errors
     /// A refusal of the message; or the disk is behind, and [`ContentReceiver::retry_store`] has to follow.
-    pub(crate) fn store(&mut self, envelope: &Envelope, settings: &Settings) -> Result<(), StoreError> {
+    pub(crate) fn store(
+        &mut self,
+        context: &S::Context,
+        envelope: &Envelope,
+        settings: &Settings,
+    ) -> Result<(), StoreError> {
         let is_short = self.budget.content_bytes() > settings.memory_bytes;
         let limit = if is_short { SMALL_CHUNK_BYTES.min(settings.chunk_bytes) } else { settings.chunk_bytes };
         if self.buffer.len() <= limit {
@@ -86,17 +91,21 @@ impl<S: Service> ContentReceiver<S> {
             self.parts.push(Part::Memory(header));
         }
         self.pending = Some(chunk).filter(|chunk| !chunk.is_empty());
-        self.retry_store(envelope)
+        self.retry_store(context, envelope)
     }
 
     /// Offers the spool the piece it had no room for, if there is one.
     ///
     /// # Errors
     /// As for [`ContentReceiver::store`].
-    pub(crate) fn retry_store(&mut self, envelope: &Envelope) -> Result<(), StoreError> {
+    pub(crate) fn retry_store(
+        &mut self,
+        context: &S::Context,
+        envelope: &Envelope,
+    ) -> Result<(), StoreError> {
         if let Some(chunk) = &self.pending {
             let length_bytes = u32::try_from(chunk.len()).expect("a chunk is far below 4 GiB");
-            let chunk_id = self.service.store(envelope, chunk.clone())?;
+            let chunk_id = self.service.store(context, envelope, chunk.clone())?;
             self.pending = None;
             self.parts.push(Part::Stored { chunk_id, length_bytes });
         }

@@ -201,7 +201,12 @@ pub trait Service: Send + Sync + 'static {
     ///
     /// # Errors
     /// When there is no room for it, or none yet.
-    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError>;
+    fn store(
+        &self,
+        context: &Self::Context,
+        envelope: &Envelope,
+        chunk: Bytes,
+    ) -> Result<ChunkId, StoreError>;
 
     /// Resolves when storing is worth another try.
     fn wait_for_space(&self) -> impl Future<Output = ()> + Send;

@@ -76,11 +76,11 @@ impl<S: Service> SessionDriver<S> {
     }
 
     async fn store_content(&self, io: &mut SessionIo<S>) -> io::Result<Result<(), Reply>> {
-        let SessionIo { connection, stream, body, sleep, transaction_ends, .. } = io;
+        let SessionIo { connection, context, stream, body, sleep, transaction_ends, .. } = io;
         let Some(body) = body else { return Ok(Ok(())) };
         let (session, output) = connection.session_and_output();
         let envelope = session.envelope().expect("content has an envelope");
-        let mut stored = body.store(envelope, &self.settings);
+        let mut stored = body.store(context, envelope, &self.settings);
         if stored == Ok(()) {
             return Ok(Ok(()));
         }
@@ -93,7 +93,7 @@ impl<S: Service> SessionDriver<S> {
                 Err(StoreError::Busy) if Instant::now() > until => return Ok(Err(replies::SPOOL_BUSY)),
                 Err(StoreError::Busy) => self.service.wait_for_space().await,
             }
-            stored = body.retry_store(envelope);
+            stored = body.retry_store(context, envelope);
         }
     }
 

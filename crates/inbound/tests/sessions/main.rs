@@ -166,7 +166,7 @@ impl Service for TestService {
     fn next_id(&self) -> QueueId {
         QueueId(self.next.fetch_add(1, Ordering::Relaxed))
     }
-    fn store(&self, _envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError> {
+    fn store(&self, _: &Self::Context, _: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError> {
         let behind = |count: u64| count.checked_sub(1);
         if self.behind.fetch_update(Ordering::Relaxed, Ordering::Relaxed, behind).is_ok() {
             return Err(StoreError::Busy);

@@ -6,6 +6,7 @@ mod deliver_first;
 mod expand;
 mod extensions;
 pub(crate) mod redirect;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -14,7 +15,6 @@ use super::{
     driver::Driver,
     logins::Logins,
     pipeline::{LOOKUP_TIMEOUT, SessionMemory, View, expand},
-    resources::spool_space,
     snapshot::ConfigSnapshot,
     verp,
 };
@@ -27,6 +27,7 @@ use mail::{
     BodyType, ChunkId, Content, Enhanced, Envelope, ListenerKind, Message, Outcome, Part, QueueId,
     ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis, content::chunk_ids, header::ContentScanner,
 };
+use room::Entering;
 use smtp::{
     forwarded::Attribute,
     server::{AuthInput, Keyword, Query, replies},
@@ -34,7 +35,7 @@ use smtp::{
 use spool::{CommitSeq, Entry, Refused, SpoolFailure};
 use std::{
     pin::pin,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use submission::Refusal;
@@ -53,9 +54,6 @@ const TOO_LARGE_FOR_SPOOL: Reply = Reply::fixed(
     "The list is too long for a segment of this spool (spool.segment_size)",
 );
 
-/// A twentieth of the queue and of the spool's space is not for strangers.
-const KEPT_SHARE: u64 = 20;
-
 /// A disk that is behind is asked again after this.
 const BEHIND: Duration = Duration::from_millis(5);
 
@@ -67,6 +65,8 @@ pub(crate) struct Acceptor {
     pub(crate) driver: Arc<Driver>,
     /// Messages whose clients were told to try again and that may still be stored.
     late: ActiveCount,
+    /// Messages whose content has arrived, and that the spool does not count yet.
+    entering: Entering,
     logins: Logins,
 }
 
@@ -82,7 +82,7 @@ fn why_late(awaits_room: bool, waited: Duration) -> (String, u16) {
 
 impl Acceptor {
     pub(crate) fn new(driver: Arc<Driver>) -> Self {
-        Self { driver, late: ActiveCount::default(), logins: Logins::new() }
+        Self { driver, late: ActiveCount::default(), entering: Entering::default(), logins: Logins::new() }
     }
 
     pub(super) fn logins(&self) -> &Logins {
@@ -406,41 +406,6 @@ impl Acceptor {
         config.sources.count_failure(&config.settings, &facts);
     }
 
-    /// Is there room for one more?
-    fn room(&self) -> Result<(), Reply> {
-        let pressure = self.driver.spool.pressure();
-        if pressure.poisoned {
-            return Err(replies::LOCAL_ERROR);
-        }
-        let is_full = pressure.free_bytes == 0;
-        let is_many = pressure.message_count >= self.driver.current().settings.queue.max_messages as u64;
-        if is_full || is_many {
-            // A full disk may be why others are late.
-            Err(replies::NO_ROOM)
-        } else if self.late.count() > 0 {
-            Err(replies::SPOOL_BUSY)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Is there room for one more of a stranger? The last of it is kept for mail of this site: whoever fills the queue must not
-    /// stop it.
-    fn room_for_strangers(&self) -> Result<(), Reply> {
-        self.room()?;
-        let (driver, current) = (&self.driver, self.driver.current());
-        let max = current.settings.queue.max_messages as u64;
-        let is_many = driver.spool.pressure().message_count >= max - max / KEPT_SHARE;
-        let lacks_space = || {
-            let (max_bytes, _) = spool_space(&current.settings.spool);
-            driver.spool.room_bytes() < max_bytes / KEPT_SHARE
-        };
-        if is_many || driver.is_space_scarce.load(Ordering::Relaxed) && lacks_space() {
-            return Err(replies::NO_ROOM);
-        }
-        Ok(())
-    }
-
     fn refusal(refused: Refused) -> Reply {
         match refused {
             Refused::Busy => replies::SPOOL_BUSY,
@@ -697,6 +662,13 @@ impl Service for Acceptor {
 
     async fn commit(&self, context: &mut SessionContext, draft: Draft) -> Reply {
         let Draft { id, arrived, origin, mut envelope, mut content } = draft;
+        let _entering = match self.enter(context.is_stranger(), content.size_bytes() as u64) {
+            Ok(entering) => entering,
+            Err(reply) => {
+                self.forget(content.parts());
+                return reply;
+            }
+        };
         context.set_priority(&mut envelope, &mut content);
         if let Some(login) = context.facts.login.as_ref().or(context.facts.named_login.as_ref()) {
             envelope.options.get_or_insert_default().login = Some(login.clone());
@@ -722,7 +694,15 @@ impl Service for Acceptor {
         self.accept(config, finished).await
     }
 
-    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError> {
+    fn store(
+        &self,
+        context: &SessionContext,
+        envelope: &Envelope,
+        chunk: Bytes,
+    ) -> Result<ChunkId, StoreError> {
+        if context.is_stranger() {
+            self.space_for_strangers(chunk.len() as u64).map_err(StoreError::Refused)?;
+        }
         self.driver.spool.store_for(envelope, chunk).map_err(|refused| match refused {
             Refused::Busy => StoreError::Busy,
             refused => StoreError::Refused(Self::refusal(refused)),

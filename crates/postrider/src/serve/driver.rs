@@ -136,8 +136,6 @@ pub(crate) struct Driver {
     connection_drift: AtomicU64,
     /// The time of the last warning that connections are short.
     short_warned_at: AtomicI64,
-    /// Little space is left in the spool, as the last look has shown.
-    pub(crate) is_space_scarce: AtomicBool,
     /// The time from the submission of a message to the spool until it is durable.
     pub(crate) accept_latency: LatencyCounter,
     current: RwLock<Arc<ConfigSnapshot>>,
@@ -182,7 +180,6 @@ impl Driver {
             conflicts: AtomicU64::new(0),
             connection_drift: AtomicU64::new(0),
             short_warned_at: AtomicI64::new(Millis::MIN),
-            is_space_scarce: AtomicBool::new(false),
             accept_latency: LatencyCounter::default(),
             current: RwLock::new(current),
             timer: Notify::new(),

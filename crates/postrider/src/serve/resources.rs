@@ -12,11 +12,7 @@ use rustix::{
     io::{Errno, fcntl_dupfd_cloexec},
     process::getrlimit,
 };
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// The name of the spool's space.
 const SPOOL_SPACE: &str = "spool space";
@@ -102,6 +98,17 @@ pub(super) fn spool_space(spool: &config::Spool) -> (u64, &'static str) {
     (min_free_bytes.max(segment_bytes).saturating_mul(5), "spool.min_free")
 }
 
+/// The share of the queue and of the spool that strangers leave to mail of this site: one part of so many.
+pub(super) const KEPT_SHARE: u64 = 20;
+
+/// Returns the bytes of a spool that strangers leave to mail of this site. Room comes in whole segments: of less than two, nothing
+/// might be left.
+pub(super) fn kept_bytes(spool: &config::Spool) -> u64 {
+    let (max_bytes, _) = spool_space(spool);
+    let segments_bytes = SpoolRoom::of(spool).segment_bytes.saturating_mul(2);
+    (max_bytes / KEPT_SHARE).max(segments_bytes.min(max_bytes / 4))
+}
+
 /// Returns the lowest number that no open file has: at least so many are open, and hardly more where most numbers are in use. The
 /// kernel does not show /proc/self/fd to a process that has changed its user.
 fn lowest_free_file(max: u64) -> u64 {
@@ -119,9 +126,6 @@ pub(super) async fn watch(daemon: Arc<Daemon>) {
     loop {
         look.tick().await;
         let resources = daemon.resources(&operator::shares(&daemon.driver));
-        let is_space = |one: &&Resource| one.name == SPOOL_SPACE;
-        let is_scarce = resources.iter().find(is_space).is_some_and(Resource::is_scarce);
-        daemon.driver.is_space_scarce.store(is_scarce, Ordering::Relaxed);
         told.warnings(&resources).iter().for_each(|warning| tracing::warn!("{warning}"));
     }
 }

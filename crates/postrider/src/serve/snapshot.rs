@@ -28,6 +28,8 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) sources: RuleSources,
     /// None: nobody can log in.
     pub(crate) logins: Option<LoginSettings>,
+    /// Of the spool's space, what strangers leave to mail of this site.
+    pub(crate) kept_bytes: u64,
 }
 
 impl ConfigSnapshot {

@@ -189,6 +189,7 @@ pub(crate) fn current(
     let authenticated = Authenticated::new(&settings, sources.dns());
     let pipeline = Pipeline::new(authenticated, RuleCheck::new(&settings), checks);
     Ok(ConfigSnapshot {
+        kept_bytes: super::resources::kept_bytes(&settings.spool),
         settings,
         engine,
         routes,

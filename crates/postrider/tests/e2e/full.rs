@@ -271,3 +271,68 @@ fn strangers_leave_a_part_of_the_queue_to_mail_of_this_site() {
     until("the queue is full", || daemon.counter("queued") == 40);
     assert_eq!((send_from("127.0.0.2").0, send_from("127.0.0.9").0), (452, 452));
 }
+
+#[test]
+fn many_sessions_at_once_take_no_more_than_the_queue_holds() {
+    let nowhere = free_address();
+    let daemon = Postrider::start(&format!(
+        "[queue]\nmax_messages = 10\n[relay]\nnetworks = [\"127.0.0.2/32\"]\n\
+         [[route]]\ndomains = [\"mx.test\"]\nlmtp = \"{nowhere}\"\n"
+    ));
+    // All have passed MAIL before the first content comes.
+    let mut clients: Vec<Client> = (0..30)
+        .map(|number| {
+            let mut client =
+                Client::connect_from(&format!("127.0.0.{}", 10 + number), daemon.address).unwrap();
+            for command in ["EHLO a.test", "MAIL FROM:<a@far.test>", "RCPT TO:<joe@mx.test>", "DATA"] {
+                assert!(client.say(command).unwrap().0 < 400);
+            }
+            client
+        })
+        .collect();
+    clients.iter_mut().for_each(|client| client.write(b"Subject: x\r\n\r\nx\r\n.\r\n").unwrap());
+    let replies: Vec<u16> = clients.iter_mut().map(|client| client.reply().unwrap().0).collect();
+    let taken = replies.iter().filter(|code| **code == 250).count();
+    assert!(taken <= 9 && replies.iter().all(|code| [250, 452].contains(code)), "{replies:?}");
+    let mut own = Client::connect_from("127.0.0.2", daemon.address).unwrap();
+    assert_eq!(send(&mut own, "a@mx.test", "joe@mx.test").0, 250);
+}
+
+#[test]
+fn strangers_leave_space_to_mail_of_this_site_whatever_the_size_of_their_mail() {
+    for (size, kib, step) in [("12MiB", 200, 40), ("64MiB", 300, 60), ("64MiB", 6000, 3)] {
+        let nowhere = free_address();
+        let segment = if size == "12MiB" { "1MiB" } else { "4MiB" };
+        let daemon = Postrider::start(&format!(
+            "segment_size = \"{segment}\"\nmax_size = \"{size}\"\n[relay]\nnetworks = [\"127.0.0.2/32\"]\n\
+             [[route]]\ndomains = [\"mx.test\"]\nlmtp = \"{nowhere}\"\n"
+        ));
+        let mut content = b"Subject: x\r\n\r\n".to_vec();
+        (0..kib * 16).for_each(|_| content.extend([&[b'x'; 62][..], b"\r\n"].concat()));
+        content.extend(b".\r\n");
+        let send_from = |client: &str| {
+            let mut client = Client::connect_from(client, daemon.address).unwrap();
+            let commands = ["MAIL FROM:<a@far.test>", "RCPT TO:<joe@mx.test>", "DATA"];
+            let refused =
+                commands.iter().map(|command| client.say(command).unwrap().0).find(|code| *code >= 400);
+            refused.unwrap_or_else(|| {
+                client.write(&content).unwrap();
+                client.reply().unwrap().0
+            })
+        };
+        // Room is made by and by: it is used up when strangers are refused again and again.
+        let mut refused = 0;
+        for _ in 0..step * 20 {
+            refused = if send_from("127.0.0.9") == 250 { 0 } else { refused + 1 };
+            if refused == 20 {
+                break;
+            }
+        }
+        assert_eq!(refused, 20, "{size}, {kib} KiB");
+        let mut own = Client::connect_from("127.0.0.2", daemon.address).unwrap();
+        assert_eq!(send(&mut own, "a@mx.test", "joe@mx.test").0, 250, "{size}, {kib} KiB");
+        let local = daemon.run(&["sendmail", "-f", "a@mx.test", "joe@mx.test"], "Subject: x\n\nx\n");
+        assert!(local.status.success(), "{}", String::from_utf8_lossy(&local.stderr));
+        drop(daemon.kill());
+    }
+}

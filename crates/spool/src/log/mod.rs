@@ -641,9 +641,14 @@ impl Spool for LogSpool {
     }
 
     fn room_bytes(&self) -> u64 {
+        // Mail never gets the reserve.
+        let reserve_bytes = segment_allocator::RESERVE as u64 * self.shared.settings.segment_bytes;
         match self.pressure().free_bytes {
             0 => 0,
-            prepared => prepared.saturating_add(self.shared.allocator.unmade_bytes()),
+            prepared => prepared
+                .saturating_add(self.shared.allocator.unmade_bytes())
+                .saturating_sub(reserve_bytes)
+                .max(1),
         }
     }
 

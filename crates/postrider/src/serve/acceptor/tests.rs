@@ -309,7 +309,7 @@ async fn pieces_of_mail_that_is_given_up_are_abandoned() {
     assert!((1..=3).all(|chunk_id| spool.load(ChunkId(chunk_id)).is_err()));
 
     stands_still(1);
-    let chunk_id = acceptor.store(&message(2).envelope, "piece".into()).unwrap();
+    let chunk_id = acceptor.store(&connected(&acceptor), &message(2).envelope, "piece".into()).unwrap();
     let parts = vec![Part::Memory("Subject: x\r\n\r\n".into()), Part::Stored { chunk_id, length_bytes: 5 }];
     let content = ReceivedContent::new(ContentTraits::default(), 0, 14, parts);
     let reply = acceptor.commit(&mut connected(&acceptor), Draft { content, ..draft(2) }).await.to_string();
