@@ -2,6 +2,7 @@
 
 use super::{Fault, Need, Needed, Whose, as_user, described, group_name, is_of_system};
 use config::{DeliveryUser, Route, Settings, Target};
+use rewrite::NULL_DEVICE;
 use rustix::process::geteuid;
 use sandbox::{Identity, fixed_folder};
 use std::{
@@ -27,7 +28,8 @@ pub(super) fn own(settings: &Settings) -> Vec<Needed> {
 pub(super) fn of_file(file: &Path) -> Vec<Needed> {
     let folder = fixed_folder(&file.to_string_lossy());
     let mut needs = vec![Needed::new(folder, "folder of a file in `addresses.files`", Need::WriteIn)];
-    if file.is_file() {
+    // A link is not followed, and its target is not the daemon's.
+    if file.symlink_metadata().is_ok_and(|found| found.is_file()) {
         needs.push(Needed::new(file.to_owned(), "file in `addresses.files`", Need::Append));
     }
     needs
@@ -43,11 +45,15 @@ pub(super) fn files(settings: &Settings) -> Vec<Fault> {
 }
 
 pub(super) fn file_fault(file: &Path) -> Option<Fault> {
+    // Mail for it is discarded.
+    if file == Path::new(NULL_DEVICE) {
+        return None;
+    }
     let found = file.symlink_metadata().ok()?;
     let shown = file.display();
     let (what, advice) = if found.is_symlink() {
-        let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        ("a symbolic link, which is not followed".to_owned(), format!("name {}", real.display()))
+        let advice = "name a file of the mailboxes' user instead of the link".to_owned();
+        ("a symbolic link, which is not followed".to_owned(), advice)
     } else if !found.is_file() {
         ("no regular file".to_owned(), "name a file in the mbox format".to_owned())
     } else if found.nlink() > 1 {
@@ -221,5 +227,18 @@ mod tests {
         );
         let linked = faults("link", "group = \"mail\"\n").remove(0);
         assert!(linked.text.contains("follows no symbolic links"), "{linked:?}");
+    }
+
+    #[test]
+    fn nobody_is_told_to_give_away_what_a_link_leads_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+        fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+        let needs = |path: &Path| of_file(path).iter().any(|need| need.path == path);
+        assert!(needs(&file) && !needs(&link));
+        let fault = file_fault(&link).unwrap();
+        assert!(fault.text.contains("symbolic link") && !fault.advice.contains("passwd"), "{}", fault.advice);
+        assert!(file_fault(Path::new(NULL_DEVICE)).is_none(), "mail for it is discarded");
     }
 }
