@@ -17,6 +17,7 @@ use crate::{
     open_files::{self, Connections},
     routing::Routes,
     spool_room::SpoolRoom,
+    unnamed_spools,
 };
 use auth::{ClientCredentials, Mechanism};
 use config::{
@@ -432,7 +433,13 @@ fn memory(settings: &Settings) -> usize {
 /// # Errors
 /// In words.
 pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
-    let mut stores = settings.spools().iter().map(served).collect::<Result<Vec<_>, _>>()?;
+    let opened = settings.spools().iter().map(served).collect::<Result<Vec<_>, _>>();
+    // Another start would not help: the configuration names the wrong backend.
+    let is_of_other = || !unnamed_spools::of_other_backend(settings).is_empty();
+    let mut stores = opened.map_err(|why| match why.exit {
+        Exit::Unavailable if is_of_other() => NotOpened { exit: Exit::Config, ..why },
+        _ => why,
+    })?;
     if stores.len() == 1 {
         return Ok(stores.remove(0));
     }

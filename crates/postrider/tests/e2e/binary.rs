@@ -357,7 +357,7 @@ fn a_daemon_does_not_start_on_the_spool_of_the_other_engine() {
     let dir = site("[[listen]]\naddress = \"127.0.0.1:0\"\n");
     queue_one(&dir, 7, true);
     let output = postrider(&dir, &["serve"]);
-    assert_eq!(output.status.code(), Some(69));
+    assert_eq!(output.status.code(), Some(78));
     assert!(stderr(&output).contains("postrider spool convert"), "{}", stderr(&output));
 }
 

@@ -360,5 +360,10 @@ fn a_spool_of_another_backend_is_named_before_a_start() {
                 format!("data/spool-bulk has the files of the backend \"{before}\", and not of \"{after}\"");
             assert!(told.contains(&says), "{told}");
         }
+        // systemd does not start it again and again.
+        let (dir, _) = daemon.kill();
+        let config = dir.path().join("postrider.toml");
+        let served = Command::new(BINARY).args(["serve", "--config"]).arg(config).output().unwrap();
+        assert_eq!(served.status.code(), Some(78), "{}", String::from_utf8_lossy(&served.stderr));
     }
 }
