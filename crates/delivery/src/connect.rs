@@ -128,7 +128,7 @@ impl Connector<'_> {
     /// Notes that the next attempt to this server uses clear text.
     pub(crate) fn tls_broke(&self, relay: &str, server: SocketAddr, fault: TlsFault, why: &str) {
         tracing::warn!("{relay}: TLS does not work, clear text is next: {why}");
-        self.tls_faults.add(server, fault);
+        self.tls_faults.add(server, fault, Instant::now());
     }
 
     fn outcome(&self, relay: &str, unusable: Unusable) -> Outcome {

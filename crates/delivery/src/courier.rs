@@ -275,7 +275,9 @@ impl Courier {
                 (ready.relay.clone(), ready.address, ready.is_opportunistic, !ready.tls.is_empty());
             let has_next = hosts.has_next() && !source.should_close();
             let session = Session::new(source, &self.settings, ready, begun.elapsed(), unfinished, has_next)
-                .may_retry_tls(may_retry_tls);
+                .may_retry_tls(
+                    may_retry_tls && !address.is_some_and(|server| self.tls_faults.is_confirmed(server)),
+                );
             let ended = Box::pin(session.run()).await;
             if let Some(server) = address {
                 match &ended.broken {
@@ -287,7 +289,7 @@ impl Courier {
                     None if ended.wants_tls => {
                         tracing::info!("{relay}: refuses clear text: trying TLS again");
                         may_retry_tls = false;
-                        self.tls_faults.remove(server);
+                        self.tls_faults.retry(server, Instant::now());
                     }
                     _ => {}
                 }

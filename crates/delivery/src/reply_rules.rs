@@ -30,12 +30,28 @@ pub(crate) fn wants_login(outcome: &Outcome) -> bool {
     outcome.reply().is_some_and(|reply| reply.code == 530)
 }
 
-/// Returns whether a refusal in clear text may be the wish for encryption: a reply about policy (RFC 3463 §3.8), or 530 and its kin (RFC
-/// 3207 §4), or a refusal of the sender that gives no reason. A mailbox that does not exist is none.
-pub(crate) fn may_want_encryption(stage: ReplyStage, code: u16, enhanced: Option<Enhanced>) -> bool {
-    match enhanced {
-        Some(Enhanced(_, subject, _)) if subject != 0 => subject == 7,
-        _ => matches!(code, 523 | 530 | 538) || stage == ReplyStage::Mail,
+/// What a refusal says that a server gives in clear text, because TLS broke before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClearTextRefusal {
+    /// It may be the wish for encryption, and no verdict.
+    Wish,
+    /// It gives no reason, or blames the protocol: a verdict only if TLS cannot be tried once more.
+    Vague,
+    /// It is about the mail or the mailbox.
+    Verdict,
+}
+
+impl ClearTextRefusal {
+    /// A wish is a reply about policy (RFC 3463 §3.8), or 530 and its kin (RFC 3207 §4), or a refusal of the sender that gives no
+    /// reason.
+    pub(crate) fn of(stage: ReplyStage, code: u16, enhanced: Option<Enhanced>) -> Self {
+        let subject = enhanced.map_or(0, |Enhanced(_, subject, _)| subject);
+        match subject {
+            7 => Self::Wish,
+            0 if matches!(code, 523 | 530 | 538) || stage == ReplyStage::Mail => Self::Wish,
+            0 | 5 if code >= 500 => Self::Vague,
+            _ => Self::Verdict,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     connect::{Ready, lost, reply_timeout},
     courier::withdrawn,
     exchanger_budget::Unproven,
-    reply_rules::{may_want_encryption, wants_login},
+    reply_rules::{ClearTextRefusal, wants_login},
 };
 use bytes::Bytes;
 use mail::{Attempt, Disposition, DsnDuty, Enhanced, Message, Outcome, SharedMessage, UnixMillis};
@@ -370,12 +370,13 @@ impl<'a, J: WorkSource> Session<'a, J> {
 
     /// Gives a recipient its outcome, or leaves it to the next server (RFC 5321 §5.1).
     fn record(&mut self, active: &mut ActiveLease, index: u32, outcome: Outcome) {
-        if self.refuses_clear_text(&outcome) {
+        let refusal = self.clear_text_refusal(&outcome);
+        if self.may_retry_tls && refusal != ClearTextRefusal::Verdict {
+            (self.wants_tls, self.is_used_up) = (true, true);
+            return active.remaining.push(index);
+        }
+        if refusal == ClearTextRefusal::Wish {
             self.wants_tls = true;
-            if self.may_retry_tls {
-                self.is_used_up = true;
-                return active.remaining.push(index);
-            }
             let text = format!("{}; TLS broke before, and is tried again later", outcome.text).into();
             let (disposition, status) = (Disposition::Deferred, Enhanced(4, 7, 4));
             return self.keep(active, index, Outcome { disposition, status, text, ..outcome });
@@ -392,12 +393,13 @@ impl<'a, J: WorkSource> Session<'a, J> {
         self.keep(active, index, outcome);
     }
 
-    /// Returns whether a server that gets clear text, because TLS did not work before, may refuse for lack of TLS. What it says then
-    /// is no verdict on the mail.
-    fn refuses_clear_text(&self, outcome: &Outcome) -> bool {
+    /// Returns what the refusal of a server says that gets clear text because TLS did not work before.
+    fn clear_text_refusal(&self, outcome: &Outcome) -> ClearTextRefusal {
         let reply = outcome.reply().filter(|_| self.is_clear_instead);
         let reply = reply.filter(|_| outcome.disposition != Disposition::Delivered);
-        reply.is_some_and(|reply| may_want_encryption(reply.stage, reply.code, reply.enhanced))
+        reply.map_or(ClearTextRefusal::Verdict, |reply| {
+            ClearTextRefusal::of(reply.stage, reply.code, reply.enhanced)
+        })
     }
 
     /// Keeps the outcome of a recipient, or leaves the recipient to the next server.

@@ -3,11 +3,11 @@
 use crate::{
     Courier,
     connect::{Connector, Ready},
-    reply_rules::may_want_encryption,
+    reply_rules::ClearTextRefusal,
 };
 use mail::{Destination, Enhanced, Mailbox, Outcome, Reply, ReplyStage};
 use smtp::client::{ExpectedReply, OutputPiece};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time limit for the reply to QUIT, which changes nothing any more.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,10 +42,13 @@ impl Courier {
                 Ok(ready) => ready,
                 Err(outcome) => return Ok(Existence::Unclear(unclear.unwrap_or(outcome))),
             };
-            let (asked, wants_tls) = ask_server(&connector, &mut ready, mailbox).await;
-            if let (Some(server), true, false) = (ready.address, wants_tls, has_retried_tls) {
+            let (asked, refusal) = ask_server(&connector, &mut ready, mailbox).await;
+            let may_want_tls = refusal != ClearTextRefusal::Verdict && !has_retried_tls;
+            if let Some(server) =
+                ready.address.filter(|server| may_want_tls && !self.tls_faults.is_confirmed(*server))
+            {
                 has_retried_tls = true;
-                self.tls_faults.remove(server);
+                self.tls_faults.retry(server, Instant::now());
                 tokio::spawn(end(ready));
                 match hosts.again(&connector).await {
                     Ok(ready) => next = Some(ready),
@@ -54,6 +57,10 @@ impl Courier {
                 continue;
             }
             match asked {
+                // As for a delivery, which waits for TLS.
+                Ok(Existence::Refused(reply)) if refusal == ClearTextRefusal::Wish => {
+                    unclear = Some(self::unclear(&ready.relay, "RCPT TO", &reply));
+                }
                 // A server that does not say leaves it to the next one.
                 Ok(Existence::Unclear(outcome)) | Err(outcome) => unclear = Some(outcome),
                 Ok(existence) => {
@@ -70,18 +77,19 @@ impl Courier {
     }
 }
 
-/// Returns also whether the server may want TLS, which it does not get because TLS broke before.
+/// Returns also what a refusal says if the server does not get TLS, because that broke before.
 async fn ask_server(
     connector: &Connector<'_>,
     ready: &mut Ready,
     mailbox: &Mailbox,
-) -> (Result<Existence, Outcome>, bool) {
+) -> (Result<Existence, Outcome>, ClearTextRefusal) {
     let mut refused = None;
     let asked = ask_for(connector, ready, mailbox, &mut refused).await;
-    let wants_tls = refused.is_some_and(|(stage, reply)| {
-        ready.is_clear_instead && may_want_encryption(stage, reply.code, reply.enhanced)
+    let refused = refused.filter(|_| ready.is_clear_instead);
+    let refusal = refused.map_or(ClearTextRefusal::Verdict, |(stage, reply)| {
+        ClearTextRefusal::of(stage, reply.code, reply.enhanced)
     });
-    (asked, wants_tls)
+    (asked, refusal)
 }
 
 async fn ask_for(

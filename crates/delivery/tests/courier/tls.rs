@@ -256,6 +256,11 @@ async fn a_server_that_refuses_clear_text_gets_tls_again_in_the_same_attempt() {
         ("MAIL", "451 4.7.1 TLS please", "sent"),
         ("RCPT", "554 5.7.1 Must use TLS", "sent"),
         ("DATA", "554 5.7.1 Must use TLS", "sent"),
+        ("MAIL", "503 5.5.1 STARTTLS first", "sent"),
+        ("MAIL", "555 5.5.4 not so", "sent"),
+        ("RCPT", "550 TLS required", "sent"),
+        ("RCPT", "550 5.0.0 not so", "sent"),
+        ("DATA", "554 TLS required", "sent"),
         // A verdict on the mailbox, whoever asks.
         ("RCPT", "550 5.1.1 no such user", "bounced"),
     ] {
@@ -272,6 +277,22 @@ async fn a_server_that_refuses_clear_text_gets_tls_again_in_the_same_attempt() {
         }
         assert_eq!(ends, [["deferred"; 2], [disposition; 2]], "{command} {refusal}");
     }
+}
+
+#[tokio::test]
+async fn a_refusal_without_a_reason_is_believed_when_tls_breaks_again() {
+    let (config, _) = tls_server("localhost");
+    let mut server = Server { tls_breaks: Some(("MAIL", "CLOSE")), ..Server::with_tls(config) };
+    server.clear_text_answer = Some(("RCPT", "550 no such user"));
+    let port = server.start().await;
+    let (courier, destination) = courier(port, TlsMode::May, false, None);
+    let mut ends = Vec::new();
+    for id in 1..=4 {
+        let work = TestWork::with([lease(id, 1)]);
+        courier.serve(&destination, &Queue(work.clone())).await;
+        ends.extend(work.dispositions(id));
+    }
+    assert!(ends.contains(&"bounced".into()), "{ends:?}");
 }
 
 #[tokio::test]
