@@ -7,6 +7,7 @@ mod boxes;
 
 use crate::site_files::{FileUse, site_files};
 use config::Settings;
+use mail::AliasTarget;
 use rustix::{
     fs::{Access, access},
     io::Errno,
@@ -86,12 +87,36 @@ pub(crate) fn mailbox_faults(settings: &Settings) -> Result<Vec<Fault>, String> 
 }
 
 /// Returns why this process cannot deliver to a file that aliases name, if it cannot: mail for it would wait. Waits for the disk.
-pub(crate) fn file_fault(file: &Path) -> Option<String> {
+fn file_fault(file: &Path) -> Option<String> {
     let user = user_name(getuid().as_raw()).unwrap_or_else(|| "the daemon".to_owned());
     let fault = |need: Needed| need.fault(&user, false);
     boxes::file_fault(file)
         .or_else(|| boxes::of_file(file).into_iter().find_map(fault))
         .map(|fault| format!("{}; {}", fault.text, fault.advice))
+}
+
+/// Returns why nobody can start the program of a command that aliases name, if nobody can: mail for it would wait. Waits for the disk.
+fn program_fault(command: &str) -> Option<String> {
+    let words = rewrite::split_command(command).ok()?;
+    let program = Path::new(&**words.first()?);
+    match fs::metadata(program) {
+        Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => None,
+        Ok(_) => Some(format!("{} is not executable", program.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some(format!("there is no program {}", program.display()))
+        }
+        // The user who starts it may see it.
+        Err(_) => None,
+    }
+}
+
+/// Returns why mail for what aliases name would wait, if it is a file or a program.
+pub(crate) fn target_fault(target: &AliasTarget) -> Option<String> {
+    match target {
+        AliasTarget::File(path) if **path != *rewrite::NULL_DEVICE => file_fault(Path::new(&**path)),
+        AliasTarget::Program(command) => program_fault(command),
+        _ => None,
+    }
 }
 
 /// Asks for these needs as the user of the daemon, and for the places of mailboxes.

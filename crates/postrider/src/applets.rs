@@ -150,7 +150,7 @@ async fn told(
         if let (NextHop::Reject(reply), false) = (&destination.next_hop, is_held) {
             return Route::Refused(reply.to_string());
         }
-        if let Some(fault) = file_fault(mailboxes.settings, expanded.target(index)) {
+        if let Some(fault) = target_fault(mailboxes.settings, expanded.target(index)) {
             return Route::Failed(fault);
         }
         destinations.push(destination);
@@ -168,13 +168,12 @@ async fn told(
     Route::To(all.join(", ") + &owners + &missing)
 }
 
-/// Returns why the daemon cannot deliver to the file of an alias; none where another user asks, who does not know.
-fn file_fault(settings: &Settings, target: Option<&AliasTarget>) -> Option<String> {
-    let Some(AliasTarget::File(path)) = target else { return None };
+/// Returns why the daemon cannot deliver to the file or the program of an alias; none where another user asks, who does not know.
+fn target_fault(settings: &Settings, target: Option<&AliasTarget>) -> Option<String> {
+    let target @ (AliasTarget::File(name) | AliasTarget::Program(name)) = target? else { return None };
     let is_daemon = geteuid().as_raw() == access::daemon_uid(settings);
-    let fault =
-        (is_daemon && **path != *rewrite::NULL_DEVICE).then(|| access::file_fault(Path::new(&**path)));
-    fault.flatten().map(|fault| format!("{path}: {fault}"))
+    let fault = is_daemon.then(|| access::target_fault(target));
+    fault.flatten().map(|fault| format!("{name}: {fault}"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use engine::accept::{Source, Verdict};
 use inbound::Answer;
 use mail::{AliasTarget, Enhanced, ForwardPath, Mailbox, Recipient, Reply, ReversePath};
 use rewrite::{Expanded, Role, Trouble, passed_on};
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 use tokio::{task::spawn_blocking, time::timeout};
 
 /// Time for a look at files of aliases; a disk that answers later is left to the delivery.
@@ -35,7 +35,7 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
     let mailbox = path.mailbox().unwrap_or(&settings.postmaster).clone();
     let outcome = expand(expansion, &view, &mailbox).await;
     match outcome {
-        Outcome::Recipients(expanded) => match unwritable(&view, &expanded).await {
+        Outcome::Recipients(expanded) => match undeliverable(&view, &expanded).await {
             Some(trouble) => failed(&view, &trouble, given.path.as_str()),
             None => accepted(&view, given, &mailbox, &expanded),
         },
@@ -50,22 +50,22 @@ pub(super) async fn recipient(expansion: &Expansion, view: View<'_>, given: &Rec
     }
 }
 
-/// Returns the trouble of a file to which an alias leads and that cannot be written now. The client keeps the mail: taken, it would wait
-/// in the queue until it is returned.
-async fn unwritable(view: &View<'_>, expanded: &Expanded) -> Option<Trouble> {
+/// Returns the trouble of a file to which an alias leads and that cannot be written now, or of a program that cannot be started. The
+/// client keeps the mail: taken, it would wait in the queue until it is returned.
+async fn undeliverable(view: &View<'_>, expanded: &Expanded) -> Option<Trouble> {
     if !matches!(view.facts.source, Source::Smtp { .. }) || view.is_queued {
         return None;
     }
-    let files = (0..expanded.recipients().len()).filter_map(|index| match expanded.target(index) {
-        Some(AliasTarget::File(path)) if &**path != rewrite::NULL_DEVICE => Some(path.clone()),
+    let targets = (0..expanded.recipients().len()).filter_map(|index| match expanded.target(index)? {
+        found @ (AliasTarget::File(name) | AliasTarget::Program(name)) => Some((name.clone(), found.clone())),
         _ => None,
     });
-    let files: Vec<Box<str>> = files.collect();
-    if files.is_empty() {
+    let targets: Vec<_> = targets.collect();
+    if targets.is_empty() {
         return None;
     }
     let find =
-        move || files.into_iter().find_map(|path| Some((access::file_fault(Path::new(&*path))?, path)));
+        move || targets.into_iter().find_map(|(name, target)| Some((access::target_fault(&target)?, name)));
     let (what, key) = timeout(DISK_TIMEOUT, spawn_blocking(find)).await.ok()?.ok()??;
     Some(Trouble::Value { key, what: what.into() })
 }
