@@ -654,7 +654,7 @@ section! {
         initial_concurrency: usize = "5",
         /// Maximum number of messages in the queue. Reply when exceeded: 452 4.3.1. The last twentieth is kept for mail of
         /// local programs, logins and `relay.networks`; other clients get this reply earlier, also when a
-        /// twentieth of the spool's space, or what two segments hold, is left.
+        /// twentieth of the spool's space, or what three segments hold, is left.
         max_messages: usize = "10000000",
         /// Order of the due messages for one destination. `fair` and `none` keep the order in which they became due, and
         /// `fair` lets small messages overtake bulk mail. `priority` uses Sendmail's formula, and `filename` the queue

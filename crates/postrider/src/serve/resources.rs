@@ -101,12 +101,12 @@ pub(super) fn spool_space(spool: &config::Spool) -> (u64, &'static str) {
 /// The share of the queue and of the spool that strangers leave to mail of this site: one part of so many.
 pub(super) const KEPT_SHARE: u64 = 20;
 
-/// Returns the bytes of a spool that strangers leave to mail of this site. Room comes in whole segments: of less than two, nothing
-/// might be left.
+/// Returns the bytes of a spool that strangers leave to mail of this site. Room comes in whole segments: the one in use does not count,
+/// and what is written at once may leave the end of another one empty.
 pub(super) fn kept_bytes(spool: &config::Spool) -> u64 {
     let (max_bytes, _) = spool_space(spool);
-    let segments_bytes = SpoolRoom::of(spool).segment_bytes.saturating_mul(2);
-    (max_bytes / KEPT_SHARE).max(segments_bytes.min(max_bytes / 4))
+    let segments_bytes = SpoolRoom::of(spool).segment_bytes.saturating_mul(3);
+    (max_bytes / KEPT_SHARE).max(segments_bytes.min(max_bytes / 8 * 3))
 }
 
 /// Returns the lowest number that no open file has: at least so many are open, and hardly more where most numbers are in use. The

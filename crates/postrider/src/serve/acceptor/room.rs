@@ -75,8 +75,11 @@ impl Acceptor {
     /// Is there space for so many bytes of a stranger, beside what is entering?
     pub(super) fn space_for_strangers(&self, bytes: u64) -> Result<(), Reply> {
         let kept_bytes = self.driver.current().kept_bytes;
-        let entering_bytes = self.entering.bytes.load(Ordering::Relaxed).saturating_add(bytes);
-        if self.driver.spool.room_bytes() < kept_bytes.saturating_add(entering_bytes) {
+        // What is queued has taken no room yet.
+        let queued_bytes = self.driver.spool.pressure().queued_bytes;
+        let entering_bytes = self.entering.bytes.load(Ordering::Relaxed);
+        let wanted = [kept_bytes, queued_bytes, entering_bytes, bytes];
+        if self.driver.spool.room_bytes() < wanted.into_iter().fold(0, u64::saturating_add) {
             return Err(replies::NO_ROOM);
         }
         Ok(())
