@@ -128,8 +128,9 @@ fn never_holds(
             let is_before = |at: usize, other: &Rule| (other.stage, at) < (rule.stage, number);
             let mut setting = rules.iter().enumerate().filter(|(_, other)| sets(other)).peekable();
             let any = setting.peek().map(|(_, other)| other.place());
-            let is_of_check = |tag: &Box<str>| s.rules.authentication.sets(tag);
-            if setting.any(|(at, other)| is_before(at, other)) || tags.iter().any(is_of_check) {
+            if setting.any(|(at, other)| is_before(at, other))
+                || tags.iter().any(|tag| s.rules.authentication.sets(tag))
+            {
                 return None;
             }
             let what = format!("{}: nothing has set this tag before", rule.name);

@@ -292,7 +292,7 @@ async fn a_refusal_without_a_reason_is_believed_when_tls_breaks_again() {
         courier.serve(&destination, &Queue(work.clone())).await;
         ends.extend(work.dispositions(id));
     }
-    assert!(ends.contains(&"bounced".into()), "{ends:?}");
+    assert!(ends.contains(&"bounced"), "{ends:?}");
 }
 
 #[tokio::test]

@@ -74,14 +74,14 @@ fn zone_line(domain: &str, selector: &str, record: &str) -> String {
 }
 
 /// Runs a command that reads the configuration.
-pub(super) fn run(command: &DkimCommand, settings: Settings, out: &mut dyn Write) -> Ending {
+pub(super) fn run(command: &DkimCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
     if settings.sign.is_empty() {
         let text = "nothing is signed: `postrider dkim new DOMAIN` makes a key for [[sign]]";
         return Err(CliError::new(Exit::Config, text));
     }
     match command {
         DkimCommand::Check => check(settings, out),
-        _ => show(&settings, out),
+        _ => show(settings, out),
     }
 }
 
@@ -115,7 +115,7 @@ fn show(settings: &Settings, out: &mut dyn Write) -> Ending {
 }
 
 /// Asks DNS for each key.
-fn check(settings: Settings, out: &mut dyn Write) -> Ending {
+fn check(settings: &Settings, out: &mut dyn Write) -> Ending {
     let mut keys = Vec::new();
     for sign in &settings.sign {
         let SignWith::Key { selector, file } = &sign.keys else { continue };
@@ -126,7 +126,7 @@ fn check(settings: Settings, out: &mut dyn Write) -> Ending {
     }
     let runtime = runtime()?;
     let _guard = runtime.enter();
-    let dns = wiring::dns(&settings).map_err(|why| CliError::new(Exit::Config, why))?;
+    let dns = wiring::dns(settings).map_err(|why| CliError::new(Exit::Config, why))?;
     let mut exit = Exit::Ok;
     for (name, record) in keys {
         let labels = name.split('.').map(str::as_bytes);

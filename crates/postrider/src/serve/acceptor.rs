@@ -662,7 +662,7 @@ impl Service for Acceptor {
 
     async fn commit(&self, context: &mut SessionContext, draft: Draft) -> Reply {
         let Draft { id, arrived, origin, mut envelope, mut content } = draft;
-        let _entering = match self.enter(context.is_stranger(), content.size_bytes() as u64) {
+        let _entering = match self.enter(context.is_stranger(), content.size_bytes()) {
             Ok(entering) => entering,
             Err(reply) => {
                 self.forget(content.parts());

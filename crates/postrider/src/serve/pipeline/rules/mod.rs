@@ -443,7 +443,7 @@ fn with_colons(digits: &str) -> String {
 fn finish<'a>(view: View<'a>, memory: &mut Memory, stage: Stage, outcome: Outcome) -> Answer<'a, Verdict> {
     let Outcome { act, by, effects } = outcome;
     if let Some(observer) = view.observer {
-        observer.with(|observed| observed.keep());
+        observer.with(super::observer::Observed::keep);
     }
     memory.add_tags(stage, recipient_index(&view), &effects.tags);
     if effects.is_trusted {
