@@ -416,6 +416,22 @@ fn aliases_name_programs_and_files_that_the_configuration_lists() {
 }
 
 #[test]
+fn mail_for_a_program_that_nobody_can_start_is_left_with_the_client() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display().to_string();
+    fs::write(dir.path().join("aliases"), format!("prog: |{at}/program\n")).unwrap();
+    let addresses = format!("[addresses]\naliases = [\"aliases:aliases\"]\nprograms = [\"{at}/program\"]\n");
+    let daemon = Postrider::start_in(dir, free_address(), &addresses);
+    let program = daemon.dir.path().join("program");
+    assert!(rcpt(&daemon, "prog@mx.test").starts_with("451 4.2.4"), "it is missing");
+    fs::write(&program, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(rcpt(&daemon, "prog@mx.test").starts_with("451 4.2.4"), "it is not executable");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(rcpt(&daemon, "prog@mx.test").starts_with("250"));
+}
+
+#[test]
 fn what_an_alias_names_is_kept_over_a_crash_and_waits_when_it_is_not_allowed_any_more() {
     for spool in ["", "backend = \"queue-dirs\"\n"] {
         let dir = tempfile::tempdir().unwrap();
