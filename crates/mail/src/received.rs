@@ -85,6 +85,15 @@ impl ReceivedContent {
         }
     }
 
+    /// The pieces of the body that are in memory, in order.
+    pub fn body_in_memory(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().enumerate().filter_map(|(number, part)| match part {
+            Part::Memory(_) if number == 0 => Some(self.body_of_first_part()),
+            Part::Memory(bytes) => Some(&bytes[..]),
+            Part::Stored { .. } => None,
+        })
+    }
+
     /// The parts, in order. The first one begins with the header.
     pub fn parts(&self) -> &[Part] {
         &self.parts

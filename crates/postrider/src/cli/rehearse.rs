@@ -323,15 +323,12 @@ impl<'c> Rehearsal<'c> {
         content: &mut ReceivedContent,
         decisions: &mut Decisions,
     ) -> Result<(), Reply> {
-        for stage in [Stage::Header, Stage::End] {
-            let mut memory = std::mem::take(&mut self.memory);
-            let view = View { header: content.header(), ..self.view(stage).with_envelope(envelope) };
-            let view = if stage == Stage::End { View { content: Some(content), ..view } } else { view };
-            let judged = self.config.pipeline.run(view, &mut memory, decisions).wait().await;
-            self.memory = memory;
-            self.take_observed(stage);
-            judged?;
-        }
+        let mut memory = std::mem::take(&mut self.memory);
+        let view = self.view(Stage::Header).with_envelope(envelope);
+        let judged = self.config.pipeline.judge_content(view, content, &mut memory, decisions).await;
+        self.memory = memory;
+        self.take_observed(Stage::End);
+        judged?;
         let mut memory = std::mem::take(&mut self.memory);
         let view = self.view(Stage::Seal).with_envelope(envelope);
         decisions.change(content);

@@ -21,7 +21,7 @@ use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 pub(crate) use existence::KnownToNextHop;
 use findings::Findings;
 use inbound::Answer;
-use mail::{Enhanced, Envelope, Message, Part, ReceivedContent, Recipient, Reply};
+use mail::{Enhanced, Envelope, Message, ReceivedContent, Recipient, Reply};
 use maps::Maps;
 use memory::Memories;
 pub(crate) use memory::{CheckMemory, SessionMemory};
@@ -445,12 +445,24 @@ impl Pipeline {
             self.ask(view.with_envelope(&given), memory, decisions).await?;
             given.recipients.push(recipient.clone());
         }
-        let view = |stage| View { header: content.header(), ..view(stage).with_envelope(envelope) };
+        self.judge_content(view(Stage::Header).with_envelope(envelope), content, memory, decisions).await
+    }
+
+    /// Takes content that is complete through its stages: the part of [`Self::judge`] behind the envelope.
+    ///
+    /// # Errors
+    /// The reply that refuses it.
+    pub(crate) async fn judge_content(
+        &self,
+        view: View<'_>,
+        content: &ReceivedContent,
+        memory: &mut SessionMemory,
+        decisions: &mut Decisions,
+    ) -> Result<(), Reply> {
+        let view = |stage| View { stage, header: content.header(), ..view };
         self.ask(view(Stage::Header), memory, decisions).await?;
         if self.has(Stage::Body) {
-            for (number, part) in content.parts().iter().enumerate() {
-                let Part::Memory(bytes) = part else { continue };
-                let body = if number == 0 { content.body_of_first_part() } else { bytes };
+            for body in content.body_in_memory() {
                 self.ask(View { body, ..view(Stage::Body) }, memory, decisions).await?;
             }
         }

@@ -161,6 +161,13 @@ fn signatures_of_other_servers_are_verified_whatever_the_size() {
         assert_eq!(found.len(), 1);
         assert!(found[0].contains("dkim=pass header.d=pass.test header.s=s1"), "{found:?}");
         assert!(found[0].contains("dmarc=pass"), "{found:?}");
+        let file = dir.path().join("signed");
+        fs::write(&file, &signed).unwrap();
+        let arguments =
+            ["test", "--client", "203.0.113.7", "--from", "a@fail.test", "--to", "alice@mx.test", "--file"];
+        let tested = server.daemon.run(&[&arguments[..], &[file.to_str().unwrap()]].concat(), "");
+        let said = String::from_utf8_lossy(&tested.stdout);
+        assert!(said.contains("pass: d=pass.test s=s1") && !said.contains("fail: d=pass.test"), "{said}");
         let mut changed = signed;
         changed.extend(b"more\r\n");
         let reply = server.send("joe@fail.test", &changed);

@@ -65,11 +65,7 @@ impl Check for Authenticated {
         match view.stage {
             Stage::Header => *verifier = self.wanted.dkim.then(|| Verifier::new(view.header)),
             Stage::Body => verifier.iter_mut().for_each(|verifier| verifier.push(view.body)),
-            _ => {
-                // Where nothing was read before, as in `postrider test`, the content is in memory.
-                let verifier = verifier.take().or_else(|| self.wanted.dkim.then(|| read(&view)));
-                return Answer::later(self.look_up(view, verifier));
-            }
+            _ => return Answer::later(self.look_up(view, verifier.take())),
         }
         Answer::Ready(Verdict::Pass)
     }
@@ -82,21 +78,6 @@ fn is_asked(view: &View<'_>) -> bool {
         && view.facts.login.is_none()
         && *peer != inbound::UNIX_CLIENT
         && !view.rules.policy.may_relay(peer.ip())
-}
-
-/// Reads content that is complete.
-fn read(view: &View<'_>) -> Verifier {
-    let mut verifier = Verifier::new(view.header);
-    if let Some(content) = view.content {
-        for (number, part) in content.parts().iter().enumerate() {
-            match part {
-                mail::Part::Memory(_) if number == 0 => verifier.push(content.body_of_first_part()),
-                mail::Part::Memory(bytes) => verifier.push(bytes),
-                mail::Part::Stored { .. } => {}
-            }
-        }
-    }
-    verifier
 }
 
 impl Authenticated {

@@ -214,12 +214,6 @@ fn hash(content: &ReceivedContent, streamed: Option<BodyHasher>) -> Option<Vec<u
         return streamed.map(|body| body.finish().as_ref().to_vec());
     }
     let mut hasher = BodyHasher::default();
-    for (number, part) in content.parts().iter().enumerate() {
-        match part {
-            Part::Memory(_) if number == 0 => hasher.push(content.body_of_first_part()),
-            Part::Memory(bytes) => hasher.push(bytes),
-            Part::Stored { .. } => {}
-        }
-    }
+    content.body_in_memory().for_each(|piece| hasher.push(piece));
     Some(hasher.finish().as_ref().to_vec())
 }
