@@ -35,6 +35,31 @@ pub fn field_name(field: &[u8]) -> Option<&[u8]> {
     (start.kind() == HeaderLine::Field).then(|| &field[..start.name_bytes])
 }
 
+/// Returns the names and the values of the fields of a header, with their folding and line ends.
+pub fn fields(header: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = header;
+    std::iter::from_fn(move || {
+        loop {
+            if rest.is_empty() {
+                return None;
+            }
+            let mut end = 0;
+            loop {
+                end += rest[end..].iter().position(|b| *b == b'\n').map_or(rest.len() - end, |at| at + 1);
+                if !matches!(rest.get(end), Some(b' ' | b'\t')) {
+                    break;
+                }
+            }
+            let (field, behind) = rest.split_at(end);
+            rest = behind;
+            if let Some(name) = field_name(field) {
+                let colon = field.iter().position(|b| *b == b':')?;
+                return Some((name, &field[colon + 1..]));
+            }
+        }
+    })
+}
+
 /// Content in which fields are looked for behind a line that is none.
 const FIELDS_WITHIN_BYTES: usize = 64 << 10;
 

@@ -1,6 +1,6 @@
 //! Conditions on fields of the header.
 
-use mail::header::field_name;
+use mail::header::fields;
 use regex::bytes::{Regex, RegexBuilder};
 use std::fmt;
 
@@ -76,31 +76,6 @@ impl HeaderPattern {
                 && self.value.as_ref().is_none_or(|regex| regex.is_match(&unfold(value)))
         })
     }
-}
-
-/// Returns the names and the values of the fields, with their folding.
-fn fields(header: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let mut rest = header;
-    std::iter::from_fn(move || {
-        loop {
-            if rest.is_empty() {
-                return None;
-            }
-            let mut end = 0;
-            loop {
-                end += rest[end..].iter().position(|b| *b == b'\n').map_or(rest.len() - end, |at| at + 1);
-                if !matches!(rest.get(end), Some(b' ' | b'\t')) {
-                    break;
-                }
-            }
-            let (field, behind) = rest.split_at(end);
-            rest = behind;
-            if let Some(name) = field_name(field) {
-                let colon = field.iter().position(|b| *b == b':')?;
-                return Some((name, &field[colon + 1..]));
-            }
-        }
-    })
 }
 
 fn unfold(value: &[u8]) -> Vec<u8> {
