@@ -5,6 +5,7 @@ use super::Acceptor;
 use crate::serve::resources::KEPT_SHARE;
 use mail::Reply;
 use smtp::server::replies;
+use spool::Pressure;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What has passed the checks of its room, and is not counted by the spool yet.
@@ -28,7 +29,7 @@ impl Drop for EnteringGuard<'_> {
 }
 
 impl Acceptor {
-    /// Counts a message in whose content has arrived, if there still is room for it: others may have taken the room that was there at
+    /// Counts a message whose content has arrived, if there still is room for it: others may have taken the room that was there at
     /// MAIL.
     ///
     /// # Errors
@@ -38,22 +39,26 @@ impl Acceptor {
         self.entering.bytes.fetch_add(bytes, Ordering::Relaxed);
         let guard = EnteringGuard { entering: &self.entering, bytes };
         // Itself it counts already.
-        if self.message_count() > self.messages_max(is_stranger) {
+        let pressure = self.driver.spool.pressure();
+        if self.message_count(&pressure) > self.messages_max(is_stranger) {
             return Err(replies::NO_ROOM);
         }
         if is_stranger {
-            self.space_for_strangers(0)?;
+            self.space_beside(&pressure, 0)?;
         }
         Ok(guard)
     }
 
     /// Is there room for one more?
     pub(super) fn room(&self) -> Result<(), Reply> {
-        let pressure = self.driver.spool.pressure();
+        self.room_by(&self.driver.spool.pressure())
+    }
+
+    fn room_by(&self, pressure: &Pressure) -> Result<(), Reply> {
         if pressure.poisoned {
             return Err(replies::LOCAL_ERROR);
         }
-        if pressure.free_bytes == 0 || self.message_count() >= self.messages_max(false) {
+        if pressure.free_bytes == 0 || self.message_count(pressure) >= self.messages_max(false) {
             // A full disk may be why others are late.
             Err(replies::NO_ROOM)
         } else if self.late.count() > 0 {
@@ -65,28 +70,32 @@ impl Acceptor {
 
     /// Is there room for one more of a stranger?
     pub(super) fn room_for_strangers(&self) -> Result<(), Reply> {
-        self.room()?;
-        if self.message_count() >= self.messages_max(true) {
+        let pressure = self.driver.spool.pressure();
+        self.room_by(&pressure)?;
+        if self.message_count(&pressure) >= self.messages_max(true) {
             return Err(replies::NO_ROOM);
         }
-        self.space_for_strangers(0)
+        self.space_beside(&pressure, 0)
     }
 
     /// Is there space for so many bytes of a stranger, beside what is entering?
     pub(super) fn space_for_strangers(&self, bytes: u64) -> Result<(), Reply> {
+        self.space_beside(&self.driver.spool.pressure(), bytes)
+    }
+
+    fn space_beside(&self, pressure: &Pressure, bytes: u64) -> Result<(), Reply> {
         let kept_bytes = self.driver.current().kept_bytes;
         // What is queued has taken no room yet.
-        let queued_bytes = self.driver.spool.pressure().queued_bytes;
         let entering_bytes = self.entering.bytes.load(Ordering::Relaxed);
-        let wanted = [kept_bytes, queued_bytes, entering_bytes, bytes];
+        let wanted = [kept_bytes, pressure.queued_bytes, entering_bytes, bytes];
         if self.driver.spool.room_bytes() < wanted.into_iter().fold(0, u64::saturating_add) {
             return Err(replies::NO_ROOM);
         }
         Ok(())
     }
 
-    fn message_count(&self) -> u64 {
-        self.driver.spool.pressure().message_count + self.entering.messages.load(Ordering::Relaxed)
+    fn message_count(&self, pressure: &Pressure) -> u64 {
+        pressure.message_count + self.entering.messages.load(Ordering::Relaxed)
     }
 
     /// Messages in the queue when no more are taken.
