@@ -2,7 +2,7 @@
 
 use aws_lc_rs::digest::{Context, Digest, SHA256};
 
-/// A canonical form.
+/// How much of a text may change on its way without breaking its signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Only empty lines at the end of a body do not count.

@@ -51,7 +51,7 @@ impl DkimResult {
 /// What became of one signature. Its tags are what others wrote, and mean nothing unless it passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DkimOutcome {
-    /// The result.
+    /// Whether the signature counts (RFC 8601 §2.7.1).
     pub result: DkimResult,
     /// The reason for it in words; none of a pass.
     pub reason: Option<&'static str>,
@@ -90,7 +90,7 @@ struct Candidate {
 struct Pending {
     algorithm: Algorithm,
     question: Question,
-    /// The canonical header.
+    /// What was signed: the header fields in their canonical form, and the signature's own without `b=`.
     data: Vec<u8>,
     signature: Vec<u8>,
     body_hash: Vec<u8>,

@@ -84,7 +84,7 @@ impl DmarcPolicy {
 /// The outcome of DMARC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DmarcOutcome {
-    /// The result.
+    /// Whether SPF or DKIM passes for the domain in From.
     pub result: DmarcResult,
     /// The policy of the record for this domain; `None` without a record. If it is not known whether the domain exists, the weaker
     /// of both.

@@ -42,3 +42,4 @@ pub use question::{Answer, Answers, Name, Question, Step};
 pub use results::{AuthenticationResults, IprevResult, has_server_id};
 pub use sign::{Signer, from_mailbox, has_signature};
 pub use spf::{Spf, SpfOutcome, SpfResult};
+pub use tags::tag_value;

@@ -3,6 +3,7 @@
 use crate::{
     SigningKey,
     canonical::{fields, relaxed_field},
+    tags::tag_value,
 };
 use data_encoding::BASE64;
 use std::fmt::Write as _;
@@ -48,7 +49,7 @@ pub struct Signer<'a> {
     pub domain: &'a str,
     /// The name of the key below the domain (`s=`).
     pub selector: &'a str,
-    /// The private key.
+    /// Its public half is in the DNS at `selector._domainkey.domain`.
     pub key: &'a SigningKey,
 }
 
@@ -125,15 +126,10 @@ pub fn from_mailbox(header: &[u8]) -> Option<String> {
 
 /// Returns whether a header has a signature of a domain by a selector.
 pub fn has_signature(header: &[u8], domain: &str, selector: &str) -> bool {
-    let tag = |value: &str, name: &str| {
-        let mut tags = value.split(';').filter_map(|tag| tag.split_once('='));
-        let (_, value) = tags.find(|(tag, _)| tag.trim() == name)?;
-        Some(value.split_whitespace().collect::<String>())
-    };
     let is_it = |value: &[u8]| {
         std::str::from_utf8(value).is_ok_and(|value| {
             let has = |name: &str, wanted: &str| {
-                tag(value, name).is_some_and(|found| found.eq_ignore_ascii_case(wanted))
+                tag_value(value, name).is_some_and(|found| found.eq_ignore_ascii_case(wanted))
             };
             has("d", domain) && has("s", selector)
         })

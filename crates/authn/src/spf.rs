@@ -78,7 +78,7 @@ impl SpfResult {
 /// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpfOutcome {
-    /// The result.
+    /// What the domain says of the client (RFC 7208 §2.6).
     pub result: SpfResult,
     /// The domain that was checked: of the sender, or the name of HELO. None if it is no domain name.
     pub domain: Option<Name>,

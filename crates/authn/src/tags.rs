@@ -8,6 +8,13 @@ const TAGS_MAX: usize = 64;
 /// White space that may stand around names and values, and within some values: also that of folded lines.
 pub(crate) const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
+/// Returns the value of a tag without white space, from any list: also from one that breaks the grammar.
+pub fn tag_value(list: &str, name: &str) -> Option<String> {
+    let mut tags = list.split(';').filter_map(|tag| tag.split_once('='));
+    let (_, value) = tags.find(|(tag, _)| tag.trim() == name)?;
+    Some(value.split_whitespace().collect())
+}
+
 /// The tags of a list, in its order.
 pub(crate) struct Tags<'a>(Vec<Tag<'a>>);
 

@@ -6,7 +6,7 @@ use super::{
     map::runtime,
 };
 use crate::serve::wiring;
-use authn::{Algorithm, SigningKey};
+use authn::{Algorithm, SigningKey, tag_value};
 use config::{DomainPattern, Settings, Sign, SignWith, is_selector, signing_key};
 use control::Exit;
 use dns::Lookup;
@@ -131,7 +131,9 @@ fn check(settings: &Settings, out: &mut dyn Write) -> Ending {
     for (name, record) in keys {
         let labels = name.split('.').map(str::as_bytes);
         let (said, found) = match runtime.block_on(dns.txt(labels)) {
-            Lookup::Found(records) if records.iter().any(|found| key_of(found) == tag(&record, "p")) => {
+            Lookup::Found(records)
+                if records.iter().any(|found| key_of(found) == tag_value(&record, "p")) =>
+            {
                 ("published".to_owned(), Exit::Ok)
             }
             Lookup::Found(records) if records.iter().any(|found| key_of(found).is_some()) => {
@@ -152,14 +154,7 @@ fn check(settings: &Settings, out: &mut dyn Write) -> Ending {
 
 /// The public key of a TXT record, if it has one.
 fn key_of(record: &[u8]) -> Option<String> {
-    tag(std::str::from_utf8(record).ok()?, "p")
-}
-
-/// The value of a tag, without white space (RFC 6376 §3.2).
-fn tag(record: &str, name: &str) -> Option<String> {
-    let mut tags = record.split(';').filter_map(|tag| tag.split_once('='));
-    let (_, value) = tags.find(|(tag, _)| tag.trim() == name)?;
-    Some(value.split_whitespace().collect())
+    tag_value(std::str::from_utf8(record).ok()?, "p")
 }
 
 #[cfg(test)]
@@ -176,7 +171,7 @@ mod tests {
 
     #[test]
     fn tags_are_compared_without_white_space() {
-        assert_eq!(tag("v=DKIM1; p=AB\tC D=", "p").as_deref(), Some("ABCD="));
-        assert_eq!(tag("v=DKIM1", "p"), None);
+        assert_eq!(tag_value("v=DKIM1; p=AB\tC D=", "p").as_deref(), Some("ABCD="));
+        assert_eq!(tag_value("v=DKIM1", "p"), None);
     }
 }
