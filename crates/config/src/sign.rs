@@ -44,7 +44,7 @@ pub struct Sign {
     pub domains: Vec<DomainPattern>,
     /// The domain that signs. None: that of From.
     pub domain: Option<String>,
-    /// The keys.
+    /// One key for all of the domains, or a map with a key for each.
     pub keys: SignWith,
 }
 
@@ -55,7 +55,7 @@ pub enum SignWith {
     Key {
         /// Its name in DNS.
         selector: String,
-        /// The file.
+        /// A PEM file with the private key, PKCS #8.
         file: PathBuf,
     },
     /// A map from a domain to a selector and a key.

@@ -183,6 +183,12 @@ impl Drop for StageDecisions<'_> {
     }
 }
 
+/// Returns whether a client is one of `relay.networks`, or has logged in.
+pub(crate) fn is_trusted_client(facts: &Facts, policy: &Policy) -> bool {
+    let Source::Smtp { peer, .. } = facts.source else { return false };
+    facts.login.is_some() || policy.may_relay(peer.ip())
+}
+
 /// Expands a recipient of a message that is queued. Routes by maps are chosen; no other check is asked again. `decisions` note the
 /// targets that do not exist.
 ///

@@ -1,7 +1,7 @@
 //! Extensions that the daemon answers: VRFY, EXPN and ETRN; and the priority that a client may give its mail.
 
 use super::{Acceptor, SessionContext};
-use crate::serve::pipeline::{LOOKUP_FAILED, LOOKUP_TIMEOUT, View};
+use crate::serve::pipeline::{LOOKUP_FAILED, LOOKUP_TIMEOUT, View, is_trusted_client};
 use config::{DomainPattern, ForClients, Settings};
 use engine::{
     Command,
@@ -24,8 +24,7 @@ const PRIORITY_FIELD: &str = "MT-Priority";
 impl SessionContext {
     /// Returns whether the client is one of `relay.networks`, or has logged in.
     fn is_trusted(&self) -> bool {
-        let Source::Smtp { peer, .. } = self.facts.source else { return false };
-        self.facts.login.is_some() || self.config.policy.may_relay(peer.ip())
+        is_trusted_client(&self.facts, &self.config.policy)
     }
 
     /// Returns whether the client is neither one of ours, nor a program on this machine.

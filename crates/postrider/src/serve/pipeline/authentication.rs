@@ -1,7 +1,10 @@
 //! What is known of the origin of a message from a client that is not trusted: SPF, DKIM and DMARC. It decides nothing: rules and
 //! `[checks]` do, by the tags that it sets. A field says what was found (RFC 8601).
 
-use super::{Check, CheckMemory, SessionMemory, View};
+use super::{
+    Check, CheckMemory, SessionMemory, View, is_trusted_client,
+    memory::{OfTransaction, own},
+};
 use authn::{
     Answer as Found, Answers, AuthenticationResults, DkimOutcome, DkimResult, Dmarc, DmarcOutcome,
     DmarcPolicy, DmarcResult, Name, Question, Spf, SpfOutcome, Step, Verifier, from_domain, has_server_id,
@@ -10,9 +13,8 @@ use config::Settings;
 use dns::{Dns, Lookup};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{Edit, Edits, Field, ListenerKind, ReversePath, UnixMillis};
+use mail::{Edit, Edits, Field, ListenerKind, ReversePath, UnixMillis, header::fields};
 use std::{
-    any::Any,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -39,14 +41,7 @@ impl Authenticated {
 }
 
 /// Verifies signatures while the body arrives.
-#[derive(Default)]
-struct Arriving(Option<Verifier>);
-
-impl CheckMemory for Arriving {
-    fn begin_transaction(&mut self) {
-        self.0 = None;
-    }
-}
+type Arriving = OfTransaction<Verifier>;
 
 impl Check for Authenticated {
     fn stages(&self) -> Vec<Stage> {
@@ -58,8 +53,8 @@ impl Check for Authenticated {
     }
 
     fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
-        let memory = memory.and_then(|memory| (memory as &mut dyn Any).downcast_mut::<Arriving>());
-        let Some(Arriving(verifier)) = memory.filter(|_| is_asked(&view)) else {
+        let memory = own::<Arriving>(memory);
+        let Some(OfTransaction(verifier)) = memory.filter(|_| is_asked(&view)) else {
             return Answer::Ready(Verdict::Pass);
         };
         match view.stage {
@@ -75,9 +70,8 @@ impl Check for Authenticated {
 fn is_asked(view: &View<'_>) -> bool {
     let Source::Smtp { peer, listener, .. } = &view.facts.source else { return false };
     *listener == ListenerKind::Mx
-        && view.facts.login.is_none()
         && *peer != inbound::UNIX_CLIENT
-        && !view.rules.policy.may_relay(peer.ip())
+        && !is_trusted_client(view.facts, view.rules.policy)
 }
 
 impl Authenticated {
@@ -190,26 +184,9 @@ fn note_dmarc(view: &View<'_>, outcome: &DmarcOutcome, from: &Name) {
 
 /// Returns the occurrences of fields that claim to be of this server. None can be: it adds its own now.
 fn forged(header: &[u8], server: &str) -> Vec<usize> {
-    let (mut found, mut count, mut begin) = (Vec::new(), 0, 0);
-    while begin < header.len() {
-        let mut end = begin;
-        loop {
-            end = memchr::memchr(b'\n', &header[end..]).map_or(header.len(), |at| end + at + 1);
-            if !matches!(header.get(end), Some(b' ' | b'\t')) {
-                break;
-            }
-        }
-        let line = &header[begin..end];
-        begin = end;
-        let Some(colon) = memchr::memchr(b':', line) else { continue };
-        if line[..colon].trim_ascii_end().eq_ignore_ascii_case(RESULTS_FIELD.as_bytes()) {
-            if has_server_id(&line[colon + 1..], server) {
-                found.push(count);
-            }
-            count += 1;
-        }
-    }
-    found
+    let results =
+        fields(header).filter(|(name, _)| name.eq_ignore_ascii_case(RESULTS_FIELD.as_bytes())).enumerate();
+    results.filter(|(_, (_, value))| has_server_id(value, server)).map(|(occurrence, _)| occurrence).collect()
 }
 
 /// Answers the questions of one message.

@@ -1,35 +1,28 @@
 //! What checks found of a message, for checks that are asked later.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The findings of the open transaction.
+/// The findings of the open transaction: tags, for which rules at the content can ask as for those that other rules have set.
 #[derive(Debug, Default)]
-pub(crate) struct Findings(Mutex<Found>);
-
-#[derive(Debug, Default)]
-struct Found {
-    /// Words that rules at the content can ask for, as those that other rules have set.
-    tags: Vec<Box<str>>,
-}
+pub(crate) struct Findings(Mutex<Vec<Box<str>>>);
 
 impl Findings {
-    fn with<T>(&self, look: impl FnOnce(&mut Found) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn tags_mut(&self) -> MutexGuard<'_, Vec<Box<str>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets everything, as a new transaction does.
     pub(super) fn clear(&self) {
-        self.with(|found| found.tags.clear());
+        self.tags_mut().clear();
     }
 
     /// Adds a tag of the message.
     pub(super) fn tag(&self, tag: impl Into<Box<str>>) {
-        let tag = tag.into();
-        self.with(|found| found.tags.push(tag));
+        self.tags_mut().push(tag.into());
     }
 
     /// Returns the tags.
     pub(super) fn tags(&self) -> Vec<Box<str>> {
-        self.with(|found| found.tags.clone())
+        self.tags_mut().clone()
     }
 }

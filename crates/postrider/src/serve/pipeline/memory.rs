@@ -12,6 +12,26 @@ pub(crate) trait CheckMemory: Any + Send + Sync {
     fn begin_transaction(&mut self) {}
 }
 
+/// What a check remembers from one stage of a transaction to another.
+pub(super) struct OfTransaction<T>(pub(super) Option<T>);
+
+impl<T> Default for OfTransaction<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: Send + Sync + 'static> CheckMemory for OfTransaction<T> {
+    fn begin_transaction(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// Returns the memory of a check as what it is.
+pub(super) fn own<T: CheckMemory>(memory: Option<&mut dyn CheckMemory>) -> Option<&mut T> {
+    memory.and_then(|memory| (memory as &mut dyn Any).downcast_mut())
+}
+
 type Slot = Option<Box<dyn CheckMemory>>;
 
 /// The memories of a session, or of a draft, in the order of the pipeline's checks, and what the checks share.

@@ -1,6 +1,10 @@
 //! The check that signs mail of own domains (DKIM, RFC 6376).
 
-use super::{Check, CheckMemory, SessionMemory, View, submission::owns_by_maps};
+use super::{
+    Check, CheckMemory, SessionMemory, View, is_trusted_client,
+    memory::{OfTransaction, own},
+    submission::owns_by_maps,
+};
 use authn::{BodyHasher, Signer, SigningKey, from_mailbox, has_signature};
 use config::{Settings, Sign, SignWith, is_selector, signing_key};
 use data_encoding::BASE64;
@@ -9,7 +13,6 @@ use inbound::Answer;
 use mail::{Edit, Enhanced, Field, Mailbox, Part, ReceivedContent, Reply, ReversePath, UnixMillis};
 use maps::Reference;
 use std::{
-    any::Any,
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -160,8 +163,8 @@ impl Check for Signatures {
     }
 
     fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
-        let memory = memory.and_then(|memory| (memory as &mut dyn Any).downcast_mut::<Streamed>());
-        let Some(Streamed(body)) = memory else { return Answer::Ready(Verdict::Pass) };
+        let memory = own::<Streamed>(memory);
+        let Some(OfTransaction(body)) = memory else { return Answer::Ready(Verdict::Pass) };
         match view.stage {
             Stage::Header => *body = self.signs(&view).then(BodyHasher::default),
             Stage::Body => body.iter_mut().for_each(|body| body.push(view.body)),
@@ -184,7 +187,7 @@ fn from(view: &View<'_>) -> Option<Mailbox> {
 /// Returns whether the client may send as any domain at all.
 fn is_trusted(view: &View<'_>) -> bool {
     match view.facts.source {
-        Source::Smtp { peer, .. } => view.facts.login.is_some() || view.rules.policy.may_relay(peer.ip()),
+        Source::Smtp { .. } => is_trusted_client(view.facts, view.rules.policy),
         Source::Local { .. } | Source::Report => true,
     }
 }
@@ -199,14 +202,7 @@ async fn may_sign(view: &View<'_>, from: &Mailbox) -> Result<bool, ()> {
 }
 
 /// The hash of a body that comes in pieces: those that are in the spool may not be readable yet when the content is complete.
-#[derive(Default)]
-struct Streamed(Option<BodyHasher>);
-
-impl CheckMemory for Streamed {
-    fn begin_transaction(&mut self) {
-        self.0 = None;
-    }
-}
+type Streamed = OfTransaction<BodyHasher>;
 
 /// Hashes the body. One that is not in memory was hashed as it came, and nothing has changed it since; `None` if it was not.
 fn hash(content: &ReceivedContent, streamed: Option<BodyHasher>) -> Option<Vec<u8>> {

@@ -5,7 +5,9 @@ mod redirect;
 mod service;
 mod state;
 
-use super::{Check, CheckMemory, LOOKUP_FAILED, SessionMemory, View, addresses, observer::stage_of};
+use super::{
+    Check, CheckMemory, LOOKUP_FAILED, SessionMemory, View, addresses, memory::own, observer::stage_of,
+};
 use crate::serve::verifier::Verifier;
 use config::Settings;
 use dns::{Dns, Lookup};
@@ -20,7 +22,6 @@ use policy::{
 use service::PolicyClient;
 use state::{Memory, shown};
 use std::{
-    any::Any,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
@@ -147,7 +148,7 @@ impl Check for RuleCheck {
     }
 
     fn check<'a>(&'a self, memory: Option<&'a mut dyn CheckMemory>, view: View<'a>) -> Answer<'a, Verdict> {
-        let memory = memory.and_then(|memory| (memory as &mut dyn Any).downcast_mut::<Memory>());
+        let memory = own::<Memory>(memory);
         let (Some(memory), Some(stage)) = (memory, stage_of(view.stage)) else {
             return Answer::Ready(Verdict::Pass);
         };
@@ -234,8 +235,9 @@ fn step(view: &View<'_>, memory: &mut Memory, stage: Stage) -> Next {
     let accepted = recipient_index(view);
     let (mut tags, mut shared_tags) = (memory.tags(stage, accepted), memory.shared_tags(stage, accepted));
     if let (Stage::Content, Some(findings)) = (stage, view.findings) {
-        tags.extend(findings.tags());
-        shared_tags.extend(findings.tags());
+        let found = findings.tags();
+        tags.extend(found.iter().cloned());
+        shared_tags.extend(found);
     }
     let mut facts = facts(view, stage, memory.is_trusted(stage, accepted));
     (facts.tags, facts.shared_tags) = (&tags, &shared_tags);
