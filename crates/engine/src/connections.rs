@@ -299,6 +299,7 @@ impl Engine {
                 destination: self.queue.destination_name(destination).clone(),
                 outcome,
                 until: Some(self.on_wall(until)),
+                since: self.on_wall(self.queue.down_since(destination).unwrap_or(context.now)),
             }));
         }
     }

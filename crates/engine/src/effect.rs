@@ -149,6 +149,8 @@ pub enum LogEvent {
         outcome: Outcome,
         /// The time of the next probe.
         until: Option<UnixMillis>,
+        /// No host could be reached since then.
+        since: UnixMillis,
     },
     /// A message is durable whose client was told to try again.
     StoredLate(QueueId),

@@ -2,7 +2,7 @@
 
 use crate::{Effect, Engine, RetryAt, event::Context, schedule::schedule_of};
 use mail::{Attempt, QueueId, UnixMillis};
-use queue::{Arrival, CancelAs, Millis};
+use queue::{Arrival, CancelAs, Millis, Outage};
 use report::RecipientCounters;
 use spool::{Entry, Recovered, SecondCopy, Totals};
 
@@ -84,16 +84,9 @@ impl Engine {
         }
     }
 
-    /// A destination that an earlier start could not reach since a time, and at last at another time.
-    pub fn remember_outage(
-        &mut self,
-        destination: &str,
-        since: UnixMillis,
-        failed: UnixMillis,
-        context: Context,
-    ) {
-        let times = (self.monotonic(since, context.now), self.monotonic(failed, context.now));
-        self.queue.remember_outage(destination, times);
+    /// Continues the outages of destinations that an earlier start could not reach, when all messages are recovered.
+    pub fn continue_outages(&mut self, outages: Vec<Outage>, context: Context) {
+        self.queue.continue_outages(outages, context.now);
     }
 
     /// Continues the counters of earlier starts.
@@ -121,7 +114,7 @@ impl Engine {
 
     /// Returns a time of the wall clock on the monotonic clock: negative before the start, and never after now, since
     /// the wall clock may have been wrong when the time was stored.
-    fn monotonic(&self, at: UnixMillis, now: Millis) -> Millis {
+    pub fn monotonic(&self, at: UnixMillis, now: Millis) -> Millis {
         let said = self.start.now + (at.0 as Millis - self.start.wall.0 as Millis);
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::BelieveClock {

@@ -170,8 +170,8 @@ impl Concealer {
                     ..r
                 }));
             }
-            Event::Suspended { destination, reason, until } => {
-                then(&Event::Suspended { destination, reason: &self.text(reason), until });
+            Event::Suspended { destination, reason, until, since } => {
+                then(&Event::Suspended { destination, reason: &self.text(reason), until, since });
             }
             _ => then(event),
         }

@@ -271,7 +271,8 @@ fn rejections_and_destinations_are_found_without_a_message() {
     };
     store.write(clock.now(), &Event::Rejected(rejected));
     let until = Some(UnixMillis(1));
-    store.write(clock.now(), &Event::Suspended { destination: "mx:w.test", reason: "refused", until });
+    let (destination, since) = ("mx:w.test", UnixMillis(0));
+    store.write(clock.now(), &Event::Suspended { destination, reason: "refused", until, since });
     store.write(clock.now(), &Event::Connected { client: rejected.client, listener: "mx" });
     drop(store);
     let count = |keys: Vec<Key>| search(&folder, keys).entries.len();

@@ -407,25 +407,17 @@ impl Queue {
     /// Returns when the destination is tried again.
     pub fn unreachable(&mut self, id: DestinationId, reason: Outcome, now: Millis) -> Option<Millis> {
         let random = self.next_random();
-        let destination = &mut self.destinations[id.0 as usize];
-        let earlier = (!self.outages.is_empty()).then(|| self.outages.remove(&destination.name.to_string()));
-        // Between two probes of one outage there is no more time: after a longer one nobody knows what was meanwhile.
-        let most = self.settings.longest_wait((&destination.name, destination.group));
-        let is_same_outage = |(_, failed): &(Millis, Millis)| now - failed <= most;
-        let since = earlier.flatten().filter(is_same_outage).map_or(now, |(since, _)| since);
-        destination.failed(&self.settings, (since, now), reason, random);
+        let name = |queue: &Self| queue.destination_at(id).name.to_string();
+        let earlier = if self.outages.is_empty() { None } else { self.outages.remove(&name(self)) };
+        let earlier = earlier.filter(|outage| self.is_same_outage(id, outage, now));
+        let since = earlier.map_or(now, |outage| outage.since);
+        self.destinations[id.0 as usize].failed(&self.settings, (since, now), reason, random);
         self.set_proven(id, false);
         if let Health::Suspended { until, .. } = self.destination_at(id).health {
             self.set_timer(id, until);
             return Some(until);
         }
         None
-    }
-
-    /// Notes that an earlier start could not reach a destination since a time, and at last at another time. If the first attempt
-    /// fails, too, and soon enough, the destination is down since then.
-    pub fn remember_outage(&mut self, destination: &str, times: (Millis, Millis)) {
-        self.outages.insert(destination.to_owned(), times);
     }
 
     /// Ends the suspension of a destination that takes no mail: its jobs are to be leased and failed.

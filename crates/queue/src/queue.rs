@@ -1,7 +1,7 @@
 //! The queue manager: messages, their jobs, and the states of jobs.
 
 use crate::{
-    DestinationId, GroupId, Millis, QueueSettings, Recipients,
+    DestinationId, GroupId, Millis, Outage, QueueSettings, Recipients,
     age_index::AgeIndex,
     connections::Connections,
     destination_queue::{DestinationQueue, Health},
@@ -96,9 +96,8 @@ pub struct Queue {
     pub(crate) timers: BTreeSet<(Millis, DestinationId)>,
     random: u64,
     due: Vec<JobId>,
-    /// Outages that an earlier start has seen, by destination: since when, and the last failure. Each ends or goes on at the
-    /// first attempt.
-    pub(crate) outages: HashMap<String, (Millis, Millis)>,
+    /// Outages that an earlier start has seen, by destination. Each ends or goes on at the first attempt.
+    pub(crate) outages: HashMap<String, Outage>,
     /// The earliest time set since the last [`Queue::wake_hint`].
     hint: Option<Millis>,
 }

@@ -143,6 +143,8 @@ pub enum Event<'a> {
         destination: &'a str,
         /// The outcome that suspends the destination.
         reason: &'a str,
+        /// No host could be reached since then.
+        since: UnixMillis,
         /// The time of the next probe.
         until: Option<UnixMillis>,
     },

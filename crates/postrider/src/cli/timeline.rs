@@ -96,7 +96,7 @@ fn text(of: Option<QueueId>, event: &Event<'_>) -> String {
         }
         Event::Completed(_) => "finished: the message has left the queue".to_owned(),
         Event::Rejected(r) => rejected_text(r),
-        Event::Suspended { destination, reason, until } => {
+        Event::Suspended { destination, reason, until, .. } => {
             let until = until.map(|at| format!(" until {}", print::date_time(at.0))).unwrap_or_default();
             format!("{destination} suspended{until}: {reason}")
         }

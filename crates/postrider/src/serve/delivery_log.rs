@@ -234,9 +234,20 @@ impl DeliveryLog {
     }
 
     /// Logs that a destination is suspended.
-    pub(crate) fn suspended(&self, destination: &Destination, outcome: &Outcome, until: Option<UnixMillis>) {
+    pub(crate) fn suspended(
+        &self,
+        destination: &Destination,
+        outcome: &Outcome,
+        until: Option<UnixMillis>,
+        since: UnixMillis,
+    ) {
         let destination = destination.to_string();
-        self.stream.write(&Event::Suspended { destination: &destination, reason: &outcome.text, until });
+        self.stream.write(&Event::Suspended {
+            destination: &destination,
+            reason: &outcome.text,
+            until,
+            since,
+        });
     }
 
     /// Logs that a destination is reached again.

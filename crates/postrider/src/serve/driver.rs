@@ -452,8 +452,8 @@ impl Driver {
             }
             LogEvent::Deleted { message, results } => self.delivery_log.deleted(message, results),
             LogEvent::Completed(id) => self.delivery_log.completed(*id),
-            LogEvent::Suspended { newly, destination, outcome, until } => {
-                self.delivery_log.suspended(destination, outcome, *until);
+            LogEvent::Suspended { newly, destination, outcome, until, since } => {
+                self.delivery_log.suspended(destination, outcome, *until, *since);
                 if let Some(id) = newly {
                     self.log_waiting(*id, destination.to_string(), outcome.clone(), *until);
                 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::imported;
 use engine::{Effect, Engine, Event};
-use mail::{IdSource, UnixMillis};
+use mail::{Enhanced, IdSource, Outcome, UnixMillis};
 use spool::{Recovered, SecondCopy, Spool, Totals};
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -49,11 +49,17 @@ impl EngineSetup {
     }
 
     /// Continues the outages of destinations that an earlier start has seen.
-    pub(super) fn outages(&mut self, outages: &BTreeMap<String, Outage>) {
-        for (destination, outage) in outages {
-            let (since, failed) = (UnixMillis(outage.since_ms), UnixMillis(outage.failed_ms));
-            self.engine.remember_outage(destination, since, failed, self.clock.context());
-        }
+    pub(super) fn outages(&mut self, outages: BTreeMap<String, Outage>) {
+        let context = self.clock.context();
+        let monotonic = |ms| self.engine.monotonic(UnixMillis(ms), context.now);
+        let continued = |(destination, outage): (String, Outage)| queue::Outage {
+            destination,
+            since: monotonic(outage.since_ms),
+            failed: monotonic(outage.failed_ms),
+            reason: Outcome::deferred(Enhanced(4, 4, 1), outage.reason),
+        };
+        let outages = outages.into_iter().map(continued).collect();
+        self.engine.continue_outages(outages, context);
     }
 
     /// Continues the counters of earlier starts.

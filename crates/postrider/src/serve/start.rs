@@ -151,7 +151,7 @@ fn open_events(settings: &Settings, viewer: Option<Viewer>) -> Result<(Metrics, 
     let metrics = Metrics::new();
     let mut sinks = wiring::history(settings)?;
     sinks.push(Box::new(metrics.sink()));
-    sinks.push(Box::new(unreachable::OutageFile::new(&settings.data_dir, settings.queue.retry_max)));
+    sinks.push(Box::new(unreachable::OutageFile::new(&settings.data_dir)));
     sinks.extend(viewer.map(|viewer| Box::new(viewer) as Box<dyn Sink>));
     let events = wiring::log(settings, sinks)?;
     Ok((metrics, DeliveryLog::new(events, settings.log.connections)))
@@ -377,7 +377,7 @@ fn recover(
         .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
     imported::note_recovered(&settings.data_dir, setup.take_imported())?;
     setup.totals(&report.totals);
-    setup.outages(&unreachable::load(&settings.data_dir));
+    setup.outages(unreachable::load(&settings.data_dir));
     report.copies.iter().for_each(|copy| setup.second_copy(copy));
     report.problems().for_each(|problem| tracing::error!("{problem}"));
     Ok(report)

@@ -19,14 +19,24 @@ const FILE: &str = "unreachable.json";
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Destinations that are kept.
 const DESTINATIONS_MAX: usize = 10_000;
+/// A destination that was not tried for so long is not kept: most have no mail any more.
+const KEPT: Duration = Duration::from_hours(30 * 24);
 
 /// A destination that could not be reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outage {
     /// Since then, in Unix milliseconds.
     pub(super) since_ms: u64,
     /// The last attempt that failed.
     pub(super) failed_ms: u64,
+    /// Why it failed.
+    #[serde(default = "unknown_reason")]
+    pub(super) reason: Box<str>,
+}
+
+/// The reason of a file that has none, because an older version wrote it.
+fn unknown_reason() -> Box<str> {
+    "it could not be reached before the last start".into()
 }
 
 type Outages = BTreeMap<String, Outage>;
@@ -47,24 +57,19 @@ pub(super) fn load(data_dir: &Path) -> Outages {
 /// Follows the events, and keeps the file.
 pub(super) struct OutageFile {
     data_dir: PathBuf,
-    /// Between two failures of one outage there is at most this time.
-    gap_max: Duration,
     outages: Outages,
     is_changed: bool,
     written: Option<Instant>,
 }
 
 impl OutageFile {
-    /// `gap_max`: the longest time between two probes, without the spread that [`queue`] adds.
-    pub(super) fn new(data_dir: &Path, gap_max: Duration) -> Self {
+    pub(super) fn new(data_dir: &Path) -> Self {
         let outages = load(data_dir);
-        let gap_max = gap_max + gap_max / 4;
-        Self { data_dir: data_dir.to_owned(), gap_max, outages, is_changed: false, written: None }
+        Self { data_dir: data_dir.to_owned(), outages, is_changed: false, written: None }
     }
 
     fn write_file(&mut self, now: UnixMillis) -> io::Result<()> {
-        // What was forgotten, because it had no mail any more, gets old.
-        self.outages.retain(|_, outage| now.since(UnixMillis(outage.failed_ms)) <= self.gap_max);
+        self.outages.retain(|_, outage| now.since(UnixMillis(outage.failed_ms)) <= KEPT);
         let (new, path) = (self.data_dir.join(format!("{FILE}.new")), self.data_dir.join(FILE));
         // A link that stands there is not followed.
         let _ = fs::remove_file(&new);
@@ -78,17 +83,12 @@ impl Sink for OutageFile {
     fn write(&mut self, at: UnixMicros, event: &Event<'_>) {
         let at_ms = at.millis().0;
         match event {
-            Event::Suspended { destination, .. } => {
-                let is_known = |outage: &&mut Outage| {
-                    UnixMillis(at_ms).since(UnixMillis(outage.failed_ms)) <= self.gap_max
-                };
-                if let Some(outage) = self.outages.get_mut(*destination).filter(is_known) {
-                    outage.failed_ms = at_ms;
-                } else if self.outages.len() < DESTINATIONS_MAX {
-                    let outage = Outage { since_ms: at_ms, failed_ms: at_ms };
+            Event::Suspended { destination, reason, since, .. } => {
+                if self.outages.len() < DESTINATIONS_MAX || self.outages.contains_key(*destination) {
+                    let outage = Outage { since_ms: since.0, failed_ms: at_ms, reason: (*reason).into() };
                     self.outages.insert((*destination).to_owned(), outage);
+                    self.is_changed = true;
                 }
-                self.is_changed = true;
             }
             Event::Resumed { destination } => self.is_changed |= self.outages.remove(*destination).is_some(),
             _ => {}
@@ -123,7 +123,10 @@ mod tests {
         let path = dir.path().join(FILE);
         let text = r#"{"b.test":{"since_ms":1,"failed_ms":2}}"#;
         fs::write(&path, text).unwrap();
-        assert_eq!(load(dir.path())["b.test"], Outage { since_ms: 1, failed_ms: 2 });
+        assert_eq!(
+            load(dir.path())["b.test"],
+            Outage { since_ms: 1, failed_ms: 2, reason: unknown_reason() }
+        );
         fs::rename(&path, dir.path().join("other")).unwrap();
         std::os::unix::fs::symlink("other", &path).unwrap();
         assert!(load(dir.path()).is_empty());

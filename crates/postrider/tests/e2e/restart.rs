@@ -390,13 +390,30 @@ fn a_destination_is_down_since_its_first_failure_also_after_a_stop_or_a_kill_but
         let again = down_since(&daemon);
         assert!((first - again).abs() <= 100 && again < started, "killed: {is_killed}: {first} {again}");
     }
+    let long_ago = UnixMillis::now().0 as i64 - 20 * 86_400_000;
+    let make_old = || {
+        let mut outages: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        for outage in outages.as_object_mut().unwrap().values_mut() {
+            outage["since_ms"] = long_ago.into();
+            outage["failed_ms"] = UnixMillis::now().0.into();
+        }
+        std::fs::write(&file, outages.to_string()).unwrap();
+        outages
+    };
+    // Held mail is not tried: its destination is as it was.
+    let id = daemon.ask(&["queue", "list", "--ids"]);
+    daemon.ask(&["queue", "hold", id.trim()]);
     let (dir, address) = daemon.kill();
-    let mut outages: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    make_old();
+    let daemon = Postrider::start_in(dir, address, &config);
+    daemon.ask(&["queue", "release", id.trim()]);
+    assert_eq!(down_since(&daemon), long_ago);
+    let (dir, address) = daemon.kill();
+    let mut outages = make_old();
     for outage in outages.as_object_mut().unwrap().values_mut() {
-        outage["since_ms"] = 1_700_000_000_000_u64.into();
-        outage["failed_ms"] = 1_700_000_001_000_u64.into();
+        outage["failed_ms"] = (long_ago + 1000).into();
     }
     std::fs::write(&file, outages.to_string()).unwrap();
     let daemon = Postrider::start_in(dir, address, &config);
-    assert!(down_since(&daemon) > first, "a year later nobody knows");
+    assert!(down_since(&daemon) > first, "weeks later nobody knows");
 }

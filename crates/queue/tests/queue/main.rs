@@ -685,12 +685,16 @@ fn without_delay_warnings_queued_messages_cause_none_either() {
     assert_eq!(aged(&mut q, 100_001).len(), 2);
 }
 
+fn outage(failed: Millis) -> Vec<queue::Outage> {
+    let destination = domain("a").to_string();
+    vec![queue::Outage { destination, since: -50_000_000, failed, reason: down() }]
+}
+
 #[test]
-fn an_outage_that_an_earlier_start_saw_goes_on_unless_it_was_too_long_ago_or_has_ended() {
-    let name = domain("a").to_string();
+fn an_outage_that_an_earlier_start_saw_goes_on_with_new_mail_unless_it_was_too_long_ago_or_has_ended() {
     let down_since = |failed: Millis, is_reached: bool| {
         let mut q = new();
-        q.remember_outage(&name, (-50_000_000, failed));
+        q.continue_outages(outage(failed), 0);
         let a = q.destination(&domain("a"));
         put(&mut q, 1, &[a], 100, 0);
         put(&mut q, 2, &[a], 100, 0);
@@ -708,4 +712,36 @@ fn an_outage_that_an_earlier_start_saw_goes_on_unless_it_was_too_long_ago_or_has
     assert_eq!(down_since(-3_900_000, false), Some(-50_000_000));
     assert_eq!(down_since(-5_100_000, false), Some(20), "nobody knows what was meanwhile");
     assert_eq!(down_since(-3_900_000, true), Some(20));
+}
+
+#[test]
+fn a_destination_whose_mail_waited_through_the_restart_is_down_and_probed_by_one_connection() {
+    for (failed, arrived, is_held, is_down) in [
+        (-3_900_000, -60_000_000, false, true),
+        (-5_100_000, -60_000_000, false, false),
+        (-5_100_000, -60_000_000, true, true),
+        // This mail came after the destination was forgotten.
+        (-3_900_000, -3_800_000, false, false),
+        (-3_900_000, -3_800_000, true, false),
+    ] {
+        let mut q = new();
+        let a = q.destination(&domain("a"));
+        for id in 1..=10 {
+            put(&mut q, id, &[a], 100, arrived);
+            if is_held {
+                q.hold(QueueId(id));
+            }
+        }
+        q.continue_outages(outage(failed), 0);
+        let case = format!("{failed} {arrived} {is_held}");
+        assert_eq!(q.down_since(a), is_down.then_some(-50_000_000), "{case}");
+        assert_eq!(q.down_reason(a), is_down.then_some(&down()), "{case}");
+        if is_held {
+            assert_eq!(requests(&mut q, 0), [], "{case}");
+            (1..=10).for_each(|id| _ = q.release(QueueId(id), 5));
+        }
+        let opened = requests(&mut q, 5).len();
+        assert_eq!(opened == 1, is_down, "{case}: {opened}");
+        q.check_invariants();
+    }
 }

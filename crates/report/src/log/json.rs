@@ -319,7 +319,7 @@ pub(super) fn append(event: &Event<'_>, at: UnixMicros, out: &mut Vec<u8>) {
         Event::ServerTls { relay, cipher, is_verified } => {
             JsonLine::ServerTls { time, relay, tls: cipher, verified: is_verified }
         }
-        Event::Suspended { destination, reason, until } => {
+        Event::Suspended { destination, reason, until, since: _ } => {
             JsonLine::Suspended { time, destination, reason, until: until.map(UnixMillis::rfc3339) }
         }
         Event::Resumed { destination } => JsonLine::Resumed { time, destination },

@@ -1,0 +1,60 @@
+//! Outages of destinations that go on from one start to the next.
+
+use crate::{
+    DestinationId, Millis, Queue,
+    destination_queue::{DestinationQueue, Health},
+};
+use mail::Outcome;
+
+/// A destination that an earlier start could not reach.
+#[derive(Debug, Clone)]
+pub struct Outage {
+    /// The name of the destination.
+    pub destination: String,
+    /// Down since then.
+    pub since: Millis,
+    /// The last attempt that failed.
+    pub failed: Millis,
+    /// Why it failed.
+    pub reason: Outcome,
+}
+
+impl Queue {
+    /// Continues what an earlier start has seen, after the recovery of the queue. A destination is down from the beginning if mail
+    /// is left that waited for it when it was last tried. If other mail comes for it and its first attempt fails soon enough,
+    /// it is down since the earlier time, too.
+    pub fn continue_outages(&mut self, outages: Vec<Outage>, now: Millis) {
+        if outages.is_empty() {
+            return;
+        }
+        self.outages = outages.into_iter().map(|outage| (outage.destination.clone(), outage)).collect();
+        let earlier = |one: &DestinationQueue| {
+            if one.is_vacant { None } else { self.outages.get(&one.name.to_string()) }
+        };
+        let of_destinations: Vec<Option<&Outage>> = self.destinations.iter().map(earlier).collect();
+        let mut down: Vec<Option<Health>> = of_destinations.iter().map(|_| None).collect();
+        for (_, job) in self.jobs.iter() {
+            let (at, message) = (job.destination as usize, &self.messages[job.message]);
+            let Some(outage) = of_destinations[at] else { continue };
+            // Held mail is not tried, however long ago the last attempt was.
+            let is_same = message.held || self.is_same_outage(DestinationId(job.destination), outage, now);
+            if is_same && message.arrived <= outage.failed {
+                let reason = Box::new(outage.reason.clone());
+                down[at] = Some(Health::Probing { since: outage.since, reason });
+            }
+        }
+        for (at, health) in down.into_iter().enumerate() {
+            let Some(health) = health else { continue };
+            self.outages.remove(&self.destinations[at].name.to_string());
+            self.destinations[at].window = 1.0;
+            self.destinations[at].health = health;
+            self.update_connections(DestinationId(at as u32), now);
+        }
+    }
+
+    /// Between two probes of one outage there is no more time: after a longer one nobody knows what was meanwhile.
+    pub(crate) fn is_same_outage(&self, id: DestinationId, outage: &Outage, now: Millis) -> bool {
+        let destination = self.destination_at(id);
+        now - outage.failed <= self.settings.longest_wait((&destination.name, destination.group))
+    }
+}
