@@ -3,6 +3,7 @@
 mod acceptor;
 pub(crate) mod acme;
 mod active;
+mod backscatter;
 pub(crate) mod capture;
 mod clock;
 pub(crate) mod connection;

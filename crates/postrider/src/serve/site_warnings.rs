@@ -1,6 +1,6 @@
 //! Warnings about a site that can be served, but not well: its name, its certificates and their keys.
 
-use super::{acme::certificate_file, tls::expires_seconds};
+use super::{acme::certificate_file, backscatter, tls::expires_seconds};
 use config::{Settings, Target, certificate};
 use mail::UnixMillis;
 use std::{
@@ -93,70 +93,10 @@ fn collect(settings: &Settings, now: Option<UnixMillis>) -> Vec<String> {
         warnings.push(format!("the certificate {} {whose}: clients that verify refuse it", chain.display()));
     }
     warnings.extend(settings.rules.warnings.iter().cloned());
-    warnings.extend(unknown_recipients(settings));
+    warnings.extend(backscatter::warnings(settings));
     warnings.extend(missing_programs(settings));
     warnings.extend(foreign_source_addresses(settings));
     warnings
-}
-
-/// Routes of local domains to another server that is not asked who exists there: what strangers send to a name that nobody has is
-/// taken, and then returned to a sender who may be forged.
-fn unknown_recipients(settings: &Settings) -> impl Iterator<Item = String> {
-    let is_open = |listen: &config::Listen| {
-        listen.kind == mail::ListenerKind::Mx
-            && match &listen.address {
-                config::ListenAt::Ip(address) => !address.ip().is_loopback(),
-                config::ListenAt::Unix { .. } => false,
-                config::ListenAt::Systemd(_) => true,
-            }
-    };
-    let takes_all = settings.local.users.is_none() && settings.listen.iter().any(is_open);
-    let routes = settings.numbered_routes().filter(move |_| takes_all);
-    routes.filter_map(|(number, route)| {
-        if route.verify || !matches!(route.target, Target::Lmtp(_) | Target::Smarthost(_) | Target::Mx) {
-            return None;
-        }
-        // The first route that matches takes the mail.
-        let earlier = || settings.routes.iter().take_while(|other| !std::ptr::eq(*other, route));
-        let is_taken = |domain: &str| {
-            let takes = |other: &config::Route| other.number.is_some() && other.senders.is_all();
-            earlier().any(|other| takes(other) && other.matches(domain))
-        };
-        let mut names = settings.local.domains.iter().filter(|domain| route.matches(domain));
-        let by_name = names.find(|domain| !is_taken(domain)).cloned();
-        let maps = &settings.local.domain_maps;
-        let by_map = || route.domain_maps.iter().find(|map| maps.contains(map)).map(ToString::to_string);
-        // A map may have the domains that the route names.
-        let by_pattern = || {
-            let map = maps.first()?;
-            let domain = route.domains.iter().find(|pattern| !pattern_is_taken(pattern, earlier()))?;
-            Some(format!("{domain}, if {map} has it,"))
-        };
-        // Rules choose among recipients that are local.
-        let by_rule = || {
-            let label = route.label.as_deref()?;
-            let is_meant = |rule: &&policy::Rule| rule.modifiers.route.as_deref() == Some(label);
-            let rule = settings.rules.program.rules().iter().find(is_meant)?;
-            Some(format!("local domains that {} chooses", rule.place()))
-        };
-        let domain = by_name.or_else(by_map).or_else(by_pattern).or_else(by_rule)?;
-        Some(format!(
-            "`route[{number}]`: mail from everywhere for any name at {domain} is taken, and what the next hop refuses is returned \
-             to senders who may be forged: write `verify = true` in the route, or name the users in `local.users`"
-        ))
-    })
-}
-
-/// Returns whether an earlier route takes all mail of a pattern's domains, whoever the sender is.
-fn pattern_is_taken<'r>(
-    pattern: &config::DomainPattern,
-    mut earlier: impl Iterator<Item = &'r config::Route>,
-) -> bool {
-    earlier.any(|other| {
-        other.number.is_some()
-            && other.senders.is_all()
-            && other.domains.iter().any(|taken| taken.covers(pattern))
-    })
 }
 
 /// Addresses that no connection can be made from now: mail would wait.
@@ -277,56 +217,6 @@ mod tests {
             let told = warnings(&settings, at(1));
             assert!(told.len() == 1 && told[0].contains("has no DNS name"), "{names:?}: {told:?}");
         }
-    }
-
-    #[test]
-    fn a_next_hop_that_nobody_asks_who_exists_is_told() {
-        let warned = |more: &str| {
-            let dir = tempfile::tempdir().unwrap();
-            let file = dir.path().join("postrider.toml");
-            let text = format!(
-                "hostname = \"mx.example.com\"\n[local]\ndomains = [\"a.test\", \"mx.example.com\"]\n{more}"
-            );
-            fs::write(&file, text).unwrap();
-            let settings = config::load(Some(&file)).unwrap_or_else(|problems| panic!("{problems}"));
-            warnings(&settings, at(1)).iter().any(|text| text.contains("`verify = true`"))
-        };
-        let open = "[[listen]]\naddress = \"0.0.0.0:25\"\n";
-        for target in ["lmtp = \"127.0.0.1:24\"", "smarthost = \"in.a.test:25\"", "mx = true"] {
-            let route = format!("[[route]]\ndomains = [\"a.test\"]\n{target}\n");
-            assert!(warned(&format!("{open}{route}")), "{target}");
-            assert!(!warned(&format!("{open}{route}verify = true\n")), "asked");
-            assert!(!warned(&format!("users = [\"joe\"]\n{open}{route}")), "the users are known");
-            assert!(
-                !warned(&format!("[[listen]]\naddress = \"127.0.0.1:2525\"\n{route}")),
-                "for this machine"
-            );
-            assert!(
-                !warned(&format!("{open}{}", route.replace("a.test\"]", "far.test\"]"))),
-                "not taken from strangers"
-            );
-        }
-    }
-
-    #[test]
-    fn a_next_hop_of_domains_in_a_map_or_of_a_rule_is_told_too() {
-        let warned = |more: &str| {
-            let dir = tempfile::tempdir().unwrap();
-            fs::write(dir.path().join("domains"), "d.test x\n").unwrap();
-            let file = dir.path().join("postrider.toml");
-            let text = format!("hostname = \"mx.example.com\"\n[[listen]]\naddress = \"0.0.0.0:25\"\n{more}");
-            fs::write(&file, text).unwrap();
-            let settings = config::load(Some(&file)).unwrap_or_else(|problems| panic!("{problems}"));
-            warnings(&settings, at(1)).into_iter().find(|text| text.contains("`verify = true`"))
-        };
-        let of_map = "[local]\ndomains = [\"mx.example.com\", \"text:domains\"]\n\
-                      [[route]]\ndomains = [\"d.test\"]\nsmarthost = \"127.0.0.1:26\"\ntls = \"off\"\n";
-        assert!(warned(of_map).is_some_and(|text| text.contains("d.test, if text:")), "{:?}", warned(of_map));
-        assert_eq!(warned(&format!("{of_map}verify = true\n")), None);
-        let of_rule =
-            "[[route]]\nname = \"a\"\nlmtp = \"127.0.0.1:24\"\n[[rule]]\nto = [\"*\"]\nroute = \"a\"\n";
-        assert!(warned(of_rule).is_some_and(|text| text.contains("rule 1")), "{:?}", warned(of_rule));
-        assert_eq!(warned(&of_rule.replace("route = \"a\"", "tag = [\"a\"]")), None);
     }
 
     #[test]
