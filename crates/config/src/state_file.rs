@@ -1,7 +1,8 @@
 //! Files below `data_dir`, whose owner is the daemon's user. Root reads some of them at the start, and commands of root others: the
 //! daemon's user must neither lead them elsewhere nor keep them waiting.
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use delivery::open_without_links;
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::{
     fs::File,
     io::{self, Read as _},
@@ -19,7 +20,7 @@ const BYTES_MAX: u64 = 16 << 20;
 /// # Errors
 /// The file cannot be opened, is no regular file with a single name, or is too large.
 pub fn read_state_file(data_dir: &Path, path: &Path) -> io::Result<Vec<u8>> {
-    let file = open_below(data_dir, path)?;
+    let file = open_below(data_dir, path, FLAGS)?;
     if fstat(&file)?.st_nlink != 1 {
         return Err(unusable("a file with a second name, which the daemon has not made"));
     }
@@ -54,15 +55,18 @@ fn unusable(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("it is {what}"))
 }
 
-fn open_below(data_dir: &Path, path: &Path) -> io::Result<OwnedFd> {
-    let flags = FLAGS | OFlags::NOFOLLOW;
+/// Opens a file or a folder that is there. Below `data_dir` no symbolic link is followed, and elsewhere none at the end of the path:
+/// the daemon's user could make one, and lead root to another place.
+///
+/// # Errors
+/// As open(2): `ELOOP` for a symbolic link below `data_dir`.
+pub fn open_below(data_dir: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     match path.strip_prefix(data_dir) {
-        Ok(below) => {
+        Ok(below) if !below.as_os_str().is_empty() => {
             let above = open(data_dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-            let no_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            Ok(openat2(&above, below, flags, Mode::empty(), no_links)?)
+            Ok(open_without_links(Some(&above), below, flags)?)
         }
-        Err(_) => Ok(open(path, flags, Mode::empty())?),
+        _ => Ok(open(path, flags | OFlags::NOFOLLOW, Mode::empty())?),
     }
 }
 

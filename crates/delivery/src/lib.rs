@@ -14,6 +14,7 @@ mod hosts;
 mod local;
 mod maildir;
 mod mbox;
+mod no_links;
 mod pipe;
 mod recipient_permits;
 mod reply_rules;
@@ -24,6 +25,7 @@ mod work_source;
 
 pub use courier::{Courier, DeliverySettings, EightBit, RouteSettings};
 pub use maildir::{can_have_maildir, mailbox_path};
+pub use no_links::open_without_links;
 pub use pipe::{can_run, command_line};
 pub use tls::TlsClient;
 pub use verify::Existence;

@@ -14,10 +14,7 @@ use crate::envelope::{HEADER_BYTES_MAX, Header, Submission, has_too_many, is_tru
 use mail::{BodyType, Envelope, UnixMillis};
 use quota::{OwnNames, USERS_MAX};
 use rustix::{
-    fs::{
-        CWD, FileType, Mode, OFlags, ResolveFlags, chmod, fchmod, fstat, open, openat, openat2, renameat,
-        unlinkat,
-    },
+    fs::{CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, openat, renameat, unlinkat},
     io::Errno,
 };
 use std::{
@@ -66,21 +63,13 @@ fn has_suffix(path: &Path, suffix: &str) -> bool {
     path.as_os_str().as_bytes().ends_with(suffix.as_bytes())
 }
 
-/// Opens the directory to write into it. Below `data_dir` no symbolic link is followed: the daemon's user could make one, and lead
-/// root's mail to another place.
-fn open_below(data_dir: &Path, dir: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
-    match dir.strip_prefix(data_dir) {
-        Ok(below) if !below.as_os_str().is_empty() => {
-            let above = open(data_dir, flags, Mode::empty())?;
-            let no_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-            match openat2(&above, below, flags, Mode::empty(), no_links) {
-                Err(Errno::LOOP) => Err(io::Error::other("a symbolic link, which the daemon has not made")),
-                opened => Ok(opened?),
-            }
+fn open_dir(data_dir: &Path, dir: &Path, access: OFlags) -> io::Result<OwnedFd> {
+    config::open_below(data_dir, dir, access | OFlags::DIRECTORY | OFlags::CLOEXEC).map_err(|error| {
+        match Errno::from_io_error(&error) {
+            Some(Errno::LOOP) => io::Error::other("a symbolic link, which the daemon has not made"),
+            _ => error,
         }
-        _ => Ok(open(dir, flags | OFlags::NOFOLLOW, Mode::empty())?),
-    }
+    })
 }
 
 /// Writes a message so that it survives a crash once this returns.
@@ -94,7 +83,7 @@ pub fn write(
     envelope: &Envelope,
     content: &[u8],
 ) -> io::Result<()> {
-    let folder = open_below(data_dir, dir)?;
+    let folder = open_dir(data_dir, dir, OFlags::PATH)?;
     let name = format!("{:x}-{}", UnixMillis::now().0, random_name()?);
     let _names = OwnNames::add(&folder, quota, &format!("{name}{SUFFIX}"), content.len() as u64)?;
     let draft = format!("{name}{DRAFT_SUFFIX}");

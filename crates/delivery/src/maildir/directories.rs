@@ -1,8 +1,9 @@
 //! The directories of a Maildir: opened without following links of users, and made where they are missing.
 
 use super::{Folder, Unwritten};
+use crate::open_without_links;
 use rustix::{
-    fs::{self, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags},
+    fs::{self, AtFlags, FileType, Mode, OFlags},
     io::Errno,
     process::{Uid, geteuid},
 };
@@ -138,7 +139,7 @@ impl FolderPath {
 fn open_fixed(path: &Path, links: Links) -> Result<OwnedFd, Unwritten> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = || match links {
-        Links::None => fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS),
+        Links::None => open_without_links(None, path, flags),
         Links::Follow | Links::OfOperator => fs::open(path, flags, Mode::empty()),
     };
     match open() {
