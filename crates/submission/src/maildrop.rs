@@ -14,7 +14,7 @@ use crate::envelope::{HEADER_BYTES_MAX, Header, Submission, has_too_many, is_tru
 use mail::{BodyType, Envelope, UnixMillis};
 use quota::{OwnNames, USERS_MAX};
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, openat, renameat, unlinkat},
+    fs::{CWD, FileType, Mode, OFlags, fchmod, fstat, openat, renameat, unlinkat},
     io::Errno,
 };
 use std::{
@@ -40,10 +40,11 @@ const MODE: u32 = 0o1733;
 const DRAFT_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes the directory, gives it the right permissions, and removes drafts whose writers died. For
-/// the daemon, at its start.
-pub fn prepare(dir: &Path) -> io::Result<()> {
+/// the daemon, at its start. No symbolic link is followed: it would open another directory to everybody.
+pub fn prepare(data_dir: &Path, dir: &Path) -> io::Result<()> {
     spool::disk::make_dir(dir, 0o755)?;
-    chmod(dir, Mode::from_raw_mode(MODE))?;
+    let opened = open_dir(data_dir, dir, OFlags::RDONLY)?;
+    fchmod(opened, Mode::from_raw_mode(MODE))?;
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         if has_suffix(&path, DRAFT_SUFFIX) && is_old(&path) {
@@ -377,6 +378,12 @@ mod tests {
         symlink(&other, data.join("drop")).unwrap();
         let error = write(&data, &data.join("drop"), QUOTA, &envelope(), b"x\n").unwrap_err();
         assert!(error.to_string().contains("symbolic link"), "{error}");
+        let mode = || fs::metadata(&other).unwrap().mode();
+        let before = mode();
+        assert!(
+            prepare(&data, &data.join("drop")).is_err() && mode() == before,
+            "the other folder stays closed"
+        );
         for path in ["deep/../../other", "../other"] {
             assert!(write(&data, &data.join(path), QUOTA, &envelope(), b"x\n").is_err(), "{path}");
         }
@@ -392,7 +399,7 @@ mod tests {
     fn a_dropped_message_is_found_with_its_envelope_and_user() {
         let dir = tempfile::tempdir().unwrap();
         let maildrop_dir = dir.path().join("drop");
-        prepare(&maildrop_dir).unwrap();
+        prepare(Path::new("/nonexistent"), &maildrop_dir).unwrap();
         assert_eq!(fs::metadata(&maildrop_dir).unwrap().mode() & 0o7777, 0o1733);
         write(Path::new("/nonexistent"), &maildrop_dir, QUOTA, &envelope(), b"Subject: x\n\n.\n").unwrap();
         let [path] = &all(&maildrop_dir)[..] else { panic!() };
@@ -602,7 +609,7 @@ mod tests {
                 file.set_modified(two_days_ago).unwrap();
             }
         }
-        prepare(dir.path()).unwrap();
+        prepare(Path::new("/nonexistent"), dir.path()).unwrap();
         let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["2.tmp", "3.mail"]);

@@ -213,7 +213,8 @@ impl Process {
             let _ = sandbox::drop_capabilities();
         }
         let drop_dir = &settings.control.maildrop;
-        maildrop::prepare(drop_dir).map_err(|e| (not_prepared(drop_dir, &e), Exit::Unavailable))?;
+        maildrop::prepare(&settings.data_dir, drop_dir)
+            .map_err(|e| (not_prepared(drop_dir, &e), Exit::Unavailable))?;
         self.restrict_files(settings, source)
     }
 

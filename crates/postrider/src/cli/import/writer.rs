@@ -91,7 +91,7 @@ fn write(
     prepare_folders(settings).map_err(|text| CliError::new(Exit::CantCreate, text))?;
     owner::become_owner(settings)?;
     let drop_dir = &settings.control.maildrop;
-    maildrop::prepare(drop_dir)
+    maildrop::prepare(&settings.data_dir, drop_dir)
         .map_err(|e| CliError::new(Exit::CantCreate, format!("prepare {}: {e}", drop_dir.display())))?;
     let list = |error: &dyn std::fmt::Display| {
         let path = settings.data_dir.join("imported");
