@@ -5,7 +5,8 @@ use rustix::{
     fs::{
         AtFlags, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, openat, renameat, statat, unlinkat,
     },
-    process::geteuid,
+    process::{geteuid, umask},
+    thread::UnshareFlags,
 };
 use std::{
     ffi::{OsStr, OsString},
@@ -18,6 +19,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
+    thread,
 };
 
 /// Listens at `path` with these permissions. A socket without a listener is replaced;
@@ -54,6 +56,29 @@ pub fn bind_for(path: &Path, mode: u32, owner: Option<u32>, group: Option<u32>) 
     }
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// As [`bind_for`], in a daemon whose sandbox forbids chmod(2): the socket is made with its permissions, by a thread with a umask of
+/// its own. Not before a change of the user, which wants a process with one thread.
+///
+/// # Errors
+/// As for [`bind_for`].
+pub fn bind_in_sandbox(
+    path: &Path,
+    mode: u32,
+    owner: Option<u32>,
+    group: Option<u32>,
+) -> io::Result<UnixListener> {
+    let bind = || {
+        #[allow(deprecated)] // its successor is unsafe for the sake of UnshareFlags::FILES
+        let has_own_umask = rustix::thread::unshare(UnshareFlags::FS).is_ok();
+        if has_own_umask {
+            umask(Mode::from_raw_mode(!mode & 0o777));
+        }
+        bind_for(path, mode, owner, group)
+    };
+    thread::scope(|scope| scope.spawn(bind).join())
+        .unwrap_or_else(|_| Err(io::Error::other("the thread has panicked")))
 }
 
 /// Beside the socket, so that it can be renamed.
@@ -116,6 +141,9 @@ impl Directory {
         if let Some(group) = group {
             give(None, Some(Gid::from_raw(group)))
                 .map_err(|e| io::Error::new(e.kind(), format!("give it to group {group} (`group`): {e}")))?;
+        }
+        if found.st_mode & 0o7777 == mode {
+            return Ok(());
         }
         // fchmod(2) refuses a descriptor of O_PATH.
         Ok(chmod(format!("/proc/self/fd/{}", socket.as_raw_fd()), Mode::from_raw_mode(mode))?)
@@ -227,6 +255,12 @@ mod tests {
         assert!(UnixStream::connect(&path).is_ok());
         assert_eq!(bind(&path, 0o600, None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(listener);
+        drop(bind_in_sandbox(&path, 0o662, None, None).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o662);
+        fs::write(dir.path().join("file"), "").unwrap();
+        let mode = fs::metadata(dir.path().join("file")).unwrap().mode();
+        assert_eq!(mode & 0o111, 0, "the umask of other threads is as before");
+        fs::remove_file(dir.path().join("file")).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

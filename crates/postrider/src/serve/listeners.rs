@@ -110,7 +110,7 @@ fn open(at: &ListenAt, all: &[SocketAddr], helper: Option<&Helper>) -> Result<Li
         ListenAt::Unix { path, mode, owner, group } => {
             let owner = owner.as_ref().map(|user| user.uid);
             let group = group.as_ref().map(|group| group.gid);
-            let socket = socket::bind_for(path, mode.0, owner, group)
+            let socket = socket::bind_in_sandbox(path, mode.0, owner, group)
                 .map_err(|e| format!("{}; a restart as root may", sockets::not_bound(at, &e)))?;
             return Ok(ListenSocket::Unix { socket, path: Some(path.clone()) });
         }

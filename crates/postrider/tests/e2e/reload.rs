@@ -6,6 +6,7 @@ use std::{
     fs::{self, File},
     io::{Read as _, Write as _},
     net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Stdio},
 };
@@ -235,6 +236,23 @@ fn listen(address: std::net::SocketAddr, more: &str) -> String {
 /// Whether somebody greets with 220.
 fn greets(address: std::net::SocketAddr) -> bool {
     Client::connect(address).is_ok()
+}
+
+#[test]
+fn a_unix_socket_that_a_reload_adds_has_its_permissions_though_the_sandbox_forbids_chmod() {
+    let sandbox = "[process]\nsandbox = \"enforce\"\n";
+    let daemon = Postrider::start(sandbox);
+    for mode in ["0666", "0600"] {
+        let name = format!("lmtp-{mode}.sock");
+        let listen =
+            format!("[[listen]]\naddress = \"unix:data/{name}\"\nkind = \"lmtp\"\nmode = \"{mode}\"\n");
+        daemon.reconfigure(&format!("{listen}{sandbox}"));
+        assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+        let socket = daemon.dir.path().join("data").join(name);
+        let found = fs::metadata(&socket).unwrap().permissions().mode();
+        assert_eq!(found & 0o7777, u32::from_str_radix(mode, 8).unwrap());
+        assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    }
 }
 
 #[test]
