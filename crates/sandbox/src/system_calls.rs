@@ -39,8 +39,8 @@ impl SystemCalls {
         let main = SeccompFilter::new(permitted, otherwise, SeccompAction::Allow, arch);
         let mut programs = Vec::new();
         if refusal == Refusal::Fail {
-            // Its flags are in memory, where no filter sees them. The C library takes clone(2) instead.
-            let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+            // Their flags are in memory, where no filter sees them. Callers take clone(2) and openat(2) instead.
+            let unknown = [libc::SYS_clone3, libc::SYS_openat2].map(|call| (call, Vec::new())).into();
             let missing = SeccompAction::Errno(libc::ENOSYS as u32);
             let second = SeccompFilter::new(unknown, SeccompAction::Allow, missing, arch);
             programs.push(compile(second).map_err(|e| failed(&e))?);
@@ -102,7 +102,36 @@ fn permitted() -> Result<Rules, seccompiler::BackendError> {
     rules.insert(libc::SYS_socketpair, vec![value(0, libc::AF_UNIX as u64)?]);
     rules.insert(libc::SYS_prctl, any_of(0, PRCTL)?);
     rules.insert(libc::SYS_ioctl, any_of(1, IOCTL)?);
+    // A umask for one thread, by which a socket gets its permissions without chmod(2). No namespace.
+    rules.insert(libc::SYS_unshare, vec![value(0, libc::CLONE_FS as u64)?]);
+    modes(&mut rules)?;
     Ok(rules)
+}
+
+/// Permits no file that runs as its owner or its group, and takes from no open file the protection against changes by other users.
+/// chmod(2) and its kin with a path are not permitted at all: Landlock does not restrict them, and root could change every file.
+fn modes(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
+    let without = |number, bits| {
+        SeccompCondition::new(number, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(u64::from(bits)), 0)
+    };
+    let set_id = libc::S_ISUID | libc::S_ISGID;
+    // Without these flags there is no mode, and its register has anything.
+    let creating = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as u32;
+    let open = |flags: u8| -> Result<_, _> {
+        Ok(vec![
+            SeccompRule::new(vec![without(flags, creating)?])?,
+            SeccompRule::new(vec![without(flags + 1, set_id)?])?,
+        ])
+    };
+    rules.insert(libc::SYS_openat, open(2)?);
+    rules.insert(libc::SYS_mkdirat, vec![SeccompRule::new(vec![without(2, set_id)?])?]);
+    rules.insert(libc::SYS_fchmod, vec![SeccompRule::new(vec![without(1, set_id | libc::S_IWOTH)?])?]);
+    #[cfg(target_arch = "x86_64")]
+    {
+        rules.insert(libc::SYS_open, open(1)?);
+        rules.insert(libc::SYS_mkdir, vec![SeccompRule::new(vec![without(1, set_id)?])?]);
+    }
+    Ok(())
 }
 
 /// Permits Unix sockets, TCP and UDP. Landlock checks the ports of TCP only: a stream of MPTCP, SMC or SCTP would reach any
@@ -225,8 +254,6 @@ const PLAIN: &[c_long] = &[
     libc::SYS_faccessat2,
     libc::SYS_fadvise64,
     libc::SYS_fallocate,
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
     libc::SYS_fcntl,
     libc::SYS_fdatasync,
     libc::SYS_flock,
@@ -239,9 +266,7 @@ const PLAIN: &[c_long] = &[
     libc::SYS_linkat,
     libc::SYS_lseek,
     libc::SYS_memfd_create,
-    libc::SYS_mkdirat,
     libc::SYS_newfstatat,
-    libc::SYS_openat,
     libc::SYS_openat2,
     libc::SYS_pipe2,
     libc::SYS_pread64,
@@ -290,7 +315,6 @@ const PLAIN: &[c_long] = &[
 const OLD: &[c_long] = &[
     libc::SYS_access,
     libc::SYS_arch_prctl,
-    libc::SYS_chmod,
     libc::SYS_dup2,
     libc::SYS_epoll_create,
     libc::SYS_epoll_wait,
@@ -298,8 +322,6 @@ const OLD: &[c_long] = &[
     libc::SYS_getdents,
     libc::SYS_link,
     libc::SYS_lstat,
-    libc::SYS_mkdir,
-    libc::SYS_open,
     libc::SYS_pipe,
     libc::SYS_poll,
     libc::SYS_readlink,
@@ -328,7 +350,6 @@ mod tests {
             libc::SYS_bpf,
             libc::SYS_keyctl,
             libc::SYS_io_uring_setup,
-            libc::SYS_unshare,
             libc::SYS_setns,
             libc::SYS_setuid,
             libc::SYS_setresuid,
@@ -337,6 +358,10 @@ mod tests {
             libc::SYS_userfaultfd,
             libc::SYS_perf_event_open,
             libc::SYS_init_module,
+            libc::SYS_fchmodat,
+            libc::SYS_fchownat,
+            libc::SYS_setxattr,
+            libc::SYS_mknodat,
         ] {
             assert!(!rules.contains_key(&call), "{call}");
         }
