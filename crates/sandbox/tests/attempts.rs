@@ -110,6 +110,9 @@ const POSSIBLE: &[&str] = &[
     "connect to another port",
     "listen on a port",
     "set its own user",
+    "reach the limits of its parent",
+    "schedule its parent",
+    "schedule its parent by sched_setattr",
     "signal itself",
     "open a netlink socket",
     "map memory with code",
@@ -210,6 +213,7 @@ fn child(folder: &Path) {
     let etc = folder.to_owned();
     std::thread::spawn(move || {
         attempts(&data, &elsewhere, other);
+        slow_down_the_parent();
         for mode in SET_IDS {
             set_ids(&data, mode);
         }
@@ -312,6 +316,31 @@ fn attempts(data: &Path, elsewhere: &Path, other: u16) {
         show(
             "push input into a terminal",
             done(libc::syscall(libc::SYS_ioctl, 0, libc::TIOCSTI, fifo.as_ptr())),
+        );
+    }
+}
+
+/// Changes the limits and the turns of another process.
+fn slow_down_the_parent() {
+    // SAFETY: numbers, null pointers, and pointers to what outlives the calls, with its size.
+    unsafe {
+        let zero = 0_usize;
+        let limit = libc::syscall(libc::SYS_prlimit64, libc::getppid(), libc::RLIMIT_CPU, zero, zero);
+        show("reach the limits of its parent", done(limit));
+        let priority = libc::sched_param { sched_priority: 0 };
+        show(
+            "schedule its parent",
+            done(libc::syscall(
+                libc::SYS_sched_setscheduler,
+                libc::getppid(),
+                libc::SCHED_BATCH,
+                &raw const priority,
+            )),
+        );
+        let attributes = [48_u32, libc::SCHED_BATCH as u32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        show(
+            "schedule its parent by sched_setattr",
+            done(libc::syscall(libc::SYS_sched_setattr, libc::getppid(), attributes.as_ptr(), 0)),
         );
     }
 }
