@@ -1,0 +1,281 @@
+//! What a filter answers.
+
+use crate::{
+    Actions, ProtocolError, Stage, Steps, reply,
+    wire::{Data, Fault, Packet},
+};
+use mail::Reply;
+
+/// What a filter told the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Both sides agree on how they talk; [`crate::Session`] tells the result.
+    Negotiated,
+    /// The answer to a command.
+    Verdict(Verdict),
+    /// A change to the message, at its end and before the verdict. It holds only if that does not refuse or discard the message.
+    Edit(Edit),
+    /// The filter is still at work: the time that it has begins anew.
+    Progress,
+}
+
+/// The answer to a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// The filter wants to see no more of this message, or, at connect and HELO, of this connection, and has no objection.
+    Accept,
+    /// 5yz: refuse the recipient (at RCPT), the command (at an unknown one), the connection (at connect and HELO), else the message.
+    Reject,
+    /// As `Reject`, with 4yz.
+    TempFail,
+    /// As `Reject`, with this reply, 4yz or 5yz. Code 421 also asks to close the connection ([`Reply::closes`]).
+    Reply(Reply),
+    /// Take the message, and deliver it to nobody.
+    Discard,
+    /// No more chunks of this body, please: the end of the message follows.
+    Skip,
+    /// Close the connection to the client with 421.
+    Shutdown,
+    /// Drop the connection to the client.
+    DropConnection,
+}
+
+/// A change to a message. Names of fields are printable ASCII without a colon; their values are what stands behind the colon, with
+/// no NUL, no bare CR, and only such line breaks (LF or CRLF) as a space or tab follows. Lines may be too long, and values
+/// need not be UTF-8. Addresses have no angle brackets and no control characters, and are otherwise unchecked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    /// Adds a header field below all others.
+    AddHeader {
+        /// The name.
+        name: Box<str>,
+        /// The value.
+        value: Box<[u8]>,
+    },
+    /// Inserts a header field.
+    InsertHeader {
+        /// The fields that stay above it, of the header as it will be delivered: 0 is on top, also of the server's own
+        /// `Received`. With more than there are, the field is added below all others.
+        index: u32,
+        /// The name.
+        name: Box<str>,
+        /// The value.
+        value: Box<[u8]>,
+    },
+    /// Changes a header field, or deletes it. The fields that the server added are not counted.
+    ChangeHeader {
+        /// Which of the fields with that name, from 1. Beyond the last one, a change adds the field below all others, and a
+        /// deletion does nothing.
+        index: u32,
+        /// The name, in any letter case.
+        name: Box<str>,
+        /// The new value; `None` deletes the field.
+        value: Option<Box<[u8]>>,
+    },
+    /// A piece of the new body: the first replaces the old one, others are appended.
+    ReplaceBody(Vec<u8>),
+    /// Changes the sender of the envelope.
+    ChangeSender {
+        /// The new sender; empty for `<>`.
+        sender: Box<str>,
+        /// ESMTP parameters, separated by spaces.
+        parameters: Option<Box<str>>,
+    },
+    /// Adds a recipient.
+    AddRecipient {
+        /// The recipient.
+        recipient: Box<str>,
+        /// ESMTP parameters, separated by spaces.
+        parameters: Option<Box<str>>,
+    },
+    /// Deletes a recipient, as it was said in RCPT or added before.
+    DeleteRecipient {
+        /// The recipient.
+        recipient: Box<str>,
+    },
+    /// Holds the message until an operator releases it.
+    Quarantine {
+        /// Why, for the operator; characters that are not seen are `?`.
+        reason: Box<str>,
+    },
+}
+
+/// The name of an answer in Sendmail's documents.
+pub(crate) const fn name_of(answer: u8) -> &'static str {
+    match answer {
+        b'O' => "OPTNEG",
+        b'+' => "ADDRCPT",
+        b'-' => "DELRCPT",
+        b'2' => "ADDRCPT_PAR",
+        b'4' => "SHUTDOWN",
+        b'a' => "ACCEPT",
+        b'b' => "REPLBODY",
+        b'c' => "CONTINUE",
+        b'd' => "DISCARD",
+        b'e' => "CHGFROM",
+        b'f' => "CONN_FAIL",
+        b'h' => "ADDHEADER",
+        b'i' => "INSHEADER",
+        b'm' => "CHGHEADER",
+        b'p' => "PROGRESS",
+        b'q' => "QUARANTINE",
+        b'r' => "REJECT",
+        b's' => "SKIP",
+        b't' => "TEMPFAIL",
+        b'y' => "REPLYCODE",
+        _ => "unknown answer",
+    }
+}
+
+/// The action that a filter must have negotiated for an answer that changes the message.
+const fn action_of(answer: u8) -> Option<Actions> {
+    Some(match answer {
+        b'h' | b'i' => Actions::ADD_HEADERS,
+        b'm' => Actions::CHANGE_HEADERS,
+        b'b' => Actions::CHANGE_BODY,
+        b'e' => Actions::CHANGE_SENDER,
+        b'+' => Actions::ADD_RECIPIENTS,
+        b'2' => Actions::ADD_RECIPIENTS_WITH_PARAMETERS,
+        b'-' => Actions::DELETE_RECIPIENTS,
+        b'q' => Actions::QUARANTINE,
+        _ => return None,
+    })
+}
+
+/// Reads an answer to `stage`, which is not the negotiation.
+pub(crate) fn parse(
+    packet: Packet,
+    stage: Stage,
+    actions: Actions,
+    steps: Steps,
+) -> Result<Event, ProtocolError> {
+    let answer = packet.kind;
+    if let Some(action) = action_of(answer) {
+        if stage != Stage::EndOfMessage {
+            return Err(ProtocolError::Misplaced { answer, stage });
+        }
+        if !actions.contains(action) {
+            return Err(ProtocolError::NotNegotiated { answer });
+        }
+        let edit = edit(packet, steps.contains(Steps::LEADING_SPACE));
+        return edit.map(Event::Edit).map_err(|fault| ProtocolError::Malformed { answer, fault });
+    }
+    let mut data = Data(&packet.data);
+    let malformed = |fault| ProtocolError::Malformed { answer, fault };
+    let verdict = match answer {
+        b'c' => Verdict::Continue,
+        b'a' => Verdict::Accept,
+        b'r' => Verdict::Reject,
+        b't' => Verdict::TempFail,
+        b'4' => Verdict::Shutdown,
+        b'f' => Verdict::DropConnection,
+        b'd' if matches!(stage, Stage::Connect | Stage::Hello | Stage::Unknown) => {
+            return Err(ProtocolError::Misplaced { answer, stage });
+        }
+        b'd' => Verdict::Discard,
+        b's' if stage != Stage::Body => return Err(ProtocolError::Misplaced { answer, stage }),
+        b's' if !steps.contains(Steps::SKIP) => return Err(ProtocolError::NotNegotiated { answer }),
+        b's' => Verdict::Skip,
+        b'y' => {
+            let reply = data.string().and_then(reply::parse).map_err(malformed)?;
+            Verdict::Reply(reply)
+        }
+        b'p' => {
+            data.end().map_err(malformed)?;
+            return Ok(Event::Progress);
+        }
+        b'O' => return Err(ProtocolError::Misplaced { answer, stage }),
+        _ => return Err(ProtocolError::Unknown { answer }),
+    };
+    data.end().map_err(malformed)?;
+    Ok(Event::Verdict(verdict))
+}
+
+/// Reads a change.
+fn edit(packet: Packet, keeps_space: bool) -> Result<Edit, Fault> {
+    if packet.kind == b'b' {
+        return Ok(Edit::ReplaceBody(packet.data));
+    }
+    let mut data = Data(&packet.data);
+    let edit = match packet.kind {
+        b'h' => {
+            let (name, value) = (field_name(data.string()?)?, data.string()?);
+            Edit::AddHeader { name, value: field_value(value, keeps_space)? }
+        }
+        b'i' => {
+            let (index, name, value) = (data.number()?, field_name(data.string()?)?, data.string()?);
+            Edit::InsertHeader { index, name, value: field_value(value, keeps_space)? }
+        }
+        b'm' => {
+            // Sendmail and Postfix take 0 for the first field.
+            let index = data.number()?.max(1);
+            let (name, value) = (field_name(data.string()?)?, data.string()?);
+            let value = (!value.is_empty()).then(|| field_value(value, keeps_space)).transpose()?;
+            Edit::ChangeHeader { index, name, value }
+        }
+        b'e' => Edit::ChangeSender { sender: address(data.string()?)?, parameters: parameters(&mut data)? },
+        b'+' => Edit::AddRecipient { recipient: recipient(data.string()?)?, parameters: None },
+        b'2' => {
+            let recipient = recipient(data.string()?)?;
+            Edit::AddRecipient { recipient, parameters: parameters(&mut data)? }
+        }
+        b'-' => Edit::DeleteRecipient { recipient: recipient(data.string()?)? },
+        _ => {
+            let reason = String::from_utf8_lossy(data.string()?);
+            let seen = |c| if mail::is_invisible(c) { '?' } else { c };
+            Edit::Quarantine { reason: reason.chars().map(seen).collect() }
+        }
+    };
+    data.end()?;
+    Ok(edit)
+}
+
+fn field_name(name: &[u8]) -> Result<Box<str>, Fault> {
+    let is_name = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_graphic() && *byte != b':');
+    let name = str::from_utf8(name).ok().filter(|_| is_name);
+    Ok(name.ok_or("a field name is printable ASCII without a colon")?.into())
+}
+
+/// Returns what stands behind the colon. Line breaks at the end, which some filters send, are left out.
+fn field_value(value: &[u8], keeps_space: bool) -> Result<Box<[u8]>, Fault> {
+    let end = value.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
+    let value = &value[..end];
+    for (at, byte) in value.iter().enumerate() {
+        let next = value.get(at + 1);
+        match byte {
+            b'\r' if next != Some(&b'\n') => return Err("a bare CR in a field value"),
+            b'\n' if !matches!(next, Some(b' ' | b'\t')) => {
+                return Err("a line break in a field value is followed by neither space nor tab");
+            }
+            _ => {}
+        }
+    }
+    let space: &[u8] = if keeps_space { b"" } else { b" " };
+    Ok([space, value].concat().into())
+}
+
+fn address(text: &[u8]) -> Result<Box<str>, Fault> {
+    let text = str::from_utf8(text).map_err(|_| "an address is not UTF-8")?.trim_matches(' ');
+    if text.contains(char::is_control) {
+        return Err("a control character in an address");
+    }
+    Ok(text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text).into())
+}
+
+fn recipient(text: &[u8]) -> Result<Box<str>, Fault> {
+    address(text).and_then(|address| if address.is_empty() { Err("an empty recipient") } else { Ok(address) })
+}
+
+/// Reads ESMTP parameters, if there are any.
+fn parameters(data: &mut Data<'_>) -> Result<Option<Box<str>>, Fault> {
+    if data.is_empty() {
+        return Ok(None);
+    }
+    let text = str::from_utf8(data.string()?).map_err(|_| "parameters are not UTF-8")?.trim_matches(' ');
+    if text.contains(char::is_control) {
+        return Err("a control character in parameters");
+    }
+    Ok((!text.is_empty()).then(|| text.into()))
+}
