@@ -3,7 +3,7 @@
 use crate::{
     Actions, Command, Event, Macro, Offer, ProtocolError, SendError, Stage, Steps, Verdict, answer,
     negotiation::Agreement,
-    wire::{Unread, push_packet},
+    wire::{Unread, push_packet, push_string},
 };
 
 /// Data of a packet that any filter takes.
@@ -88,6 +88,8 @@ pub struct Session {
     /// Stages whose macros the filter has, by their place in [`Stage`].
     has_macros: u16,
     edit_bytes: usize,
+    /// libmilter is in one of the two states in which it does not ignore that another connection follows.
+    takes_next: bool,
     failure: Option<ProtocolError>,
     is_closed: bool,
 }
@@ -114,6 +116,7 @@ impl Session {
             is_message_open: false,
             has_macros: 0,
             edit_bytes: 0,
+            takes_next: false,
             failure: None,
             is_closed: false,
         }
@@ -183,6 +186,7 @@ impl Session {
         }
         self.is_message_open |= !matches!(stage, Stage::Connect | Stage::Hello | Stage::Unknown);
         if !self.agreement.steps.has_answer(stage) {
+            self.takes_next = stage == Stage::Unknown;
             return Ok(Expect::Nothing);
         }
         self.awaited = Some(stage);
@@ -213,15 +217,20 @@ impl Session {
         let mut wanted = Vec::new();
         self.agreement.macros.push(stage, macros, &mut wanted);
         let bit = 1 << stage as u16;
-        // No macros are told once, too: the filter would keep those of the command before.
-        if !wanted.is_empty() || self.has_macros & bit != 0 {
+        let has_any = !wanted.is_empty();
+        // The filter would keep the macros of the command before; libmilter also does if it is sent none.
+        if !has_any && self.has_macros & bit != 0 {
+            push_string(&mut wanted, b"{none}");
+            push_string(&mut wanted, b"");
+        }
+        if !wanted.is_empty() {
             push_packet(out, b'D', max, |out| {
                 out.push(command.kind());
                 out.extend_from_slice(&wanted);
             })?;
         }
         push_packet(out, command.kind(), max, |out| command.push(self.agreement.steps, out))?;
-        self.has_macros = if wanted.is_empty() { self.has_macros & !bit } else { self.has_macros | bit };
+        self.has_macros = if has_any { self.has_macros | bit } else { self.has_macros & !bit };
         Some(())
     }
 
@@ -270,6 +279,8 @@ impl Session {
 
     fn decide(&mut self, stage: Stage, verdict: &Verdict) {
         self.awaited = None;
+        self.takes_next =
+            *verdict == Verdict::Continue && matches!(stage, Stage::EndOfMessage | Stage::Unknown);
         let decided = match (stage, verdict) {
             (_, Verdict::Continue) => Decided::Nothing,
             (_, Verdict::Skip) => {
@@ -307,6 +318,7 @@ impl Session {
     fn end_message(&mut self, out: &mut Vec<u8>) {
         if self.is_message_open && self.decided != Decided::Connection {
             push_packet(out, b'A', DATA_MAX_BYTES, |_| {}).expect("no data are short");
+            self.takes_next = false;
         }
         if self.position != Position::New {
             self.position = Position::Idle;
@@ -317,21 +329,26 @@ impl Session {
         (self.is_message_open, self.is_body_skipped, self.edit_bytes) = (false, false, 0);
     }
 
-    /// Ends the SMTP session, and keeps the conversation: the next command is a connection. Returns false, and writes nothing, if
-    /// the filter speaks a version before 6, which has no command for this: then quit.
+    /// Ends the SMTP session, and keeps the conversation for the next one, which begins with a connection. Returns false, and
+    /// changes nothing, if the filter may not take that: then quit, and begin a new conversation.
+    ///
+    /// That is so before version 6; and libmilter ignores the command, and the connection behind it, unless the last thing that it
+    /// answered was the end of a message or an unknown command, with [`Verdict::Continue`].
     ///
     /// # Errors
     /// An answer is awaited, or the session has ended.
     pub fn next_connection(&mut self, out: &mut Vec<u8>) -> Result<bool, SendError> {
         self.check_idle()?;
-        if self.agreement.version < 6 {
+        if self.position == Position::New {
+            return Ok(true);
+        }
+        if self.agreement.version < 6 || !self.takes_next || self.is_message_open {
             return Ok(false);
         }
-        if self.position != Position::New {
-            self.end_message(out);
-            push_packet(out, b'K', DATA_MAX_BYTES, |_| {}).expect("no data are short");
-        }
-        (self.position, self.decided, self.has_macros) = (Position::New, Decided::Nothing, 0);
+        push_packet(out, b'K', DATA_MAX_BYTES, |_| {}).expect("no data are short");
+        self.end_message(out);
+        (self.position, self.decided) = (Position::New, Decided::Nothing);
+        (self.has_macros, self.takes_next) = (0, false);
         Ok(true)
     }
 
