@@ -279,3 +279,117 @@ fn parameters(data: &mut Data<'_>) -> Result<Option<Box<str>>, Fault> {
     }
     Ok((!text.is_empty()).then(|| text.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(stage: Stage, packet: &[u8]) -> Result<Event, ProtocolError> {
+        let packet = Packet { kind: packet[0], data: packet[1..].to_vec() };
+        parse(packet, stage, Actions::ALL, Steps::ALL.without(Steps::LEADING_SPACE))
+    }
+
+    fn edit(packet: &[u8]) -> Result<Edit, Fault> {
+        match answer(Stage::EndOfMessage, packet) {
+            Ok(Event::Edit(edit)) => Ok(edit),
+            Err(ProtocolError::Malformed { fault, .. }) => Err(fault),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const CHANGES: [&[u8]; 9] = [
+        b"hA\0b\0",
+        b"i\0\0\0\0A\0b\0",
+        b"m\0\0\0\x01A\0b\0",
+        b"bbody",
+        b"ea@b\0",
+        b"+a@b\0",
+        b"2a@b\0X=1\0",
+        b"-a@b\0",
+        b"qwhy\0",
+    ];
+
+    #[test]
+    fn changes_stand_at_the_end_of_the_message_only() {
+        for packet in CHANGES {
+            assert!(edit(packet).is_ok());
+            for stage in [Stage::Connect, Stage::Mail, Stage::Body, Stage::Unknown] {
+                let error = ProtocolError::Misplaced { answer: packet[0], stage };
+                assert_eq!(answer(stage, packet), Err(error));
+            }
+        }
+    }
+
+    #[test]
+    fn changes_need_an_action_that_was_negotiated() {
+        for packet in CHANGES {
+            let answer = packet[0];
+            let actions = Actions::ALL.without(action_of(answer).unwrap());
+            let packet = Packet { kind: answer, data: packet[1..].to_vec() };
+            let parsed = parse(packet, Stage::EndOfMessage, actions, Steps::ALL);
+            assert_eq!(parsed, Err(ProtocolError::NotNegotiated { answer }));
+        }
+    }
+
+    #[test]
+    fn changes_that_are_cut_off_or_too_long_are_faults() {
+        for packet in CHANGES.iter().filter(|packet| packet[0] != b'b') {
+            for length in 1..packet.len() {
+                let cut = edit(&packet[..length]);
+                // A recipient without the parameters is one.
+                assert!(cut.is_err() || packet[0] == b'2' && length == 5, "{packet:?} {length}");
+            }
+            let more = [packet, &b"x\0x\0"[..]].concat();
+            assert!(edit(&more).is_err(), "{packet:?}");
+        }
+    }
+
+    #[test]
+    fn no_field_becomes_two_or_ends_the_header() {
+        for value in ["b\nC: d", "b\r\n\r\nbody", "b\rc", "b\r\n.\r\n", "\nX: y"] {
+            assert!(edit(format!("hA\0{value}\0").as_bytes()).is_err(), "{value:?}");
+        }
+        for name in ["", "A:", "A b", "A\n", "\u{e4}"] {
+            assert!(edit(format!("h{name}\0b\0").as_bytes()).is_err(), "{name:?}");
+        }
+        let folded = edit(b"hA\0b\r\n\tc\n d\xff\r\n\0").unwrap();
+        let value = b" b\r\n\tc\n d\xff"[..].into();
+        assert_eq!(folded, Edit::AddHeader { name: "A".into(), value });
+    }
+
+    #[test]
+    fn a_field_that_is_changed_to_nothing_is_deleted_and_the_index_0_is_the_first() {
+        let deleted = Edit::ChangeHeader { index: 1, name: "A".into(), value: None };
+        assert_eq!(edit(b"m\0\0\0\0A\0\0"), Ok(deleted));
+        let value = Some(b" b"[..].into());
+        assert_eq!(edit(b"m\0\0\0\x07A\0b\0"), Ok(Edit::ChangeHeader { index: 7, name: "A".into(), value }));
+    }
+
+    #[test]
+    fn addresses_lose_their_angle_brackets_and_have_no_control_characters() {
+        assert_eq!(edit(b"-<a@b>\0"), Ok(Edit::DeleteRecipient { recipient: "a@b".into() }));
+        assert_eq!(edit(b"e<>\0\0"), Ok(Edit::ChangeSender { sender: "".into(), parameters: None }));
+        for packet in [&b"+a@b\r\nDATA\0"[..], b"+<>\0", b"+\xff\0", b"2a@b\0A=1\nB\0", b"ea\x7f@b\0"] {
+            assert!(edit(packet).is_err(), "{packet:?}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_that_the_stage_does_not_have_is_an_error() {
+        for (stage, packet) in [
+            (Stage::Connect, &b"d"[..]),
+            (Stage::Hello, b"d"),
+            (Stage::Unknown, b"d"),
+            (Stage::Header, b"s"),
+            (Stage::EndOfMessage, b"s"),
+            (Stage::Mail, b"O"),
+        ] {
+            assert_eq!(answer(stage, packet), Err(ProtocolError::Misplaced { answer: packet[0], stage }));
+        }
+        for packet in [&b"cx"[..], b"p\0", b"y550 5.7.1 x", b"y550 x\0y\0", b"y250 2.0.0 ok\0"] {
+            let answer = answer(Stage::Mail, packet);
+            assert!(matches!(answer, Err(ProtocolError::Malformed { .. })), "{packet:?}");
+        }
+        assert_eq!(answer(Stage::Mail, b"l"), Err(ProtocolError::Unknown { answer: b'l' }));
+    }
+}

@@ -254,3 +254,72 @@ impl Agreement {
         kibibytes * 1024 - 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(offer: Offer, version: u32, actions: u32, steps: u32) -> Result<Agreement, ProtocolError> {
+        let mut data = Vec::new();
+        [version, actions, steps].iter().for_each(|number| data.extend_from_slice(&number.to_be_bytes()));
+        Agreement::parse(&offer.of_its_version(), &data)
+    }
+
+    #[test]
+    fn a_filter_speaks_any_version_up_to_the_one_offered() {
+        for version in 2..=6 {
+            let agreement = parse(Offer::default(), version, 0, 0).unwrap();
+            assert_eq!(agreement.version, version);
+            assert_eq!(agreement.steps.has_command(Stage::Unknown), version > 2);
+            assert_eq!(agreement.steps.has_command(Stage::Data), version > 3);
+            assert!(agreement.steps.has_command(Stage::EndOfMessage));
+        }
+        let v4 = Offer { version: 4, ..Offer::default() };
+        for (offer, version) in [(Offer::default(), 0), (Offer::default(), 1), (Offer::default(), 7), (v4, 5)]
+        {
+            assert_eq!(parse(offer, version, 0, 0).unwrap_err(), ProtocolError::Version(version));
+        }
+    }
+
+    #[test]
+    fn version_2_is_offered_without_what_came_later() {
+        let offer = Offer { version: 2, ..Offer::default() };
+        let mut out = Vec::new();
+        offer.of_its_version().push(&mut out);
+        assert_eq!(out, b"\0\0\0\x02\0\0\0\x3f\0\0\0\x7f");
+        assert_eq!(Offer { version: 0, ..offer }.of_its_version().version, 2);
+        assert_eq!(Offer { version: 9, ..offer }.of_its_version().version, 6);
+    }
+
+    #[test]
+    fn a_filter_gets_nothing_that_was_not_offered() {
+        let steps = Steps::NO_BODY_ANSWER | Steps::DATA_1M;
+        let offer = Offer { actions: Actions::ADD_HEADERS, ..Offer::default() };
+        assert_eq!(
+            parse(offer, 6, 0x3, steps.0).unwrap_err(),
+            ProtocolError::NotOffered { actions: Actions::CHANGE_BODY, steps: Steps::DATA_1M }
+        );
+        assert!(parse(Offer::default(), 6, 0, 0x4000_0000).is_err());
+    }
+
+    #[test]
+    fn lists_of_macros_need_an_offer_to_take_them() {
+        let data = b"\0\0\0\x06\0\0\0\0\0\0\0\0\0\0\0\x01i\0";
+        assert!(Agreement::parse(&Offer::default(), data).is_ok());
+        let actions = Actions::ALL.without(Actions::CHOOSE_MACROS);
+        assert!(Agreement::parse(&Offer { actions, ..Offer::default() }, data).is_err());
+        for length in 0..12 {
+            assert!(Agreement::parse(&Offer::default(), &data[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn packets_grow_with_the_size_that_is_negotiated() {
+        let offer = Offer { steps: Steps::ALL, ..Offer::default() };
+        for (steps, max) in
+            [(Steps(0), 65_535), (Steps::DATA_256K, 262_143), (Steps::DATA_256K | Steps::DATA_1M, 1_048_575)]
+        {
+            assert_eq!(parse(offer, 6, 0, steps.0).unwrap().data_max(), max);
+        }
+    }
+}

@@ -360,3 +360,6 @@ impl Session {
         self.is_closed = true;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,6 +44,12 @@ pub(crate) struct Packet {
 pub(crate) struct Unread(Vec<u8>);
 
 impl Unread {
+    /// The memory that is held, in octets.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
     /// Takes octets from `input` up to the end of a packet, and returns that; `None` if it takes more.
     ///
     /// # Errors
