@@ -10,6 +10,7 @@ mod engine;
 mod history;
 mod import;
 mod maps;
+mod milter;
 mod notices;
 mod rules;
 mod sasl;
@@ -21,6 +22,7 @@ pub use self::authn::{authentication_results, dkim_signatures, dmarc_records, sp
 pub use self::dns::dns_answers;
 pub use self::history::history_segment;
 pub use self::maps::{alias_targets, aliases_file, cdb_file, map_files, socketmap_reply};
+pub use self::milter::milter_answers;
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent, spool_totals};
 pub use engine::engine_events;

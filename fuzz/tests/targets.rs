@@ -36,6 +36,7 @@ targets!(
     exim_queue,
     history_segment,
     map_files,
+    milter_answers,
     notice_templates,
     passwd_file,
     postfix_configuration,
