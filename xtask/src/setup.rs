@@ -41,6 +41,8 @@ enum Sign {
     PerlModule(&'static str),
     /// A file in the directory of what is unpacked.
     Unpacked(&'static str),
+    /// A header of C.
+    Header(&'static str),
     /// `initdb` of any release of PostgreSQL, which has a folder for each.
     Postgres,
 }
@@ -73,7 +75,7 @@ const fn go(file: &'static str, package: &'static str, purpose: &'static str) ->
 const PEBBLE: &str = "github.com/letsencrypt/pebble/v2";
 const PEBBLE_VERSIONS: [&str; 2] = ["v2.10.1", "v2.4.0"];
 
-const WANTED: [Wanted; 39] = [
+const WANTED: [Wanted; 40] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -82,6 +84,12 @@ const WANTED: [Wanted; 39] = [
     tool("gsasl", "gsasl", "a client with SCRAM and channel binding"),
     tool("postgrey", "postgrey", "a policy server that greylists"),
     perl_module("Authen/SASL.pm", "libauthen-sasl-perl", "logins of swaks"),
+    Wanted {
+        sign: Sign::Header("libmilter/mfapi.h"),
+        package: "libmilter-dev",
+        place: Place::Machine,
+        purpose: "the filter that the recorded dialogs are compared with",
+    },
     tool("pflogsumm", "pflogsumm", "reads the log that looks like Postfix's"),
     tool("ministat", "ministat", "finds the same differences as `postlab stat`, or not"),
     tool("bonnie++", "bonnie++", "prints the fields that `postlab bonnie` prints"),
@@ -143,6 +151,7 @@ impl Sign {
     fn find(&self) -> Option<PathBuf> {
         match self {
             Self::File(file) => find(file),
+            Self::Header(file) => Some(Path::new("/usr/include").join(file)).filter(|path| path.is_file()),
             Self::Unpacked(file) => Some(interop_dir().join(file)).filter(|path| path.exists()),
             Self::PerlModule(file) => {
                 let folders = output(program("perl").args(["-e", "print join ':', @INC"])).ok()?;

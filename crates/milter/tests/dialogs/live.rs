@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The time in which libmilter must answer; it needs a thousandth of it.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Compiles the filter; `None` without a compiler or libmilter.
 fn compile(folder: &Path) -> Option<PathBuf> {
