@@ -17,7 +17,7 @@
 //!    the body in chunks, the end of the message. A packet with macros, such as `{auth_authen}`, may stand before a command.
 //! 3. The filter answers each command with one verdict: continue, accept, reject, and so on. It sends none to commands for which
 //!    it negotiated that; and to commands that it does not want, the server sends nothing.
-//! 4. Only at the end of the message may changes stand before the verdict, and "in progress" packets, which ask for patience.
+//! 4. Before a verdict, a filter may ask for patience ("in progress"); at the end of the message, changes may stand there, too.
 //! 5. *Accept* ends the conversation about the message; at connect and HELO, *accept* and *reject* end it for the connection. A
 //!    recipient that is rejected leaves the message as it is.
 //! 6. *Abort* ends a message early, without an answer. *Quit* ends the conversation; from version 6 on, another command makes the

@@ -7,8 +7,8 @@ use mail::{Enhanced, Reply};
 const LINES_MAX: usize = 32;
 const LINE_BYTES_MAX: usize = 980;
 
-/// Reads a reply such as `550-5.7.1 a\r\n550 5.7.1 b`. A percent sign is doubled, as libmilter asks of its users, and characters
-/// that are not seen become `?`.
+/// Reads a reply such as `550-5.7.1 a\r\n550 5.7.1 b`. A percent sign is doubled, as libmilter asks of its users; filters without
+/// libmilter send a single one, which is kept. Characters that are not seen become `?`.
 ///
 /// # Errors
 /// The code is not 4yz or 5yz, the enhanced code is of another class, lines differ in their code, or the text is too long.
