@@ -14,6 +14,7 @@ pub mod envelope;
 mod fold;
 pub mod header;
 pub mod header_edit;
+mod header_fields;
 pub mod id;
 mod invisible;
 pub mod listener;
@@ -39,6 +40,7 @@ pub use envelope::{
 };
 pub use fold::fold;
 pub use header_edit::{Edit, Edits, Field, FieldError};
+pub use header_fields::HeaderFields;
 pub use id::{IdSource, QueueId};
 pub use invisible::{escape_invisible, is_invisible};
 pub use listener::ListenerKind;

@@ -5,6 +5,7 @@ use crate::{
     content::{Content, ContentTraits, Part},
     header::{ContentScanner, HeaderLine, header_line},
     header_edit::Edits,
+    header_fields::HeaderFields,
     seven_bit::{Converter, Scan},
 };
 use bytes::Bytes;
@@ -133,6 +134,18 @@ impl ReceivedContent {
         self.replace_header(edits.apply(self.whole_header(), self.trace_bytes));
         // What stands above the trace fields now is of this server, too, and later changes do not count it.
         self.trace_bytes += edits.prepended_bytes();
+    }
+
+    /// Returns the fields of the header, those of this server included.
+    pub fn fields(&self) -> HeaderFields {
+        HeaderFields::read(self.whole_header(), self.trace_bytes)
+    }
+
+    /// Puts other fields in the place of those in the header. The body is not copied.
+    pub fn set_fields(&mut self, fields: &HeaderFields) {
+        let (header, trace_bytes) = fields.write();
+        self.replace_header(header);
+        self.trace_bytes = trace_bytes;
     }
 
     /// Converts content with 8-bit octets, with bare line ends or with very long lines to 7 bits, if all of it is in memory. What
