@@ -17,6 +17,7 @@ mod domain {
     pub use policy::DomainPattern;
 }
 mod extensions;
+mod filter;
 mod group;
 mod history;
 mod last_good;
@@ -62,6 +63,7 @@ pub use choice::{
 };
 pub use domain::DomainPattern;
 pub use extensions::Extensions;
+pub use filter::Filter;
 pub use group::{OwnSpool, QueueGroup};
 pub use last_good::{keep_last_good, last_good};
 pub use listen_address::{ListenAddress, ListenAt};

@@ -31,7 +31,8 @@ impl Effective {
     /// `relay` and `networks`; the section of a top-level key is empty.
     pub fn split(&self) -> (&str, &str) {
         // The section [map.NAME] has a dot of its own. A key of [hosts] has, too, so elsewhere the first one separates.
-        let named = ["map.", "policy_service."].into_iter().find(|name| self.path.starts_with(name));
+        let named =
+            ["map.", "policy_service.", "filter."].into_iter().find(|name| self.path.starts_with(name));
         let from = named.map_or(0, str::len);
         match self.path[from..].find('.') {
             Some(at) => (&self.path[..from + at], &self.path[from + at + 1..]),

@@ -333,6 +333,7 @@ impl Reading<'_> {
             certificates,
             acme,
             sign: self.sign(root),
+            filters: self.filters(root),
             auth,
             oauth,
             limits,

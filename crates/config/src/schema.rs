@@ -4,6 +4,7 @@ use crate::{
     acme::Acme,
     dns::Dns,
     extensions::Extensions,
+    filter::FilterKeys,
     history::History,
     local::LocalKeys,
     log::Log,
@@ -32,7 +33,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys, for the reader and the manual.
-pub fn schema() -> [SectionDoc; 34] {
+pub fn schema() -> [SectionDoc; 35] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -46,6 +47,7 @@ pub fn schema() -> [SectionDoc; 34] {
         Checks::DOC,
         LimitRateKeys::DOC,
         PolicyServiceKeys::DOC,
+        FilterKeys::DOC,
         Tls::DOC,
         CertificateKeys::DOC,
         Acme::DOC,

@@ -8,6 +8,7 @@ use crate::{
     dns::Dns,
     domain::DomainPattern,
     extensions::Extensions,
+    filter::Filter,
     group::QueueGroup,
     history::History,
     listen_address::{ListenAddress, ListenAt},
@@ -64,6 +65,8 @@ pub struct Settings {
     pub certificates: Vec<Certificate>,
     /// The certificate that the daemon obtains itself.
     pub acme: Acme,
+    /// Filters that see mail, in the order in which they are asked.
+    pub filters: Vec<Filter>,
     /// Keys that sign mail, in the order of the file.
     pub sign: Vec<Sign>,
     /// Logins.

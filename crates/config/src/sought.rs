@@ -26,6 +26,7 @@ const USERS: &str = "[auth]\nusers = \"passwd:/etc/postrider/users\"";
 const ALIASES: &str = "[addresses]\naliases = [\"aliases:/etc/postrider/aliases\"]";
 const VIRTUAL: &str = "[addresses]\nvirtual = [\"text:/etc/postrider/virtual\"]";
 const MAILDIR: &str = "[local]\nmaildir = \"/var/vmail/{local}\"";
+const FILTER: &str = "[filter.rspamd]\nmilter = \"unix:/run/rspamd/milter.sock\"";
 const POLICY: &str = "[policy_service.filter]\naddress = \"127.0.0.1:10040\"\n[[rule]]\nask = \"filter\"";
 const LIMIT: &str = "[[limit]]\nper = \"client\"\nmessages = \"100/h\"";
 const RULE: &str = "[[rule]]\nfrom = [\"example.com\"]\nreject = \"550 5.7.1 {from} is not welcome here\"";
@@ -176,9 +177,9 @@ const TABLE: &[Sought] = rows! {
         "the origin of mail is checked by keys of [checks]",
         "write this (docs/authentication.md)", "[checks]\nspf = \"tag\"\ndmarc = \"enforce\"";
     "": "milter milters smtpd_milters non_smtpd_milters content_filter smtpd_proxy_filter input_mail_filters \
-            antivirus spamassassin av_scanner filter" =>
-        "there are no milters yet",
-        MILTER, POLICY;
+            antivirus spamassassin av_scanner" =>
+        "filters are in [filter.NAME], and speak the milter protocol",
+        "write this (docs/filters.md)", FILTER;
     "auth": "enabled enable" =>
         "logins exist as soon as `users` is set",
         "leave the key out; a listener without logins has `auth = false`", NO_LOGINS;
@@ -200,9 +201,9 @@ const TABLE: &[Sought] = rows! {
     "listen": "relay networks mynetworks allow trusted" =>
         "networks that may relay are in [relay]",
         "write", NETWORKS;
-    "listen": "milter milters filter" =>
-        "there are no milters yet",
-        MILTER, POLICY;
+    "listen": "milter milters filter filters" =>
+        "filters are in [filter.NAME]; its key `for` says whose mail they see",
+        "write this (docs/filters.md)", FILTER;
     "route": "username user_name password secret auth" =>
         "the login at the next hop is `login`",
         LOGIN, "";
@@ -294,7 +295,6 @@ const NOT_SECTIONS: &[Sought] = rows! {
 };
 
 const LOGIN: &str = "write `login = { user = \"NAME\", secret = \"file:FILE\" }` below the [[route]], and the password into FILE";
-const MILTER: &str = "docs/not.md has a workaround: a filter that takes mail by SMTP, or a policy service";
 
 /// Returns the label and the advice about a key that does not exist in a section, but that people look for; `path` is a section
 /// such as `route[1]`.

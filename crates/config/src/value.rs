@@ -406,6 +406,7 @@ text_value!(
     |t, base| match parse_lmtp_server(t, base) {
         Ok(LmtpServer::Unix(path)) => Ok(MapServer(Server::Unix(path))),
         Ok(LmtpServer::Tcp(host)) => Ok(MapServer(Server::Tcp(host))),
+        Err(_) if t.starts_with("inet:") => bad("a host and port stand without `inet:`"),
         Err(why) => bad(why),
     },
     |s| s.0.to_string()

@@ -343,7 +343,6 @@ fn rules_that_are_never_reached_and_other_slips_are_told() {
         with(&rule("client = [\"127.0.0.1\"]\nreject = true")),
         with(&rule("form = [\"a@b.test\"]\nreject = true")),
         with("[auth]\nusers = \"file:users\""),
-        with("[filter.rspamd]\nmilter = \"unix:/x\""),
         with("[[route]]\ndomains = [\"*\"]\nsenders = [\"a.test\", \"map:none\"]\nmx = true"),
         with("[[route]]\ndomains = [\"a.test\"]\nreject = \"550 5.1.2 {to} closed\""),
         with("[relay]\nnetworks = [\"192.0.2.0/24\", \"cdb:customers\"]"),
@@ -481,6 +480,12 @@ fn rules_that_cannot_be_are_told() {
             rule("from = [\"z.test\"]\nunless = { to = [\"*\"] }\nreject = true"),
         )),
         with("[policy_service.grey]\ntimeout = \"0s\"\n[policy_service]\nx = 3"),
+        with(
+            "[filter.spam]\ntimeout = \"30s\"\n[filter.virus]\nmilter = \"unix:/v\"\ncontent_timeout = \"10m\"\n[filter]\nx = 3",
+        ),
+        with(
+            "[filter.spam]\nmilter = \"inet:localhost:8891\"\nfor = \"strangers\"\non_failure = \"accept\"\naddress = \"unix:/x\"",
+        ),
         with(&format!(
             "{}{}{}[checks]\ndmarc = \"tag\"\n",
             rule("tagged = [\"dmarc-fails\"]\nreject = true"),
@@ -661,7 +666,7 @@ fn what_people_look_for_is_told_in_the_sentence_that_they_need() {
         ),
         (&format!("{route}password = \"hushhush\"\n"), "and the password into FILE"),
         ("[dkim]\nselector = \"s1\"", "`postrider dkim new` makes a key"),
-        ("[milter]\naddress = \"unix:/x\"", "docs/not.md has a workaround"),
+        ("[milter]\naddress = \"unix:/x\"", "[filter.rspamd]"),
     ] {
         let said = problems(&format!("hostname = \"mx.test\"\n{text}\n"));
         assert!(said.contains(needed), "{text}: {said}");

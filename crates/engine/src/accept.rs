@@ -74,6 +74,8 @@ pub struct Facts {
     pub certificate: Option<Arc<ClientCertificate>>,
     /// The authenticated login.
     pub login: Option<Box<str>>,
+    /// The SASL mechanism of the login.
+    pub mechanism: Option<Box<str>>,
     /// A login that a peer named by XCLIENT. It permits nothing, and narrows the senders as a login does.
     pub named_login: Option<Box<str>>,
     /// The host name that a peer gave by XCLIENT.
@@ -101,6 +103,7 @@ impl Facts {
             tls: None,
             certificate: None,
             login: None,
+            mechanism: None,
             named_login: None,
             named_host: NamedHost::NotGiven,
         }
@@ -308,6 +311,11 @@ impl Decisions {
         matches!(self.treatment, Treatment::Discard(_)) || self.discards_all(envelope)
     }
 
+    /// Is another body decided on?
+    pub fn replaces_body(&self) -> bool {
+        self.body.is_some()
+    }
+
     /// Changes the content as it was decided. Returns the parts of a body that was replaced: its chunks are to be given back.
     pub fn change(&mut self, content: &mut ReceivedContent) -> Vec<Part> {
         content.edit(&std::mem::take(&mut self.edits));
@@ -318,6 +326,20 @@ impl Decisions {
     pub fn redirect(&mut self, at: usize, recipients: Vec<Recipient>) {
         debug_assert!(self.redirects.last().is_none_or(|(last, _)| *last < at), "one decision a recipient");
         self.redirects.push((at, recipients));
+    }
+
+    /// Removes the given recipient with this index, and all that take its place.
+    pub fn remove_recipient(&mut self, at: usize, reason: Box<str>) {
+        match self.redirects.binary_search_by_key(&at, |(index, _)| *index) {
+            Ok(known) => self.redirects[known].1.clear(),
+            Err(place) => self.redirects.insert(place, (at, Vec::new())),
+        }
+        self.discard_recipient(at, reason);
+    }
+
+    /// Removes further recipients with an address.
+    pub fn remove_bcc(&mut self, is_meant: impl Fn(&Recipient) -> bool) {
+        self.bcc.retain(|recipient| !is_meant(recipient));
     }
 
     /// Returns the recipients that take the place of the given one with this index, if it is replaced.

@@ -149,7 +149,7 @@ mod tests {
         fields.change("x", 0, None);
         fields.change("X", 0, None);
         fields.change("X", 0, Some(b" four\n five"));
-        fields.change("received", 0, Some(b" nobody"));
+        fields.change("Received", 0, Some(b" nobody"));
         fields.change("New", 4, Some(b"\xe9"));
         fields.change("Nothing", 0, None);
         fields.insert(0, "Top", b" 0");

@@ -180,6 +180,7 @@ impl Rules {
             }
         }
         s.rules.services.iter().for_each(|service| self.server(&service.address));
+        s.filters.iter().for_each(|filter| self.server(&filter.milter));
     }
 
     fn server(&mut self, server: &Server) {

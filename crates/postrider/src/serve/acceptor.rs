@@ -2,6 +2,7 @@
 //! the commit that ends it.
 
 mod authenticate;
+mod content;
 mod deliver_first;
 mod expand;
 mod extensions;
@@ -140,14 +141,17 @@ impl Acceptor {
         let (mut memory, mut decisions) = (pipeline.begin(SessionMemory::default()), Decisions::default());
         self.room().map_err(|reply| refusal(&reply))?;
         within_limits(&config.settings.limits, &draft).map_err(|reply| refusal(&reply))?;
+        let id = draft.id;
         let Draft { envelope, content, .. } = &mut draft;
         let judged = pipeline.judge(rules, &facts, envelope, content, &mut memory, &mut decisions);
         judged.await.map_err(|reply| refusal(&reply))?;
         extensions::carry_priority(&config.settings, true, envelope, content);
-        let view = View::new(Stage::Seal, rules, &facts).with_envelope(envelope);
-        decisions.change(content);
-        let sealed = pipeline.seal(view, &mut memory, content, &decisions).await;
-        sealed.map_err(|reply| refusal(&reply))?;
+        let view = View::new(Stage::End, rules, &facts).with_envelope(envelope);
+        let finished = self.finish_content(&config, view, &mut memory, id, content, &mut decisions).await;
+        if let Err(reply) = finished {
+            self.forget(content.parts());
+            return Err(refusal(&reply));
+        }
         self.accept_draft(config, draft, decisions).await
     }
 
@@ -326,7 +330,7 @@ impl Acceptor {
                 parts.push(part.clone());
                 continue;
             };
-            let copied = match self.driver.load(chunk_id).await {
+            let copied = match self.load_arriving(chunk_id).await {
                 Ok(piece) => {
                     let store = || self.driver.spool.store_for(&message.envelope, piece.clone());
                     self.with_deadline(store).await.map_err(Self::refusal)
@@ -674,21 +678,16 @@ impl Service for Acceptor {
             envelope.options.get_or_insert_default().login = Some(login.clone());
         }
         let (config, mut decisions) = (&context.config, std::mem::take(&mut context.decisions));
-        let replaced = decisions.change(&mut content);
-        if !replaced.is_empty() {
-            self.forget(&replaced);
-            content = match Box::pin(self.in_pieces(&envelope, content)).await {
-                Ok(content) => content,
-                Err(reply) => return reply,
-            };
-        }
-        if config.pipeline.has(Stage::Seal) {
-            let view = View::new(Stage::Seal, config.rules(), &context.facts).with_envelope(&envelope);
-            let sealed = config.pipeline.seal(view, &mut context.memory, &mut content, &decisions);
-            if let Err(reply) = Box::pin(sealed).await {
+        if decisions.replaces_body() || config.pipeline.has_filters() || config.pipeline.has(Stage::Seal) {
+            let view = View::new(Stage::End, config.rules(), &context.facts).with_envelope(&envelope);
+            let memory = &mut context.memory;
+            let finished = self.finish_content(config, view, memory, id, &mut content, &mut decisions);
+            if let Err(reply) = Box::pin(finished).await {
                 self.forget(content.parts());
                 return if config.settings.queue.soft_bounce { reply.softened() } else { reply };
             }
+        } else {
+            decisions.change(&mut content);
         }
         let finished = decisions.finish(id, arrived, origin, envelope, content);
         self.accept(config, finished).await

@@ -4,6 +4,7 @@ mod addresses;
 mod authentication;
 mod copies;
 mod existence;
+mod filters;
 mod findings;
 mod memory;
 mod observer;
@@ -19,6 +20,7 @@ use config::Settings;
 pub(crate) use copies::Copies;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 pub(crate) use existence::KnownToNextHop;
+pub(crate) use filters::Filters;
 use findings::Findings;
 use inbound::Answer;
 use mail::{Enhanced, Envelope, Message, ReceivedContent, Recipient, Reply};
@@ -154,6 +156,8 @@ pub(crate) struct Pipeline {
     by_stage: [Vec<usize>; Stage::COUNT],
     /// The checks at RCPT that judge addresses.
     of_addresses: Vec<usize>,
+    /// What sees the mail that all checks let pass.
+    filters: Option<Filters>,
 }
 
 /// The decisions of a stage that is not over. Dropped before [`StageDecisions::keep`], they are as before the stage: a
@@ -227,6 +231,7 @@ impl Pipeline {
         authenticated: Option<Authenticated>,
         rules: Option<RuleCheck>,
         more: Vec<Box<dyn Check>>,
+        filters: Option<Filters>,
     ) -> Self {
         let authenticated = authenticated.map(|check| Box::new(check) as Box<dyn Check>);
         let rules = rules.map(|rules| Box::new(rules) as Box<dyn Check>);
@@ -240,7 +245,7 @@ impl Pipeline {
         }
         let is_of_addresses = |index: &usize| checks[*index].judges_addresses();
         let of_addresses = by_stage[Stage::Rcpt as usize].iter().copied().filter(is_of_addresses).collect();
-        Self { checks, by_stage, of_addresses }
+        Self { checks, by_stage, of_addresses, filters }
     }
 
     /// Is any check asked at this stage?
@@ -248,9 +253,14 @@ impl Pipeline {
         !self.by_stage[stage as usize].is_empty()
     }
 
+    /// Are there filters?
+    pub(crate) fn has_filters(&self) -> bool {
+        self.filters.is_some()
+    }
+
     /// Begins the memories of a session, or of a draft. A session that goes on after a reload brings those that it had.
     pub(crate) fn begin(&self, before: SessionMemory) -> SessionMemory {
-        SessionMemory::begin(&self.checks, before)
+        SessionMemory::begin(&self.checks, self.filters.as_ref().map(Filters::begin), before)
     }
 
     /// Asks the checks of a stage, one after another. Nothing is allocated unless a check has to wait.
@@ -263,9 +273,23 @@ impl Pipeline {
         memory: &'a mut SessionMemory,
         decisions: &'a mut Decisions,
     ) -> Answer<'a, Result<(), Reply>> {
-        let (memories, findings) = memory.lend();
-        let view = View { findings: Some(findings), ..view };
-        self.run_checks(&self.by_stage[view.stage as usize], view, memories, decisions)
+        let (memories, findings, talks) = memory.lend();
+        let (view, order) = (View { findings: Some(findings), ..view }, &self.by_stage[view.stage as usize]);
+        match self.filters.as_ref().zip(talks) {
+            Some((filters, talks)) if filters.are_told(talks, &view) => Answer::later(async move {
+                let before = decisions.clone();
+                let mut judged = self.run_checks(order, view, memories, decisions).wait().await;
+                if judged.is_ok() {
+                    judged = filters.tell(talks, &view).await;
+                }
+                // As a check that refuses: the refused recipient decides nothing for the others.
+                if judged.is_err() {
+                    *decisions = before;
+                }
+                judged
+            }),
+            _ => self.run_checks(order, view, memories, decisions),
+        }
     }
 
     /// As [`Self::run`] at RCPT, for what is known of an address: its route, users, aliases and next hop, but no rules.
@@ -414,7 +438,7 @@ impl Pipeline {
         if order.iter().any(signs) {
             content.convert_to_seven_bit();
         }
-        let (mut memories, findings) = memory.lend();
+        let (mut memories, findings, _) = memory.lend();
         let view = View { findings: Some(findings), ..view };
         for index in order {
             let view = View { stage: Stage::Seal, header: content.header(), content: Some(content), ..view };

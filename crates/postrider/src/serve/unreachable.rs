@@ -84,11 +84,13 @@ impl Sink for OutageFile {
         let at_ms = at.millis().0;
         match event {
             Event::Suspended { destination, reason, since, .. } => {
-                if self.outages.len() < DESTINATIONS_MAX || self.outages.contains_key(*destination) {
-                    let outage = Outage { since_ms: since.0, failed_ms: at_ms, reason: (*reason).into() };
+                let outage = Outage { since_ms: since.0, failed_ms: at_ms, reason: (*reason).into() };
+                if let Some(known) = self.outages.get_mut(*destination) {
+                    *known = outage;
+                } else if self.outages.len() < DESTINATIONS_MAX {
                     self.outages.insert((*destination).to_owned(), outage);
-                    self.is_changed = true;
                 }
+                self.is_changed = true;
             }
             Event::Resumed { destination } => self.is_changed |= self.outages.remove(*destination).is_some(),
             _ => {}

@@ -4,8 +4,8 @@ use super::{
     acceptor::CHUNK_BYTES,
     logins::{DovecotAuth, LoginSettings, MapUsers, Store, TokenVerifier, UsersFile},
     pipeline::{
-        Authenticated, Check, Copies, KnownToNextHop, LOOKUP_TIMEOUT, MapsChooseRoute, MissingFields,
-        Pipeline, RouteDecides, RuleCheck, RuleSources, SenderOfLogin, Signatures,
+        Authenticated, Check, Copies, Filters, KnownToNextHop, LOOKUP_TIMEOUT, MapsChooseRoute,
+        MissingFields, Pipeline, RouteDecides, RuleCheck, RuleSources, SenderOfLogin, Signatures,
     },
     snapshot::ConfigSnapshot,
     terminal::Terminal,
@@ -188,7 +188,7 @@ pub(crate) fn current(
     }
     checks.extend(Signatures::new(&settings)?.map(|signatures| Box::new(signatures) as Box<dyn Check>));
     let authenticated = Authenticated::new(&settings, sources.dns());
-    let pipeline = Pipeline::new(authenticated, RuleCheck::new(&settings), checks);
+    let pipeline = Pipeline::new(authenticated, RuleCheck::new(&settings), checks, Filters::new(&settings));
     Ok(ConfigSnapshot {
         kept_bytes: super::resources::kept_bytes(&settings.spool),
         settings,

@@ -202,9 +202,8 @@ impl Acceptor {
             Step::Authenticated(login) => {
                 self.logins.succeeded(client.ip());
                 context.facts.login = Some(login);
-                if let Some(session) = &mut context.login {
-                    session.open = None;
-                }
+                let open = context.login.as_mut().and_then(|session| session.open.take());
+                context.facts.mechanism = open.map(|open| open.mechanism);
                 let judged = context.run(Stage::Auth, |view| view).wait().await;
                 AuthAnswer::Done(judged.err().unwrap_or(replies::AUTHENTICATED))
             }

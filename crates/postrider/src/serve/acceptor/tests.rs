@@ -211,7 +211,7 @@ fn acceptor_timed(
     let delivery_log =
         DeliveryLog::new(wiring::log(&settings, Vec::new()).unwrap(), settings.log.connections);
     let mut current = wiring::current(settings, None, None).unwrap();
-    current.pipeline = Pipeline::new(None, None, checks);
+    current.pipeline = Pipeline::new(None, None, checks, None);
     let current = Arc::new(current);
     let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
     let engine = Engine::new(engine_settings, current.clone(), ids.clone(), 1, clock.start_context());

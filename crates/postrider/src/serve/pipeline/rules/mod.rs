@@ -1,7 +1,7 @@
 //! The check of the operator's rules: evaluates the program of the configuration with what is known, answers its questions, and
 //! evaluates again.
 
-mod redirect;
+pub(super) mod redirect;
 mod service;
 mod state;
 
@@ -324,26 +324,7 @@ fn answer<'a>(view: &View<'a>, memory: &Memory, question: &Question) -> Answer<'
             };
             Answer::Ready(Fact::Over(is_over))
         }
-        Question::ClientName => {
-            let Source::Smtp { peer, .. } = view.facts.source else {
-                return Answer::Ready(Fact::ClientName(ClientName::None));
-            };
-            match &view.facts.named_host {
-                NamedHost::NotGiven => {}
-                NamedHost::None => return Answer::Ready(Fact::ClientName(ClientName::None)),
-                NamedHost::Name(name) => {
-                    return Answer::Ready(Fact::ClientName(ClientName::Verified(name.clone())));
-                }
-            }
-            let dns = &view.rules.sources.dns;
-            Answer::later(async move {
-                Fact::ClientName(match dns.verified_name(peer.ip()).await {
-                    Lookup::Found(name) => ClientName::Verified(name.into()),
-                    Lookup::NoData | Lookup::NxDomain => ClientName::None,
-                    Lookup::Unknown(why) => ClientName::Unknown(why.into()),
-                })
-            })
-        }
+        Question::ClientName => client_name(view).map(Fact::ClientName),
         Question::Service(ServiceId(id)) => {
             let client = &view.rules.sources.services[usize::from(*id)];
             let known = match memory.answers.find(&Question::ClientName) {
@@ -363,6 +344,24 @@ fn answer<'a>(view: &View<'a>, memory: &Memory, question: &Question) -> Answer<'
             })
         }
     }
+}
+
+/// Returns the verified name of the client, as a listed peer gave it or as DNS has it.
+pub(crate) fn client_name<'a>(view: &View<'a>) -> Answer<'a, ClientName> {
+    let Source::Smtp { peer, .. } = view.facts.source else { return Answer::Ready(ClientName::None) };
+    match &view.facts.named_host {
+        NamedHost::NotGiven => {}
+        NamedHost::None => return Answer::Ready(ClientName::None),
+        NamedHost::Name(name) => return Answer::Ready(ClientName::Verified(name.clone())),
+    }
+    let dns = &view.rules.sources.dns;
+    Answer::later(async move {
+        match dns.verified_name(peer.ip()).await {
+            Lookup::Found(name) => ClientName::Verified(name.into()),
+            Lookup::NoData | Lookup::NxDomain => ClientName::None,
+            Lookup::Unknown(why) => ClientName::Unknown(why.into()),
+        }
+    })
 }
 
 fn map_fact(looked: maps::Looked) -> Fact {

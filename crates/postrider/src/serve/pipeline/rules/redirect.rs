@@ -11,13 +11,13 @@ use policy::Targets;
 use rewrite::{Role, passed_on};
 
 /// Targets of aliases that do not exist, with the reasons.
-pub(super) type Missing = Vec<(Box<str>, Box<str>)>;
+pub(crate) type Missing = Vec<(Box<str>, Box<str>)>;
 
 /// Returns the recipients of a copy, of which nobody is notified.
 ///
 /// # Errors
 /// The verdict, if an address cannot be expanded now.
-pub(super) async fn copies(
+pub(crate) async fn copies(
     view: &View<'_>,
     targets: Targets,
     missing: &mut Missing,

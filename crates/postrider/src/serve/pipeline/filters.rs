@@ -1,0 +1,392 @@
+//! Filters that speak the milter protocol. They see a message when all checks have let it pass: at MAIL and RCPT as the last ones, and
+//! at the content when all changes of checks are made. A filter is told of the connection with the first MAIL, so that
+//! clients without mail cost it nothing.
+
+mod apply;
+mod told;
+
+use super::{Pipeline, SessionMemory, View, is_trusted_client, rules::client_name};
+use apply::apply;
+use bytes::Bytes;
+use engine::accept::{Decisions, Source, Stage, Verdict};
+use filter::{Conversation, Failure};
+use inbound::UNIX_CLIENT;
+use mail::{ChunkId, Enhanced, Part, QueueId, ReceivedContent, Reply};
+use milter::{Command, Macro};
+use policy::{Audience, ClientName};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+use told::{Texts, macros};
+
+/// A filter does not answer (the log says why): the sender tries again.
+const FILTER_FAILED: Reply =
+    Reply::fixed(451, Enhanced(4, 7, 1), "A filter of this server does not answer, try again later");
+/// As Postfix and Sendmail have it.
+const REJECTED: Reply = Reply::fixed(550, Enhanced(5, 7, 1), "Command rejected");
+const TRY_AGAIN: Reply = Reply::fixed(451, Enhanced(4, 7, 1), "Service unavailable, try again later");
+const CLOSING: Reply = Reply::fixed(421, Enhanced(4, 7, 0), "Service unavailable, closing connection");
+
+/// A failure of one filter is logged at most so often.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Reads a piece of content back from the spool.
+pub(super) type Load<'a> =
+    &'a (dyn Fn(ChunkId) -> Pin<Box<dyn Future<Output = Result<Bytes, String>> + Send + 'a>> + Send + Sync);
+
+/// The filters of a configuration.
+pub(crate) struct Filters(Vec<Filter>);
+
+struct Filter {
+    settings: config::Filter,
+    /// When a failure was logged, and how many were not since.
+    failed: Mutex<(Option<Instant>, u64)>,
+}
+
+/// What a session knows of its filters.
+pub(super) struct Talks {
+    all: Vec<Talk>,
+    /// A filter wants the open message taken and delivered to nobody.
+    discarded_by: Option<usize>,
+}
+
+/// What a session knows of one filter.
+#[derive(Default)]
+struct Talk {
+    /// None before the first message, and after a failure.
+    conversation: Option<Conversation>,
+    /// The filter knows what the client said in EHLO.
+    is_greeted: bool,
+    /// The filter was told of the sender, and sees what follows.
+    sees_message: bool,
+    /// The filter does not want this client.
+    refused: Option<Reply>,
+}
+
+impl Talks {
+    /// EHLO, or a TLS handshake.
+    pub(super) fn begin_hello(&mut self) {
+        self.begin_transaction();
+        self.all.iter_mut().for_each(|talk| talk.is_greeted = false);
+    }
+
+    /// MAIL: the transaction before is over.
+    pub(super) fn begin_transaction(&mut self) {
+        self.discarded_by = None;
+        self.all.iter_mut().for_each(|talk| talk.sees_message = false);
+    }
+}
+
+/// What follows from a verdict of a filter.
+enum Said {
+    GoOn,
+    Refuse(Reply),
+    Discard,
+}
+
+fn said(verdict: milter::Verdict) -> Said {
+    match verdict {
+        milter::Verdict::Continue | milter::Verdict::Accept | milter::Verdict::Skip => Said::GoOn,
+        milter::Verdict::Reject => Said::Refuse(REJECTED),
+        milter::Verdict::TempFail => Said::Refuse(TRY_AGAIN),
+        milter::Verdict::Reply(reply) => Said::Refuse(reply),
+        milter::Verdict::Discard => Said::Discard,
+        milter::Verdict::Shutdown | milter::Verdict::DropConnection => Said::Refuse(CLOSING),
+    }
+}
+
+impl Filters {
+    /// Returns `None` without a `[filter.NAME]`.
+    pub(crate) fn new(settings: &config::Settings) -> Option<Self> {
+        let all: Vec<_> = settings.filters.iter().cloned().map(Filter::new).collect();
+        (!all.is_empty()).then_some(Self(all))
+    }
+
+    /// Begins a session, or a draft of its own.
+    pub(super) fn begin(&self) -> Talks {
+        Talks { all: self.0.iter().map(|_| Talk::default()).collect(), discarded_by: None }
+    }
+
+    /// Returns whether a filter is to be told of a stage.
+    pub(super) fn are_told(&self, talks: &Talks, view: &View<'_>) -> bool {
+        match view.stage {
+            Stage::Mail => self.0.iter().any(|filter| filter.is_for(view)),
+            Stage::Rcpt => talks.all.iter().any(|talk| talk.sees_message),
+            _ => false,
+        }
+    }
+
+    /// Tells the filters of MAIL or RCPT, when no check has refused it.
+    ///
+    /// # Errors
+    /// The reply that refuses.
+    pub(super) async fn tell(&self, talks: &mut Talks, view: &View<'_>) -> Result<(), Reply> {
+        let texts = view.recipient.map(Texts::of_recipient).unwrap_or_default();
+        let (parameters, macros) = (texts.parameters(), macros(&texts.macros));
+        let recipient =
+            Command::Recipient { recipient: &texts.address, parameters: &parameters, is_rejected: false };
+        for (number, (filter, talk)) in self.0.iter().zip(&mut talks.all).enumerate() {
+            let told = match view.stage {
+                Stage::Mail if !filter.is_for(view) => continue,
+                Stage::Mail if view.observer.is_some() => {
+                    view.note(&filter.rule(), || "not asked by this test".to_owned());
+                    continue;
+                }
+                Stage::Mail => filter.begin_message(talk, view).await,
+                _ if !talk.sees_message => continue,
+                _ => filter.tell(talk, &recipient, &macros).await.map(said),
+            };
+            match told {
+                Ok(Said::GoOn) => {}
+                Ok(Said::Refuse(reply)) => return Err(filter.named(reply)),
+                Ok(Said::Discard) => _ = talks.discarded_by.get_or_insert(number),
+                Err(failure) => filter.failed(&failure)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Pipeline {
+    /// Shows the filters the content, one after another; each sees the changes of the one before. Returns the parts of a body that
+    /// was replaced: its chunks are to be given back.
+    ///
+    /// # Errors
+    /// The reply that refuses the message.
+    pub(crate) async fn filter(
+        &self,
+        view: View<'_>,
+        memory: &mut SessionMemory,
+        id: QueueId,
+        content: &mut ReceivedContent,
+        decisions: &mut Decisions,
+        load: Load<'_>,
+    ) -> Result<Vec<Part>, Reply> {
+        let (Some(filters), Some(talks), Some(envelope)) = (&self.filters, memory.talks_mut(), view.envelope)
+        else {
+            return Ok(Vec::new());
+        };
+        if let Some(number) = talks.discarded_by {
+            decisions.note(Stage::End, Verdict::Discard(filters.0[number].rule()), 0);
+        }
+        let (id, mut replaced) = (id.to_string(), Vec::new());
+        for (filter, talk) in filters.0.iter().zip(&mut talks.all) {
+            if decisions.is_discarded(envelope) {
+                break;
+            }
+            if !std::mem::take(&mut talk.sees_message) {
+                continue;
+            }
+            let max_bytes = view.rules.settings.limits.message_bytes;
+            let judged = filter.show(talk, &id, content, max_bytes, load).await;
+            match judged {
+                Ok(judged) => match said(judged.verdict.clone()) {
+                    Said::GoOn => {
+                        let view = View { header: content.header(), ..view };
+                        let changes =
+                            apply(&filter.rule(), judged, &view, &content.fields(), decisions).await?;
+                        replaced.extend(changes.make(content));
+                    }
+                    Said::Refuse(reply) => return Err(filter.named(reply)),
+                    Said::Discard => _ = decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0),
+                },
+                Err(failure) => filter.failed(&failure)?,
+            }
+        }
+        Ok(replaced)
+    }
+}
+
+impl Filter {
+    fn new(settings: config::Filter) -> Self {
+        Self { settings, failed: Mutex::default() }
+    }
+
+    /// Its name in the log.
+    fn rule(&self) -> Box<str> {
+        format!("filter {}", self.settings.name).into()
+    }
+
+    fn named(&self, reply: Reply) -> Reply {
+        reply.with_rule(Some(self.rule()))
+    }
+
+    fn is_for(&self, view: &View<'_>) -> bool {
+        match view.facts.source {
+            Source::Smtp { peer, .. } => {
+                let is_trusted = || peer == UNIX_CLIENT || is_trusted_client(view.facts, view.rules.policy);
+                match self.settings.audience {
+                    Audience::All => true,
+                    Audience::Untrusted => !is_trusted(),
+                    Audience::Users => is_trusted(),
+                }
+            }
+            Source::Local { .. } => self.settings.is_local,
+            Source::Report => false,
+        }
+    }
+
+    /// Notes a failure.
+    ///
+    /// # Errors
+    /// The reply for mail that does not pass without the filter.
+    fn failed(&self, failure: &Failure) -> Result<(), Reply> {
+        let passes = self.settings.passes_on_failure;
+        let mut state = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0.is_none_or(|at| at.elapsed() >= FAILURE_INTERVAL) {
+            let more = match state.1 {
+                0 => String::new(),
+                count => format!(" ({count} more failures since the last line)"),
+            };
+            let result = if passes { "mail passes without it" } else { "mail gets 451" };
+            let config::Filter { name, milter, .. } = &self.settings;
+            tracing::error!("filter {name} ({milter}): {failure}: {result}{more}");
+            *state = (Some(Instant::now()), 0);
+        } else {
+            state.1 += 1;
+        }
+        if passes { Ok(()) } else { Err(self.named(FILTER_FAILED)) }
+    }
+
+    /// Tells the filter of the client, if it does not know it yet, and of the sender.
+    async fn begin_message(&self, talk: &mut Talk, view: &View<'_>) -> Result<Said, Failure> {
+        if let Some(reply) = &talk.refused {
+            return Ok(Said::Refuse(reply.clone()));
+        }
+        // A conversation of an earlier message may have been ended by the filter: then it begins anew.
+        if let Some(conversation) = talk.conversation.take() {
+            match self.try_begin(talk, view, conversation).await {
+                Err(Failure::Io(_) | Failure::Closed) => {}
+                told => return told,
+            }
+        }
+        talk.is_greeted = false;
+        let mut conversation = Conversation::open(&self.settings.milter, self.settings.timeout).await?;
+        let texts = Texts::of_client(
+            view,
+            match client_name(view).wait().await {
+                ClientName::Verified(name) => Some(name),
+                ClientName::None | ClientName::Unknown(_) => None,
+            },
+        );
+        let command = Command::Connect { host: &texts.address, peer: texts.peer() };
+        match said(self.send(&mut conversation, &command, &macros(&texts.macros)).await?) {
+            Said::GoOn => self.try_begin(talk, view, conversation).await,
+            Said::Refuse(reply) => Ok(refuse_client(talk, reply)),
+            Said::Discard => Ok(Said::Discard),
+        }
+    }
+
+    async fn try_begin(
+        &self,
+        talk: &mut Talk,
+        view: &View<'_>,
+        mut conversation: Conversation,
+    ) -> Result<Said, Failure> {
+        conversation.abort()?;
+        if !talk.is_greeted
+            && let Some(name) = view.facts.hello.as_deref()
+        {
+            let texts = Texts::of_hello(view);
+            let told = self.send(&mut conversation, &Command::Hello { name }, &macros(&texts.macros)).await?;
+            if let Said::Refuse(reply) = said(told) {
+                return Ok(refuse_client(talk, reply));
+            }
+        }
+        talk.is_greeted = true;
+        let texts = Texts::of_sender(view);
+        let command = Command::Mail { sender: &texts.address, parameters: &texts.parameters() };
+        let told = self.send(&mut conversation, &command, &macros(&texts.macros)).await?;
+        talk.conversation = Some(conversation);
+        let told = said(told);
+        talk.sees_message = matches!(told, Said::GoOn);
+        Ok(told)
+    }
+
+    async fn send(
+        &self,
+        conversation: &mut Conversation,
+        command: &Command<'_>,
+        macros: &[Macro<'_>],
+    ) -> Result<milter::Verdict, Failure> {
+        let limit = self.settings.timeout;
+        conversation.send(command, macros, limit, Instant::now() + self.settings.content_timeout).await
+    }
+
+    /// Tells a filter that sees the message of another stage. If that is given up, so is the conversation.
+    async fn tell(
+        &self,
+        talk: &mut Talk,
+        command: &Command<'_>,
+        macros: &[Macro<'_>],
+    ) -> Result<milter::Verdict, Failure> {
+        talk.sees_message = false;
+        let Some(mut conversation) = talk.conversation.take() else { return Err(Failure::Closed) };
+        let told = self.send(&mut conversation, command, macros).await?;
+        (talk.conversation, talk.sees_message) = (Some(conversation), true);
+        Ok(told)
+    }
+
+    /// Shows the filter the content.
+    async fn show(
+        &self,
+        talk: &mut Talk,
+        id: &str,
+        content: &ReceivedContent,
+        max_bytes: u64,
+        load: Load<'_>,
+    ) -> Result<filter::Judged, Failure> {
+        let Some(mut conversation) = talk.conversation.take() else { return Err(Failure::Closed) };
+        let (limit, until) = (self.settings.timeout, Instant::now() + self.settings.content_timeout);
+        let macros = [Macro { name: "i", value: id }];
+        let judged = 'judged: {
+            let fields = content.fields();
+            let header = fields.iter().map(|(name, value)| Command::Header { name, value });
+            let before = [Command::Data].into_iter().chain(header).chain([Command::EndOfHeaders]);
+            for command in before {
+                let verdict = conversation.send(&command, &macros, limit, until).await?;
+                if !matches!(said(verdict.clone()), Said::GoOn) {
+                    break 'judged refused(verdict);
+                }
+            }
+            for (number, part) in content.parts().iter().enumerate() {
+                if !conversation.wants(milter::Stage::Body) {
+                    break;
+                }
+                let loaded;
+                let piece = match part {
+                    Part::Memory(_) if number == 0 => content.body_of_first_part(),
+                    Part::Memory(piece) => piece,
+                    Part::Stored { chunk_id, .. } => {
+                        loaded = load(*chunk_id).await.map_err(std::io::Error::other)?;
+                        &loaded
+                    }
+                };
+                for chunk in piece.chunks(conversation.chunk_max_bytes()) {
+                    let verdict = conversation.send(&Command::Body(chunk), &[], limit, until).await?;
+                    if !matches!(said(verdict.clone()), Said::GoOn) {
+                        break 'judged refused(verdict);
+                    }
+                }
+            }
+            let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+            conversation.end_message(&macros, max_bytes, limit, until).await?
+        };
+        talk.conversation = Some(conversation);
+        Ok(judged)
+    }
+}
+
+fn refused(verdict: milter::Verdict) -> filter::Judged {
+    filter::Judged { verdict, edits: Vec::new(), body: None }
+}
+
+/// The client is refused for as long as it is connected.
+fn refuse_client(talk: &mut Talk, reply: Reply) -> Said {
+    talk.refused = Some(reply.clone());
+    Said::Refuse(reply)
+}
