@@ -179,7 +179,7 @@ impl Section {
 }
 
 /// The order of sections in a file.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 22] = [
     "",
     "[[listen]]",
     "[relay]",
@@ -192,6 +192,7 @@ const ORDER: [&str; 21] = [
     "[checks]",
     "[[limit]]",
     "[policy_service.",
+    "[filter.",
     "[tls]",
     "[[certificate]]",
     "[auth]",

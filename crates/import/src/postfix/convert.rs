@@ -2,6 +2,7 @@
 
 mod context;
 mod domains;
+mod filters;
 mod known;
 mod listeners;
 mod local;
@@ -24,6 +25,7 @@ pub fn convert(main: &[u8], master: &[u8], dir: &str, files: &dyn Files) -> (Dra
     domains::write(&mut context);
     routes::write(&mut context);
     restrictions::write(&mut context);
+    filters::write(&mut context);
     numbers::write(&mut context);
     known::judge(&mut context);
     context.finish()

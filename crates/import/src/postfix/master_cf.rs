@@ -15,6 +15,8 @@ pub struct Service {
     pub overrides: Vec<(String, String)>,
     /// The line of the file, counted from 1.
     pub line: usize,
+    /// It runs in a chroot: the column says `y`.
+    pub is_chrooted: bool,
 }
 
 impl Service {
@@ -57,8 +59,8 @@ impl MasterCf {
                     None => command.push(word.clone()),
                 }
             }
-            let (name, kind) = (words[0].clone(), words[1].clone());
-            master.services.push(Service { name, kind, command, overrides, line });
+            let (name, kind, is_chrooted) = (words[0].clone(), words[1].clone(), words[4] == "y");
+            master.services.push(Service { name, kind, command, overrides, line, is_chrooted });
         }
         master
     }

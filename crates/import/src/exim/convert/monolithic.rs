@@ -113,19 +113,13 @@ const NOTED: &str =
 
 /// Options with something to do instead.
 const OTHERS: [(&str, &str); 14] = [
-    (
-        "av_scanner",
-        "content filters come with a later release; until then run the filter as a proxy or a smarthost",
-    ),
-    (
-        "spamd_address",
-        "content filters come with a later release; until then run the filter as a proxy or a smarthost",
-    ),
+    ("av_scanner", "write [filter.NAME] with the milter of the same program (docs/filters.md)"),
+    ("spamd_address", "write [filter.NAME] with the milter of the same program (docs/filters.md)"),
     ("system_filter", "write rules; see docs/rules.md"),
     ("message_logs", "the log and `postrider why` tell what became of a message"),
     ("smtp_banner", "the greeting is the hostname and ESMTP"),
     ("received_header_text", "the Received field has a fixed form"),
-    ("local_scan_timeout", "content filters come with a later release"),
+    ("local_scan_timeout", "write [filter.NAME] with a milter that does the same (docs/filters.md)"),
     ("dkim_verify_signers", "write dkim = \"tag\" in [checks]"),
     ("smtp_ratelimit_hosts", "write a [[limit]]"),
     ("smtp_accept_max_per_connection", "limits.max_transactions"),
@@ -360,9 +354,7 @@ impl Converter<'_> {
                 "smtp" | "lmtp" | "appendfile"
                     if transport.options.iter().any(|option| option.name.starts_with("dkim_")) =>
                 {
-                    Verdict::Missing(
-                        "mail is signed in a later release; until then sign it in a smarthost".to_owned(),
-                    )
+                    Verdict::Missing("write [[sign]] with the key (docs/signing.md)".to_owned())
                 }
                 "smtp" | "lmtp" | "appendfile" if is_used => Verdict::Mapped,
                 "pipe" if is_used => Verdict::Note("see the router".to_owned()),

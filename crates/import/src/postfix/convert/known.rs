@@ -15,7 +15,7 @@ enum Treatment {
 }
 use Treatment::{Mapped, Matters, Missing, Note};
 
-const NO_FILTER: &str = "content filters and milters come with a later release; until then run the filter as a proxy in front of Postrider, or as a smarthost, or ask a policy server ([policy_service.NAME])";
+const NO_FILTER: &str = "filters speak the milter protocol here ([filter.NAME], docs/filters.md); a filter that takes mail by SMTP runs as a proxy in front of Postrider, or as a smarthost";
 const NO_HEADER_CHECKS: &str =
     "write a [[rule]] with `header = [\"Name: /pattern/\"]` for each pattern; the body is not searched";
 const NO_SCREEN: &str =
@@ -109,7 +109,7 @@ const NAMES: &[(&str, Treatment)] = &[
         "smtpd_client_event_limit_exceptions",
         Note("`except` in [[limit]]; the trusted networks are written there"),
     ),
-    ("smtpd_proxy_filter content_filter smtpd_milters non_smtpd_milters", Matters(Effect::Taken, NO_FILTER)),
+    ("smtpd_proxy_filter content_filter", Matters(Effect::Taken, NO_FILTER)),
     (
         "smtpd_upstream_proxy_protocol postscreen_upstream_proxy_protocol",
         Matters(Effect::Refused, NO_BALANCER),
@@ -117,6 +117,7 @@ const NAMES: &[(&str, Treatment)] = &[
     ("postscreen_dnsbl_sites postscreen_access_list", Matters(Effect::Taken, NO_SCREEN)),
     ("smtpd_policy_service_timeout", Note("timeout in [policy_service.NAME]")),
     ("smtpd_policy_service_default_action", Note("on_failure in [policy_service.NAME]")),
+    ("smtpd_milter_maps", Matters(Effect::Taken, "`for` in [filter.NAME] says whose mail a filter sees")),
     ("receive_override_options", Missing(NO_FILTER)),
     (
         "header_checks mime_header_checks nested_header_checks body_checks",
@@ -230,7 +231,6 @@ const NAMES: &[(&str, Treatment)] = &[
 
 /// Families of parameters.
 const PREFIXES: &[(&str, Treatment)] = &[
-    ("milter_", Missing(NO_FILTER)),
     ("postscreen_", Missing(NO_SCREEN)),
     ("dnsblog_", Missing(NO_SCREEN)),
     ("address_verify_", Note("`verify = true` in a [[route]] asks the next hop")),

@@ -31,7 +31,8 @@ const KEYWORDS: [&str; 12] = [
 ];
 
 /// Overrides that [`listener`] reads.
-const READ: [&str; 10] = [
+const READ: [&str; 11] = [
+    "smtpd_milters",
     "smtpd_tls_security_level",
     "smtpd_tls_wrappermode",
     "smtpd_sasl_auth_enable",
@@ -100,6 +101,7 @@ pub(super) fn write(context: &mut Context<'_>) {
             command: vec!["smtpd".into()],
             overrides: Vec::new(),
             line: 0,
+            is_chrooted: false,
         };
         is_any |= listener(context, &service, &mut has_login, &mut levels);
     }

@@ -174,7 +174,7 @@ fn cut_unit(value: &str, unit: char) -> (&str, char) {
 }
 
 /// Returns a time in seconds; a number without a unit has this one.
-fn seconds(value: &str, unit: char) -> Option<u64> {
+pub(super) fn seconds(value: &str, unit: char) -> Option<u64> {
     let (digits, unit) = cut_unit(value, unit);
     let factor = match unit {
         's' => 1,

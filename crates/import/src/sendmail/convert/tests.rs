@@ -46,7 +46,7 @@ fn the_macros_of_a_site_are_mapped() {
     assert_eq!(of("virtual"), "# From virtusertable\ninfo@a.test joe\n@old.test @a.test\n");
     let text = report.to_string();
     for line in [
-        "INPUT_MAIL_FILTER x: content filters",
+        "INPUT_MAIL_FILTER x: write a [filter.NAME]",
         "submission are left out",
         "unknown  sendmail.mc:12 FEATURE mystery",
         "uucp-new:x: this mail is held",
@@ -71,7 +71,7 @@ fn the_lines_of_sendmail_cf_say_the_same() {
     ] {
         assert!(toml.contains(line), "{line}: {toml}");
     }
-    assert!(report.to_string().contains("Xfilter, S=local:/x: content filters"), "{report}");
+    assert!(report.to_string().contains("Xfilter, S=local:/x: write a [filter.NAME]"), "{report}");
     assert_eq!(names(cf, &FILES).pid_file.as_deref(), Some("/run/x.pid"));
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Verdict;
 
-pub(super) const NO_FILTER: &str = "content filters and milters come with a later release; until then run the filter as a proxy in front of Postrider, or as a smarthost";
+pub(super) const NO_FILTER: &str = "write a [filter.NAME] with the address of the milter (docs/filters.md)";
 
 pub(super) fn define(name: &str) -> Verdict {
     let note = |text: &str| Verdict::Note(text.to_owned());

@@ -1,0 +1,282 @@
+//! Milters: `smtpd_milters`, with the overrides of services, and `non_smtpd_milters`.
+
+use super::{Context, numbers::seconds};
+use crate::{
+    Verdict,
+    draft::Section,
+    postfix::main_cf::{MainCf, items},
+    report::Effect,
+};
+
+/// The longest times that a filter may have here.
+const ANSWER_MAX_SECONDS: u64 = 25;
+const CONTENT_MAX_SECONDS: u64 = 540;
+
+/// One milter of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Milter {
+    /// As Postfix names it: `inet:localhost:8891`.
+    place: String,
+    /// Its own settings, without `milter_`.
+    own: Vec<(String, String)>,
+}
+
+/// Reads a list, of which an item may be `{ PLACE, name=value }`.
+fn milters(value: &str) -> Vec<Milter> {
+    let milter = |item: String| {
+        let mut words = items(item.trim_matches(['{', '}'])).into_iter();
+        let place = words.next()?;
+        let setting = |word: String| {
+            let (name, value) = word.split_once('=')?;
+            Some((name.to_owned(), value.to_owned()))
+        };
+        Some(Milter { place, own: words.filter_map(setting).collect() })
+    };
+    items(value).into_iter().filter_map(milter).collect()
+}
+
+pub(super) fn write(context: &mut Context<'_>) {
+    let doors: Vec<(bool, Vec<Milter>)> = doors(context);
+    let local = milters(&context.main.value("non_smtpd_milters"));
+    let mut all: Vec<Milter> = Vec::new();
+    for milter in doors.iter().flat_map(|(_, list)| list) {
+        if all.iter().all(|known| known.place != milter.place) {
+            all.push(milter.clone());
+        }
+    }
+    for name in ["smtpd_milters", "non_smtpd_milters"] {
+        context.mapped(name);
+    }
+    for milter in &all {
+        let has = |list: &[Milter]| list.iter().any(|other| other.place == milter.place);
+        let of = |is_submission| {
+            let all: Vec<bool> =
+                doors.iter().filter(|(is, _)| *is == is_submission).map(|(_, list)| has(list)).collect();
+            (all.iter().any(|has| *has), all.iter().all(|has| *has))
+        };
+        let ((mx, mx_all), (users, users_all)) = (of(false), of(true));
+        let audience = match (mx, users_all) {
+            (true, true) => None,
+            (true, false) => Some("untrusted"),
+            (false, _) => Some("users"),
+        };
+        if (mx != mx_all) || (users != users_all) || audience == Some("users") {
+            let text = format!(
+                "{}: a filter sees the mail of all clients of `for`, whatever the listener",
+                milter.place
+            );
+            context.effect(Effect::Refused, "smtpd_milters", text);
+        } else if audience.is_some() && has_other_networks(context) {
+            let text = format!(
+                "{}: mail of relay.networks does not pass it, as that of logins does not",
+                milter.place
+            );
+            context.effect(Effect::Taken, "smtpd_milters", text);
+        }
+        section(context, milter, audience, has(&local));
+    }
+    for milter in local.iter().filter(|milter| all.iter().all(|known| known.place != milter.place)) {
+        let text = format!("{}: no filter is for mail of local programs alone", milter.place);
+        context.effect(Effect::Taken, "non_smtpd_milters", text);
+    }
+    settings(context);
+}
+
+/// Returns whether relay.networks has more than this machine.
+fn has_other_networks(context: &Context<'_>) -> bool {
+    context.networks.iter().any(|network| !network.starts_with("127.") && !network.starts_with("::1"))
+}
+
+/// The milters of each listener, and whether it is for logins.
+fn doors(context: &Context<'_>) -> Vec<(bool, Vec<Milter>)> {
+    let mut doors = Vec::new();
+    for service in context.master.services.iter().filter(|service| service.program() == "smtpd") {
+        let behind_filter = |(name, value): &(String, String)| name == "content_filter" && value.is_empty();
+        if !matches!(&*service.kind, "inet" | "pass") || service.overrides.iter().any(behind_filter) {
+            continue;
+        }
+        let main = context.main.with_overrides(&service.overrides);
+        let port = service.name.rsplit(':').next().unwrap_or_default();
+        let is_for_logins = matches!(port, "submission" | "smtps" | "submissions" | "587" | "465");
+        doors.push((is_for_logins, milters(&main.value("smtpd_milters"))));
+    }
+    if doors.is_empty() {
+        doors.push((false, milters(&context.main.value("smtpd_milters"))));
+    }
+    doors
+}
+
+fn section(context: &mut Context<'_>, milter: &Milter, audience: Option<&str>, is_local: bool) {
+    let address = match milter.place.split_once(':') {
+        Some(("unix" | "local", path)) => {
+            if path.starts_with('/') && context.master.services.iter().any(|service| service.is_chrooted) {
+                let text = format!(
+                    "{}: a service of master.cf in a chroot finds the socket below {}; Postrider does not",
+                    milter.place, context.queue
+                );
+                context.note("smtpd_milters", text);
+            }
+            format!("unix:{}", context.below_queue(path))
+        }
+        Some(("inet" | "inet6", address)) => match address.split_once('@') {
+            Some((port, host)) => format!("{host}:{port}"),
+            None => address.to_owned(),
+        },
+        _ => {
+            let text = format!("{}: this is no place of a milter; write [filter.NAME]", milter.place);
+            return context.effect(Effect::Taken, "smtpd_milters", text);
+        }
+    };
+    let value = |name: &str, main: &MainCf| {
+        let own = milter.own.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        own.or_else(|| {
+            main.explicit(&format!("milter_{name}")).map(|_| main.value(&format!("milter_{name}")))
+        })
+    };
+    let name = free_name(context, &address);
+    let from = format!("smtpd_milters: {}", milter.place);
+    let mut filter = Section::new(&format!("[filter.{name}]"), from).with("milter", address);
+    filter = filter.with_some("for", audience).with_some("local", is_local.then_some(true));
+    for (theirs, key, most) in [
+        ("command_timeout", "timeout", ANSWER_MAX_SECONDS),
+        ("content_timeout", "content_timeout", CONTENT_MAX_SECONDS),
+    ] {
+        if let Some(time) = value(theirs, &context.main).and_then(|time| seconds(&time, 's')) {
+            filter = filter.with(key, format!("{}s", time.clamp(1, most)));
+        }
+    }
+    match value("default_action", &context.main).as_deref() {
+        Some("accept") => filter = filter.with("on_failure", "pass"),
+        None | Some("tempfail" | "") => {}
+        Some(other) => {
+            let text = format!("{}: {other}: a filter that fails defers the mail (451)", milter.place);
+            let parameter = if context.main.explicit("milter_default_action").is_some() {
+                "milter_default_action"
+            } else {
+                "smtpd_milters"
+            };
+            context.note(parameter, text);
+        }
+    }
+    context.draft.push(filter);
+}
+
+/// Returns a name that tells which filter it is.
+fn free_name(context: &Context<'_>, address: &str) -> String {
+    let known = match address.rsplit(':').next().unwrap_or_default() {
+        "11332" => Some("rspamd"),
+        "8891" => Some("opendkim"),
+        "8893" => Some("opendmarc"),
+        _ => None,
+    };
+    let mut parts = address.rsplit(['/', ':']).map(|part| part.split('.').next().unwrap_or_default());
+    let is_telling = |part: &&str| {
+        !matches!(*part, "milter" | "socket" | "sock" | "run" | "var" | "spool" | "postfix" | "unix" | "")
+            && !part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let name = known.or_else(|| parts.find(is_telling)).unwrap_or("milter");
+    let name: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let is_free = |name: &str| !context.draft.has(&format!("[filter.{name}]"));
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    std::iter::once(name.clone()).chain(numbered).find(|name| is_free(name)).unwrap_or(name)
+}
+
+/// The other parameters of milters.
+fn settings(context: &mut Context<'_>) {
+    let names: Vec<String> = context
+        .main
+        .parameters
+        .iter()
+        .map(|parameter| parameter.name.clone())
+        .filter(|name| name.starts_with("milter_"))
+        .collect();
+    for name in names {
+        let verdict = match &*name {
+            "milter_default_action"
+            | "milter_command_timeout"
+            | "milter_content_timeout"
+            | "milter_protocol" => Verdict::Mapped,
+            "milter_connect_timeout" => {
+                Verdict::Note("`timeout` in [filter.NAME] is also for connecting".to_owned())
+            }
+            "milter_header_checks" => Verdict::Missing("no rule sees what a filter has added".to_owned()),
+            "milter_macro_daemon_name" => {
+                Verdict::Note("{daemon_name} is the kind of the listener".to_owned())
+            }
+            _ => Verdict::Note(
+                "filters name the macros that they want, or get those that Postfix sends".to_owned(),
+            ),
+        };
+        context.set_verdict(&name, verdict);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Draft, Report, memory_files::MemoryFiles, postfix::convert::convert};
+
+    fn converted(main: &str, master: &str) -> (Draft, Report) {
+        convert(main.as_bytes(), master.as_bytes(), "/etc/postfix", &MemoryFiles(&[]))
+    }
+
+    /// The sections of filters, without comments, and the lines of the report that say more than `mapped`.
+    fn filters(main: &str, master: &str) -> (String, String) {
+        let (draft, report) = converted(main, master);
+        let text = draft.as_toml();
+        let of_filters = text.split("\n[").filter(|section| section.starts_with("filter."));
+        let lines = of_filters.flat_map(str::lines).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        (lines.collect::<Vec<_>>().join("\n"), report.to_string())
+    }
+
+    const MASTER: &str =
+        "smtp inet n - n - - smtpd\nsubmission inet n - n - - smtpd\n  -o smtpd_sasl_auth_enable=yes\n";
+
+    #[test]
+    fn the_lines_of_the_guides_become_filters_for_all_and_for_local_programs() {
+        let main = "smtpd_milters = unix:opendkim/opendkim.sock, inet:localhost:11332\nnon_smtpd_milters = $smtpd_milters\n\
+                    milter_protocol = 6\nmilter_default_action = accept\nmilter_mail_macros = i {auth_authen}\n";
+        let (filters, report) = filters(main, MASTER);
+        assert_eq!(
+            filters,
+            "filter.opendkim]\nmilter = \"unix:/var/spool/postfix/opendkim/opendkim.sock\"\nlocal = true\non_failure = \"pass\"\n\
+             filter.rspamd]\nmilter = \"localhost:11332\"\nlocal = true\non_failure = \"pass\""
+        );
+        assert!(!report.contains("_milters"), "{report}");
+        assert!(report.contains("milter_mail_macros: filters name"), "{report}");
+    }
+
+    #[test]
+    fn a_filter_of_some_listeners_is_for_the_clients_that_use_them() {
+        let with = |smtp: &str, submission: &str| {
+            format!("smtp inet n - y - - smtpd\n{smtp}submission inet n - y - - smtpd\n{submission}")
+        };
+        let (one, two) = (
+            "  -o smtpd_milters=unix:/run/a.sock\n",
+            "  -o smtpd_milters={unix:/run/b.sock,default_action=reject,command_timeout=2m}\n",
+        );
+        let (found, report) = filters("mynetworks = 127.0.0.0/8, 10.0.0.0/8\n", &with(one, two));
+        assert_eq!(
+            found,
+            "filter.a]\nmilter = \"unix:/run/a.sock\"\nfor = \"untrusted\"\n\
+             filter.b]\nmilter = \"unix:/run/b.sock\"\nfor = \"users\"\ntimeout = \"25s\""
+        );
+        for text in [
+            "taken    main.cf smtpd_milters (default): unix:/run/a.sock: mail of relay.networks does not pass it",
+            "refused  main.cf smtpd_milters (default): unix:/run/b.sock: a filter sees the mail of all clients",
+        ] {
+            assert!(report.contains(text), "{text}\n{report}");
+        }
+        // Switched off for submission.
+        let (found, _) = filters("smtpd_milters = inet:8891@[::1]\n", &with("", "  -o smtpd_milters=\n"));
+        assert_eq!(found, "filter.opendkim]\nmilter = \"[::1]:8891\"\nfor = \"untrusted\"");
+    }
+
+    #[test]
+    fn what_no_filter_can_be_is_told() {
+        let (found, report) = filters("smtpd_milters = hash:/x\nnon_smtpd_milters = unix:/y\n", MASTER);
+        assert_eq!(found, "");
+        assert!(report.contains("taken    main.cf:1 smtpd_milters: hash:/x"), "{report}");
+        assert!(report.contains("taken    main.cf:2 non_smtpd_milters: unix:/y"), "{report}");
+    }
+}
