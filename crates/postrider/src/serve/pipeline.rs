@@ -273,21 +273,23 @@ impl Pipeline {
         memory: &'a mut SessionMemory,
         decisions: &'a mut Decisions,
     ) -> Answer<'a, Result<(), Reply>> {
-        let (memories, findings, talks) = memory.lend();
+        let (memories, findings, filter_states) = memory.lend();
         let (view, order) = (View { findings: Some(findings), ..view }, &self.by_stage[view.stage as usize]);
-        match self.filters.as_ref().zip(talks) {
-            Some((filters, talks)) if filters.are_told(talks, &view) => Answer::later(async move {
-                let before = decisions.clone();
-                let mut judged = self.run_checks(order, view, memories, decisions).wait().await;
-                if judged.is_ok() {
-                    judged = filters.tell(talks, &view).await;
-                }
-                // As a check that refuses: the refused recipient decides nothing for the others.
-                if judged.is_err() {
-                    *decisions = before;
-                }
-                judged
-            }),
+        match self.filters.as_ref().zip(filter_states) {
+            Some((filters, filter_states)) if filters.are_told(filter_states, &view) => {
+                Answer::later(async move {
+                    let before = decisions.clone();
+                    let mut judged = self.run_checks(order, view, memories, decisions).wait().await;
+                    if judged.is_ok() {
+                        judged = filters.tell(filter_states, &view).await;
+                    }
+                    // As a check that refuses: the refused recipient decides nothing for the others.
+                    if judged.is_err() {
+                        *decisions = before;
+                    }
+                    judged
+                })
+            }
             _ => self.run_checks(order, view, memories, decisions),
         }
     }

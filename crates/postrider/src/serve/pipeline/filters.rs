@@ -48,15 +48,15 @@ struct Filter {
 }
 
 /// What a session knows of its filters.
-pub(super) struct Talks {
-    all: Vec<Talk>,
+pub(super) struct FilterStates {
+    all: Vec<FilterState>,
     /// A filter wants the open message taken and delivered to nobody.
     discarded_by: Option<usize>,
 }
 
 /// What a session knows of one filter.
 #[derive(Default)]
-struct Talk {
+struct FilterState {
     /// None before the first message, and after a failure.
     conversation: Option<Conversation>,
     /// The filter knows what the client said in EHLO.
@@ -67,35 +67,35 @@ struct Talk {
     refused: Option<Reply>,
 }
 
-impl Talks {
+impl FilterStates {
     /// EHLO, or a TLS handshake.
     pub(super) fn begin_hello(&mut self) {
         self.begin_transaction();
-        self.all.iter_mut().for_each(|talk| talk.is_greeted = false);
+        self.all.iter_mut().for_each(|state| state.is_greeted = false);
     }
 
     /// MAIL: the transaction before is over.
     pub(super) fn begin_transaction(&mut self) {
         self.discarded_by = None;
-        self.all.iter_mut().for_each(|talk| talk.sees_message = false);
+        self.all.iter_mut().for_each(|state| state.sees_message = false);
     }
 }
 
 /// What follows from a verdict of a filter.
-enum Said {
+enum Consequence {
     GoOn,
     Refuse(Reply),
     Discard,
 }
 
-fn said(verdict: milter::Verdict) -> Said {
+fn consequence(verdict: milter::Verdict) -> Consequence {
     match verdict {
-        milter::Verdict::Continue | milter::Verdict::Accept | milter::Verdict::Skip => Said::GoOn,
-        milter::Verdict::Reject => Said::Refuse(REJECTED),
-        milter::Verdict::TempFail => Said::Refuse(TRY_AGAIN),
-        milter::Verdict::Reply(reply) => Said::Refuse(reply),
-        milter::Verdict::Discard => Said::Discard,
-        milter::Verdict::Shutdown | milter::Verdict::DropConnection => Said::Refuse(CLOSING),
+        milter::Verdict::Continue | milter::Verdict::Accept | milter::Verdict::Skip => Consequence::GoOn,
+        milter::Verdict::Reject => Consequence::Refuse(REJECTED),
+        milter::Verdict::TempFail => Consequence::Refuse(TRY_AGAIN),
+        milter::Verdict::Reply(reply) => Consequence::Refuse(reply),
+        milter::Verdict::Discard => Consequence::Discard,
+        milter::Verdict::Shutdown | milter::Verdict::DropConnection => Consequence::Refuse(CLOSING),
     }
 }
 
@@ -107,15 +107,15 @@ impl Filters {
     }
 
     /// Begins a session, or a draft of its own.
-    pub(super) fn begin(&self) -> Talks {
-        Talks { all: self.0.iter().map(|_| Talk::default()).collect(), discarded_by: None }
+    pub(super) fn begin(&self) -> FilterStates {
+        FilterStates { all: self.0.iter().map(|_| FilterState::default()).collect(), discarded_by: None }
     }
 
     /// Returns whether a filter is to be told of a stage.
-    pub(super) fn are_told(&self, talks: &Talks, view: &View<'_>) -> bool {
+    pub(super) fn are_told(&self, states: &FilterStates, view: &View<'_>) -> bool {
         match view.stage {
             Stage::Mail => self.0.iter().any(|filter| filter.is_for(view)),
-            Stage::Rcpt => talks.all.iter().any(|talk| talk.sees_message),
+            Stage::Rcpt => states.all.iter().any(|state| state.sees_message),
             _ => false,
         }
     }
@@ -124,26 +124,26 @@ impl Filters {
     ///
     /// # Errors
     /// The reply that refuses.
-    pub(super) async fn tell(&self, talks: &mut Talks, view: &View<'_>) -> Result<(), Reply> {
+    pub(super) async fn tell(&self, states: &mut FilterStates, view: &View<'_>) -> Result<(), Reply> {
         let texts = view.recipient.map(Texts::of_recipient).unwrap_or_default();
         let (parameters, macros) = (texts.parameters(), macros(&texts.macros));
         let recipient =
             Command::Recipient { recipient: &texts.address, parameters: &parameters, is_rejected: false };
-        for (number, (filter, talk)) in self.0.iter().zip(&mut talks.all).enumerate() {
+        for (number, (filter, state)) in self.0.iter().zip(&mut states.all).enumerate() {
             let told = match view.stage {
                 Stage::Mail if !filter.is_for(view) => continue,
                 Stage::Mail if view.observer.is_some() => {
                     view.note(&filter.rule(), || "not asked by this test".to_owned());
                     continue;
                 }
-                Stage::Mail => filter.begin_message(talk, view).await,
-                _ if !talk.sees_message => continue,
-                _ => filter.tell(talk, &recipient, &macros).await.map(said),
+                Stage::Mail => filter.begin_message(state, view).await,
+                _ if !state.sees_message => continue,
+                _ => filter.tell(state, &recipient, &macros).await.map(consequence),
             };
             match told {
-                Ok(Said::GoOn) => {}
-                Ok(Said::Refuse(reply)) => return Err(filter.named(reply)),
-                Ok(Said::Discard) => _ = talks.discarded_by.get_or_insert(number),
+                Ok(Consequence::GoOn) => {}
+                Ok(Consequence::Refuse(reply)) => return Err(filter.named(reply)),
+                Ok(Consequence::Discard) => _ = states.discarded_by.get_or_insert(number),
                 Err(failure) => filter.failed(&failure)?,
             }
         }
@@ -166,33 +166,36 @@ impl Pipeline {
         decisions: &mut Decisions,
         load: Load<'_>,
     ) -> Result<Vec<Part>, Reply> {
-        let (Some(filters), Some(talks), Some(envelope)) = (&self.filters, memory.talks_mut(), view.envelope)
+        let (Some(filters), Some(states), Some(envelope)) =
+            (&self.filters, memory.filter_states_mut(), view.envelope)
         else {
             return Ok(Vec::new());
         };
-        if let Some(number) = talks.discarded_by {
+        if let Some(number) = states.discarded_by {
             decisions.note(Stage::End, Verdict::Discard(filters.0[number].rule()), 0);
         }
         let (id, mut replaced) = (id.to_string(), Vec::new());
-        for (filter, talk) in filters.0.iter().zip(&mut talks.all) {
+        for (filter, state) in filters.0.iter().zip(&mut states.all) {
             if decisions.is_discarded(envelope) {
                 break;
             }
-            if !std::mem::take(&mut talk.sees_message) {
+            if !std::mem::take(&mut state.sees_message) {
                 continue;
             }
             let max_bytes = view.rules.settings.limits.message_bytes;
-            let judged = filter.show(talk, &id, content, max_bytes, load).await;
+            let judged = filter.show(state, &id, content, max_bytes, load).await;
             match judged {
-                Ok(judged) => match said(judged.verdict.clone()) {
-                    Said::GoOn => {
+                Ok(judged) => match consequence(judged.verdict.clone()) {
+                    Consequence::GoOn => {
                         let view = View { header: content.header(), ..view };
                         let changes =
                             apply(&filter.rule(), judged, &view, &content.fields(), decisions).await?;
                         replaced.extend(changes.make(content));
                     }
-                    Said::Refuse(reply) => return Err(filter.named(reply)),
-                    Said::Discard => _ = decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0),
+                    Consequence::Refuse(reply) => return Err(filter.named(reply)),
+                    Consequence::Discard => {
+                        decisions.note(Stage::End, Verdict::Discard(filter.rule()), 0);
+                    }
                 },
                 Err(failure) => filter.failed(&failure)?,
             }
@@ -253,18 +256,18 @@ impl Filter {
     }
 
     /// Tells the filter of the client, if it does not know it yet, and of the sender.
-    async fn begin_message(&self, talk: &mut Talk, view: &View<'_>) -> Result<Said, Failure> {
-        if let Some(reply) = &talk.refused {
-            return Ok(Said::Refuse(reply.clone()));
+    async fn begin_message(&self, state: &mut FilterState, view: &View<'_>) -> Result<Consequence, Failure> {
+        if let Some(reply) = &state.refused {
+            return Ok(Consequence::Refuse(reply.clone()));
         }
         // A conversation of an earlier message may have been ended by the filter: then it begins anew.
-        if let Some(conversation) = talk.conversation.take() {
-            match self.try_begin(talk, view, conversation).await {
+        if let Some(conversation) = state.conversation.take() {
+            match self.try_begin(state, view, conversation).await {
                 Err(Failure::Io(_) | Failure::Closed) => {}
                 told => return told,
             }
         }
-        talk.is_greeted = false;
+        state.is_greeted = false;
         let mut conversation = Conversation::open(&self.settings.milter, self.settings.timeout).await?;
         let texts = Texts::of_client(
             view,
@@ -274,36 +277,36 @@ impl Filter {
             },
         );
         let command = Command::Connect { host: &texts.address, peer: texts.peer() };
-        match said(self.send(&mut conversation, &command, &macros(&texts.macros)).await?) {
-            Said::GoOn => self.try_begin(talk, view, conversation).await,
-            Said::Refuse(reply) => Ok(refuse_client(talk, reply)),
-            Said::Discard => Ok(Said::Discard),
+        match consequence(self.send(&mut conversation, &command, &macros(&texts.macros)).await?) {
+            Consequence::GoOn => self.try_begin(state, view, conversation).await,
+            Consequence::Refuse(reply) => Ok(refuse_client(state, reply)),
+            Consequence::Discard => Ok(Consequence::Discard),
         }
     }
 
     async fn try_begin(
         &self,
-        talk: &mut Talk,
+        state: &mut FilterState,
         view: &View<'_>,
         mut conversation: Conversation,
-    ) -> Result<Said, Failure> {
+    ) -> Result<Consequence, Failure> {
         conversation.abort()?;
-        if !talk.is_greeted
+        if !state.is_greeted
             && let Some(name) = view.facts.hello.as_deref()
         {
             let texts = Texts::of_hello(view);
             let told = self.send(&mut conversation, &Command::Hello { name }, &macros(&texts.macros)).await?;
-            if let Said::Refuse(reply) = said(told) {
-                return Ok(refuse_client(talk, reply));
+            if let Consequence::Refuse(reply) = consequence(told) {
+                return Ok(refuse_client(state, reply));
             }
         }
-        talk.is_greeted = true;
+        state.is_greeted = true;
         let texts = Texts::of_sender(view);
         let command = Command::Mail { sender: &texts.address, parameters: &texts.parameters() };
         let told = self.send(&mut conversation, &command, &macros(&texts.macros)).await?;
-        talk.conversation = Some(conversation);
-        let told = said(told);
-        talk.sees_message = matches!(told, Said::GoOn);
+        state.conversation = Some(conversation);
+        let told = consequence(told);
+        state.sees_message = matches!(told, Consequence::GoOn);
         Ok(told)
     }
 
@@ -320,27 +323,27 @@ impl Filter {
     /// Tells a filter that sees the message of another stage. If that is given up, so is the conversation.
     async fn tell(
         &self,
-        talk: &mut Talk,
+        state: &mut FilterState,
         command: &Command<'_>,
         macros: &[Macro<'_>],
     ) -> Result<milter::Verdict, Failure> {
-        talk.sees_message = false;
-        let Some(mut conversation) = talk.conversation.take() else { return Err(Failure::Closed) };
+        state.sees_message = false;
+        let Some(mut conversation) = state.conversation.take() else { return Err(Failure::Closed) };
         let told = self.send(&mut conversation, command, macros).await?;
-        (talk.conversation, talk.sees_message) = (Some(conversation), true);
+        (state.conversation, state.sees_message) = (Some(conversation), true);
         Ok(told)
     }
 
     /// Shows the filter the content.
     async fn show(
         &self,
-        talk: &mut Talk,
+        state: &mut FilterState,
         id: &str,
         content: &ReceivedContent,
         max_bytes: u64,
         load: Load<'_>,
     ) -> Result<filter::Judged, Failure> {
-        let Some(mut conversation) = talk.conversation.take() else { return Err(Failure::Closed) };
+        let Some(mut conversation) = state.conversation.take() else { return Err(Failure::Closed) };
         let (limit, until) = (self.settings.timeout, Instant::now() + self.settings.content_timeout);
         let macros = [Macro { name: "i", value: id }];
         let judged = 'judged: {
@@ -349,7 +352,7 @@ impl Filter {
             let before = [Command::Data].into_iter().chain(header).chain([Command::EndOfHeaders]);
             for command in before {
                 let verdict = conversation.send(&command, &macros, limit, until).await?;
-                if !matches!(said(verdict.clone()), Said::GoOn) {
+                if !matches!(consequence(verdict.clone()), Consequence::GoOn) {
                     break 'judged refused(verdict);
                 }
             }
@@ -368,7 +371,7 @@ impl Filter {
                 };
                 for chunk in piece.chunks(conversation.chunk_max_bytes()) {
                     let verdict = conversation.send(&Command::Body(chunk), &[], limit, until).await?;
-                    if !matches!(said(verdict.clone()), Said::GoOn) {
+                    if !matches!(consequence(verdict.clone()), Consequence::GoOn) {
                         break 'judged refused(verdict);
                     }
                 }
@@ -376,7 +379,7 @@ impl Filter {
             let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
             conversation.end_message(&macros, max_bytes, limit, until).await?
         };
-        talk.conversation = Some(conversation);
+        state.conversation = Some(conversation);
         Ok(judged)
     }
 }
@@ -386,7 +389,7 @@ fn refused(verdict: milter::Verdict) -> filter::Judged {
 }
 
 /// The client is refused for as long as it is connected.
-fn refuse_client(talk: &mut Talk, reply: Reply) -> Said {
-    talk.refused = Some(reply.clone());
-    Said::Refuse(reply)
+fn refuse_client(state: &mut FilterState, reply: Reply) -> Consequence {
+    state.refused = Some(reply.clone());
+    Consequence::Refuse(reply)
 }

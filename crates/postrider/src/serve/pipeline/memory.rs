@@ -1,6 +1,6 @@
 //! The memory of checks: each check that needs one has a memory of its own for each session.
 
-use super::{Check, filters::Talks, findings::Findings};
+use super::{Check, filters::FilterStates, findings::Findings};
 use std::any::Any;
 
 /// What one check remembers of a session, from its first stage to its last. Two stages never use it at once.
@@ -41,12 +41,16 @@ pub(crate) struct SessionMemory {
     slots: Vec<Slot>,
     findings: Findings,
     /// None without filters.
-    talks: Option<Talks>,
+    filter_states: Option<FilterStates>,
 }
 
 impl SessionMemory {
     /// Begins a session, or goes on with one of an older configuration: a check takes over from `before` what is its own.
-    pub(super) fn begin(checks: &[Box<dyn Check>], talks: Option<Talks>, mut before: Self) -> Self {
+    pub(super) fn begin(
+        checks: &[Box<dyn Check>],
+        filter_states: Option<FilterStates>,
+        mut before: Self,
+    ) -> Self {
         let mut slots: Vec<Slot> = Vec::new();
         for (index, check) in checks.iter().enumerate() {
             if let Some(memory) = check.begin(&mut before) {
@@ -54,7 +58,7 @@ impl SessionMemory {
                 slots[index] = Some(memory);
             }
         }
-        Self { slots, findings: std::mem::take(&mut before.findings), talks }
+        Self { slots, findings: std::mem::take(&mut before.findings), filter_states }
     }
 
     /// Takes the first memory of a kind out.
@@ -68,21 +72,21 @@ impl SessionMemory {
     pub(crate) fn begin_hello(&mut self) {
         self.findings.clear();
         self.slots.iter_mut().flatten().for_each(|memory| memory.begin_hello());
-        self.talks.iter_mut().for_each(Talks::begin_hello);
+        self.filter_states.iter_mut().for_each(FilterStates::begin_hello);
     }
 
     pub(crate) fn begin_transaction(&mut self) {
         self.findings.clear();
         self.slots.iter_mut().flatten().for_each(|memory| memory.begin_transaction());
-        self.talks.iter_mut().for_each(Talks::begin_transaction);
+        self.filter_states.iter_mut().for_each(FilterStates::begin_transaction);
     }
 
-    pub(super) fn lend(&mut self) -> (Memories<'_>, &Findings, Option<&mut Talks>) {
-        (Memories { from: 0, left: &mut self.slots }, &self.findings, self.talks.as_mut())
+    pub(super) fn lend(&mut self) -> (Memories<'_>, &Findings, Option<&mut FilterStates>) {
+        (Memories { from: 0, left: &mut self.slots }, &self.findings, self.filter_states.as_mut())
     }
 
-    pub(super) fn talks_mut(&mut self) -> Option<&mut Talks> {
-        self.talks.as_mut()
+    pub(super) fn filter_states_mut(&mut self) -> Option<&mut FilterStates> {
+        self.filter_states.as_mut()
     }
 }
 
