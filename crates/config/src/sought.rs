@@ -137,9 +137,11 @@ const TABLE: &[Sought] = rows! {
             smtpd_client_connection_count_limit anvil_rate_time_unit rate_limit ratelimit smtp_ratelimit_hosts" =>
         "rates are in [[limit]]",
         "write", LIMIT;
-    "": "dnsbl dnsbls rbl dnsrbl rbl_domains dnslists reject_rbl_client postscreen postscreen_dnsbl_sites \
-            greylist greylisting check_policy_service" =>
-        "it is left to a policy service such as postfwd or postgrey",
+    "": "dnsbl dnsbls rbl dnsrbl rbl_domains dnslists reject_rbl_client postscreen postscreen_dnsbl_sites" =>
+        "block lists of DNS are a key of [checks]",
+        "write this, or `dns_list` in a [[rule]]", "[checks]\ndnsbl = [\"zen.example.org\"]";
+    "": "greylist greylisting check_policy_service" =>
+        "it is left to a policy service such as postgrey",
         "write", POLICY;
     "": "maximal_queue_lifetime bounce_queue_lifetime queue_lifetime retry timeout_frozen_after" =>
         "times of the queue are in [queue]",

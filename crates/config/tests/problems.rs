@@ -479,6 +479,9 @@ fn rules_that_cannot_be_are_told() {
             rule("to = [\"cidr:net\"]\nreject = true"),
             rule("from = [\"z.test\"]\nunless = { to = [\"*\"] }\nreject = true"),
         )),
+        with(
+            "[checks]\ndnsbl = [\"zen\", \"a.test=127.0.0.9-2\", \"192.0.2.1\"]\n[[rule]]\ndns_list = []\nreject = true",
+        ),
         with("[policy_service.grey]\ntimeout = \"0s\"\n[policy_service]\nx = 3"),
         with(
             "[filter.spam]\ntimeout = \"30s\"\n[filter.virus]\nmilter = \"unix:/v\"\ncontent_timeout = \"10m\"\n[filter]\nx = 3",

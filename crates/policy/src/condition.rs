@@ -1,8 +1,8 @@
 //! The conditions of rules.
 
 use crate::{
-    AddressPattern, AddressPatterns, Answer, Answers, CertificatePattern, ClientName, DomainPattern, Facts,
-    HeaderPattern, Limit, LimitId, MapId, MapInfo, Question, Stage,
+    AddressPattern, AddressPatterns, Answer, Answers, CertificatePattern, ClientName, DnsList, DomainPattern,
+    Facts, HeaderPattern, Limit, LimitId, MapId, MapInfo, Question, Stage,
     hello::{fault, name_keys},
 };
 use ipnet::IpNet;
@@ -105,6 +105,8 @@ pub enum Condition {
     NoReverseName,
     /// DNS does not say now whether the client's address has a verified name.
     ReverseNameUnknown,
+    /// One of these lists in DNS has the client's address. A list that does not answer has not (reputation, not permission).
+    DnsList(Vec<DnsList>),
 }
 
 /// The answer to a condition.
@@ -162,6 +164,7 @@ impl Condition {
             Self::Over(_) => "over",
             Self::BadHello => "hello",
             Self::NoReverseName | Self::ReverseNameUnknown => "reverse_name",
+            Self::DnsList(_) => "dns_list",
         }
     }
 
@@ -171,7 +174,7 @@ impl Condition {
             Self::Listener(_) | Self::Client(_) | Self::ClientName(_) | Self::Tagged(_) | Self::Over(_) => {
                 Stage::Connect
             }
-            Self::NoReverseName | Self::ReverseNameUnknown => Stage::Connect,
+            Self::NoReverseName | Self::ReverseNameUnknown | Self::DnsList(_) => Stage::Connect,
             Self::Hello(_) | Self::Tls(_) | Self::Certificate(_) | Self::BadHello => Stage::Hello,
             Self::Login(_) | Self::From(_) => Stage::Mail,
             Self::To(_) | Self::Recipients(_) => Stage::Rcpt,
@@ -183,7 +186,7 @@ impl Condition {
     pub(crate) fn cost(&self) -> u8 {
         match self {
             Self::Over(_) => 4,
-            Self::ClientName(_) | Self::NoReverseName | Self::ReverseNameUnknown => 3,
+            Self::ClientName(_) | Self::NoReverseName | Self::ReverseNameUnknown | Self::DnsList(_) => 3,
             Self::Header(_) => 1,
             other if other.maps().is_empty() => 0,
             _ => 2,
@@ -216,6 +219,7 @@ impl Condition {
             | Self::Client(_)
             | Self::ClientName(_)
             | Self::NoReverseName
+            | Self::DnsList(_)
             | Self::Hello(_)
             | Self::BadHello
             | Self::Tls(_)
@@ -268,6 +272,7 @@ impl Condition {
             }
             Self::NoReverseName => judge.with_name(|name| *name == ClientName::None),
             Self::ReverseNameUnknown => judge.with_name(|name| matches!(name, ClientName::Unknown(_))),
+            Self::DnsList(lists) => judge.dns_lists(lists),
         }
     }
 }
@@ -291,6 +296,29 @@ impl Judge<'_> {
             Some(Answer::ClientName(name)) => holds(name).into(),
             _ => Finding::Ask(vec![Question::ClientName]),
         }
+    }
+
+    fn dns_lists(&self, lists: &[DnsList]) -> Finding {
+        if self.facts.client.is_none() {
+            return Finding::Fails;
+        }
+        let mut open: Vec<Question> = Vec::new();
+        for list in lists {
+            match self.answers.dns_list(list.zone()) {
+                Some(Ok(listed)) if list.matches(listed) => {
+                    let colon = if listed.text.is_empty() { "" } else { ": " };
+                    return Finding::Holds(Some(format!("{}{colon}{}", list.zone(), listed.text).into()));
+                }
+                Some(_) => {}
+                None => {
+                    let question = Question::DnsList(list.zone().into());
+                    if !open.contains(&question) {
+                        open.push(question);
+                    }
+                }
+            }
+        }
+        if open.is_empty() { Finding::Fails } else { Finding::Ask(open) }
     }
 
     fn client_name(&self, names: &ClientNames) -> Finding {

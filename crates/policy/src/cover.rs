@@ -104,6 +104,7 @@ impl Condition {
             Self::Header(own) => each(own, &of_kind!(others, Self::Header).flatten(), HeaderPattern::covers),
             Self::Tagged(own) => each(own, &of_kind!(others, Self::Tagged).flatten(), |w, n| w == n),
             Self::Over(own) => each(own, &of_kind!(others, Self::Over).flatten(), |w, n| w == n),
+            Self::DnsList(own) => each(own, &of_kind!(others, Self::DnsList).flatten(), |w, n| w == n),
             Self::Tls(_) | Self::BadHello | Self::NoReverseName | Self::ReverseNameUnknown => {
                 others.contains(&self)
             }

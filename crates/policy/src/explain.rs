@@ -48,6 +48,7 @@ impl Program {
             Condition::BadHello => "not the name of a mail server".to_owned(),
             Condition::NoReverseName => "none".to_owned(),
             Condition::ReverseNameUnknown => "DNS does not answer".to_owned(),
+            Condition::DnsList(lists) => list(lists),
         }
     }
 
@@ -61,6 +62,7 @@ impl Program {
             Condition::BadHello => "the name in EHLO cannot be that of a mail server".to_owned(),
             Condition::NoReverseName => "the client's address has no name that leads back to it".to_owned(),
             Condition::ReverseNameUnknown => "DNS does not answer about the client's address".to_owned(),
+            Condition::DnsList(_) => format!("the client's address is listed by {items}"),
             _ if items.contains(", ") => format!("{key} is one of {items}"),
             _ => format!("{key} is {items}"),
         }
@@ -143,6 +145,15 @@ impl Program {
                 false => Some(list(facts.tags.iter().chain(judge.tags))),
             },
             Condition::Over(_) => Some("the rate".to_owned()),
+            Condition::DnsList(lists) => Some(list(lists.iter().map(|one| {
+                let zone = one.zone();
+                match judge.answers.dns_list(zone) {
+                    Some(Ok(listed)) if listed.codes.is_empty() => format!("not by {zone}"),
+                    Some(Ok(listed)) => format!("by {zone} ({})", list(&listed.codes)),
+                    Some(Err(why)) => format!("{zone} does not answer ({why})"),
+                    None => format!("{zone} was not asked"),
+                }
+            }))),
         };
         let value = value.filter(|value| !value.is_empty()).unwrap_or_else(|| "nothing".to_owned());
         let is = match (holds, items.contains(", ")) {
@@ -162,6 +173,11 @@ impl Program {
                 format!("hello: {value} {can} be the name of a mail server")
             }
             Condition::NoReverseName | Condition::ReverseNameUnknown => format!("reverse_name: {value}"),
+            Condition::DnsList(_) => {
+                let client =
+                    facts.client.map_or("no client".to_owned(), |client| client.to_canonical().to_string());
+                format!("dns_list: {client} is {}listed: {value}", if holds { "" } else { "not " })
+            }
             _ => format!("{}: {value} {is} {items}", condition.key()),
         }
     }

@@ -1,6 +1,6 @@
 //! The facts that rules see, and the questions whose answers become facts.
 
-use crate::ServiceAction;
+use crate::{Listed, ServiceAction};
 use mail::{ClientCertificate, ListenerKind, Recipient, ReversePath};
 use std::net::IpAddr;
 
@@ -69,6 +69,8 @@ pub enum Question {
     Spend(LimitId, Box<str>, u64),
     /// The action of a policy service.
     Service(ServiceId),
+    /// What the list with this domain says of the client's address.
+    DnsList(Box<str>),
 }
 
 /// The lifetime of an answer.
@@ -104,6 +106,8 @@ pub enum Answer {
     Over(bool),
     /// The action, or the reason why the service did not answer.
     Service(Result<ServiceAction, Box<str>>),
+    /// What a list says, or the reason why it does not answer.
+    DnsList(Result<Listed, Box<str>>),
 }
 
 /// Answers that are known. A question is asked once in its scope, however often a program is evaluated.
@@ -127,6 +131,14 @@ impl Answers {
             (Question::Map(asked, known), Answer::Map(value)) if *asked == map && **known == *key => {
                 Some(value)
             }
+            _ => None,
+        })
+    }
+
+    /// Returns what a list says of the client, if it was asked.
+    pub(crate) fn dns_list(&self, zone: &str) -> Option<&Result<Listed, Box<str>>> {
+        self.0.iter().find_map(|(_, question, answer)| match (question, answer) {
+            (Question::DnsList(asked), Answer::DnsList(listed)) if **asked == *zone => Some(listed),
             _ => None,
         })
     }

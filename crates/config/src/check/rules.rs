@@ -47,18 +47,21 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Only maps have a text, and the check of the name in EHLO.
+    /// Only maps and lists in DNS have a text, and the check of the name in EHLO.
     fn text_of_map(&mut self, number: usize, rule: &Rule) {
         let (key, reply) = match &rule.action {
             Some(Action::Reject(reply)) => ("reject", reply),
             Some(Action::Defer(reply)) => ("defer", reply),
             _ => return,
         };
-        let has_map = rule.conditions.iter().any(|condition| !condition.maps().is_empty());
-        if has_map || !reply.to_string().contains("{text}") {
+        let has_text = |one: &Condition| !one.maps().is_empty() || matches!(one, Condition::DnsList(_));
+        if rule.conditions.iter().any(has_text) || !reply.to_string().contains("{text}") {
             return;
         }
-        let what = format!("{}: `{{text}}` is the value of a map, and no condition has one", rule.name);
+        let what = format!(
+            "{}: `{{text}}` is the value of a map or the reason of a list in DNS, and no condition has one",
+            rule.name
+        );
         self.problem(&format!("rule[{number}].{key}"), what, "always empty", "write the text itself");
     }
 

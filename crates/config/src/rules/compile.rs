@@ -18,8 +18,8 @@ use mail::ListenerKind;
 use maps::{Kind, Reference};
 use policy::{
     Action, AddressPattern, Addresses, Audience, CertificatePattern, Certificates, ClientNames, Condition,
-    HeaderPattern, Hellos, Limit, LimitId, Line, Logins, MapId, MapInfo, Modifiers, Networks, Per, Rule,
-    ServiceId, Stage,
+    DnsList, HeaderPattern, Hellos, Limit, LimitId, Line, Logins, MapId, MapInfo, Modifiers, Networks, Per,
+    Rule, ServiceId, Stage,
 };
 use std::{ops::Range, time::Duration};
 use toml::{Spanned, de::DeTable};
@@ -60,10 +60,11 @@ pub(crate) enum ReadCondition {
     Header(Vec<HeaderPattern>),
     Tagged(Vec<Word>),
     Over(Vec<Word>),
+    DnsList(Vec<DnsList>),
 }
 
 /// The keys of conditions.
-const CONDITIONS: [&str; 14] = [
+const CONDITIONS: [&str; 15] = [
     "listener",
     "client",
     "client_name",
@@ -78,6 +79,7 @@ const CONDITIONS: [&str; 14] = [
     "header",
     "tagged",
     "over",
+    "dns_list",
 ];
 
 /// Reads one condition by its key; also returns how it is shown.
@@ -111,6 +113,7 @@ pub(crate) fn condition(
         "header" => of(found, cx, C::Header),
         "tagged" => of(found, cx, C::Tagged),
         "over" => of(found, cx, C::Over),
+        "dns_list" => of(found, cx, C::DnsList),
         other => {
             let what = format!("there is no condition `{other}`");
             cx.problem(
@@ -145,6 +148,7 @@ impl RuleKeys {
             self.header.take().map(C::Header),
             self.tagged.take().map(C::Tagged),
             self.over.take().map(C::Over),
+            self.dns_list.take().map(C::DnsList),
         ]
         .into_iter()
         .flatten()
@@ -169,6 +173,7 @@ impl ReadCondition {
             Self::Header(_) => "header",
             Self::Tagged(_) => "tagged",
             Self::Over(_) => "over",
+            Self::DnsList(_) => "dns_list",
         }
     }
 
@@ -184,6 +189,7 @@ impl ReadCondition {
             Self::From(list) | Self::To(list) => list.is_empty(),
             Self::Header(list) => list.is_empty(),
             Self::Tagged(list) | Self::Over(list) => list.is_empty(),
+            Self::DnsList(list) => list.is_empty(),
             Self::Tls(_) | Self::Size(_) | Self::Recipients(_) => false,
         }
     }
@@ -322,6 +328,7 @@ impl Compiler<'_, '_> {
                 Condition::Hello(Hellos { patterns, maps })
             }
             ReadCondition::Tls(wanted) => Condition::Tls(wanted),
+            ReadCondition::DnsList(lists) => Condition::DnsList(lists),
             ReadCondition::Certificate(list) => {
                 let (patterns, maps) = self.split(key, list);
                 Condition::Certificate(Certificates { patterns, maps })

@@ -12,7 +12,7 @@ use crate::{
 use ipnet::IpNet;
 use limits::Rate;
 use mail::{ListenerKind, Mailbox};
-use policy::{AddressPattern, Audience, CertificatePattern, HeaderPattern, Per, Stage};
+use policy::{AddressPattern, Audience, CertificatePattern, DnsList, HeaderPattern, Per, Stage};
 use std::time::Duration;
 
 section! {
@@ -58,6 +58,10 @@ section! {
         /// Condition: the recipient, in the same forms. At the content, one of the recipients must match; all of them, if
         /// the rule or its `unless` exempts the message.
         to: Option<Vec<OrMap<AddressPattern>>> = "",
+        /// Condition: one of these lists in DNS has the client's address (RFC 5782): `zen.example.org`, with
+        /// `=127.0.0.2` or `=127.0.0.2-11` if only these answers count. A list that does not answer, or that answers
+        /// with an error such as 127.255.255.254, does not have it; the log says so once an hour.
+        dns_list: Option<Vec<DnsList>> = "",
         /// Condition: the message is larger than this.
         size: Option<ByteSize> = "",
         /// Condition: the message has more recipients than this.
@@ -122,6 +126,9 @@ section! {
         /// The client's address must have a name that leads back to it. Reply: 550 5.7.25, or 450 4.7.25 if DNS does not
         /// answer.
         reverse_name: CheckMode = "\"off\"",
+        /// Lists in DNS that must not have the client's address, in the form of `dns_list` in `[[rule]]`:
+        /// `["zen.example.org"]`. Reply: 550 5.7.1, with the list and its reason.
+        dnsbl: Vec<DnsList> = "[]",
         /// The client must not be one that the sender's domain refuses (SPF, RFC 7208): its record says `-all` or the
         /// like about the client. Reply: 550 5.7.23. A domain without a record, and one whose look-up fails, is not
         /// rejected.

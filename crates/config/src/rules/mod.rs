@@ -386,6 +386,8 @@ fn rules_of(checks: &Checks) -> Vec<Rule> {
     let none = ("550 5.7.25 The address {client} has no name that leads back to it", Permanent);
     let unknown =
         ("450 4.7.25 The name of the address {client} cannot be found now, try again later", Transient);
+    let listed = ("550 5.7.1 The address {client} is listed by {text}", Permanent);
+    let listed_mode = if checks.dnsbl.is_empty() { CheckMode::Off } else { CheckMode::Enforce };
     // An address whose name is not known now is not tagged: nothing is known of it.
     let unknown_mode =
         if checks.reverse_name == CheckMode::Enforce { CheckMode::Enforce } else { CheckMode::Off };
@@ -393,6 +395,7 @@ fn rules_of(checks: &Checks) -> Vec<Rule> {
         rule("hello", Condition::BadHello, hello, checks.hello),
         rule("reverse_name", Condition::NoReverseName, none, checks.reverse_name),
         rule("reverse_name", Condition::ReverseNameUnknown, unknown, unknown_mode),
+        rule("dnsbl", Condition::DnsList(checks.dnsbl.clone()), listed, listed_mode),
         origin("spf", "spf-fail", spf, checks.spf),
         origin("dkim", "dkim-fail", dkim, checks.dkim),
         origin("dmarc", "dmarc-reject", dmarc, checks.dmarc),

@@ -10,7 +10,7 @@ use crate::{
 use limits::Rate;
 use mail::Field;
 use policy::{
-    AddressPattern, Audience, CertificatePattern, HeaderPattern, Per, ReplyClass, ReplyText, Stage,
+    AddressPattern, Audience, CertificatePattern, DnsList, HeaderPattern, Per, ReplyClass, ReplyText, Stage,
 };
 use std::net::IpAddr;
 
@@ -81,6 +81,14 @@ text_value!(
     "\"user@example.com\", \"user@*\", \"example.com\", \"*.example.com\", \"*\" or \"<>\"",
     |t, _| AddressPattern::parse(t).map_err(|help| ("not such a pattern".to_owned(), Some(help))),
     AddressPattern::to_string
+);
+
+text_value!(
+    DnsList,
+    "a list in DNS",
+    "\"zen.example.org\", \"zen.example.org=127.0.0.2\" or \"zen.example.org=127.0.0.2-11\"",
+    |t, _| DnsList::parse(t).map_err(|why| (why, None)),
+    DnsList::to_string
 );
 
 text_value!(

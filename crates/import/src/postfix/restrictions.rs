@@ -431,14 +431,44 @@ fn one(
             list,
             format!("{permit} {}: nothing but relay.networks and logins lets a client relay; the restrictions behind it are for these clients, too", step.argument),
         ),
+        "reject_rbl_client" => match dns_lists(&step.argument) {
+            Some(lists) => {
+                let only = [("dns_list", lists)];
+                decision.add(open, comment, &only, &[], "reject", "554 5.7.1 Service unavailable; {client} is blocked using {text}");
+            }
+            None => context.effect(
+                Effect::Taken,
+                list,
+                format!("{word} {}: these answers cannot be said: write dns_list = [\"ZONE=127.0.0.2-11\"] in a [[rule]]", step.argument),
+            ),
+        },
         _ if word.contains("bl_") => context.effect(
             Effect::Taken,
             list,
-            format!("{word} {}: block lists of DNS are asked by a policy server ([policy_service.NAME], `ask` in [[rule]])", step.argument),
+            format!("{word} {}: lists of names in DNS are asked by a policy server ([policy_service.NAME], `ask` in [[rule]])", step.argument),
         ),
         _ => context.effect(Effect::Taken, list, format!("{word} has no counterpart; see docs/rules.md")),
     }
     false
+}
+
+/// Returns the lists of `ZONE` or `ZONE=127.0.0.[2..11;14]`: one for each range of the last octet.
+fn dns_lists(argument: &str) -> Option<Vec<String>> {
+    let Some((zone, codes)) = argument.split_once('=') else { return Some(vec![argument.to_owned()]) };
+    let (front, last) = codes.rsplit_once('.')?;
+    // `2..11` has dots, too.
+    let (front, last) = match codes.split_once('[') {
+        Some((front, last)) => (front.strip_suffix('.')?, last.strip_suffix(']')?),
+        None => (front, last),
+    };
+    let is_plain = front.split('.').count() == 3 && front.split('.').all(|octet| octet.parse::<u8>().is_ok());
+    let range = |range: &str| match range.split_once("..") {
+        Some((first, last)) => {
+            Some(format!("{zone}={front}.{}-{}", first.parse::<u8>().ok()?, last.parse::<u8>().ok()?))
+        }
+        None => Some(format!("{zone}={front}.{}", range.parse::<u8>().ok()?)),
+    };
+    if is_plain { last.split(';').map(|part| range(part.trim())).collect() } else { None }
 }
 
 /// Adds the rules of a table. Returns whether it refuses everything.

@@ -2,6 +2,7 @@ use super::*;
 use crate::{
     AddressPattern, Addresses, ClientName, ClientNames, DomainPattern, Line, MapId, Networks, Per, ReplyClass,
 };
+use crate::{DnsList, Listed};
 use limits::Rate;
 use mail::{ForwardPath, ListenerKind, Recipient, ReversePath};
 use proptest::prelude::*;
@@ -80,6 +81,15 @@ fn run(program: &Program, facts: &Facts<'_>, entries: &[(&str, &str)], answers: 
                         }
                         Question::Spend(..) => Answer::Over(true),
                         Question::Service(_) => Answer::Service(Ok(ServiceAction::Hold("asked".into()))),
+                        Question::DnsList(zone) => {
+                            match entries.iter().find(|(known, _)| **known == **zone) {
+                                Some((_, code)) => Answer::DnsList(Ok(Listed {
+                                    codes: vec![code.parse().unwrap()],
+                                    text: "see {client}".into(),
+                                })),
+                                None => Answer::DnsList(Err("down".into())),
+                            }
+                        }
                     };
                     answers.add(program.scope(Stage::Rcpt, &question), question, answer);
                 }
@@ -113,6 +123,19 @@ fn the_first_rule_with_a_verdict_decides() {
     let rejected = "550 5.7.1 4 x@a.test joe@own.test";
     assert_eq!(of("x@a.test"), (rejected.into(), Some("rule 4, line 40".into())));
     assert_eq!(of("x@c.test").0, "550 5.7.1 5");
+}
+
+#[test]
+fn a_list_of_dns_decides_by_its_codes_and_lists_nobody_if_it_does_not_answer() {
+    let lists = ["dead.test.org", "one.test.org=127.0.0.2-11", "two.test.org"];
+    let lists = Condition::DnsList(lists.map(|list| DnsList::parse(list).unwrap()).to_vec());
+    let program = program(vec![rule(1, vec![lists], reject("listed by {text}"))], Vec::new());
+    let of = |entries: &[(&str, &str)]| act(&program, &Session::new("x@a.test", "joe@own.test"), entries).0;
+    assert_eq!(of(&[]), "Pass");
+    assert_eq!(of(&[("one.test.org", "127.0.0.12")]), "Pass");
+    let by = |list: &str| format!("550 5.7.1 listed by {list}: see {{client}}");
+    assert_eq!(of(&[("one.test.org", "127.0.0.11")]), by("one.test.org"));
+    assert_eq!(of(&[("one.test.org", "127.0.0.12"), ("two.test.org", "127.0.0.12")]), by("two.test.org"));
 }
 
 #[test]

@@ -367,6 +367,10 @@ impl World {
                 _ => ClientName::Verified("b.test".into()),
             }),
             Question::Spend(..) => Answer::Over(true),
+            Question::DnsList(zone) => Answer::DnsList(Ok(crate::Listed {
+                codes: vec![[127, 0, 0, self.name % 2 + u8::from(zone.starts_with('a'))].into()],
+                text: Box::default(),
+            })),
             Question::Service(_) => Answer::Service(Ok(match self.service {
                 0 => ServiceAction::Pass,
                 1 => ServiceAction::Accept,
@@ -507,7 +511,15 @@ fn condition(kind: u8, choice: usize) -> Condition {
         12 => header(pick(&["Subject", "subject: /x/", "X"])),
         13 => tagged(&[pick(&["t", "u"])]),
         14 => {
-            [Condition::BadHello, Condition::NoReverseName, Condition::ReverseNameUnknown][choice % 3].clone()
+            let lists = |text: &str| Condition::DnsList(vec![crate::DnsList::parse(text).unwrap()]);
+            [
+                Condition::BadHello,
+                Condition::NoReverseName,
+                Condition::ReverseNameUnknown,
+                lists("a.list=127.0.0.1"),
+                lists("b.list=127.0.0.1"),
+            ][choice % 5]
+                .clone()
         }
         _ => Condition::Listener(
             [

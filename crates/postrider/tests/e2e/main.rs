@@ -11,6 +11,7 @@ mod clients;
 mod common;
 mod conditions;
 mod deliver_first;
+mod dns_lists;
 mod doctor;
 mod durability;
 mod extensions;

@@ -19,7 +19,7 @@ const NO_FILTER: &str = "filters speak the milter protocol here ([filter.NAME], 
 const NO_HEADER_CHECKS: &str =
     "write a [[rule]] with `header = [\"Name: /pattern/\"]` for each pattern; the body is not searched";
 const NO_SCREEN: &str =
-    "see greeting_delay in [[listen]], [checks] and [[limit]]; block lists of DNS by a policy server";
+    "see greeting_delay in [[listen]], [checks] and [[limit]]; block lists of DNS are `dnsbl` in [checks]";
 const NO_BALANCER: &str = "connections of load balancers are closed until `proxy` of [[listen]] names them";
 const NO_QUOTA: &str = "mailboxes have no limit here; use quotas of the file system";
 const NO_CLASSES: &str = "reverse-path and recipients are changed, and nothing else";
@@ -186,7 +186,10 @@ const NAMES: &[(&str, Treatment)] = &[
         "fast_flush_domains smtpd_etrn_restrictions",
         Note("extensions.etrn says who may start the queue for a domain"),
     ),
-    ("rbl_reply_maps maps_rbl_domains", Missing("block lists of DNS by a policy server")),
+    (
+        "rbl_reply_maps maps_rbl_domains",
+        Missing("block lists of DNS are `dnsbl` in [checks]; a rule with `dns_list` has a reply of its own"),
+    ),
     ("maillog_file", Note("log.file names the log; log.format = \"postfix\" writes Postfix's lines")),
     ("syslog_facility syslog_name", Note("the log goes to standard error or to log.file")),
     (

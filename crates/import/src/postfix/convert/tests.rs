@@ -145,6 +145,7 @@ fn access_tables_and_policy_servers_are_rules() {
         "smtpd_recipient_restrictions = permit_mynetworks, reject_unauth_destination,\n\
          \x20 check_client_access cidr:/etc/postfix/clients, check_sender_access hash:/etc/postfix/senders,\n\
          \x20 reject_non_fqdn_helo_hostname, reject_unknown_client_hostname, reject_rbl_client bl.test,\n\
+         \x20 reject_rbl_client codes.test=127.0.0.[2..11;14], reject_rbl_client odd.test=127.0.[1;2].3\n\
          \x20 check_policy_service unix:private/greylist\n",
         &[
             ("/etc/postfix/clients", "192.0.2.66/32 REJECT\n198.51.100.0/24 OK\n"),
@@ -163,6 +164,8 @@ fn access_tables_and_policy_servers_are_rules() {
         "client_name = [\"none\"]",
         "[policy_service.greylist]",
         "ask = \"greylist\"",
+        "dns_list = [\"bl.test\"]\nunless = { client = [\"198.51.100.0/24\"] }\nreject = \"554 5.7.1 Service unavailable; {client} is blocked using {text}\"",
+        "dns_list = [\"codes.test=127.0.0.2-11\", \"codes.test=127.0.0.14\"]",
     ] {
         assert!(toml.contains(line), "{line}: {toml}");
     }
@@ -170,7 +173,7 @@ fn access_tables_and_policy_servers_are_rules() {
     assert!(
         report
             .to_string()
-            .contains("taken    main.cf:1 smtpd_recipient_restrictions: reject_rbl_client bl.test"),
+            .contains("taken    main.cf:1 smtpd_recipient_restrictions: reject_rbl_client odd.test"),
         "{report}"
     );
 }

@@ -78,7 +78,7 @@ pub(super) fn feature(name: &str) -> Verdict {
         }
         "blacklist_recipients" | "blocklist_recipients" => Verdict::Mapped,
         "dnsbl" | "enhdnsbl" | "rhsbl" => {
-            Verdict::Missing("block lists of DNS by a policy server ([policy_service.NAME])".to_owned())
+            Verdict::Missing("block lists of DNS: write dnsbl = [\"ZONE\"] in [checks]".to_owned())
         }
         "genericstable" | "authinfo" => Verdict::Mapped,
         "generics_entire_domain" => {

@@ -1,6 +1,7 @@
 //! The check of the operator's rules: evaluates the program of the configuration with what is known, answers its questions, and
 //! evaluates again.
 
+mod dns_list;
 pub(super) mod redirect;
 mod service;
 mod state;
@@ -11,13 +12,14 @@ use super::{
 use crate::serve::verifier::Verifier;
 use config::Settings;
 use dns::{Dns, Lookup};
+use dns_list::DnsLists;
 use engine::accept::{self, NamedHost, Source, Verdict};
 use inbound::Answer;
 use limits::{Spent, Table};
 use mail::{ClientCertificate, Edit, Recipient, Reply};
 use policy::{
-    Act, Answer as Fact, Answers, ClientName, Effects, Facts, Limit, Measure, Next, Outcome, Question,
-    ServiceId, Stage,
+    Act, Answer as Fact, Answers, ClientName, Effects, Facts, Limit, Listed, Measure, Next, Outcome,
+    Question, ServiceId, Stage,
 };
 use service::PolicyClient;
 use state::{Memory, shown};
@@ -39,6 +41,7 @@ pub(crate) struct RuleSources {
     dns: Arc<Dns>,
     limits: Arc<RateTable>,
     services: Vec<PolicyClient>,
+    lists: DnsLists,
     /// None: no route says `verify`.
     verifier: Option<Arc<Verifier>>,
 }
@@ -61,7 +64,7 @@ impl RuleSources {
             || Arc::new(RateTable { table: Mutex::new(Table::new(LIMIT_KEYS_MAX)), started: Instant::now() });
         let limits = old.map_or_else(new, |old| old.limits.clone());
         let services = settings.rules.services.iter().cloned().map(PolicyClient::new).collect();
-        Self { dns, limits, services, verifier: None }
+        Self { dns, limits, services, lists: DnsLists::default(), verifier: None }
     }
 
     /// Adds the part that asks next hops whether recipients exist.
@@ -294,6 +297,7 @@ fn note(view: &View<'_>, memory: &mut Memory, stage: Stage, question: Question, 
         let what = match &question {
             Question::Map(map, key) => format!("{} {key}", rules.references[usize::from(map.0)].1),
             Question::ClientName => "the name of the client's address".to_owned(),
+            Question::DnsList(zone) => format!("the list {zone}"),
             Question::Spend(id, key, amount) => {
                 format!("{} of {key}: {amount} more", rules.program.limits()[usize::from(id.0)].name)
             }
@@ -325,6 +329,14 @@ fn answer<'a>(view: &View<'a>, memory: &Memory, question: &Question) -> Answer<'
             Answer::Ready(Fact::Over(is_over))
         }
         Question::ClientName => client_name(view).map(Fact::ClientName),
+        Question::DnsList(zone) => {
+            let Source::Smtp { peer, .. } = view.facts.source else {
+                return Answer::Ready(Fact::DnsList(Ok(Listed::default())));
+            };
+            let (lists, dns) = (&view.rules.sources.lists, &view.rules.sources.dns);
+            let zone = zone.clone();
+            Answer::later(async move { Fact::DnsList(lists.ask(dns, &zone, peer.ip()).await) })
+        }
         Question::Service(ServiceId(id)) => {
             let client = &view.rules.sources.services[usize::from(*id)];
             let known = match memory.answers.find(&Question::ClientName) {

@@ -128,6 +128,12 @@ pub(super) fn shown(answer: &Answer, took: Duration) -> String {
         Answer::ClientName(ClientName::Verified(name)) => name.to_string(),
         Answer::ClientName(ClientName::None) => "no verified name".to_owned(),
         Answer::ClientName(ClientName::Unknown(why)) => format!("failed: {why}"),
+        Answer::DnsList(Ok(listed)) if listed.codes.is_empty() => "not listed".to_owned(),
+        Answer::DnsList(Ok(listed)) => {
+            let codes: Vec<_> = listed.codes.iter().map(ToString::to_string).collect();
+            format!("listed: {} {}", codes.join(", "), listed.text)
+        }
+        Answer::DnsList(Err(why)) => format!("failed: {why}"),
         Answer::Over(true) => "exceeded".to_owned(),
         Answer::Over(false) => "within the rate".to_owned(),
         Answer::Service(Ok(action)) => action.to_string(),

@@ -1,0 +1,78 @@
+//! Clients that lists in DNS have (RFC 5782) are rejected or marked. The server's client is 127.0.0.1.
+
+use crate::common::{
+    Postrider,
+    client::Client,
+    names::{NameServer, Record},
+};
+use std::net::{Ipv4Addr, UdpSocket};
+
+/// A code that a list has for the client, with its reason.
+fn listed(name: &'static str, code: [u8; 4], text: &str) -> [(&'static str, Record); 2] {
+    [(name, Record::A(Ipv4Addr::from(code))), (name, Record::Txt(text.to_owned()))]
+}
+
+fn start(settings: &str) -> (Postrider, NameServer) {
+    let records = [
+        listed("1.0.0.127.bad.test", [127, 0, 0, 4], "see https://bad.test/?ip=127.0.0.1 {client}"),
+        listed("1.0.0.127.refuses.test", [127, 255, 255, 254], "ask less"),
+        listed("1.0.0.127.sold.test", [192, 0, 2, 80], ""),
+        listed("1.0.0.127.good.test", [127, 0, 0, 2], ""),
+    ];
+    let names = NameServer::start(UdpSocket::bind("127.0.0.1:0").unwrap(), &records.concat());
+    let address = names.address;
+    let daemon = Postrider::start(&format!(
+        "[relay]\nnetworks = []\n[log]\nfile = \"mail.log\"\n[dns]\nnameservers = [\"{address}\"]\n{settings}"
+    ));
+    (daemon, names)
+}
+
+/// Returns the reply to each recipient.
+fn replies(daemon: &Postrider, to: &[&str]) -> Vec<String> {
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<x@far.test>").unwrap();
+    to.iter().map(|to| client.say(&format!("RCPT TO:<{to}>")).unwrap().1).collect()
+}
+
+/// What `postrider test` says of a message to a user.
+fn tested(daemon: &Postrider) -> String {
+    let asked = ["test", "--client", "127.0.0.1", "--from", "x@far.test", "--to", "alice@mx.test"];
+    String::from_utf8(daemon.run(&asked, "").stdout).unwrap()
+}
+
+#[test]
+fn a_listed_client_is_rejected_with_the_reason_of_the_list_unless_a_rule_accepts() {
+    let (daemon, _names) = start(
+        "[checks]\ndnsbl = [\"clean.test\", \"bad.test\"]\n[[rule]]\nto = [\"postmaster@*\"]\naccept = true\n",
+    );
+    let said = replies(&daemon, &["alice@mx.test", "postmaster@mx.test"]);
+    assert_eq!(
+        said[0].trim_end(),
+        "550 5.7.1 The address 127.0.0.1 is listed by bad.test: see https://bad.test/?ip=127.0.0.1 {client}"
+    );
+    assert!(said[1].starts_with("250 "), "{said:?}");
+    let test = tested(&daemon);
+    assert!(test.contains("the list bad.test") && test.contains("listed: 127.0.0.4"), "{test}");
+}
+
+#[test]
+fn a_list_that_answers_with_an_error_lists_nobody() {
+    let lists = "[checks]\ndnsbl = [\"refuses.test\", \"sold.test\", \"bad.test=127.0.0.5-9\"]\n";
+    let (daemon, _names) = start(lists);
+    let said = replies(&daemon, &["alice@mx.test"]);
+    assert!(said[0].starts_with("250 "), "{said:?}");
+    let test = tested(&daemon);
+    for code in ["127.255.255.254", "192.0.2.80"] {
+        assert!(test.contains(&format!("failed: it answers {code}")), "{test}");
+    }
+}
+
+#[test]
+fn rules_use_lists_as_any_other_condition() {
+    let (daemon, _names) = start(
+        "[[rule]]\ndns_list = [\"bad.test\"]\nunless = { dns_list = [\"good.test\"] }\nreject = true\n\
+         [[rule]]\ndns_list = [\"bad.test=127.0.0.4\"]\nto = [\"bob@*\"]\nreject = \"554 5.7.1 no: {text}\"\n",
+    );
+    let said = replies(&daemon, &["alice@mx.test", "bob@mx.test"]);
+    assert!(said[0].starts_with("250 ") && said[1].starts_with("554 5.7.1 no: bad.test: see "), "{said:?}");
+}
