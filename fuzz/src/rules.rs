@@ -2,7 +2,7 @@
 
 use mail::{ClientCertificate, ForwardPath, ListenerKind, Recipient, ReversePath};
 use policy::{
-    Act, AddressPattern, Answer, Answers, ClientName, Facts, HeaderPattern, Next, Program, Question,
+    Act, AddressPattern, Answer, Answers, ClientName, Facts, HeaderPattern, Listed, Next, Program, Question,
     ReplyClass, ReplyText, ServiceAction, Stage, parse_action,
 };
 
@@ -111,6 +111,11 @@ fn answer(question: &Question, byte: u8) -> Answer {
             0 => ClientName::Verified("mail.c.test".into()),
             1 => ClientName::None,
             _ => ClientName::Unknown("down".into()),
+        }),
+        Question::DnsList(_) => Answer::DnsList(match byte % 3 {
+            0 => Ok(Listed { codes: vec![[127, 0, 0, byte].into()], text: "text {client}".into() }),
+            1 => Ok(Listed::default()),
+            _ => Err("down".into()),
         }),
         Question::Spend(..) => Answer::Over(byte.is_multiple_of(2)),
         Question::Service(_) => Answer::Service(match byte % 4 {

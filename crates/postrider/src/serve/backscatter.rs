@@ -19,13 +19,13 @@ pub(super) fn warnings(settings: &Settings) -> Vec<String> {
     if settings.local.users.is_some() || !settings.listen.iter().any(is_open) {
         return Vec::new();
     }
-    let mut site = Site { settings, files: HashMap::new() };
+    let mut known = DomainsByName { settings, files: HashMap::new() };
     let asks_nobody = |route: &Route| {
         !route.verify && matches!(route.target, Target::Lmtp(_) | Target::Smarthost(_) | Target::Mx)
     };
     let routes = settings.numbered_routes().filter(|(_, route)| asks_nobody(route));
     let told = routes.filter_map(|(number, route)| {
-        let domain = site.domain_of(route)?;
+        let domain = known.domain_of(route)?;
         Some(format!(
             "`route[{number}]`: mail from everywhere for any name at {domain} is taken, and what the next hop refuses is returned \
              to senders who may be forged: write `verify = true` in the route, or name the users in `local.users`"
@@ -35,12 +35,12 @@ pub(super) fn warnings(settings: &Settings) -> Vec<String> {
 }
 
 /// The local domains and the routes, with the keys of the text maps that both name.
-struct Site<'s> {
+struct DomainsByName<'s> {
     settings: &'s Settings,
     files: HashMap<&'s Reference, BTreeSet<String>>,
 }
 
-impl<'s> Site<'s> {
+impl<'s> DomainsByName<'s> {
     /// Returns in words for which local domains a route takes mail from strangers.
     fn domain_of(&mut self, route: &'s Route) -> Option<String> {
         let settings = self.settings;
