@@ -28,12 +28,18 @@ fn questions_within(files_max: Option<u64>) -> u64 {
 pub(crate) struct Connections {
     pub(crate) inbound: usize,
     pub(crate) outbound: usize,
+    /// Files of an inbound session: its own connection, and one to each filter.
+    files_per_session: usize,
 }
 
 impl Connections {
     /// Returns those that a configuration permits.
     pub(crate) fn configured(settings: &Settings) -> Self {
-        Self { inbound: settings.inbound.max_sessions, outbound: settings.delivery.max_connections }
+        Self {
+            inbound: settings.inbound.max_sessions,
+            outbound: settings.delivery.max_connections,
+            files_per_session: 1 + settings.filters.len(),
+        }
     }
 
     /// Returns those that a configuration permits and the process has room for. The daemon raises its limit to the maximum.
@@ -48,12 +54,13 @@ impl Connections {
         let questions = questions_within(files_max) * 3;
         let room = usize::try_from(limit - (OTHER_FILES + questions).min(limit / 2)).unwrap_or(usize::MAX);
         let outbound = self.outbound.min((room / 2).max(1));
-        Self { inbound: self.inbound.min(room.saturating_sub(outbound).max(1)), outbound }
+        let inbound = room.saturating_sub(outbound) / self.files_per_session;
+        Self { inbound: self.inbound.min(inbound.max(1)), outbound, ..self }
     }
 
     /// Returns the limit of open files that has room for all of them.
     pub(crate) fn files_needed(self) -> u64 {
-        let connections = self.inbound as u64 + self.outbound as u64 + OTHER_FILES;
+        let connections = (self.inbound * self.files_per_session + self.outbound) as u64 + OTHER_FILES;
         // Three of 32 files are for questions.
         let limit = (connections * FILES_PER_QUESTION).div_ceil(FILES_PER_QUESTION - 3);
         connections + questions_within(Some(limit)) * 3
@@ -63,7 +70,7 @@ impl Connections {
     pub(crate) fn warning(settings: &Settings) -> Option<String> {
         let (wanted, possible) = (Self::configured(settings), Self::possible(settings));
         (wanted != possible).then(|| {
-            let Self { inbound, outbound } = possible;
+            let Self { inbound, outbound, .. } = possible;
             format!(
                 "the limit of open files has room for {inbound} of {} inbound sessions and {outbound} of {} outbound \
                  connections, and no more are opened: raise it to {} (LimitNOFILE= in the unit), or lower \
@@ -82,9 +89,9 @@ mod tests {
 
     #[test]
     fn connections_leave_descriptors_for_the_spool_whatever_the_limit_is() {
-        let wanted = Connections { inbound: 10_000, outbound: 1000 };
+        let wanted = Connections { inbound: 10_000, outbound: 1000, files_per_session: 1 };
         let within = |limit| {
-            let Connections { inbound, outbound } = wanted.within(limit);
+            let Connections { inbound, outbound, .. } = wanted.within(limit);
             (inbound, outbound)
         };
         assert_eq!(within(None), (10_000, 1000));
@@ -93,5 +100,8 @@ mod tests {
         assert_eq!(within(Some(1024)), (336, 336));
         assert_eq!(within(Some(64)), (16, 16));
         assert_eq!(within(Some(0)), (1, 1));
+        let filtered = Connections { files_per_session: 3, ..wanted };
+        assert_eq!(filtered.within(Some(filtered.files_needed())), filtered);
+        assert_eq!(filtered.within(Some(8192)).inbound, 6168 / 3);
     }
 }

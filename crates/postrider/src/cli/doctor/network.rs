@@ -4,6 +4,7 @@ use super::Finding;
 use crate::{cli::map, routing::Routes, serve::wiring};
 use config::Settings;
 use dns::{Dns, Lookup};
+use filter::Conversation;
 use mail::{Domain, NextHop};
 use std::{
     fs,
@@ -20,6 +21,7 @@ use tokio::{
 const RESOLVER: &str = "resolver";
 const HOST_NAME: &str = "host name";
 const OUTWARD: &str = "port 25";
+const FILTER: &str = "filter";
 
 /// All questions about one subject.
 const LOOKUPS_TIMEOUT: Duration = Duration::from_secs(20);
@@ -52,8 +54,26 @@ pub(super) fn check(settings: &Settings, domain: &str) -> Vec<Finding> {
         let mut findings = vec![resolver(&dns, settings, domain).await];
         findings.extend(host_name(&dns, settings).await);
         findings.push(outward(&dns, settings, domain).await);
+        for filter in &settings.filters {
+            findings.push(answers(filter).await);
+        }
         findings
     })
+}
+
+/// Agrees with a filter on the protocol, and takes leave.
+async fn answers(filter: &config::Filter) -> Finding {
+    let config::Filter { name, milter, .. } = filter;
+    let Err(failure) = Conversation::open(milter, filter.timeout).await else {
+        return Finding::ok(FILTER, format!("{name} answers at {milter}"));
+    };
+    let seen = |result: &str| format!("{name} ({milter}): {failure}: {result}");
+    let advice = "start the filter, let the daemon's user open its socket, or correct `milter`";
+    if filter.passes_on_failure {
+        Finding::warning(FILTER, seen("mail passes without it"), advice)
+    } else {
+        Finding::error(FILTER, seen("mail gets 451"), advice)
+    }
 }
 
 /// Waits for an answer; one that comes too late is unknown.
