@@ -1,6 +1,7 @@
 //! The configuration of Sendmail as one of Postrider.
 
 mod access;
+mod filters;
 mod tables;
 mod verdicts;
 
@@ -17,7 +18,7 @@ use crate::{
     report::AS_DAEMON,
 };
 use std::path::Path;
-use verdicts::{NO_FILTER, call_verdict, cf_option, define, effect_of, feature};
+use verdicts::{call_verdict, cf_option, define, effect_of, feature};
 
 /// Names that the reader of the queue needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,6 +180,7 @@ impl Converter<'_> {
         self.checks();
         self.certificates();
         self.numbers();
+        self.filters();
     }
 
     /// Class `w` is local; class `R` may be relayed to and from.
@@ -640,7 +642,7 @@ impl Converter<'_> {
                         _ => Verdict::Note("a map of the rule sets".to_owned()),
                     }
                 }
-                'X' => Verdict::Missing(NO_FILTER.to_owned()),
+                'X' => Verdict::Mapped,
                 'Q' => Verdict::Missing("a queue group: write [[queue_group]]".to_owned()),
                 // The rule sets are those of Sendmail's own configuration mostly; hundreds of lines say nothing.
                 'S' | 'R' | 'M' | 'H' | 'V' | 'T' | 'P' | 'C' | 'F' | 'E' | 'L' => continue,

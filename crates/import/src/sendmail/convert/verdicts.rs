@@ -2,8 +2,6 @@
 
 use crate::Verdict;
 
-pub(super) const NO_FILTER: &str = "write a [filter.NAME] with the address of the milter (docs/filters.md)";
-
 pub(super) fn define(name: &str) -> Verdict {
     let note = |text: &str| Verdict::Note(text.to_owned());
     match name {
@@ -25,11 +23,13 @@ pub(super) fn define(name: &str) -> Verdict {
         "confSMTP_LOGIN_MSG" => Verdict::Missing("the greeting is the hostname and ESMTP".to_owned()),
         "confQUEUE_SORT_ORDER" => note("queue.order"),
         "confMIN_QUEUE_AGE" => note("queue.retry_min"),
-        "confINPUT_MAIL_FILTERS" => Verdict::Missing(NO_FILTER.to_owned()),
+        "confINPUT_MAIL_FILTERS" => Verdict::Mapped,
         "LOCAL_MAILER_PATH" | "LOCAL_MAILER_ARGS" | "LOCAL_MAILER_FLAGS" | "PROCMAIL_MAILER_PATH" => Verdict::Missing("write `pipe`, `maildir` or `lmtp` in the [[route]] of the local domains".to_owned()),
         "RELAY_MAILER_ARGS" | "SMTP_MAILER_ARGS" | "ESMTP_MAILER_ARGS" | "SMTP_MAILER_MAX" => note("the port of a next hop stands in the route"),
         name if name.starts_with("confTO_") => note("see [timeouts] and [delivery]"),
-        name if name.starts_with("confMILTER") => Verdict::Missing(NO_FILTER.to_owned()),
+        name if name.starts_with("confMILTER") => {
+            Verdict::Note("filters name the macros that they want".to_owned())
+        }
         name if name.starts_with("conf") => Verdict::Missing("see docs/configuration.md for a key".to_owned()),
         _ => Verdict::Unknown,
     }
@@ -152,7 +152,7 @@ pub(super) fn call_verdict(name: &str) -> Verdict {
         "VIRTUSER_DOMAIN" | "VIRTUSER_DOMAIN_FILE" => {
             Verdict::Note("local.domains has these domains".to_owned())
         }
-        "INPUT_MAIL_FILTER" | "MAIL_FILTER" => Verdict::Missing(NO_FILTER.to_owned()),
+        "INPUT_MAIL_FILTER" | "MAIL_FILTER" => Verdict::Mapped,
         "TRUST_AUTH_MECH" => Verdict::Missing("only [auth] and relay.networks let a client relay".to_owned()),
         "QUEUE_GROUP" => Verdict::Missing("write [[queue_group]]".to_owned()),
         "HACK" | "SITE" | "SITECONFIG" | "UUCPSMTP" | "MODIFY_MAILER_FLAGS" => {
@@ -183,7 +183,7 @@ pub(super) fn cf_option(name: &str) -> Verdict {
     ];
     match name {
         name if MAPPED.contains(&name) => Verdict::Mapped,
-        "InputMailFilters" | "Milter" => Verdict::Missing(NO_FILTER.to_owned()),
+        "InputMailFilters" => Verdict::Mapped,
         "AuthMechanisms" | "AuthOptions" | "DefaultAuthInfo" => {
             Verdict::Missing("make a file of users with `postrider auth hash`, and write auth.users = \"passwd:FILE\"; or use Dovecot".to_owned())
         }
@@ -210,10 +210,7 @@ pub(super) fn effect_of(name: &str) -> Option<crate::Effect> {
         | "authinfo"
         | "confSERVER_CERT"
         | "ldap_routing" => Refused,
-        "INPUT_MAIL_FILTER"
-        | "MAIL_FILTER"
-        | "confINPUT_MAIL_FILTERS"
-        | "dnsbl"
+        "dnsbl"
         | "enhdnsbl"
         | "rhsbl"
         | "require_rdns"
@@ -228,7 +225,6 @@ pub(super) fn effect_of(name: &str) -> Option<crate::Effect> {
             Addresses
         }
         name if name.starts_with("LOCAL_R") || name.starts_with("LDAPROUTE_") => Elsewhere,
-        name if name.starts_with('X') || name.starts_with("OInputMailFilters") => Taken,
         _ => return None,
     })
 }
